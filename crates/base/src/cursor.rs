@@ -1,0 +1,33 @@
+use crate::{Result, Seq, Slice, Trailer};
+
+/// A position in a sorted run of entries: one memtable, one table, or a merge of many.
+///
+/// A new cursor is invalid until it is positioned. Entries come in the order of [`crate::compare`]: key ascending,
+/// and the newest version of a key first. Moving past either end makes the cursor invalid; so does an error, and
+/// after an error every further move reports an error until the cursor is positioned anew by a seek that
+/// succeeds. An error is never mistaken for the end.
+pub trait Cursor {
+    /// Moves to the first entry.
+    fn seek_to_first(&mut self) -> Result<()>;
+    /// Moves to the last entry (the oldest version of the largest key).
+    fn seek_to_last(&mut self) -> Result<()>;
+    /// Moves to the first entry at or after `key` as of `seq`: the newest version of `key` that is not newer than
+    /// `seq`, or, where there is none, what comes after it.
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()>;
+    /// Moves to the last entry whose key is smaller than `key`.
+    fn seek_before(&mut self, key: &[u8]) -> Result<()>;
+    /// Moves one entry forward. The cursor must be valid.
+    fn next(&mut self) -> Result<()>;
+    /// Moves one entry back. The cursor must be valid.
+    fn prev(&mut self) -> Result<()>;
+    /// Whether the cursor stands on an entry.
+    fn valid(&self) -> bool;
+    /// The user key of the current entry.
+    fn key(&self) -> &[u8];
+    /// Sequence number and kind of the current entry.
+    fn trailer(&self) -> Trailer;
+    /// The value of the current entry; empty for a tombstone.
+    fn value(&self) -> &[u8];
+    /// The value as a slice that outlives the cursor, without copying where the entry lies in a cached block.
+    fn value_slice(&self) -> Slice;
+}

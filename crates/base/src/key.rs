@@ -1,0 +1,137 @@
+//! Keys, their order, and what distinguishes the versions of one key.
+//!
+//! User keys are bytes and order bytewise. An *entry* is a user key, a [`Trailer`] (sequence number and kind) and a
+//! value. Entries order by key ascending, then by trailer *descending*: the newest version of a key comes first.
+
+use std::cmp::Ordering;
+
+/// A commit's place in the order of all commits of a database. Starts at 1; 0 means "older than every commit".
+pub type Seq = u64;
+
+/// The largest sequence number: 56 bits.
+pub const MAX_SEQ: Seq = (1 << 56) - 1;
+
+/// What an entry says about its key.
+///
+/// The codes are part of the file formats. Codes 2, 3 and 4 are set aside for values that live in a transient
+/// or a value log and for range tombstones; a reader that meets them refuses the file by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum EntryKind {
+    /// The key is deleted: a tombstone.
+    Delete = 0,
+    /// The key has the value that is stored in the entry.
+    Put = 1,
+}
+
+impl EntryKind {
+    /// The kind with this code, if this version of Cairn knows it.
+    #[inline]
+    pub fn from_code(code: u8) -> Option<EntryKind> {
+        match code {
+            0 => Some(EntryKind::Delete),
+            1 => Some(EntryKind::Put),
+            _ => None,
+        }
+    }
+}
+
+/// Sequence number and kind of an entry, packed into one integer that orders by sequence number first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Trailer(pub u64);
+
+impl Trailer {
+    /// Packs `seq` (at most [`MAX_SEQ`]) and `kind`.
+    #[inline]
+    pub fn new(seq: Seq, kind: EntryKind) -> Trailer {
+        debug_assert!(seq <= MAX_SEQ);
+        Trailer(seq << 8 | kind as u64)
+    }
+
+    /// The trailer that sorts before every version of its key visible at `seq`: where a search starts.
+    #[inline]
+    pub fn seek(seq: Seq) -> Trailer {
+        Trailer(seq << 8 | 0xff)
+    }
+
+    /// The sequence number.
+    #[inline]
+    pub fn seq(self) -> Seq {
+        self.0 >> 8
+    }
+
+    /// The code of the kind, which came from disk and may be unknown.
+    #[inline]
+    pub fn kind_code(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// Whether the entry is a tombstone.
+    #[inline]
+    pub fn is_delete(self) -> bool {
+        self.kind_code() == EntryKind::Delete as u8
+    }
+}
+
+/// The first eight bytes of a key as an integer (short keys padded with zeros), so that
+/// `head(a) < head(b)` implies `a < b`, and equal heads decide nothing.
+#[inline]
+pub fn head(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0u8; 8];
+            bytes[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(bytes)
+        }
+    }
+}
+
+/// Compares two user keys, eight bytes at a time where that decides.
+#[inline]
+pub fn compare_keys(a: &[u8], b: &[u8]) -> Ordering {
+    match head(a).cmp(&head(b)) {
+        Ordering::Equal => a.cmp(b),
+        decided => decided,
+    }
+}
+
+/// Compares two entries: key ascending, then newest first.
+#[inline]
+pub fn compare(a_key: &[u8], a: Trailer, b_key: &[u8], b: Trailer) -> Ordering {
+    compare_keys(a_key, b_key).then_with(|| b.cmp(&a))
+}
+
+/// The one hash of a key: filters, guards and the memtable's and caches' shards all derive from it.
+#[inline]
+pub fn hash(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_agrees_with_byte_order() {
+        let keys: [&[u8]; 9] =
+            [b"", b"\0", b"\0\0", b"a", b"a\0", b"abcdefgh", b"abcdefgh\0", b"abcdefgi", b"\xff\xff\xff"];
+        for a in keys {
+            for b in keys {
+                assert_eq!(compare_keys(a, b), a.cmp(b), "{a:?} {b:?}");
+                if head(a) != head(b) {
+                    assert_eq!(head(a).cmp(&head(b)), a.cmp(b));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn newer_versions_come_first() {
+        let old = Trailer::new(3, EntryKind::Put);
+        let new = Trailer::new(4, EntryKind::Delete);
+        assert_eq!(compare(b"k", new, b"k", old), Ordering::Less);
+        assert!(Trailer::seek(4) > new && Trailer::seek(3) < new);
+        assert_eq!((new.seq(), new.is_delete(), old.is_delete()), (4, true, false));
+    }
+}

@@ -1,0 +1,17 @@
+//! The vocabulary of every layer: keys and their order, sequence numbers, byte codecs, checksums,
+//! the cursor trait, shared byte slices, errors and limits.
+//!
+//! Nothing here touches a file, a clock or a thread, and nothing here depends on another crate of Cairn.
+
+pub mod checksum;
+pub mod codec;
+mod cursor;
+mod error;
+mod key;
+pub mod limits;
+mod slice;
+
+pub use cursor::Cursor;
+pub use error::{Error, ErrorKind, Result};
+pub use key::{EntryKind, MAX_SEQ, Seq, Trailer, compare, compare_keys, hash, head};
+pub use slice::Slice;

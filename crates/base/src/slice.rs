@@ -1,0 +1,77 @@
+use bytes::Bytes;
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+
+/// A shared, immutable run of bytes: what a read returns.
+///
+/// A slice usually borrows a cached block instead of copying out of it, so it is cheap to make and to clone
+/// (one atomic increment), and keeps that block in memory while it lives. Copy the bytes ([`Slice::to_vec`],
+/// by way of `Deref`) to hold a few of them for long.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slice(Bytes);
+
+impl Slice {
+    /// Copies `bytes` into a slice of their own.
+    pub fn copy_from(bytes: &[u8]) -> Self {
+        Slice(Bytes::copy_from_slice(bytes))
+    }
+
+    /// A view of `part`, which must lie inside `self`, without copying.
+    ///
+    /// # Panics
+    /// When `part` is not a sub-slice of `self`.
+    #[inline]
+    pub fn slice_of(&self, part: &[u8]) -> Slice {
+        Slice(self.0.slice_ref(part))
+    }
+
+    /// Takes ownership of the bytes, without copying.
+    pub fn from_bytes(bytes: Bytes) -> Self {
+        Slice(bytes)
+    }
+}
+
+impl Deref for Slice {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Slice {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Borrow<[u8]> for Slice {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Vec<u8>> for Slice {
+    fn from(bytes: Vec<u8>) -> Self {
+        Slice(bytes.into())
+    }
+}
+
+impl From<&[u8]> for Slice {
+    fn from(bytes: &[u8]) -> Self {
+        Slice::copy_from(bytes)
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Slice {
+    fn eq(&self, other: &T) -> bool {
+        self.0 == other.as_ref()
+    }
+}
+
+impl fmt::Debug for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}

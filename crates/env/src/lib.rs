@@ -1,0 +1,84 @@
+//! Files, directories, locks and clocks behind one trait, [`Env`].
+//!
+//! [`RealEnv`] is the operating system. [`SimEnv`] is a disk in memory that keeps synced and unsynced state apart, can
+//! crash at any operation and hand out one possible surviving disk ([`SimEnv::crash_clone`]), and fails operations by rule.
+//! Everything above this crate reaches the outside world only through it.
+
+use base::Result;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The outside world, as the engine sees it. Paths are whole paths.
+///
+/// Every method names the file in its error. EINTR and short reads or writes never reach the caller.
+pub trait Env: Send + Sync + 'static {
+    /// Creates a file for appending; it must not exist.
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;
+    /// Opens a file for reading.
+    fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>>;
+    /// The names of the files in a directory, in no order.
+    fn list(&self, dir: &Path) -> Result<Vec<String>>;
+    /// Whether the file or directory exists.
+    fn exists(&self, path: &Path) -> Result<bool>;
+    /// Length of the file, in bytes.
+    fn len(&self, path: &Path) -> Result<u64>;
+    /// Creates a directory and its parents; one that exists is no error.
+    fn create_dir(&self, dir: &Path) -> Result<()>;
+    /// Renames a file over another, atomically. Durable once the directory is synced.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> Result<()>;
+    /// Makes creations, renames and removals in `dir` durable.
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// Takes an exclusive lock on `path`, which is created if need be. Fails with `ErrorKind::Locked` when this or another
+    /// process holds it. The lock ends when the value is dropped or the process ends.
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
+    /// Bytes free for us on the file system of `dir`; `None` when unknown.
+    fn free_space(&self, dir: &Path) -> Option<u64>;
+    /// How many files the process may hold open at once.
+    fn max_open_files(&self) -> usize;
+    /// Time since some fixed moment; never goes back. For metrics and pacing, never for decisions about data.
+    fn monotonic(&self) -> Duration;
+    /// Blocks the calling thread.
+    fn sleep(&self, time: Duration);
+}
+
+/// A file that grows at its end. Not shared between threads.
+pub trait WriteFile: Send + Sync {
+    /// Appends all of `data`: on success the operating system holds it. On an error an unknown prefix of `data` may have been
+    /// appended; [`WriteFile::len`] still tells the length up to the last append that succeeded.
+    fn append(&mut self, data: &[u8]) -> Result<()>;
+    /// Makes everything appended so far durable (data and length).
+    ///
+    /// After an error the file is poisoned: this and every later sync or append fails (on Linux the failed pages are marked
+    /// clean, so that a retry which succeeds proves nothing).
+    fn sync(&mut self) -> Result<()>;
+    /// Cuts the file back to `len` bytes, at most its present length: takes back a failed append.
+    fn truncate(&mut self, len: u64) -> Result<()>;
+    /// Length in bytes, counting appends that succeeded.
+    fn len(&self) -> u64;
+    /// Whether nothing was appended.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Hints that the file will grow to about `len` bytes. Never changes its length; ignored where it cannot be had.
+    fn reserve(&mut self, len: u64);
+}
+
+/// A file open for reading, shared between threads.
+pub trait ReadFile: Send + Sync {
+    /// Fills `buf` from `offset`. A file that ends before that is a `Corruption` error that names the file and offset.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+    /// Length in bytes.
+    fn len(&self) -> Result<u64>;
+    /// Hints that `len` bytes from `offset` will be read soon, in order.
+    fn will_need(&self, offset: u64, len: u64);
+    /// Hints that `len` bytes from `offset` will not be read again soon.
+    fn wont_need(&self, offset: u64, len: u64);
+    /// Where the file is, for messages.
+    fn path(&self) -> &PathBuf;
+}
+
+/// A lock on a database directory, held while it lives.
+pub trait FileLock: Send + Sync {}
