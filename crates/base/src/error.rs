@@ -81,7 +81,11 @@ impl Error {
     /// The same error with `context` put in front of its message.
     pub fn context(&self, context: impl fmt::Display) -> Error {
         let source = self.0.source.as_ref().map(|e| io::Error::from(e.kind()));
-        Error(Arc::new(Inner { kind: self.0.kind, message: format!("{context}: {}", self.0.message), source }))
+        Error(Arc::new(Inner {
+            kind: self.0.kind,
+            message: format!("{context}: {}", self.0.message),
+            source,
+        }))
     }
 
     /// The same message under another kind: what an I/O error becomes when it ends all writing, for one.

@@ -64,9 +64,27 @@ impl From<&[u8]> for Slice {
     }
 }
 
-impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Slice {
-    fn eq(&self, other: &T) -> bool {
-        self.0 == other.as_ref()
+macro_rules! equal_to {
+    ($($other:ty),*) => {$(
+        impl PartialEq<$other> for Slice {
+            fn eq(&self, other: &$other) -> bool {
+                let other: &[u8] = other.as_ref();
+                &self[..] == other
+            }
+        }
+    )*};
+}
+equal_to!([u8], &[u8], str, &str, Vec<u8>, String);
+
+impl<const N: usize> PartialEq<[u8; N]> for Slice {
+    fn eq(&self, other: &[u8; N]) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl<const N: usize> PartialEq<&[u8; N]> for Slice {
+    fn eq(&self, other: &&[u8; N]) -> bool {
+        self[..] == other[..]
     }
 }
 
