@@ -4,6 +4,15 @@
 //! crash at any operation and hand out one possible surviving disk ([`SimEnv::crash_clone`]), and fails operations by rule.
 //! Everything above this crate reaches the outside world only through it.
 
+mod lock;
+mod real;
+mod rng;
+mod sim;
+
+pub use real::RealEnv;
+pub use rng::Rng;
+pub use sim::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
+
 use base::Result;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,18 +26,21 @@ pub trait Env: Send + Sync + 'static {
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>>;
-    /// The names of the files in a directory, in no order.
+    /// The names of the files in a directory, in no order. Directories and names that are not UTF-8 are left out.
     fn list(&self, dir: &Path) -> Result<Vec<String>>;
     /// Whether the file or directory exists.
     fn exists(&self, path: &Path) -> Result<bool>;
     /// Length of the file, in bytes.
     fn len(&self, path: &Path) -> Result<u64>;
-    /// Creates a directory and its parents; one that exists is no error.
+    /// Creates a directory and its parents; one that exists is no error. What it created is durable when it returns.
     fn create_dir(&self, dir: &Path) -> Result<()>;
-    /// Renames a file over another, atomically. Durable once the directory is synced.
+    /// Renames a file over another in the same directory, atomically. Durable once the directory is synced.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> Result<()>;
+    /// Makes the content of an existing file durable: what an earlier process appended and may not have synced. It proves
+    /// nothing about pages for which an earlier sync failed.
+    fn sync_file(&self, path: &Path) -> Result<()>;
     /// Makes creations, renames and removals in `dir` durable.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
     /// Takes an exclusive lock on `path`, which is created if need be. Fails with `ErrorKind::Locked` when this or another
@@ -47,7 +59,8 @@ pub trait Env: Send + Sync + 'static {
 /// A file that grows at its end. Not shared between threads.
 pub trait WriteFile: Send + Sync {
     /// Appends all of `data`: on success the operating system holds it. On an error an unknown prefix of `data` may have been
-    /// appended; [`WriteFile::len`] still tells the length up to the last append that succeeded.
+    /// appended; [`WriteFile::len`] still tells the length up to the last append that succeeded, and the next append goes
+    /// there, over the remains of the failed one; [`WriteFile::truncate`] takes them back.
     fn append(&mut self, data: &[u8]) -> Result<()>;
     /// Makes everything appended so far durable (data and length).
     ///
@@ -67,6 +80,7 @@ pub trait WriteFile: Send + Sync {
 }
 
 /// A file open for reading, shared between threads.
+#[allow(clippy::len_without_is_empty)]
 pub trait ReadFile: Send + Sync {
     /// Fills `buf` from `offset`. A file that ends before that is a `Corruption` error that names the file and offset.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
@@ -81,4 +95,10 @@ pub trait ReadFile: Send + Sync {
 }
 
 /// A lock on a database directory, held while it lives.
-pub trait FileLock: Send + Sync {}
+///
+/// A forked child inherits the value but not the right to use it: [`FileLock::check_owner`] fails there, and dropping the
+/// copy does not release the lock.
+pub trait FileLock: Send + Sync {
+    /// Fails with `ErrorKind::Locked` in any process but the one that took the lock.
+    fn check_owner(&self) -> Result<()>;
+}

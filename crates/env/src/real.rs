@@ -1,0 +1,262 @@
+//! [`RealEnv`]: the operating system.
+//!
+//! What is relied upon: `fdatasync` makes data and the length durable; `fsync` of a directory makes its entries durable;
+//! `rename` replaces atomically. What is not: that a sync may be retried after it failed (see [`WriteFile::sync`]), that a
+//! write takes all its bytes, that a hint is honoured.
+
+use crate::lock::RealLock;
+use crate::{Env, FileLock, ReadFile, WriteFile};
+use base::{Error, ErrorKind, Result};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The operating system as an [`Env`]. Stateless but for the moment from which [`Env::monotonic`] counts.
+pub struct RealEnv {
+    start: Instant,
+}
+
+impl RealEnv {
+    /// The environment of this process.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new() -> Arc<dyn Env> {
+        Arc::new(RealEnv { start: Instant::now() })
+    }
+}
+
+impl Env for RealEnv {
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        let file =
+            OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| match e.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    Error::io("create", path, e).with_kind(ErrorKind::AlreadyExists)
+                }
+                _ => Error::io("create", path, e),
+            })?;
+        Ok(Box::new(RealWriteFile { file, path: path.to_owned(), len: 0, poison: None }))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
+        let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+        Ok(Arc::new(RealReadFile { file, path: path.to_owned() }))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let fail = |e| Error::io("list", dir, e);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            if entry.file_type().map_err(fail)?.is_dir() {
+                continue;
+            }
+            names.extend(entry.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        path.try_exists().map_err(|e| Error::io("look for", path, e))
+    }
+
+    fn len(&self, path: &Path) -> Result<u64> {
+        fs::metadata(path).map(|m| m.len()).map_err(|e| Error::io("stat", path, e))
+    }
+
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        let parent = dir.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
+        if self.exists(dir)? {
+            // The process that created it may have died before this sync. Its parent need not be ours to open.
+            if let Some(parent) = parent {
+                let _ = self.sync_dir(parent);
+            }
+            return match fs::metadata(dir) {
+                Ok(meta) if meta.is_dir() => Ok(()),
+                Ok(_) => Err(Error::io("create directory", dir, io::ErrorKind::NotADirectory.into())),
+                Err(e) => Err(Error::io("stat", dir, e)),
+            };
+        }
+        if let Some(parent) = parent {
+            self.create_dir(parent)?;
+        }
+        match fs::create_dir(dir) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("create directory", dir, e));
+            }
+            _ => {}
+        }
+        parent.map_or(Ok(()), |parent| self.sync_dir(parent))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        check_same_dir(from, to)?;
+        fs::rename(from, to).map_err(|e| Error::io("rename", from, e))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|e| Error::io("remove", path, e))
+    }
+
+    fn sync_file(&self, path: &Path) -> Result<()> {
+        File::open(path).and_then(|f| f.sync_data()).map_err(|e| Error::io("sync", path, e))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        File::open(dir).and_then(|f| f.sync_all()).map_err(|e| Error::io("sync directory", dir, e))
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        Ok(Box::new(RealLock::take(path)?))
+    }
+
+    fn free_space(&self, dir: &Path) -> Option<u64> {
+        let stat = rustix::fs::statvfs(dir).ok()?;
+        stat.f_bavail.checked_mul(stat.f_frsize)
+    }
+
+    fn max_open_files(&self) -> usize {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        limit.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+/// Refuses a rename from one directory to another: file systems differ in what a crash leaves of one.
+pub(crate) fn check_same_dir(from: &Path, to: &Path) -> Result<()> {
+    if from.parent() == to.parent() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("rename {} to {}: not the same directory", from.display(), to.display())))
+}
+
+struct RealWriteFile {
+    file: File,
+    path: PathBuf,
+    len: u64,
+    poison: Option<Error>,
+}
+
+impl RealWriteFile {
+    fn check_poison(&self) -> Result<()> {
+        self.poison.as_ref().map_or(Ok(()), |e| Err(poisoned(e)))
+    }
+}
+
+/// What every call after a failed sync reports.
+pub(crate) fn poisoned(cause: &Error) -> Error {
+    cause.context("writing stopped after a failed sync").with_kind(ErrorKind::ReadOnly)
+}
+
+impl WriteFile for RealWriteFile {
+    fn append(&mut self, data: &[u8]) -> Result<()> {
+        self.check_poison()?;
+        // Loops over short writes and EINTR; a write that takes nothing is an error.
+        self.file.write_all_at(data, self.len).map_err(|e| Error::io("append to", &self.path, e))?;
+        self.len += data.len() as u64;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.check_poison()?;
+        self.file.sync_data().map_err(|e| {
+            let error = Error::io("sync", &self.path, e);
+            self.poison = Some(error.clone());
+            error
+        })
+    }
+
+    fn truncate(&mut self, len: u64) -> Result<()> {
+        self.check_poison()?;
+        check_truncate(&self.path, self.len, len)?;
+        self.file.set_len(len).map_err(|e| Error::io("truncate", &self.path, e))?;
+        self.len = len;
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn reserve(&mut self, len: u64) {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::{FallocateFlags, fallocate};
+            let _ = fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, len);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = len;
+    }
+}
+
+/// Refuses to lengthen a file of `len` bytes by truncating it.
+pub(crate) fn check_truncate(path: &Path, len: u64, to: u64) -> Result<()> {
+    if to <= len {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("truncate {}: {to} bytes is past its end at {len}", path.display())))
+}
+
+struct RealReadFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl RealReadFile {
+    #[cfg(target_os = "linux")]
+    fn advise(&self, offset: u64, len: u64, advice: rustix::fs::Advice) {
+        // A length of 0 would mean "to the end of the file".
+        if let Some(len) = std::num::NonZeroU64::new(len) {
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(len), advice);
+        }
+    }
+}
+
+impl ReadFile for RealReadFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(buf, offset).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => ends_early(&self.path, offset, buf.len()),
+            _ => Error::io(&format!("read {} bytes at offset {offset} of", buf.len()), &self.path, e),
+        })
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.file.metadata().map(|m| m.len()).map_err(|e| Error::io("stat", &self.path, e))
+    }
+
+    fn will_need(&self, offset: u64, len: u64) {
+        #[cfg(target_os = "linux")]
+        self.advise(offset, len, rustix::fs::Advice::WillNeed);
+        #[cfg(not(target_os = "linux"))]
+        let _ = (offset, len);
+    }
+
+    fn wont_need(&self, offset: u64, len: u64) {
+        #[cfg(target_os = "linux")]
+        self.advise(offset, len, rustix::fs::Advice::DontNeed);
+        #[cfg(not(target_os = "linux"))]
+        let _ = (offset, len);
+    }
+
+    fn path(&self) -> &PathBuf {
+        &self.path
+    }
+}
+
+/// The error for a read past the end of a file.
+pub(crate) fn ends_early(path: &Path, offset: u64, wanted: usize) -> Error {
+    Error::corruption(
+        path,
+        offset,
+        format_args!("the file ends before the {wanted} bytes that should be here"),
+    )
+}

@@ -1,0 +1,469 @@
+//! The state of a simulated disk: what the page cache shows, what is durable, and what lies between.
+//!
+//! A file keeps its present content, its durable content, and the mutations that would lead from the one to the other; a
+//! directory keeps the same three for its entries. A crash draws, from the mutations, those that happened to reach the disk.
+
+use crate::Rng;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What survives a power cut of what was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Survival {
+    /// Nothing.
+    Nothing,
+    /// Everything.
+    Everything,
+    /// Of each 512-byte sector, the content after any one of its unsynced writes, or the old one. Lengths may be extended
+    /// by zeros. Any subset of the directory operations.
+    RandomSectors,
+    /// Any subset of the writes, whole, so that late ones survive while early ones do not. What is missing in between reads as
+    /// zeros or as what was there before. Any subset of the directory operations.
+    Reordered,
+    /// The first few writes, then part of one whose rest is garbage, zeros, or missing. The first few operations of each
+    /// directory.
+    Torn,
+}
+
+impl Survival {
+    /// All kinds, for tests that go through them.
+    pub const ALL: [Survival; 5] = [
+        Survival::Nothing,
+        Survival::Everything,
+        Survival::RandomSectors,
+        Survival::Reordered,
+        Survival::Torn,
+    ];
+}
+
+/// What a disk writes atomically.
+const SECTOR: u64 = 512;
+
+/// A change to a file that was not synced yet.
+#[derive(Clone)]
+enum Mutation {
+    /// Bytes written at an offset, at most the length that the file had.
+    Write { offset: u64, data: Arc<[u8]> },
+    /// The file was cut to this length.
+    Truncate(u64),
+}
+
+/// The durable content of a file.
+#[derive(Clone)]
+enum Durable {
+    /// The first bytes of the present content.
+    Prefix(usize),
+    /// Something else: bytes that were cut off since, or without those that a failed sync lost.
+    Own(Arc<Vec<u8>>),
+}
+
+/// One file, whatever its names.
+#[derive(Clone)]
+pub(super) struct FileState {
+    content: Arc<Vec<u8>>,
+    durable: Durable,
+    pending: Vec<Mutation>,
+}
+
+/// A file with its identity: names and handles share it.
+pub(super) type Inode = Arc<Mutex<FileState>>;
+
+fn inode(state: FileState) -> Inode {
+    Arc::new(Mutex::new(state))
+}
+
+impl FileState {
+    fn durable_file(content: Arc<Vec<u8>>) -> FileState {
+        FileState { durable: Durable::Prefix(content.len()), content, pending: Vec::new() }
+    }
+
+    pub(super) fn content(&self) -> &Arc<Vec<u8>> {
+        &self.content
+    }
+
+    /// Writes `data` at `offset`, which is at most the length.
+    pub(super) fn write(&mut self, offset: usize, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        self.diverge_below(offset);
+        write_at(Arc::make_mut(&mut self.content), offset, data);
+        self.pending.push(Mutation::Write { offset: offset as u64, data: data.into() });
+    }
+
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.diverge_below(len);
+        Arc::make_mut(&mut self.content).truncate(len);
+        self.pending.push(Mutation::Truncate(len as u64));
+    }
+
+    /// Keeps the durable content apart before the present one changes from `offset` on.
+    fn diverge_below(&mut self, offset: usize) {
+        if let Durable::Prefix(len) = self.durable
+            && offset < len
+        {
+            self.durable = Durable::Own(Arc::new(self.content[..len].to_vec()));
+        }
+    }
+
+    /// Makes the mutations durable, and nothing that an earlier failed sync dropped.
+    pub(super) fn sync(&mut self) {
+        match &mut self.durable {
+            Durable::Prefix(len) => *len = self.content.len(),
+            Durable::Own(bytes) => {
+                let bytes = Arc::make_mut(bytes);
+                self.pending.iter().for_each(|m| apply(bytes, m));
+                if *bytes == *self.content {
+                    self.durable = Durable::Prefix(self.content.len());
+                }
+            }
+        }
+        self.pending.clear();
+    }
+
+    /// What a sync that fails does: the pages count as clean from now on, and never reached the disk.
+    pub(super) fn fail_sync(&mut self) {
+        if let Durable::Prefix(len) = self.durable {
+            self.durable = Durable::Own(Arc::new(self.content[..len].to_vec()));
+        }
+        self.pending.clear();
+    }
+
+    fn durable_bytes(&self) -> Arc<Vec<u8>> {
+        match &self.durable {
+            Durable::Prefix(len) if *len == self.content.len() => self.content.clone(),
+            Durable::Prefix(len) => Arc::new(self.content[..*len].to_vec()),
+            Durable::Own(bytes) => bytes.clone(),
+        }
+    }
+
+    fn survivor(&self, kind: Survival, rng: &mut Rng) -> Arc<Vec<u8>> {
+        let mut bytes = self.durable_bytes();
+        if self.pending.is_empty() || kind == Survival::Nothing {
+            return bytes;
+        }
+        let out = Arc::make_mut(&mut bytes);
+        match kind {
+            Survival::Nothing => {}
+            Survival::Everything => self.pending.iter().for_each(|m| apply(out, m)),
+            Survival::RandomSectors => self.random_sectors(out, rng),
+            Survival::Reordered => {
+                let mut full = out.len();
+                for mutation in &self.pending {
+                    if rng.chance(1, 2) {
+                        apply(out, mutation);
+                    }
+                    full = full.max(mutation.end());
+                }
+                extend_maybe(out, full, rng);
+            }
+            Survival::Torn => self.torn(out, rng),
+        }
+        bytes
+    }
+
+    /// Every sector is caught after some number of the mutations: none of them, all of them, or any number between.
+    fn random_sectors(&self, out: &mut Vec<u8>, rng: &mut Rng) {
+        let all = self.pending.len() as u64;
+        let draw = |rng: &mut Rng| match rng.below(3) {
+            0 => 0,
+            1 => all,
+            _ => rng.below(all + 1),
+        };
+        let truncated = draw(rng);
+        let mut caught: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut full = out.len();
+        for (i, mutation) in self.pending.iter().enumerate() {
+            let i = i as u64;
+            full = full.max(mutation.end());
+            match mutation {
+                Mutation::Truncate(_) if i < truncated => apply(out, mutation),
+                Mutation::Truncate(_) => {}
+                Mutation::Write { offset, data } => {
+                    let mut at = 0;
+                    while at < data.len() {
+                        let position = offset + at as u64;
+                        let len = ((SECTOR - position % SECTOR) as usize).min(data.len() - at);
+                        if i < *caught.entry(position / SECTOR).or_insert_with(|| draw(rng)) {
+                            write_at(out, position as usize, &data[at..at + len]);
+                        }
+                        at += len;
+                    }
+                }
+            }
+        }
+        extend_maybe(out, full, rng);
+    }
+
+    fn torn(&self, out: &mut Vec<u8>, rng: &mut Rng) {
+        let whole = rng.below(self.pending.len() as u64 + 1) as usize;
+        self.pending[..whole].iter().for_each(|m| apply(out, m));
+        let Some(Mutation::Write { offset, data }) = self.pending.get(whole) else { return };
+        let kept = rng.below(data.len() as u64 + 1) as usize;
+        let offset = *offset as usize;
+        write_at(out, offset, &data[..kept]);
+        let mut rest = vec![0; data.len() - kept];
+        match rng.below(3) {
+            0 => return,
+            1 => rng.fill(&mut rest),
+            _ => {}
+        }
+        write_at(out, offset + kept, &rest);
+    }
+}
+
+impl Mutation {
+    fn end(&self) -> usize {
+        match self {
+            Mutation::Write { offset, data } => *offset as usize + data.len(),
+            Mutation::Truncate(_) => 0,
+        }
+    }
+}
+
+fn apply(bytes: &mut Vec<u8>, mutation: &Mutation) {
+    match mutation {
+        Mutation::Write { offset, data } => write_at(bytes, *offset as usize, data),
+        Mutation::Truncate(len) => bytes.truncate(*len as usize),
+    }
+}
+
+/// Overwrites or extends; a gap before `offset` becomes zeros.
+fn write_at(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
+    if data.is_empty() {
+        return;
+    }
+    let end = offset + data.len();
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    bytes[offset..end].copy_from_slice(data);
+}
+
+/// In half of the cases the length reached the disk though the last bytes did not.
+fn extend_maybe(bytes: &mut Vec<u8>, full: usize, rng: &mut Rng) {
+    if bytes.len() < full && rng.chance(1, 2) {
+        bytes.resize(full, 0);
+    }
+}
+
+/// A change to a directory that was not synced yet.
+#[derive(Clone)]
+enum DirOp {
+    Link(String, Inode),
+    Unlink(String),
+    /// The file takes the second name and loses the first, at once.
+    Rename(String, String, Inode),
+}
+
+type Entries = BTreeMap<String, Inode>;
+
+fn apply_dir(entries: &mut Entries, op: &DirOp) {
+    match op {
+        DirOp::Link(name, inode) => {
+            entries.insert(name.clone(), inode.clone());
+        }
+        DirOp::Unlink(name) => {
+            entries.remove(name);
+        }
+        DirOp::Rename(_, to, inode) => {
+            // A file never ends up under two names, whichever of its renames survive.
+            entries.retain(|_, i| !Arc::ptr_eq(i, inode));
+            entries.insert(to.clone(), inode.clone());
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Dir {
+    entries: Entries,
+    durable: Entries,
+    pending: Vec<DirOp>,
+}
+
+impl Dir {
+    fn push(&mut self, op: DirOp) {
+        apply_dir(&mut self.entries, &op);
+        self.pending.push(op);
+    }
+
+    fn survivors(&self, kind: Survival, rng: &mut Rng) -> Entries {
+        let mut entries = self.durable.clone();
+        let first = rng.below(self.pending.len() as u64 + 1) as usize;
+        for (i, op) in self.pending.iter().enumerate() {
+            let survives = match kind {
+                Survival::Nothing => false,
+                Survival::Everything => true,
+                Survival::RandomSectors | Survival::Reordered => rng.chance(1, 2),
+                Survival::Torn => i < first,
+            };
+            if survives {
+                apply_dir(&mut entries, op);
+            }
+        }
+        entries
+    }
+}
+
+/// All directories. Directories themselves are durable when they are created.
+#[derive(Default)]
+pub(super) struct Disk {
+    dirs: BTreeMap<PathBuf, Dir>,
+}
+
+/// A path as its directory and the name in it, without `.` and doubled separators.
+pub(super) fn split(path: &Path) -> (PathBuf, String) {
+    let path: PathBuf = normal(path);
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    (path.parent().map(Path::to_path_buf).unwrap_or_default(), name)
+}
+
+pub(super) fn normal(path: &Path) -> PathBuf {
+    path.components().filter(|c| !matches!(c, std::path::Component::CurDir)).collect()
+}
+
+impl Disk {
+    /// An empty disk: the root and the working directory, with nothing in them.
+    pub(super) fn new() -> Disk {
+        let roots = ["/", ""].map(|path| (PathBuf::from(path), Dir::default()));
+        Disk { dirs: roots.into() }
+    }
+
+    pub(super) fn has_dir(&self, dir: &Path) -> bool {
+        self.dirs.contains_key(&normal(dir))
+    }
+
+    /// Creates a directory and its parents; `None` if a file is in the way.
+    pub(super) fn create_dir(&mut self, dir: &Path) -> Option<()> {
+        let dir = normal(dir);
+        for ancestor in dir.ancestors() {
+            if self.find(ancestor).is_some() {
+                return None;
+            }
+            self.dirs.entry(ancestor.to_path_buf()).or_default();
+        }
+        Some(())
+    }
+
+    /// The names of the files of a directory, sorted.
+    pub(super) fn names(&self, dir: &Path) -> Option<Vec<String>> {
+        self.dirs.get(&normal(dir)).map(|d| d.entries.keys().cloned().collect())
+    }
+
+    pub(super) fn find(&self, path: &Path) -> Option<&Inode> {
+        let (dir, name) = split(path);
+        self.dirs.get(&dir)?.entries.get(&name)
+    }
+
+    /// Creates an empty file; `None` if its directory does not exist. The path must be free.
+    pub(super) fn create(&mut self, path: &Path) -> Option<Inode> {
+        let (dir, name) = split(path);
+        let inode = inode(FileState::durable_file(Arc::default()));
+        self.dirs.get_mut(&dir)?.push(DirOp::Link(name, inode.clone()));
+        Some(inode)
+    }
+
+    /// Renames inside one directory; `None` if there is no such file.
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Option<()> {
+        let ((dir, from), (_, to)) = (split(from), split(to));
+        let dir = self.dirs.get_mut(&dir)?;
+        let inode = dir.entries.get(&from)?.clone();
+        if from != to {
+            dir.push(DirOp::Rename(from, to, inode));
+        }
+        Some(())
+    }
+
+    pub(super) fn remove(&mut self, path: &Path) -> Option<()> {
+        let (dir, name) = split(path);
+        let dir = self.dirs.get_mut(&dir)?;
+        dir.entries.contains_key(&name).then(|| dir.push(DirOp::Unlink(name)))
+    }
+
+    pub(super) fn sync_dir(&mut self, dir: &Path) -> Option<()> {
+        let dir = self.dirs.get_mut(&normal(dir))?;
+        for op in dir.pending.drain(..) {
+            apply_dir(&mut dir.durable, &op);
+        }
+        Some(())
+    }
+
+    /// What a directory sync that fails does: see [`FileState::fail_sync`].
+    pub(super) fn fail_sync_dir(&mut self, dir: &Path) {
+        if let Some(dir) = self.dirs.get_mut(&normal(dir)) {
+            dir.pending.clear();
+        }
+    }
+
+    /// Gives a file this content, durably, under the handles that are open. The file and its directory are created if need be.
+    pub(super) fn put(&mut self, path: &Path, bytes: Vec<u8>) {
+        let (dir, name) = split(path);
+        let dir = self.dirs.entry(dir).or_default();
+        let state = FileState::durable_file(Arc::new(bytes));
+        let file = match dir.entries.get(&name) {
+            Some(file) => {
+                *lock(file) = state;
+                file.clone()
+            }
+            None => inode(state),
+        };
+        dir.entries.insert(name.clone(), file.clone());
+        dir.durable.insert(name, file);
+    }
+
+    /// Every file with its whole path.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.dirs.iter().flat_map(|(path, dir)| dir.entries.keys().map(move |name| path.join(name))).collect()
+    }
+
+    /// Bytes in the files that have a name.
+    pub(super) fn used(&self) -> u64 {
+        self.dirs.values().flat_map(|d| d.entries.values()).map(|i| lock(i).content.len() as u64).sum()
+    }
+
+    /// One disk that a power cut may leave: everything on it is durable.
+    pub(super) fn crash(&self, kind: Survival, seed: u64) -> Disk {
+        let mut rng = Rng::new(seed);
+        let mut disk = Disk::default();
+        for (path, dir) in &self.dirs {
+            let mut survivors = dir.survivors(kind, &mut rng);
+            for file in survivors.values_mut() {
+                let content = lock(file).survivor(kind, &mut rng);
+                *file = inode(FileState::durable_file(content));
+            }
+            let dir = Dir { durable: survivors.clone(), entries: survivors, pending: Vec::new() };
+            disk.dirs.insert(path.clone(), dir);
+        }
+        disk
+    }
+
+    /// The same disk with the same unsynced state, independent of this one from now on.
+    pub(super) fn fork(&self) -> Disk {
+        let mut copies = HashMap::new();
+        let mut copy = |file: &Inode| -> Inode {
+            copies.entry(Arc::as_ptr(file)).or_insert_with(|| inode(lock(file).clone())).clone()
+        };
+        let mut entries = |from: &Entries| from.iter().map(|(n, i)| (n.clone(), copy(i))).collect();
+        let mut dirs: BTreeMap<PathBuf, Dir> = BTreeMap::new();
+        for (path, dir) in &self.dirs {
+            let (now, durable) = (entries(&dir.entries), entries(&dir.durable));
+            dirs.insert(path.clone(), Dir { entries: now, durable, pending: Vec::new() });
+        }
+        for (path, dir) in &self.dirs {
+            let ops = dir.pending.iter().map(|op| match op {
+                DirOp::Link(name, i) => DirOp::Link(name.clone(), copy(i)),
+                DirOp::Unlink(name) => DirOp::Unlink(name.clone()),
+                DirOp::Rename(from, to, i) => DirOp::Rename(from.clone(), to.clone(), copy(i)),
+            });
+            dirs.get_mut(path).expect("inserted above").pending = ops.collect();
+        }
+        Disk { dirs }
+    }
+}
+
+/// Locks one file. The lock of the disk is always taken first, so that clones see all files at one moment.
+pub(super) fn lock(inode: &Inode) -> MutexGuard<'_, FileState> {
+    inode.lock()
+}

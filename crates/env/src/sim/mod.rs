@@ -1,0 +1,462 @@
+//! [`SimEnv`]: a disk in memory that can crash.
+//!
+//! ```text
+//!    operation --> counter, hook, rules --> state (one lock): page cache + what is durable + mutations between
+//!                       |                                                        |
+//!                       v                                                        v
+//!                  fails, or does part                     crash_clone(kind, seed): one disk after a power cut
+//! ```
+//!
+//! Data and directory entries become durable apart: data by a sync of the file, entries by a sync of their directory. A file
+//! that was synced may vanish in a crash because its entry was not, and a file that was removed may come back. Nothing here
+//! depends on real time or real randomness.
+
+mod disk;
+mod fault;
+
+pub use disk::Survival;
+pub use fault::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, Verdict};
+
+use crate::real::{check_same_dir, check_truncate, ends_early, poisoned};
+use crate::{Env, FileLock, ReadFile, Rng, WriteFile};
+use base::{Error, ErrorKind, Result};
+use disk::{Disk, Inode, normal};
+use fault::{Faults, Stop};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// What [`Env::free_space`] says while no capacity is set.
+const UNLIMITED: u64 = 1 << 50;
+
+/// How far the clock moves each time it is read.
+const TICK_NS: u64 = 1_000;
+
+/// A disk in memory, as an [`Env`].
+///
+/// Each operation has an index, from 0 in the order of their beginnings; a hook and rules can watch and fail them. The
+/// helpers that take no part in this ([`SimEnv::read_file`] and its like) are for tests to look at the disk and to damage it.
+pub struct SimEnv {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    seed: u64,
+    state: Mutex<State>,
+    faults: Faults,
+    clock_ns: AtomicU64,
+    max_open_files: AtomicUsize,
+}
+
+struct State {
+    disk: Disk,
+    locks: BTreeSet<PathBuf>,
+    capacity: Option<u64>,
+}
+
+impl SimEnv {
+    /// An empty disk. The seed draws what the contract of [`Env`] leaves open, as the order of [`Env::list`].
+    pub fn new(seed: u64) -> Arc<SimEnv> {
+        SimEnv::with_disk(Disk::new(), seed)
+    }
+
+    fn with_disk(disk: Disk, seed: u64) -> Arc<SimEnv> {
+        let state = State { disk, locks: BTreeSet::new(), capacity: None };
+        Arc::new(SimEnv {
+            shared: Arc::new(Shared {
+                seed,
+                state: Mutex::new(state),
+                faults: Faults::default(),
+                clock_ns: AtomicU64::new(0),
+                max_open_files: AtomicUsize::new(1024),
+            }),
+        })
+    }
+
+    /// One disk that a power cut at this moment may leave, drawn from `seed`. Everything on it is durable, no lock is held,
+    /// and it has no hook, rules or capacity. Costs a copy of the files with unsynced content; the others are shared.
+    pub fn crash_clone(&self, kind: Survival, seed: u64) -> Arc<SimEnv> {
+        SimEnv::with_disk(self.state().disk.crash(kind, seed), seed)
+    }
+
+    /// The disk as the next process finds it when this one is killed: everything written is there, what was not synced is
+    /// still not durable, and no lock is held. It has no hook, rules or capacity.
+    pub fn process_clone(&self) -> Arc<SimEnv> {
+        SimEnv::with_disk(self.state().disk.fork(), self.shared.seed)
+    }
+
+    /// Operations begun so far: the index of the next one.
+    pub fn op_count(&self) -> u64 {
+        self.shared.faults.count()
+    }
+
+    /// Calls `hook` before and after every operation from now on; `None` takes it away.
+    pub fn set_hook(&self, hook: Option<Hook>) {
+        self.shared.faults.set_hook(hook);
+    }
+
+    /// Makes the operation with this index fail, and later ones as `repeat` says.
+    pub fn fail_op(&self, index: u64, fault: Fault, repeat: Repeat) {
+        self.shared.faults.fail_op(index, fault, repeat);
+    }
+
+    /// Makes every operation from this index on fail with "simulated crash", without any effect.
+    pub fn crash_at(&self, index: u64) {
+        self.shared.faults.crash_at(index);
+    }
+
+    /// Forgets the rules of [`SimEnv::fail_op`] and [`SimEnv::crash_at`].
+    pub fn clear_faults(&self) {
+        self.shared.faults.clear();
+    }
+
+    /// Limits the bytes that all files together may have; an append past that writes what fits and fails with ENOSPC.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().capacity = bytes;
+    }
+
+    /// Bytes that all files together have.
+    pub fn used(&self) -> u64 {
+        self.state().disk.used()
+    }
+
+    /// What [`Env::max_open_files`] says (1024 unless set). It is not enforced: fail opens with [`Fault::EMFILE`].
+    pub fn set_max_open_files(&self, files: usize) {
+        self.shared.max_open_files.store(files, Ordering::SeqCst);
+    }
+
+    /// Flips one bit (0..8) of a byte, durably.
+    ///
+    /// # Panics
+    /// When the file does not exist or ends before `offset`; so do the other helpers.
+    pub fn flip_bit(&self, path: impl AsRef<Path>, offset: u64, bit: u32) {
+        let mut bytes = self.read_file(&path);
+        bytes[offset as usize] ^= 1 << bit;
+        self.write_file(path, bytes);
+    }
+
+    /// The whole content of a file.
+    pub fn read_file(&self, path: impl AsRef<Path>) -> Vec<u8> {
+        let state = self.state();
+        let inode =
+            state.disk.find(path.as_ref()).unwrap_or_else(|| panic!("{} exists", path.as_ref().display()));
+        disk::lock(inode).content().to_vec()
+    }
+
+    /// Replaces the content of a file, durably and under the handles that are open; or creates it.
+    pub fn write_file(&self, path: impl AsRef<Path>, bytes: impl Into<Vec<u8>>) {
+        self.state().disk.put(path.as_ref(), bytes.into());
+    }
+
+    /// Cuts or extends (by zeros) a file to `len` bytes, durably.
+    pub fn truncate_file(&self, path: impl AsRef<Path>, len: u64) {
+        let mut bytes = self.read_file(&path);
+        bytes.resize(len as usize, 0);
+        self.write_file(path, bytes);
+    }
+
+    /// The paths of all files, sorted by directory and name.
+    pub fn list_files(&self) -> Vec<PathBuf> {
+        self.state().disk.files()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock()
+    }
+}
+
+impl State {
+    /// How many of `wanted` further bytes fit.
+    fn fit(&self, wanted: usize) -> usize {
+        match self.capacity {
+            None => wanted,
+            Some(capacity) => wanted.min(capacity.saturating_sub(self.disk.used()) as usize),
+        }
+    }
+}
+
+impl Shared {
+    /// Runs one operation under the hook and the rules. `body` gets what stops it, if anything, so that it can leave the
+    /// traces that a failure leaves.
+    fn op<T>(
+        &self,
+        kind: OpKind,
+        path: &Path,
+        body: impl FnOnce(&mut State, Option<Stop>) -> Result<T>,
+    ) -> Result<T> {
+        let (index, go) = self.faults.begin(kind, path);
+        let result = body(&mut self.state.lock(), go.err());
+        self.faults.end(index, kind, path, result.is_ok());
+        result
+    }
+
+    /// Runs an operation that does nothing when it is stopped.
+    fn simple<T>(
+        &self,
+        kind: OpKind,
+        name: &str,
+        path: &Path,
+        body: impl FnOnce(&mut State) -> io::Result<T>,
+    ) -> Result<T> {
+        self.op(kind, path, |state, stop| match stop {
+            Some(stop) => Err(stop.error(name, path)),
+            None => body(state).map_err(|e| Error::io(name, path, e)),
+        })
+    }
+}
+
+/// The error of an absent file or directory, unless there is a value.
+fn found<T>(value: Option<T>) -> io::Result<T> {
+    value.ok_or_else(|| io::Error::from_raw_os_error(2))
+}
+
+impl Env for SimEnv {
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        let inode = self.shared.op(OpKind::Create, path, |state, stop| {
+            if let Some(stop) = stop {
+                return Err(stop.error("create", path));
+            }
+            if state.disk.find(path).is_some() || state.disk.has_dir(path) {
+                let cause = io::Error::from_raw_os_error(17);
+                return Err(Error::io("create", path, cause).with_kind(ErrorKind::AlreadyExists));
+            }
+            found(state.disk.create(path)).map_err(|e| Error::io("create", path, e))
+        })?;
+        Ok(Box::new(SimWriteFile {
+            shared: self.shared.clone(),
+            inode,
+            path: path.to_owned(),
+            len: 0,
+            poison: None,
+        }))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
+        let inode =
+            self.shared.simple(OpKind::Open, "open", path, |state| found(state.disk.find(path).cloned()))?;
+        Ok(Arc::new(SimReadFile { shared: self.shared.clone(), inode, path: path.to_owned() }))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let mut names =
+            self.shared.simple(OpKind::List, "list", dir, |state| found(state.disk.names(dir)))?;
+        Rng::new(self.shared.seed ^ names.len() as u64).shuffle(&mut names);
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.shared.simple(OpKind::Stat, "look for", path, |state| {
+            Ok(state.disk.find(path).is_some() || state.disk.has_dir(path))
+        })
+    }
+
+    fn len(&self, path: &Path) -> Result<u64> {
+        self.shared.simple(OpKind::Stat, "stat", path, |state| {
+            found(state.disk.find(path)).map(|i| disk::lock(i).content().len() as u64)
+        })
+    }
+
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        self.shared.simple(OpKind::CreateDir, "create directory", dir, |state| {
+            state.disk.create_dir(dir).ok_or_else(|| io::ErrorKind::NotADirectory.into())
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        check_same_dir(from, to)?;
+        self.shared.simple(OpKind::Rename, "rename", from, |state| found(state.disk.rename(from, to)))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.shared.simple(OpKind::Remove, "remove", path, |state| found(state.disk.remove(path)))
+    }
+
+    fn sync_file(&self, path: &Path) -> Result<()> {
+        self.shared.op(OpKind::Sync, path, |state, stop| {
+            let inode = found(state.disk.find(path)).map_err(|e| Error::io("sync", path, e))?;
+            sync_inode(inode, stop, path)
+        })
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.shared.op(OpKind::SyncDir, dir, |state, stop| {
+            if let Some(stop) = stop {
+                if matches!(stop, Stop::Fault(_)) {
+                    state.disk.fail_sync_dir(dir);
+                }
+                return Err(stop.error("sync directory", dir));
+            }
+            found(state.disk.sync_dir(dir)).map_err(|e| Error::io("sync directory", dir, e))
+        })
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        let key = normal(path);
+        self.shared.op(OpKind::Lock, path, |state, stop| {
+            if let Some(stop) = stop {
+                return Err(stop.error("lock", path));
+            }
+            if state.disk.find(path).is_none() {
+                found(state.disk.create(path)).map_err(|e| Error::io("lock", path, e))?;
+            }
+            if !state.locks.insert(key.clone()) {
+                let message = format!("{}: the database is locked: it is open already", path.display());
+                return Err(Error::new(ErrorKind::Locked, message));
+            }
+            Ok(())
+        })?;
+        Ok(Box::new(SimLock { shared: self.shared.clone(), key }))
+    }
+
+    fn free_space(&self, _dir: &Path) -> Option<u64> {
+        let state = self.state();
+        Some(state.capacity.map_or(UNLIMITED, |capacity| capacity.saturating_sub(state.disk.used())))
+    }
+
+    fn max_open_files(&self) -> usize {
+        self.shared.max_open_files.load(Ordering::SeqCst)
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::from_nanos(self.shared.clock_ns.fetch_add(TICK_NS, Ordering::SeqCst))
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.shared.clock_ns.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
+        std::thread::yield_now();
+    }
+}
+
+fn sync_inode(inode: &Inode, stop: Option<Stop>, path: &Path) -> Result<()> {
+    let mut file = disk::lock(inode);
+    match stop {
+        None => file.sync(),
+        Some(Stop::Fault(_)) => file.fail_sync(),
+        Some(Stop::Crashed) => {}
+    }
+    stop.map_or(Ok(()), |stop| Err(stop.error("sync", path)))
+}
+
+struct SimWriteFile {
+    shared: Arc<Shared>,
+    inode: Inode,
+    path: PathBuf,
+    len: u64,
+    poison: Option<Error>,
+}
+
+impl SimWriteFile {
+    fn check_poison(&self) -> Result<()> {
+        self.poison.as_ref().map_or(Ok(()), |e| Err(poisoned(e)))
+    }
+}
+
+impl WriteFile for SimWriteFile {
+    fn append(&mut self, data: &[u8]) -> Result<()> {
+        self.check_poison()?;
+        let (path, len) = (&self.path, self.len as usize);
+        self.shared.op(OpKind::Append, path, |state, stop| {
+            let mut stop = stop;
+            let mut taken = match stop {
+                None => data.len(),
+                Some(Stop::Fault(Fault::ShortWrite(taken))) => taken.min(data.len()),
+                Some(_) => 0,
+            };
+            let present = disk::lock(&self.inode).content().len().saturating_sub(len);
+            let fit = present.saturating_add(state.fit(taken.saturating_sub(present)));
+            if fit < taken {
+                taken = fit;
+                stop = Some(Stop::Fault(Fault::ENOSPC));
+            }
+            disk::lock(&self.inode).write(len, &data[..taken]);
+            stop.map_or(Ok(()), |stop| Err(stop.error("append to", path)))
+        })?;
+        self.len += data.len() as u64;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.check_poison()?;
+        let synced =
+            self.shared.op(OpKind::Sync, &self.path, |_, stop| sync_inode(&self.inode, stop, &self.path));
+        if let Err(error) = &synced {
+            self.poison = Some(error.clone());
+        }
+        synced
+    }
+
+    fn truncate(&mut self, len: u64) -> Result<()> {
+        self.check_poison()?;
+        check_truncate(&self.path, self.len, len)?;
+        self.shared.simple(OpKind::Truncate, "truncate", &self.path, |_| {
+            disk::lock(&self.inode).truncate(len as usize);
+            Ok(())
+        })?;
+        self.len = len;
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn reserve(&mut self, _len: u64) {}
+}
+
+struct SimReadFile {
+    shared: Arc<Shared>,
+    inode: Inode,
+    path: PathBuf,
+}
+
+impl ReadFile for SimReadFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.shared.op(OpKind::Read, &self.path, |_, stop| {
+            if let Some(stop) = stop {
+                let operation = format!("read {} bytes at offset {offset} of", buf.len());
+                return Err(stop.error(&operation, &self.path));
+            }
+            let content = disk::lock(&self.inode).content().clone();
+            let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..));
+            match rest.and_then(|rest| rest.get(..buf.len())) {
+                Some(bytes) => buf.copy_from_slice(bytes),
+                None => return Err(ends_early(&self.path, offset, buf.len())),
+            }
+            Ok(())
+        })
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.shared
+            .simple(OpKind::Stat, "stat", &self.path, |_| Ok(disk::lock(&self.inode).content().len() as u64))
+    }
+
+    fn will_need(&self, _offset: u64, _len: u64) {}
+
+    fn wont_need(&self, _offset: u64, _len: u64) {}
+
+    fn path(&self) -> &PathBuf {
+        &self.path
+    }
+}
+
+struct SimLock {
+    shared: Arc<Shared>,
+    key: PathBuf,
+}
+
+impl FileLock for SimLock {
+    fn check_owner(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.shared.state.lock().locks.remove(&self.key);
+    }
+}
