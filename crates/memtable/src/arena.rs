@@ -1,0 +1,143 @@
+//! Memory for nodes: one reservation, handed out from the front, never moved and never given back before the end.
+//!
+//! The reservation is virtual: a page costs memory from its first write on. Offsets count units of eight bytes, so
+//! that 32 bits reach far enough.
+
+#![allow(unsafe_code)]
+
+use crate::sync::AtomicU64;
+use std::alloc::{self, Layout};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64 as PlainAtomicU64, Ordering};
+
+/// Bytes in a unit: what offsets count, and what all nodes are aligned to.
+pub(crate) const UNIT: usize = 8;
+
+/// Size of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// See the module.
+pub(crate) struct Arena {
+    base: NonNull<u8>,
+    layout: Layout,
+    /// Bytes handed out. May pass the end, when an allocation fails.
+    used: PlainAtomicU64,
+    #[cfg(loom)]
+    words: Box<[AtomicU64]>,
+}
+
+// SAFETY: the arena owns its memory, which moves with it; nothing in it belongs to a thread.
+unsafe impl Send for Arena {}
+// SAFETY: `used` is atomic and hands out every byte once. Who may read or write the bytes behind the raw pointers
+// is the business of the callers of the unsafe methods.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Reserves `size` bytes. Writes none of them.
+    pub(crate) fn new(size: usize) -> Arena {
+        let huge = size >= 2 * HUGE_PAGE && !cfg!(miri);
+        let align = if huge { HUGE_PAGE } else { 64 };
+        let layout = Layout::from_size_align(size.next_multiple_of(UNIT), align).expect("size of an arena");
+        assert!(layout.size() > 0 && layout.size() / UNIT <= u32::MAX as usize);
+        // SAFETY: the layout's size is not zero.
+        let memory = unsafe { alloc::alloc(layout) };
+        let Some(base) = NonNull::new(memory) else { alloc::handle_alloc_error(layout) };
+        if huge {
+            advise_huge_pages(base, layout.size());
+        }
+        Arena {
+            base,
+            layout,
+            used: PlainAtomicU64::new(0),
+            #[cfg(loom)]
+            words: (0..size.div_ceil(UNIT)).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Hands out `size` bytes, a multiple of [`UNIT`]: their offset in units.
+    ///
+    /// # Panics
+    /// When the arena is full.
+    #[inline]
+    pub(crate) fn allocate(&self, size: usize) -> u32 {
+        debug_assert!(size.is_multiple_of(UNIT));
+        let start = self.used.fetch_add(size as u64, Ordering::Relaxed);
+        assert!(start + size as u64 <= self.layout.size() as u64, "memtable: insert without reservation");
+        (start / UNIT as u64) as u32
+    }
+
+    /// Bytes handed out.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed).min(self.layout.size() as u64) as usize
+    }
+
+    /// The address of a unit.
+    ///
+    /// # Safety
+    /// The unit was handed out by this arena.
+    #[inline]
+    pub(crate) unsafe fn at(&self, unit: u32) -> *mut u8 {
+        // SAFETY: offsets that were handed out lie inside the reservation.
+        unsafe { self.base.as_ptr().add(unit as usize * UNIT) }
+    }
+
+    /// A unit as an atomic integer.
+    ///
+    /// # Safety
+    /// The unit was handed out by this arena. Nobody uses it in any other way than as this atomic while the
+    /// reference lives, and its first store happened before every load.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) unsafe fn word(&self, unit: u32) -> &AtomicU64 {
+        // SAFETY: inside the reservation and aligned: the base is aligned to more than a unit.
+        unsafe { AtomicU64::from_ptr(self.at(unit).cast()) }
+    }
+
+    #[cfg(loom)]
+    #[allow(missing_docs, clippy::missing_safety_doc)]
+    pub(crate) unsafe fn word(&self, unit: u32) -> &AtomicU64 {
+        &self.words[unit as usize]
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; `&mut self` says that nobody looks at it any more.
+        unsafe { alloc::dealloc(self.base.as_ptr(), self.layout) }
+    }
+}
+
+/// Asks for huge pages from the second one on: random inserts miss the TLB much less, and page faults get rare.
+/// The first 2 MiB stay on small pages, so that a small memtable costs little. Best effort.
+#[cfg(all(target_os = "linux", not(miri), not(loom)))]
+fn advise_huge_pages(base: NonNull<u8>, size: usize) {
+    let len = (size - HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
+    // SAFETY: the range lies inside our own allocation, and this advice changes no contents.
+    unsafe {
+        let start = base.as_ptr().add(HUGE_PAGE).cast();
+        let _ = rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxHugepage);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri), not(loom))))]
+fn advise_huge_pages(_: NonNull<u8>, _: usize) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hands_out_every_byte_once() {
+        let arena = Arena::new(64);
+        assert_eq!((arena.allocate(24), arena.allocate(8), arena.allocate(32)), (0, 3, 4));
+        assert_eq!(arena.used(), 64);
+    }
+
+    #[test]
+    #[should_panic(expected = "without reservation")]
+    fn a_full_arena_panics() {
+        let arena = Arena::new(64);
+        arena.allocate(40);
+        arena.allocate(32);
+    }
+}

@@ -1,0 +1,160 @@
+//! The order of entries, and *tags*: 32 bits beside each link that decide nearly every comparison of a search
+//! without touching the node that the link leads to.
+//!
+//! The tag of a link from `a` to `b` holds the length of the prefix that the keys of `a` and `b` share, and the
+//! next three bytes of `b`. A search for `t` that stands on `a` knows how many bytes `t` and `a` share, hence its
+//! own tag against `a`, in the same format. With `a < b` and `a < t`:
+//!
+//! ```text
+//! prefix(a, b) > prefix(a, t)   b leaves a later than t does: b < t
+//! prefix(a, b) < prefix(a, t)   b leaves a sooner than t does: b > t
+//! equal                         the next bytes of b and t decide, unless they are equal, too
+//! ```
+//!
+//! The prefix is stored inverted in the top byte, so that all of this is one comparison of two integers. It adapts by
+//! itself to keys with long common prefixes, whose heads decide nothing.
+//!
+//! Keys count as padded with endless zeros here: padded keys order like keys, except that keys may be equal
+//! when padded ("a" and "a\0"). Such ties, and prefixes past [`PREFIX_MAX`], are left to a full comparison.
+
+use base::Trailer;
+use std::cmp::Ordering;
+
+/// Longest common prefix that a tag can tell. All longer ones look the same, and decide nothing.
+pub(crate) const PREFIX_MAX: usize = 255;
+
+/// The tag of a link that leads nowhere: no tag is larger.
+pub(crate) const TAG_END: u32 = u32::MAX;
+
+/// What a search looks for: a place in the order of entries.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) trailer: Trailer,
+}
+
+/// The tag of a key against another one with which it shares `prefix` bytes.
+#[inline]
+pub(crate) fn tag(key: &[u8], prefix: usize) -> u32 {
+    if prefix >= PREFIX_MAX {
+        return 0;
+    }
+    ((PREFIX_MAX - prefix) as u32) << 24 | three_bytes(key, prefix)
+}
+
+/// The prefix that a tag stands for ([`PREFIX_MAX`]: this or more).
+#[inline]
+pub(crate) fn prefix(tag: u32) -> usize {
+    PREFIX_MAX - (tag >> 24) as usize
+}
+
+/// How many bytes beyond the prefix two different tags share; 0 where the prefixes differ.
+#[inline]
+pub(crate) fn shared_bytes(a: u32, b: u32) -> usize {
+    ((a ^ b).leading_zeros() as usize / 8).saturating_sub(1)
+}
+
+/// The bytes `at..at + 3` of the padded key, as an integer.
+#[inline]
+fn three_bytes(key: &[u8], at: usize) -> u32 {
+    if at >= key.len() {
+        0
+    } else if key.len() >= 4 {
+        let from = at.min(key.len() - 4);
+        let four = u32::from_be_bytes([key[from], key[from + 1], key[from + 2], key[from + 3]]);
+        four << (8 * (at - from)) >> 8
+    } else {
+        let byte = |i: usize| key.get(i).map_or(0, |&b| u32::from(b));
+        byte(at) << 16 | byte(at + 1) << 8 | byte(at + 2)
+    }
+}
+
+/// Compares two keys that are known to share `from` bytes when padded. Also gives how many bytes they share when
+/// padded ([`PREFIX_MAX`] or more where they are equal that far).
+#[inline]
+pub(crate) fn compare_from(a: &[u8], b: &[u8], from: usize) -> (Ordering, usize) {
+    let len = a.len().min(b.len());
+    let mut at = from;
+    while at < len {
+        // Near the end the window slides back over bytes that are known to be equal.
+        let window = if len >= 8 { at.min(len - 8) } else { 0 };
+        let (x, y) = (base::head(&a[window..len]), base::head(&b[window..len]));
+        if x != y {
+            return (x.cmp(&y), window + (x ^ y).leading_zeros() as usize / 8);
+        }
+        at = window + 8;
+    }
+    let longer = if a.len() > b.len() { a } else { b };
+    let shared = longer.iter().skip(len).take(PREFIX_MAX).take_while(|&&byte| byte == 0).count();
+    let prefix = if len + shared == longer.len() { PREFIX_MAX } else { len + shared };
+    (a.len().cmp(&b.len()), prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys() -> Vec<Vec<u8>> {
+        let mut keys: Vec<Vec<u8>> = vec![vec![], vec![0], vec![0, 0], vec![0, 0, 7], vec![255; 4]];
+        for stem in
+            [&b"a"[..], b"ab", b"abc\0", b"abcdefg", b"abcdefgh", b"abcdefghijklmnop", b"abcdefghijklmnoq"]
+        {
+            for end in [&b""[..], b"\0", b"\0\0\0\0\0\0\0\0\0x", b"b", b"\xff"] {
+                keys.push([stem, end].concat());
+            }
+        }
+        let long = [b'l'; 300];
+        keys.extend([&long[..], &long[..254], &long[..255], &long[..256]].map(<[u8]>::to_vec));
+        keys.push([&long[..], b"x"].concat());
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    fn padded_prefix(a: &[u8], b: &[u8]) -> usize {
+        let byte = |key: &[u8], i| key.get(i).copied().unwrap_or(0);
+        (0..PREFIX_MAX).find(|&i| byte(a, i) != byte(b, i)).unwrap_or(PREFIX_MAX)
+    }
+
+    #[test]
+    fn full_comparison_finds_order_and_prefix_from_any_start() {
+        let keys = keys();
+        for a in &keys {
+            for b in &keys {
+                let expected = padded_prefix(a, b);
+                for from in 0..=expected {
+                    let (order, prefix) = compare_from(a, b, from);
+                    assert_eq!(order, a.cmp(b), "{a:?} {b:?} from {from}");
+                    assert_eq!(prefix.min(PREFIX_MAX), expected, "{a:?} {b:?} from {from}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tags_never_contradict_the_order_of_keys() {
+        let keys = keys();
+        let mut decided = 0;
+        for (i, a) in keys.iter().enumerate() {
+            for b in &keys[i + 1..] {
+                for t in &keys[i + 1..] {
+                    let link = tag(b, compare_from(a, b, 0).1);
+                    let probe = tag(t, compare_from(a, t, 0).1);
+                    if link != probe {
+                        decided += 1;
+                        assert_eq!(link.cmp(&probe), b.cmp(t), "a {a:?} b {b:?} t {t:?}");
+                        if link < probe {
+                            let prefix = prefix(probe) + shared_bytes(link, probe);
+                            assert_eq!(
+                                prefix.min(PREFIX_MAX),
+                                padded_prefix(b, t),
+                                "a {a:?} b {b:?} t {t:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+        assert!(decided > 1000);
+    }
+}

@@ -1,0 +1,106 @@
+//! What threads would fight over if they shared it, spread over stripes: counters, and the place of the last insert.
+
+use crate::node::NodeId;
+use crate::sync::{AtomicU32, Ordering};
+use base::Seq;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+
+/// Stripes of a memtable. Threads take them in turns.
+pub(crate) const STRIPES: usize = if cfg!(loom) { 1 } else { 8 };
+
+/// Levels of the last insert's place that are remembered: one insert in 2^8 needs a whole search in any case.
+pub(crate) const FINGER_LEVELS: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// Bits of a count that hold user bytes; the bits above count entries. Both are bounded by the largest capacity.
+const BYTES_BITS: u32 = 34;
+
+/// One thread's share of a memtable's bookkeeping: a cache line, and another one to keep the neighbour's
+/// prefetcher away.
+#[repr(align(128))]
+pub(crate) struct Stripe {
+    /// Entries (upper 30 bits) and user bytes (lower 34 bits), in one integer because each costs a locked instruction.
+    counts: AtomicU64,
+    seq_min: AtomicU64,
+    seq_max: AtomicU64,
+    /// The predecessors of the last insert, level by level: where to look first for the next one. Each level is valid
+    /// by itself; threads that share a stripe may mix theirs.
+    finger: [AtomicU32; FINGER_LEVELS],
+}
+
+/// Sums over all stripes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) entries: usize,
+    pub(crate) user_bytes: u64,
+}
+
+impl Stripe {
+    pub(crate) fn new() -> Stripe {
+        Stripe {
+            counts: AtomicU64::new(0),
+            seq_min: AtomicU64::new(Seq::MAX),
+            seq_max: AtomicU64::new(0),
+            finger: std::array::from_fn(|_| AtomicU32::new(0)),
+        }
+    }
+
+    /// Counts one entry. Gives the count before: a number that no other entry of this stripe gets.
+    #[inline]
+    pub(crate) fn count(&self, seq: Seq, user_bytes: usize) -> u64 {
+        if seq < self.seq_min.load(Ordering::Relaxed) {
+            self.seq_min.fetch_min(seq, Ordering::Relaxed);
+        }
+        if seq > self.seq_max.load(Ordering::Relaxed) {
+            self.seq_max.fetch_max(seq, Ordering::Relaxed);
+        }
+        self.counts.fetch_add(1 << BYTES_BITS | user_bytes as u64, Ordering::Relaxed)
+    }
+
+    /// A node of more than `level` levels to start from, if one is remembered.
+    #[inline]
+    pub(crate) fn finger(&self, level: usize) -> Option<NodeId> {
+        // Acquire, with the release below: the node's bytes were written before it became a finger.
+        NodeId::from_raw(self.finger[level].load(Ordering::Acquire))
+    }
+
+    /// Remembers `node`, which must be linked at `level`.
+    #[inline]
+    pub(crate) fn set_finger(&self, level: usize, node: NodeId) {
+        self.finger[level].store(node.raw(), Ordering::Release);
+    }
+}
+
+/// The calling thread's stripe.
+#[inline]
+pub(crate) fn index() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static INDEX: Cell<usize> = const { Cell::new(usize::MAX) });
+    INDEX.with(|index| {
+        if index.get() == usize::MAX {
+            index.set(NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES);
+        }
+        index.get()
+    })
+}
+
+/// Entries and user bytes of all stripes.
+pub(crate) fn counts(stripes: &[Stripe]) -> Counts {
+    stripes.iter().fold(Counts { entries: 0, user_bytes: 0 }, |sum, stripe| {
+        let counts = stripe.counts.load(Ordering::Relaxed);
+        Counts {
+            entries: sum.entries + (counts >> BYTES_BITS) as usize,
+            user_bytes: sum.user_bytes + (counts & ((1 << BYTES_BITS) - 1)),
+        }
+    })
+}
+
+/// Smallest and largest sequence number of all stripes, if there is any entry.
+pub(crate) fn seqs(stripes: &[Stripe]) -> Option<(Seq, Seq)> {
+    if counts(stripes).entries == 0 {
+        return None;
+    }
+    let min = stripes.iter().map(|s| s.seq_min.load(Ordering::Relaxed)).min()?;
+    let max = stripes.iter().map(|s| s.seq_max.load(Ordering::Relaxed)).max()?;
+    Some((min, max))
+}

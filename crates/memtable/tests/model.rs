@@ -1,0 +1,207 @@
+//! The memtable against a sorted map: random operations, forward and backward, as of any sequence number.
+
+use base::{Cursor, EntryKind, MAX_SEQ, Seq, Trailer, hash};
+use memtable::{Memtable, MemtableCursor};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const OPERATIONS: usize = if cfg!(miri) { 150 } else { 4_000 };
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 24 };
+
+type Key = (Vec<u8>, Reverse<Trailer>);
+type Model = BTreeMap<Key, Vec<u8>>;
+
+/// A small generator: tests print its seed, and the seed replays them.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        (hash(&self.0.to_le_bytes()) % bound as u64) as usize
+    }
+
+    /// Keys that collide, share prefixes, end early, hold zeros, or are long, by turns.
+    fn key(&mut self) -> Vec<u8> {
+        match self.below(10) {
+            0..3 => format!("{:016}", self.below(300)).into_bytes(),
+            3..5 => (0..self.below(4)).map(|_| self.below(3) as u8).collect(),
+            5 => vec![0; self.below(12)],
+            6 => [&[b'p'; 20][..], &[self.below(256) as u8, self.below(2) as u8][..self.below(3)]].concat(),
+            7 => [&vec![b'l'; 240 + self.below(30)][..], &[self.below(4) as u8]].concat(),
+            8 => (0..8).map(|_| self.below(256) as u8).collect(),
+            _ => (0..self.below(40)).map(|_| 254 + self.below(2) as u8).collect(),
+        }
+    }
+}
+
+fn insert(table: &Memtable, model: &mut Model, key: Vec<u8>, trailer: Trailer, value: Vec<u8>) {
+    assert!(table.reserve(Memtable::entry_cost(key.len(), value.len())));
+    table.insert(&key, trailer, &value);
+    assert!(model.insert((key, Reverse(trailer)), value).is_none());
+}
+
+fn current(cursor: &MemtableCursor) -> Option<(Vec<u8>, Trailer, Vec<u8>)> {
+    assert!(!cursor.valid() || cursor.value_slice() == *cursor.value());
+    cursor.valid().then(|| (cursor.key().to_vec(), cursor.trailer(), cursor.value().to_vec()))
+}
+
+fn owned(entry: Option<(&Key, &Vec<u8>)>) -> Option<(Vec<u8>, Trailer, Vec<u8>)> {
+    entry.map(|((key, trailer), value)| (key.clone(), trailer.0, value.clone()))
+}
+
+/// Every way to look at the table gives what the model gives.
+fn check_at(table: &Arc<Memtable>, model: &Model, key: &[u8], seq: Seq) {
+    let start = (key.to_vec(), Reverse(Trailer::seek(seq)));
+    let expected = model.range(&start..).next();
+    let got = table.get(key, seq).map(|(trailer, value)| (key.to_vec(), trailer, value.to_vec()));
+    assert_eq!(got, owned(expected.filter(|((found, _), _)| found == key)), "get {key:?} at {seq}");
+
+    let mut cursor = table.cursor();
+    cursor.seek(key, seq).unwrap();
+    assert_eq!(current(&cursor), owned(expected), "seek {key:?} at {seq}");
+    for expected in model.range(&start..).skip(1).take(3) {
+        cursor.next().unwrap();
+        assert_eq!(current(&cursor), owned(Some(expected)), "next after {key:?} at {seq}");
+    }
+
+    let end = (key.to_vec(), Reverse(Trailer(u64::MAX)));
+    cursor.seek_before(key).unwrap();
+    assert_eq!(current(&cursor), owned(model.range(..&end).next_back()), "seek before {key:?}");
+    for expected in model.range(..&end).rev().skip(1).take(3) {
+        cursor.prev().unwrap();
+        assert_eq!(current(&cursor), owned(Some(expected)), "prev before {key:?}");
+    }
+}
+
+fn check_whole(table: &Arc<Memtable>, model: &Model) {
+    let mut cursor = table.cursor();
+    assert!(!cursor.valid());
+    cursor.seek_to_first().unwrap();
+    for expected in model {
+        assert_eq!(current(&cursor), owned(Some(expected)));
+        cursor.next().unwrap();
+    }
+    assert!(!cursor.valid());
+    cursor.seek_to_last().unwrap();
+    for expected in model.iter().rev() {
+        assert_eq!(current(&cursor), owned(Some(expected)));
+        cursor.prev().unwrap();
+    }
+    assert!(!cursor.valid());
+
+    assert_eq!((table.entries(), table.is_empty()), (model.len(), model.is_empty()));
+    let user_bytes: usize = model.iter().map(|((key, _), value)| key.len() + value.len()).sum();
+    assert_eq!(table.user_bytes(), user_bytes as u64);
+    let seqs = || model.keys().map(|(_, trailer)| trailer.0.seq());
+    assert_eq!((table.min_seq(), table.max_seq()), (seqs().min(), seqs().max()));
+    assert!(table.used_bytes() >= user_bytes);
+}
+
+#[test]
+fn random_operations_agree_with_the_model() {
+    for seed in 0..SEEDS {
+        println!("seed {seed}");
+        let mut random = Random(seed);
+        let (table, mut model) = (Memtable::new(4 << 20), Model::new());
+        for seq in 1..=OPERATIONS as Seq {
+            let key = random.key();
+            match random.below(4) {
+                // Mostly in the order of sequence numbers, but threads may overtake each other.
+                0 | 1 => {
+                    let kind = [EntryKind::Put, EntryKind::Delete][random.below(2)];
+                    let value = vec![seq as u8; if kind == EntryKind::Put { random.below(30) } else { 0 }];
+                    let seq = (seq ^ random.below(8) as Seq) << 13 | seq;
+                    insert(&table, &mut model, key, Trailer::new(seq, kind), value);
+                }
+                2 => check_at(&table, &model, &key, [MAX_SEQ, 0][random.below(2)]),
+                _ => check_at(&table, &model, &key, (random.below(OPERATIONS) as Seq) << 13),
+            }
+        }
+        check_whole(&table, &model);
+    }
+}
+
+#[test]
+fn runs_in_both_directions_agree_with_the_model() {
+    let count = if cfg!(miri) { 100 } else { 5_000 };
+    for descending in [false, true] {
+        let (table, mut model) = (Memtable::new(4 << 20), Model::new());
+        for i in 0..count {
+            let number = if descending { count - i } else { i };
+            let key = format!("{number:016}").into_bytes();
+            insert(&table, &mut model, key, Trailer::new(i as Seq, EntryKind::Put), vec![7; number % 50]);
+        }
+        check_whole(&table, &model);
+        for i in (0..count).step_by(7) {
+            check_at(&table, &model, format!("{i:016}").as_bytes(), MAX_SEQ);
+            check_at(&table, &model, format!("{i:015}").as_bytes(), i as Seq);
+        }
+    }
+}
+
+#[test]
+fn many_versions_of_one_key_agree_with_the_model() {
+    let (table, mut model) = (Memtable::new(1 << 20), Model::new());
+    let count = if cfg!(miri) { 60 } else { 2_000 };
+    for seq in 1..count {
+        for key in [&b""[..], b"k", b"k\0"] {
+            let seq = if seq % 3 == 0 { seq + 10 * count } else { seq };
+            insert(
+                &table,
+                &mut model,
+                key.to_vec(),
+                Trailer::new(seq, EntryKind::Put),
+                seq.to_le_bytes().to_vec(),
+            );
+        }
+    }
+    check_whole(&table, &model);
+    for seq in (0..12 * count).step_by(29) {
+        for key in [&b""[..], b"k", b"k\0", b"k\0\0", b"j"] {
+            check_at(&table, &model, key, seq);
+        }
+    }
+}
+
+#[test]
+fn longest_keys_and_large_values_agree_with_the_model() {
+    let (table, mut model) = (Memtable::new(64 << 20), Model::new());
+    let mut trailers = (1..).map(|seq| Trailer::new(seq, EntryKind::Put));
+    let key = vec![b'k'; base::limits::MAX_KEY_LEN];
+    for cut in [0, 1, 2, 300, 65_000, 65_535, 65_536] {
+        insert(&table, &mut model, key[cut..].to_vec(), trailers.next().unwrap(), vec![1; cut]);
+    }
+    for len in [0, 1, 32_767, 32_768, 32_769, 100_000, if cfg!(miri) { 200_000 } else { 20_000_000 }] {
+        insert(&table, &mut model, b"large".to_vec(), trailers.next().unwrap(), vec![len as u8; len]);
+    }
+    check_whole(&table, &model);
+    check_at(&table, &model, &key, MAX_SEQ);
+    for seq in 0..15 {
+        check_at(&table, &model, b"large", seq);
+    }
+}
+
+#[test]
+fn an_empty_table_has_nothing() {
+    let table = Memtable::new(1 << 30);
+    check_whole(&table, &Model::new());
+    check_at(&table, &Model::new(), b"", MAX_SEQ);
+    check_at(&table, &Model::new(), b"key", 0);
+    assert!(table.used_bytes() < 1024);
+}
+
+#[test]
+fn a_cursor_keeps_its_table_and_sees_what_comes() {
+    let table = Memtable::new(0);
+    let mut cursor = table.cursor();
+    assert!(table.reserve(2 * Memtable::entry_cost(1, 1)));
+    table.insert(b"a", Trailer::new(1, EntryKind::Put), b"1");
+    cursor.seek_to_first().unwrap();
+    table.insert(b"b", Trailer::new(2, EntryKind::Put), b"2");
+    drop(table);
+    cursor.next().unwrap();
+    assert_eq!((cursor.key(), cursor.value()), (&b"b"[..], &b"2"[..]));
+    cursor.next().unwrap();
+    assert!(!cursor.valid());
+}
