@@ -1,1 +1,17 @@
-//! record
+//! Framed append-only segments: the write-ahead log and the manifest are written with them.
+//!
+//! A segment is a file that holds records, each a run of bytes, in the order in which they were appended. What sets it apart
+//! from a plain log is what it knows when it is read back: every intact chunk says how much of the segment had been synced
+//! when it was written. So damage to synced data is told from the torn tail that a crash leaves, and is an error; a torn
+//! tail is where the log ends.
+//!
+//! The bytes are described in `docs/format/segment.md`. This crate starts no thread, knows nothing of what records mean, and
+//! appends to no segment that it did not create: what is recovered from a torn segment is written to a new one.
+
+mod format;
+mod reader;
+mod writer;
+
+pub use format::{BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, MAX_HEADER_LEN, SegmentKind};
+pub use reader::{SegmentReader, Span, Tail};
+pub use writer::SegmentWriter;

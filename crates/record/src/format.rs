@@ -1,0 +1,230 @@
+//! The layout of segments: constants, the segment header, and the chunk header.
+
+use base::checksum::{Place, checksum};
+use base::codec::Reader;
+use std::fmt;
+
+/// Length of a block, in bytes. A chunk never spans two blocks.
+pub const BLOCK_LEN: usize = 32 << 10;
+
+/// Length of a chunk's header, in bytes: checksum (4), payload length (2), type (1), unsynced (4).
+pub const CHUNK_HEADER_LEN: usize = 11;
+
+/// Longest header that a caller may put into a segment, in bytes.
+pub const MAX_HEADER_LEN: usize = 4 << 10;
+
+/// The version of the format that this crate writes.
+pub const FORMAT_VERSION: u16 = 1;
+
+/// The first bytes of every segment.
+const MAGIC: [u8; 8] = *b"CAIRNSEG";
+
+/// Bytes before the caller's header: magic (8), version (2), kind (1), zero (1), length (4), number (8).
+const FIXED_LEN: usize = 24;
+
+/// Length of a checksum.
+const SUM_LEN: usize = 4;
+
+/// The least that a segment header takes.
+pub(crate) const MIN_SEGMENT_HEADER_LEN: usize = FIXED_LEN + SUM_LEN;
+
+/// The kind under which the segment header is checksummed; no segment has it.
+const HEADER_KIND: u8 = 0;
+
+const _: () = assert!(BLOCK_LEN - CHUNK_HEADER_LEN <= u16::MAX as usize);
+const _: () = assert!(MIN_SEGMENT_HEADER_LEN + MAX_HEADER_LEN + CHUNK_HEADER_LEN < BLOCK_LEN);
+
+/// What a segment is used for. The codes are part of the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum SegmentKind {
+    /// The write-ahead log of a database.
+    Wal = 1,
+    /// The manifest of a database.
+    Manifest = 2,
+    /// Anything else.
+    Other = 3,
+}
+
+impl SegmentKind {
+    /// The code in the file.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for SegmentKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SegmentKind::Wal => "write-ahead log",
+            SegmentKind::Manifest => "manifest",
+            SegmentKind::Other => "other",
+        })
+    }
+}
+
+/// How a chunk lies in its record. Zero is no type, so that zeros are no chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum ChunkType {
+    Full = 1,
+    First = 2,
+    Middle = 3,
+    Last = 4,
+}
+
+impl ChunkType {
+    fn from_code(code: u8) -> Option<ChunkType> {
+        Some(match code {
+            1 => ChunkType::Full,
+            2 => ChunkType::First,
+            3 => ChunkType::Middle,
+            4 => ChunkType::Last,
+            _ => return None,
+        })
+    }
+
+    /// The type of a chunk that begins its record or not, and ends it or not.
+    pub(crate) fn of(begins: bool, ends: bool) -> ChunkType {
+        match (begins, ends) {
+            (true, true) => ChunkType::Full,
+            (true, false) => ChunkType::First,
+            (false, false) => ChunkType::Middle,
+            (false, true) => ChunkType::Last,
+        }
+    }
+
+    pub(crate) fn begins(self) -> bool {
+        matches!(self, ChunkType::Full | ChunkType::First)
+    }
+
+    pub(crate) fn ends(self) -> bool {
+        matches!(self, ChunkType::Full | ChunkType::Last)
+    }
+}
+
+/// Which segment a chunk belongs to: part of what its checksum covers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) kind: SegmentKind,
+    pub(crate) number: u64,
+}
+
+impl Identity {
+    fn place(self, offset: u64) -> Place {
+        Place { file: self.number, offset, kind: self.kind.code() }
+    }
+}
+
+/// Where a chunk lies, and how much of the segment was synced when it was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkPlace {
+    pub(crate) offset: u64,
+    pub(crate) synced: u64,
+}
+
+/// Fills in the header of `chunk`: room for it, then the payload.
+#[inline]
+pub(crate) fn seal(id: Identity, at: ChunkPlace, kind: ChunkType, chunk: &mut [u8]) {
+    let len = (chunk.len() - CHUNK_HEADER_LEN) as u16;
+    let unsynced = u32::try_from(at.offset - at.synced).unwrap_or(u32::MAX);
+    chunk[4..6].copy_from_slice(&len.to_le_bytes());
+    chunk[6] = kind as u8;
+    chunk[7..11].copy_from_slice(&unsynced.to_le_bytes());
+    let sum = checksum(id.place(at.offset), &chunk[SUM_LEN..]);
+    chunk[..SUM_LEN].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The fields of a chunk's header; nothing vouches for them before [`RawChunk::verify`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawChunk {
+    pub(crate) kind: ChunkType,
+    pub(crate) payload_len: usize,
+    unsynced: u32,
+    sum: u32,
+}
+
+impl RawChunk {
+    /// The header at the start of `rest`, the bytes up to the end of the block or of the file; `None` where no chunk can
+    /// begin.
+    #[inline]
+    pub(crate) fn parse(rest: &[u8]) -> Option<RawChunk> {
+        let header = rest.first_chunk::<CHUNK_HEADER_LEN>()?;
+        let kind = ChunkType::from_code(header[6])?;
+        let payload_len = usize::from(u16::from_le_bytes([header[4], header[5]]));
+        if payload_len > rest.len() - CHUNK_HEADER_LEN {
+            return None;
+        }
+        let unsynced = u32::from_le_bytes([header[7], header[8], header[9], header[10]]);
+        let sum = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        Some(RawChunk { kind, payload_len, unsynced, sum })
+    }
+
+    /// Whether it is the chunk that was written at this offset of this segment. `rest` is what it was parsed from.
+    #[inline]
+    pub(crate) fn verify(&self, id: Identity, offset: u64, rest: &[u8]) -> bool {
+        checksum(id.place(offset), &rest[SUM_LEN..CHUNK_HEADER_LEN + self.payload_len]) == self.sum
+    }
+
+    /// Everything below this offset was synced before the chunk was written at `offset`.
+    #[inline]
+    pub(crate) fn proves(&self, offset: u64) -> u64 {
+        offset.saturating_sub(u64::from(self.unsynced))
+    }
+}
+
+/// The header of a segment with the caller's `header` in it, which is at most [`MAX_HEADER_LEN`] long.
+pub(crate) fn encode_segment_header(id: Identity, header: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(MIN_SEGMENT_HEADER_LEN + header.len());
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out.extend_from_slice(&[id.kind.code(), 0]);
+    out.extend_from_slice(&(header.len() as u32).to_le_bytes());
+    out.extend_from_slice(&id.number.to_le_bytes());
+    out.extend_from_slice(header);
+    let sum = checksum(header_place(id.number), &out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
+}
+
+fn header_place(number: u64) -> Place {
+    Place { file: number, offset: 0, kind: HEADER_KIND }
+}
+
+/// An intact segment header, of whatever version, kind and number.
+pub(crate) struct SegmentHeader<'a> {
+    pub(crate) version: u16,
+    pub(crate) kind: u8,
+    pub(crate) number: u64,
+    pub(crate) caller: &'a [u8],
+}
+
+impl SegmentHeader<'_> {
+    /// Length of the whole header, in bytes: where the first chunk goes.
+    pub(crate) fn encoded_len(&self) -> usize {
+        MIN_SEGMENT_HEADER_LEN + self.caller.len()
+    }
+}
+
+/// Reads the header at the front of `bytes`; `None` unless it is there and its checksum holds. This much of the layout is
+/// the same in every version, so that a version that we do not know can be told from damage.
+pub(crate) fn decode_segment_header(bytes: &[u8]) -> Option<SegmentHeader<'_>> {
+    let mut reader = Reader::new(bytes);
+    if reader.take(MAGIC.len())? != MAGIC {
+        return None;
+    }
+    let version = reader.u16()?;
+    let kind = reader.u8()?;
+    let _zero = reader.u8()?;
+    let len = usize::try_from(reader.u32()?).ok().filter(|&len| len <= MAX_HEADER_LEN)?;
+    let number = reader.u64()?;
+    let caller = reader.take(len)?;
+    let sum = reader.u32()?;
+    (sum == checksum(header_place(number), &bytes[..FIXED_LEN + len])).then_some(SegmentHeader {
+        version,
+        kind,
+        number,
+        caller,
+    })
+}

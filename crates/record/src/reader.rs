@@ -1,0 +1,339 @@
+//! Reading a segment back, and telling damage from a torn tail.
+
+use crate::format::{
+    BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, Identity, MAX_HEADER_LEN, MIN_SEGMENT_HEADER_LEN, RawChunk,
+    SegmentKind, decode_segment_header,
+};
+use crate::writer::room;
+use base::limits::MAX_BATCH_LEN;
+use base::{Error, Result};
+use env::{Env, ReadFile};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Blocks that are read at once.
+const BLOCKS_PER_READ: usize = 8;
+
+/// How a segment ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// With the last byte of a record, which is the last byte of the file or of the length that was expected.
+    Clean,
+    /// With bytes that are not a whole record, from `offset` on: the remains of writes that were never synced. The records
+    /// before it are all there.
+    Torn {
+        /// The first byte that no record accounts for.
+        offset: u64,
+    },
+    /// Before its first record: not even its header was synced, as far as its bytes tell.
+    TornHeader,
+}
+
+/// Where a record lies in its segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first byte of its first chunk.
+    pub start: u64,
+    /// The byte after its last chunk.
+    pub end: u64,
+}
+
+/// Reads the records of a segment in the order in which they were appended.
+///
+/// A bad chunk is [`ErrorKind::Corruption`](base::ErrorKind) when an intact chunk behind it proves that it had been synced;
+/// otherwise the segment ends there, and [`SegmentReader::tail`] tells. Memory: 256 KiB and the record.
+pub struct SegmentReader {
+    window: Window,
+    id: Identity,
+    header: Vec<u8>,
+    /// The closed length, if it is known.
+    expected_len: Option<u64>,
+    position: u64,
+    valid_len: u64,
+    proven_synced: u64,
+    end: Option<Result<Tail>>,
+}
+
+impl SegmentReader {
+    /// Opens a segment that may have been open when the process or the machine stopped.
+    ///
+    /// Fails with `Corruption` when its header is damaged though it had been synced, or is that of another segment, and with
+    /// `Unsupported` when a newer version wrote it. A header that may simply not have reached the disk gives a reader
+    /// without records whose tail is [`Tail::TornHeader`].
+    pub fn open(env: &Arc<dyn Env>, path: &Path, kind: SegmentKind, number: u64) -> Result<SegmentReader> {
+        SegmentReader::open_with(env, path, Identity { kind, number }, None)
+    }
+
+    /// Opens a segment that was closed, all synced, with this length. Anything bad below it is corruption; what lies
+    /// behind it is not read.
+    pub fn open_closed(
+        env: &Arc<dyn Env>,
+        path: &Path,
+        kind: SegmentKind,
+        number: u64,
+        expected_len: u64,
+    ) -> Result<SegmentReader> {
+        SegmentReader::open_with(env, path, Identity { kind, number }, Some(expected_len))
+    }
+
+    fn open_with(
+        env: &Arc<dyn Env>,
+        path: &Path,
+        id: Identity,
+        expected_len: Option<u64>,
+    ) -> Result<SegmentReader> {
+        let window = Window::open(env.open(path)?, expected_len)?;
+        let mut reader = SegmentReader {
+            window,
+            id,
+            header: Vec::new(),
+            expected_len,
+            position: 0,
+            valid_len: 0,
+            proven_synced: 0,
+            end: None,
+        };
+        reader.read_header()?;
+        Ok(reader)
+    }
+
+    fn read_header(&mut self) -> Result<()> {
+        let Identity { kind, number } = self.id;
+        let front = self.window.rest(0)?;
+        let front = &front[..front.len().min(MIN_SEGMENT_HEADER_LEN + MAX_HEADER_LEN)];
+        let Some(header) = decode_segment_header(front) else {
+            let tail = self.classify(0, "the header of the segment is damaged")?;
+            debug_assert_eq!(tail, Tail::Torn { offset: 0 });
+            self.end = Some(Ok(Tail::TornHeader));
+            return Ok(());
+        };
+        let (encoded_len, version) = (header.encoded_len() as u64, header.version);
+        let (found_kind, found_number) = (header.kind, header.number);
+        self.header = header.caller.to_vec();
+        if version != FORMAT_VERSION {
+            let message = format!("segment format version {version} is not known; {FORMAT_VERSION} is");
+            return Err(Error::unsupported(self.path(), message));
+        }
+        if found_kind != kind.code() || found_number != number {
+            return Err(self.corruption(
+                0,
+                format!(
+                    "this is segment {found_number} of kind {found_kind}, not segment {number} of kind {} ({kind})",
+                    kind.code()
+                ),
+            ));
+        }
+        self.position = encoded_len;
+        self.valid_len = encoded_len;
+        Ok(())
+    }
+
+    /// The caller's header; empty after [`Tail::TornHeader`].
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+
+    /// Reads the next record into `record`, which is cleared first, and says where it lies; `None` at the end. An error
+    /// or the end stays.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self, record: &mut Vec<u8>) -> Result<Option<Span>> {
+        record.clear();
+        match &self.end {
+            Some(Ok(_)) => return Ok(None),
+            Some(Err(error)) => return Err(error.clone()),
+            None => {}
+        }
+        let step = self.read_record(record);
+        match step {
+            Ok(Step::Record(span)) => {
+                self.valid_len = span.end;
+                Ok(Some(span))
+            }
+            Ok(Step::End(tail)) => {
+                record.clear();
+                self.end = Some(Ok(tail));
+                Ok(None)
+            }
+            Err(error) => {
+                record.clear();
+                self.end = Some(Err(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    fn read_record(&mut self, record: &mut Vec<u8>) -> Result<Step> {
+        let mut start = None;
+        loop {
+            let offset = match self.next_chunk_offset() {
+                Some(offset) => offset,
+                None if start.is_none() && self.position == self.window.len => return self.at_end(),
+                None => return self.torn(self.position, "a record lacks its end"),
+            };
+            let rest = self.window.rest(offset)?;
+            let chunk = RawChunk::parse(rest).filter(|chunk| chunk.verify(self.id, offset, rest));
+            let Some(chunk) = chunk else {
+                return self.torn(offset, "a chunk is damaged");
+            };
+            if chunk.kind.begins() != start.is_none() {
+                return Err(self.corruption(offset, "an intact chunk does not continue the record before it"));
+            }
+            if record.len() + chunk.payload_len > MAX_BATCH_LEN {
+                return Err(self.corruption(offset, "a record is longer than any that is written"));
+            }
+            let end = CHUNK_HEADER_LEN + chunk.payload_len;
+            record.extend_from_slice(&rest[CHUNK_HEADER_LEN..end]);
+            self.proven_synced = self.proven_synced.max(chunk.proves(offset));
+            self.position = offset + end as u64;
+            let start = *start.get_or_insert(offset);
+            if chunk.kind.ends() {
+                return Ok(Step::Record(Span { start, end: self.position }));
+            }
+        }
+    }
+
+    /// Where the next chunk begins: here, or in the next block if this one has no room for a chunk. `None` when the file
+    /// ends first.
+    fn next_chunk_offset(&self) -> Option<u64> {
+        let room = room(self.position);
+        let offset = self.position + if room < CHUNK_HEADER_LEN { room as u64 } else { 0 };
+        (offset < self.window.len).then_some(offset)
+    }
+
+    /// The file ends where a record does. A closed segment must not end early.
+    fn at_end(&self) -> Result<Step> {
+        match self.expected_len {
+            Some(expected) if self.position < expected => Err(self.corruption(
+                self.position,
+                format!("the segment ends here, but was closed with {expected} bytes"),
+            )),
+            _ => Ok(Step::End(Tail::Clean)),
+        }
+    }
+
+    fn torn(&mut self, offset: u64, what: &str) -> Result<Step> {
+        match self.classify(offset, what)? {
+            // The segment ends with its last whole record, which may lie before the bad chunk.
+            Tail::Torn { .. } => Ok(Step::End(Tail::Torn { offset: self.valid_len })),
+            tail => Ok(Step::End(tail)),
+        }
+    }
+
+    /// Decides what the bad bytes at `offset` are: corruption if they had been synced, a torn tail otherwise.
+    fn classify(&mut self, offset: u64, what: &str) -> Result<Tail> {
+        if let Some(expected) = self.expected_len {
+            let message = format!("{what}, in a segment that was closed with {expected} bytes");
+            return Err(self.corruption(offset, message));
+        }
+        match self.find_proof(offset)? {
+            Some(proof) => {
+                let message = format!(
+                    "{what}, though the segment was synced to offset {} before the chunk at offset {} was written",
+                    proof.synced, proof.offset
+                );
+                Err(self.corruption(offset, message))
+            }
+            None => Ok(Tail::Torn { offset }),
+        }
+    }
+
+    /// Looks behind `damage` for an intact chunk that proves a synced offset beyond it, at every byte: lengths cannot be
+    /// trusted any more, but a checksum that binds a candidate to its own offset can. Candidates that would prove nothing
+    /// new are not checksummed, which keeps this linear in practice.
+    fn find_proof(&mut self, damage: u64) -> Result<Option<Proof>> {
+        let mut offset = damage + 1;
+        while offset < self.window.len {
+            let rest = self.window.rest(offset)?;
+            for (i, candidate) in (0..rest.len()).map(|i| (i as u64, &rest[i..])) {
+                let offset = offset + i;
+                let Some(chunk) = RawChunk::parse(candidate) else { continue };
+                let synced = chunk.proves(offset);
+                if synced <= self.proven_synced || !chunk.verify(self.id, offset, candidate) {
+                    continue;
+                }
+                self.proven_synced = synced;
+                if synced > damage {
+                    return Ok(Some(Proof { synced, offset }));
+                }
+            }
+            offset += rest.len() as u64;
+        }
+        Ok(None)
+    }
+
+    /// How the segment ends; `None` before [`SegmentReader::next`] has said that it does.
+    pub fn tail(&self) -> Option<Tail> {
+        self.end.as_ref().and_then(|end| end.as_ref().ok().copied())
+    }
+
+    /// Length of the header and the records read so far, in bytes. After the end: of all that is valid.
+    pub fn valid_len(&self) -> u64 {
+        self.valid_len
+    }
+
+    /// The bytes below this offset were synced by the writer, as the intact chunks seen so far prove; after the end, with
+    /// those found behind a torn record.
+    pub fn proven_synced(&self) -> u64 {
+        self.proven_synced
+    }
+
+    fn path(&self) -> &Path {
+        self.window.file.path()
+    }
+
+    fn corruption(&self, offset: u64, what: impl std::fmt::Display) -> Error {
+        Error::corruption(self.path(), offset, what)
+    }
+}
+
+enum Step {
+    Record(Span),
+    End(Tail),
+}
+
+/// An intact chunk that proves how far the segment was synced.
+struct Proof {
+    synced: u64,
+    offset: u64,
+}
+
+/// A few blocks of the file, in memory.
+struct Window {
+    file: Arc<dyn ReadFile>,
+    /// Length of the segment, as far as it is read.
+    len: u64,
+    start: u64,
+    data: Vec<u8>,
+}
+
+impl Window {
+    fn open(file: Arc<dyn ReadFile>, most: Option<u64>) -> Result<Window> {
+        let len = file.len()?.min(most.unwrap_or(u64::MAX));
+        Ok(Window { file, len, start: 0, data: Vec::new() })
+    }
+
+    /// The bytes from `offset` to the end of its block or of the segment.
+    #[inline]
+    fn rest(&mut self, offset: u64) -> Result<&[u8]> {
+        if offset < self.start || offset >= self.start + self.data.len() as u64 {
+            self.load(offset)?;
+        }
+        let from = (offset - self.start) as usize;
+        let to = (from + room(offset)).min(self.data.len());
+        Ok(&self.data[from.min(to)..to])
+    }
+
+    fn load(&mut self, offset: u64) -> Result<()> {
+        let start = offset - offset % BLOCK_LEN as u64;
+        let len = self.len.saturating_sub(start).min((BLOCK_LEN * BLOCKS_PER_READ) as u64);
+        self.data.clear();
+        self.data.resize(len as usize, 0);
+        self.start = start;
+        if let Err(error) = self.file.read_exact_at(&mut self.data, start) {
+            self.data.clear();
+            return Err(error);
+        }
+        self.file.will_need(start + len, len);
+        Ok(())
+    }
+}

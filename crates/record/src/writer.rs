@@ -1,0 +1,255 @@
+//! Writing a segment: encoding into a buffer, handing it to the operating system, syncing, and what remains after failures.
+
+use crate::format::{
+    BLOCK_LEN, CHUNK_HEADER_LEN, ChunkPlace, ChunkType, Identity, MAX_HEADER_LEN, SegmentKind,
+    encode_segment_header, seal,
+};
+use base::limits::MAX_BATCH_LEN;
+use base::{Error, ErrorKind, Result};
+use env::{Env, WriteFile};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The buffer is given back to the allocator when one flush made it larger than this, in bytes.
+const KEEP_BUFFER_LEN: usize = 4 << 20;
+
+/// Appends records to a new segment.
+///
+/// ```text
+///   0 ........ synced_len ........ flushed_len ........ len
+///     survives power cut | survives the process | in memory only
+/// ```
+///
+/// Errors leave it in one of two states. After a *failed flush* the records since the last good flush are gone from the
+/// segment, the file is cut back to where it was, and writing can go on (the disk may have been full). After a *failed sync*
+/// nobody knows what is on disk, and every later call fails with [`ErrorKind::ReadOnly`].
+pub struct SegmentWriter {
+    file: Box<dyn WriteFile>,
+    path: PathBuf,
+    id: Identity,
+    buffer: Vec<u8>,
+    flushed_len: u64,
+    synced_len: u64,
+    /// A flush failed, and its remains may still be in the file.
+    remains: bool,
+    poison: Option<Error>,
+}
+
+impl SegmentWriter {
+    /// Creates the segment's file, which must not exist, and writes its header; `header` is the caller's, at most
+    /// [`MAX_HEADER_LEN`] bytes. Neither file nor directory is synced. To have damage to the header told from a torn tail
+    /// from the first record on, [`SegmentWriter::sync`] before it.
+    pub fn create(
+        env: &Arc<dyn Env>,
+        path: &Path,
+        kind: SegmentKind,
+        number: u64,
+        header: &[u8],
+    ) -> Result<SegmentWriter> {
+        if header.len() > MAX_HEADER_LEN {
+            let message = format!("{}: a header of {} bytes is too long", path.display(), header.len());
+            return Err(Error::invalid(message));
+        }
+        let id = Identity { kind, number };
+        let mut file = env.create(path)?;
+        let encoded = encode_segment_header(id, header);
+        if let Err(error) = file.append(&encoded) {
+            drop(file);
+            let _ = env.remove(path);
+            return Err(error);
+        }
+        Ok(SegmentWriter {
+            file,
+            path: path.to_owned(),
+            id,
+            buffer: Vec::new(),
+            flushed_len: encoded.len() as u64,
+            synced_len: 0,
+            remains: false,
+            poison: None,
+        })
+    }
+
+    /// Appends one record, given in parts, to the buffer. Touches the file only to clean up after a failed flush. A record is
+    /// at most [`MAX_BATCH_LEN`] bytes and may be empty. Costs one copy and one checksum.
+    #[inline]
+    pub fn append(&mut self, record: &[&[u8]]) -> Result<()> {
+        let len: usize = record.iter().map(|part| part.len()).sum();
+        if len > MAX_BATCH_LEN || self.remains || self.poison.is_some() {
+            self.check(len)?;
+        }
+        let offset = self.len();
+        if len + CHUNK_HEADER_LEN > room(offset) {
+            self.append_chunks(record, len);
+            return Ok(());
+        }
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(&[0; CHUNK_HEADER_LEN]);
+        for part in record {
+            self.buffer.extend_from_slice(part);
+        }
+        let at = ChunkPlace { offset, synced: self.synced_len };
+        seal(self.id, at, ChunkType::Full, &mut self.buffer[start..]);
+        Ok(())
+    }
+
+    /// Whether a record of `len` bytes may be appended, after cleaning up if need be.
+    #[cold]
+    fn check(&mut self, len: usize) -> Result<()> {
+        if len > MAX_BATCH_LEN {
+            let message = format!(
+                "{}: a record of {len} bytes is too long; {MAX_BATCH_LEN} are allowed",
+                self.path.display()
+            );
+            return Err(Error::invalid(message));
+        }
+        self.clean_up()
+    }
+
+    /// Appends a record of `left` bytes that needs more than one chunk, or a new block.
+    fn append_chunks(&mut self, record: &[&[u8]], mut left: usize) {
+        let mut parts = record.iter().copied();
+        let mut part: &[u8] = &[];
+        let mut begins = true;
+        loop {
+            let mut room_left = room(self.len());
+            if room_left < CHUNK_HEADER_LEN {
+                self.buffer.resize(self.buffer.len() + room_left, 0);
+                room_left = BLOCK_LEN;
+            }
+            let offset = self.len();
+            let start = self.buffer.len();
+            let payload = left.min(room_left - CHUNK_HEADER_LEN);
+            self.buffer.extend_from_slice(&[0; CHUNK_HEADER_LEN]);
+            let mut wanted = payload;
+            while wanted > 0 {
+                if part.is_empty() {
+                    part = parts.next().expect("the parts have `left` bytes together");
+                    continue;
+                }
+                let (taken, rest) = part.split_at(wanted.min(part.len()));
+                self.buffer.extend_from_slice(taken);
+                wanted -= taken.len();
+                part = rest;
+            }
+            left -= payload;
+            let at = ChunkPlace { offset, synced: self.synced_len };
+            seal(self.id, at, ChunkType::of(begins, left == 0), &mut self.buffer[start..]);
+            begins = false;
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Hands what is buffered to the operating system, with one append.
+    ///
+    /// When that fails, none of the records since the last successful flush is in the segment: they are dropped from the
+    /// buffer, and the file is cut back and the cut synced, at once if possible, otherwise before anything else is written.
+    /// A crash before the cut is durable may still bring some of them back, as it may any write that was under way.
+    pub fn flush(&mut self) -> Result<()> {
+        self.clean_up()?;
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let written = self.file.append(&self.buffer);
+        if written.is_ok() {
+            self.flushed_len += self.buffer.len() as u64;
+        }
+        self.buffer.clear();
+        if self.buffer.capacity() > KEEP_BUFFER_LEN {
+            self.buffer = Vec::new();
+        }
+        if written.is_err() {
+            self.remains = true;
+            // When it fails, the next call tries again and reports that error.
+            let _ = self.clean_up();
+        }
+        written
+    }
+
+    /// Flushes, then makes everything appended so far durable. After a failed sync, everything fails.
+    pub fn sync(&mut self) -> Result<()> {
+        self.flush()?;
+        if self.synced_len == self.flushed_len {
+            return Ok(());
+        }
+        self.sync_file()
+    }
+
+    fn sync_file(&mut self) -> Result<()> {
+        if let Err(error) = self.file.sync() {
+            let stopped = error.context("writing stopped after a failed sync").with_kind(ErrorKind::ReadOnly);
+            self.poison = Some(stopped);
+            return Err(error);
+        }
+        self.synced_len = self.flushed_len;
+        Ok(())
+    }
+
+    /// Fails when a sync has failed; takes back what a failed flush left in the file.
+    ///
+    /// The cut is synced before anything is written over it. Otherwise a crash could keep the new records and lose the cut,
+    /// and where an old record of the failed flush begins just where a new one ends, it would come back behind it.
+    fn clean_up(&mut self) -> Result<()> {
+        if let Some(error) = &self.poison {
+            return Err(error.clone());
+        }
+        if self.remains {
+            self.file.truncate(self.flushed_len)?;
+            self.sync_file()?;
+            self.remains = false;
+        }
+        Ok(())
+    }
+
+    /// Hints that the segment will grow to about `len` bytes.
+    pub fn reserve(&mut self, len: u64) {
+        self.file.reserve(len);
+    }
+
+    /// Length of the segment in bytes, with what is buffered: where the next chunk goes.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.flushed_len + self.buffer.len() as u64
+    }
+
+    /// Never: a segment has a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Bytes that the next flush hands over.
+    #[inline]
+    pub fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Bytes that the operating system holds.
+    #[inline]
+    pub fn flushed_len(&self) -> u64 {
+        self.flushed_len
+    }
+
+    /// Bytes that are durable.
+    #[inline]
+    pub fn synced_len(&self) -> u64 {
+        self.synced_len
+    }
+
+    /// The number of the segment.
+    pub fn number(&self) -> u64 {
+        self.id.number
+    }
+
+    /// Where the segment is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Bytes left in the block that `offset` lies in.
+#[inline]
+pub(crate) fn room(offset: u64) -> usize {
+    BLOCK_LEN - (offset % BLOCK_LEN as u64) as usize
+}
