@@ -1,1 +1,48 @@
-//! table
+//! Immutable sorted tables: what a memtable becomes on disk, and what compaction reads and writes.
+//!
+//! A table is a static B+-tree in one file. [`TableWriter`] takes entries in order and writes data blocks (leaves), a
+//! partitioned filter, index nodes, properties and a footer; [`Table`] finds a key in it, [`TableCursor`] walks it through
+//! the [`BlockCache`], and [`ScanCursor`] streams it past the cache for compaction. [`Tables`] is a directory of such
+//! files: it owns the open handles and the counters. `docs/format/table.md` tells the format byte by byte.
+//!
+//! ```text
+//!   TableWriter --- node_builder --- frame --- file --- frame --- node --- Table, TableCursor, ScanCursor
+//!                   filter                     |                  filter
+//!                                         BlockCache (checked, decompressed blocks)
+//! ```
+//!
+//! Guarantees: every byte of a file is covered by a checksum that is bound to the file's number, the offset and the
+//! kind of block, and is verified before anything in the block is parsed; so a read gives the right answer or an error
+//! that names file and offset. Blocks in the cache have been verified.
+//!
+//! Nothing here starts a thread, reads a clock, sorts, or knows what other tables exist. The crate has no unsafe code.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod compression;
+mod counters;
+mod cursor;
+mod entry_cursor;
+mod fault;
+mod filter;
+mod footer;
+mod frame;
+mod node;
+mod node_builder;
+mod options;
+mod properties;
+mod scan;
+mod table;
+mod tables;
+mod verify;
+mod writer;
+
+pub use cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats};
+pub use compression::Compression;
+pub use cursor::TableCursor;
+pub use options::{TableMeta, TableOptions, parse_table_file_name, table_file_name};
+pub use scan::ScanCursor;
+pub use table::Table;
+pub use tables::{TableStats, Tables};
+pub use writer::TableWriter;

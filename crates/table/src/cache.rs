@@ -1,0 +1,221 @@
+//! The block cache: checked, decompressed blocks by space, file and offset, within a budget of bytes.
+//!
+//! It holds bytes and knows no table type. It is sharded, and a hit takes one shard's read lock for a few dozen
+//! nanoseconds. What is evicted stays in memory only while a reader still holds a slice of it.
+
+use crate::counters::Counters;
+use base::Slice;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a block is, for the statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockClass {
+    /// Entries.
+    Data = 0,
+    /// Index nodes.
+    Index = 1,
+    /// Filter partitions.
+    Filter = 2,
+}
+
+/// Where a cached block comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockKey {
+    /// Which numbering of files: [`BlockCache::new_space`].
+    pub space: u32,
+    /// Number of the file.
+    pub file: u64,
+    /// Offset of the block in it.
+    pub offset: u64,
+}
+
+impl Hash for BlockKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.offset);
+        state.write_u64(self.file ^ u64::from(self.space).rotate_right(16));
+    }
+}
+
+/// Mixes the two words of a [`BlockKey`]. Keys come from our own files: nobody can choose them to collide.
+#[derive(Clone, Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl BuildHasher for Mix {
+    type Hasher = Mix;
+    #[inline]
+    fn build_hasher(&self) -> Mix {
+        Mix(0)
+    }
+}
+
+/// What the cache and the allocator keep per block beside its bytes, about.
+const BLOCK_OVERHEAD: u64 = 128;
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<BlockKey, Slice> for ByBytes {
+    #[inline]
+    fn weight(&self, _: &BlockKey, block: &Slice) -> u64 {
+        block.len() as u64 + BLOCK_OVERHEAD
+    }
+}
+
+/// Hits, misses and inserts of one class of blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassStats {
+    /// Look-ups that found their block.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+    /// Blocks that were put in.
+    pub inserts: u64,
+}
+
+/// What the cache has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Data blocks.
+    pub data: ClassStats,
+    /// Index nodes.
+    pub index: ClassStats,
+    /// Filter partitions.
+    pub filter: ClassStats,
+}
+
+const HITS: usize = 0;
+const MISSES: usize = 3;
+const INSERTS: usize = 6;
+
+/// Blocks in memory, shared by all tables of a database.
+pub struct BlockCache {
+    blocks: Cache<BlockKey, Slice, ByBytes, Mix, DefaultLifecycle<BlockKey, Slice>>,
+    counters: Counters<9>,
+    spaces: AtomicU32,
+    capacity: u64,
+}
+
+impl BlockCache {
+    /// A cache of at most `bytes` bytes, bookkeeping included. With 0 it keeps nothing.
+    pub fn new(bytes: u64) -> BlockCache {
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity(usize::try_from(bytes / 4096).unwrap_or(usize::MAX).max(1))
+            .weight_capacity(bytes)
+            .shards(if bytes < 4 << 20 { 1 } else { 16 })
+            .build()
+            .expect("both capacities are given");
+        BlockCache {
+            blocks: Cache::with_options(options, ByBytes, Mix(0), DefaultLifecycle::default()),
+            counters: Counters::new(),
+            spaces: AtomicU32::new(0),
+            capacity: bytes,
+        }
+    }
+
+    /// A number that tells the files of one directory from those of others that share the cache.
+    pub fn new_space(&self) -> u32 {
+        self.spaces.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The block, if it is cached.
+    #[inline]
+    pub fn get(&self, key: BlockKey, class: BlockClass) -> Option<Slice> {
+        let found = self.blocks.get(&key);
+        let which = if found.is_some() { HITS } else { MISSES };
+        self.counters.add(which + class as usize, 1);
+        found
+    }
+
+    /// Puts a block in, at the cost of others. One that is larger than a shard's share of the budget is not kept.
+    pub fn insert(&self, key: BlockKey, class: BlockClass, block: Slice) {
+        self.counters.add(INSERTS + class as usize, 1);
+        self.blocks.insert(key, block);
+    }
+
+    /// Drops one block, if it is cached.
+    pub fn remove(&self, key: BlockKey) {
+        self.blocks.remove(&key);
+    }
+
+    /// Bytes in use.
+    pub fn used_bytes(&self) -> u64 {
+        self.blocks.weight()
+    }
+
+    /// The budget, in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Counters since the cache was made. Not one moment's: other threads go on meanwhile.
+    pub fn stats(&self) -> CacheStats {
+        let class = |class: BlockClass| ClassStats {
+            hits: self.counters.sum(HITS + class as usize),
+            misses: self.counters.sum(MISSES + class as usize),
+            inserts: self.counters.sum(INSERTS + class as usize),
+        };
+        CacheStats {
+            data: class(BlockClass::Data),
+            index: class(BlockClass::Index),
+            filter: class(BlockClass::Filter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(file: u64, offset: u64) -> BlockKey {
+        BlockKey { space: 0, file, offset }
+    }
+
+    #[test]
+    fn holds_its_budget() {
+        for budget in [0u64, 10_000, 1 << 20, 8 << 20] {
+            let cache = BlockCache::new(budget);
+            for i in 0..5000u64 {
+                cache.insert(key(i % 7, i * 4096), BlockClass::Data, vec![1u8; 4096].into());
+                assert!(cache.used_bytes() <= budget + 16);
+            }
+            assert!(cache.used_bytes() >= budget / 10 * 7, "{} of {budget}", cache.used_bytes());
+        }
+    }
+
+    #[test]
+    fn spaces_keep_files_of_one_number_apart_and_hits_are_counted() {
+        let cache = BlockCache::new(1 << 20);
+        let (a, b) = (cache.new_space(), cache.new_space());
+        let at = |space| BlockKey { space, file: 1, offset: 0 };
+        cache.insert(at(a), BlockClass::Filter, Slice::copy_from(b"a"));
+        assert!(cache.get(at(b), BlockClass::Filter).is_none());
+        assert_eq!(cache.get(at(a), BlockClass::Filter).unwrap(), "a");
+        let expected = ClassStats { hits: 1, misses: 1, inserts: 1 };
+        assert_eq!(cache.stats(), CacheStats { filter: expected, ..CacheStats::default() });
+        cache.remove(at(a));
+        assert!(cache.get(at(a), BlockClass::Filter).is_none());
+    }
+}

@@ -1,0 +1,235 @@
+//! A cursor over a table, through the block cache, in both directions.
+//!
+//! It keeps the path from the root to the current data block, so that stepping to the next block looks at one index
+//! node, and holds on to the blocks of that path while it stands there.
+
+use crate::entry_cursor::EntryCursor;
+use crate::frame::Kind;
+use crate::table::{Node, Table};
+use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
+use std::sync::Arc;
+
+/// Walks a table entry by entry. See [`base::Cursor`].
+pub struct TableCursor {
+    table: Arc<Table>,
+    /// Index nodes from the root down, and which child the path takes in each.
+    path: Vec<(Node, usize)>,
+    block: Option<Node>,
+    at: EntryCursor,
+    valid: bool,
+    error: Option<Error>,
+}
+
+/// Which child to take on the way down.
+#[derive(Clone, Copy)]
+enum Toward<'a> {
+    First,
+    Last,
+    Entry(&'a [u8], Trailer),
+}
+
+impl TableCursor {
+    pub(crate) fn new(table: Arc<Table>) -> Self {
+        TableCursor {
+            table,
+            path: Vec::new(),
+            block: None,
+            at: EntryCursor::new(),
+            valid: false,
+            error: None,
+        }
+    }
+
+    /// Builds the path from the root to the data block that `toward` asks for.
+    fn descend_from_root(&mut self, toward: Toward<'_>) -> Result<()> {
+        self.path.clear();
+        let table = Arc::clone(&self.table);
+        self.descend(table.root()?.node.clone(), toward)
+    }
+
+    /// Extends the path by `node` and its descendants down to the data block.
+    fn descend(&mut self, mut node: Node, toward: Toward<'_>) -> Result<()> {
+        let levels = usize::from(self.table.root()?.footer.levels);
+        loop {
+            let child = match toward {
+                Toward::First => Ok(0),
+                Toward::Last => Ok(node.layout.count() - 1),
+                Toward::Entry(key, trailer) => node.layout.child(&node.bytes, key, trailer),
+            };
+            let child = child.map_err(|f| self.table.fault(f, node.offset))?;
+            let handle =
+                node.layout.handle(&node.bytes, child).map_err(|f| self.table.fault(f, node.offset))?;
+            self.path.push((node, child));
+            if self.path.len() == levels {
+                let block = self.table.node(handle, Kind::Data)?;
+                self.at.enter(&block.bytes, &block.layout);
+                self.block = Some(block);
+                return Ok(());
+            }
+            node = self.table.node(handle, Kind::Index)?;
+        }
+    }
+
+    /// Moves to the first entry of the next data block.
+    fn next_block(&mut self) -> Result<()> {
+        while let Some((node, child)) = self.path.pop() {
+            if child + 1 < node.layout.count() {
+                self.step_to(node, child + 1, Toward::First)?;
+                return self.stand(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves to the last entry of the data block before.
+    fn prev_block(&mut self) -> Result<()> {
+        while let Some((node, child)) = self.path.pop() {
+            if child > 0 {
+                self.step_to(node, child - 1, Toward::Last)?;
+                return self.stand_on_last();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `child` of `node`, and from there the way down that `toward` says.
+    fn step_to(&mut self, node: Node, child: usize, toward: Toward<'_>) -> Result<()> {
+        let handle = node.layout.handle(&node.bytes, child).map_err(|f| self.table.fault(f, node.offset))?;
+        self.path.push((node, child));
+        if self.path.len() == usize::from(self.table.root()?.footer.levels) {
+            let block = self.table.node(handle, Kind::Data)?;
+            self.at.enter(&block.bytes, &block.layout);
+            self.block = Some(block);
+            return Ok(());
+        }
+        let node = self.table.node(handle, Kind::Index)?;
+        self.descend(node, toward)
+    }
+
+    fn stand_on_last(&mut self) -> Result<()> {
+        let count = self.block.as_ref().map_or(0, |b| b.layout.count());
+        self.stand(count - 1)
+    }
+
+    /// Stands on entry `i` of the current block.
+    #[inline]
+    fn stand(&mut self, i: usize) -> Result<()> {
+        if let Some(block) = &self.block {
+            self.at.move_to(&block.bytes, &block.layout, i).map_err(|f| self.table.fault(f, block.offset))?;
+            self.valid = true;
+        }
+        Ok(())
+    }
+
+    /// Runs a move that decides anew whether the cursor stands somewhere.
+    fn moving(&mut self, run: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        self.valid = false;
+        self.error = run(self).err();
+        match &self.error {
+            None => Ok(()),
+            Some(error) => {
+                self.valid = false;
+                Err(error.clone())
+            }
+        }
+    }
+
+    /// What a step reports when the cursor stands nowhere.
+    #[cold]
+    fn nowhere(&self) -> Result<()> {
+        debug_assert!(self.error.is_some(), "a step from nowhere");
+        self.error.clone().map_or(Ok(()), Err)
+    }
+
+    /// The first entry of the current block at or after a target; the count if there is none.
+    fn search(&self, key: &[u8], trailer: Trailer) -> Result<(usize, usize)> {
+        let Some(block) = &self.block else { return Ok((0, 0)) };
+        let i = block.layout.lower_bound(&block.bytes, key, trailer);
+        Ok((i.map_err(|f| self.table.fault(f, block.offset))?, block.layout.count()))
+    }
+}
+
+impl Cursor for TableCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.moving(|c| {
+            c.descend_from_root(Toward::First)?;
+            c.stand(0)
+        })
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.moving(|c| {
+            c.descend_from_root(Toward::Last)?;
+            c.stand_on_last()
+        })
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
+        self.moving(|c| {
+            let trailer = Trailer::seek(seq);
+            c.descend_from_root(Toward::Entry(key, trailer))?;
+            let (i, count) = c.search(key, trailer)?;
+            if i < count { c.stand(i) } else { c.next_block() }
+        })
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.moving(|c| {
+            let trailer = Trailer::seek(MAX_SEQ);
+            c.descend_from_root(Toward::Entry(key, trailer))?;
+            let (i, _) = c.search(key, trailer)?;
+            if i > 0 { c.stand(i - 1) } else { c.prev_block() }
+        })
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if !self.valid {
+            return self.nowhere();
+        }
+        let next = self.at.index() + 1;
+        if let Some(block) = &self.block
+            && next < block.layout.count()
+            && self.at.move_to(&block.bytes, &block.layout, next).is_ok()
+        {
+            return Ok(());
+        }
+        let inside = self.block.as_ref().is_some_and(|b| next < b.layout.count());
+        self.moving(|c| if inside { c.stand(next) } else { c.next_block() })
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        if !self.valid {
+            return self.nowhere();
+        }
+        let i = self.at.index();
+        self.moving(|c| if i > 0 { c.stand(i - 1) } else { c.prev_block() })
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.valid
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.at.key()
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.at.trailer()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.block.as_ref().map_or(&[], |block| self.at.value(&block.bytes))
+    }
+
+    fn value_slice(&self) -> Slice {
+        self.block
+            .as_ref()
+            .map_or_else(Slice::default, |block| block.bytes.slice_of(self.at.value(&block.bytes)))
+    }
+}

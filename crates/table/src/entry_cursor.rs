@@ -1,0 +1,66 @@
+//! A position inside one node: the current entry, with its key put together in a buffer that is reused.
+//!
+//! Within a node only the part of the key after the shared prefix is rewritten from entry to entry.
+
+use crate::fault::Fault;
+use crate::node::Layout;
+use base::Trailer;
+
+/// The current entry of a node whose bytes and layout the owner holds.
+pub(crate) struct EntryCursor {
+    key: Vec<u8>,
+    prefix: usize,
+    index: usize,
+    trailer: Trailer,
+    value: (usize, usize),
+}
+
+impl EntryCursor {
+    pub(crate) fn new() -> Self {
+        EntryCursor { key: Vec::new(), prefix: 0, index: 0, trailer: Trailer(0), value: (0, 0) }
+    }
+
+    /// Enters a node: to be called before [`EntryCursor::move_to`] whenever the node changes.
+    pub(crate) fn enter(&mut self, node: &[u8], layout: &Layout) {
+        self.key.clear();
+        self.key.extend_from_slice(layout.prefix(node));
+        self.prefix = self.key.len();
+    }
+
+    /// Stands on entry `i`, which must be below the node's count.
+    #[inline]
+    pub(crate) fn move_to(&mut self, node: &[u8], layout: &Layout, i: usize) -> Result<(), Fault> {
+        let entry = layout.entry(node, i)?;
+        self.key.truncate(self.prefix);
+        self.key.extend_from_slice(&entry.head);
+        if entry.suffix_len > 8 {
+            self.key.extend_from_slice(entry.rest(node));
+        } else {
+            self.key.truncate(self.prefix + entry.suffix_len);
+        }
+        self.index = i;
+        self.trailer = entry.trailer;
+        self.value = (entry.value_start, entry.value_end);
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    #[inline]
+    pub(crate) fn trailer(&self) -> Trailer {
+        self.trailer
+    }
+
+    #[inline]
+    pub(crate) fn value<'a>(&self, node: &'a [u8]) -> &'a [u8] {
+        &node[self.value.0..self.value.1]
+    }
+}

@@ -1,0 +1,165 @@
+//! The footer: the last 80 bytes of a table, from where a reader finds everything else.
+//!
+//! ```text
+//! footer := file:u64  file_size:u64  data_size:u64
+//!           root_offset:u64  root_size:u32  levels:u8  probes:u8  0:u16
+//!           filter_partitions:u32  filter_lines:u32
+//!           properties_offset:u64  properties_size:u32  checksum:u32     of the 60 bytes before it
+//!           version:u32  checksum:u32                                    of the version
+//!           magic:[u8; 8]
+//! ```
+//!
+//! The last 16 bytes mean the same in every version, so that a newer table is told from a damaged one.
+
+use crate::fault::Fault;
+use crate::filter::FilterShape;
+use crate::frame::{Handle, Kind};
+use base::checksum::{Place, checksum};
+use base::codec::Reader;
+
+/// Bytes of a footer.
+pub(crate) const LEN: usize = 80;
+
+const BODY: usize = 60;
+const VERSION: u32 = 1;
+const MAGIC: [u8; 8] = *b"cairntbl";
+
+/// Most levels of index nodes: with two children per node or more, and 2^48 blocks, there are never more.
+pub(crate) const MAX_LEVELS: u8 = 48;
+
+/// What a footer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Footer {
+    pub file: u64,
+    pub file_size: u64,
+    /// Bytes of the data blocks, which begin at offset 0.
+    pub data_size: u64,
+    pub root: Handle,
+    /// Levels of index nodes, the root counted: the children of level 1 are data blocks.
+    pub levels: u8,
+    pub filter: FilterShape,
+    pub properties: Handle,
+}
+
+impl Footer {
+    /// Where the footer begins.
+    fn offset(file_size: u64) -> u64 {
+        file_size - LEN as u64
+    }
+
+    /// Where the index nodes begin; they end where the properties begin.
+    pub(crate) fn index_start(&self) -> u64 {
+        self.data_size + self.filter.stored_len()
+    }
+
+    pub(crate) fn encode(&self) -> [u8; LEN] {
+        let mut out = Vec::with_capacity(LEN);
+        for word in [self.file, self.file_size, self.data_size, self.root.offset] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&self.root.size.to_le_bytes());
+        out.extend_from_slice(&[self.levels, self.filter.probes, 0, 0]);
+        out.extend_from_slice(&self.filter.partitions.to_le_bytes());
+        out.extend_from_slice(&self.filter.lines.to_le_bytes());
+        out.extend_from_slice(&self.properties.offset.to_le_bytes());
+        out.extend_from_slice(&self.properties.size.to_le_bytes());
+        out.extend_from_slice(&checksum(place(self.file, self.file_size, Kind::Footer), &out).to_le_bytes());
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        let sum = checksum(place(self.file, self.file_size, Kind::Version), &VERSION.to_le_bytes());
+        out.extend_from_slice(&sum.to_le_bytes());
+        out.extend_from_slice(&MAGIC);
+        let mut footer = [0; LEN];
+        footer.copy_from_slice(&out);
+        footer
+    }
+
+    /// The footer of table `file`, which is `file_size` bytes long.
+    pub(crate) fn decode(bytes: &[u8; LEN], file: u64, file_size: u64) -> Result<Footer, Fault> {
+        if bytes[LEN - 8..] != MAGIC {
+            return Err(Fault::Corrupt("not the end of a table"));
+        }
+        let mut tail = Reader::new(&bytes[BODY..]);
+        let mut word = || tail.u32().unwrap_or_default();
+        let (sum, version, version_sum) = (word(), word(), word());
+        if checksum(place(file, file_size, Kind::Version), &version.to_le_bytes()) != version_sum {
+            return Err(Fault::Corrupt("checksum of the format version does not match"));
+        }
+        if version != VERSION {
+            return Err(Fault::Unknown("format version", u8::try_from(version).unwrap_or(u8::MAX)));
+        }
+        if checksum(place(file, file_size, Kind::Footer), &bytes[..BODY]) != sum {
+            return Err(Fault::Corrupt("checksum of footer does not match"));
+        }
+        let footer = Self::parse(&bytes[..BODY]).ok_or(Fault::Corrupt("footer is too short"))?;
+        let tiled = footer.file == file
+            && footer.file_size == file_size
+            && footer.filter.is_valid()
+            && (1..=MAX_LEVELS).contains(&footer.levels)
+            && footer.data_size <= file_size
+            && footer.index_start() <= footer.root.offset
+            && footer.root.end() == footer.properties.offset
+            && footer.properties.end() == Self::offset(file_size);
+        if tiled { Ok(footer) } else { Err(Fault::Corrupt("parts of the table do not fit together")) }
+    }
+
+    fn parse(body: &[u8]) -> Option<Footer> {
+        let mut body = Reader::new(body);
+        let (file, file_size, data_size) = (body.u64()?, body.u64()?, body.u64()?);
+        let root = Handle { offset: body.u64()?, size: body.u32()? };
+        let (levels, probes, _) = (body.u8()?, body.u8()?, body.u16()?);
+        let filter = FilterShape { offset: data_size, partitions: body.u32()?, lines: body.u32()?, probes };
+        let properties = Handle { offset: body.u64()?, size: body.u32()? };
+        Some(Footer { file, file_size, data_size, root, levels, filter, properties })
+    }
+}
+
+fn place(file: u64, file_size: u64, kind: Kind) -> Place {
+    Place { file, offset: Footer::offset(file_size), kind: kind as u8 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn footer() -> Footer {
+        let filter = FilterShape { offset: 1000, partitions: 2, lines: 3, probes: 6 };
+        let root = Handle { offset: 1000 + filter.stored_len() + 7, size: 50 };
+        let properties = Handle { offset: root.end(), size: 60 };
+        Footer {
+            file: 12,
+            file_size: properties.end() + LEN as u64,
+            data_size: 1000,
+            root,
+            levels: 2,
+            filter,
+            properties,
+        }
+    }
+
+    #[test]
+    fn round_trips_and_refuses_every_flipped_bit() {
+        let footer = footer();
+        let bytes = footer.encode();
+        assert_eq!(Footer::decode(&bytes, 12, footer.file_size), Ok(footer));
+        assert!(Footer::decode(&bytes, 13, footer.file_size).is_err());
+        assert!(Footer::decode(&bytes, 12, footer.file_size + 1).is_err());
+        for bit in 0..LEN * 8 {
+            let mut bad = bytes;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                matches!(Footer::decode(&bad, 12, footer.file_size), Err(Fault::Corrupt(_))),
+                "bit {bit}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_refused_by_name() {
+        let footer = footer();
+        let mut bytes = footer.encode();
+        bytes[BODY + 4] = 2;
+        let sum = checksum(place(12, footer.file_size, Kind::Version), &2u32.to_le_bytes());
+        bytes[BODY + 8..BODY + 12].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Footer::decode(&bytes, 12, footer.file_size), Err(Fault::Unknown("format version", 2)));
+    }
+}

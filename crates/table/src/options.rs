@@ -1,0 +1,76 @@
+//! What a writer is told, what it tells, and what its files are called.
+
+use crate::Compression;
+use base::Seq;
+
+/// How a table is written. Readers need none of it: a file says all of this about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Bytes of keys and values per data block, before compression. A block holds at least one entry, however large.
+    pub block_size: usize,
+    /// How blocks are compressed. Blocks that would shrink by less than an eighth are stored as they are.
+    pub compression: Compression,
+    /// Bits of filter per distinct key; 10 lets about one in a hundred absent keys pass. 0 writes no filter.
+    pub filter_bits_per_key: u32,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        TableOptions { block_size: 4096, compression: Compression::None, filter_bits_per_key: 10 }
+    }
+}
+
+/// What is known about a finished table. All of it is also stored in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableMeta {
+    /// Number of the file.
+    pub number: u64,
+    /// Length of the file, in bytes.
+    pub file_size: u64,
+    /// Entries of any kind.
+    pub entries: u64,
+    /// Entries that are tombstones.
+    pub tombstones: u64,
+    /// Smallest user key.
+    pub smallest: Vec<u8>,
+    /// Largest user key.
+    pub largest: Vec<u8>,
+    /// Smallest sequence number.
+    pub min_seq: Seq,
+    /// Largest sequence number.
+    pub max_seq: Seq,
+    /// Bytes of keys and values, before prefix sharing and compression.
+    pub user_bytes: u64,
+}
+
+const SUFFIX: &str = ".tbl";
+
+/// The file name of table `number`: at least six decimal digits and `.tbl`.
+pub fn table_file_name(number: u64) -> String {
+    format!("{number:06}{SUFFIX}")
+}
+
+/// The number of the table in the file called `name`, if that is what [`table_file_name`] would call it.
+pub fn parse_table_file_name(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(SUFFIX)?;
+    let number = digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())??;
+    (table_file_name(number) == name).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_round_trip_and_others_are_refused() {
+        for number in [0, 1, 123, 999_999, 1_000_000, u64::MAX] {
+            assert_eq!(parse_table_file_name(&table_file_name(number)), Some(number));
+        }
+        assert_eq!(table_file_name(123), "000123.tbl");
+        for name in
+            ["", ".tbl", "123.tbl", "0000123.tbl", "+00123.tbl", "000123.log", "00012x.tbl", "000123.tbl.tmp"]
+        {
+            assert_eq!(parse_table_file_name(name), None, "{name}");
+        }
+    }
+}

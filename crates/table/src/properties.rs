@@ -1,0 +1,101 @@
+//! The properties block: what [`TableMeta`] says, as a list of tagged fields.
+//!
+//! ```text
+//! properties := (tag:u8  len:varint  bytes[len]) *
+//! ```
+//!
+//! Numbers are varints inside their fields. A reader skips tags that it does not know; those below must be there.
+
+use crate::TableMeta;
+use crate::fault::Fault;
+use base::codec::{Reader, put_bytes, put_varint};
+use base::limits::MAX_KEY_LEN;
+
+/// Most bytes of the block.
+pub(crate) const MAX_LEN: usize = 4 * MAX_KEY_LEN;
+
+const ENTRIES: u8 = 1;
+const TOMBSTONES: u8 = 2;
+const MIN_SEQ: u8 = 3;
+const MAX_SEQ: u8 = 4;
+const USER_BYTES: u8 = 5;
+const SMALLEST: u8 = 6;
+const LARGEST: u8 = 7;
+
+/// Appends the block's payload.
+pub(crate) fn encode(meta: &TableMeta, out: &mut Vec<u8>) {
+    let numbers = [
+        (ENTRIES, meta.entries),
+        (TOMBSTONES, meta.tombstones),
+        (MIN_SEQ, meta.min_seq),
+        (MAX_SEQ, meta.max_seq),
+        (USER_BYTES, meta.user_bytes),
+    ];
+    for (tag, number) in numbers {
+        let mut field = Vec::with_capacity(10);
+        put_varint(&mut field, number);
+        out.push(tag);
+        put_bytes(out, &field);
+    }
+    for (tag, key) in [(SMALLEST, &meta.smallest), (LARGEST, &meta.largest)] {
+        out.push(tag);
+        put_bytes(out, key);
+    }
+}
+
+/// Reads the block's payload; number and size of the file are the caller's.
+pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<TableMeta, Fault> {
+    const BAD: Fault = Fault::Corrupt("properties are malformed");
+    let mut fields: [Option<&[u8]>; 8] = [None; 8];
+    let mut reader = Reader::new(payload);
+    while !reader.is_empty() {
+        let tag = reader.u8().ok_or(BAD)?;
+        let bytes = reader.bytes(MAX_KEY_LEN).ok_or(BAD)?;
+        if let Some(field) = fields.get_mut(usize::from(tag)) {
+            *field = Some(bytes);
+        }
+    }
+    let bytes = |tag: u8| fields[usize::from(tag)].ok_or(Fault::Corrupt("a property is missing"));
+    let number_of = |tag: u8| {
+        let mut reader = Reader::new(bytes(tag)?);
+        reader.varint().filter(|_| reader.is_empty()).ok_or(BAD)
+    };
+    Ok(TableMeta {
+        number,
+        file_size,
+        entries: number_of(ENTRIES)?,
+        tombstones: number_of(TOMBSTONES)?,
+        smallest: bytes(SMALLEST)?.to_vec(),
+        largest: bytes(LARGEST)?.to_vec(),
+        min_seq: number_of(MIN_SEQ)?,
+        max_seq: number_of(MAX_SEQ)?,
+        user_bytes: number_of(USER_BYTES)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_skips_new_tags_and_refuses_missing_ones() {
+        let meta = TableMeta {
+            number: 5,
+            file_size: 6,
+            entries: 300,
+            tombstones: 1,
+            smallest: Vec::new(),
+            largest: b"zz".to_vec(),
+            min_seq: 9,
+            max_seq: 1 << 50,
+            user_bytes: 4000,
+        };
+        let mut out = vec![200, 2, 1, 1];
+        encode(&meta, &mut out);
+        assert_eq!(decode(&out, 5, 6), Ok(meta));
+        assert!(decode(&out[7..], 5, 6).is_err());
+        for len in 0..out.len() {
+            assert!(decode(&out[..len], 5, 6).is_err(), "{len}");
+        }
+    }
+}

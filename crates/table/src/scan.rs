@@ -1,0 +1,331 @@
+//! A cursor for compaction: it streams the data blocks in large reads, past the cache.
+//!
+//! Data blocks lie one after another from offset 0, and each says how long it is, so that going forward needs no
+//! index. Raw blocks are parsed where they lie in the read buffer; compressed ones in a second buffer. Seeks and steps
+//! back go through the index, and are for the few times that a compaction needs them.
+
+use crate::compression;
+use crate::entry_cursor::EntryCursor;
+use crate::fault::Fault;
+use crate::frame::{self, HEADER_LEN, Kind};
+use crate::node::Layout;
+use crate::table::Table;
+use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes per read.
+const READ_AHEAD: usize = 256 << 10;
+
+/// Streams a table. See [`base::Cursor`].
+pub struct ScanCursor {
+    table: Arc<Table>,
+    ahead: ReadAhead,
+    /// The current block's payload, where it was compressed.
+    unpacked: Vec<u8>,
+    block: Option<Block>,
+    at: EntryCursor,
+    valid: bool,
+    error: Option<Error>,
+}
+
+/// The current block.
+struct Block {
+    layout: Layout,
+    /// Payload in the read buffer; `None` when it was unpacked.
+    raw: Option<Range<usize>>,
+    offset: u64,
+    /// Where the next block begins.
+    end: u64,
+}
+
+impl ScanCursor {
+    pub(crate) fn new(table: Arc<Table>) -> Self {
+        ScanCursor {
+            table,
+            ahead: ReadAhead { bytes: Vec::new(), offset: 0, len: 0 },
+            unpacked: Vec::new(),
+            block: None,
+            at: EntryCursor::new(),
+            valid: false,
+            error: None,
+        }
+    }
+
+    #[inline]
+    fn bytes<'a>(block: &Block, ahead: &'a ReadAhead, unpacked: &'a [u8]) -> &'a [u8] {
+        match &block.raw {
+            Some(range) => &ahead.bytes[range.clone()],
+            None => unpacked,
+        }
+    }
+
+    /// Makes the block at `offset` the current one. `false` at the end of the data.
+    fn load(&mut self, offset: u64) -> Result<bool> {
+        self.block = None;
+        let data_size = self.table.root()?.footer.data_size;
+        if offset >= data_size {
+            return Ok(false);
+        }
+        let range = self.ahead.frame(&self.table, offset, data_size)?;
+        let end = offset + range.len() as u64;
+        let fault = |f: Fault| self.table.fault(f, offset);
+        let (codec, payload) =
+            frame::check(&self.ahead.bytes[range.clone()], self.table.place(offset, Kind::Data))
+                .map_err(fault)?;
+        let raw = if compression::is_raw(codec) {
+            Some(range.start + HEADER_LEN..range.end)
+        } else {
+            compression::decompress(codec, payload, frame::MAX_PAYLOAD, &mut self.unpacked).map_err(fault)?;
+            None
+        };
+        let bytes = raw.clone().map_or(&self.unpacked[..], |range| &self.ahead.bytes[range]);
+        let layout = Layout::parse(bytes, false).map_err(fault)?;
+        self.at.enter(bytes, &layout);
+        self.block = Some(Block { layout, raw, offset, end });
+        Ok(true)
+    }
+
+    /// Stands on entry `i` of the current block.
+    #[inline]
+    fn stand(&mut self, i: usize) -> Result<()> {
+        if let Some(block) = &self.block {
+            let bytes = Self::bytes(block, &self.ahead, &self.unpacked);
+            self.at.move_to(bytes, &block.layout, i).map_err(|f| self.table.fault(f, block.offset))?;
+            self.valid = true;
+        }
+        Ok(())
+    }
+
+    fn next_block(&mut self) -> Result<()> {
+        let end = self.block.as_ref().map_or(0, |block| block.end);
+        if self.load(end)? { self.stand(0) } else { Ok(()) }
+    }
+
+    /// Moves to the entry before (`key`, `trailer`).
+    fn before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        let mut offset = self.table.data_handle(key, trailer)?.offset;
+        self.load(offset)?;
+        let mut i = self.search(key, trailer)?;
+        if i == 0 {
+            // All of the block is at or after the target. The entry wanted is the last of the block before, which
+            // the index finds as the place of whatever comes just before this block's bound.
+            let Some(previous) = self.block_before(offset)? else {
+                self.block = None;
+                return Ok(());
+            };
+            offset = previous;
+            self.load(offset)?;
+            i = self.block.as_ref().map_or(0, |block| block.layout.count());
+        }
+        self.stand(i - 1)
+    }
+
+    /// Where the data block that ends at `offset` begins; `None` for the first.
+    fn block_before(&self, offset: u64) -> Result<Option<u64>> {
+        if offset == 0 {
+            return Ok(None);
+        }
+        let root = self.table.root()?;
+        let mut node = root.node.clone();
+        for level in (1..=root.footer.levels).rev() {
+            let fault = |f: Fault| self.table.fault(f, node.offset);
+            // Children lie in the order of what they hold, so the one that leads to the block before `offset` is
+            // the last whose first data block is before it.
+            let (mut low, mut high) = (0, node.layout.count());
+            while high - low > 1 {
+                let middle = low + (high - low) / 2;
+                let child = node.layout.handle(&node.bytes, middle).map_err(fault)?;
+                if self.first_data_offset(child, level - 1)? < offset { low = middle } else { high = middle }
+            }
+            let child = node.layout.handle(&node.bytes, low).map_err(fault)?;
+            if level == 1 {
+                return Ok(Some(child.offset));
+            }
+            node = self.table.node(child, Kind::Index)?;
+        }
+        Ok(None)
+    }
+
+    /// Where the first data block under an index entry begins: the entry's block is `level` levels above the data.
+    fn first_data_offset(&self, mut handle: frame::Handle, level: u8) -> Result<u64> {
+        for _ in 0..level {
+            let node = self.table.node(handle, Kind::Index)?;
+            handle = node.layout.handle(&node.bytes, 0).map_err(|f| self.table.fault(f, node.offset))?;
+        }
+        Ok(handle.offset)
+    }
+
+    /// The first entry of the current block at or after a target; the count if there is none.
+    fn search(&self, key: &[u8], trailer: Trailer) -> Result<usize> {
+        let Some(block) = &self.block else { return Ok(0) };
+        let bytes = Self::bytes(block, &self.ahead, &self.unpacked);
+        block.layout.lower_bound(bytes, key, trailer).map_err(|f| self.table.fault(f, block.offset))
+    }
+
+    /// Runs a move that decides anew whether the cursor stands somewhere.
+    fn moving(&mut self, run: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        self.valid = false;
+        self.error = run(self).err();
+        match &self.error {
+            None => Ok(()),
+            Some(error) => {
+                self.valid = false;
+                Err(error.clone())
+            }
+        }
+    }
+
+    /// What a step reports when the cursor stands nowhere.
+    #[cold]
+    fn nowhere(&self) -> Result<()> {
+        debug_assert!(self.error.is_some(), "a step from nowhere");
+        self.error.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl Cursor for ScanCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.moving(|c| if c.load(0)? { c.stand(0) } else { Ok(()) })
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.moving(|c| {
+            let data_size = c.table.root()?.footer.data_size;
+            let Some(offset) = c.block_before(data_size)? else { return Ok(()) };
+            c.load(offset)?;
+            let count = c.block.as_ref().map_or(0, |block| block.layout.count());
+            c.stand(count - 1)
+        })
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
+        self.moving(|c| {
+            let trailer = Trailer::seek(seq);
+            let offset = c.table.data_handle(key, trailer)?.offset;
+            c.load(offset)?;
+            let i = c.search(key, trailer)?;
+            let count = c.block.as_ref().map_or(0, |block| block.layout.count());
+            if i < count { c.stand(i) } else { c.next_block() }
+        })
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.moving(|c| c.before(key, Trailer::seek(MAX_SEQ)))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if !self.valid {
+            return self.nowhere();
+        }
+        let next = self.at.index() + 1;
+        let inside = self.block.as_ref().is_some_and(|block| next < block.layout.count());
+        if let Some(block) = &self.block
+            && inside
+        {
+            let bytes = Self::bytes(block, &self.ahead, &self.unpacked);
+            if self.at.move_to(bytes, &block.layout, next).is_ok() {
+                return Ok(());
+            }
+        }
+        self.moving(|c| if inside { c.stand(next) } else { c.next_block() })
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if !self.valid {
+            return self.nowhere();
+        }
+        let i = self.at.index();
+        self.moving(|c| {
+            if i > 0 {
+                return c.stand(i - 1);
+            }
+            let offset = c.block.as_ref().map_or(0, |block| block.offset);
+            let Some(offset) = c.block_before(offset)? else { return Ok(()) };
+            c.load(offset)?;
+            let count = c.block.as_ref().map_or(0, |block| block.layout.count());
+            c.stand(count - 1)
+        })
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.valid
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.at.key()
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.at.trailer()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        match &self.block {
+            Some(block) => self.at.value(Self::bytes(block, &self.ahead, &self.unpacked)),
+            None => &[],
+        }
+    }
+
+    /// Copies: the buffer is reused for the next blocks.
+    fn value_slice(&self) -> Slice {
+        Slice::copy_from(self.value())
+    }
+}
+
+/// A window of the file, moved forward in large reads.
+struct ReadAhead {
+    bytes: Vec<u8>,
+    /// Where the window begins in the file, and how many of its bytes are filled.
+    offset: u64,
+    len: usize,
+}
+
+impl ReadAhead {
+    /// Where the frame at `offset` is in the buffer; the data ends at `end`.
+    fn frame(&mut self, table: &Table, offset: u64, end: u64) -> Result<Range<usize>> {
+        let fault = |what| table.fault(Fault::Corrupt(what), offset);
+        let start = self.fill(table, offset, HEADER_LEN as u64, end)?;
+        let header =
+            self.bytes[start..].first_chunk().ok_or_else(|| fault("block is shorter than its header"))?;
+        // Unverified until all of the frame is there: it bounds a read, and is bounded itself.
+        let len = frame::claimed_len(header);
+        if len > end - offset || len > (frame::MAX_PAYLOAD + HEADER_LEN) as u64 {
+            return Err(fault("block lies outside its table"));
+        }
+        let start = self.fill(table, offset, len, end)?;
+        Ok(start..start + len as usize)
+    }
+
+    /// Makes sure that `len` bytes from `offset` are in the buffer, and says where.
+    fn fill(&mut self, table: &Table, offset: u64, len: u64, end: u64) -> Result<usize> {
+        if len > end - offset {
+            return Err(table.fault(Fault::Corrupt("block lies outside its table"), offset));
+        }
+        let filled = self.offset + self.len as u64;
+        if offset >= self.offset && offset + len <= filled {
+            return Ok((offset - self.offset) as usize);
+        }
+        // What is there of the frame moves to the front; the rest, and what follows, is read behind it.
+        let kept = if offset >= self.offset && offset < filled {
+            (offset - self.offset) as usize..self.len
+        } else {
+            0..0
+        };
+        let have = kept.len();
+        self.bytes.copy_within(kept, 0);
+        (self.offset, self.len) = (offset, 0);
+        let want = len.max(READ_AHEAD as u64).min(end - offset) as usize;
+        if self.bytes.len() < want {
+            self.bytes.resize(want, 0);
+        }
+        table.read_at(&mut self.bytes[have..want], offset + have as u64)?;
+        self.len = want;
+        Ok(0)
+    }
+}

@@ -1,0 +1,225 @@
+//! One table, open for reading.
+//!
+//! A table that was never used costs its struct. The first use reads the footer and the root of the index, which stay
+//! with the table (the root is at most a few KiB); index nodes, filter partitions and data blocks come through the
+//! cache. A get costs one filter partition, one index node per level below the root, and one data block.
+
+use crate::cache::{BlockClass, BlockKey};
+use crate::fault::Fault;
+use crate::filter;
+use crate::footer::{self, Footer};
+use crate::frame::{self, Handle, Kind};
+use crate::node::Layout;
+use crate::properties;
+use crate::tables::{self, Tables};
+use crate::{ScanCursor, TableCursor, TableMeta};
+use base::checksum::Place;
+use base::{Error, Result, Seq, Slice, Trailer};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// An immutable sorted table. Shared between threads; readers take no lock.
+pub struct Table {
+    pub(crate) tables: Arc<Tables>,
+    path: PathBuf,
+    number: u64,
+    file_size: u64,
+    root: OnceLock<Box<Root>>,
+}
+
+/// What stays with a table once it was used.
+pub(crate) struct Root {
+    pub footer: Footer,
+    pub node: Node,
+}
+
+/// A node of the tree in memory, with its structure checked.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub bytes: Slice,
+    pub layout: Layout,
+    /// Where it lies in the file, for messages.
+    pub offset: u64,
+}
+
+impl Table {
+    pub(crate) fn new(tables: Arc<Tables>, path: PathBuf, number: u64, file_size: u64) -> Result<Table> {
+        if file_size < footer::LEN as u64 {
+            return Err(Error::corruption(&path, file_size, "too short for a table"));
+        }
+        Ok(Table { tables, path, number, file_size, root: OnceLock::new() })
+    }
+
+    /// Number of the file.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Length of the file, in bytes.
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the key with this hash ([`base::hash`]) may be in the table. `false` is certain. A table without a filter
+    /// says `true`.
+    pub fn may_contain(&self, hash: u64) -> Result<bool> {
+        let shape = &self.root()?.footer.filter;
+        if shape.probes == 0 {
+            return Ok(true);
+        }
+        let (partition, line) = shape.locate(hash);
+        let handle = shape.handle(partition);
+        let block = self.block(handle, Kind::Filter, shape.partition_len())?;
+        let may = filter::may_contain(&block, line, hash, shape.probes)
+            .ok_or_else(|| self.fault(Fault::Corrupt("filter partition is too short"), handle.offset))?;
+        self.tables.counters.add(tables::FILTER_PROBES, 1);
+        if !may {
+            self.tables.counters.add(tables::FILTER_NEGATIVES, 1);
+        }
+        Ok(may)
+    }
+
+    /// The newest version of `key` that is not newer than `seq`, be it a value or a tombstone. `hash` is the key's
+    /// ([`base::hash`]); the filter is asked first. The slice borrows the cached block.
+    pub fn get(&self, key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+        if !self.may_contain(hash)? {
+            return Ok(None);
+        }
+        let trailer = Trailer::seek(seq);
+        let block = self.node(self.data_handle(key, trailer)?, Kind::Data)?;
+        let found = block.layout.find(&block.bytes, key, trailer).map_err(|f| self.fault(f, block.offset))?;
+        if found.is_none() && self.root()?.footer.filter.probes > 0 {
+            self.tables.counters.add(tables::FILTER_FALSE_POSITIVES, 1);
+        }
+        Ok(found.map(|entry| (entry.trailer, block.bytes.slice_of(entry.value(&block.bytes)))))
+    }
+
+    /// A cursor through the block cache, for reads. Does no I/O yet.
+    pub fn cursor(self: &Arc<Self>) -> TableCursor {
+        TableCursor::new(Arc::clone(self))
+    }
+
+    /// A cursor for compaction: it reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.
+    pub fn scan(self: &Arc<Self>) -> ScanCursor {
+        ScanCursor::new(Arc::clone(self))
+    }
+
+    /// What the properties block says. Reads it from the file each time.
+    pub fn meta(&self) -> Result<TableMeta> {
+        let handle = self.root()?.footer.properties;
+        let payload = self.read(handle, Kind::Properties, properties::MAX_LEN)?;
+        properties::decode(&payload, self.number, self.file_size).map_err(|f| self.fault(f, handle.offset))
+    }
+
+    /// Reads all of the file and checks all of it: every checksum, the order of the entries, that index, filter and
+    /// properties agree with them, and that no byte lies outside. Returns what was found, which is what the
+    /// properties say. `progress` is told how many bytes are done, now and then.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<TableMeta> {
+        crate::verify::verify(self, progress)
+    }
+
+    /// About how many bytes of the file lie before `key`: for choosing where to cut. Reads index nodes only.
+    pub fn approximate_offset(&self, key: &[u8]) -> Result<u64> {
+        Ok(self.data_handle(key, Trailer(u64::MAX))?.offset)
+    }
+
+    /// Footer and root, read on first use. Threads that meet here read twice and keep one.
+    #[inline]
+    pub(crate) fn root(&self) -> Result<&Root> {
+        match self.root.get() {
+            Some(root) => Ok(root),
+            None => self.load_root(),
+        }
+    }
+
+    #[cold]
+    fn load_root(&self) -> Result<&Root> {
+        let mut bytes = [0; footer::LEN];
+        let offset = self.file_size - footer::LEN as u64;
+        self.read_at(&mut bytes, offset)?;
+        let footer =
+            Footer::decode(&bytes, self.number, self.file_size).map_err(|f| self.fault(f, offset))?;
+        let root = self.read(footer.root, Kind::Index, frame::MAX_PAYLOAD)?;
+        let node = self.parse(root, Kind::Index, footer.root.offset)?;
+        Ok(self.root.get_or_init(|| Box::new(Root { footer, node })))
+    }
+
+    /// The data block where (`key`, `trailer`) belongs.
+    pub(crate) fn data_handle(&self, key: &[u8], trailer: Trailer) -> Result<Handle> {
+        let root = self.root()?;
+        let mut handle = self.child(&root.node, key, trailer)?;
+        for _ in 1..root.footer.levels {
+            let node = self.node(handle, Kind::Index)?;
+            handle = self.child(&node, key, trailer)?;
+        }
+        Ok(handle)
+    }
+
+    #[inline]
+    fn child(&self, node: &Node, key: &[u8], trailer: Trailer) -> Result<Handle> {
+        let handle =
+            node.layout.child(&node.bytes, key, trailer).and_then(|i| node.layout.handle(&node.bytes, i));
+        handle.map_err(|f| self.fault(f, node.offset))
+    }
+
+    /// A node, through the cache.
+    #[inline]
+    pub(crate) fn node(&self, handle: Handle, kind: Kind) -> Result<Node> {
+        let bytes = self.block(handle, kind, frame::MAX_PAYLOAD)?;
+        self.parse(bytes, kind, handle.offset)
+    }
+
+    #[inline]
+    pub(crate) fn parse(&self, bytes: Slice, kind: Kind, offset: u64) -> Result<Node> {
+        let layout = Layout::parse(&bytes, kind == Kind::Index).map_err(|f| self.fault(f, offset))?;
+        Ok(Node { bytes, layout, offset })
+    }
+
+    /// The payload of a block, through the cache.
+    #[inline]
+    fn block(&self, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
+        let class = match kind {
+            Kind::Data => BlockClass::Data,
+            Kind::Filter => BlockClass::Filter,
+            _ => BlockClass::Index,
+        };
+        let key = BlockKey { space: self.tables.space, file: self.number, offset: handle.offset };
+        if let Some(block) = self.tables.cache.get(key, class) {
+            return Ok(block);
+        }
+        let block = self.read(handle, kind, cap)?;
+        self.tables.cache.insert(key, class, block.clone());
+        Ok(block)
+    }
+
+    /// The payload of a block, from the file.
+    pub(crate) fn read(&self, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
+        if handle.end() > self.file_size || handle.size as usize > cap + frame::HEADER_LEN {
+            return Err(self.fault(Fault::Corrupt("block lies outside its table"), handle.offset));
+        }
+        let mut bytes = vec![0; handle.size as usize];
+        self.read_at(&mut bytes, handle.offset)?;
+        frame::open(bytes, self.place(handle.offset, kind), cap).map_err(|f| self.fault(f, handle.offset))
+    }
+
+    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        self.tables.counters.add(tables::BYTES_READ, bytes.len() as u64);
+        self.tables.counters.add(tables::READS, 1);
+        self.tables.file(self)?.read_exact_at(bytes, offset)
+    }
+
+    pub(crate) fn place(&self, offset: u64, kind: Kind) -> Place {
+        Place { file: self.number, offset, kind: kind as u8 }
+    }
+
+    /// The error for a fault in the block at `offset`.
+    #[cold]
+    pub(crate) fn fault(&self, fault: Fault, offset: u64) -> Error {
+        fault.at(&self.path, offset)
+    }
+}

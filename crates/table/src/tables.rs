@@ -1,0 +1,123 @@
+//! A directory of tables: names, open files, cache and counters in one place.
+
+use crate::cache::BlockCache;
+use crate::counters::Counters;
+use crate::{Table, table_file_name};
+use base::{Error, Result};
+use env::{Env, ReadFile};
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What the tables of a directory have done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Bytes read from files.
+    pub bytes_read: u64,
+    /// Reads of files.
+    pub reads: u64,
+    /// Files opened.
+    pub files_opened: u64,
+    /// Filters asked.
+    pub filter_probes: u64,
+    /// Filters that said no: blocks not read.
+    pub filter_negatives: u64,
+    /// Filters that said perhaps where a get then found nothing that it may see.
+    pub filter_false_positives: u64,
+}
+
+pub(crate) const BYTES_READ: usize = 0;
+pub(crate) const READS: usize = 1;
+pub(crate) const FILES_OPENED: usize = 2;
+pub(crate) const FILTER_PROBES: usize = 3;
+pub(crate) const FILTER_NEGATIVES: usize = 4;
+pub(crate) const FILTER_FALSE_POSITIVES: usize = 5;
+
+/// The tables in one directory. Shared between threads.
+pub struct Tables {
+    env: Arc<dyn Env>,
+    dir: PathBuf,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) space: u32,
+    files: Cache<u64, Arc<dyn ReadFile>>,
+    pub(crate) counters: Counters<6>,
+}
+
+impl Tables {
+    /// The tables in `dir`, whose blocks go through `cache`, with at most `max_open_files` files held open (at least one;
+    /// a file that is being read while it is put out of the set stays open until the read ends).
+    pub fn new(
+        env: Arc<dyn Env>,
+        dir: PathBuf,
+        cache: Arc<BlockCache>,
+        max_open_files: usize,
+    ) -> Arc<Tables> {
+        let limit = max_open_files.max(1);
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity(limit)
+            .weight_capacity(limit as u64)
+            .shards(1)
+            .build()
+            .expect("both capacities are given");
+        let files = Cache::with_options(
+            options,
+            UnitWeighter,
+            DefaultHashBuilder::default(),
+            DefaultLifecycle::default(),
+        );
+        let space = cache.new_space();
+        Arc::new(Tables { env, dir, cache, space, files, counters: Counters::new() })
+    }
+
+    /// The table in file `number`, which is `file_size` bytes long. Does no I/O: what is wrong with the file shows when it
+    /// is first used.
+    pub fn open(self: &Arc<Self>, number: u64, file_size: u64) -> Result<Arc<Table>> {
+        let path = self.dir.join(table_file_name(number));
+        Table::new(Arc::clone(self), path, number, file_size).map(Arc::new)
+    }
+
+    /// The file was deleted, or will be: closes it once no read uses it. Its blocks age out of the cache.
+    pub fn forget(&self, number: u64) {
+        self.files.remove(&number);
+    }
+
+    /// How many files are held open.
+    pub fn open_files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The cache that blocks go through.
+    pub fn cache(&self) -> &Arc<BlockCache> {
+        &self.cache
+    }
+
+    /// Counters since the directory was opened.
+    pub fn stats(&self) -> TableStats {
+        let sum = |which| self.counters.sum(which);
+        TableStats {
+            bytes_read: sum(BYTES_READ),
+            reads: sum(READS),
+            files_opened: sum(FILES_OPENED),
+            filter_probes: sum(FILTER_PROBES),
+            filter_negatives: sum(FILTER_NEGATIVES),
+            filter_false_positives: sum(FILTER_FALSE_POSITIVES),
+        }
+    }
+
+    /// The open file of `table`; its length is checked when it is opened.
+    pub(crate) fn file(&self, table: &Table) -> Result<Arc<dyn ReadFile>> {
+        if let Some(file) = self.files.get(&table.number()) {
+            return Ok(file);
+        }
+        let file = self.env.open(table.path())?;
+        self.counters.add(FILES_OPENED, 1);
+        let len = file.len()?;
+        if len != table.file_size() {
+            let what = format!("the file is {len} bytes long, the table {}", table.file_size());
+            return Err(Error::corruption(table.path(), len.min(table.file_size()), what));
+        }
+        self.files.insert(table.number(), Arc::clone(&file));
+        Ok(file)
+    }
+}

@@ -1,0 +1,195 @@
+//! Checking a whole table: nothing is taken from the cache, and every byte of the file is accounted for.
+//!
+//! The index is walked first and gives the list of data blocks that it knows; then the data is streamed once, and each
+//! block must be the next of that list, lie between its bounds, and pass the filter with all its keys.
+
+use crate::TableMeta;
+use crate::entry_cursor::EntryCursor;
+use crate::fault::Fault;
+use crate::filter::{self, FilterShape};
+use crate::frame::{self, Handle, Kind};
+use crate::table::{Node, Table};
+use base::{MAX_SEQ, Result, Slice, Trailer, compare};
+use std::cmp::Ordering;
+
+/// A key and a trailer: an entry without its value, or a bound.
+type Mark = (Vec<u8>, Trailer);
+
+pub(crate) fn verify(table: &Table, progress: &mut dyn FnMut(u64)) -> Result<TableMeta> {
+    let footer = table.root()?.footer;
+    let filter = read_filter(table)?;
+    let leaves = read_index(table)?;
+    let mut walk = Walk::new(table, footer.filter, filter);
+    let mut next = 0;
+    for (i, (bound, handle)) in leaves.iter().enumerate() {
+        if handle.offset != next {
+            return Err(table.fault(Fault::Corrupt("index and data blocks do not agree"), next));
+        }
+        next = handle.end();
+        walk.block(*handle, bound, leaves.get(i + 1).map(|(bound, _)| bound))?;
+        progress(next);
+    }
+    if next != footer.data_size {
+        return Err(table.fault(Fault::Corrupt("data that the index does not know"), next));
+    }
+    let found = walk.finish();
+    if table.meta()? != found {
+        return Err(table.fault(Fault::Corrupt("properties and data do not agree"), footer.properties.offset));
+    }
+    progress(table.file_size());
+    Ok(found)
+}
+
+/// All partitions of the filter.
+fn read_filter(table: &Table) -> Result<Vec<Slice>> {
+    let shape = table.root()?.footer.filter;
+    let mut partitions = Vec::new();
+    for i in 0..shape.partitions {
+        let handle = shape.handle(i);
+        let partition = table.read(handle, Kind::Filter, shape.partition_len())?;
+        if partition.len() != shape.partition_len() {
+            return Err(table.fault(Fault::Corrupt("filter partition has a wrong length"), handle.offset));
+        }
+        partitions.push(partition);
+    }
+    Ok(partitions)
+}
+
+/// Walks the index from the root down; returns bounds and places of the data blocks.
+///
+/// Each level lies before the one above it, and all of them together fill the room between filter and properties.
+fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
+    let root = table.root()?;
+    let mut level = vec![((Vec::new(), Trailer(u64::MAX)), root.footer.root)];
+    let mut end = root.footer.properties.offset;
+    for _ in 0..root.footer.levels {
+        let mut start = end - level.iter().map(|(_, handle)| u64::from(handle.size)).sum::<u64>().min(end);
+        let first = start;
+        let mut below: Vec<(Mark, Handle)> = Vec::new();
+        for (bound, handle) in &level {
+            if handle.offset != start {
+                return Err(
+                    table.fault(Fault::Corrupt("index nodes do not follow each other"), handle.offset)
+                );
+            }
+            start = handle.end();
+            let bytes = table.read(*handle, Kind::Index, frame::MAX_PAYLOAD)?;
+            let node = table.parse(bytes, Kind::Index, handle.offset)?;
+            children(table, &node, bound, &mut below)?;
+        }
+        end = first;
+        level = below;
+    }
+    if end != root.footer.index_start() {
+        return Err(table.fault(Fault::Corrupt("bytes that are no part of the index"), end));
+    }
+    Ok(level)
+}
+
+/// Appends the entries of an index node, which begins with `bound`.
+fn children(table: &Table, node: &Node, bound: &Mark, out: &mut Vec<(Mark, Handle)>) -> Result<()> {
+    let fault = |f: Fault| table.fault(f, node.offset);
+    let mut at = EntryCursor::new();
+    at.enter(&node.bytes, &node.layout);
+    for i in 0..node.layout.count() {
+        at.move_to(&node.bytes, &node.layout, i).map_err(fault)?;
+        let mark = (at.key().to_vec(), at.trailer());
+        let ordered = match out.last() {
+            Some((before, _)) => compare(&before.0, before.1, &mark.0, mark.1) == Ordering::Less,
+            None => true,
+        };
+        if !ordered || (i == 0 && mark != *bound) {
+            return Err(fault(Fault::Corrupt("index entries are out of order")));
+        }
+        out.push((mark, node.layout.handle(&node.bytes, i).map_err(fault)?));
+    }
+    Ok(())
+}
+
+/// What is known of the data so far.
+struct Walk<'a> {
+    table: &'a Table,
+    shape: FilterShape,
+    filter: Vec<Slice>,
+    last: Option<Mark>,
+    at: EntryCursor,
+    meta: TableMeta,
+}
+
+impl<'a> Walk<'a> {
+    fn new(table: &'a Table, shape: FilterShape, filter: Vec<Slice>) -> Self {
+        let meta = TableMeta {
+            number: table.number(),
+            file_size: table.file_size(),
+            entries: 0,
+            tombstones: 0,
+            smallest: Vec::new(),
+            largest: Vec::new(),
+            min_seq: MAX_SEQ,
+            max_seq: 0,
+            user_bytes: 0,
+        };
+        Walk { table, shape, filter, last: None, at: EntryCursor::new(), meta }
+    }
+
+    /// Checks the data block at `handle`, whose entries lie in `bound..next`.
+    fn block(&mut self, handle: Handle, bound: &Mark, next: Option<&Mark>) -> Result<()> {
+        let bytes = self.table.read(handle, Kind::Data, frame::MAX_PAYLOAD)?;
+        let node = self.table.parse(bytes, Kind::Data, handle.offset)?;
+        self.at.enter(&node.bytes, &node.layout);
+        for i in 0..node.layout.count() {
+            let checked = self.at.move_to(&node.bytes, &node.layout, i).and_then(|()| {
+                let value_len = self.at.value(&node.bytes).len();
+                self.entry(value_len, if i == 0 { Some(bound) } else { None })
+            });
+            checked.map_err(|f| self.table.fault(f, handle.offset))?;
+        }
+        let inside =
+            next.is_none_or(|b| compare(self.at.key(), self.at.trailer(), &b.0, b.1) == Ordering::Less);
+        if inside {
+            Ok(())
+        } else {
+            Err(self.table.fault(Fault::Corrupt("entries outside their bounds"), handle.offset))
+        }
+    }
+
+    /// Checks the current entry against what came before it.
+    fn entry(&mut self, value_len: usize, bound: Option<&Mark>) -> std::result::Result<(), Fault> {
+        let (key, trailer) = (self.at.key(), self.at.trailer());
+        if bound.is_some_and(|b| compare(&b.0, b.1, key, trailer) == Ordering::Greater) {
+            return Err(Fault::Corrupt("entries outside their bounds"));
+        }
+        if let Some((last_key, last)) = &self.last
+            && compare(last_key, *last, key, trailer) != Ordering::Less
+        {
+            return Err(Fault::Corrupt("entries are out of order"));
+        }
+        let hash = base::hash(key);
+        if self.shape.probes > 0 {
+            let (partition, line) = self.shape.locate(hash);
+            if filter::may_contain(&self.filter[partition as usize], line, hash, self.shape.probes)
+                != Some(true)
+            {
+                return Err(Fault::Corrupt("the filter lacks a key"));
+            }
+        }
+        if self.meta.entries == 0 {
+            self.meta.smallest = key.to_vec();
+        }
+        self.meta.entries += 1;
+        self.meta.tombstones += u64::from(trailer.is_delete());
+        self.meta.min_seq = self.meta.min_seq.min(trailer.seq());
+        self.meta.max_seq = self.meta.max_seq.max(trailer.seq());
+        self.meta.user_bytes += (key.len() + value_len) as u64;
+        let last = self.last.get_or_insert_with(|| (Vec::new(), trailer));
+        last.0.clear();
+        last.0.extend_from_slice(key);
+        last.1 = trailer;
+        Ok(())
+    }
+
+    fn finish(mut self) -> TableMeta {
+        self.meta.largest = self.last.take().map_or_else(Vec::new, |(key, _)| key);
+        self.meta
+    }
+}

@@ -1,0 +1,343 @@
+//! Writing a table: entries come in order and go out in data blocks; filter, index, properties and footer follow.
+//!
+//! The file is appended to in large pieces. Memory: one block, one output buffer, eight bytes per distinct key for the
+//! filter, and a few dozen bytes per data block for the index.
+
+use crate::compression::Compressor;
+use crate::filter::{self, FilterShape};
+use crate::footer::Footer;
+use crate::frame::{self, Handle, Kind};
+use crate::node_builder::{NodeBuilder, common_prefix};
+use crate::{TableMeta, TableOptions, footer, properties, table_file_name};
+use base::checksum::Place;
+use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use base::{Error, MAX_SEQ, Result, Trailer};
+use env::{Env, WriteFile};
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes gathered before they are appended to the file.
+const OUTPUT: usize = 512 << 10;
+
+/// Bytes of an index node. Larger nodes make fewer levels; smaller ones waste less cache.
+const INDEX_NODE: usize = 8 << 10;
+
+/// Fewest children of an index node, however long their keys, so that each level is smaller than the one below.
+const MIN_CHILDREN: usize = 4;
+
+/// Bounds of [`TableOptions::block_size`]; what is outside is brought inside.
+const BLOCK_SIZES: std::ops::RangeInclusive<usize> = 64..=1 << 20;
+
+/// Writes one table.
+///
+/// A writer that is dropped without [`TableWriter::finish`] or [`TableWriter::abandon`] leaves its file behind. After an
+/// error the file is of no use: abandon it.
+pub struct TableWriter {
+    env: Arc<dyn Env>,
+    path: PathBuf,
+    file: Box<dyn WriteFile>,
+    out: Output,
+    block_size: usize,
+    bits_per_key: u32,
+    block: NodeBuilder,
+    /// Bound of the block that is being built, and what each finished block has for one.
+    bound: (Vec<u8>, Trailer),
+    index: Level,
+    hashes: Vec<u64>,
+    /// Last entry of the block before.
+    last: Option<(Vec<u8>, Trailer)>,
+    meta: TableMeta,
+    failed: bool,
+}
+
+/// What was built and not yet appended to the file.
+struct Output {
+    number: u64,
+    bytes: Vec<u8>,
+    /// Offset in the file of the first of `bytes`.
+    offset: u64,
+    compressor: Compressor,
+}
+
+/// The nodes of one level of the tree: their bounds and places, in order.
+#[derive(Default)]
+struct Level {
+    keys: Vec<u8>,
+    children: Vec<Child>,
+}
+
+struct Child {
+    key_end: usize,
+    trailer: Trailer,
+    handle: Handle,
+}
+
+impl TableWriter {
+    /// Creates the file of table `number` in `dir`; it must not exist.
+    pub fn create(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        number: u64,
+        options: &TableOptions,
+    ) -> Result<TableWriter> {
+        let path = dir.join(table_file_name(number));
+        let compressor = Compressor::new(options.compression)?;
+        let file = env.create(&path)?;
+        let meta = TableMeta {
+            number,
+            file_size: 0,
+            entries: 0,
+            tombstones: 0,
+            smallest: Vec::new(),
+            largest: Vec::new(),
+            min_seq: MAX_SEQ,
+            max_seq: 0,
+            user_bytes: 0,
+        };
+        Ok(TableWriter {
+            env: Arc::clone(env),
+            path,
+            file,
+            out: Output { number, bytes: Vec::new(), offset: 0, compressor },
+            block_size: options.block_size.clamp(*BLOCK_SIZES.start(), *BLOCK_SIZES.end()),
+            bits_per_key: options.filter_bits_per_key,
+            block: NodeBuilder::new(false),
+            bound: (Vec::new(), Trailer(u64::MAX)),
+            index: Level::default(),
+            hashes: Vec::new(),
+            last: None,
+            meta,
+            failed: false,
+        })
+    }
+
+    /// Adds an entry, which must come after the last one in the order of [`base::compare`].
+    #[inline]
+    pub fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
+        let hash = if self.bits_per_key > 0 { base::hash(key) } else { 0 };
+        self.add_hashed(key, hash, trailer, value)
+    }
+
+    /// The same, for a caller who has the key's hash ([`base::hash`]) already.
+    #[inline]
+    pub fn add_hashed(&mut self, key: &[u8], hash: u64, trailer: Trailer, value: &[u8]) -> Result<()> {
+        if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
+            return Err(self.too_long(key, value));
+        }
+        let same_key = match self.block.last_key() {
+            Some(last) => self.check_order(last, (key, trailer))?,
+            None => self.begin_block(key, trailer)?,
+        };
+        if self.block.count() > 0
+            && self.block.estimated_len() + self.block.estimated_cost(key, value) > self.block_size
+        {
+            self.finish_block()?;
+            self.begin_block(key, trailer)?;
+        }
+        if !same_key && self.bits_per_key > 0 {
+            self.hashes.push(hash);
+        }
+        self.block.add(key, trailer, value);
+        self.meta.entries += 1;
+        self.meta.tombstones += u64::from(trailer.is_delete());
+        self.meta.min_seq = self.meta.min_seq.min(trailer.seq());
+        self.meta.max_seq = self.meta.max_seq.max(trailer.seq());
+        self.meta.user_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    /// Entries so far.
+    pub fn entries(&self) -> u64 {
+        self.meta.entries
+    }
+
+    /// About how large the file would be if it were finished now.
+    pub fn estimated_size(&self) -> u64 {
+        let filter = self.hashes.len() as u64 * u64::from(self.bits_per_key) / 8;
+        let index = (self.index.keys.len() + 20 * self.index.children.len()) as u64;
+        self.out.end() + self.block.estimated_len() as u64 + filter + index + footer::LEN as u64
+    }
+
+    /// Writes what is left, and syncs the file; the caller syncs the directory. There must be at least one entry.
+    pub fn finish(mut self) -> Result<TableMeta> {
+        if self.failed {
+            return Err(Error::invalid(format!("{}: finished after an error", self.path.display())));
+        }
+        if self.meta.entries == 0 {
+            return Err(Error::invalid(format!("{}: a table without entries", self.path.display())));
+        }
+        self.finish_block()?;
+        let (last, _) = self.last.take().unwrap_or((Vec::new(), Trailer(0)));
+        self.meta.largest = last;
+        let data_size = self.out.end();
+        let filter = self.write_filter()?;
+        let (root, levels) = self.write_index()?;
+        let properties = self.out.block(Kind::Properties, true, |out| properties::encode(&self.meta, out));
+        let file_size = self.out.end() + footer::LEN as u64;
+        let footer =
+            Footer { file: self.meta.number, file_size, data_size, root, levels, filter, properties };
+        self.out.bytes.extend_from_slice(&footer.encode());
+        self.out.append_to(&mut *self.file)?;
+        self.file.sync()?;
+        self.meta.file_size = file_size;
+        Ok(self.meta)
+    }
+
+    /// Removes the file.
+    pub fn abandon(self) -> Result<()> {
+        let TableWriter { env, path, file, .. } = self;
+        drop(file);
+        env.remove(&path)
+    }
+
+    /// Whether two entries in a row have the same key; an error if they are out of order.
+    #[inline]
+    fn check_order(&self, last: (&[u8], Trailer), next: (&[u8], Trailer)) -> Result<bool> {
+        match base::compare_keys(last.0, next.0) {
+            Ordering::Less => Ok(false),
+            Ordering::Equal if last.1 > next.1 => Ok(true),
+            _ => Err(self.out_of_order(next.0)),
+        }
+    }
+
+    #[cold]
+    fn out_of_order(&self, key: &[u8]) -> Error {
+        let (path, key) = (self.path.display(), &key[..key.len().min(100)]);
+        Error::invalid(format!(
+            "{path}: key {:?} is not after the one before it",
+            key.escape_ascii().to_string()
+        ))
+    }
+
+    #[cold]
+    fn too_long(&self, key: &[u8], value: &[u8]) -> Error {
+        let (path, key, value) = (self.path.display(), key.len(), value.len());
+        Error::invalid(format!("{path}: a key of {key} or a value of {value} bytes is too long"))
+    }
+
+    /// Decides the bound of the block that begins with this entry. Returns whether the block before ends with its key.
+    fn begin_block(&mut self, key: &[u8], trailer: Trailer) -> Result<bool> {
+        self.bound.0.clear();
+        let Some((last_key, last)) = &self.last else {
+            // Nothing comes before the first block: its bound is as short as can be.
+            self.bound.1 = Trailer(u64::MAX);
+            self.meta.smallest = key.to_vec();
+            return Ok(false);
+        };
+        let same_key = self.check_order((last_key, *last), (key, trailer))?;
+        if same_key {
+            // Just after the last version in the block before, so that a search between the two comes here.
+            self.bound.0.extend_from_slice(key);
+            self.bound.1 = Trailer(last.0 - 1);
+        } else {
+            let len = common_prefix(last_key, key) + 1;
+            self.bound.0.extend_from_slice(&key[..len]);
+            self.bound.1 = Trailer(u64::MAX);
+        }
+        Ok(same_key)
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        let Some((key, trailer)) = self.block.last_key() else { return Ok(()) };
+        let (last_key, last) = self.last.get_or_insert_with(|| (Vec::new(), trailer));
+        last_key.clear();
+        last_key.extend_from_slice(key);
+        *last = trailer;
+        let handle = self.out.block(Kind::Data, true, |out| self.block.write_to(out));
+        self.index.push(&self.bound.0, self.bound.1, handle);
+        self.flush(OUTPUT)
+    }
+
+    /// Appends to the file once `most` bytes have gathered.
+    fn flush(&mut self, most: usize) -> Result<()> {
+        if self.out.bytes.len() < most {
+            return Ok(());
+        }
+        let appended = self.out.append_to(&mut *self.file);
+        self.failed |= appended.is_err();
+        appended
+    }
+
+    fn write_filter(&mut self) -> Result<FilterShape> {
+        let shape = FilterShape::new(self.out.end(), self.hashes.len() as u64, self.bits_per_key);
+        if shape.probes > 0 {
+            let lines = filter::build(&shape, &std::mem::take(&mut self.hashes));
+            for partition in lines.chunks_exact(shape.partition_len()) {
+                self.out.block(Kind::Filter, false, |out| out.extend_from_slice(partition));
+                self.flush(OUTPUT)?;
+            }
+        }
+        Ok(shape)
+    }
+
+    /// Writes the index from the level above the data up to the root; returns the root and the number of levels.
+    fn write_index(&mut self) -> Result<(Handle, u8)> {
+        let mut below = std::mem::take(&mut self.index);
+        let mut levels = 0;
+        loop {
+            below = self.write_level(&below)?;
+            levels += 1;
+            if let [root] = &below.children[..] {
+                return Ok((root.handle, levels));
+            }
+        }
+    }
+
+    /// Writes the index nodes over one level.
+    fn write_level(&mut self, below: &Level) -> Result<Level> {
+        let mut level = Level::default();
+        let mut node = NodeBuilder::new(true);
+        let mut first: Option<(&[u8], Trailer)> = None;
+        let mut key_start = 0;
+        for child in &below.children {
+            let key = &below.keys[key_start..child.key_end];
+            key_start = child.key_end;
+            if node.count() >= MIN_CHILDREN
+                && node.estimated_len() + node.estimated_cost(key, &[0; 9]) > INDEX_NODE
+            {
+                let (key, trailer) = first.take().unwrap_or((b"", Trailer(u64::MAX)));
+                level.push(key, trailer, self.out.block(Kind::Index, true, |out| node.write_to(out)));
+                self.flush(OUTPUT)?;
+            }
+            first.get_or_insert((key, child.trailer));
+            node.add_child(key, child.trailer, child.handle);
+        }
+        let (key, trailer) = first.unwrap_or((b"", Trailer(u64::MAX)));
+        level.push(key, trailer, self.out.block(Kind::Index, true, |out| node.write_to(out)));
+        Ok(level)
+    }
+}
+
+impl Output {
+    /// Where the next block begins in the file.
+    fn end(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
+    }
+
+    /// Builds a block in place.
+    fn block(&mut self, kind: Kind, compress: bool, payload: impl FnOnce(&mut Vec<u8>)) -> Handle {
+        let offset = self.end();
+        let start = frame::begin(&mut self.bytes);
+        payload(&mut self.bytes);
+        let place = Place { file: self.number, offset, kind: kind as u8 };
+        let size = frame::seal(&mut self.bytes, start, place, compress.then_some(&mut self.compressor));
+        Handle { offset, size }
+    }
+
+    fn append_to(&mut self, file: &mut dyn WriteFile) -> Result<()> {
+        file.append(&self.bytes)?;
+        self.offset += self.bytes.len() as u64;
+        self.bytes.clear();
+        self.bytes.shrink_to(4 * OUTPUT);
+        self.compressor.shrink(4 * OUTPUT);
+        Ok(())
+    }
+}
+
+impl Level {
+    fn push(&mut self, key: &[u8], trailer: Trailer, handle: Handle) {
+        self.keys.extend_from_slice(key);
+        self.children.push(Child { key_end: self.keys.len(), trailer, handle });
+    }
+}
