@@ -51,18 +51,22 @@ impl RealLock {
     /// Creates `path` if need be and locks it without waiting.
     pub(crate) fn take(path: &Path) -> Result<RealLock> {
         for _ in 0..ATTEMPTS {
-            let file = open(path)?;
-            let id = identity(&file, path)?;
             let pid = std::process::id();
             let mut held = HELD.try_lock_for(HELD_TIMEOUT).ok_or_else(|| {
-                locked(
-                    path,
-                    "this process was forked while another thread took a lock; open it in the parent",
-                )
+                locked(path, "this process was forked while a thread took a lock; open it in the parent")
             })?;
-            if held.contains(&(pid, id)) {
-                return Err(locked(path, "it is open in this process already"));
+            let check_free = |id: Id| match held.contains(&(pid, id)) {
+                true => Err(locked(path, "it is open in this process already")),
+                false => Ok(()),
+            };
+            // Asked before the file is opened: where locks are emulated per process, closing a second descriptor would
+            // release the lock of the first.
+            if let Ok(stat) = rustix::fs::lstat(path) {
+                check_free((stat.st_dev, stat.st_ino))?;
             }
+            let file = open(path)?;
+            let id = identity(&file, path)?;
+            check_free(id)?;
             lock_file(&file, path)?;
             // Somebody may have removed or replaced the file between the opening and the locking; then our lock guards a
             // file that nobody else will look at.

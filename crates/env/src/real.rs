@@ -260,3 +260,33 @@ pub(crate) fn ends_early(path: &Path, offset: u64, wanted: usize) -> Error {
         format_args!("the file ends before the {wanted} bytes that should be here"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writer(file: File) -> RealWriteFile {
+        RealWriteFile { file, path: "test".into(), len: 0, poison: None }
+    }
+
+    #[test]
+    fn a_full_device_is_no_space_and_no_poison() {
+        let mut file = writer(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        for _ in 0..2 {
+            assert_eq!(file.append(b"data").unwrap_err().kind(), ErrorKind::NoSpace);
+            assert_eq!(file.len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_failed_sync_poisons() {
+        let (_read, write) = std::io::pipe().unwrap();
+        let mut file = writer(File::from(std::os::fd::OwnedFd::from(write)));
+        assert_eq!(file.sync().unwrap_err().kind(), ErrorKind::Io);
+        for error in [file.sync(), file.append(b"data"), file.truncate(0)] {
+            let error = error.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ReadOnly);
+            assert!(error.to_string().contains("sync test"), "{error}");
+        }
+    }
+}

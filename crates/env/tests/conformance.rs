@@ -1,0 +1,219 @@
+//! The contract of [`Env`], held against the operating system and the simulated disk alike.
+
+use base::ErrorKind;
+use env::{Env, RealEnv, SimEnv};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs `test` in an empty directory of each environment.
+fn with_each(test: impl Fn(&dyn Env, &Path)) {
+    let temp = tempfile::tempdir().unwrap();
+    test(&*RealEnv::new(), temp.path());
+    let sim: Arc<dyn Env> = SimEnv::new(1);
+    sim.create_dir(Path::new("/disk")).unwrap();
+    test(&*sim, Path::new("/disk"));
+}
+
+fn put(env: &dyn Env, path: &Path, data: &[u8]) {
+    let mut file = env.create(path).unwrap();
+    file.append(data).unwrap();
+    file.sync().unwrap();
+}
+
+fn read(env: &dyn Env, path: &Path) -> Vec<u8> {
+    let file = env.open(path).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
+fn appends_are_read_back() {
+    with_each(|env, dir| {
+        let path = dir.join("a");
+        let mut file = env.create(&path).unwrap();
+        assert!(file.is_empty());
+        file.reserve(1 << 20);
+        file.append(b"one").unwrap();
+        file.append(b"").unwrap();
+        file.append(b"two").unwrap();
+        assert_eq!((file.len(), env.len(&path).unwrap()), (6, 6));
+        assert_eq!(read(env, &path), b"onetwo");
+        let reader = env.open(&path).unwrap();
+        file.append(&[7; 100_000]).unwrap();
+        file.sync().unwrap();
+        let mut middle = [0; 4];
+        reader.read_exact_at(&mut middle, 2).unwrap();
+        assert_eq!(&middle, b"etwo"[..].first_chunk::<4>().unwrap());
+        assert_eq!((reader.len().unwrap(), reader.path()), (100_006, &path));
+        reader.will_need(0, 1 << 30);
+        reader.wont_need(0, 0);
+        env.sync_file(&path).unwrap();
+    });
+}
+
+#[test]
+fn reading_past_the_end_names_file_and_offset() {
+    with_each(|env, dir| {
+        let path = dir.join("short");
+        put(env, &path, b"12345");
+        let file = env.open(&path).unwrap();
+        for offset in [3, 5, 6, 1 << 40] {
+            let error = file.read_exact_at(&mut [0; 4], offset).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption);
+            assert!(error.to_string().contains(&format!("short, offset {offset}")), "{error}");
+        }
+        file.read_exact_at(&mut [], 5).unwrap();
+        file.read_exact_at(&mut [0; 2], 3).unwrap();
+    });
+}
+
+#[test]
+fn create_never_overwrites() {
+    with_each(|env, dir| {
+        let path = dir.join("a");
+        put(env, &path, b"kept");
+        assert_eq!(env.create(&path).err().unwrap().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(env.create(dir).err().unwrap().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(read(env, &path), b"kept");
+        assert_eq!(env.create(&dir.join("no/such")).err().unwrap().kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn what_is_missing_is_not_found() {
+    with_each(|env, dir| {
+        let path = dir.join("missing");
+        assert!(!env.exists(&path).unwrap() && env.exists(dir).unwrap());
+        let errors = [
+            env.open(&path).err(),
+            env.len(&path).err(),
+            env.remove(&path).err(),
+            env.rename(&path, &dir.join("b")).err(),
+            env.list(&path).err(),
+            env.sync_dir(&path).err(),
+            env.sync_file(&path).err(),
+        ];
+        for (i, error) in errors.into_iter().enumerate() {
+            let error = error.unwrap_or_else(|| panic!("{i}"));
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{i}");
+            assert!(error.to_string().contains("missing"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn truncating_cuts_and_appending_goes_on_there() {
+    with_each(|env, dir| {
+        let path = dir.join("a");
+        let mut file = env.create(&path).unwrap();
+        file.append(b"0123456789").unwrap();
+        file.truncate(4).unwrap();
+        assert_eq!(file.len(), 4);
+        assert_eq!(file.truncate(5).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        file.append(b"ab").unwrap();
+        file.sync().unwrap();
+        file.truncate(6).unwrap();
+        assert_eq!(read(env, &path), b"0123ab");
+    });
+}
+
+#[test]
+fn directories_list_files_only() {
+    with_each(|env, dir| {
+        assert!(env.list(dir).unwrap().is_empty());
+        let deep = dir.join("x/y/z");
+        env.create_dir(&deep).unwrap();
+        env.create_dir(&deep).unwrap();
+        for name in ["1", "2", "3"] {
+            put(env, &dir.join(name), b"");
+        }
+        put(env, &deep.join("4"), b"");
+        let mut names = env.list(dir).unwrap();
+        names.sort();
+        assert_eq!(names, ["1", "2", "3"]);
+        assert_eq!(env.list(&deep).unwrap(), ["4"]);
+        assert!(env.create_dir(&dir.join("1")).is_err(), "a file is in the way");
+        assert!(env.create_dir(&dir.join("1/below")).is_err(), "a file is in the way");
+    });
+}
+
+#[test]
+fn renaming_replaces() {
+    with_each(|env, dir| {
+        let [a, b, c] = ["a", "b", "c"].map(|name| dir.join(name));
+        put(env, &a, b"new");
+        put(env, &b, b"old");
+        let open = env.open(&b).unwrap();
+        env.rename(&a, &b).unwrap();
+        env.sync_dir(dir).unwrap();
+        assert!(!env.exists(&a).unwrap());
+        assert_eq!(read(env, &b), b"new");
+        env.rename(&b, &b).unwrap();
+        env.rename(&b, &c).unwrap();
+        assert_eq!(env.list(dir).unwrap(), ["c"]);
+        let mut old = [0; 3];
+        open.read_exact_at(&mut old, 0).unwrap();
+        assert_eq!(&old, b"old", "an open file outlives its name");
+        env.create_dir(&dir.join("sub")).unwrap();
+        let error = env.rename(&c, &dir.join("sub/c")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    });
+}
+
+#[test]
+fn a_removed_file_can_be_read_and_its_name_used_anew() {
+    with_each(|env, dir| {
+        let path = dir.join("a");
+        put(env, &path, b"old");
+        let open = env.open(&path).unwrap();
+        env.remove(&path).unwrap();
+        put(env, &path, b"newer");
+        let mut old = [0; 3];
+        open.read_exact_at(&mut old, 0).unwrap();
+        assert_eq!(&old, b"old");
+        assert_eq!(read(env, &path), b"newer");
+    });
+}
+
+#[test]
+fn a_lock_is_held_once() {
+    with_each(|env, dir| {
+        let path = dir.join("LOCK");
+        let lock = env.lock(&path).unwrap();
+        lock.check_owner().unwrap();
+        for _ in 0..2 {
+            let error = env.lock(&path).err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Locked);
+            assert!(error.to_string().contains("LOCK"), "{error}");
+        }
+        let other = env.lock(&dir.join("OTHER")).unwrap();
+        drop(lock);
+        let _again = env.lock(&path).unwrap();
+        drop(other);
+        assert_eq!(env.lock(&dir.join("no/LOCK")).err().unwrap().kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn the_rest_of_the_world_answers() {
+    with_each(|env, dir| {
+        assert!(env.free_space(dir).unwrap() > 0);
+        assert!(env.max_open_files() > 10);
+        let start = env.monotonic();
+        env.sleep(Duration::from_millis(2));
+        assert!(env.monotonic() - start >= Duration::from_millis(2));
+    });
+}
+
+#[test]
+fn relative_paths_work() {
+    let sim: Arc<dyn Env> = SimEnv::new(1);
+    sim.create_dir(Path::new("db")).unwrap();
+    put(&*sim, Path::new("./db//a"), b"x");
+    assert_eq!(read(&*sim, &PathBuf::from("db/a")), b"x");
+    assert_eq!(sim.list(Path::new("db/")).unwrap(), ["a"]);
+    sim.sync_dir(Path::new("")).unwrap();
+    RealEnv::new().sync_dir(Path::new("")).unwrap();
+}

@@ -1,0 +1,34 @@
+//! A forked child must not use its parent's lock. This program has one thread, so that the child may run any code.
+#![allow(unsafe_code)]
+
+use base::ErrorKind;
+use env::RealEnv;
+
+fn main() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("LOCK");
+    let env = RealEnv::new();
+    let lock = env.lock(&path).expect("nobody else has it");
+
+    // SAFETY: no other thread exists that could hold a lock or be in the middle of an allocation.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork failed");
+    if pid == 0 {
+        let refused = lock.check_owner().is_err_and(|e| e.kind() == ErrorKind::Locked);
+        let cannot_lock = env.lock(&path).is_err_and(|e| e.kind() == ErrorKind::Locked);
+        drop(lock);
+        let still_held = env.lock(&path).is_err_and(|e| e.kind() == ErrorKind::Locked);
+        let code = i32::from(!refused) | i32::from(!cannot_lock) << 1 | i32::from(!still_held) << 2;
+        // SAFETY: ends the process at once, without running what the parent registered for its own end.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above; `status` outlives the call.
+    let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
+    assert_eq!((waited, status), (pid, 0), "refused, cannot lock, still held: a set bit is a failure");
+
+    lock.check_owner().expect("the parent still owns it");
+    assert!(env.lock(&path).is_err());
+    drop(lock);
+    env.lock(&path).expect("released");
+}

@@ -1,0 +1,79 @@
+//! The lock file of the real environment, between processes and under odd paths.
+
+use base::ErrorKind;
+use env::RealEnv;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+/// Names the lock file in the child process.
+const VARIABLE: &str = "CAIRN_TEST_LOCK";
+
+/// Not a test of its own: what the child process of the next test runs.
+#[test]
+fn child_tries_to_lock() {
+    let Some(path) = std::env::var_os(VARIABLE) else { return };
+    match RealEnv::new().lock(Path::new(&path)) {
+        Ok(_) => println!("child got it"),
+        Err(error) => println!("child failed: {:?} {error}", error.kind()),
+    }
+}
+
+fn child(path: &Path) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_tries_to_lock", "--nocapture"])
+        .env(VARIABLE, path)
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_second_process_is_told_who_holds_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("LOCK");
+    let lock = RealEnv::new().lock(&path).unwrap();
+    let said = child(&path);
+    assert!(said.contains("child failed: Locked"), "{said}");
+    assert!(said.contains(&format!("open in process {}", std::process::id())), "{said}");
+    drop(lock);
+    assert!(child(&path).contains("child got it"));
+    // The child is dead, so its lock is gone, though its process id is still in the file.
+    RealEnv::new().lock(&path).unwrap();
+}
+
+#[test]
+fn a_symbolic_link_is_refused_as_the_lock_but_not_on_the_way_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (real, link) = (dir.path().join("LOCK"), dir.path().join("LINK"));
+    let lock = RealEnv::new().lock(&real).unwrap();
+    symlink(&real, &link).unwrap();
+    let error = RealEnv::new().lock(&link).err().unwrap();
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+
+    let alias = dir.path().join("alias");
+    symlink(dir.path(), &alias).unwrap();
+    let error = RealEnv::new().lock(&alias.join("LOCK")).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Locked, "the same file by another path");
+    drop(lock);
+    RealEnv::new().lock(&alias.join("LOCK")).unwrap();
+}
+
+#[test]
+fn only_a_regular_file_is_a_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = RealEnv::new().lock(dir.path()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(RealEnv::new().lock(Path::new("/dev/null")).is_err());
+}
+
+#[test]
+fn of_many_threads_one_gets_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("LOCK");
+    let locks: Vec<_> = std::thread::scope(|s| {
+        let threads: Vec<_> = (0..8).map(|_| s.spawn(|| RealEnv::new().lock(&path))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert_eq!(locks.iter().filter(|l| l.is_ok()).count(), 1);
+}
