@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 
 /// An immutable sorted table. Shared between threads; readers take no lock.
 pub struct Table {
-    pub(crate) tables: Arc<Tables>,
+    tables: Arc<Tables>,
     path: PathBuf,
     number: u64,
     file_size: u64,
@@ -58,6 +58,11 @@ impl Table {
     /// Length of the file, in bytes.
     pub fn file_size(&self) -> u64 {
         self.file_size
+    }
+
+    /// The directory of tables that this one belongs to.
+    pub fn tables(&self) -> &Arc<Tables> {
+        &self.tables
     }
 
     /// Where the file is.

@@ -1,0 +1,242 @@
+//! Tables against a sorted list: everything a reader can ask, over random shapes of keys, values, blocks and caches.
+#![allow(missing_docs)]
+
+mod common;
+
+use base::{Cursor, MAX_SEQ, Trailer};
+use common::*;
+use env::Rng;
+use std::sync::Arc;
+use table::{Table, TableOptions};
+
+fn random_options(rng: &mut Rng) -> TableOptions {
+    TableOptions {
+        block_size: [64, 128, 512, 4096, 65_536][rng.below(5) as usize],
+        compression: ALL[rng.below(3) as usize],
+        filter_bits_per_key: [0, 5, 10, 20][rng.below(4) as usize],
+    }
+}
+
+/// A key in, between, before or after those of the table.
+fn probe(rng: &mut Rng, entries: &[Entry], keys: Keys) -> Vec<u8> {
+    let mut key = match rng.below(3) {
+        0 => random_key(rng, keys),
+        _ => entries[rng.below(entries.len() as u64) as usize].key.clone(),
+    };
+    match rng.below(6) {
+        0 => key.push(0),
+        1 => drop(key.pop()),
+        2 => {
+            if let Some(last) = key.last_mut() {
+                *last = last.wrapping_add(1);
+            }
+        }
+        _ => {}
+    }
+    key
+}
+
+fn check_gets(rng: &mut Rng, table: &Table, entries: &[Entry], keys: Keys) {
+    for _ in 0..300 {
+        let key = probe(rng, entries, keys);
+        let seq = [rng.below(1002), MAX_SEQ][rng.below(2) as usize];
+        let expected = entries.get(lower_bound(entries, &key, Trailer::seek(seq))).filter(|e| e.key == key);
+        let got = table.get(&key, base::hash(&key), seq).unwrap();
+        assert_eq!(
+            got.as_ref().map(|(trailer, value)| (*trailer, &value[..])),
+            expected.map(|e| (e.trailer, &e.value[..])),
+            "get {key:?} at {seq}"
+        );
+        if expected.is_some() {
+            assert!(table.may_contain(base::hash(&key)).unwrap());
+        }
+    }
+}
+
+fn check_whole(cursor: &mut impl Cursor, entries: &[Entry]) {
+    cursor.seek_to_first().unwrap();
+    for e in entries {
+        assert_eq!(current(cursor).as_ref(), Some(e));
+        cursor.next().unwrap();
+    }
+    assert!(!cursor.valid());
+    cursor.seek_to_last().unwrap();
+    for e in entries.iter().rev() {
+        assert_eq!(current(cursor).as_ref(), Some(e));
+        cursor.prev().unwrap();
+    }
+    assert!(!cursor.valid());
+}
+
+/// A random walk of seeks and turns.
+fn check_walk(rng: &mut Rng, cursor: &mut impl Cursor, entries: &[Entry], keys: Keys, steps: u64) {
+    let mut at: Option<usize> = None;
+    for _ in 0..steps {
+        match rng.below(12) {
+            0 => {
+                cursor.seek_to_first().unwrap();
+                at = Some(0);
+            }
+            1 => {
+                cursor.seek_to_last().unwrap();
+                at = Some(entries.len() - 1);
+            }
+            2 | 3 => {
+                let (key, seq) =
+                    (probe(rng, entries, keys), [rng.below(1002), MAX_SEQ][rng.below(2) as usize]);
+                cursor.seek(&key, seq).unwrap();
+                at = Some(lower_bound(entries, &key, Trailer::seek(seq))).filter(|i| *i < entries.len());
+            }
+            4 => {
+                let key = probe(rng, entries, keys);
+                cursor.seek_before(&key).unwrap();
+                at = lower_bound(entries, &key, Trailer(u64::MAX)).checked_sub(1);
+            }
+            n => {
+                let forward = n % 2 == 0;
+                for _ in 0..rng.below(20) {
+                    let Some(i) = at else { break };
+                    if forward {
+                        cursor.next().unwrap();
+                        at = Some(i + 1).filter(|i| *i < entries.len());
+                    } else {
+                        cursor.prev().unwrap();
+                        at = i.checked_sub(1);
+                    }
+                }
+            }
+        }
+        assert_eq!(current(cursor).as_ref(), at.map(|i| &entries[i]));
+        if at.is_some() {
+            assert_eq!(cursor.value_slice(), cursor.value());
+        }
+    }
+}
+
+fn check(seed: u64) {
+    let rng = &mut Rng::new(seed);
+    let keys = SHAPES[rng.below(5) as usize];
+    let options = random_options(rng);
+    let count = [1, 2, 30, 1000, 3000][rng.below(5) as usize];
+    let entries = random_entries(rng, keys, count);
+    let cache = [0, 10_000, 64 << 20][rng.below(3) as usize];
+    println!("seed {seed}: {keys:?}, {} entries, {options:?}, cache {cache}", entries.len());
+
+    let (_, env) = sim();
+    let meta = write(&env, 7, &options, &entries);
+    assert_eq!(meta, meta_of(7, meta.file_size, &entries));
+    assert_eq!(meta.file_size, env.len(&path(7)).unwrap());
+    let table = open(&env, &meta, cache);
+    check_gets(rng, &table, &entries, keys);
+    check_whole(&mut table.cursor(), &entries);
+    check_whole(&mut table.scan(), &entries);
+    check_walk(rng, &mut table.cursor(), &entries, keys, 300);
+    check_walk(rng, &mut table.scan(), &entries, keys, 100);
+    assert_eq!(table.meta().unwrap(), meta);
+    let mut done = 0;
+    assert_eq!(table.verify(&mut |bytes| done = bytes).unwrap(), meta);
+    assert_eq!(done, meta.file_size);
+}
+
+#[test]
+fn random_tables_agree_with_a_sorted_list() {
+    for seed in 0..150 {
+        check(seed);
+    }
+}
+
+#[test]
+fn many_versions_of_one_key_span_blocks() {
+    let (_, env) = sim();
+    let mut entries: Vec<Entry> =
+        (1..=3000).map(|seq| entry(b"k", seq * 2, format!("{seq}").as_bytes())).collect();
+    entries.push(entry(b"j", 5, b"before"));
+    entries.push(entry(b"l", 5, b"after"));
+    sort(&mut entries);
+    let options = TableOptions { block_size: 128, ..TableOptions::default() };
+    let meta = write(&env, 1, &options, &entries);
+    let table = open(&env, &meta, 1 << 20);
+    for seq in 0..6010 {
+        let expected = entries.get(lower_bound(&entries, b"k", Trailer::seek(seq))).filter(|e| e.key == b"k");
+        let got = table.get(b"k", base::hash(b"k"), seq).unwrap();
+        assert_eq!(
+            got.map(|(t, v)| (t, v.to_vec())),
+            expected.map(|e| (e.trailer, e.value.clone())),
+            "{seq}"
+        );
+    }
+    // Each of those gets reads one data block: the index knows where among the versions each block begins.
+    let stats = table_stats(&table);
+    assert_eq!(stats.0, 6010, "one data block per get");
+    assert_eq!(table.verify(&mut |_| ()).unwrap(), meta);
+}
+
+fn table_stats(table: &Arc<Table>) -> (u64, u64) {
+    let stats = table.tables().cache().stats();
+    (stats.data.hits + stats.data.misses, stats.index.hits + stats.index.misses)
+}
+
+#[test]
+fn two_entries_of_one_commit_are_two_versions() {
+    let (_, env) = sim();
+    let mut entries =
+        vec![entry(b"k", 5, b"v"), tombstone(b"k", 5), entry(b"k", 4, b"w"), tombstone(b"k", 4)];
+    sort(&mut entries);
+    let options = TableOptions { block_size: 64, ..TableOptions::default() };
+    let meta = write(&env, 1, &options, &entries);
+    let table = open(&env, &meta, 0);
+    check_whole(&mut table.cursor(), &entries);
+    assert_eq!(table.get(b"k", base::hash(b"k"), 4).unwrap().unwrap().1, "w");
+    assert_eq!(table.verify(&mut |_| ()).unwrap(), meta);
+}
+
+#[test]
+fn the_longest_keys_and_values_fit() {
+    let (_, env) = sim();
+    let mut entries: Vec<Entry> = (0..9u8)
+        .map(|i| {
+            let mut key = vec![b'x'; base::limits::MAX_KEY_LEN];
+            *key.last_mut().unwrap() = i;
+            entry(&key, 1, &[i; 10])
+        })
+        .collect();
+    entries.push(entry(b"large", 2, &vec![9; base::limits::MAX_VALUE_LEN]));
+    entries.push(entry(b"", 3, b"empty key"));
+    sort(&mut entries);
+    for compression in [table::Compression::None, table::Compression::Lz4] {
+        let options = TableOptions { compression, ..TableOptions::default() };
+        let meta = write(&env, 1 + compression as u64, &options, &entries);
+        let table = open(&env, &meta, 1 << 20);
+        for e in &entries {
+            let (trailer, value) = table.get(&e.key, base::hash(&e.key), MAX_SEQ).unwrap().unwrap();
+            assert!(trailer == e.trailer && value == e.value);
+        }
+        check_whole(&mut table.scan(), &entries);
+        assert_eq!(table.verify(&mut |_| ()).unwrap(), meta);
+    }
+}
+
+#[test]
+fn a_writer_refuses_what_is_out_of_order_or_too_long() {
+    let (_, env) = sim();
+    let options = TableOptions { block_size: 64, ..TableOptions::default() };
+    let create =
+        |number| table::TableWriter::create(&env, std::path::Path::new(DIR), number, &options).unwrap();
+    let put = |seq| Trailer::new(seq, base::EntryKind::Put);
+    let mut writer = create(1);
+    writer.add(b"b", put(5), &[0; 100]).unwrap();
+    for (key, seq) in [(&b"a"[..], 9), (b"b", 5), (b"b", 6), (b"", 1)] {
+        assert_eq!(writer.add(key, put(seq), b"").unwrap_err().kind(), base::ErrorKind::InvalidArgument);
+    }
+    assert!(writer.add(&vec![b'c'; base::limits::MAX_KEY_LEN + 1], put(1), b"").is_err());
+    writer.add(b"b", put(4), b"").unwrap();
+    assert_eq!(writer.entries(), 2);
+    let estimate = writer.estimated_size();
+    let meta = writer.finish().unwrap();
+    assert!((estimate / 2..estimate * 2).contains(&meta.file_size), "{estimate} {}", meta.file_size);
+    assert_eq!(open(&env, &meta, 0).verify(&mut |_| ()).unwrap(), meta);
+
+    assert_eq!(create(2).finish().unwrap_err().kind(), base::ErrorKind::InvalidArgument);
+    create(3).abandon().unwrap();
+    assert!(!env.exists(&path(3)).unwrap());
+}
