@@ -1,1 +1,36 @@
-//! tree
+//! The tree: a fragmented log-structured merge tree (PebblesDB, SOSP 2017), as pure data and plans.
+//!
+//! A [`Version`] is an immutable picture of one keyspace's tables: level 0 with flushed tables, and levels of guards, each
+//! guard a stack of tables. A [`VersionEdit`] leads from one version to the next, and a log of edits is the
+//! [`Manifest`]. [`pick`](Tree::pick) is a function of a version and the options and returns a [`Plan`];
+//! [`compact`] runs a plan and returns what it wrote; [`Tree::install`] turns that into an edit.
+//!
+//! What is absent: this crate starts no threads, never sleeps, reads no clock, and branches on no metric. Whoever calls it
+//! decides when things run, and holds the locks.
+
+mod check;
+mod compact;
+mod cursor;
+mod edit;
+mod guards;
+mod manifest;
+mod merge;
+mod options;
+mod pick;
+mod shape;
+mod version;
+
+pub use check::check_version;
+pub use compact::{Context, Flushed, Outcome, compact, flush};
+pub use cursor::{LevelCursor, SeekNotice, TreeSource};
+pub use edit::VersionEdit;
+pub use guards::{Candidates, GuardHash};
+pub use manifest::{
+    DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, State,
+    manifest_file_name, parse_manifest_file_name,
+};
+pub use merge::MergeCursor;
+pub use options::TreeOptions;
+pub use pick::{Plan, Reason};
+pub use shape::Tree;
+pub use version::{Garbage, Guard, Level, TableFile, Version};

@@ -1,0 +1,256 @@
+//! Running plans: flushing memtables and compacting tables.
+
+use crate::cursor::FileCursor;
+use crate::guards::GuardHash;
+use crate::merge::{MergeCursor, shared_prefix};
+use crate::pick::Plan;
+use crate::version::TableFile;
+use base::{Cursor, Error, ErrorKind, Result, Seq, Slice, Trailer, hash};
+use env::Env;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use table::{TableMeta, TableOptions, TableWriter};
+
+/// What a running job needs from outside.
+pub struct Context<'a> {
+    /// Where files are.
+    pub env: &'a Arc<dyn Env>,
+    /// The database's directory.
+    pub dir: &'a Path,
+    /// How to write tables.
+    pub table: &'a TableOptions,
+    /// Gives each new file its number.
+    pub next_number: &'a (dyn Fn() -> u64 + Sync),
+    /// Sequence numbers at which somebody may still read, ascending.
+    pub snapshots: &'a [Seq],
+    /// Set when the job should stop: the database is closing.
+    pub cancelled: &'a AtomicBool,
+}
+
+/// What a compaction wrote. The tables are durable, and so are their directory entries.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The tables, in order of their keys.
+    pub added: Vec<TableMeta>,
+    /// Bytes of the tables that were read.
+    pub bytes_read: u64,
+    /// Bytes of the tables that were written.
+    pub bytes_written: u64,
+}
+
+/// What a flush wrote.
+#[derive(Debug, Default)]
+pub struct Flushed {
+    /// The table; `None` when nothing had to be kept.
+    pub table: Option<TableMeta>,
+    /// Keys that are guards by the rule of the tree, with their shallowest level.
+    pub candidates: Vec<(Slice, usize)>,
+}
+
+/// Decides which versions of a key somebody can still see. Entries come in order, newest version first.
+struct Retention<'a> {
+    snapshots: &'a [Seq],
+    key: Vec<u8>,
+    /// Whether `key` holds a key at all.
+    started: bool,
+    /// How many snapshots are older than the version seen last.
+    stripe: usize,
+}
+
+impl<'a> Retention<'a> {
+    fn new(snapshots: &'a [Seq]) -> Self {
+        debug_assert!(snapshots.is_sorted());
+        Retention { snapshots, key: Vec::new(), started: false, stripe: 0 }
+    }
+
+    /// Whether to keep this entry. `bottom` says that no older version of the key exists outside of the merge.
+    #[inline]
+    fn keeps(&mut self, key: &[u8], trailer: Trailer, bottom: bool) -> bool {
+        let stripe = match self.snapshots {
+            [] => 0,
+            snapshots => snapshots.partition_point(|&s| s < trailer.seq()),
+        };
+        let same = self.started && self.key == key;
+        // A newer version of the key that every reader of this one sees instead.
+        let shadowed = same && stripe == self.stripe;
+        self.stripe = stripe;
+        if !same {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.started = true;
+        }
+        // A tombstone hides older versions; where there are none, and nobody reads between them, it has done its work.
+        !shadowed && !(bottom && stripe == 0 && trailer.is_delete())
+    }
+}
+
+/// Entries between two looks at whether the job was cancelled.
+const CANCEL_INTERVAL: u32 = 1024;
+
+fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
+    *countdown = countdown.wrapping_sub(1);
+    if *countdown % CANCEL_INTERVAL == 0 && context.cancelled.load(Ordering::Relaxed) {
+        return Err(Error::new(ErrorKind::Closed, "the database is closing"));
+    }
+    Ok(())
+}
+
+/// Merges the plan's tables and cuts the result at the plan's keys. On an error, what was written is removed again.
+///
+/// Cost: one sequential read of the inputs and one sequential write of what is kept; a heap of the inputs, no allocation per
+/// record.
+pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
+    let mut outcome = Outcome { bytes_read: plan.input_bytes(), ..Outcome::default() };
+    let result = merge_inputs(plan, context, &mut outcome).and_then(|()| match outcome.added.is_empty() {
+        true => Ok(()),
+        false => context.env.sync_dir(context.dir),
+    });
+    if let Err(e) = result {
+        for table in &outcome.added {
+            // Best effort: what stays behind is removed when the database is next opened.
+            let _ = context.env.remove(&context.dir.join(table::table_file_name(table.number)));
+        }
+        return Err(e);
+    }
+    Ok(outcome)
+}
+
+fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Result<()> {
+    let smallest = plan.inputs.iter().map(|(_, t)| &t.meta.smallest[..]).min().unwrap_or(&[]);
+    let largest = plan.inputs.iter().map(|(_, t)| &t.meta.largest[..]).max().unwrap_or(&[]);
+    let scan = |file: &Arc<TableFile>| FileCursor::new(file.clone(), file.table.scan());
+    let children = plan.inputs.iter().map(|(_, t)| scan(t)).collect();
+    let mut merge = MergeCursor::new(children, shared_prefix(smallest, largest));
+    let mut retention = Retention::new(context.snapshots);
+    let mut output = Output { context, writer: None, done: outcome };
+    let mut piece = 0;
+    let mut countdown = CANCEL_INTERVAL;
+    let result = (|| {
+        merge.seek_to_first()?;
+        while merge.valid() {
+            let (key, trailer) = (merge.key(), merge.trailer());
+            while plan.cuts.get(piece).is_some_and(|cut| key >= &cut[..]) {
+                output.finish()?;
+                piece += 1;
+            }
+            if retention.keeps(key, trailer, plan.bottom[piece]) {
+                output.writer()?.add(key, trailer, merge.value())?;
+            }
+            check_cancelled(context, &mut countdown)?;
+            merge.next()?;
+        }
+        output.finish()
+    })();
+    if result.is_err() {
+        output.abandon();
+    }
+    result
+}
+
+/// The table being written, and those that are finished.
+struct Output<'a> {
+    context: &'a Context<'a>,
+    writer: Option<TableWriter>,
+    done: &'a mut Outcome,
+}
+
+impl Output<'_> {
+    #[inline]
+    fn writer(&mut self) -> Result<&mut TableWriter> {
+        if self.writer.is_none() {
+            let number = (self.context.next_number)();
+            let writer = TableWriter::create(self.context.env, self.context.dir, number, self.context.table)?;
+            return Ok(self.writer.insert(writer));
+        }
+        match &mut self.writer {
+            Some(writer) => Ok(writer),
+            None => unreachable!("it was just put there"),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            let meta = writer.finish()?;
+            self.done.bytes_written += meta.file_size;
+            self.done.added.push(meta);
+        }
+        Ok(())
+    }
+
+    fn abandon(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.abandon();
+        }
+    }
+}
+
+/// Writes the entries of `memtables` (one, or a merge of several) as one table for level 0, and picks out the keys that are
+/// guards. The table and its directory entry are durable when this returns.
+pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>) -> Result<Flushed> {
+    let mut flushed = Flushed::default();
+    let mut outcome = Outcome::default();
+    let mut retention = Retention::new(context.snapshots);
+    let mut output = Output { context, writer: None, done: &mut outcome };
+    let mut countdown = CANCEL_INTERVAL;
+    let result = (|| {
+        memtables.seek_to_first()?;
+        while memtables.valid() {
+            let (key, trailer, value) = (memtables.key(), memtables.trailer(), memtables.value());
+            if retention.keeps(key, trailer, false) {
+                let hash = hash(key);
+                output.writer()?.add_hashed(key, hash, trailer, value)?;
+                if let Some(level) = rule.level(hash, key.len() + value.len()).filter(|_| !key.is_empty()) {
+                    flushed.candidates.push((Slice::copy_from(key), level));
+                }
+            }
+            check_cancelled(context, &mut countdown)?;
+            memtables.next()?;
+        }
+        output.finish()?;
+        context.env.sync_dir(context.dir)
+    })();
+    if let Err(e) = result {
+        output.abandon();
+        for table in &outcome.added {
+            let _ = context.env.remove(&context.dir.join(table::table_file_name(table.number)));
+        }
+        return Err(e);
+    }
+    flushed.table = outcome.added.pop();
+    Ok(flushed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::EntryKind;
+
+    fn kept(snapshots: &[Seq], entries: &[(&str, Seq, EntryKind)], bottom: bool) -> Vec<(String, Seq)> {
+        let mut retention = Retention::new(snapshots);
+        let mut kept = Vec::new();
+        for (key, seq, kind) in entries {
+            if retention.keeps(key.as_bytes(), Trailer::new(*seq, *kind), bottom) {
+                kept.push((key.to_string(), *seq));
+            }
+        }
+        kept
+    }
+
+    #[test]
+    fn only_versions_that_somebody_sees_are_kept() {
+        use EntryKind::{Delete, Put};
+        let entries = [("a", 9, Put), ("a", 5, Put), ("a", 2, Put), ("b", 8, Delete), ("b", 3, Put)];
+        let numbers = |snapshots: &[Seq], bottom| -> Vec<Seq> {
+            kept(snapshots, &entries, bottom).into_iter().map(|(_, seq)| seq).collect()
+        };
+        assert_eq!(numbers(&[], false), [9, 8]);
+        assert_eq!(numbers(&[], true), [9]);
+        assert_eq!(numbers(&[5], true), [9, 5, 8, 3]);
+        assert_eq!(numbers(&[4], true), [9, 2, 8, 3]);
+        assert_eq!(numbers(&[1], true), [9, 8]);
+        assert_eq!(numbers(&[8], true), [9, 5]);
+        assert_eq!(numbers(&[9], true), [9]);
+        assert_eq!(numbers(&[2, 5], false), [9, 5, 2, 8, 3]);
+    }
+}

@@ -1,0 +1,314 @@
+//! Cursors over the tables of a version.
+
+use crate::merge::{MergeCursor, shared_prefix};
+use crate::version::{Level, TableFile, Version};
+use base::{Cursor, Result, Seq, Slice, Trailer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use table::TableCursor;
+
+/// A cursor over one table that stays away from the file where the table's range of keys already tells the answer,
+/// and keeps the file from being deleted.
+pub struct FileCursor<C> {
+    file: Arc<TableFile>,
+    inner: C,
+    valid: bool,
+}
+
+impl<C: Cursor> FileCursor<C> {
+    pub(crate) fn new(file: Arc<TableFile>, inner: C) -> Self {
+        FileCursor { file, inner, valid: false }
+    }
+
+    #[inline]
+    fn settle(&mut self, moved: Result<()>) -> Result<()> {
+        self.valid = moved.is_ok() && self.inner.valid();
+        moved
+    }
+}
+
+impl<C: Cursor> Cursor for FileCursor<C> {
+    fn seek_to_first(&mut self) -> Result<()> {
+        let moved = self.inner.seek_to_first();
+        self.settle(moved)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        let moved = self.inner.seek_to_last();
+        self.settle(moved)
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
+        if key > &self.file.meta.largest[..] {
+            self.valid = false;
+            return Ok(());
+        }
+        let moved = match key < &self.file.meta.smallest[..] {
+            true => self.inner.seek_to_first(),
+            false => self.inner.seek(key, seq),
+        };
+        self.settle(moved)
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        if key <= &self.file.meta.smallest[..] {
+            self.valid = false;
+            return Ok(());
+        }
+        let moved = match key > &self.file.meta.largest[..] {
+            true => self.inner.seek_to_last(),
+            false => self.inner.seek_before(key),
+        };
+        self.settle(moved)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        let moved = self.inner.next();
+        self.settle(moved)
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        let moved = self.inner.prev();
+        self.settle(moved)
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.valid
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.inner.key()
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.inner.trailer()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.inner.value()
+    }
+
+    fn value_slice(&self) -> Slice {
+        self.inner.value_slice()
+    }
+}
+
+/// What a cursor tells the scheduler: some guard has been visited by so many seeks that it should be compacted.
+#[derive(Debug)]
+pub struct SeekNotice {
+    threshold: u32,
+    due: AtomicBool,
+}
+
+impl SeekNotice {
+    /// A notice that is due after `threshold` seeks to one guard of several tables; never with a threshold of 0.
+    pub fn new(threshold: u32) -> Arc<SeekNotice> {
+        Arc::new(SeekNotice { threshold, due: AtomicBool::new(false) })
+    }
+
+    /// Whether a guard has become due since the last call.
+    #[inline]
+    pub fn take(&self) -> bool {
+        self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// A cursor over one level: guard after guard, merging the tables of the guard it stands in.
+pub struct LevelCursor {
+    level: Arc<Level>,
+    notice: Arc<SeekNotice>,
+    /// Index of the guard that `tables` merges.
+    guard: usize,
+    tables: MergeCursor<FileCursor<TableCursor>>,
+    /// Whether `tables` merges the guard at all: not before the first move.
+    open: bool,
+}
+
+impl LevelCursor {
+    /// A cursor over `level`.
+    pub fn new(level: Arc<Level>, notice: Arc<SeekNotice>) -> LevelCursor {
+        LevelCursor { level, notice, guard: 0, tables: MergeCursor::new(Vec::new(), 0), open: false }
+    }
+
+    fn enter(&mut self, guard: usize) {
+        if self.open && self.guard == guard {
+            return;
+        }
+        let tables = &self.level.guards[guard].tables;
+        let smallest = tables.iter().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
+        let largest = tables.iter().map(|t| &t.meta.largest[..]).max().unwrap_or(&[]);
+        let children = tables.iter().map(|t| FileCursor::new(t.clone(), t.table.cursor())).collect();
+        self.tables = MergeCursor::new(children, shared_prefix(smallest, largest));
+        self.guard = guard;
+        self.open = true;
+    }
+
+    /// Enters the next guard that has tables, at its first entry; when there is none the cursor becomes invalid.
+    fn forward(&mut self) -> Result<()> {
+        while !self.tables.valid() && self.guard + 1 < self.level.guards.len() {
+            self.enter(self.guard + 1);
+            self.tables.seek_to_first()?;
+        }
+        Ok(())
+    }
+
+    fn back(&mut self) -> Result<()> {
+        while !self.tables.valid() && self.guard > 0 {
+            self.enter(self.guard - 1);
+            self.tables.seek_to_last()?;
+        }
+        Ok(())
+    }
+
+    fn count_seek(&self) {
+        let guard = &self.level.guards[self.guard];
+        if guard.tables.len() > 1 && self.notice.threshold > 0 && guard.note_seek() == self.notice.threshold {
+            self.notice.due.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Cursor for LevelCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.enter(0);
+        self.tables.seek_to_first()?;
+        self.forward()
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.enter(self.level.guards.len() - 1);
+        self.tables.seek_to_last()?;
+        self.back()
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
+        self.enter(self.level.find(key));
+        self.count_seek();
+        self.tables.seek(key, seq)?;
+        self.forward()
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.enter(self.level.find(key));
+        self.count_seek();
+        self.tables.seek_before(key)?;
+        self.back()
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.tables.next()?;
+        match self.tables.valid() {
+            true => Ok(()),
+            false => self.forward(),
+        }
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        self.tables.prev()?;
+        match self.tables.valid() {
+            true => Ok(()),
+            false => self.back(),
+        }
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.tables.valid()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.tables.key()
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.tables.trailer()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.tables.value()
+    }
+
+    fn value_slice(&self) -> Slice {
+        self.tables.value_slice()
+    }
+}
+
+/// One of the sorted runs that a version consists of.
+pub enum TreeSource {
+    /// A table of level 0.
+    Table(FileCursor<TableCursor>),
+    /// A level of guards.
+    Level(LevelCursor),
+}
+
+impl Version {
+    /// Cursors over every table of level 0 and every level that has tables. None of them has been positioned.
+    pub fn sources(&self, notice: &Arc<SeekNotice>) -> Vec<TreeSource> {
+        let level0 =
+            self.level0.iter().map(|t| TreeSource::Table(FileCursor::new(t.clone(), t.table.cursor())));
+        let levels = self.levels.iter().filter(|l| l.tables() > 0);
+        level0.chain(levels.map(|l| TreeSource::Level(LevelCursor::new(l.clone(), notice.clone())))).collect()
+    }
+}
+
+macro_rules! delegate {
+    ($self:ident, $source:ident => $call:expr) => {
+        match $self {
+            TreeSource::Table($source) => $call,
+            TreeSource::Level($source) => $call,
+        }
+    };
+}
+
+impl Cursor for TreeSource {
+    fn seek_to_first(&mut self) -> Result<()> {
+        delegate!(self, s => s.seek_to_first())
+    }
+    fn seek_to_last(&mut self) -> Result<()> {
+        delegate!(self, s => s.seek_to_last())
+    }
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
+        delegate!(self, s => s.seek(key, seq))
+    }
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        delegate!(self, s => s.seek_before(key))
+    }
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        delegate!(self, s => s.next())
+    }
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        delegate!(self, s => s.prev())
+    }
+    #[inline]
+    fn valid(&self) -> bool {
+        delegate!(self, s => s.valid())
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        delegate!(self, s => s.key())
+    }
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        delegate!(self, s => s.trailer())
+    }
+    #[inline]
+    fn value(&self) -> &[u8] {
+        delegate!(self, s => s.value())
+    }
+    fn value_slice(&self) -> Slice {
+        delegate!(self, s => s.value_slice())
+    }
+}

@@ -1,0 +1,327 @@
+//! Edits: what leads from one version to the next, and how the manifest writes it down.
+
+use crate::guards::Candidates;
+use crate::version::{Guard, Level, TableFile, Version};
+use base::codec::{Reader, put_bytes, put_varint};
+use base::limits::{MAX_KEY_LEN, MAX_LEVELS};
+use base::{Error, ErrorKind, Result, Seq, Slice};
+use std::collections::HashSet;
+use std::sync::Arc;
+use table::TableMeta;
+
+/// The difference between two versions of one keyspace. Applied whole or not at all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VersionEdit {
+    /// Tables that come, with their level. The guard follows from the keys, the place in its stack from the sequence numbers.
+    pub added: Vec<(usize, TableMeta)>,
+    /// Tables that go: level and number.
+    pub removed: Vec<(usize, u64)>,
+    /// Guards that come: level and key.
+    pub guards_added: Vec<(usize, Slice)>,
+    /// Guards that go: level and key.
+    pub guards_removed: Vec<(usize, Slice)>,
+    /// Keys chosen as guards and not yet taken up: key and shallowest level.
+    pub candidates_added: Vec<(Slice, usize)>,
+    /// Keys that are taken up everywhere, or given up.
+    pub candidates_removed: Vec<Slice>,
+    /// All entries up to here are in tables now.
+    pub flushed_seq: Option<Seq>,
+}
+
+// Tags of the fields in the manifest. See docs/format/manifest.md.
+const TAG_ADDED: u64 = 1;
+const TAG_REMOVED: u64 = 2;
+const TAG_GUARD_ADDED: u64 = 3;
+const TAG_GUARD_REMOVED: u64 = 4;
+const TAG_CANDIDATE_ADDED: u64 = 5;
+const TAG_CANDIDATE_REMOVED: u64 = 6;
+const TAG_FLUSHED_SEQ: u64 = 7;
+
+impl VersionEdit {
+    /// Whether the edit changes nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == VersionEdit::default()
+    }
+
+    /// Appends the fields, each with its tag in front.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        for (level, meta) in &self.added {
+            put_varint(out, TAG_ADDED);
+            put_varint(out, *level as u64);
+            for number in [
+                meta.number,
+                meta.file_size,
+                meta.entries,
+                meta.tombstones,
+                meta.min_seq,
+                meta.max_seq,
+                meta.user_bytes,
+            ] {
+                put_varint(out, number);
+            }
+            put_bytes(out, &meta.smallest);
+            put_bytes(out, &meta.largest);
+        }
+        for (level, number) in &self.removed {
+            put_varint(out, TAG_REMOVED);
+            put_varint(out, *level as u64);
+            put_varint(out, *number);
+        }
+        for (tag, guards) in
+            [(TAG_GUARD_ADDED, &self.guards_added), (TAG_GUARD_REMOVED, &self.guards_removed)]
+        {
+            for (level, key) in guards {
+                put_varint(out, tag);
+                put_varint(out, *level as u64);
+                put_bytes(out, key);
+            }
+        }
+        for (key, level) in &self.candidates_added {
+            put_varint(out, TAG_CANDIDATE_ADDED);
+            put_varint(out, *level as u64);
+            put_bytes(out, key);
+        }
+        for key in &self.candidates_removed {
+            put_varint(out, TAG_CANDIDATE_REMOVED);
+            put_bytes(out, key);
+        }
+        if let Some(seq) = self.flushed_seq {
+            put_varint(out, TAG_FLUSHED_SEQ);
+            put_varint(out, seq);
+        }
+    }
+
+    /// Reads all fields; `None` when they are malformed.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<VersionEdit> {
+        let mut edit = VersionEdit::default();
+        let mut reader = Reader::new(bytes);
+        while !reader.is_empty() {
+            match reader.varint()? {
+                TAG_ADDED => {
+                    let level = read_level(&mut reader, 0)?;
+                    let mut numbers = [0u64; 7];
+                    for number in &mut numbers {
+                        *number = reader.varint()?;
+                    }
+                    let [number, file_size, entries, tombstones, min_seq, max_seq, user_bytes] = numbers;
+                    let smallest = reader.bytes(MAX_KEY_LEN)?.to_vec();
+                    let largest = reader.bytes(MAX_KEY_LEN)?.to_vec();
+                    if smallest > largest
+                        || min_seq > max_seq
+                        || max_seq > base::MAX_SEQ
+                        || tombstones > entries
+                    {
+                        return None;
+                    }
+                    edit.added.push((
+                        level,
+                        TableMeta {
+                            number,
+                            file_size,
+                            entries,
+                            tombstones,
+                            smallest,
+                            largest,
+                            min_seq,
+                            max_seq,
+                            user_bytes,
+                        },
+                    ));
+                }
+                TAG_REMOVED => edit.removed.push((read_level(&mut reader, 0)?, reader.varint()?)),
+                TAG_GUARD_ADDED => {
+                    edit.guards_added.push((read_level(&mut reader, 1)?, read_key(&mut reader)?))
+                }
+                TAG_GUARD_REMOVED => {
+                    edit.guards_removed.push((read_level(&mut reader, 1)?, read_key(&mut reader)?))
+                }
+                TAG_CANDIDATE_ADDED => {
+                    let level = read_level(&mut reader, 1)?;
+                    edit.candidates_added.push((read_key(&mut reader)?, level));
+                }
+                TAG_CANDIDATE_REMOVED => edit.candidates_removed.push(read_key(&mut reader)?),
+                TAG_FLUSHED_SEQ => edit.flushed_seq = Some(reader.varint()?),
+                _ => return None,
+            }
+        }
+        Some(edit)
+    }
+
+    /// The edit that leads from an empty version to `version`: how a new manifest starts.
+    pub fn snapshot(version: &Version) -> VersionEdit {
+        let mut edit = VersionEdit { flushed_seq: Some(version.flushed_seq), ..VersionEdit::default() };
+        edit.added = version.tables().map(|(level, t)| (level, t.meta.clone())).collect();
+        for (i, level) in version.levels.iter().enumerate() {
+            edit.guards_added.extend(level.guards[1..].iter().map(|g| (i + 1, g.key.clone())));
+        }
+        edit.candidates_added = version.candidates.iter().map(|(key, level)| (key.clone(), level)).collect();
+        edit
+    }
+}
+
+fn read_level(reader: &mut Reader<'_>, least: usize) -> Option<usize> {
+    let level = reader.len(MAX_LEVELS)?;
+    (level >= least).then_some(level)
+}
+
+fn read_key(reader: &mut Reader<'_>) -> Option<Slice> {
+    Some(Slice::copy_from(reader.bytes(MAX_KEY_LEN)?))
+}
+
+fn wrong(what: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Corruption, what)
+}
+
+/// See [`Version::apply`]. An edit that does not fit the version (a table that is not there, a table across a guard) is an
+/// error: it can only come from a damaged manifest or from a bug.
+pub(crate) fn apply(
+    version: &Version,
+    edit: &VersionEdit,
+    open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+) -> Result<Version> {
+    let levels = version.levels.len();
+    let deepest = (edit.added.iter().map(|(l, _)| *l))
+        .chain(edit.removed.iter().map(|(l, _)| *l))
+        .chain(edit.guards_added.iter().chain(&edit.guards_removed).map(|(l, _)| *l))
+        .max();
+    if deepest.is_some_and(|d| d > levels) {
+        return Err(wrong(format!("an edit names level {}, the tree has {levels}", deepest.unwrap_or(0))));
+    }
+    let mut added: Vec<Vec<Arc<TableFile>>> = vec![Vec::new(); levels + 1];
+    for (level, meta) in &edit.added {
+        added[*level].push(open(meta)?);
+    }
+    let mut removed: Vec<HashSet<u64>> = vec![HashSet::new(); levels + 1];
+    for (level, number) in &edit.removed {
+        removed[*level].insert(*number);
+    }
+
+    let mut level0 = version.level0.clone();
+    let before = level0.len();
+    level0.retain(|t| !removed[0].contains(&t.meta.number));
+    if before - level0.len() != removed[0].len() {
+        return Err(wrong("an edit removes a table that level 0 does not have"));
+    }
+    level0.append(&mut added[0]);
+    level0.sort_by_key(|t| std::cmp::Reverse(t.meta.max_seq));
+
+    let mut new_levels = version.levels.clone();
+    for n in 1..=levels {
+        let of_level = |list: &[(usize, Slice)]| -> Vec<Slice> {
+            let mut keys: Vec<Slice> = list.iter().filter(|(l, _)| *l == n).map(|(_, k)| k.clone()).collect();
+            keys.sort_unstable();
+            keys
+        };
+        let change = LevelChange {
+            added: std::mem::take(&mut added[n]),
+            removed: &removed[n],
+            guards_added: of_level(&edit.guards_added),
+            guards_removed: of_level(&edit.guards_removed),
+        };
+        if !change.is_empty() {
+            new_levels[n - 1] = Arc::new(change.apply(version.level(n), n)?);
+        }
+    }
+
+    let candidates = match edit.candidates_added.is_empty() && edit.candidates_removed.is_empty() {
+        true => version.candidates.clone(),
+        false => {
+            let mut set = Candidates::clone(&version.candidates);
+            for (key, level) in &edit.candidates_added {
+                set.add(key.clone(), *level);
+            }
+            for key in &edit.candidates_removed {
+                set.remove(key);
+            }
+            Arc::new(set)
+        }
+    };
+    let flushed_seq = version.flushed_seq.max(edit.flushed_seq.unwrap_or(0));
+    Ok(Version { level0, levels: new_levels, candidates, flushed_seq })
+}
+
+struct LevelChange<'a> {
+    added: Vec<Arc<TableFile>>,
+    removed: &'a HashSet<u64>,
+    guards_added: Vec<Slice>,
+    guards_removed: Vec<Slice>,
+}
+
+impl LevelChange<'_> {
+    fn is_empty(&self) -> bool {
+        self.added.is_empty()
+            && self.removed.is_empty()
+            && self.guards_added.is_empty()
+            && self.guards_removed.is_empty()
+    }
+
+    /// Guards that do not change are shared with the old level.
+    fn apply(mut self, old: &Level, n: usize) -> Result<Level> {
+        let keys = self.keys(old, n)?;
+        self.added.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
+        let mut added = self.added.into_iter().peekable();
+        let mut guards = Vec::with_capacity(keys.len());
+        let mut removed = 0;
+        let mut source = 0; // the first old guard whose range reaches into the new guard's
+        for (i, key) in keys.iter().enumerate() {
+            let end = keys.get(i + 1);
+            while old.end_of(source).is_some_and(|end| end <= key) {
+                source += 1;
+            }
+            let comes = added.peek().is_some_and(|t| end.is_none_or(|end| t.meta.smallest[..] < end[..]));
+            let same = &old.guards[source];
+            let goes = same.tables.iter().any(|t| self.removed.contains(&t.meta.number));
+            if same.key == *key && old.end_of(source) == end && !comes && !goes {
+                guards.push(same.clone());
+                continue;
+            }
+            let mut tables = Vec::new();
+            for guard in &old.guards[source..] {
+                if end.is_some_and(|end| &guard.key >= end) {
+                    break;
+                }
+                for table in &guard.tables {
+                    let inside = table.meta.smallest[..] >= key[..]
+                        && end.is_none_or(|end| table.meta.smallest[..] < end[..]);
+                    match (inside, self.removed.contains(&table.meta.number)) {
+                        (true, true) => removed += 1,
+                        (true, false) => tables.push(table.clone()),
+                        (false, _) => {}
+                    }
+                }
+            }
+            while let Some(table) = added.next_if(|t| end.is_none_or(|end| t.meta.smallest[..] < end[..])) {
+                tables.push(table);
+            }
+            if let Some(table) = tables.iter().find(|t| end.is_some_and(|end| t.meta.largest[..] >= end[..]))
+            {
+                return Err(wrong(format!(
+                    "table {} of level {n} reaches across the guard {:?}",
+                    table.meta.number,
+                    keys[i + 1]
+                )));
+            }
+            tables.sort_by_key(|t| std::cmp::Reverse(t.meta.max_seq));
+            guards.push(Guard::new(key.clone(), tables));
+        }
+        if removed != self.removed.len() {
+            return Err(wrong(format!("an edit removes a table that level {n} does not have")));
+        }
+        Ok(Level::new(guards))
+    }
+
+    fn keys(&self, old: &Level, n: usize) -> Result<Vec<Slice>> {
+        let mut keys: Vec<Slice> = old.guards.iter().map(|g| g.key.clone()).collect();
+        let before = keys.len();
+        keys.retain(|k| self.guards_removed.binary_search(k).is_err() || k.is_empty());
+        if before - keys.len() != self.guards_removed.len() {
+            return Err(wrong(format!("an edit removes a guard that level {n} does not have")));
+        }
+        keys.extend(self.guards_added.iter().cloned());
+        keys.sort_unstable();
+        if keys.windows(2).any(|w| w[0] == w[1]) {
+            return Err(wrong(format!("an edit adds a guard that level {n} has already")));
+        }
+        Ok(keys)
+    }
+}

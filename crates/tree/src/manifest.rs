@@ -1,0 +1,358 @@
+//! The manifest: what the database consists of, as a log of edits.
+//!
+//! A manifest is one segment. Its first record is the whole state as an edit to nothing; each further record is one edit.
+//! Switching to a new manifest is atomic: it is written under a temporary name, synced, renamed, and the directory
+//! synced; only then is the old one removed. So the manifest with the highest number is the valid one.
+//!
+//! After every synced edit an empty record is appended, unsynced. It carries the proof that the edit before it was synced, so
+//! that damage even to the newest edit is seen as damage and not as a torn tail.
+
+use crate::edit::VersionEdit;
+use crate::version::{TableFile, Version};
+use base::codec::{Reader, put_bytes, put_varint};
+use base::limits::{MAX_BATCH_LEN, MAX_KEYSPACE_NAME_LEN, MAX_LEVELS};
+use base::{Error, ErrorKind, Result, Seq};
+use env::Env;
+use record::{SegmentKind, SegmentReader, SegmentWriter};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use table::TableMeta;
+
+/// Name of the file of manifest `number`.
+pub fn manifest_file_name(number: u64) -> String {
+    format!("manifest-{number:06}")
+}
+
+/// The number of a manifest's file name.
+pub fn parse_manifest_file_name(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("manifest-")?;
+    let number = digits.parse().ok()?;
+    (manifest_file_name(number) == name).then_some(number)
+}
+
+/// A log that was closed: synced whole, and not written to again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogClosed {
+    /// Its number.
+    pub number: u64,
+    /// Its length, in bytes.
+    pub len: u64,
+}
+
+/// A keyspace that comes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyspaceCreated {
+    /// Its number; never used for another.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Levels of guards of its tree.
+    pub levels: usize,
+    /// Its options, as name and text.
+    pub options: Vec<(String, String)>,
+}
+
+/// One step of the whole database: applied whole or not at all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DatabaseEdit {
+    /// Keyspaces that come.
+    pub created: Vec<KeyspaceCreated>,
+    /// Keyspaces that go, by number.
+    pub dropped: Vec<u64>,
+    /// Edits of trees, by the number of their keyspace.
+    pub trees: Vec<(u64, VersionEdit)>,
+    /// File numbers below this one may be in use.
+    pub next_file: u64,
+    /// Keyspace numbers below this one were in use.
+    pub next_keyspace: u64,
+    /// Sequence numbers up to this one were in use.
+    pub last_seq: Seq,
+    /// Logs with smaller numbers are not needed any more.
+    pub min_log: u64,
+    /// The log with this number exists.
+    pub newest_log: u64,
+    /// Logs that were closed.
+    pub closed: Vec<LogClosed>,
+}
+
+const TAG_CREATED: u64 = 1;
+const TAG_DROPPED: u64 = 2;
+const TAG_TREE: u64 = 3;
+const TAG_NEXT_FILE: u64 = 4;
+const TAG_NEXT_KEYSPACE: u64 = 5;
+const TAG_LAST_SEQ: u64 = 6;
+const TAG_MIN_LOG: u64 = 7;
+const TAG_NEWEST_LOG: u64 = 8;
+const TAG_CLOSED: u64 = 9;
+
+/// Most options of a keyspace, and the longest text of one, that a manifest is believed.
+const MAX_OPTIONS: usize = 1024;
+const MAX_OPTION_LEN: usize = 4096;
+
+impl DatabaseEdit {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for keyspace in &self.created {
+            put_varint(&mut out, TAG_CREATED);
+            put_varint(&mut out, keyspace.id);
+            put_bytes(&mut out, keyspace.name.as_bytes());
+            put_varint(&mut out, keyspace.levels as u64);
+            put_varint(&mut out, keyspace.options.len() as u64);
+            for (name, value) in &keyspace.options {
+                put_bytes(&mut out, name.as_bytes());
+                put_bytes(&mut out, value.as_bytes());
+            }
+        }
+        for id in &self.dropped {
+            put_varint(&mut out, TAG_DROPPED);
+            put_varint(&mut out, *id);
+        }
+        let mut body = Vec::new();
+        for (id, edit) in &self.trees {
+            body.clear();
+            edit.encode(&mut body);
+            put_varint(&mut out, TAG_TREE);
+            put_varint(&mut out, *id);
+            put_bytes(&mut out, &body);
+        }
+        for log in &self.closed {
+            put_varint(&mut out, TAG_CLOSED);
+            put_varint(&mut out, log.number);
+            put_varint(&mut out, log.len);
+        }
+        for (tag, number) in [
+            (TAG_NEXT_FILE, self.next_file),
+            (TAG_NEXT_KEYSPACE, self.next_keyspace),
+            (TAG_LAST_SEQ, self.last_seq),
+            (TAG_MIN_LOG, self.min_log),
+            (TAG_NEWEST_LOG, self.newest_log),
+        ] {
+            if number > 0 {
+                put_varint(&mut out, tag);
+                put_varint(&mut out, number);
+            }
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<DatabaseEdit> {
+        let mut edit = DatabaseEdit::default();
+        let mut reader = Reader::new(bytes);
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+        while !reader.is_empty() {
+            match reader.varint()? {
+                TAG_CREATED => {
+                    let id = reader.varint()?;
+                    let name = text(reader.bytes(MAX_KEYSPACE_NAME_LEN)?)?;
+                    let levels = reader.len(MAX_LEVELS)?;
+                    let count = reader.len(MAX_OPTIONS)?;
+                    let mut options = Vec::new();
+                    for _ in 0..count {
+                        options.push((
+                            text(reader.bytes(MAX_OPTION_LEN)?)?,
+                            text(reader.bytes(MAX_OPTION_LEN)?)?,
+                        ));
+                    }
+                    if levels == 0 {
+                        return None;
+                    }
+                    edit.created.push(KeyspaceCreated { id, name, levels, options });
+                }
+                TAG_DROPPED => edit.dropped.push(reader.varint()?),
+                TAG_TREE => {
+                    let id = reader.varint()?;
+                    edit.trees.push((id, VersionEdit::decode(reader.bytes(MAX_BATCH_LEN)?)?));
+                }
+                TAG_CLOSED => edit.closed.push(LogClosed { number: reader.varint()?, len: reader.varint()? }),
+                TAG_NEXT_FILE => edit.next_file = reader.varint()?,
+                TAG_NEXT_KEYSPACE => edit.next_keyspace = reader.varint()?,
+                TAG_LAST_SEQ => edit.last_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?,
+                TAG_MIN_LOG => edit.min_log = reader.varint()?,
+                TAG_NEWEST_LOG => edit.newest_log = reader.varint()?,
+                _ => return None,
+            }
+        }
+        Some(edit)
+    }
+}
+
+/// What a manifest says of one keyspace.
+#[derive(Debug)]
+pub struct KeyspaceState {
+    /// How it was created.
+    pub created: KeyspaceCreated,
+    /// Its tables and guards.
+    pub version: Version,
+}
+
+/// The state of a database that a manifest adds up to.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Keyspaces by number.
+    pub keyspaces: BTreeMap<u64, KeyspaceState>,
+    /// See [`DatabaseEdit::next_file`].
+    pub next_file: u64,
+    /// See [`DatabaseEdit::next_keyspace`].
+    pub next_keyspace: u64,
+    /// See [`DatabaseEdit::last_seq`].
+    pub last_seq: Seq,
+    /// See [`DatabaseEdit::min_log`].
+    pub min_log: u64,
+    /// See [`DatabaseEdit::newest_log`].
+    pub newest_log: u64,
+    /// Length of each closed log that may still be needed.
+    pub closed: BTreeMap<u64, u64>,
+}
+
+impl State {
+    fn apply(
+        &mut self,
+        edit: DatabaseEdit,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+    ) -> Result<()> {
+        let wrong = |what: String| Error::new(ErrorKind::Corruption, what);
+        for created in edit.created {
+            let version = Version::empty(created.levels);
+            let id = created.id;
+            if self.keyspaces.insert(id, KeyspaceState { created, version }).is_some() {
+                return Err(wrong(format!("keyspace {id} is created twice")));
+            }
+            self.next_keyspace = self.next_keyspace.max(id + 1);
+        }
+        for (id, tree) in edit.trees {
+            let keyspace =
+                self.keyspaces.get_mut(&id).ok_or_else(|| wrong(format!("an edit names keyspace {id}")))?;
+            keyspace.version = keyspace.version.apply(&tree, open)?;
+            let highest = tree.added.iter().map(|(_, meta)| meta.number + 1).max();
+            self.next_file = self.next_file.max(highest.unwrap_or(0));
+        }
+        for id in edit.dropped {
+            if self.keyspaces.remove(&id).is_none() {
+                return Err(wrong(format!("keyspace {id} is dropped, but there is none")));
+            }
+        }
+        self.next_file = self.next_file.max(edit.next_file);
+        self.next_keyspace = self.next_keyspace.max(edit.next_keyspace);
+        self.last_seq = self.last_seq.max(edit.last_seq);
+        self.min_log = self.min_log.max(edit.min_log);
+        self.newest_log = self.newest_log.max(edit.newest_log);
+        self.closed.extend(edit.closed.iter().map(|log| (log.number, log.len)));
+        self.closed = self.closed.split_off(&self.min_log);
+        Ok(())
+    }
+}
+
+/// Why an edit is not in force.
+#[derive(Debug)]
+pub enum ManifestError {
+    /// The edit is not in the manifest; the next one may go through (the disk may have been full).
+    Rejected(Error),
+    /// Nobody knows whether the edit is in the manifest: nothing may be written any more, no file be deleted.
+    Unknown(Error),
+}
+
+/// A manifest that is written to.
+pub struct Manifest {
+    writer: SegmentWriter,
+    number: u64,
+    snapshot_len: u64,
+}
+
+impl Manifest {
+    /// Writes manifest `number`, which begins with the edit that leads from nothing to the present state, and makes it the
+    /// valid one. Older manifests may be removed afterwards.
+    pub fn create(env: &Arc<dyn Env>, dir: &Path, number: u64, state: &DatabaseEdit) -> Result<Manifest> {
+        let temporary = dir.join(format!("{}.tmp", manifest_file_name(number)));
+        if env.exists(&temporary)? {
+            env.remove(&temporary)?;
+        }
+        let mut writer = SegmentWriter::create(env, &temporary, SegmentKind::Manifest, number, &[])?;
+        let written = (|| {
+            writer.append(&[&state.encode()])?;
+            writer.sync()?;
+            env.rename(&temporary, &dir.join(manifest_file_name(number)))?;
+            env.sync_dir(dir)
+        })();
+        if let Err(e) = written {
+            // Best effort: files with this ending are removed when the database is next opened.
+            let _ = env.remove(&temporary);
+            return Err(e);
+        }
+        let mut manifest = Manifest { snapshot_len: writer.len(), writer, number };
+        manifest.mark();
+        Ok(manifest)
+    }
+
+    /// Appends an edit and makes it durable.
+    pub fn log(&mut self, edit: &DatabaseEdit) -> std::result::Result<(), ManifestError> {
+        let appended = self.writer.append(&[&edit.encode()]).and_then(|()| self.writer.flush());
+        if let Err(e) = appended {
+            // The writer cut the file back, or now tries again; only if that fails, too, is the outcome unknown.
+            return Err(match self.writer.flush() {
+                Ok(()) => ManifestError::Rejected(e),
+                Err(_) => ManifestError::Unknown(e),
+            });
+        }
+        self.writer.sync().map_err(ManifestError::Unknown)?;
+        self.mark();
+        Ok(())
+    }
+
+    /// Appends the proof that what came before was synced. That it fails costs nothing but the proof.
+    fn mark(&mut self) {
+        let _ = self.writer.append(&[]).and_then(|()| self.writer.flush());
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Its length, in bytes.
+    pub fn len(&self) -> u64 {
+        self.writer.len()
+    }
+
+    /// Whether nothing was written: never.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether edits have outgrown the state they describe, so that a new manifest is worth its writing.
+    pub fn is_long(&self) -> bool {
+        self.writer.len() > (1 << 20) + 3 * self.snapshot_len
+    }
+
+    /// Reads manifest `number` and adds it up. `open` gives the readers of tables; it is called for tables that later edits
+    /// remove, too.
+    pub fn read(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        number: u64,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+    ) -> Result<State> {
+        let path = dir.join(manifest_file_name(number));
+        let mut reader = SegmentReader::open(env, &path, SegmentKind::Manifest, number)?;
+        let mut state = State::default();
+        let mut record = Vec::new();
+        let mut edits = 0;
+        while let Some(span) = reader.next(&mut record)? {
+            if record.is_empty() {
+                continue; // a mark
+            }
+            let edit = DatabaseEdit::decode(&record).ok_or_else(|| {
+                Error::corruption(&path, span.start, "this is no edit that this version can read")
+            })?;
+            state
+                .apply(edit, open)
+                .map_err(|e| e.context(format!("{}, offset {}", path.display(), span.start)))?;
+            edits += 1;
+        }
+        if edits == 0 {
+            // It was synced before it got its name.
+            return Err(Error::corruption(&path, 0, "the manifest has no valid record"));
+        }
+        Ok(state)
+    }
+}

@@ -1,0 +1,235 @@
+//! Merging sorted runs.
+
+use base::{Cursor, Result, Seq, Slice, Trailer, compare, head};
+use std::cmp::Ordering;
+
+/// A cursor over the union of several cursors, in entry order.
+///
+/// Children are kept in a binary heap whose nodes carry the head of their key, taken after the prefix that all keys
+/// are known to share, so that most comparisons are of two integers. Forward and backward; turning round costs one seek per
+/// child.
+pub struct MergeCursor<C> {
+    children: Vec<C>,
+    /// Heap of the children that stand on an entry; the current one is at the root.
+    heap: Vec<Node>,
+    /// Bytes at the front of every key that are the same in all of them.
+    prefix: usize,
+    backward: bool,
+    failed: bool,
+    scratch: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+struct Node {
+    head: u64,
+    child: u32,
+}
+
+impl<C: Cursor> MergeCursor<C> {
+    /// Merges `children`. Every key that any of them yields must begin with the same `prefix` bytes (0 is always true).
+    pub fn new(children: Vec<C>, prefix: usize) -> MergeCursor<C> {
+        let heap = Vec::with_capacity(children.len());
+        MergeCursor { children, heap, prefix, backward: false, failed: false, scratch: Vec::new() }
+    }
+
+    /// The cursors that are merged.
+    pub fn children(&self) -> &[C] {
+        &self.children
+    }
+
+    /// Index of the child that holds the current entry.
+    #[inline]
+    fn top(&self) -> usize {
+        self.heap[0].child as usize
+    }
+
+    fn head_of(&self, child: usize) -> u64 {
+        let key = self.children[child].key();
+        head(key.get(self.prefix..).unwrap_or(&[]))
+    }
+
+    #[inline]
+    fn before(&self, a: Node, b: Node) -> bool {
+        let order = match a.head.cmp(&b.head) {
+            Ordering::Equal => {
+                let (a, b) = (&self.children[a.child as usize], &self.children[b.child as usize]);
+                let (a_key, b_key) = (a.key(), b.key());
+                match a_key.cmp(b_key) {
+                    Ordering::Equal => b.trailer().cmp(&a.trailer()),
+                    decided => decided,
+                }
+            }
+            decided => decided,
+        };
+        if self.backward { order == Ordering::Greater } else { order == Ordering::Less }
+    }
+
+    #[inline]
+    fn sift_down(&mut self, mut at: usize) {
+        let node = self.heap[at];
+        let len = self.heap.len();
+        loop {
+            let mut child = 2 * at + 1;
+            if child >= len {
+                break;
+            }
+            if child + 1 < len && self.before(self.heap[child + 1], self.heap[child]) {
+                child += 1;
+            }
+            if !self.before(self.heap[child], node) {
+                break;
+            }
+            self.heap[at] = self.heap[child];
+            at = child;
+        }
+        self.heap[at] = node;
+    }
+
+    /// Builds the heap from where the children stand now.
+    fn rebuild(&mut self) {
+        self.heap.clear();
+        for child in 0..self.children.len() {
+            if self.children[child].valid() {
+                let head = self.head_of(child);
+                self.heap.push(Node { head, child: child as u32 });
+            }
+        }
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sift_down(at);
+        }
+    }
+
+    /// Positions every child by `seek`; after an error the cursor is invalid.
+    fn position(&mut self, backward: bool, mut seek: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
+        self.backward = backward;
+        self.heap.clear();
+        self.failed = true;
+        for child in &mut self.children {
+            seek(child)?;
+        }
+        self.failed = false;
+        self.rebuild();
+        Ok(())
+    }
+
+    /// Moves the child at the root and puts it where it belongs.
+    #[inline]
+    fn step(&mut self) -> Result<()> {
+        let top = self.top();
+        let child = &mut self.children[top];
+        let moved = if self.backward { child.prev() } else { child.next() };
+        if let Err(e) = moved {
+            self.failed = true;
+            self.heap.clear();
+            return Err(e);
+        }
+        if self.children[top].valid() {
+            self.heap[0].head = self.head_of(top);
+        } else {
+            self.heap.swap_remove(0);
+        }
+        if self.heap.len() > 1 {
+            self.sift_down(0);
+        }
+        Ok(())
+    }
+
+    /// Turns round at the current entry: every other child is put on its far side.
+    fn turn(&mut self, backward: bool) -> Result<()> {
+        let mut here = std::mem::take(&mut self.scratch);
+        here.clear();
+        here.extend_from_slice(self.key());
+        let (top, at) = (self.top(), self.trailer());
+        let mut current = 0;
+        let result = self.position(backward, |child| {
+            current += 1;
+            if current - 1 == top {
+                return Ok(());
+            }
+            // To the first entry behind (key, trailer), and for the way back one further.
+            child.seek(&here, at.seq())?;
+            while child.valid() && compare(child.key(), child.trailer(), &here, at) == Ordering::Less {
+                child.next()?;
+            }
+            match (backward, child.valid()) {
+                (false, _) => Ok(()),
+                (true, true) => child.prev(),
+                (true, false) => child.seek_to_last(),
+            }
+        });
+        self.scratch = here;
+        result
+    }
+
+    fn guard(&self) -> Result<()> {
+        match self.failed {
+            true => Err(base::Error::new(base::ErrorKind::Io, "an iterator was moved after it had failed")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<C: Cursor> Cursor for MergeCursor<C> {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.position(false, |c| c.seek_to_first())
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.position(true, |c| c.seek_to_last())
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
+        self.position(false, |c| c.seek(key, seq))
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.position(true, |c| c.seek_before(key))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.guard()?;
+        if self.backward {
+            self.turn(false)?;
+        }
+        self.step()
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        self.guard()?;
+        if !self.backward {
+            self.turn(true)?;
+        }
+        self.step()
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        !self.heap.is_empty()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.children[self.top()].key()
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.children[self.top()].trailer()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.children[self.top()].value()
+    }
+
+    fn value_slice(&self) -> Slice {
+        self.children[self.top()].value_slice()
+    }
+}
+
+/// How many bytes two keys, and so all keys between them, share at the front.
+pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}

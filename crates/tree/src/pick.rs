@@ -1,0 +1,364 @@
+//! Choosing what to compact: a pure function of a version, the options and the plans that are running.
+
+use crate::TreeOptions;
+use crate::version::{Guard, TableFile, Version};
+use base::{Seq, Slice};
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Why a compaction runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// Level 0 has enough tables.
+    Level0,
+    /// A guard has as many tables as it may (PebblesDB, section 3.4).
+    GuardFull,
+    /// A level is large beside the next one (section 4.2).
+    LevelSize,
+    /// A guard of several tables was visited by many seeks (section 4.2).
+    Seeks,
+    /// Many entries of a table are tombstones.
+    Tombstones,
+    /// Somebody asked for it.
+    Manual,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Level0 => "level 0",
+            Reason::GuardFull => "guard full",
+            Reason::LevelSize => "level size",
+            Reason::Seeks => "seeks",
+            Reason::Tombstones => "tombstones",
+            Reason::Manual => "manual",
+        })
+    }
+}
+
+/// A compaction to run: merge `inputs`, cut the result at `cuts`, attach the pieces to `target`.
+#[derive(Debug)]
+pub struct Plan {
+    /// Tells plans of one tree apart.
+    pub id: u64,
+    /// What for.
+    pub reason: Reason,
+    /// Level that the tables come from.
+    pub source: usize,
+    /// Level that the pieces go to; the same as `source` for a merge in place.
+    pub target: usize,
+    /// Start of the range of keys that the plan owns at `target`.
+    pub from: Slice,
+    /// Its end; `None` is the end of all keys.
+    pub to: Option<Slice>,
+    /// The tables, with their levels.
+    pub inputs: Vec<(usize, Arc<TableFile>)>,
+    /// Keys at which the output is cut, ascending, all inside of the range.
+    pub cuts: Vec<Slice>,
+    /// For each piece between cuts: whether nothing older than the inputs lies in its range, so that tombstones can go.
+    pub bottom: Vec<bool>,
+}
+
+impl Plan {
+    /// Bytes of all inputs.
+    pub fn input_bytes(&self) -> u64 {
+        self.inputs.iter().map(|(_, t)| t.meta.file_size).sum()
+    }
+
+    /// Whether the plan writes to `level` in a range that has `key` strictly inside, without a cut there.
+    pub(crate) fn would_straddle(&self, level: usize, key: &[u8]) -> bool {
+        self.target == level
+            && &self.from[..] < key
+            && self.to.as_ref().is_none_or(|to| key < &to[..])
+            && self.cuts.binary_search_by(|cut| cut[..].cmp(key)).is_err()
+    }
+
+    /// Whether the range of the plan meets `[from, to)`.
+    pub(crate) fn meets(&self, from: &[u8], to: Option<&[u8]>) -> bool {
+        to.is_none_or(|to| &self.from[..] < to) && self.to.as_ref().is_none_or(|end| from < &end[..])
+    }
+}
+
+/// Finds plans in a version.
+pub(crate) struct Picker<'a> {
+    pub version: &'a Version,
+    pub options: &'a TreeOptions,
+    /// The plans that are running.
+    pub running: &'a [Arc<Plan>],
+    /// The oldest sequence number at which somebody reads; `None` when nobody does.
+    pub oldest_snapshot: Option<Seq>,
+}
+
+/// A guard that asks to be compacted, and how much.
+struct Wish {
+    reason: Reason,
+    level: usize,
+    guard: usize,
+    score: f64,
+}
+
+impl Picker<'_> {
+    /// The most urgent plan that touches no running one.
+    pub fn pick(&self) -> Option<Plan> {
+        let busy = self.busy();
+        if self.version.level0.len() >= self.options.level0_tables {
+            if let Some(plan) = self.level0(Reason::Level0, &busy) {
+                return Some(plan);
+            }
+        }
+        let mut wishes = self.wishes();
+        wishes.sort_by(|a, b| a.reason.cmp(&b.reason).then(b.score.total_cmp(&a.score)));
+        wishes.iter().find_map(|wish| self.guard(wish.reason, wish.level, wish.guard, &busy))
+    }
+
+    /// A plan towards having all keys of `[from, to)` in one table per guard of the last level; `Err(())` when that has to wait
+    /// for a running plan, `Ok(None)` when it is done.
+    pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, ()> {
+        let busy = self.busy();
+        if self.version.level0.iter().any(|t| t.overlaps_range(from, to)) {
+            return self.level0(Reason::Manual, &busy).map(Some).ok_or(());
+        }
+        let last = self.version.last_level();
+        for n in 1..=last {
+            let level = self.version.level(n);
+            for index in level.overlapping(from, to) {
+                let guard = &level.guards[index];
+                let wanted = match n == last {
+                    true => guard.tables.len() > 1 || self.droppable_tombstones(guard),
+                    false => !guard.tables.is_empty(),
+                };
+                if wanted && guard.tables.iter().any(|t| t.overlaps_range(from, to)) {
+                    return self.guard(Reason::Manual, n, index, &busy).map(Some).ok_or(());
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Numbers of the tables that running plans read.
+    fn busy(&self) -> HashSet<u64> {
+        self.running.iter().flat_map(|plan| plan.inputs.iter().map(|(_, t)| t.meta.number)).collect()
+    }
+
+    fn wishes(&self) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        let full = self.options.max_tables_per_guard.max(2);
+        let seeks = self.options.seek_compaction;
+        for n in 1..=self.version.last_level() {
+            let level = self.version.level(n);
+            if level.tables() == 0 {
+                continue;
+            }
+            for (guard, g) in level.guards.iter().enumerate() {
+                let tables = g.tables.len();
+                if tables == 0 {
+                    continue;
+                }
+                let visited = g.seeks.load(Ordering::Relaxed);
+                if tables >= full {
+                    let score = tables as f64 / full as f64;
+                    wishes.push(Wish { reason: Reason::GuardFull, level: n, guard, score });
+                } else if seeks > 0 && tables > 1 && visited >= seeks {
+                    wishes.push(Wish { reason: Reason::Seeks, level: n, guard, score: f64::from(visited) });
+                } else if self.tombstones_due(n, g) {
+                    let score = g.tables.iter().map(|t| t.meta.tombstones).sum::<u64>() as f64;
+                    wishes.push(Wish { reason: Reason::Tombstones, level: n, guard, score });
+                }
+            }
+            if let Some(score) = self.level_size_score(n) {
+                for (guard, g) in level.guards.iter().enumerate().filter(|(_, g)| !g.tables.is_empty()) {
+                    // The guards that push most down for what they touch below go first.
+                    let score = score * g.bytes() as f64 / (1 + self.bytes_below(n, guard)) as f64;
+                    wishes.push(Wish { reason: Reason::LevelSize, level: n, guard, score });
+                }
+            }
+        }
+        wishes
+    }
+
+    /// Above 1 when level `n` has reached its share of the next level that has tables.
+    fn level_size_score(&self, n: usize) -> Option<f64> {
+        let percent = f64::from(self.options.level_size_percent);
+        if percent == 0.0 {
+            return None;
+        }
+        let next =
+            (n + 1..=self.version.last_level()).map(|m| self.version.level(m).bytes()).find(|&b| b > 0)?;
+        let score = self.version.level(n).bytes() as f64 / (next as f64 * percent / 100.0);
+        (score >= 1.0).then_some(score)
+    }
+
+    fn bytes_below(&self, n: usize, guard: usize) -> u64 {
+        let level = self.version.level(n);
+        let below = self.version.level(n + 1);
+        let end = level.end_of(guard).map(|k| &k[..]);
+        below.overlapping(&level.guards[guard].key, end).map(|i| below.guards[i].bytes()).sum()
+    }
+
+    fn tombstones_due(&self, n: usize, guard: &Guard) -> bool {
+        let percent = u64::from(self.options.tombstone_percent);
+        let rich = |t: &Arc<TableFile>| t.meta.tombstones * 100 >= t.meta.entries * percent;
+        percent > 0
+            && guard.tables.iter().any(|t| t.meta.tombstones > 0 && rich(t))
+            && (n < self.version.last_level() || self.droppable_tombstones(guard))
+    }
+
+    /// Whether merging this guard of the last level is sure to drop tombstones: nobody reads as of a time before them.
+    fn droppable_tombstones(&self, guard: &Guard) -> bool {
+        let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX);
+        guard.tables.iter().any(|t| t.meta.tombstones > 0 && t.meta.max_seq <= oldest)
+    }
+
+    /// A plan for the oldest tables of level 0.
+    fn level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
+        let tables = &self.version.level0;
+        // One at a time: a second would have to wait below the first, or older data would end up above newer.
+        if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
+            return None;
+        }
+        let most = self.options.level0_tables * 2;
+        let oldest = tables[tables.len().saturating_sub(most)..].iter().map(|t| (0, t.clone())).collect();
+        let plan = Plan {
+            id: 0,
+            reason,
+            source: 0,
+            target: 1,
+            from: Slice::default(),
+            to: None,
+            inputs: oldest,
+            cuts: Vec::new(),
+            bottom: Vec::new(),
+        };
+        let target = self.level0_target(&plan.inputs);
+        Some(self.complete(Plan { target, ..plan }, busy))
+    }
+
+    /// The deepest level that level 0 may be cut into: everything above it must be empty (or older data would lie above newer),
+    /// the pieces must be worth a file, and the level must not be so large that merging into it costs more than another level.
+    fn level0_target(&self, inputs: &[(usize, Arc<TableFile>)]) -> usize {
+        if !self.options.skip_levels {
+            return 1;
+        }
+        let version = self.version;
+        let last = version.last_level();
+        let bytes: u64 = inputs.iter().map(|(_, t)| t.meta.file_size).sum();
+        let patience = (2 * self.options.max_tables_per_guard as u64).max(10);
+        let first_used = (1..=last).find(|&n| version.level(n).tables() > 0).unwrap_or(last);
+        // A plan that is on its way to a level makes it as good as used.
+        let first_used = self.running.iter().map(|plan| plan.target).fold(first_used, usize::min);
+        let mut target = first_used;
+        while target > 1 {
+            let level = version.level(target);
+            let touched = (level.guards.iter().enumerate())
+                .filter(|(i, g)| {
+                    let end = level.end_of(*i).map(|k| &k[..]);
+                    inputs.iter().any(|(_, t)| t.overlaps_range(&g.key, end))
+                })
+                .count() as u64;
+            let small = bytes / touched.max(1) < self.options.min_piece_bytes && touched > 1;
+            let fewer_above = version.level(target - 1).guards.len() < level.guards.len();
+            if level.bytes() > bytes * patience || (small && fewer_above) {
+                target -= 1;
+            } else {
+                break;
+            }
+        }
+        target
+    }
+
+    /// A plan for one guard; `None` when a running plan holds one of its tables.
+    fn guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
+        let level = self.version.level(n);
+        let guard = &level.guards[index];
+        if guard.tables.is_empty() || guard.tables.iter().any(|t| busy.contains(&t.meta.number)) {
+            return None;
+        }
+        let last = self.version.last_level();
+        let make = |target| Plan {
+            id: 0,
+            reason,
+            source: n,
+            target,
+            from: guard.key.clone(),
+            to: level.end_of(index).cloned(),
+            inputs: guard.tables.iter().map(|t| (n, t.clone())).collect(),
+            cuts: Vec::new(),
+            bottom: Vec::new(),
+        };
+        if n == last {
+            return Some(self.complete(make(n), busy));
+        }
+        let down = self.complete(make(n + 1), busy);
+        let own = guard.bytes();
+        let factor = u64::from(self.options.last_level_merge_factor);
+        let costly = n + 1 == last && (down.input_bytes() - own) > own.saturating_mul(factor);
+        if costly && guard.tables.len() > 1 && reason != Reason::Manual {
+            return Some(self.complete(make(n), busy));
+        }
+        Some(down)
+    }
+
+    /// Fills in the cuts, the tables of full guards that are merged along, and where tombstones may go.
+    fn complete(&self, mut plan: Plan, busy: &HashSet<u64>) -> Plan {
+        let target = self.version.level(plan.target);
+        let to = plan.to.clone();
+        let to = to.as_ref().map(|k| &k[..]);
+        let from = plan.from.clone();
+        for index in target.overlapping(&from, to) {
+            let guard = &target.guards[index];
+            let end = target.end_of(index).map(|k| &k[..]);
+            if plan.target != plan.source && self.merges_along(&plan, guard, end, busy) {
+                plan.inputs.extend(guard.tables.iter().map(|t| (plan.target, t.clone())));
+            }
+            if guard.key > plan.from {
+                plan.cuts.push(guard.key.clone());
+            }
+        }
+        let consumed: HashSet<u64> = plan.inputs.iter().map(|(_, t)| t.meta.number).collect();
+        for (key, level) in self.version.candidates.range(&from, to) {
+            let guard = &target.guards[target.find(key)];
+            let straddled = (guard.tables.iter())
+                .filter(|t| !consumed.contains(&t.meta.number))
+                .any(|t| t.meta.smallest[..] < key[..] && key[..] <= t.meta.largest[..]);
+            if level <= plan.target && guard.key != *key && *key > plan.from && !straddled {
+                plan.cuts.push(key.clone());
+            }
+        }
+        plan.cuts.sort_unstable();
+        plan.bottom = (0..=plan.cuts.len())
+            .map(|i| {
+                let piece_from = if i == 0 { &from[..] } else { &plan.cuts[i - 1][..] };
+                let piece_to = plan.cuts.get(i).map(|k| &k[..]).or(to);
+                self.is_bottom(plan.target, piece_from, piece_to, &consumed)
+            })
+            .collect();
+        plan
+    }
+
+    /// Whether a guard of the target level takes part in the merge instead of having a piece attached. In a leveled tree
+    /// always. In the last level when it is full ("we cannot attach new sstables in the last level if the guard is full",
+    /// section 3.4); but not when the whole of level 0 comes, or one job would rewrite the whole level.
+    fn merges_along(&self, plan: &Plan, guard: &Guard, end: Option<&[u8]>, busy: &HashSet<u64>) -> bool {
+        let most = self.options.max_tables_per_guard;
+        let last = plan.target == self.version.last_level() && plan.source != 0;
+        !guard.tables.is_empty()
+            && guard.tables.len() >= most
+            && (most == 1 || last)
+            && !guard.tables.iter().any(|t| busy.contains(&t.meta.number))
+            && (plan.inputs.iter()).any(|(n, t)| *n == plan.source && t.overlaps_range(&guard.key, end))
+    }
+
+    /// Whether no table but the consumed ones, at `target` or deeper, may hold keys in the range.
+    fn is_bottom(&self, target: usize, from: &[u8], to: Option<&[u8]>, consumed: &HashSet<u64>) -> bool {
+        (target..=self.version.last_level()).all(|n| {
+            let level = self.version.level(n);
+            level.tables() == 0
+                || level.overlapping(from, to).all(|i| {
+                    (level.guards[i].tables.iter())
+                        .all(|t| consumed.contains(&t.meta.number) || !t.overlaps_range(from, to))
+                })
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! A tree as its owner holds it: the current version, the plans that run on it, and how their results become edits.
+
+use crate::compact::{Flushed, Outcome};
+use crate::edit::VersionEdit;
+use crate::guards::GuardHash;
+use crate::pick::{Picker, Plan};
+use crate::version::{TableFile, Version};
+use crate::{Reason, TreeOptions};
+use base::{Result, Seq, Slice};
+use std::sync::Arc;
+use table::TableMeta;
+
+/// The tree of one keyspace. Not synchronised: the owner holds a lock around it, and none around the running of plans.
+///
+/// The protocol: [`Tree::pick`] hands out a plan and remembers it; [`crate::compact`] runs it; [`Tree::install`] turns the
+/// outcome into an edit; the owner makes the edit durable, [`Tree::apply`]s it and calls [`Tree::done`]. Between `install` and
+/// `apply` no other plan may be picked and no other edit be applied.
+pub struct Tree {
+    options: TreeOptions,
+    rule: GuardHash,
+    version: Arc<Version>,
+    running: Vec<Arc<Plan>>,
+    next_plan: u64,
+}
+
+impl Tree {
+    /// A tree that stands at `version`.
+    pub fn new(options: TreeOptions, version: Arc<Version>) -> Tree {
+        let rule = GuardHash::new(&options);
+        Tree { options, rule, version, running: Vec::new(), next_plan: 1 }
+    }
+
+    /// Its options.
+    pub fn options(&self) -> &TreeOptions {
+        &self.options
+    }
+
+    /// How it chooses guards.
+    pub fn rule(&self) -> &GuardHash {
+        &self.rule
+    }
+
+    /// The current version.
+    pub fn version(&self) -> &Arc<Version> {
+        &self.version
+    }
+
+    /// Plans that are running.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    fn picker(&self, oldest_snapshot: Option<Seq>) -> Picker<'_> {
+        Picker { version: &self.version, options: &self.options, running: &self.running, oldest_snapshot }
+    }
+
+    fn start(&mut self, mut plan: Plan) -> Arc<Plan> {
+        plan.id = self.next_plan;
+        self.next_plan += 1;
+        let plan = Arc::new(plan);
+        self.running.push(plan.clone());
+        plan
+    }
+
+    /// The most urgent compaction that touches no running one, if any is due.
+    pub fn pick(&mut self, oldest_snapshot: Option<Seq>) -> Option<Arc<Plan>> {
+        let plan = self.picker(oldest_snapshot).pick()?;
+        Some(self.start(plan))
+    }
+
+    /// Whether [`Tree::pick`] would find something.
+    pub fn is_due(&self, oldest_snapshot: Option<Seq>) -> bool {
+        self.picker(oldest_snapshot).pick().is_some()
+    }
+
+    /// The next compaction towards having `[from, to)` in one table per guard of the last level. `Ok(None)`: there is nothing left
+    /// to do. `Err(())`: it has to wait for a running plan.
+    #[allow(clippy::result_unit_err)]
+    pub fn pick_range(
+        &mut self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        oldest_snapshot: Option<Seq>,
+    ) -> std::result::Result<Option<Arc<Plan>>, ()> {
+        let plan = self.picker(oldest_snapshot).pick_range(from, to)?;
+        Ok(plan.map(|plan| self.start(plan)))
+    }
+
+    /// Forgets a plan: it is installed, or it failed.
+    pub fn done(&mut self, plan: &Plan) {
+        self.running.retain(|p| p.id != plan.id);
+    }
+
+    /// The edit that a flush leads to. `flushed_seq` is the newest sequence number of what was flushed.
+    pub fn install_flush(&self, flushed: &Flushed, flushed_seq: Seq) -> VersionEdit {
+        let mut edit = VersionEdit { flushed_seq: Some(flushed_seq), ..VersionEdit::default() };
+        edit.added.extend(flushed.table.iter().map(|meta| (0, meta.clone())));
+        for (key, level) in &flushed.candidates {
+            let taken_up = self.version.level(*level).has_guard(key);
+            let noted = self.version.candidates.get(key).is_some_and(|noted| noted <= *level);
+            if !taken_up && !noted {
+                edit.candidates_added.push((key.clone(), *level));
+            }
+        }
+        edit
+    }
+
+    /// The edit that a compaction leads to: its tables, the guards that can be taken up now that its inputs are gone, and
+    /// the guards that have become useless.
+    pub fn install(
+        &self,
+        plan: &Plan,
+        outcome: &Outcome,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+    ) -> Result<VersionEdit> {
+        let mut edit = VersionEdit {
+            added: outcome.added.iter().map(|meta| (plan.target, meta.clone())).collect(),
+            removed: plan.inputs.iter().map(|(level, t)| (*level, t.meta.number)).collect(),
+            ..VersionEdit::default()
+        };
+        // A piece cut at a key that could not become a guard after all lies in the guard before it, beside its sibling.
+        let after = self.version.apply(&edit, open)?;
+        self.take_up_guards(plan, &after, &mut edit);
+        self.drop_guards(plan, &after, &mut edit);
+        Ok(edit)
+    }
+
+    /// Commits candidates within the plan's range, from the last level up: a key becomes a guard of a level when no table
+    /// there, present or being written, has keys on both sides of it, and it is a guard of the level below.
+    fn take_up_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
+        let others: Vec<&Arc<Plan>> = self.running.iter().filter(|p| p.id != plan.id).collect();
+        for (key, shallowest) in after.candidates.range(&plan.from, plan.to.as_ref().map(|k| &k[..])) {
+            let mut level = after.last_level();
+            while level >= shallowest {
+                if !after.level(level).has_guard(key) {
+                    if after.level(level).straddled(key)
+                        || others.iter().any(|p| p.would_straddle(level, key))
+                    {
+                        break;
+                    }
+                    edit.guards_added.push((level, key.clone()));
+                }
+                level -= 1;
+            }
+            if level < shallowest {
+                edit.candidates_removed.push(key.clone());
+            }
+        }
+    }
+
+    /// Gives up guards of the last level whose range no table of any level reaches into, together with the guards of the same key
+    /// above. (The paper leaves the deletion of empty guards open, section 4.5.)
+    fn drop_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
+        let last = after.level(after.last_level());
+        for index in last.overlapping(&plan.from, plan.to.as_ref().map(|k| &k[..])) {
+            let guard = &last.guards[index];
+            let end = last.end_of(index).map(|k| &k[..]);
+            if guard.key.is_empty() || !guard.tables.is_empty() {
+                continue;
+            }
+            let in_use = after.levels.iter().any(|level| {
+                (level.overlapping(&guard.key, end))
+                    .any(|i| level.guards[i].tables.iter().any(|t| t.overlaps_range(&guard.key, end)))
+            });
+            // A running plan may have cut its pieces here; and an older neighbour may be on its way down.
+            let expected = self.running.iter().any(|p| p.id != plan.id && p.meets(&guard.key, end));
+            if in_use || expected {
+                continue;
+            }
+            for (i, level) in after.levels.iter().enumerate() {
+                if level.has_guard(&guard.key) {
+                    edit.guards_removed.push((i + 1, guard.key.clone()));
+                }
+            }
+        }
+    }
+
+    /// Takes a durable edit over into the current version. Tables that it removes become garbage once nobody reads them.
+    pub fn apply(
+        &mut self,
+        edit: &VersionEdit,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+    ) -> Result<Arc<Version>> {
+        let next = Arc::new(self.version.apply(edit, open)?);
+        for (_, number) in &edit.removed {
+            if let Some((_, table)) = self.version.tables().find(|(_, t)| t.meta.number == *number) {
+                table.set_obsolete();
+            }
+        }
+        self.version = next.clone();
+        #[cfg(debug_assertions)]
+        if let Some(problem) = crate::check_version(&next).into_iter().next() {
+            panic!("an edit broke the tree: {problem}\n{edit:?}");
+        }
+        Ok(next)
+    }
+
+    /// Marks every table as garbage: the keyspace is dropped.
+    pub fn abandon(&mut self) {
+        for (_, table) in self.version.tables() {
+            table.set_obsolete();
+        }
+        self.version = Arc::new(Version::empty(self.options.levels));
+    }
+
+    /// How far compaction is behind, from 0 (in time) upwards: 1 means that level 0 or some guard has twice the tables at which
+    /// it should have been compacted.
+    pub fn debt(&self) -> f64 {
+        let level0 = self.version.level0.len() as f64 / self.options.level0_tables as f64;
+        (level0 - 1.0).max(0.0)
+    }
+
+    /// Whether a manual plan for the reason is running: used to wait for it.
+    pub fn has_running(&self, reason: Reason) -> bool {
+        self.running.iter().any(|p| p.reason == reason)
+    }
+}

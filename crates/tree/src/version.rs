@@ -1,0 +1,319 @@
+//! Versions: immutable pictures of the tables of one keyspace.
+
+use crate::edit::VersionEdit;
+use crate::guards::Candidates;
+use base::{Result, Seq, Slice, Trailer, head};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use table::{Table, TableMeta};
+
+/// Numbers of table files that no version uses any more: they wait for the owner of the directory to delete them.
+#[derive(Debug, Default)]
+pub struct Garbage(Mutex<Vec<u64>>);
+
+impl Garbage {
+    /// Takes all numbers that are waiting.
+    pub fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut self.0.lock())
+    }
+
+    /// Whether none is waiting.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Puts a number (back) on the list.
+    pub fn add(&self, number: u64) {
+        self.0.lock().push(number);
+    }
+}
+
+/// A table that versions share. When the last version, iterator or snapshot that holds it is gone and an edit has removed it,
+/// its number goes to the [`Garbage`].
+pub struct TableFile {
+    /// What the manifest keeps of it.
+    pub meta: TableMeta,
+    /// Its reader.
+    pub table: Arc<Table>,
+    obsolete: std::sync::atomic::AtomicBool,
+    garbage: Arc<Garbage>,
+}
+
+impl TableFile {
+    /// A table in use.
+    pub fn new(meta: TableMeta, table: Arc<Table>, garbage: Arc<Garbage>) -> Arc<TableFile> {
+        Arc::new(TableFile { meta, table, obsolete: false.into(), garbage })
+    }
+
+    /// Notes that the manifest no longer names the table: the file may go when the last reader has.
+    pub fn set_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    /// Whether the ranges of keys of two tables meet.
+    pub fn overlaps(&self, other: &TableFile) -> bool {
+        self.meta.smallest <= other.meta.largest && other.meta.smallest <= self.meta.largest
+    }
+
+    /// Whether the table may hold keys in `[from, to)`; `to` of `None` is the end of all keys.
+    pub fn overlaps_range(&self, from: &[u8], to: Option<&[u8]>) -> bool {
+        &self.meta.largest[..] >= from && to.is_none_or(|to| &self.meta.smallest[..] < to)
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut() {
+            self.garbage.add(self.meta.number);
+        }
+    }
+}
+
+impl std::fmt::Debug for TableFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "table {}", self.meta.number)
+    }
+}
+
+/// A guard: it owns the keys from its own up to the next guard's, and a stack of tables, newest first.
+///
+/// Where two tables of a stack overlap in keys, every entry of the upper is newer than every entry of the lower.
+#[derive(Debug)]
+pub struct Guard {
+    /// Where its range starts; guard 0 has the empty key.
+    pub key: Slice,
+    /// Newest first.
+    pub tables: Vec<Arc<TableFile>>,
+    /// Seeks that landed here since the guard last changed.
+    pub seeks: AtomicU32,
+}
+
+impl Guard {
+    pub(crate) fn new(key: Slice, tables: Vec<Arc<TableFile>>) -> Arc<Guard> {
+        Arc::new(Guard { key, tables, seeks: AtomicU32::new(0) })
+    }
+
+    /// Bytes of its tables.
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().map(|t| t.meta.file_size).sum()
+    }
+
+    /// Counts a seek; cheap enough for every seek.
+    #[inline]
+    pub fn note_seek(&self) -> u32 {
+        self.seeks.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+/// A level: guards in the order of their keys. There is always guard 0.
+#[derive(Debug)]
+pub struct Level {
+    /// In order of their keys; the first key is empty.
+    pub guards: Vec<Arc<Guard>>,
+    /// The heads of the guards' keys, for the search.
+    heads: Vec<u64>,
+    bytes: u64,
+    tables: usize,
+}
+
+impl Level {
+    pub(crate) fn new(guards: Vec<Arc<Guard>>) -> Level {
+        debug_assert!(guards[0].key.is_empty());
+        debug_assert!(guards.windows(2).all(|w| w[0].key < w[1].key));
+        let heads = guards.iter().map(|g| head(&g.key)).collect();
+        let bytes = guards.iter().map(|g| g.bytes()).sum();
+        let tables = guards.iter().map(|g| g.tables.len()).sum();
+        Level { guards, heads, bytes, tables }
+    }
+
+    /// Index of the guard that owns `key`.
+    #[inline]
+    pub fn find(&self, key: &[u8]) -> usize {
+        let wanted = head(key);
+        let low = self.heads.partition_point(|&h| h < wanted);
+        let high = low + self.heads[low..].partition_point(|&h| h == wanted);
+        let equal = self.guards[low..high].partition_point(|g| &g.key[..] <= key);
+        (low + equal).max(1) - 1
+    }
+
+    /// Whether there is a guard with exactly this key.
+    pub fn has_guard(&self, key: &[u8]) -> bool {
+        self.guards[self.find(key)].key == *key
+    }
+
+    /// Where the range of guard `index` ends; `None` for the last.
+    pub fn end_of(&self, index: usize) -> Option<&Slice> {
+        self.guards.get(index + 1).map(|g| &g.key)
+    }
+
+    /// Bytes of all tables.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Number of tables.
+    pub fn tables(&self) -> usize {
+        self.tables
+    }
+
+    /// Indices of the guards whose ranges meet `[from, to)`.
+    pub fn overlapping(&self, from: &[u8], to: Option<&[u8]>) -> std::ops::Range<usize> {
+        let first = self.find(from);
+        let end = match to {
+            None => self.guards.len(),
+            Some(to) => self.guards.partition_point(|g| &g.key[..] < to).max(first + 1),
+        };
+        first..end
+    }
+
+    /// Whether any table has keys on both sides of `key` (smaller ones, and `key` or larger ones).
+    pub fn straddled(&self, key: &[u8]) -> bool {
+        let guard = &self.guards[self.find(key)];
+        guard.tables.iter().any(|t| &t.meta.smallest[..] < key && key <= &t.meta.largest[..])
+    }
+}
+
+/// A picture of all tables of a keyspace. Whoever holds one can read it for as long as he likes.
+#[derive(Debug)]
+pub struct Version {
+    /// Flushed tables, newest first.
+    pub level0: Vec<Arc<TableFile>>,
+    /// Levels 1 and deeper; `levels[0]` is level 1.
+    pub levels: Vec<Arc<Level>>,
+    /// Guards chosen and not yet taken up everywhere.
+    pub candidates: Arc<Candidates>,
+    /// All entries of the keyspace up to this sequence number are in tables.
+    pub flushed_seq: Seq,
+}
+
+impl Version {
+    /// A version without tables.
+    pub fn empty(levels: usize) -> Version {
+        let level = || Arc::new(Level::new(vec![Guard::new(Slice::default(), Vec::new())]));
+        Version {
+            level0: Vec::new(),
+            levels: (0..levels).map(|_| level()).collect(),
+            candidates: Arc::default(),
+            flushed_seq: 0,
+        }
+    }
+
+    /// Level `n`, counted from 1.
+    pub fn level(&self, n: usize) -> &Arc<Level> {
+        &self.levels[n - 1]
+    }
+
+    /// The number of the last level.
+    pub fn last_level(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// All tables with their levels.
+    pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
+        let upper = self.level0.iter().map(|t| (0, t));
+        let lower = self.levels.iter().enumerate();
+        upper.chain(
+            lower.flat_map(|(i, l)| {
+                l.guards.iter().flat_map(move |g| g.tables.iter().map(move |t| (i + 1, t)))
+            }),
+        )
+    }
+
+    /// Bytes of all tables.
+    pub fn bytes(&self) -> u64 {
+        self.level0.iter().map(|t| t.meta.file_size).sum::<u64>()
+            + self.levels.iter().map(|l| l.bytes()).sum::<u64>()
+    }
+
+    /// The newest version of `key` that is not newer than `seq`: level 0 from the newest table on, then one guard per level,
+    /// from its newest table on. Ends at the first hit, because what lies above is newer.
+    ///
+    /// Cost: one filter probe per table whose range holds the key, and one index and one block search for
+    /// each that lets the key through.
+    pub fn get(&self, key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+        if let Some(found) = search(&self.level0, key, hash, seq)? {
+            return Ok(Some(found));
+        }
+        for level in &self.levels {
+            if level.tables == 0 {
+                continue;
+            }
+            let guard = &level.guards[level.find(key)];
+            if let Some(found) = search(&guard.tables, key, hash, seq)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The version that `edit` leads to. `open` gives the reader of a table that the edit adds.
+    pub fn apply(
+        &self,
+        edit: &VersionEdit,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+    ) -> Result<Version> {
+        crate::edit::apply(self, edit, open)
+    }
+}
+
+fn search(tables: &[Arc<TableFile>], key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+    for table in tables {
+        if key < &table.meta.smallest[..] || key > &table.meta.largest[..] || table.meta.min_seq > seq {
+            continue;
+        }
+        if let Some(found) = table.table.get(key, hash, seq)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::TreeOptions;
+
+    pub(crate) fn options() -> TreeOptions {
+        TreeOptions {
+            levels: 3,
+            level0_tables: 2,
+            max_tables_per_guard: 3,
+            top_level_bits: 8,
+            bit_decrement: 2,
+            guards_by_size: false,
+            level_size_percent: 0,
+            seek_compaction: 10,
+            last_level_merge_factor: 25,
+            tombstone_percent: 0,
+            skip_levels: false,
+            min_piece_bytes: 0,
+            table: table::TableOptions::default(),
+        }
+    }
+
+    #[test]
+    fn a_level_finds_the_guard_that_owns_a_key() {
+        let keys: [&[u8]; 6] = [b"", b"abcdefgh", b"abcdefghi", b"abcdefghj", b"b", b"b\0"];
+        let level = Level::new(keys.iter().map(|k| Guard::new(Slice::copy_from(k), Vec::new())).collect());
+        let probes: [&[u8]; 10] = [
+            b"",
+            b"\0",
+            b"abcdefg",
+            b"abcdefgh",
+            b"abcdefgh\0",
+            b"abcdefghi",
+            b"abcdefghz",
+            b"b",
+            b"b\0",
+            b"zz",
+        ];
+        for probe in probes {
+            let expected = keys.iter().rposition(|k| *k <= probe).unwrap();
+            assert_eq!(level.find(probe), expected, "{probe:?}");
+        }
+        assert_eq!(level.overlapping(b"abcdefghi", Some(b"b")), 2..4);
+        assert_eq!(level.overlapping(b"zz", None), 5..6);
+        assert_eq!(level.overlapping(b"", Some(b"b\0")), 0..5);
+    }
+}
