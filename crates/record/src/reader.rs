@@ -14,6 +14,10 @@ use std::sync::Arc;
 /// Blocks that are read at once.
 const BLOCKS_PER_READ: usize = 8;
 
+/// How many checksums of chunks at unlikely places are tried behind a bad chunk. The chance that one of them holds by accident
+/// is this by 2³².
+const GUESSES: u32 = 1 << 16;
+
 /// How a segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
@@ -237,28 +241,20 @@ impl SegmentReader {
         }
     }
 
-    /// Looks behind `damage` for an intact chunk that proves a synced offset beyond it, at every byte: lengths cannot be
-    /// trusted any more, but a checksum that binds a candidate to its own offset can. Candidates that would prove nothing
-    /// new are not checksummed, which keeps this linear in practice.
+    /// Looks behind the bad chunk at `damage` for an intact one that proves a synced offset beyond it.
     fn find_proof(&mut self, damage: u64) -> Result<Option<Proof>> {
-        let mut offset = damage + 1;
-        while offset < self.window.len {
+        let rest = self.window.rest(damage)?;
+        let mut search = Search { id: self.id, damage, best: self.proven_synced, guesses_left: GUESSES };
+        let (mut offset, mut from) = (damage, search.after_damage(rest));
+        let mut proof = None;
+        while offset < self.window.len && proof.is_none() {
             let rest = self.window.rest(offset)?;
-            for (i, candidate) in (0..rest.len()).map(|i| (i as u64, &rest[i..])) {
-                let offset = offset + i;
-                let Some(chunk) = RawChunk::parse(candidate) else { continue };
-                let synced = chunk.proves(offset);
-                if synced <= self.proven_synced || !chunk.verify(self.id, offset, candidate) {
-                    continue;
-                }
-                self.proven_synced = synced;
-                if synced > damage {
-                    return Ok(Some(Proof { synced, offset }));
-                }
-            }
+            proof = search.block(rest, offset, from);
             offset += rest.len() as u64;
+            from = From::Chunk(0);
         }
-        Ok(None)
+        self.proven_synced = search.best;
+        Ok(proof)
     }
 
     /// How the segment ends; `None` before [`SegmentReader::next`] has said that it does.
@@ -297,6 +293,72 @@ struct Proof {
     offset: u64,
 }
 
+/// The search for a proof behind a bad chunk.
+///
+/// Chunks are found where the format says that one begins: at the start of each block, and behind an intact chunk. Where
+/// that chain is broken, a chunk may begin at any byte, and each byte is tried that looks like the header of one that would
+/// prove something new. Its checksum, bound to its very offset, then decides; but it has 32 bits, so guesses are limited
+/// in number, lest one of them be right by chance and a torn tail pass for corruption.
+struct Search {
+    id: Identity,
+    damage: u64,
+    /// The furthest offset that was proven to be synced.
+    best: u64,
+    guesses_left: u32,
+}
+
+/// Where in a run of bytes the search goes on.
+#[derive(Clone, Copy)]
+enum From {
+    /// A chunk begins here, if all is well.
+    Chunk(usize),
+    /// Nobody knows where the next chunk begins; not before this.
+    Anywhere(usize),
+}
+
+impl Search {
+    /// Where to go on behind the bad chunk that `rest` begins with. Its length leads to the next one unless it is damaged.
+    fn after_damage(&self, rest: &[u8]) -> From {
+        let next = RawChunk::parse(rest).map(|chunk| CHUNK_HEADER_LEN + chunk.payload_len);
+        let is_intact = |at: &usize| {
+            RawChunk::parse(&rest[*at..])
+                .is_some_and(|chunk| chunk.verify(self.id, self.damage + *at as u64, &rest[*at..]))
+        };
+        next.filter(is_intact).map_or(From::Anywhere(1), From::Chunk)
+    }
+
+    /// Searches `rest`, which lies at `offset` and ends with its block or with the segment.
+    fn block(&mut self, rest: &[u8], offset: u64, mut from: From) -> Option<Proof> {
+        loop {
+            let (at, guess) = match from {
+                From::Chunk(at) => (at, false),
+                From::Anywhere(at) => (at, true),
+            };
+            if at + CHUNK_HEADER_LEN > rest.len() {
+                return None;
+            }
+            from = From::Anywhere(at + 1);
+            let Some(chunk) = RawChunk::parse(&rest[at..]) else { continue };
+            let offset = offset + at as u64;
+            let synced = chunk.proves(offset);
+            if guess {
+                if synced <= self.best || self.guesses_left == 0 {
+                    continue;
+                }
+                self.guesses_left -= 1;
+            }
+            if !chunk.verify(self.id, offset, &rest[at..]) {
+                continue;
+            }
+            self.best = self.best.max(synced);
+            if synced > self.damage {
+                return Some(Proof { synced, offset });
+            }
+            from = From::Chunk(at + CHUNK_HEADER_LEN + chunk.payload_len);
+        }
+    }
+}
+
 /// A few blocks of the file, in memory.
 struct Window {
     file: Arc<dyn ReadFile>,
@@ -326,7 +388,6 @@ impl Window {
     fn load(&mut self, offset: u64) -> Result<()> {
         let start = offset - offset % BLOCK_LEN as u64;
         let len = self.len.saturating_sub(start).min((BLOCK_LEN * BLOCKS_PER_READ) as u64);
-        self.data.clear();
         self.data.resize(len as usize, 0);
         self.start = start;
         if let Err(error) = self.file.read_exact_at(&mut self.data, start) {
