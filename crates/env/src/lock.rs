@@ -6,10 +6,12 @@
 //! - OFD locks and `flock` belong to the open file. A second open conflicts wherever it comes from, and unrelated closes do
 //!   no harm; but a forked child shares the open file and so the lock.
 //!
-//! We take `flock`, and close its gap with the process id: the child's copy refuses to be used
-//! ([`FileLock::check_owner`]), never unlocks explicitly (closing a shared descriptor leaves the lock with the parent),
-//! and an attempt of the child to lock anew fails like any other's. If the parent ends first, the lock lasts until the child
-//! ends too (or executes another program: the descriptor is close-on-exec): a wait, never two writers.
+//! We take `flock`, and close its gap with the process id. The child's copy refuses to be used
+//! ([`FileLock::check_owner`]); dropping it closes a shared descriptor, which leaves the lock with the parent; and an attempt
+//! of the child to lock anew fails like any other's. The parent unlocks explicitly: a mere close would leave the lock with
+//! any child that is just between `fork` and `exec`, and reopening would fail at random. If the parent is killed, the
+//! lock lasts until such a child ends or executes another program (the descriptor is close-on-exec): a wait, never two
+//! writers.
 //!
 //! A table of the (device, inode) pairs that this process holds stands beside it. It gives the better message, and it
 //! holds where `flock` is emulated per process or does nothing, as on some network file systems.
@@ -43,8 +45,7 @@ pub(crate) struct RealLock {
     path: PathBuf,
     pid: u32,
     id: Id,
-    /// Closing it releases the lock.
-    _file: File,
+    file: File,
 }
 
 impl RealLock {
@@ -79,7 +80,7 @@ impl RealLock {
             // For people and for the other side's message; the lock does not depend on it, so failures are ignored.
             let text = format!("{pid}\n");
             let _ = file.set_len(0).and_then(|()| file.write_all_at(text.as_bytes(), 0));
-            return Ok(RealLock { path: path.to_owned(), pid, id, _file: file });
+            return Ok(RealLock { path: path.to_owned(), pid, id, file });
         }
         Err(locked(path, "the lock file keeps being replaced"))
     }
@@ -104,7 +105,9 @@ impl FileLock for RealLock {
 impl Drop for RealLock {
     fn drop(&mut self) {
         if std::process::id() == self.pid {
-            HELD.lock().remove(&(self.pid, self.id));
+            let mut held = HELD.lock();
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+            held.remove(&(self.pid, self.id));
         }
     }
 }

@@ -77,3 +77,22 @@ fn of_many_threads_one_gets_it() {
     });
     assert_eq!(locks.iter().filter(|l| l.is_ok()).count(), 1);
 }
+
+/// A child between `fork` and `exec` holds a copy of the lock's descriptor for a moment.
+#[test]
+fn starting_programs_does_not_keep_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("LOCK");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            // Its own working directory makes the child go through `fork` rather than a faster call that hides the moment.
+            let start = || Command::new("true").current_dir("/").status().unwrap();
+            (0..200).for_each(|_| assert!(start().success()));
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        while !done.load(std::sync::atomic::Ordering::SeqCst) {
+            drop(RealEnv::new().lock(&path).unwrap());
+        }
+    });
+}

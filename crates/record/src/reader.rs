@@ -1,8 +1,7 @@
 //! Reading a segment back, and telling damage from a torn tail.
 
 use crate::format::{
-    BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, Identity, MAX_HEADER_LEN, MIN_SEGMENT_HEADER_LEN, RawChunk,
-    SegmentKind, decode_segment_header,
+    BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, Identity, RawChunk, SegmentKind, decode_segment_header,
 };
 use crate::writer::room;
 use base::limits::MAX_BATCH_LEN;
@@ -104,7 +103,6 @@ impl SegmentReader {
     fn read_header(&mut self) -> Result<()> {
         let Identity { kind, number } = self.id;
         let front = self.window.rest(0)?;
-        let front = &front[..front.len().min(MIN_SEGMENT_HEADER_LEN + MAX_HEADER_LEN)];
         let Some(header) = decode_segment_header(front) else {
             let tail = self.classify(0, "the header of the segment is damaged")?;
             debug_assert_eq!(tail, Tail::Torn { offset: 0 });

@@ -511,3 +511,62 @@ fn hostile_bytes_never_panic() {
         let _ = read(&env);
     }
 }
+
+/// Turns the chunk at `offset` into one of another type, with a checksum that holds.
+fn retype(bytes: &mut [u8], offset: usize, kind: u8) {
+    bytes[offset + 6] = kind;
+    let len = usize::from(u16::from_le_bytes([bytes[offset + 4], bytes[offset + 5]]));
+    let place = base::checksum::Place { file: NUMBER, offset: offset as u64, kind: SegmentKind::Wal.code() };
+    let sum = base::checksum::checksum(place, &bytes[offset + 4..offset + CHUNK_HEADER_LEN + len]);
+    bytes[offset..offset + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+#[test]
+fn intact_chunks_that_make_no_record_are_corruption() {
+    let (sim, env) = disk();
+    let mut writer = create(&env, b"");
+    let mut starts = Vec::new();
+    for _ in 0..2 {
+        starts.push(writer.len() as usize);
+        writer.append(&[b"record"]).unwrap();
+    }
+    writer.sync().unwrap();
+    let bytes = sim.read_file(path());
+    let (full, first, middle, last) = (1, 2, 3, 4);
+    for (types, good) in [
+        ([full, full], true),
+        ([first, last], true),
+        ([middle, full], false),
+        ([last, full], false),
+        ([first, full], false),
+        ([first, first], false),
+        ([full, middle], false),
+        ([full, last], false),
+    ] {
+        let mut changed = bytes.clone();
+        starts.iter().zip(types).for_each(|(&start, kind)| retype(&mut changed, start, kind));
+        sim.write_file(path(), changed);
+        let kind = read(&env).err().map(|e| e.kind());
+        assert_eq!(kind, (!good).then_some(ErrorKind::Corruption), "{types:?}");
+    }
+}
+
+#[test]
+fn a_record_without_its_end_is_torn_where_it_begins() {
+    let (sim, env) = disk();
+    let mut writer = create(&env, b"");
+    writer.append(&[b"whole"]).unwrap();
+    let start = writer.len();
+    writer.append(&[&[7; 3 * BLOCK_LEN]]).unwrap();
+    writer.sync().unwrap();
+    let bytes = sim.read_file(path());
+    for len in [start as usize + 11, BLOCK_LEN, BLOCK_LEN + 5, 2 * BLOCK_LEN, bytes.len() - 1] {
+        sim.write_file(path(), &bytes[..len]);
+        let content = read(&env).unwrap();
+        assert_eq!((content.records.len(), content.tail), (1, Tail::Torn { offset: start }), "{len}");
+        assert_eq!(content.valid_len, start);
+        let closed =
+            SegmentReader::open_closed(&env, path(), SegmentKind::Wal, NUMBER, len as u64).and_then(drain);
+        assert_eq!(closed.err().unwrap().kind(), ErrorKind::Corruption, "{len}");
+    }
+}

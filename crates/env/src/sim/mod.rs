@@ -40,6 +40,22 @@ const TICK_NS: u64 = 1_000;
 ///
 /// Each operation has an index, from 0 in the order of their beginnings; a hook and rules can watch and fail them. The
 /// helpers that take no part in this ([`SimEnv::read_file`] and its like) are for tests to look at the disk and to damage it.
+///
+/// ```
+/// use env::{Env, SimEnv, Survival};
+/// use std::path::Path;
+///
+/// let sim = SimEnv::new(7);
+/// let mut file = sim.create(Path::new("/log"))?;
+/// file.append(b"synced")?;
+/// file.sync()?;
+/// sim.sync_dir(Path::new("/"))?;
+/// file.append(b", not synced")?;
+///
+/// let disk = sim.crash_clone(Survival::Nothing, 1);
+/// assert_eq!(disk.read_file("/log"), b"synced");
+/// # Ok::<(), base::Error>(())
+/// ```
 pub struct SimEnv {
     shared: Arc<Shared>,
 }
