@@ -89,6 +89,7 @@ fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
 /// Appends the entries of an index node, which begins with `bound`.
 fn children(table: &Table, node: &Node, bound: &Mark, out: &mut Vec<(Mark, Handle)>) -> Result<()> {
     let fault = |f: Fault| table.fault(f, node.offset);
+    node.layout.check_heads(&node.bytes).map_err(fault)?;
     let mut at = EntryCursor::new();
     at.enter(&node.bytes, &node.layout);
     for i in 0..node.layout.count() {
@@ -136,6 +137,7 @@ impl<'a> Walk<'a> {
     fn block(&mut self, handle: Handle, bound: &Mark, next: Option<&Mark>) -> Result<()> {
         let bytes = self.table.read(handle, Kind::Data, frame::MAX_PAYLOAD)?;
         let node = self.table.parse(bytes, Kind::Data, handle.offset)?;
+        node.layout.check_heads(&node.bytes).map_err(|f| self.table.fault(f, handle.offset))?;
         self.at.enter(&node.bytes, &node.layout);
         for i in 0..node.layout.count() {
             let checked = self.at.move_to(&node.bytes, &node.layout, i).and_then(|()| {

@@ -217,6 +217,57 @@ fn the_longest_keys_and_values_fit() {
 }
 
 #[test]
+fn long_bounds_make_many_levels() {
+    let (_, env) = sim();
+    // Bounds cannot be cut short between two keys that differ in their last byte only: few fit into a node.
+    let mut entries = Vec::new();
+    for i in 0..400u32 {
+        let mut key = format!("{:05}", i / 2).into_bytes();
+        key.resize(3000, b'.');
+        key.push(i as u8);
+        entries.push(entry(&key, 1, &[1; 100]));
+    }
+    sort(&mut entries);
+    let options = TableOptions { block_size: 64, ..TableOptions::default() };
+    let meta = write(&env, 1, &options, &entries);
+    let table = open(&env, &meta, 64 << 20);
+    let e = &entries[111];
+    assert_eq!(table.get(&e.key, base::hash(&e.key), 1).unwrap().unwrap().1, e.value);
+    let (_, index) = table_stats(&table);
+    assert!(index >= 3, "one look-up per level below the root: {index}");
+    check_whole(&mut table.cursor(), &entries);
+    check_whole(&mut table.scan(), &entries);
+    let rng = &mut Rng::new(5);
+    check_walk(rng, &mut table.cursor(), &entries, Keys::Long, 200);
+    check_walk(rng, &mut table.scan(), &entries, Keys::Long, 200);
+    assert_eq!(table.verify(&mut |_| ()).unwrap(), meta);
+}
+
+#[test]
+fn filters_pass_about_one_absent_key_in_a_hundred() {
+    let (_, env) = sim();
+    let entries: Vec<Entry> = (0..60_000u32).map(|i| entry(&(i * 2).to_be_bytes(), 1, b"v")).collect();
+    let meta = write(&env, 1, &TableOptions::default(), &entries);
+    let table = open(&env, &meta, 64 << 20);
+    for i in 0..60_000u32 {
+        let key = (i * 2 + 1).to_be_bytes();
+        assert!(table.get(&key, base::hash(&key), MAX_SEQ).unwrap().is_none());
+    }
+    let stats = table.tables().stats();
+    assert_eq!(
+        (stats.filter_probes, stats.filter_negatives + stats.filter_false_positives),
+        (60_000, 60_000)
+    );
+    assert!((100..750).contains(&stats.filter_false_positives), "{}", stats.filter_false_positives);
+    let cache = table.tables().cache().stats();
+    assert_eq!(
+        cache.data.hits + cache.data.misses,
+        stats.filter_false_positives,
+        "no other block is looked at"
+    );
+}
+
+#[test]
 fn a_writer_refuses_what_is_out_of_order_or_too_long() {
     let (_, env) = sim();
     let options = TableOptions { block_size: 64, ..TableOptions::default() };

@@ -1,0 +1,54 @@
+//! The worked example of `docs/format/table.md` is what the writer writes, and what the reader reads.
+#![allow(missing_docs)]
+
+mod common;
+
+use base::Cursor;
+use common::*;
+use table::TableOptions;
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format/table.md");
+
+fn example() -> Vec<Entry> {
+    vec![entry(b"apple", 7, b"red"), entry(b"apple", 4, b"green"), tombstone(b"apricot-jam", 9)]
+}
+
+/// The bytes of the document's hex lines: an offset, a colon, pairs of hex digits, and a comment after two spaces.
+fn documented() -> Vec<u8> {
+    let document = std::fs::read_to_string(DOCUMENT).unwrap();
+    let mut bytes = Vec::new();
+    for line in document.lines() {
+        let Some((offset, rest)) = line.trim().split_once(": ") else { continue };
+        let Some(offset) = (offset.len() == 4).then(|| u64::from_str_radix(offset, 16).ok()).flatten() else {
+            continue;
+        };
+        assert_eq!(offset, bytes.len() as u64, "{line}");
+        let hex = rest.split("  ").next().unwrap();
+        bytes.extend(hex.split(' ').map(|pair| u8::from_str_radix(pair, 16).expect(line)));
+    }
+    bytes
+}
+
+#[test]
+fn the_documented_example_is_the_table() {
+    let (sim, env) = sim();
+    let meta = write(&env, 7, &TableOptions::default(), &example());
+    let written = sim.read_file(path(7));
+    if std::env::var_os("SHOW_EXAMPLE").is_some() {
+        for (i, line) in written.chunks(16).enumerate() {
+            let hex: Vec<String> = line.iter().map(|b| format!("{b:02x}")).collect();
+            println!("{:04x}: {}", i * 16, hex.join(" "));
+        }
+    }
+    assert_eq!(documented(), written);
+    // And the other way round: the document's bytes are a table.
+    sim.write_file(path(7), documented());
+    let table = open(&env, &meta, 0);
+    let mut cursor = table.cursor();
+    cursor.seek_to_first().unwrap();
+    for e in example() {
+        assert_eq!(current(&cursor), Some(e));
+        cursor.next().unwrap();
+    }
+    assert_eq!(table.verify(&mut |_| ()).unwrap(), meta);
+}
