@@ -50,7 +50,7 @@ impl Arena {
             layout,
             used: PlainAtomicU64::new(0),
             #[cfg(loom)]
-            words: (0..size.div_ceil(UNIT)).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..layout.size() / UNIT).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -81,22 +81,42 @@ impl Arena {
         unsafe { self.base.as_ptr().add(unit as usize * UNIT) }
     }
 
-    /// A unit as an atomic integer.
+    /// Some units as atomic integers.
     ///
     /// # Safety
-    /// The unit was handed out by this arena. Nobody uses it in any other way than as this atomic while the
-    /// reference lives, and its first store happened before every load.
+    /// The units were handed out by this arena. Nobody uses them in any other way than as these atomics while the
+    /// reference lives, and the first store to each happened before.
     #[cfg(not(loom))]
     #[inline]
-    pub(crate) unsafe fn word(&self, unit: u32) -> &AtomicU64 {
-        // SAFETY: inside the reservation and aligned: the base is aligned to more than a unit.
-        unsafe { AtomicU64::from_ptr(self.at(unit).cast()) }
+    pub(crate) unsafe fn words(&self, unit: u32, count: usize) -> &[AtomicU64] {
+        // SAFETY: inside the reservation, initialised, and aligned: the base is aligned to more than a unit. An
+        // atomic integer has the layout of a plain one, and may change behind a shared reference.
+        unsafe { std::slice::from_raw_parts(self.at(unit).cast::<AtomicU64>(), count) }
+    }
+
+    /// Gives units their first value as atomic integers.
+    ///
+    /// # Safety
+    /// The units were handed out by this arena, and nobody else knows them yet.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) unsafe fn init_words(&self, unit: u32, values: impl Iterator<Item = u64>) {
+        for (i, value) in values.enumerate() {
+            // SAFETY: inside the reservation, aligned, and ours alone.
+            unsafe { self.at(unit).cast::<u64>().add(i).write(value) };
+        }
     }
 
     #[cfg(loom)]
-    #[allow(missing_docs, clippy::missing_safety_doc)]
-    pub(crate) unsafe fn word(&self, unit: u32) -> &AtomicU64 {
-        &self.words[unit as usize]
+    pub(crate) unsafe fn words(&self, unit: u32, count: usize) -> &[AtomicU64] {
+        &self.words[unit as usize..unit as usize + count]
+    }
+
+    #[cfg(loom)]
+    pub(crate) unsafe fn init_words(&self, unit: u32, values: impl Iterator<Item = u64>) {
+        for (i, value) in values.enumerate() {
+            self.words[unit as usize + i].store(value, crate::sync::Ordering::Relaxed);
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod arena;
 mod cursor;
+mod insert;
 mod list;
 mod node;
 mod order;
@@ -26,22 +27,18 @@ pub use cursor::MemtableCursor;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{Seq, Trailer};
 use list::SkipList;
-use node::{HEIGHT_MAX, INLINE_MAX};
+use node::{HEIGHT_MAX, INLINE_MAX, SLOTS};
 use order::Target;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use stripe::{STRIPES, Stripe};
 
 /// Smallest capacity: smaller ones are rounded up to it.
 pub const MIN_CAPACITY: usize = if cfg!(loom) { 512 } else { 4 << 10 };
 
-/// Largest capacity (16 GiB where addresses allow): larger ones are cut down to it. It holds any batch.
-pub const MAX_CAPACITY: usize = if usize::BITS >= 64 { (1 << 30) * 16 } else { 1 << 30 };
-
-/// Links that the cost of an entry covers. Towers have two on average; those that are taller than this draw on
-/// [`tall_tower_bytes`].
-const COVERED_HEIGHT: usize = 3;
+/// Largest capacity (12 GiB where addresses allow): larger ones are cut down to it. It holds any batch.
+pub const MAX_CAPACITY: usize = if usize::BITS >= 64 { (1 << 30) * 12 } else { 1 << 30 };
 
 /// A concurrent, insert-only map from (user key, trailer) to value. See the [crate].
 ///
@@ -60,8 +57,6 @@ pub struct Memtable {
     capacity: usize,
     /// Bytes of capacity that were set aside. Never given back.
     reserved: AtomicU64,
-    /// Bytes left for the links above the covered height.
-    tall_bytes: AtomicI64,
     /// Bytes of values outside the arena.
     large_bytes: AtomicU64,
     stripes: [Stripe; STRIPES],
@@ -70,10 +65,26 @@ pub struct Memtable {
     inserted: AtomicU64,
 }
 
-/// Room for tall towers, on top of the capacity: half of the expected need would be four bytes for each of the
-/// smallest entries (of 48 bytes). This is virtual memory; should it run out, towers just stay at the covered height.
-fn tall_tower_bytes(capacity: usize) -> usize {
-    (capacity / 12 + 8 * HEIGHT_MAX).next_multiple_of(8)
+/// An entry's share of the nodes: 8 bytes for its slot, in leaves that are 69 % full on average, and what nodes
+/// take beside their slots. (The copy of the anchor's key comes on top.)
+const NODE_SHARE: usize = 16;
+
+/// Arena bytes for entries that cost `capacity` in total, whatever the order in which they come.
+///
+/// Nodes take more than their share when somebody tries hard. A leaf is split when it is full, at most twice before it
+/// has lost its upper half, and a leaf that got half of another one takes `SLOTS / 2 - 1` inserts to be full. Hence there
+/// are at most `2 / (SLOTS / 2 - 1)` nodes for each entry, and one and a half times the capacity is enough for them: for
+/// the smallest entry (32 bytes and its share of 16), and for the longest key. It is virtual memory: what is not
+/// needed is never touched.
+fn arena_size(capacity: usize) -> usize {
+    const { assert!(cfg!(any(miri, loom)) || nodes_fit(0) && nodes_fit(MAX_KEY_LEN)) };
+    if SLOTS < 64 { 100 * capacity } else { capacity + capacity / 2 * 3 }
+}
+
+/// Whether the nodes for entries with keys of this length fit, at worst, into one and a half times their cost.
+const fn nodes_fit(key_len: usize) -> bool {
+    let nodes = 2 * node::node_size_max(HEIGHT_MAX, key_len) / (SLOTS / 2 - 1);
+    nodes <= Memtable::entry_cost(key_len, 0) / 2 * 3 + NODE_SHARE
 }
 
 impl Memtable {
@@ -81,12 +92,10 @@ impl Memtable {
     /// [`MAX_CAPACITY`]. The memory is only reserved: an empty memtable costs about a page, whatever its capacity.
     pub fn new(capacity: usize) -> Arc<Memtable> {
         let capacity = capacity.clamp(MIN_CAPACITY, MAX_CAPACITY).next_multiple_of(8);
-        let tall_bytes = tall_tower_bytes(capacity);
         Arc::new(Memtable {
-            list: SkipList::new(capacity + tall_bytes),
+            list: SkipList::new(arena_size(capacity)),
             capacity,
             reserved: AtomicU64::new(0),
-            tall_bytes: AtomicI64::new(tall_bytes as i64),
             large_bytes: AtomicU64::new(0),
             stripes: std::array::from_fn(|_| Stripe::new()),
             #[cfg(debug_assertions)]
@@ -97,9 +106,10 @@ impl Memtable {
     /// What an entry with a key and a value of these lengths (in bytes) takes of the capacity: its node, and its value
     /// in full, wherever that lies.
     #[inline]
-    pub fn entry_cost(key_len: usize, value_len: usize) -> usize {
+    pub const fn entry_cost(key_len: usize, value_len: usize) -> usize {
         let outside = if value_len > INLINE_MAX { value_len } else { 0 };
-        node::size(COVERED_HEIGHT, key_len, value_len).saturating_add(outside)
+        let share = NODE_SHARE + key_len / 32 / 8 * 8;
+        node::entry_size(key_len, value_len).saturating_add(share).saturating_add(outside)
     }
 
     /// Sets `bytes` aside, the sum of the [costs](Memtable::entry_cost) of entries to be inserted next. False, and
@@ -126,18 +136,7 @@ impl Memtable {
         if value.len() > INLINE_MAX {
             self.large_bytes.fetch_add(value.len() as u64, Ordering::Relaxed);
         }
-        let height = self.afford(draw_height(ticket, trailer));
-        self.list.insert(Target { key, trailer }, value, height, stripe);
-    }
-
-    /// `height`, or what of it there is room for.
-    #[inline]
-    fn afford(&self, height: usize) -> usize {
-        if height <= COVERED_HEIGHT {
-            return height;
-        }
-        let extra = 8 * (height - COVERED_HEIGHT) as i64;
-        if self.tall_bytes.fetch_sub(extra, Ordering::Relaxed) >= extra { height } else { COVERED_HEIGHT }
+        self.list.insert(Target { key, trailer }, value, random(ticket, trailer), stripe);
     }
 
     #[cfg(debug_assertions)]
@@ -149,9 +148,9 @@ impl Memtable {
     /// The newest entry of `key` that is not newer than `seq`: its trailer and value (a tombstone is an entry, too).
     #[inline]
     pub fn get(&self, key: &[u8], seq: Seq) -> Option<(Trailer, &[u8])> {
-        let nodes = self.list.nodes();
-        let node = self.list.find(Target { key, trailer: Trailer::seek(seq) })?;
-        (nodes.key(node) == key).then(|| (nodes.trailer(node), nodes.value(node)))
+        let nodes = &self.list.nodes;
+        let entry = self.list.find(Target { key, trailer: Trailer::seek(seq) })?;
+        (nodes.key(entry) == key).then(|| (nodes.trailer(entry), nodes.value(entry)))
     }
 
     /// A new cursor, not yet positioned.
@@ -171,7 +170,7 @@ impl Memtable {
 
     /// Bytes of memory that are in use: the touched part of the arena, and the values outside of it.
     pub fn used_bytes(&self) -> usize {
-        self.list.nodes().arena_used() + self.large_bytes.load(Ordering::Relaxed) as usize
+        self.list.nodes.arena_used() + self.large_bytes.load(Ordering::Relaxed) as usize
     }
 
     /// Bytes that [`reserve`](Memtable::reserve) may set aside in total.
@@ -210,13 +209,12 @@ impl fmt::Debug for Memtable {
     }
 }
 
-/// The height of a tower: `n` with probability 1/2ⁿ. Derived from what the thread inserted before, never from the key:
-/// keys chosen with care cannot make a list degenerate, and the same history gives the same list.
+/// Bits for the height of a tower. Derived from what the thread inserted before, never from the key: keys chosen with
+/// care cannot make a list degenerate, and the same history gives the same list.
 #[inline]
-fn draw_height(ticket: u64, trailer: Trailer) -> usize {
+fn random(ticket: u64, trailer: Trailer) -> u64 {
     let mut bits = ticket ^ trailer.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ bits >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
     bits = (bits ^ bits >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    bits ^= bits >> 32;
-    (bits.trailing_zeros() as usize + 1).min(HEIGHT_MAX)
+    bits ^ bits >> 32
 }

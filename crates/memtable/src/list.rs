@@ -1,139 +1,223 @@
-//! The skip list: search, and the protocol by which inserts link their nodes.
+//! The skip list: an index of nodes, and search in it.
 //!
-//! Level 0 is a sorted list of all entries; each level above skips about half of the level below. Nodes are only
-//! ever added. An insert finds its neighbours, points its own link at the successor, then swings the predecessor's link
-//! with one compare-and-swap; level 0 first, which is the moment the entry exists, then upwards, which only makes
-//! searches faster. When another insert came between, it walks on from the same predecessor, which is still a
-//! predecessor, and tries again. Readers just follow links.
+//! Level 0 is a sorted list of all nodes; each level above skips about half of the level below. A node holds a leaf
+//! of up to [`SLOTS`] entries, unordered, and an anchor: no entry of its leaf lies below, and every entry that
+//! lies below the next node's anchor is in its leaf. The head has no anchor, and takes what is below all others. Other
+//! leaves are never empty: they hold their anchor.
+//!
+//! Nodes are only ever added, by splits (see [`crate::insert`]), and only ever *after* the node that is split. So a
+//! search that found a node may be late by then, but never too far right: it just looks whether the next node's
+//! anchor is at or before its target, too.
+//!
+//! Readers look at the leaf first, then at the link to the next node. A split does it the other way round: it links the
+//! new node first, then clears the slots of the entries that moved. So where a reader misses an entry that moved, it
+//! sees the link, which says that all from that anchor on is to be looked for further right.
 
-use crate::node::{HEIGHT_MAX, Link, NodeId, Nodes};
-use crate::order::{PREFIX_MAX, Target, compare_from, prefix, shared_bytes, tag};
-use crate::stripe::{FINGER_LEVELS, Stripe};
-use crate::sync::{AtomicU32, Ordering as MemoryOrdering};
+use crate::node::{EntryId, HEIGHT_MAX, Keyed, Link, NodeId, Nodes, SLOTS, Slot, node_size_max};
+use crate::order::{Target, compare_from, prefix, shared_bytes, tag};
+use crate::sync::{AtomicU32, Ordering as MemoryOrdering, fence};
 use base::Trailer;
 use std::cmp::Ordering;
 
 /// See the module.
 pub(crate) struct SkipList {
-    nodes: Nodes,
-    /// A node without entry, before all others, with the tallest tower.
-    head: NodeId,
+    pub(crate) nodes: Nodes,
+    /// Before all others, with the tallest tower and no anchor.
+    pub(crate) head: NodeId,
     /// The tallest tower so far. May lag behind: it only says where searches start.
     height: AtomicU32,
 }
 
-/// Where a search stands: on a node before the target, with the target's tag against it.
+/// Where a search stands: on a node before the target, with the target's tag against its anchor.
 #[derive(Clone, Copy)]
-struct Position {
-    node: NodeId,
-    tag: u32,
+pub(crate) struct Position {
+    pub(crate) node: NodeId,
+    pub(crate) tag: u32,
 }
 
 /// The gap at one level that the target belongs into: after `before`, and before what `next` leads to.
 #[derive(Clone, Copy)]
-struct Gap {
-    before: Position,
-    next: Link,
+pub(crate) struct Gap {
+    pub(crate) before: Position,
+    pub(crate) next: Link,
+}
+
+/// The entries of one leaf in order, as of one moment.
+#[derive(Clone)]
+pub(crate) struct Snapshot {
+    slots: [Slot; SLOTS],
+    len: usize,
+    /// The node whose leaf goes on from there.
+    pub(crate) next: Option<NodeId>,
+}
+
+impl Snapshot {
+    /// The entries, in order.
+    #[inline]
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.slots[..self.len]
+    }
 }
 
 impl SkipList {
-    /// A list whose nodes take at most `arena_size` bytes, the head's not counted.
+    /// A list in an arena of `arena_size` bytes, the head's not counted.
     pub(crate) fn new(arena_size: usize) -> SkipList {
-        let nodes = Nodes::new(arena_size + crate::node::size(HEIGHT_MAX, 0, 0));
-        let head = nodes.create(HEIGHT_MAX, Target { key: &[], trailer: Trailer(u64::MAX) }, &[]);
+        let nodes = Nodes::new(arena_size + node_size_max(HEIGHT_MAX, 0));
+        let head = nodes.create_node(HEIGHT_MAX, Target { key: &[], trailer: Trailer(u64::MAX) }, &[]);
         SkipList { nodes, head, height: AtomicU32::new(1) }
     }
 
-    /// The nodes, to read entries by id.
+    /// The first entry at or after `target`.
     #[inline]
-    pub(crate) fn nodes(&self) -> &Nodes {
-        &self.nodes
+    pub(crate) fn find(&self, target: Target<'_>) -> Option<EntryId> {
+        let mut at = self.descend(target, 0, |_, _| ()).before;
+        loop {
+            let found = self.find_in_leaf(target, at);
+            let next = self.nodes.link(at.node, 0);
+            if let Some(slot) = found
+                && self.is_before(slot, next)
+            {
+                return Some(slot.entry());
+            }
+            match self.step(target, at, next, None) {
+                Some(position) => at = position,
+                // Nothing from the target to the next anchor: the anchor is the answer, and lies in the first slot.
+                None => return next.node().map(|node| self.anchor(node)),
+            }
+        }
     }
 
-    /// The first node at or after `target`.
+    /// The first entry at or after `target` in the leaf; perhaps one that has moved to another leaf.
     #[inline]
-    pub(crate) fn find(&self, target: Target<'_>) -> Option<NodeId> {
-        self.descend(target, 0, |_, _| ()).next.node()
+    fn find_in_leaf(&self, target: Target<'_>, at: Position) -> Option<Slot> {
+        let leaf = self.nodes.leaf(at.node);
+        // The smallest two slots of a larger tag, and the slots whose tags say nothing.
+        let (mut first, mut second, mut ties) = (Slot::EMPTY, Slot::EMPTY, 0u64);
+        for (i, slot) in leaf.slots().enumerate() {
+            ties |= u64::from(slot.tag() == at.tag) << i;
+            let after = if slot.tag() > at.tag { slot } else { Slot::EMPTY };
+            second = second.min(first.max(after));
+            first = first.min(after);
+        }
+        fence(MemoryOrdering::Acquire);
+        if ties != 0
+            && let Some(found) = self.first_among(ties, at, |slot| !self.lies_before(slot.entry(), target))
+        {
+            return Some(found);
+        }
+        if first != Slot::EMPTY && first.tag() == second.tag() {
+            let same = leaf.slots().enumerate().filter(|(_, slot)| slot.tag() == first.tag());
+            let same = same.fold(0, |mask, (i, _)| mask | 1 << i);
+            return self.first_among(same, at, |_| true).or(Some(first));
+        }
+        (first != Slot::EMPTY).then_some(first)
     }
 
-    /// The last node before `target`.
-    pub(crate) fn find_before(&self, target: Target<'_>) -> Option<NodeId> {
-        let node = self.descend(target, 0, |_, _| ()).before.node;
-        (node != self.head).then_some(node)
+    /// The first entry in order among slots of the mask that pass the test, by full comparisons.
+    #[inline(never)]
+    fn first_among(&self, mut mask: u64, at: Position, test: impl Fn(Slot) -> bool) -> Option<Slot> {
+        let leaf = self.nodes.leaf(at.node);
+        let mut best: Option<Slot> = None;
+        while mask != 0 {
+            let slot = leaf.slot(mask.trailing_zeros() as usize);
+            fence(MemoryOrdering::Acquire);
+            mask &= mask - 1;
+            // The slot may have changed since the mask was made: that the entry is gone says the link to the next node.
+            if slot != Slot::EMPTY
+                && test(slot)
+                && best.is_none_or(|best| self.lies_before(slot.entry(), self.nodes.place(best.entry())))
+            {
+                best = Some(slot);
+            }
+        }
+        best
     }
 
-    /// The first node.
-    pub(crate) fn first(&self) -> Option<NodeId> {
-        self.next(self.head)
-    }
-
-    /// The node after `node`.
+    /// Whether an entry or anchor lies before the target, by a full comparison.
     #[inline]
-    pub(crate) fn next(&self, node: NodeId) -> Option<NodeId> {
-        self.nodes.link(node, 0).node()
+    fn lies_before(&self, of: impl Keyed, target: Target<'_>) -> bool {
+        self.compare(of, target).is_lt()
+    }
+
+    /// Compares an entry or anchor with the target, in full.
+    #[inline]
+    fn compare(&self, of: impl Keyed, target: Target<'_>) -> Ordering {
+        let keys = base::compare_keys(self.nodes.key(of), target.key);
+        keys.then_with(|| target.trailer.cmp(&self.nodes.trailer(of)))
+    }
+
+    /// The order of two entries of one leaf.
+    #[inline]
+    pub(crate) fn compare_slots(&self, a: Slot, b: Slot) -> Ordering {
+        a.tag().cmp(&b.tag()).then_with(|| match a == b {
+            true => Ordering::Equal,
+            false => self.compare(a.entry(), self.nodes.place(b.entry())),
+        })
+    }
+
+    /// Whether an entry lies before the anchor that the link of its node leads to.
+    #[inline]
+    fn is_before(&self, slot: Slot, next: Link) -> bool {
+        match next.node() {
+            Some(node) if slot.tag() == next.tag() => self.lies_before(slot.entry(), self.nodes.place(node)),
+            Some(_) => slot.tag() < next.tag(),
+            None => true,
+        }
+    }
+
+    /// The entry that is a node's anchor.
+    #[inline]
+    fn anchor(&self, node: NodeId) -> EntryId {
+        debug_assert!(node != self.head);
+        self.nodes.leaf(node).slot(0).entry()
+    }
+
+    /// The last node whose anchor is before `target` (in its leaf lies the last entry before it).
+    pub(crate) fn node_before(&self, target: Target<'_>) -> NodeId {
+        self.descend(target, 0, |_, _| ()).before.node
     }
 
     /// The last node.
-    pub(crate) fn last(&self) -> Option<NodeId> {
+    pub(crate) fn last_node(&self) -> NodeId {
         let mut node = self.head;
         for level in (0..self.height()).rev() {
             while let Some(next) = self.nodes.link(node, level).node() {
                 node = next;
             }
         }
-        (node != self.head).then_some(node)
+        node
     }
 
-    /// Inserts an entry into a tower of `height` links.
-    #[inline]
-    pub(crate) fn insert(&self, entry: Target<'_>, value: &[u8], height: usize, stripe: &Stripe) {
-        let node = self.nodes.create(height, entry, value);
-        let nowhere = Gap { before: self.start(entry), next: Link::END };
-        let mut gaps = [nowhere; HEIGHT_MAX];
-        if !self.gaps_near(stripe, entry, &mut gaps[..height]) {
-            self.descend(entry, height, |level, gap| gaps[level] = gap);
+    /// The entries of a leaf, in order. All that are inserted by now are in it, or from `next` on.
+    pub(crate) fn snapshot(&self, node: NodeId) -> Snapshot {
+        let mut snapshot = Snapshot { slots: [Slot::EMPTY; SLOTS], len: 0, next: None };
+        for slot in self.nodes.leaf(node).slots().filter(|&slot| slot != Slot::EMPTY) {
+            snapshot.slots[snapshot.len] = slot;
+            snapshot.len += 1;
         }
-        for (level, gap) in gaps[..height].iter_mut().enumerate() {
-            self.link(node, entry, level, gap);
-        }
-        if height > self.height() {
-            self.height.fetch_max(height as u32, MemoryOrdering::Relaxed);
-        }
-        for (level, gap) in gaps[..height.min(FINGER_LEVELS)].iter().enumerate() {
-            stripe.set_finger(level, gap.before.node);
-        }
+        fence(MemoryOrdering::Acquire);
+        let next = self.nodes.link(node, 0);
+        snapshot.next = next.node();
+        let slots = &mut snapshot.slots[..snapshot.len];
+        slots.sort_unstable_by(|&a, &b| self.compare_slots(a, b));
+        // What moved to another leaf meanwhile, will be met there.
+        snapshot.len = slots.partition_point(|&slot| self.is_before(slot, next));
+        snapshot
     }
 
-    /// Links `node` into the gap, or, as long as others are faster, into what is left of it.
-    #[inline]
-    fn link(&self, node: NodeId, entry: Target<'_>, level: usize, gap: &mut Gap) {
-        loop {
-            self.nodes.set_link(node, level, self.link_from(entry, gap));
-            let new = Link::new(node, gap.before.tag);
-            if self.nodes.swap_link(gap.before.node, level, gap.next, new) {
-                return;
-            }
-            *gap = self.walk(entry, level, gap.before, None);
-        }
+    /// How many entries of the snapshot lie before the target.
+    pub(crate) fn count_before(&self, snapshot: &Snapshot, target: Target<'_>) -> usize {
+        snapshot.slots().partition_point(|slot| self.lies_before(slot.entry(), target))
     }
 
-    /// The link that leads from the entry to the far end of its gap.
-    #[inline]
-    fn link_from(&self, entry: Target<'_>, gap: &Gap) -> Link {
-        let Some(next) = gap.next.node() else { return Link::END };
-        let (theirs, ours) = (gap.next.tag(), gap.before.tag);
-        if theirs != ours && shared_bytes(theirs, ours) == 0 {
-            // The next key leaves the entry's key where it leaves the key before the gap.
-            return gap.next;
-        }
-        let key = self.nodes.key(next);
-        let (_, prefix) = compare_from(key, entry.key, prefix(ours));
-        Link::new(next, tag(key, prefix))
+    /// Whether a node's anchor lies before the target.
+    pub(crate) fn starts_before(&self, node: NodeId, target: Target<'_>) -> bool {
+        self.lies_before(node, target)
     }
 
     /// Where every search starts: on the head, with which no key shares a byte.
     #[inline]
-    fn start(&self, target: Target<'_>) -> Position {
+    pub(crate) fn start(&self, target: Target<'_>) -> Position {
         Position { node: self.head, tag: tag(target.key, 0) }
     }
 
@@ -142,9 +226,16 @@ impl SkipList {
         self.height.load(MemoryOrdering::Relaxed) as usize
     }
 
+    /// Searches of the future start at `height`, or higher.
+    pub(crate) fn raise(&self, height: usize) {
+        if height > self.height() {
+            self.height.fetch_max(height as u32, MemoryOrdering::Relaxed);
+        }
+    }
+
     /// Searches from the top. Reports the gaps of all levels below `report`; gives the one of level 0.
     #[inline]
-    fn descend(&self, target: Target<'_>, report: usize, mut each: impl FnMut(usize, Gap)) -> Gap {
+    pub(crate) fn descend(&self, target: Target<'_>, report: usize, mut each: impl FnMut(usize, Gap)) -> Gap {
         let mut gap = Gap { before: self.start(target), next: Link::END };
         for level in (0..self.height().max(report)).rev() {
             gap = self.walk(target, level, gap.before, gap.next.node());
@@ -158,7 +249,13 @@ impl SkipList {
     /// Walks one level from a node before the target to the gap of the target. `after` is a node that is known to
     /// be at or after the target.
     #[inline]
-    fn walk(&self, target: Target<'_>, level: usize, mut at: Position, after: Option<NodeId>) -> Gap {
+    pub(crate) fn walk(
+        &self,
+        target: Target<'_>,
+        level: usize,
+        mut at: Position,
+        after: Option<NodeId>,
+    ) -> Gap {
         loop {
             let next = self.nodes.link(at.node, level);
             match self.step(target, at, next, after) {
@@ -170,7 +267,13 @@ impl SkipList {
 
     /// Follows a link if it leads to a node before the target.
     #[inline]
-    fn step(&self, target: Target<'_>, at: Position, next: Link, after: Option<NodeId>) -> Option<Position> {
+    pub(crate) fn step(
+        &self,
+        target: Target<'_>,
+        at: Position,
+        next: Link,
+        after: Option<NodeId>,
+    ) -> Option<Position> {
         let theirs = next.tag();
         if theirs > at.tag {
             return None;
@@ -189,44 +292,13 @@ impl SkipList {
 
     /// The position on `node` if it is before the target, by a full comparison. Both share `from` bytes.
     #[inline]
-    fn position_on(&self, target: Target<'_>, node: NodeId, from: usize) -> Option<Position> {
+    pub(crate) fn position_on(&self, target: Target<'_>, node: NodeId, from: usize) -> Option<Position> {
         let (order, prefix) = compare_from(self.nodes.key(node), target.key, from);
         let before = match order {
             Ordering::Less => true,
             Ordering::Equal => self.nodes.trailer(node) > target.trailer,
             Ordering::Greater => false,
         };
-        before.then(|| Position { node, tag: tag(target.key, prefix.min(PREFIX_MAX)) })
-    }
-
-    /// The gaps of a target that lies next to the last insert of this stripe, at all levels of its tower. What makes
-    /// inserts in key order cheap; where the target lies elsewhere, it finds out after one or two comparisons.
-    #[inline]
-    fn gaps_near(&self, stripe: &Stripe, target: Target<'_>, gaps: &mut [Gap]) -> bool {
-        if gaps.len() > FINGER_LEVELS {
-            return false;
-        }
-        for (level, gap) in gaps.iter_mut().enumerate() {
-            match self.gap_near(stripe, target, level) {
-                Some(found) => *gap = found,
-                None => return false,
-            }
-        }
-        true
-    }
-
-    #[inline]
-    fn gap_near(&self, stripe: &Stripe, target: Target<'_>, level: usize) -> Option<Gap> {
-        let node = stripe.finger(level)?;
-        let mut at = if node == self.head { self.start(target) } else { self.position_on(target, node, 0)? };
-        // The finger is the predecessor of the last insert. In ascending order, the gap is one node further.
-        for _ in 0..=1 {
-            let next = self.nodes.link(at.node, level);
-            match self.step(target, at, next, None) {
-                Some(position) => at = position,
-                None => return Some(Gap { before: at, next }),
-            }
-        }
-        None
+        before.then(|| Position { node, tag: tag(target.key, prefix) })
     }
 }

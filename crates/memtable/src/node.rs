@@ -1,17 +1,21 @@
-//! Nodes: one entry each, at a fixed place in the arena, immutable but for their links.
+//! What lies in the arena: entries, and the nodes of the skip list, each with a leaf of entries.
 //!
 //! ```text
-//!        link n-1 | ... | link 1 | link 0 | trailer | lengths | key | value | padding
-//!        8 bytes                          ^ 8 bytes   8 bytes
-//!                                         the node's offset
+//! entry:                              trailer | lengths | key | value | padding
+//! node:   link n-1 | ... | link 0 |   trailer | lengths | key | padding | lock | live | slot 0 | ... | slot N-1
+//!         8 bytes                     8 bytes   8 bytes                   8 bytes each
+//!                                     the offset points here
 //! ```
 //!
-//! The tower of links grows down from the node's offset, so that everything is found without knowing its height,
-//! and a search that walks low levels touches one cache line per node. A link is the offset of the next node (lower
-//! 32 bits; 0: the end) and its tag (upper 32 bits, see [`crate::order`]); both change together, in one word.
+//! The first part of both is the same, and never changes: the key and trailer of an entry, or of a node's *anchor*,
+//! below which no entry of its leaf lies. The tower of links grows down from the node's offset, so that everything
+//! is found without knowing its height, and a search that walks low levels touches one cache line per node.
 //!
-//! `lengths` is the key's length (24 bits), the height (8 bits) and the value's length (32 bits). A value longer than
-//! [`INLINE_MAX`] is an allocation of its own: its address lies in the value's place.
+//! A link is the offset of the next node (lower 32 bits; 0: the end) and its tag (upper 32 bits, see
+//! [`crate::order`]); both change together, in one word. A slot is the same for an entry; its tag is against the anchor.
+//!
+//! `lengths` is the key's length (24 bits), the height (8 bits; 0 for an entry) and the value's length (32 bits). A value
+//! longer than [`INLINE_MAX`] is an allocation of its own: its address lies in the value's place.
 
 #![allow(unsafe_code)]
 
@@ -27,14 +31,30 @@ use std::slice;
 /// Tallest tower. Half the nodes have one link, a quarter two, and so on.
 pub(crate) const HEIGHT_MAX: usize = if cfg!(loom) { 2 } else { 24 };
 
+/// Most entries of a leaf, at most 64. Small where a checker is slow, so that it sees many splits.
+pub(crate) const SLOTS: usize = if cfg!(loom) {
+    2
+} else if cfg!(miri) {
+    6
+} else {
+    64
+};
+
 /// Longest value that lies in the arena.
 pub(crate) const INLINE_MAX: usize = 32 << 10;
 
-/// Bytes of a node's trailer and lengths.
-pub(crate) const HEADER: usize = 16;
+/// Bytes of a trailer and lengths.
+const HEADER: usize = 16;
 
-/// A node of the arena it is used with: every value of this type came from [`Nodes::create`], which is what
-/// the methods of [`Nodes`] rest on. There is one [`Nodes`] per memtable, and ids never leave theirs.
+/// Bytes of a cache line. Nodes start on one.
+const LINE: usize = 64;
+
+/// An entry of the arena it is used with: every value of this type came from [`Nodes::create_entry`], which is what the
+/// methods of [`Nodes`] rest on. There is one [`Nodes`] per memtable, and ids never leave theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryId(NonZeroU32);
+
+/// A node of the arena it is used with, from [`Nodes::create_node`]. As for [`EntryId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeId(NonZeroU32);
 
@@ -48,6 +68,26 @@ impl NodeId {
     /// As an integer, never 0.
     #[inline]
     pub(crate) fn raw(self) -> u32 {
+        self.0.get()
+    }
+}
+
+/// What has a key and a trailer: an entry, or a node with its anchor's.
+pub(crate) trait Keyed: Copy {
+    /// Where they lie in the arena.
+    fn offset(self) -> u32;
+}
+
+impl Keyed for EntryId {
+    #[inline]
+    fn offset(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl Keyed for NodeId {
+    #[inline]
+    fn offset(self) -> u32 {
         self.0.get()
     }
 }
@@ -79,7 +119,74 @@ impl Link {
     }
 }
 
-/// The nodes of one memtable.
+/// What a slot of a leaf holds: an entry and its tag. Orders by tag, then by age; an empty slot comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot(u64);
+
+impl Slot {
+    /// No entry.
+    pub(crate) const EMPTY: Slot = Slot(u64::MAX);
+
+    /// A slot for `entry`.
+    #[inline]
+    pub(crate) fn new(entry: EntryId, tag: u32) -> Slot {
+        Slot(u64::from(tag) << 32 | u64::from(entry.offset()))
+    }
+
+    /// The entry. The slot must not be empty.
+    #[inline]
+    pub(crate) fn entry(self) -> EntryId {
+        debug_assert!(self != Slot::EMPTY);
+        EntryId(NonZeroU32::new(self.0 as u32).expect("offsets start past the head's tower"))
+    }
+
+    /// The tag of the entry against the anchor.
+    #[inline]
+    pub(crate) fn tag(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// The leaf of a node.
+#[derive(Clone, Copy)]
+pub(crate) struct Leaf<'a>(&'a [AtomicU64]);
+
+/// Words of a leaf before its slots.
+const LEAF_HEADER: usize = 2;
+
+impl<'a> Leaf<'a> {
+    /// The lock that those who change the leaf hold: bit 0, and a number above, kept for the holder.
+    #[inline]
+    pub(crate) fn lock(self) -> &'a AtomicU64 {
+        &self.0[0]
+    }
+
+    /// A bit for each slot that holds an entry of this leaf. Only for the holder of the lock.
+    #[inline]
+    pub(crate) fn live(self) -> &'a AtomicU64 {
+        &self.0[1]
+    }
+
+    /// All slots, in no order. Those who follow an entry need an acquire fence after the load.
+    #[inline]
+    pub(crate) fn slots(self) -> impl Iterator<Item = Slot> + 'a {
+        self.0[LEAF_HEADER..].iter().map(|word| Slot(word.load(Ordering::Relaxed)))
+    }
+
+    /// One slot. Needs the same fence.
+    #[inline]
+    pub(crate) fn slot(self, index: usize) -> Slot {
+        Slot(self.0[LEAF_HEADER + index].load(Ordering::Relaxed))
+    }
+
+    /// Changes a slot, and publishes the entry in it. Only for the holder of the lock.
+    #[inline]
+    pub(crate) fn set_slot(self, index: usize, slot: Slot) {
+        self.0[LEAF_HEADER + index].store(slot.0, Ordering::Release);
+    }
+}
+
+/// The entries and nodes of one memtable.
 pub(crate) struct Nodes {
     arena: Arena,
     large: Mutex<Vec<Large>>,
@@ -93,16 +200,21 @@ unsafe impl Send for Large {}
 
 impl Drop for Large {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw` and dropped once. The memtable goes, and with it every reader.
+        // SAFETY: made by `Box::leak` and dropped once. The memtable goes, and with it every reader.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-/// Bytes that a node takes in the arena.
+/// Bytes that an entry takes in the arena.
 #[inline]
-pub(crate) fn size(height: usize, key_len: usize, value_len: usize) -> usize {
+pub(crate) const fn entry_size(key_len: usize, value_len: usize) -> usize {
     let value_len = if value_len > INLINE_MAX { size_of::<*const u8>() } else { value_len };
-    (height * UNIT + HEADER).saturating_add(key_len.saturating_add(value_len)).next_multiple_of(UNIT)
+    HEADER + key_len.saturating_add(value_len).saturating_add(UNIT - 1) / UNIT * UNIT
+}
+
+/// Most bytes that a node takes in the arena.
+pub(crate) const fn node_size_max(height: usize, key_len: usize) -> usize {
+    LINE - UNIT + height * UNIT + HEADER + key_len.next_multiple_of(UNIT) + (LEAF_HEADER + SLOTS) * UNIT
 }
 
 impl Nodes {
@@ -111,38 +223,66 @@ impl Nodes {
         Nodes { arena: Arena::new(arena_size), large: Mutex::new(Vec::new()) }
     }
 
-    /// Writes a node that no other thread knows yet, with links to nowhere. Its bytes must be published with a release
-    /// operation (linking it does).
+    /// Writes an entry that no other thread knows yet. Its bytes must be published with a release operation.
     ///
     /// # Panics
     /// When the arena is full.
     #[inline]
-    pub(crate) fn create(&self, height: usize, entry: Target<'_>, value: &[u8]) -> NodeId {
-        assert!(0 < height && height <= HEIGHT_MAX && entry.key.len() < 1 << 24);
+    pub(crate) fn create_entry(&self, entry: Target<'_>, value: &[u8]) -> EntryId {
         assert!(value.len() <= u32::MAX as usize);
-        let start = self.arena.allocate(size(height, entry.key.len(), value.len()));
-        let raw = start + height as u32;
-        let lengths = entry.key.len() as u64 | (height as u64) << 24 | (value.len() as u64) << 32;
-        // SAFETY: `allocate` gave us `size` bytes that nobody else knows; all writes lie inside of them: the header
-        // behind `height` units, then the key, then the value or its address.
+        let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
+        // SAFETY: `allocate` gave us room for header, key and value or its address, which nobody else knows.
         unsafe {
-            let node = self.arena.at(raw);
-            node.cast::<u64>().write(entry.trailer.0);
-            node.cast::<u64>().add(1).write(lengths);
-            let key = node.add(HEADER);
-            key.copy_from_nonoverlapping(entry.key.as_ptr(), entry.key.len());
-            let place = key.add(entry.key.len());
+            let place = self.write_header(unit, entry, (value.len() as u64) << 32);
             if value.len() > INLINE_MAX {
                 place.cast::<*const u8>().write_unaligned(self.keep(value));
             } else {
                 place.copy_from_nonoverlapping(value.as_ptr(), value.len());
             }
         }
-        for level in 0..height as u32 {
-            // SAFETY: these units are ours, and are atomics from this first store on.
-            unsafe { self.arena.word(raw - 1 - level) }.store(Link::END.0, Ordering::Relaxed);
+        EntryId(NonZeroU32::new(unit).expect("offsets start past the head's tower"))
+    }
+
+    /// Writes a node that no other thread knows yet, with links to nowhere and `slots` in its leaf. Its bytes must be
+    /// published with a release operation (linking it does).
+    ///
+    /// # Panics
+    /// When the arena is full.
+    pub(crate) fn create_node(&self, height: usize, anchor: Target<'_>, slots: &[Slot]) -> NodeId {
+        assert!(0 < height && height <= HEIGHT_MAX && slots.len() <= SLOTS);
+        let start = self.arena.allocate(node_size_max(height, anchor.key.len()));
+        let line_units = (LINE / UNIT) as u32;
+        let tower = start.next_multiple_of(line_units);
+        let unit = tower + height as u32;
+        let live = if slots.len() == 64 { u64::MAX } else { (1 << slots.len()) - 1 };
+        let empty = std::iter::repeat_n(Slot::EMPTY.0, SLOTS - slots.len());
+        // SAFETY: `allocate` gave us room for the alignment and all parts, which nobody else knows.
+        unsafe {
+            self.arena.init_words(tower, std::iter::repeat_n(Link::END.0, height));
+            self.write_header(unit, anchor, (height as u64) << 24);
+            let leaf = unit + leaf_offset(anchor.key.len());
+            self.arena
+                .init_words(leaf, [0, live].into_iter().chain(slots.iter().map(|slot| slot.0)).chain(empty));
         }
-        NodeId(NonZeroU32::new(raw).expect("a tower lies before the node"))
+        NodeId(NonZeroU32::new(unit).expect("the tower lies before"))
+    }
+
+    /// Writes trailer, lengths (the key's and `other_lengths`) and key; gives the place behind the key.
+    ///
+    /// # Safety
+    /// The arena handed out as many bytes at `unit`, which nobody else knows.
+    #[inline]
+    unsafe fn write_header(&self, unit: u32, entry: Target<'_>, other_lengths: u64) -> *mut u8 {
+        assert!(entry.key.len() < 1 << 24);
+        // SAFETY: as the caller says; units are aligned for integers.
+        unsafe {
+            let start = self.arena.at(unit);
+            start.cast::<u64>().write(entry.trailer.0);
+            start.cast::<u64>().add(1).write(entry.key.len() as u64 | other_lengths);
+            let key = start.add(HEADER);
+            key.copy_from_nonoverlapping(entry.key.as_ptr(), entry.key.len());
+            key.add(entry.key.len())
+        }
     }
 
     /// Copies a large value into an allocation that lives as long as the nodes.
@@ -156,9 +296,9 @@ impl Nodes {
     #[inline]
     fn link_word(&self, node: NodeId, level: usize) -> &AtomicU64 {
         debug_assert!(level < self.height(node));
-        // SAFETY: the node's tower lies right before it; callers keep to its height. `create` stored every link before
-        // the node was published, and nothing else uses these units.
-        unsafe { self.arena.word(node.raw() - 1 - level as u32) }
+        // SAFETY: the node's tower lies right before it; callers keep to its height. `create_node` stored every link
+        // before the node was published, and nothing else uses these units.
+        unsafe { &self.arena.words(node.raw() - 1 - level as u32, 1)[0] }
     }
 
     /// The link of `node` at `level`, below its height. The node that it leads to may be read.
@@ -182,61 +322,96 @@ impl Nodes {
         self.link_word(node, level).compare_exchange(old.0, new.0, success, failure).is_ok()
     }
 
-    /// Key length, height and value length, packed.
+    /// The leaf of `node`.
     #[inline]
-    fn lengths(&self, node: NodeId) -> u64 {
-        // SAFETY: see `NodeId`; written before the node was published, never changed.
-        unsafe { self.arena.at(node.raw()).cast::<u64>().add(1).read() }
+    pub(crate) fn leaf(&self, node: NodeId) -> Leaf<'_> {
+        let key_len = (self.lengths(node) & 0xff_ffff) as usize;
+        // SAFETY: `create_node` initialised these units before the node was published; all use them as atomics.
+        Leaf(unsafe { self.arena.words(node.raw() + leaf_offset(key_len), LEAF_HEADER + SLOTS) })
+    }
+
+    /// The lengths of key and value, and the height.
+    #[inline]
+    fn lengths(&self, of: impl Keyed) -> u64 {
+        // SAFETY: see `EntryId` and `NodeId`; written before it was published, never changed.
+        unsafe { self.arena.at(of.offset()).cast::<u64>().add(1).read() }
     }
 
     /// How many links the node has.
     #[inline]
-    pub(crate) fn height(&self, node: NodeId) -> usize {
+    fn height(&self, node: NodeId) -> usize {
         (self.lengths(node) >> 24) as u8 as usize
     }
 
     /// The trailer.
     #[inline]
-    pub(crate) fn trailer(&self, node: NodeId) -> Trailer {
+    pub(crate) fn trailer(&self, of: impl Keyed) -> Trailer {
         // SAFETY: as for `lengths`.
-        Trailer(unsafe { self.arena.at(node.raw()).cast::<u64>().read() })
+        Trailer(unsafe { self.arena.at(of.offset()).cast::<u64>().read() })
     }
 
     /// The key.
     #[inline]
-    pub(crate) fn key(&self, node: NodeId) -> &[u8] {
-        let len = (self.lengths(node) & 0xff_ffff) as usize;
+    pub(crate) fn key(&self, of: impl Keyed) -> &[u8] {
+        let len = (self.lengths(of) & 0xff_ffff) as usize;
         // SAFETY: as for `lengths`; the bytes live as long as the arena, hence as long as `self`.
-        unsafe { slice::from_raw_parts(self.arena.at(node.raw()).add(HEADER), len) }
+        unsafe { slice::from_raw_parts(self.arena.at(of.offset()).add(HEADER), len) }
+    }
+
+    /// Key and trailer.
+    #[inline]
+    pub(crate) fn place(&self, of: impl Keyed) -> Target<'_> {
+        Target { key: self.key(of), trailer: self.trailer(of) }
     }
 
     /// The value.
     #[inline]
-    pub(crate) fn value(&self, node: NodeId) -> &[u8] {
-        let lengths = self.lengths(node);
+    pub(crate) fn value(&self, entry: EntryId) -> &[u8] {
+        let lengths = self.lengths(entry);
         let (key_len, len) = ((lengths & 0xff_ffff) as usize, (lengths >> 32) as usize);
         // SAFETY: as for `key`; a large value is kept until `self` is dropped.
         unsafe {
-            let place = self.arena.at(node.raw()).add(HEADER + key_len);
+            let place = self.arena.at(entry.offset()).add(HEADER + key_len);
             let start = if len > INLINE_MAX { place.cast::<*const u8>().read_unaligned() } else { place };
             slice::from_raw_parts(start, len)
         }
     }
 
-    /// Brings a node's line into the cache, for a caller who will need it soon.
+    /// Brings an entry's first line into the cache, for a caller who will need it soon.
     #[inline]
-    pub(crate) fn prefetch(&self, node: NodeId) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a hint about an address inside the arena; it reads nothing.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.arena.at(node.raw()).cast());
+    pub(crate) fn prefetch(&self, entry: EntryId) {
+        // SAFETY: an entry of this arena.
+        prefetch(unsafe { self.arena.at(entry.offset()) });
+    }
+
+    /// Brings a node's leaf into the cache.
+    #[inline]
+    pub(crate) fn prefetch_leaf(&self, node: NodeId) {
+        let leaf = self.leaf(node).0;
+        for line in leaf.chunks(LINE / UNIT) {
+            prefetch(line.as_ptr().cast());
         }
-        let _ = node;
     }
 
     /// Bytes of the arena that are in use.
     pub(crate) fn arena_used(&self) -> usize {
         self.arena.used()
     }
+}
+
+/// Units from a node to its leaf.
+#[inline]
+fn leaf_offset(key_len: usize) -> u32 {
+    ((HEADER + key_len).div_ceil(UNIT)) as u32
+}
+
+#[inline]
+fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, which reads nothing and accepts any address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    let _ = address;
 }

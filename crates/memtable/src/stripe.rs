@@ -9,9 +9,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 /// Stripes of a memtable. Threads take them in turns.
 pub(crate) const STRIPES: usize = if cfg!(loom) { 1 } else { 8 };
 
-/// Levels of the last insert's place that are remembered: one insert in 2^8 needs a whole search in any case.
-pub(crate) const FINGER_LEVELS: usize = if cfg!(loom) { 2 } else { 8 };
-
 /// Bits of a count that hold user bytes; the bits above count entries. Both are bounded by the largest capacity.
 const BYTES_BITS: u32 = 34;
 
@@ -23,9 +20,8 @@ pub(crate) struct Stripe {
     counts: AtomicU64,
     seq_min: AtomicU64,
     seq_max: AtomicU64,
-    /// The predecessors of the last insert, level by level: where to look first for the next one. Each level is valid
-    /// by itself; threads that share a stripe may mix theirs.
-    finger: [AtomicU32; FINGER_LEVELS],
+    /// The node of the last insert: where to look first for the place of the next one.
+    finger: AtomicU32,
 }
 
 /// Sums over all stripes.
@@ -41,7 +37,7 @@ impl Stripe {
             counts: AtomicU64::new(0),
             seq_min: AtomicU64::new(Seq::MAX),
             seq_max: AtomicU64::new(0),
-            finger: std::array::from_fn(|_| AtomicU32::new(0)),
+            finger: AtomicU32::new(0),
         }
     }
 
@@ -57,17 +53,17 @@ impl Stripe {
         self.counts.fetch_add(1 << BYTES_BITS | user_bytes as u64, Ordering::Relaxed)
     }
 
-    /// A node of more than `level` levels to start from, if one is remembered.
+    /// The node of the last insert.
     #[inline]
-    pub(crate) fn finger(&self, level: usize) -> Option<NodeId> {
-        // Acquire, with the release below: the node's bytes were written before it became a finger.
-        NodeId::from_raw(self.finger[level].load(Ordering::Acquire))
+    pub(crate) fn finger(&self) -> Option<NodeId> {
+        // Acquire, with the release below: the node's bytes were written before it became the finger.
+        NodeId::from_raw(self.finger.load(Ordering::Acquire))
     }
 
-    /// Remembers `node`, which must be linked at `level`.
+    /// Remembers the node of the last insert.
     #[inline]
-    pub(crate) fn set_finger(&self, level: usize, node: NodeId) {
-        self.finger[level].store(node.raw(), Ordering::Release);
+    pub(crate) fn set_finger(&self, node: NodeId) {
+        self.finger.store(node.raw(), Ordering::Release);
     }
 }
 

@@ -1,0 +1,216 @@
+//! Inserting: how entries get into leaves, and how full leaves are split.
+//!
+//! An insert writes its entry, finds the node that it belongs to, locks the leaf, makes sure that the node has not been
+//! split meanwhile, and stores the entry in any free slot. That is the moment the entry exists. Two inserts wait for each
+//! other only when they meet in the same leaf, for some nanoseconds. Readers know nothing of the lock.
+//!
+//! A full leaf is split by its insert: the upper entries are copied to the leaf of a new node, which is linked behind the
+//! old one at level 0, then upwards, with one compare-and-swap each; then their slots in the old leaf are cleared,
+//! for use by others. At level 0, only the holder of the lock of a node changes its link; above, another split
+//! may come first: then it walks on from the same predecessor, which is still a predecessor, and tries again.
+
+use crate::list::{Gap, Position, SkipList};
+use crate::node::{EntryId, HEIGHT_MAX, Leaf, Link, NodeId, SLOTS, Slot};
+use crate::order::{Target, compare_from, prefix, shared_bytes, tag};
+use crate::stripe::Stripe;
+use crate::sync::{AtomicU64, Ordering, pause};
+
+/// Half of a full leaf and one more: where a leaf is cut by default.
+const MIDDLE: usize = (SLOTS + 1).div_ceil(2);
+
+/// An entry on its way into the list.
+#[derive(Clone, Copy)]
+struct New {
+    id: EntryId,
+    /// Random bits, for a tower's height.
+    random: u64,
+}
+
+impl SkipList {
+    /// Inserts an entry. `random` should not be in the hands of who chooses the keys.
+    #[inline]
+    pub(crate) fn insert(&self, place: Target<'_>, value: &[u8], random: u64, stripe: &Stripe) {
+        let near = self.near(stripe, place);
+        let mut at = near.unwrap_or_else(|| self.descend(place, 0, |_, _| ()).before);
+        // The leaf comes in while the entry is being written.
+        self.nodes.prefetch_leaf(at.node);
+        let id = self.nodes.create_entry(place, value);
+        let mut guard = Guard::lock(self.nodes.leaf(at.node));
+        while let Some(next) = self.step(place, at, self.nodes.link(at.node, 0), None) {
+            at = next;
+            drop(guard);
+            guard = Guard::lock(self.nodes.leaf(at.node));
+        }
+        if !guard.put(Slot::new(id, at.tag)) {
+            at.node = self.split(&mut guard, at, New { id, random });
+        }
+        stripe.set_finger(at.node);
+    }
+
+    /// The position of a target that belongs to the node of the thread's last insert, or to the one after it. What makes
+    /// inserts in key order cheap; where the target lies elsewhere, one or two comparisons are lost.
+    #[inline]
+    fn near(&self, stripe: &Stripe, target: Target<'_>) -> Option<Position> {
+        let node = stripe.finger()?;
+        let at = if node == self.head { self.start(target) } else { self.position_on(target, node, 0)? };
+        let Some(at) = self.step(target, at, self.nodes.link(at.node, 0), None) else { return Some(at) };
+        self.step(target, at, self.nodes.link(at.node, 0), None).is_none().then_some(at)
+    }
+
+    /// Splits a full leaf and inserts the entry, which belongs into it. Gives the node where it went.
+    #[inline(never)]
+    fn split(&self, guard: &mut Guard<'_>, at: Position, new: New) -> NodeId {
+        // By number of their slot, the new one last.
+        let mut slots = [Slot::new(new.id, at.tag); SLOTS + 1];
+        slots.iter_mut().zip(guard.leaf.slots()).for_each(|(copy, slot)| *copy = slot);
+        let mut sorted: [u8; SLOTS + 1] = std::array::from_fn(|i| i as u8);
+        sorted.sort_unstable_by(|&a, &b| self.compare_slots(slots[a as usize], slots[b as usize]));
+        let cut = cut(&sorted, guard.latest());
+        let moving = &sorted[cut..];
+
+        let next = self.create_behind(at.node, moving.iter().map(|&i| slots[i as usize]), new.random);
+        guard.forget_latest();
+        let moved = moving.iter().filter(|&&i| usize::from(i) < SLOTS);
+        moved.for_each(|&i| guard.clear(i.into()));
+        if moving.contains(&(SLOTS as u8)) {
+            return next;
+        }
+        assert!(guard.put(slots[SLOTS]), "a split leaf has room");
+        at.node
+    }
+
+    /// Adds a node behind `node`, with these entries of its leaf, in order.
+    fn create_behind(&self, node: NodeId, moving: impl Iterator<Item = Slot>, random: u64) -> NodeId {
+        let mut slots = [Slot::EMPTY; SLOTS];
+        let mut len = 0;
+        for slot in moving {
+            self.nodes.prefetch(slot.entry());
+            slots[len] = slot;
+            len += 1;
+        }
+        let first = slots[0];
+        let anchor = self.nodes.place(first.entry());
+        for slot in &mut slots[..len] {
+            let tag = self.retag(slot.tag(), first.tag(), anchor, || self.nodes.key(slot.entry()));
+            *slot = Slot::new(slot.entry(), tag);
+        }
+
+        let height = (random.trailing_zeros() as usize + 1).min(HEIGHT_MAX);
+        let new = self.nodes.create_node(height, anchor, &slots[..len]);
+        let before = Position { node, tag: first.tag() };
+        let mut gaps = [Gap { before, next: self.nodes.link(node, 0) }; HEIGHT_MAX];
+        if height > 1 {
+            self.descend(anchor, height, |level, gap| gaps[level] = gap);
+        }
+        for (level, gap) in gaps[..height].iter().enumerate() {
+            self.link(new, anchor, level, *gap);
+        }
+        self.raise(height);
+        new
+    }
+
+    /// Links `node` into the gap, or, as long as others are faster, into what is left of it.
+    fn link(&self, node: NodeId, anchor: Target<'_>, level: usize, mut gap: Gap) {
+        loop {
+            let onwards = match gap.next.node() {
+                Some(next) => {
+                    let key = || self.nodes.key(next);
+                    Link::new(next, self.retag(gap.next.tag(), gap.before.tag, anchor, key))
+                }
+                None => Link::END,
+            };
+            self.nodes.set_link(node, level, onwards);
+            let new = Link::new(node, gap.before.tag);
+            if self.nodes.swap_link(gap.before.node, level, gap.next, new) {
+                return;
+            }
+            gap = self.walk(anchor, level, gap.before, None);
+        }
+    }
+
+    /// The tag of a key against `anchor`, which lies before it, given the tags of both against one before them.
+    #[inline]
+    fn retag<'a>(&self, theirs: u32, anchors: u32, anchor: Target<'_>, key: impl Fn() -> &'a [u8]) -> u32 {
+        if theirs != anchors && shared_bytes(theirs, anchors) == 0 {
+            // The key leaves the anchor where it leaves the one before.
+            return theirs;
+        }
+        let (_, prefix) = compare_from(key(), anchor.key, prefix(anchors));
+        tag(key(), prefix)
+    }
+}
+
+/// Where to cut a full leaf and its new entry, given the order of slots and the slot that was filled last. Entries that
+/// come in ascending or descending order leave a full leaf behind, not two halves.
+fn cut(sorted: &[u8; SLOTS + 1], latest: Option<usize>) -> usize {
+    let new = SLOTS as u8;
+    let follows = |neighbour: u8| latest == Some(usize::from(neighbour));
+    if sorted[SLOTS] == new && follows(sorted[SLOTS - 1]) {
+        SLOTS
+    } else if sorted[0] == new && follows(sorted[1]) {
+        1
+    } else {
+        MIDDLE
+    }
+}
+
+/// The right to change a leaf.
+struct Guard<'a> {
+    leaf: Leaf<'a>,
+    /// The lock's word without its bit: the slot that was filled last, plus one; 0 after a split.
+    latest: u64,
+}
+
+impl<'a> Guard<'a> {
+    #[inline]
+    fn lock(leaf: Leaf<'a>) -> Guard<'a> {
+        let lock: &AtomicU64 = leaf.lock();
+        let mut rounds = 0;
+        loop {
+            let word = lock.load(Ordering::Relaxed);
+            if word & 1 == 0
+                && lock.compare_exchange(word, word | 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            {
+                return Guard { leaf, latest: word >> 1 };
+            }
+            pause(&mut rounds);
+        }
+    }
+
+    /// The slot that was filled last, if there was no split since.
+    fn latest(&self) -> Option<usize> {
+        self.latest.checked_sub(1).map(|slot| slot as usize)
+    }
+
+    fn forget_latest(&mut self) {
+        self.latest = 0;
+    }
+
+    /// Stores an entry in a free slot, if there is one.
+    #[inline]
+    fn put(&mut self, slot: Slot) -> bool {
+        let live = self.leaf.live().load(Ordering::Relaxed);
+        let free = (!live).trailing_zeros() as usize;
+        if free >= SLOTS {
+            return false;
+        }
+        self.leaf.set_slot(free, slot);
+        self.leaf.live().store(live | 1 << free, Ordering::Relaxed);
+        self.latest = free as u64 + 1;
+        true
+    }
+
+    /// Frees a slot whose entry has moved.
+    fn clear(&mut self, index: usize) {
+        let live = self.leaf.live().load(Ordering::Relaxed);
+        self.leaf.set_slot(index, Slot::EMPTY);
+        self.leaf.live().store(live & !(1 << index), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.leaf.lock().store(self.latest << 1, Ordering::Release);
+    }
+}
