@@ -49,9 +49,12 @@ impl Env for RealEnv {
         let mut names = Vec::new();
         for entry in fs::read_dir(dir).map_err(fail)? {
             let entry = entry.map_err(fail)?;
-            if entry.file_type().map_err(fail)?.is_dir() {
-                continue;
-            }
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => continue,
+                // It was removed since the directory was read.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                kind => kind.map_err(fail)?,
+            };
             names.extend(entry.file_name().into_string());
         }
         Ok(names)

@@ -512,6 +512,22 @@ fn hostile_bytes_never_panic() {
     }
 }
 
+#[test]
+fn a_header_past_its_limit_is_no_header() {
+    for (len, tail) in [(MAX_HEADER_LEN, Tail::Clean), (MAX_HEADER_LEN + 1, Tail::TornHeader)] {
+        let (sim, env) = disk();
+        create(&env, &[]);
+        let mut bytes = sim.read_file(path());
+        bytes.truncate(24);
+        bytes[12..16].copy_from_slice(&(len as u32).to_le_bytes());
+        bytes.resize(24 + len, 7);
+        let place = base::checksum::Place { file: NUMBER, offset: 0, kind: 0 };
+        bytes.extend(base::checksum::checksum(place, &bytes).to_le_bytes());
+        sim.write_file(path(), bytes);
+        assert_eq!(read(&env).unwrap().tail, tail);
+    }
+}
+
 /// Turns the chunk at `offset` into one of another type, with a checksum that holds.
 fn retype(bytes: &mut [u8], offset: usize, kind: u8) {
     bytes[offset + 6] = kind;
