@@ -86,6 +86,13 @@ impl ScanCursor {
         Ok(true)
     }
 
+    /// Makes the block at `offset`, which the index pointed to, the current one. Returns its count of entries.
+    fn load_known(&mut self, offset: u64) -> Result<usize> {
+        self.load(offset)?;
+        let known = self.block.as_ref().map(|block| block.layout.count());
+        known.ok_or_else(|| self.table.fault(Fault::Corrupt("index points outside the data"), offset))
+    }
+
     /// Stands on entry `i` of the current block.
     #[inline]
     fn stand(&mut self, i: usize) -> Result<()> {
@@ -104,21 +111,20 @@ impl ScanCursor {
 
     /// Moves to the entry before (`key`, `trailer`).
     fn before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let mut offset = self.table.data_handle(key, trailer)?.offset;
-        self.load(offset)?;
-        let mut i = self.search(key, trailer)?;
-        if i == 0 {
-            // All of the block is at or after the target. The entry wanted is the last of the block before, which
-            // the index finds as the place of whatever comes just before this block's bound.
-            let Some(previous) = self.block_before(offset)? else {
-                self.block = None;
-                return Ok(());
-            };
-            offset = previous;
-            self.load(offset)?;
-            i = self.block.as_ref().map_or(0, |block| block.layout.count());
+        let offset = self.table.data_handle(key, trailer)?.offset;
+        self.load_known(offset)?;
+        match self.search(key, trailer)? {
+            // All of the block is at or after the target.
+            0 => self.stand_on_last_before(offset),
+            i => self.stand(i - 1),
         }
-        self.stand(i - 1)
+    }
+
+    /// Stands on the last entry of the data block that ends at `offset`; nowhere if there is none.
+    fn stand_on_last_before(&mut self, offset: u64) -> Result<()> {
+        let Some(offset) = self.block_before(offset)? else { return Ok(()) };
+        let count = self.load_known(offset)?;
+        self.stand(count - 1)
     }
 
     /// Where the data block that ends at `offset` begins; `None` for the first.
@@ -192,10 +198,7 @@ impl Cursor for ScanCursor {
     fn seek_to_last(&mut self) -> Result<()> {
         self.moving(|c| {
             let data_size = c.table.root()?.footer.data_size;
-            let Some(offset) = c.block_before(data_size)? else { return Ok(()) };
-            c.load(offset)?;
-            let count = c.block.as_ref().map_or(0, |block| block.layout.count());
-            c.stand(count - 1)
+            c.stand_on_last_before(data_size)
         })
     }
 
@@ -203,9 +206,8 @@ impl Cursor for ScanCursor {
         self.moving(|c| {
             let trailer = Trailer::seek(seq);
             let offset = c.table.data_handle(key, trailer)?.offset;
-            c.load(offset)?;
+            let count = c.load_known(offset)?;
             let i = c.search(key, trailer)?;
-            let count = c.block.as_ref().map_or(0, |block| block.layout.count());
             if i < count { c.stand(i) } else { c.next_block() }
         })
     }
@@ -242,10 +244,7 @@ impl Cursor for ScanCursor {
                 return c.stand(i - 1);
             }
             let offset = c.block.as_ref().map_or(0, |block| block.offset);
-            let Some(offset) = c.block_before(offset)? else { return Ok(()) };
-            c.load(offset)?;
-            let count = c.block.as_ref().map_or(0, |block| block.layout.count());
-            c.stand(count - 1)
+            c.stand_on_last_before(offset)
         })
     }
 

@@ -160,16 +160,24 @@ impl TableWriter {
     }
 
     /// Writes what is left, and syncs the file; the caller syncs the directory. There must be at least one entry.
+    ///
+    /// After an error there is no table, and no file either if it could be removed.
     pub fn finish(mut self) -> Result<TableMeta> {
-        if self.failed {
-            return Err(Error::invalid(format!("{}: finished after an error", self.path.display())));
+        let finished = self.write_rest();
+        if finished.is_err() {
+            // The error that counts is the first one; recovery removes files that the manifest does not name.
+            let _ = self.abandon();
         }
-        if self.meta.entries == 0 {
-            return Err(Error::invalid(format!("{}: a table without entries", self.path.display())));
+        finished
+    }
+
+    fn write_rest(&mut self) -> Result<TableMeta> {
+        if self.failed || self.meta.entries == 0 {
+            let why = if self.failed { "finished after an error" } else { "a table without entries" };
+            return Err(Error::invalid(format!("{}: {why}", self.path.display())));
         }
         self.finish_block()?;
-        let (last, _) = self.last.take().unwrap_or((Vec::new(), Trailer(0)));
-        self.meta.largest = last;
+        self.meta.largest = self.last.take().map_or_else(Vec::new, |(key, _)| key);
         let data_size = self.out.end();
         let filter = self.write_filter()?;
         let (root, levels) = self.write_index()?;
@@ -180,8 +188,7 @@ impl TableWriter {
         self.out.bytes.extend_from_slice(&footer.encode());
         self.out.append_to(&mut *self.file)?;
         self.file.sync()?;
-        self.meta.file_size = file_size;
-        Ok(self.meta)
+        Ok(TableMeta { file_size, ..self.meta.clone() })
     }
 
     /// Removes the file.

@@ -1,0 +1,195 @@
+//! Failing disks, and files whose checksums are right but whose content is not.
+#![allow(missing_docs)]
+
+mod common;
+
+use base::checksum::{Place, checksum};
+use base::{Cursor, ErrorKind, MAX_SEQ};
+use common::*;
+use env::{Env, Fault, Repeat, Rng, SimEnv};
+use std::path::Path;
+use std::sync::Arc;
+use table::{BlockCache, TableMeta, TableOptions, TableWriter, Tables};
+
+fn entries() -> Vec<Entry> {
+    let mut entries: Vec<Entry> = (0..3000u32)
+        .map(|i| entry(format!("{i:07}").as_bytes(), u64::from(i) + 1, &[i as u8; 400]))
+        .collect();
+    sort(&mut entries);
+    entries
+}
+
+fn try_write(env: &Arc<dyn Env>, entries: &[Entry]) -> base::Result<TableMeta> {
+    let mut writer = TableWriter::create(env, Path::new(DIR), 1, &TableOptions::default())?;
+    for (i, e) in entries.iter().enumerate() {
+        if let Err(error) = writer.add(&e.key, e.trailer, &e.value) {
+            if i % 2 == 0 {
+                writer.abandon()?;
+            } else {
+                // A writer that failed stays failed, even where the disk has recovered.
+                let later = &entries[i + 1];
+                let _ = writer.add(&later.key, later.trailer, &later.value);
+                assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::InvalidArgument);
+            }
+            return Err(error);
+        }
+    }
+    writer.finish()
+}
+
+#[test]
+fn every_failing_write_is_reported_and_leaves_no_table() {
+    let entries = entries();
+    let clean = sim();
+    let before = clean.0.op_count();
+    try_write(&clean.1, &entries).unwrap();
+    let operations = clean.0.op_count() - before;
+    assert!(operations >= 5, "create, some appends, sync: {operations}");
+    for k in 0..operations {
+        for (fault, kind) in [
+            (Fault::EIO, ErrorKind::Io),
+            (Fault::ENOSPC, ErrorKind::NoSpace),
+            (Fault::ShortWrite(100), ErrorKind::Io),
+        ] {
+            let (sim, env) = sim();
+            sim.fail_op(sim.op_count() + k, fault, Repeat::Once);
+            let error = try_write(&env, &entries).unwrap_err();
+            assert_eq!(error.kind(), kind, "operation {k}: {error:?}");
+            assert!(error.to_string().contains("000001.tbl"), "{error}");
+            assert!(!env.exists(&path(1)).unwrap(), "operation {k}: the file was removed");
+        }
+    }
+}
+
+#[test]
+fn a_failing_read_is_an_error_until_a_seek_succeeds() {
+    let (sim, env) = sim();
+    let entries = entries();
+    let meta = write(&env, 1, &TableOptions::default(), &entries);
+    let table = open(&env, &meta, 0);
+    for scan in [false, true] {
+        let mut cursor: Box<dyn Cursor> =
+            if scan { Box::new(table.scan()) } else { Box::new(table.cursor()) };
+        cursor.seek_to_first().unwrap();
+        let mut seen = 0;
+        sim.fail_op(sim.op_count() + 1, Fault::EIO, Repeat::Once);
+        let error = loop {
+            assert!(cursor.valid(), "the error is not the end");
+            assert_eq!(cursor.key(), &entries[seen].key[..]);
+            seen += 1;
+            if let Err(error) = cursor.next() {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(!cursor.valid());
+        assert!(cursor.next().is_err() && cursor.prev().is_err());
+        cursor.seek(&entries[seen].key, MAX_SEQ).unwrap();
+        assert_eq!(cursor.value(), &entries[seen].value[..]);
+    }
+}
+
+#[test]
+fn open_files_stay_below_their_limit() {
+    let (_, env) = sim();
+    let entries = entries();
+    let metas: Vec<TableMeta> =
+        (1..=30).map(|number| write(&env, number, &TableOptions::default(), &entries[..10])).collect();
+    for limit in [0, 1, 3, 29, 100] {
+        let tables = Tables::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), limit);
+        for round in 0..3 {
+            for meta in &metas {
+                let table = tables.open(meta.number, meta.file_size).unwrap();
+                assert_eq!(table.meta().unwrap(), *meta, "round {round}");
+                assert!(tables.open_files() <= limit.max(1), "{} of {limit}", tables.open_files());
+            }
+        }
+        if limit == 100 {
+            assert_eq!(tables.stats().files_opened, 30);
+        }
+    }
+}
+
+/// Frames of a table's blocks: offset, length and kind, found by which kind's checksum is right.
+fn frames(bytes: &[u8], file: u64) -> Vec<(usize, usize, u8)> {
+    let mut frames = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() - 80 {
+        let len = 9 + u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
+        let place = |kind| Place { file, offset: at as u64, kind };
+        let sum = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        let kind = (1..=4).find(|kind| checksum(place(*kind), &bytes[at + 4..at + len]) == sum).unwrap();
+        frames.push((at, len, kind));
+        at += len;
+    }
+    frames
+}
+
+/// Changes the content of a block and makes its checksum right again.
+fn forge(rng: &mut Rng, sim: &SimEnv, whole: &[u8], frames: &[(usize, usize, u8)]) {
+    let mut bytes = whole.to_vec();
+    // Half of the time index, filter or properties: there are more data blocks than those.
+    let last = frames.len() as u64;
+    let pick = if rng.chance(1, 2) { rng.below(last) } else { last - 1 - rng.below(last.min(4)) };
+    let (at, len, kind) = frames[pick as usize];
+    for _ in 0..1 + rng.below(3) {
+        // Often in the header of the node.
+        let span = if rng.chance(1, 2) { (len as u64 - 8).min(60) } else { len as u64 - 8 };
+        let byte = &mut bytes[at + 8 + rng.below(span) as usize];
+        *byte = match rng.below(4) {
+            0 => 0,
+            1 => 0xff,
+            2 => byte.wrapping_add(1),
+            _ => rng.next_u64() as u8,
+        };
+    }
+    let sum = checksum(Place { file: 1, offset: at as u64, kind }, &bytes[at + 4..at + len]);
+    bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+    sim.write_file(path(1), bytes);
+}
+
+#[test]
+fn forged_blocks_never_panic_or_loop() {
+    for compression in ALL {
+        let (sim, env) = sim();
+        let mut small: Vec<Entry> =
+            (0..150u32).map(|i| entry(&(i * i).to_be_bytes(), 7, &[i as u8; 30])).collect();
+        small.extend((0..20).map(|seq| entry(&[0, 0, 1, 0, 5, 5, 5, 5, 5, 5, 5, 5], 100 + seq, b"long")));
+        sort(&mut small);
+        let options = TableOptions { block_size: 200, compression, ..TableOptions::default() };
+        let meta = write(&env, 1, &options, &small);
+        let whole = sim.read_file(path(1));
+        let frames = frames(&whole, 1);
+        let rng = &mut Rng::new(compression as u64);
+        let limit = 100 * small.len();
+        for _ in 0..5000 {
+            forge(rng, &sim, &whole, &frames);
+            let table = open(&env, &meta, if rng.chance(1, 2) { 0 } else { 1 << 20 });
+            let key = &small[rng.below(small.len() as u64) as usize].key;
+            let _ = table.get(key, base::hash(key), rng.below(200));
+            let _ = (
+                table.meta().is_ok(),
+                table.verify(&mut |_| ()).is_ok(),
+                table.approximate_offset(key).is_ok(),
+            );
+            let mut cursors: [Box<dyn Cursor>; 2] = [Box::new(table.cursor()), Box::new(table.scan())];
+            for cursor in &mut cursors {
+                let forward = rng.chance(1, 2);
+                let moved = match rng.below(4) {
+                    0 => cursor.seek(key, rng.below(200)),
+                    1 => cursor.seek_before(key),
+                    _ if forward => cursor.seek_to_first(),
+                    _ => cursor.seek_to_last(),
+                };
+                let mut steps = 0;
+                let mut ok = moved.is_ok();
+                while ok && cursor.valid() {
+                    let _ = (cursor.key().len(), cursor.value().len(), cursor.value_slice().len());
+                    ok = if forward { cursor.next().is_ok() } else { cursor.prev().is_ok() };
+                    steps += 1;
+                    assert!(steps < limit, "{compression}: a cursor runs in circles");
+                }
+            }
+        }
+    }
+}
