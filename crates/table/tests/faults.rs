@@ -19,11 +19,11 @@ fn entries() -> Vec<Entry> {
     entries
 }
 
-fn try_write(env: &Arc<dyn Env>, entries: &[Entry]) -> base::Result<TableMeta> {
+fn try_write(env: &Arc<dyn Env>, entries: &[Entry], abandon: bool) -> base::Result<TableMeta> {
     let mut writer = TableWriter::create(env, Path::new(DIR), 1, &TableOptions::default())?;
     for (i, e) in entries.iter().enumerate() {
         if let Err(error) = writer.add(&e.key, e.trailer, &e.value) {
-            if i % 2 == 0 {
+            if abandon {
                 writer.abandon()?;
             } else {
                 // A writer that failed stays failed, even where the disk has recovered.
@@ -42,7 +42,7 @@ fn every_failing_write_is_reported_and_leaves_no_table() {
     let entries = entries();
     let clean = sim();
     let before = clean.0.op_count();
-    try_write(&clean.1, &entries).unwrap();
+    try_write(&clean.1, &entries, false).unwrap();
     let operations = clean.0.op_count() - before;
     assert!(operations >= 5, "create, some appends, sync: {operations}");
     for k in 0..operations {
@@ -51,12 +51,14 @@ fn every_failing_write_is_reported_and_leaves_no_table() {
             (Fault::ENOSPC, ErrorKind::NoSpace),
             (Fault::ShortWrite(100), ErrorKind::Io),
         ] {
-            let (sim, env) = sim();
-            sim.fail_op(sim.op_count() + k, fault, Repeat::Once);
-            let error = try_write(&env, &entries).unwrap_err();
-            assert_eq!(error.kind(), kind, "operation {k}: {error:?}");
-            assert!(error.to_string().contains("000001.tbl"), "{error}");
-            assert!(!env.exists(&path(1)).unwrap(), "operation {k}: the file was removed");
+            for abandon in [false, true] {
+                let (sim, env) = sim();
+                sim.fail_op(sim.op_count() + k, fault, Repeat::Once);
+                let error = try_write(&env, &entries, abandon).unwrap_err();
+                assert_eq!(error.kind(), kind, "operation {k}: {error:?}");
+                assert!(error.to_string().contains("000001.tbl"), "{error}");
+                assert!(!env.exists(&path(1)).unwrap(), "operation {k}: the file was removed");
+            }
         }
     }
 }
