@@ -1,0 +1,269 @@
+//! The command line as a whole, and the groups of arguments that several commands share.
+
+use crate::text::{parse_size, unhex};
+use crate::{bench, check, compact, demo, dump, failure, info, load, point, scan, shell, stats};
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::ops::Bound;
+use std::path::PathBuf;
+
+const ABOUT: &str = "Cairn, a persistent ordered key-value store: the command line.
+
+A database is a directory. It holds keyspaces, each a map from keys to values; both are bytes, and keys are kept in \
+byte order. Every command names the database with --db (or the environment variable CAIRN_DB).";
+
+const EXAMPLES: &str = "\
+Examples:
+  cairn demo                                      see it all, in under a minute
+  cairn put --db /tmp/d fruit/apple red           create a database, store a value
+  cairn get --db /tmp/d fruit/apple
+  cairn load --db /tmp/d cities.tsv               load a file: TSV, CSV, JSON lines, lines, paragraphs
+  cairn scan --db /tmp/d --prefix FR/ --limit 5
+  cairn stats --db /tmp/d                         see the tree
+  cairn shell --db /tmp/d                         work in it by hand";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(name = "cairn", version, about = ABOUT, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
+#[command(disable_help_subcommand = false, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the command line can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Store values under keys
+    Put(point::PutArgs),
+    /// Print the value of a key
+    Get(point::GetArgs),
+    /// Delete keys
+    Delete(point::DeleteArgs),
+    /// Print keys and values in order
+    Scan(scan::ScanArgs),
+    /// Load records from a file or standard input
+    Load(load::LoadArgs),
+    /// Write a keyspace in a form that `load` reads
+    Dump(dump::DumpArgs),
+    /// Show the tree: levels, guards, tables, and where the bytes went
+    Stats(stats::StatsArgs),
+    /// Verify every checksum and invariant of a database, without writing to it
+    Check(check::CheckArgs),
+    /// Merge the tables of a keyspace
+    Compact(compact::CompactArgs),
+    /// Work with a database by hand or by script
+    Shell(shell::ShellArgs),
+    /// The main job in under a minute: load, look up, scan, get killed, recover
+    Demo(demo::DemoArgs),
+    /// Measure: the workloads of db_bench
+    Bench(bench::Args),
+    /// Print a completion script for a shell
+    Completions(info::CompletionsArgs),
+    /// List every option of databases and keyspaces, with defaults and ranges
+    Options(info::OptionsArgs),
+}
+
+/// Which database.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DbArgs {
+    /// Directory of the database
+    #[arg(long, value_name = "DIR", env = "CAIRN_DB", hide_env_values = true)]
+    pub db: PathBuf,
+    /// Memory for memtables and the block cache together, such as 64MiB or 1G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory_budget: Option<u64>,
+}
+
+/// Which keyspace.
+#[derive(Clone, Debug, clap::Args)]
+pub struct KeyspaceArgs {
+    /// Name of the keyspace
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    pub keyspace: String,
+}
+
+/// With which options a database writes and a keyspace is created.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct CreateArgs {
+    /// What a write survives before it is acknowledged: buffered, os (the end of the process) or sync (a power cut)
+    #[arg(long, value_name = "D")]
+    pub durability: Option<cairn::Durability>,
+    /// Options of a keyspace that is created: balanced, pebblesdb or leveled
+    #[arg(long, value_name = "PRESET")]
+    pub preset: Option<cairn::Preset>,
+    /// Set one option (repeat for more); `cairn options` lists them. Those of a keyspace take effect when it is created
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// In which form keys and values come and go.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct FormArgs {
+    /// Print JSON: one object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Keys and values are hexadecimal, in arguments and in what is printed
+    #[arg(long)]
+    pub hex: bool,
+}
+
+/// Which part of a keyspace.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct BoundsArgs {
+    /// First key (itself included)
+    #[arg(long, value_name = "KEY")]
+    pub from: Option<OsString>,
+    /// Key to stop before (itself excluded)
+    #[arg(long, value_name = "KEY")]
+    pub to: Option<OsString>,
+    /// Only keys that start so
+    #[arg(long, value_name = "PREFIX")]
+    pub prefix: Option<OsString>,
+    /// At most this many records
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u64>,
+    /// From the last key to the first
+    #[arg(long)]
+    pub reverse: bool,
+}
+
+/// The bytes of an argument: as they are, or from hexadecimal.
+pub fn bytes_of(argument: &OsString, hex: bool) -> failure::Result<Vec<u8>> {
+    let bytes = argument.as_encoded_bytes();
+    match hex {
+        true => unhex(bytes).map_err(failure::Failure::usage),
+        false => Ok(bytes.to_vec()),
+    }
+}
+
+/// A part of the key space: both ends and a limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bounds {
+    /// Where it starts.
+    pub lower: Bound<Vec<u8>>,
+    /// Where it ends.
+    pub upper: Bound<Vec<u8>>,
+    /// At most so many records.
+    pub limit: u64,
+    /// Last key first.
+    pub reverse: bool,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { lower: Bound::Unbounded, upper: Bound::Unbounded, limit: u64::MAX, reverse: false }
+    }
+}
+
+impl Bounds {
+    /// Restricts to keys from `key` on.
+    pub fn from(&mut self, key: Vec<u8>) {
+        let higher = match &self.lower {
+            Bound::Included(lower) => key > *lower,
+            _ => true,
+        };
+        if higher {
+            self.lower = Bound::Included(key);
+        }
+    }
+
+    /// Restricts to keys before `key`.
+    pub fn to(&mut self, key: Vec<u8>) {
+        let lower = match &self.upper {
+            Bound::Excluded(upper) => key < *upper,
+            _ => true,
+        };
+        if lower {
+            self.upper = Bound::Excluded(key);
+        }
+    }
+
+    /// Restricts to keys that start with `prefix`.
+    pub fn prefix(&mut self, prefix: Vec<u8>) {
+        if let Some(end) = prefix_end(&prefix) {
+            self.to(end);
+        }
+        self.from(prefix);
+    }
+
+    /// Whether no key can lie inside.
+    pub fn is_empty(&self) -> bool {
+        match (&self.lower, &self.upper) {
+            (Bound::Included(lower), Bound::Excluded(upper)) => lower >= upper,
+            _ => false,
+        }
+    }
+}
+
+/// The smallest key above every key that starts with `prefix`; `None` when there is none.
+fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|b| *b != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+impl BoundsArgs {
+    /// The bounds, with keys read as `hex` says.
+    pub fn bounds(&self, hex: bool) -> failure::Result<Bounds> {
+        let mut bounds =
+            Bounds { limit: self.limit.unwrap_or(u64::MAX), reverse: self.reverse, ..Bounds::default() };
+        let named = |name: &'static str| move |f: failure::Failure| f.context(name);
+        if let Some(key) = &self.from {
+            bounds.from(bytes_of(key, hex).map_err(named("--from"))?);
+        }
+        if let Some(key) = &self.to {
+            bounds.to(bytes_of(key, hex).map_err(named("--to"))?);
+        }
+        if let Some(prefix) = &self.prefix {
+            bounds.prefix(bytes_of(prefix, hex).map_err(named("--prefix"))?);
+        }
+        Ok(bounds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in Cli::command().get_subcommands().filter(|c| c.get_name() != "bench") {
+            let help = command.get_after_help().map(|h| h.to_string()).unwrap_or_default();
+            assert!(help.contains("cairn "), "{} has no example", command.get_name());
+        }
+    }
+
+    fn bounds(from: &str, to: &str, prefix: &str) -> Bounds {
+        let some = |s: &str| (!s.is_empty()).then(|| OsString::from(s));
+        BoundsArgs { from: some(from), to: some(to), prefix: some(prefix), ..BoundsArgs::default() }
+            .bounds(false)
+            .unwrap()
+    }
+
+    #[test]
+    fn bounds_narrow_each_other() {
+        let b = bounds("b", "y", "m");
+        assert_eq!((b.lower, b.upper), (Bound::Included(b"m".to_vec()), Bound::Excluded(b"n".to_vec())));
+        let b = bounds("m5", "m7", "m");
+        assert_eq!((b.lower, b.upper), (Bound::Included(b"m5".to_vec()), Bound::Excluded(b"m7".to_vec())));
+        assert!(bounds("n", "", "m").is_empty() && bounds("b", "a", "").is_empty());
+        assert!(!bounds("", "a", "").is_empty());
+    }
+
+    #[test]
+    fn the_end_of_a_prefix() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+}

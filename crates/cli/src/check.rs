@@ -1,0 +1,70 @@
+//! `check`: verifies a database, offline, and writes nothing.
+
+use crate::args::DbArgs;
+use crate::failure::{Failure, Result};
+use crate::output::{print_json, stdout};
+use crate::progress::Progress;
+use crate::text::{human_bytes, human_count};
+use std::io::Write;
+
+const EXAMPLES: &str = "\
+Examples:
+  cairn check --db /tmp/d
+  cairn check --db /tmp/d --json | jq .problems
+
+It reads every byte of the database, verifies every checksum and invariant, and names the files and offsets of what is
+damaged. It ends with 3 if anything is. The database must not be open elsewhere.";
+
+/// Arguments of `check`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Verifies a database.
+pub fn check(args: CheckArgs) -> Result<()> {
+    let report = {
+        let progress = Progress::bytes(Some(0));
+        cairn::check(&args.db.db, &mut |at| {
+            progress.total(at.bytes_total);
+            progress.at(at.bytes_done, || at.file.clone());
+        })?
+    };
+    let mut out = stdout();
+    if args.json {
+        print_json(&mut out, &serde_json::json!(report))?;
+    } else {
+        for problem in &report.problems {
+            match problem.offset {
+                Some(offset) => writeln!(out, "{}, offset {offset}: {}", problem.file, problem.what)?,
+                None => writeln!(out, "{}: {}", problem.file, problem.what)?,
+            }
+        }
+        for note in &report.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        writeln!(
+            out,
+            "checked {} in {} keyspaces: {} tables, {} entries, {} log records",
+            human_bytes(report.bytes),
+            report.keyspaces,
+            human_count(report.tables),
+            human_count(report.entries),
+            human_count(report.log_records)
+        )?;
+        if report.problems.is_empty() {
+            writeln!(out, "all is well")?;
+        }
+    }
+    out.flush()?;
+    match report.problems.len() {
+        0 => Ok(()),
+        1 => Err(Failure::damage(format!("{} is damaged in 1 place", args.db.db.display()))),
+        n => Err(Failure::damage(format!("{} is damaged in {n} places", args.db.db.display()))),
+    }
+}

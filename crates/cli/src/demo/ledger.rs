@@ -1,0 +1,147 @@
+//! The part of the demonstration that is killed: a ledger whose content follows from the number of its entries.
+//!
+//! The writer is a process of its own. Entry *n* is one batch: a record in the keyspace `ledger` and one in `ledger-index`.
+//! When the batch is acknowledged, and not before, the writer sends *n* up the pipe that is its standard output. Whoever
+//! killed it reads the pipe to its end, opens the database, and knows exactly what must be there:
+//!
+//! - every entry up to the last number that came through the pipe, each with the right bytes, in both keyspaces;
+//! - perhaps one more, that was written when the process was killed: in both keyspaces or in neither;
+//! - and nothing else.
+
+use super::{Random, open, small_scale};
+use crate::failure::{Failure, Result};
+use cairn::{Database, Durability};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long the first acknowledgement may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Where a writer that nobody kills ends.
+const MOST: u64 = 2_000_000;
+
+fn key(round: u64, n: u64) -> String {
+    format!("{round:04}/{n:012}")
+}
+
+/// Between 16 and 400 bytes that follow from the round and the number.
+fn value(round: u64, n: u64) -> Vec<u8> {
+    let mut random = Random(round << 40 ^ n);
+    let words = 2 + random.below(49);
+    (0..words).flat_map(|_| random.next().to_le_bytes()).collect()
+}
+
+/// The writer: one entry after the other until it is killed, or nobody listens any more.
+pub fn write_until_killed(dir: &Path, round: u64) -> Result<()> {
+    let db = open(dir)?;
+    let ledger = db.keyspace("ledger", small_scale())?;
+    let index = db.keyspace("ledger-index", small_scale())?;
+    let mut acknowledge = std::io::stdout().lock();
+    for n in 0..MOST {
+        let key = key(round, n);
+        let mut batch = db.batch();
+        batch.put(&ledger, &key, value(round, n));
+        batch.put(&index, n.to_be_bytes(), &key);
+        db.write(batch, Durability::Os)?;
+        acknowledge.write_all(&n.to_le_bytes())?;
+        acknowledge.flush()?;
+    }
+    Ok(db.close()?)
+}
+
+/// What is known of a process that was killed.
+pub struct Crash {
+    /// Its id.
+    pub process: u32,
+    /// Entries that it said were written.
+    pub acknowledged: u64,
+}
+
+/// Starts a writer and kills it when it has been writing for `delay`.
+pub fn crash(dir: &Path, round: u64, delay: Duration) -> Result<Crash> {
+    let program =
+        std::env::current_exe().map_err(|e| Failure::file("find", Path::new("this program"), &e))?;
+    let mut child = Command::new(&program)
+        .arg("demo")
+        .arg("--db")
+        .arg(dir)
+        .args(["--writer", &round.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| Failure::file("start", &program, &e))?;
+    let count = Arc::new(AtomicU64::new(0));
+    let reader = {
+        let (count, pipe) = (count.clone(), child.stdout.take().expect("the pipe was asked for"));
+        std::thread::spawn(move || read_acknowledgements(pipe, &count))
+    };
+    let waited = wait_for_first(&mut child, &count);
+    if waited.is_ok() {
+        std::thread::sleep(delay);
+    }
+    // Kills the child that was started here, by its handle; it is not reaped yet, so its id is still its own.
+    let killed = child.kill().and_then(|()| child.wait());
+    let in_order = reader.join().map_err(|_| Failure::damage("the reader of acknowledgements panicked"))?;
+    waited?;
+    killed.map_err(|e| Failure::file("kill", &program, &e))?;
+    if !in_order {
+        return Err(Failure::damage("acknowledgements came out of order"));
+    }
+    Ok(Crash { process: child.id(), acknowledged: count.load(Ordering::Acquire) })
+}
+
+/// Counts acknowledgements to the end of the pipe; whether they came in order.
+fn read_acknowledgements(mut pipe: impl Read, count: &AtomicU64) -> bool {
+    let mut number = [0u8; 8];
+    while pipe.read_exact(&mut number).is_ok() {
+        if u64::from_le_bytes(number) != count.fetch_add(1, Ordering::AcqRel) {
+            return false;
+        }
+    }
+    true
+}
+
+fn wait_for_first(child: &mut Child, count: &AtomicU64) -> Result<()> {
+    let started = Instant::now();
+    while count.load(Ordering::Acquire) == 0 {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Err(Failure::damage(format!("the writing process ended by itself: {status}")));
+        }
+        if started.elapsed() > PATIENCE {
+            return Err(Failure::damage("the writing process acknowledged nothing"));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Compares what is there with what was acknowledged in this round; how many entries there are.
+pub fn verify(db: &Database, round: u64, acknowledged: u64) -> Result<u64> {
+    let (ledger, index) = (db.open_keyspace("ledger")?, db.open_keyspace("ledger-index")?);
+    let mut found = 0;
+    for entry in ledger.prefix(format!("{round:04}/")) {
+        let (stored_key, stored) = entry?;
+        let expected = key(round, found);
+        if stored_key != expected {
+            return Err(Failure::damage(format!("entry {expected} of the ledger is missing")));
+        }
+        if stored != value(round, found) {
+            return Err(Failure::damage(format!("entry {expected} of the ledger has other bytes")));
+        }
+        if index.get(found.to_be_bytes())?.as_deref() != Some(expected.as_bytes()) {
+            return Err(Failure::damage(format!("half of the batch of entry {expected} is missing")));
+        }
+        found += 1;
+    }
+    let next = index.get(found.to_be_bytes())?;
+    if next.as_deref() == Some(key(round, found).as_bytes()) {
+        return Err(Failure::damage(format!("half of the batch of entry {} is there", key(round, found))));
+    }
+    if found < acknowledged || found > acknowledged + 1 {
+        return Err(Failure::damage(format!("{acknowledged} entries were acknowledged, {found} are there")));
+    }
+    Ok(found)
+}

@@ -1,0 +1,97 @@
+//! `dump`: a keyspace as a text that `load` reads.
+
+use crate::args::{BoundsArgs, DbArgs, FormArgs, KeyspaceArgs};
+use crate::failure::{Failure, Result};
+use crate::format::{Format, Mapping, Unwritten, Writer};
+use crate::output::stdout;
+use crate::store::{Entries, Store};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  cairn dump --db /tmp/d > d.tsv
+  cairn dump --db /tmp/d --output d.jsonl --prefix FR/
+  cairn dump --db /tmp/d --format csv | gzip > d.csv.gz
+  cairn dump --db /tmp/d --format paragraphs --key Package,Version,Architecture > Packages
+  cairn dump --db /tmp/a | cairn load --db /tmp/b        copy a keyspace
+
+TSV, CSV and JSON lines carry any bytes: `load` reads them back as the same keys and values. Lines carry keys without
+values, and paragraphs values whose fields tell the key; what a format cannot carry ends the dump with 6.";
+
+/// Arguments of `dump`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DumpArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    #[command(flatten)]
+    keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    bounds: BoundsArgs,
+    #[command(flatten)]
+    form: FormArgs,
+    /// The format; else the extension of the output file tells, else it is TSV
+    #[arg(long, value_enum, conflicts_with = "json")]
+    format: Option<Format>,
+    /// Write to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Paragraphs: the fields that make up the key
+    #[arg(long, value_name = "FIELD", value_delimiter = ',')]
+    key: Vec<String>,
+    /// Paragraphs: what is between the parts of a key of several fields
+    #[arg(long, value_name = "TEXT", default_value = "/")]
+    key_separator: String,
+}
+
+/// Writes a keyspace as text.
+pub fn dump(args: DumpArgs) -> Result<()> {
+    let bounds = args.bounds.bounds(args.form.hex)?;
+    let store = Store::open(&args.db, &args.keyspace)?;
+    let entries = Entries::of(&store.keyspace, &bounds);
+    match &args.output {
+        None => write_all(entries, &args, &mut stdout(), |e| Failure::from(e))?,
+        Some(path) => {
+            let wrong = |operation: &'static str| move |e| Failure::file(operation, path, &e);
+            let file = File::create(path).map_err(wrong("create"))?;
+            write_all(entries, &args, &mut BufWriter::with_capacity(256 << 10, &file), wrong("write"))?;
+            file.sync_all().or_else(only_for_files(path)).map_err(wrong("sync"))?;
+        }
+    }
+    store.close()
+}
+
+/// A device or pipe cannot be synced and need not be.
+fn only_for_files(path: &Path) -> impl FnOnce(std::io::Error) -> std::io::Result<()> {
+    move |error| if path.is_file() { Err(error) } else { Ok(()) }
+}
+
+fn write_all(
+    entries: Entries,
+    args: &DumpArgs,
+    out: &mut impl Write,
+    io_failure: impl Fn(std::io::Error) -> Failure,
+) -> Result<()> {
+    let by_name = || args.output.as_deref().and_then(Format::of_file);
+    let format = match args.form.json {
+        true => Format::Jsonl,
+        false => args.format.or_else(by_name).unwrap_or(Format::Tsv),
+    };
+    let mapping = Mapping {
+        key: args.key.clone(),
+        separator: args.key_separator.clone(),
+        hex: args.form.hex,
+        ..Mapping::default()
+    };
+    let mut writer = Writer::new(format, mapping);
+    for entry in entries {
+        let (key, value) = entry?;
+        writer.write(out, &key, &value).map_err(|e| match e {
+            Unwritten::Refused(why) => Failure::bad_input(why),
+            Unwritten::Io(e) => io_failure(e),
+        })?;
+    }
+    writer.finish(out).map_err(io_failure)
+}

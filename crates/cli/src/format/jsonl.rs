@@ -1,0 +1,143 @@
+//! JSON lines: one object a line.
+//!
+//! Without a mapping the fields `key` and `value` are read, or `key_hex` and `value_hex` for bytes in hexadecimal. A string
+//! stands for its text; any other JSON value, as a value, for its own text.
+
+use super::lines::{self, Lines, Read, content_len};
+use super::{Mapping, Record, Step};
+use crate::text::unhex;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::fmt;
+use std::io::{self, BufRead};
+
+/// Reads objects.
+pub struct Jsonl {
+    mapping: Mapping,
+    line: Vec<u8>,
+}
+
+/// The fields of one object, in order, with their values unparsed.
+struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Fields<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Fields<'de>, M::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry::<String, &'de RawValue>()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// Of several fields of one name the last counts, as in most readers of JSON.
+    fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.0.iter().rev().find(|(n, _)| n == name).map(|(_, value)| *value)
+    }
+
+    fn only(&self, names: &[&str]) -> bool {
+        self.0.iter().all(|(n, _)| names.contains(&n.as_str()))
+    }
+}
+
+impl Jsonl {
+    /// A reader of objects.
+    pub fn new(mapping: Mapping) -> Jsonl {
+        Jsonl { mapping, line: Vec::new() }
+    }
+
+    /// Fills `record` with the next object.
+    pub fn next<R: BufRead>(&mut self, lines: &mut Lines<R>, record: &mut Record) -> io::Result<Step> {
+        loop {
+            self.line.clear();
+            let read = lines.append_line(&mut self.line)?;
+            record.line = lines.number();
+            match read {
+                Read::Line => {}
+                Read::TooLong => return Ok(Step::Bad(lines::too_long())),
+                Read::End => return Ok(Step::End),
+            }
+            self.line.drain(..lines::mark_len(&self.line, lines.number()));
+            self.line.truncate(content_len(&self.line));
+            if self.line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            return Ok(match self.fill(record) {
+                Ok(()) => Step::Record,
+                Err(why) => Step::Bad(why),
+            });
+        }
+    }
+
+    fn fill(&self, record: &mut Record) -> Result<(), String> {
+        let fields: Fields<'_> = serde_json::from_slice(&self.line).map_err(|e| {
+            // The position within the one line that was parsed: its column is what helps.
+            let text = e.to_string();
+            let what = text.split(" at line ").next().unwrap_or(&text);
+            format!("not a JSON object: {what}, column {}", e.column())
+        })?;
+        record.key.clear();
+        record.value.clear();
+        if self.mapping.key.is_empty() {
+            self.field_into(&mut record.key, &fields, "key", true)?;
+        }
+        for (i, name) in self.mapping.key.iter().enumerate() {
+            if i > 0 {
+                record.key.extend_from_slice(self.mapping.separator.as_bytes());
+            }
+            self.field_into(&mut record.key, &fields, name, true)?;
+        }
+        let pair = self.mapping.key.is_empty() && fields.only(&["key", "key_hex", "value", "value_hex"]);
+        match &self.mapping.value {
+            Some(name) => self.field_into(&mut record.value, &fields, name, false),
+            None if pair => self.field_into(&mut record.value, &fields, "value", false),
+            None => {
+                record.value.extend_from_slice(&self.line);
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends the bytes of field `name`, or of `name_hex`.
+    fn field_into(
+        &self,
+        out: &mut Vec<u8>,
+        fields: &Fields<'_>,
+        name: &str,
+        is_key: bool,
+    ) -> Result<(), String> {
+        let (raw, hex) = match (fields.get(name), fields.get(&format!("{name}_hex"))) {
+            (Some(raw), _) => (raw, self.mapping.hex),
+            (None, Some(raw)) => (raw, true),
+            (None, None) if self.mapping.key.is_empty() && is_key => {
+                return Err("there is no field \"key\"; name the one to use with --key".into());
+            }
+            (None, None) => return Err(format!("there is no field {name:?}")),
+        };
+        let json = raw.get();
+        let text = match json.as_bytes().first() {
+            Some(b'"') => serde_json::from_str::<String>(json).map_err(|e| format!("field {name:?}: {e}"))?,
+            Some(b'{' | b'[' | b'n') if is_key => {
+                return Err(format!("field {name:?}: a key is a string or a number"));
+            }
+            _ => json.to_string(),
+        };
+        match hex {
+            true => out
+                .extend_from_slice(&unhex(text.as_bytes()).map_err(|why| format!("field {name:?}: {why}"))?),
+            false => out.extend_from_slice(text.as_bytes()),
+        }
+        Ok(())
+    }
+}

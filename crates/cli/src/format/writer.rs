@@ -1,0 +1,137 @@
+//! Records on their way out, in any format.
+
+use super::{Format, Mapping, paragraphs};
+use crate::output::json_field;
+use crate::text::{escape_into, escape_short, hex_into};
+use std::io::{self, Write};
+
+/// Writes records so that a [`super::Reader`] of the same format reads back the same keys and values.
+pub struct Writer {
+    format: Format,
+    mapping: Mapping,
+    started: bool,
+    line: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+/// Why a record was not written.
+#[derive(Debug)]
+pub enum Unwritten {
+    /// The format cannot carry this record.
+    Refused(String),
+    /// Writing failed.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Unwritten {
+    fn from(error: io::Error) -> Unwritten {
+        Unwritten::Io(error)
+    }
+}
+
+impl Writer {
+    /// A writer. Of the mapping count `hex`, and for paragraphs the key, since it is not written but must follow from the value.
+    pub fn new(format: Format, mapping: Mapping) -> Writer {
+        Writer { format, mapping, started: false, line: Vec::new(), scratch: Vec::new() }
+    }
+
+    /// Writes one record.
+    pub fn write(&mut self, out: &mut impl Write, key: &[u8], value: &[u8]) -> Result<(), Unwritten> {
+        self.start(out)?;
+        self.line.clear();
+        match self.format {
+            Format::Tsv => {
+                let put = if self.mapping.hex { hex_into } else { escape_into };
+                put(&mut self.line, key);
+                self.line.push(b'\t');
+                put(&mut self.line, value);
+            }
+            Format::Csv => {
+                let put = if self.mapping.hex { hex_into } else { quote_into };
+                put(&mut self.line, key);
+                self.line.push(b',');
+                put(&mut self.line, value);
+            }
+            Format::Jsonl => {
+                self.line.push(b'{');
+                json_field(&mut self.line, "key", key, self.mapping.hex);
+                self.line.push(b',');
+                json_field(&mut self.line, "value", value, self.mapping.hex);
+                self.line.push(b'}');
+            }
+            Format::Lines => self.put_line(key, value).map_err(Unwritten::Refused)?,
+            Format::Paragraphs => self.put_paragraph(key, value).map_err(Unwritten::Refused)?,
+        }
+        self.line.push(b'\n');
+        Ok(out.write_all(&self.line)?)
+    }
+
+    /// Ends the output. Without records, too, it is a file that can be loaded.
+    pub fn finish(&mut self, out: &mut impl Write) -> io::Result<()> {
+        if self.format != Format::Paragraphs {
+            self.start(out)?;
+        }
+        out.flush()
+    }
+
+    fn start(&mut self, out: &mut impl Write) -> io::Result<()> {
+        match (self.format, std::mem::replace(&mut self.started, true)) {
+            (Format::Csv, false) => out.write_all(b"key,value\n"),
+            (Format::Paragraphs, true) => out.write_all(b"\n"),
+            _ => Ok(()),
+        }
+    }
+
+    fn put_line(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        if !value.is_empty() {
+            return Err(format!("key {} has a value, and `lines` have none", quoted(key)));
+        }
+        if self.mapping.hex && !key.is_empty() {
+            hex_into(&mut self.line, key);
+            return Ok(());
+        }
+        if key.is_empty() || key.contains(&b'\n') || key.ends_with(b"\r") {
+            return Err(format!("key {} is not one line", quoted(key)));
+        }
+        self.line.extend_from_slice(key);
+        Ok(())
+    }
+
+    fn put_paragraph(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
+        let mut lines = value.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l));
+        if lines.any(<[u8]>::is_empty) || value.ends_with(b"\r") {
+            return Err(format!("the value of key {} is not one paragraph", quoted(key)));
+        }
+        self.scratch.clear();
+        paragraphs::key_into(&mut self.scratch, value, &self.mapping)
+            .map_err(|why| format!("the value of key {}: {why}", quoted(key)))?;
+        if self.scratch != key {
+            return Err(format!(
+                "the value of key {} says that its key is {}; name the fields of the key with --key",
+                quoted(key),
+                quoted(&self.scratch)
+            ));
+        }
+        self.line.extend_from_slice(value);
+        Ok(())
+    }
+}
+
+fn quoted(key: &[u8]) -> String {
+    format!("\"{}\"", escape_short(key, 80))
+}
+
+/// Appends a CSV field, in quotes where it needs them.
+fn quote_into(out: &mut Vec<u8>, field: &[u8]) {
+    if !field.iter().any(|b| matches!(b, b',' | b'"' | b'\n' | b'\r')) {
+        return out.extend_from_slice(field);
+    }
+    out.push(b'"');
+    for part in field.split_inclusive(|b| *b == b'"') {
+        out.extend_from_slice(part);
+        if part.ends_with(b"\"") {
+            out.push(b'"');
+        }
+    }
+    out.push(b'"');
+}

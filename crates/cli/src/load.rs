@@ -1,0 +1,286 @@
+//! `load`: records from a file or standard input into a keyspace.
+
+use crate::args::{CreateArgs, DbArgs, KeyspaceArgs};
+use crate::failure::{Failure, Result};
+use crate::format::{Format, Mapping, Reader, Record, Step};
+use crate::output::{print_json, stdout};
+use crate::progress::Progress;
+use crate::store::Store;
+use crate::text::{escape_short, human_bytes, human_count};
+use cairn::Batch;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+const EXAMPLES: &str = "\
+Examples:
+  cairn load --db /tmp/d cities.tsv                             the first column is the key, the line is the value
+  cairn load --db /tmp/d people.csv --key email                 a column by the name in the header
+  cairn load --db /tmp/d people.csv --key country,city --value phone
+  cairn load --db /tmp/d events.jsonl --key id --skip-bad
+  cairn load --db /tmp/d words.txt                              each line is a key
+  zcat Packages.gz | cairn load --db /tmp/d --format paragraphs --key Package,Version,Architecture
+  cairn dump --db /tmp/a | cairn load --db /tmp/b               copy a keyspace
+
+The key is the first column, unless --key names others. The value is the column that --value names; without it, the
+other one of two columns; else the whole record as it stands, without the end of the line. In TSV, \\t \\n \\r \\\\ and
+\\xHH in a key or a value column stand for bytes. JSON lines without --key have the fields key and value, or key_hex and
+value_hex. A file without a known extension, and standard input, are TSV unless --format says otherwise.
+
+A bad line ends the load: what stands before it has been loaded, and the message tells how much. Its exit code is 6.";
+
+/// Records in a batch, and bytes: enough to make the cost of a write small, and little to lose or to hold.
+const BATCH_RECORDS: usize = 1000;
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Arguments of `load`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct LoadArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    #[command(flatten)]
+    keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    create: CreateArgs,
+    #[command(flatten)]
+    input: InputArgs,
+    /// Count bad lines and go on
+    #[arg(long)]
+    skip_bad: bool,
+    /// Take a key that is there already, or comes twice, for a bad line; else the newest value stays
+    #[arg(long)]
+    unique: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where records come from and how they become keys and values.
+#[derive(Debug, clap::Args)]
+struct InputArgs {
+    /// The file to load; `-` or nothing is standard input
+    file: Option<PathBuf>,
+    /// Its format; else the extension of the file tells
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Column or field that is the key: a name or a number from 1; several, separated by commas, are joined
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
+    key: Vec<String>,
+    /// What is put between the parts of a key of several columns
+    #[arg(long, value_name = "TEXT", default_value = "/")]
+    key_separator: String,
+    /// Column or field that is the value
+    #[arg(long, value_name = "COLUMN")]
+    value: Option<String>,
+    /// The first line names the columns (so it is in CSV, and where a column is called by name)
+    #[arg(long)]
+    header: bool,
+    /// The first line is a record
+    #[arg(long, conflicts_with = "header")]
+    no_header: bool,
+    /// TSV: backslashes are nothing but backslashes
+    #[arg(long)]
+    no_escapes: bool,
+    /// Key and value columns are hexadecimal
+    #[arg(long)]
+    hex: bool,
+}
+
+impl InputArgs {
+    fn name(&self) -> &Path {
+        match &self.file {
+            Some(path) if path != Path::new("-") => path,
+            _ => Path::new("standard input"),
+        }
+    }
+
+    fn open(&self) -> Result<(Box<dyn BufRead>, Option<u64>)> {
+        let (input, len): (Box<dyn Read>, _) = match &self.file {
+            Some(path) if path != Path::new("-") => {
+                let wrong = |e| Failure::file("open", path, &e);
+                let file = File::open(path).map_err(wrong)?;
+                let metadata = file.metadata().map_err(wrong)?;
+                if metadata.is_dir() {
+                    return Err(Failure::usage(format!("{} is a directory", path.display())));
+                }
+                (Box::new(file), metadata.is_file().then_some(metadata.len()))
+            }
+            _ => (Box::new(io::stdin()), None),
+        };
+        let mut input = BufReader::with_capacity(256 << 10, input);
+        let start = input.fill_buf().map_err(|e| Failure::file("read", self.name(), &e))?;
+        if start.starts_with(b"\x1f\x8b") {
+            let name = self.name().display();
+            return Err(Failure::usage(format!("{name} is compressed: zcat FILE | cairn load ...")));
+        }
+        Ok((Box::new(input), len))
+    }
+
+    fn format(&self) -> Format {
+        let by_name = || self.file.as_deref().and_then(Format::of_file);
+        self.format.or_else(by_name).unwrap_or(Format::Tsv)
+    }
+
+    fn mapping(&self) -> Mapping {
+        Mapping {
+            key: self.key.clone(),
+            separator: self.key_separator.clone(),
+            value: self.value.clone(),
+            header: match (self.header, self.no_header) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ => None,
+            },
+            no_escapes: self.no_escapes,
+            hex: self.hex,
+        }
+    }
+}
+
+/// What was loaded.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+struct Summary {
+    records: u64,
+    key_bytes: u64,
+    value_bytes: u64,
+    bad: u64,
+    /// The first bad line and what is wrong with it.
+    first_bad: Option<String>,
+    seconds: f64,
+}
+
+impl Summary {
+    fn text(&self) -> String {
+        let records = if self.records == 1 { "record" } else { "records" };
+        let bytes = human_bytes(self.key_bytes + self.value_bytes);
+        format!("{} {records} ({bytes})", human_count(self.records))
+    }
+}
+
+/// Loads records.
+pub fn load(args: LoadArgs) -> Result<()> {
+    let (input, len) = args.input.open()?;
+    let reader = Reader::new(input, args.input.format(), args.input.mapping()).map_err(Failure::usage)?;
+    let store = Store::open_with(&args.db, &args.keyspace, &args.create, true)?;
+    let started = Instant::now();
+    let mut loader = Loader::new(&store, args.unique);
+    let read = loader.read(reader, &args, len);
+    // What stands before a bad line is loaded, whatever the batch that it was in.
+    loader.write()?;
+    let mut summary = loader.summary;
+    let keyspace = store.keyspace.name().to_string();
+    let closed = store.close();
+    summary.seconds = started.elapsed().as_secs_f64();
+    if let Err(failure) = read {
+        return Err(match summary.records {
+            0 => failure,
+            _ => failure.with_note(format!("; loaded before it: {}", summary.text())),
+        });
+    }
+    closed?;
+    let mut out = stdout();
+    if args.json {
+        print_json(&mut out, &serde_json::json!(summary))?;
+    } else {
+        writeln!(out, "loaded {} into keyspace {keyspace:?} in {:.1} s", summary.text(), summary.seconds)?;
+    }
+    out.flush()?;
+    if let Some(first) = &summary.first_bad {
+        eprintln!("cairn: skipped {} bad lines; the first: {first}", human_count(summary.bad));
+    }
+    Ok(())
+}
+
+/// Gathers records into batches and writes them.
+struct Loader<'a> {
+    store: &'a Store,
+    batch: Batch,
+    /// Keys of the batch, where keys must be unique.
+    keys: Option<HashSet<Vec<u8>>>,
+    pending: Summary,
+    summary: Summary,
+}
+
+impl<'a> Loader<'a> {
+    fn new(store: &'a Store, unique: bool) -> Loader<'a> {
+        let batch = store.db.batch();
+        let keys = unique.then(HashSet::new);
+        Loader { store, batch, keys, pending: Summary::default(), summary: Summary::default() }
+    }
+
+    fn read(
+        &mut self,
+        mut reader: Reader<Box<dyn BufRead>>,
+        args: &LoadArgs,
+        len: Option<u64>,
+    ) -> Result<()> {
+        let name = args.input.name();
+        let progress = Progress::bytes(len);
+        let mut record = Record::default();
+        loop {
+            let step = reader.next(&mut record).map_err(|e| {
+                Failure::file("read", name, &e).context(format!("after line {}", reader.lines_read()))
+            })?;
+            let why = match step {
+                Step::Record => match self.add(&record)? {
+                    None => {
+                        if reader.lines_read() % 256 == 0 {
+                            progress
+                                .at(reader.bytes_read(), || human_count(self.summary.records) + " records");
+                        }
+                        continue;
+                    }
+                    Some(why) => why,
+                },
+                Step::Bad(why) => why,
+                Step::Unfit(why) => return Err(Failure::usage(format!("{}: {why}", name.display()))),
+                Step::End => return Ok(()),
+            };
+            let bad = format!("{}, line {}: {why}", name.display(), record.line);
+            if !args.skip_bad {
+                return Err(Failure::bad_input(bad));
+            }
+            self.summary.bad += 1;
+            self.summary.first_bad.get_or_insert(bad);
+        }
+    }
+
+    /// Adds a record to the batch, or tells what is wrong with it.
+    fn add(&mut self, record: &Record) -> Result<Option<String>> {
+        if let Some(keys) = &mut self.keys {
+            if keys.contains(&record.key) || self.store.keyspace.contains(&record.key)? {
+                return Ok(Some(format!("key \"{}\" is there already", escape_short(&record.key, 80))));
+            }
+            keys.insert(record.key.clone());
+        }
+        self.batch.put(&self.store.keyspace, &record.key, &record.value);
+        self.pending.records += 1;
+        self.pending.key_bytes += record.key.len() as u64;
+        self.pending.value_bytes += record.value.len() as u64;
+        if self.batch.len() >= BATCH_RECORDS || self.batch.byte_len() >= BATCH_BYTES {
+            self.write()?;
+        }
+        Ok(None)
+    }
+
+    /// Writes the batch. Only then do its records count as loaded.
+    fn write(&mut self) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        if pending.records == 0 {
+            return Ok(());
+        }
+        let batch = std::mem::replace(&mut self.batch, self.store.db.batch());
+        self.store
+            .db
+            .write(batch, self.store.db.options().durability)
+            .map_err(|e| Failure::from(e).with_note(format!("; loaded before: {}", self.summary.text())))?;
+        self.summary.records += pending.records;
+        self.summary.key_bytes += pending.key_bytes;
+        self.summary.value_bytes += pending.value_bytes;
+        self.keys.iter_mut().for_each(HashSet::clear);
+        Ok(())
+    }
+}

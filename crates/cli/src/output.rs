@@ -1,0 +1,149 @@
+//! Records on standard output, in the form that was asked for.
+//!
+//! ```text
+//!   text   key TAB value, escaped (see `text`): one record a line, whatever bytes are in it
+//!   hex    the same in hexadecimal
+//!   json   {"key":"...","value":"..."}; a part that is not printable UTF-8 goes as "key_hex" or "value_hex"
+//! ```
+//!
+//! The text form is what `load --format tsv` reads, the JSON form what `load --format jsonl` reads.
+
+use crate::args::FormArgs;
+use crate::text::{escape_into, hex_into};
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+/// How keys and values are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Escaped text.
+    Text,
+    /// Hexadecimal.
+    Hex,
+    /// JSON objects.
+    Json,
+    /// JSON objects with hexadecimal fields.
+    JsonHex,
+}
+
+impl From<FormArgs> for Form {
+    fn from(args: FormArgs) -> Form {
+        match (args.json, args.hex) {
+            (false, false) => Form::Text,
+            (false, true) => Form::Hex,
+            (true, false) => Form::Json,
+            (true, true) => Form::JsonHex,
+        }
+    }
+}
+
+/// Which parts of a record are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// Key and value.
+    Both,
+    /// Only the key.
+    Key,
+    /// Only the value.
+    Value,
+}
+
+/// Standard output with a buffer; a pipe whose reader left shows up as an error of a write or of the last `flush`.
+pub fn stdout() -> BufWriter<StdoutLock<'static>> {
+    BufWriter::with_capacity(64 << 10, io::stdout().lock())
+}
+
+/// Formats records into a buffer of its own, so that a record costs no allocation.
+pub struct Printer {
+    form: Form,
+    parts: Parts,
+    line: Vec<u8>,
+}
+
+impl Printer {
+    /// A printer of records.
+    pub fn new(form: Form, parts: Parts) -> Printer {
+        Printer { form, parts, line: Vec::new() }
+    }
+
+    /// Writes one record as one line.
+    pub fn print(&mut self, out: &mut impl Write, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.line.clear();
+        let (with_key, with_value) = (self.parts != Parts::Value, self.parts != Parts::Key);
+        match self.form {
+            Form::Text | Form::Hex => {
+                let put = if self.form == Form::Text { escape_into } else { hex_into };
+                if with_key {
+                    put(&mut self.line, key);
+                }
+                if with_key && with_value {
+                    self.line.push(b'\t');
+                }
+                if with_value {
+                    put(&mut self.line, value);
+                }
+            }
+            Form::Json | Form::JsonHex => {
+                let hex = self.form == Form::JsonHex;
+                self.line.push(b'{');
+                if with_key {
+                    json_field(&mut self.line, "key", key, hex);
+                }
+                if with_key && with_value {
+                    self.line.push(b',');
+                }
+                if with_value {
+                    json_field(&mut self.line, "value", value, hex);
+                }
+                self.line.push(b'}');
+            }
+        }
+        self.line.push(b'\n');
+        out.write_all(&self.line)
+    }
+}
+
+/// Appends `"name":"text"`, or `"name_hex":"digits"` for bytes that JSON or a terminal would not carry unharmed.
+pub fn json_field(out: &mut Vec<u8>, name: &str, bytes: &[u8], hex: bool) {
+    out.push(b'"');
+    out.extend_from_slice(name.as_bytes());
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !hex && !text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) => {
+            out.extend_from_slice(b"\":");
+            serde_json::to_writer(&mut *out, text).expect("writing to memory does not fail");
+        }
+        _ => {
+            out.extend_from_slice(b"_hex\":\"");
+            hex_into(out, bytes);
+            out.push(b'"');
+        }
+    }
+}
+
+/// Prints one JSON value as one line.
+pub fn print_json(out: &mut impl Write, value: &serde_json::Value) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(form: Form, parts: Parts, key: &[u8], value: &[u8]) -> String {
+        let mut out = Vec::new();
+        Printer::new(form, parts).print(&mut out, key, value).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn forms() {
+        assert_eq!(printed(Form::Text, Parts::Both, b"a\tb", "é".as_bytes()), "a\\tb\té\n");
+        assert_eq!(printed(Form::Hex, Parts::Key, b"a\xff", b""), "61ff\n");
+        assert_eq!(
+            printed(Form::Json, Parts::Both, b"a\"\n", b"\xff"),
+            "{\"key\":\"a\\\"\\n\",\"value_hex\":\"ff\"}\n"
+        );
+        assert_eq!(printed(Form::Json, Parts::Value, b"a", b"\x1b[m"), "{\"value_hex\":\"1b5b6d\"}\n");
+        assert_eq!(printed(Form::JsonHex, Parts::Key, b"a", b""), "{\"key_hex\":\"61\"}\n");
+    }
+}

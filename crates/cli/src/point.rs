@@ -1,0 +1,274 @@
+//! `put`, `get` and `delete`: single keys.
+
+use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs, bytes_of};
+use crate::failure::{Failure, Result};
+use crate::format::{Format, Mapping, Reader, Record, Step};
+use crate::output::{Form, Parts, Printer, json_field, print_json, stdout};
+use crate::store::Store;
+use crate::text::{escape_short, unescape};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+const PUT_EXAMPLES: &str = "\
+Examples:
+  cairn put --db /tmp/d fruit/apple red
+  cairn put --db /tmp/d fruit/apple green fruit/pear yellow   several at once: all or none
+  cairn put --db /tmp/d photo - < photo.jpg                   the value is standard input, byte for byte
+  cairn put --db /tmp/d --hex 00ff 0102                       key and value in hexadecimal
+  cairn put --db /tmp/d --durability sync k v                 on disk before the command ends
+  cairn put --db /tmp/d -- -5 minus                           after -- nothing is an option";
+
+/// Arguments of `put`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = PUT_EXAMPLES)]
+pub struct PutArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    #[command(flatten)]
+    keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    create: CreateArgs,
+    #[command(flatten)]
+    form: FormArgs,
+    /// Key and value, or several of both. A value of `-` is read from standard input as it is
+    #[arg(value_names = ["KEY", "VALUE"], required = true, num_args = 2.., allow_negative_numbers = true)]
+    pairs: Vec<OsString>,
+}
+
+/// Stores values under keys, in one batch.
+pub fn put(args: PutArgs) -> Result<()> {
+    if !args.pairs.len().is_multiple_of(2) {
+        return Err(Failure::usage("put takes pairs: KEY VALUE [KEY VALUE]..."));
+    }
+    if args.pairs.iter().skip(1).step_by(2).filter(|v| *v == "-").count() > 1 {
+        return Err(Failure::usage("only one value can be read from standard input"));
+    }
+    let mut records = Vec::new();
+    for pair in args.pairs.chunks_exact(2) {
+        let value = match pair[1] == "-" {
+            true => value_from_stdin(args.form.hex)?,
+            false => bytes_of(&pair[1], args.form.hex)?,
+        };
+        records.push((bytes_of(&pair[0], args.form.hex)?, value));
+    }
+    let store = Store::open_with(&args.db, &args.keyspace, &args.create, true)?;
+    let mut batch = store.db.batch();
+    records.iter().for_each(|(key, value)| batch.put(&store.keyspace, key, value));
+    store.db.write(batch, store.db.options().durability)?;
+    store.close()?;
+    if args.form.json {
+        print_json(&mut stdout(), &serde_json::json!({ "put": records.len() }))?;
+    }
+    Ok(())
+}
+
+fn value_from_stdin(hex: bool) -> Result<Vec<u8>> {
+    let limit = cairn::limits::MAX_VALUE_LEN as u64;
+    let mut value = Vec::new();
+    io::stdin()
+        .lock()
+        .take(if hex { limit * 2 + 2 } else { limit + 1 })
+        .read_to_end(&mut value)
+        .map_err(|e| Failure::file("read", Path::new("standard input"), &e))?;
+    if hex {
+        value = crate::text::unhex(value.trim_ascii()).map_err(Failure::bad_input)?;
+    }
+    if value.len() as u64 > limit {
+        return Err(Failure::usage(format!(
+            "the value on standard input is longer than the limit of {limit} bytes"
+        )));
+    }
+    Ok(value)
+}
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  cairn get --db /tmp/d fruit/apple                     the value, and a newline
+  cairn get --db /tmp/d --raw photo > photo.jpg         the value, byte for byte
+  cairn get --db /tmp/d --json fruit/apple fruit/pear   {\"key\":...,\"value\":...}, null for what is not there
+  cairn scan --db /tmp/d --parts key | cairn get --db /tmp/d --keys-from -
+
+The command ends with 1 when one of the keys is not there.";
+
+/// Arguments of `get`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = GET_EXAMPLES)]
+pub struct GetArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    #[command(flatten)]
+    keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    form: FormArgs,
+    /// Print the values as they are and nothing else: no newline behind them
+    #[arg(long, conflicts_with_all = ["json", "hex", "keys_from"])]
+    raw: bool,
+    /// Read keys from a file (`-` is standard input), one a line in the form that `scan` prints, and print what `scan` prints
+    #[arg(long, value_name = "FILE", conflicts_with = "keys")]
+    keys_from: Option<PathBuf>,
+    /// Keys
+    #[arg(value_name = "KEY", required_unless_present = "keys_from", allow_negative_numbers = true)]
+    keys: Vec<OsString>,
+}
+
+/// Prints values.
+pub fn get(args: GetArgs) -> Result<()> {
+    let store = Store::open(&args.db, &args.keyspace)?;
+    let mut out = stdout();
+    let mut missing = Missing::default();
+    match &args.keys_from {
+        Some(path) => get_listed(&args, &store, path, &mut out, &mut missing)?,
+        None => {
+            for argument in &args.keys {
+                get_one(&args, &store, &bytes_of(argument, args.form.hex)?, &mut out, &mut missing)?;
+            }
+        }
+    }
+    out.flush()?;
+    store.close()?;
+    missing.verdict()
+}
+
+fn get_one(
+    args: &GetArgs,
+    store: &Store,
+    key: &[u8],
+    out: &mut impl Write,
+    missing: &mut Missing,
+) -> Result<()> {
+    let value = store.keyspace.get(key)?;
+    if value.is_none() {
+        missing.add(key);
+    }
+    match value {
+        None if args.form.json => {
+            let mut line = vec![b'{'];
+            json_field(&mut line, "key", key, args.form.hex);
+            line.extend_from_slice(b",\"value\":null}\n");
+            out.write_all(&line)?;
+        }
+        None => {}
+        Some(value) if args.raw => out.write_all(&value)?,
+        Some(value) if args.form.json || args.form.hex => {
+            let parts = if args.form.json { Parts::Both } else { Parts::Value };
+            Printer::new(Form::from(args.form), parts).print(out, key, &value)?;
+        }
+        Some(value) => {
+            out.write_all(&value)?;
+            out.write_all(b"\n")?;
+        }
+    }
+    Ok(())
+}
+
+fn get_listed(
+    args: &GetArgs,
+    store: &Store,
+    path: &Path,
+    out: &mut impl Write,
+    missing: &mut Missing,
+) -> Result<()> {
+    let input: Box<dyn Read> = match path == Path::new("-") {
+        true => Box::new(io::stdin()),
+        false => Box::new(File::open(path).map_err(|e| Failure::file("open", path, &e))?),
+    };
+    let mapping = Mapping { hex: args.form.hex, ..Mapping::default() };
+    let mut lines = Reader::new(BufReader::with_capacity(64 << 10, input), Format::Lines, mapping)
+        .map_err(Failure::usage)?;
+    let mut printer = Printer::new(Form::from(args.form), Parts::Both);
+    let mut record = Record::default();
+    loop {
+        let step = lines.next(&mut record).map_err(|e| Failure::file("read", path, &e))?;
+        let bad =
+            |why: String| Failure::bad_input(format!("{}, line {}: {why}", path.display(), record.line));
+        let key = match step {
+            Step::Record if args.form.hex => std::borrow::Cow::Borrowed(&record.key[..]),
+            Step::Record => unescape(&record.key).map_err(bad)?,
+            Step::Bad(why) | Step::Unfit(why) => return Err(bad(why)),
+            Step::End => return Ok(()),
+        };
+        match store.keyspace.get(&key)? {
+            Some(value) => printer.print(out, &key, &value)?,
+            None => missing.add(&key),
+        }
+    }
+}
+
+/// Keys that were asked for and are not there.
+#[derive(Default)]
+struct Missing {
+    count: u64,
+    first: String,
+}
+
+impl Missing {
+    fn add(&mut self, key: &[u8]) {
+        if self.count == 0 {
+            self.first = escape_short(key, 200);
+        }
+        self.count += 1;
+    }
+
+    fn verdict(self) -> Result<()> {
+        match self.count {
+            0 => Ok(()),
+            1 => Err(Failure::no(format!("not found: {}", self.first))),
+            n => Err(Failure::no(format!("not found: {} and {} more", self.first, n - 1))),
+        }
+    }
+}
+
+const DELETE_EXAMPLES: &str = "\
+Examples:
+  cairn delete --db /tmp/d fruit/apple fruit/pear   all in one batch: all or none
+  cairn delete --db /tmp/d --hex 00ff
+  cairn delete --db /tmp/d --check fruit/apple      end with 1 if it was not there
+
+Deleting a key that is not there is no error, unless --check is given.";
+
+/// Arguments of `delete`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = DELETE_EXAMPLES)]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    #[command(flatten)]
+    keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    form: FormArgs,
+    /// What the deletion survives before it is acknowledged: buffered, os or sync
+    #[arg(long, value_name = "D")]
+    durability: Option<cairn::Durability>,
+    /// Look first, delete nothing and end with 1 if a key is not there
+    #[arg(long)]
+    check: bool,
+    /// Keys
+    #[arg(value_name = "KEY", required = true, allow_negative_numbers = true)]
+    keys: Vec<OsString>,
+}
+
+/// Deletes keys, in one batch.
+pub fn delete(args: DeleteArgs) -> Result<()> {
+    let keys = args.keys.iter().map(|k| bytes_of(k, args.form.hex)).collect::<Result<Vec<_>>>()?;
+    let create = CreateArgs { durability: args.durability, ..CreateArgs::default() };
+    let store = Store::open_with(&args.db, &args.keyspace, &create, false)?;
+    if args.check {
+        let mut missing = Missing::default();
+        for key in &keys {
+            if !store.keyspace.contains(key)? {
+                missing.add(key);
+            }
+        }
+        missing.verdict()?;
+    }
+    let mut batch = store.db.batch();
+    keys.iter().for_each(|key| batch.delete(&store.keyspace, key));
+    store.db.write(batch, store.db.options().durability)?;
+    store.close()?;
+    if args.form.json {
+        print_json(&mut stdout(), &serde_json::json!({ "deleted": keys.len() }))?;
+    }
+    Ok(())
+}

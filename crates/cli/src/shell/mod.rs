@@ -1,0 +1,160 @@
+//! `shell`: a database by hand, or by script.
+//!
+//! On a terminal there is a prompt with history and completion; from a pipe the statements are read line by line, nothing
+//! is printed but their results, and the first error ends it, naming its line.
+
+mod complete;
+mod parse;
+mod session;
+
+use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs};
+use crate::failure::{Failure, Result};
+use crate::output::{Form, stdout};
+use crate::store::Store;
+use parse::Unreadable;
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{CompletionType, Config, Editor};
+use session::{Session, Then};
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  cairn shell --db /tmp/d                              a prompt; .help tells what can be said
+  cairn shell --db /tmp/d 'put a 1' 'scan limit 3'     statements as arguments
+  echo 'count prefix FR/' | cairn shell --db /tmp/d
+  cairn shell --db /tmp/d --json < script
+
+Statements from arguments or a pipe end with 6 at the first one that is wrong, and with 1 when a key that was asked
+for is not there. The history is kept in $XDG_STATE_HOME/cairn/history, or ~/.local/state/cairn/history.";
+
+/// Arguments of `shell`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ShellArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    #[command(flatten)]
+    keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    create: CreateArgs,
+    #[command(flatten)]
+    form: FormArgs,
+    /// Statements to carry out instead of those on standard input
+    #[arg(value_name = "STATEMENT")]
+    statements: Vec<String>,
+}
+
+/// Runs the shell.
+pub fn shell(args: ShellArgs) -> Result<ExitCode> {
+    let store = Store::open_with(&args.db, &args.keyspace, &args.create, true)?;
+    let mut session = Session::new(store, Form::from(args.form));
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let ran = if !args.statements.is_empty() {
+        let lines = args.statements.iter().map(|s| Ok(s.clone().into_bytes()));
+        run_script(&mut session, lines, "statement")
+    } else if terminal {
+        interact(&mut session).map(|()| ExitCode::SUCCESS)
+    } else {
+        run_script(&mut session, io::stdin().lock().split(b'\n'), "line")
+    };
+    let forgotten = session.close();
+    let code = ran?;
+    match forgotten? {
+        0 => Ok(code),
+        n => Err(Failure::bad_input(format!(
+            "there was a begin without a commit: {n} writes were rolled back"
+        ))),
+    }
+}
+
+/// Carries out lines until one of them is wrong.
+fn run_script(
+    session: &mut Session,
+    lines: impl Iterator<Item = io::Result<Vec<u8>>>,
+    unit: &str,
+) -> Result<ExitCode> {
+    let mut out = stdout();
+    let mut missing = false;
+    for (number, line) in (1..).zip(lines) {
+        let line = line.map_err(|e| Failure::file("read", Path::new("standard input"), &e))?;
+        let here = || format!("{unit} {number}");
+        let line = String::from_utf8(line).map_err(|_| {
+            Failure::bad_input("not UTF-8; write such bytes as \\xHH or x'HH'").context(here())
+        })?;
+        match run_line(session, &mut out, &line) {
+            Ok(Then::GoOn) => {}
+            Ok(Then::Missing) => missing = true,
+            Ok(Then::Quit) => break,
+            Err(failure) => return Err(failure.context(here())),
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::from(u8::from(missing)))
+}
+
+/// Carries out the statements of one line.
+fn run_line(session: &mut Session, out: &mut impl Write, line: &str) -> Result<Then> {
+    let statements = parse::split(line).map_err(|e| match e {
+        Unreadable::OpenQuote => Failure::bad_input("a quote is not closed"),
+        Unreadable::Wrong(why) => Failure::bad_input(why),
+    })?;
+    let mut worst = Then::GoOn;
+    for words in &statements {
+        match session.run(out, parse::parse(words).map_err(Failure::bad_input)?)? {
+            Then::GoOn => {}
+            Then::Missing => worst = Then::Missing,
+            Then::Quit => return Ok(Then::Quit),
+        }
+    }
+    Ok(worst)
+}
+
+fn interact(session: &mut Session) -> Result<()> {
+    let wrong = |e: ReadlineError| Failure::usage(format!("the prompt: {e}"));
+    let config = Config::builder()
+        .completion_type(CompletionType::List)
+        .history_ignore_space(true)
+        .auto_add_history(true);
+    let mut editor: Editor<complete::Prompt, FileHistory> =
+        Editor::with_config(config.build()).map_err(wrong)?;
+    let history = history_file();
+    if let Some(path) = &history {
+        let _ = editor.load_history(path); // the first time there is none
+    }
+    println!("Cairn {}: .help tells what can be said, .quit ends.", env!("CARGO_PKG_VERSION"));
+    loop {
+        let (db, keyspace) = (session.database().clone(), session.keyspace().clone());
+        let mark = if session.in_transaction() { "*" } else { "" };
+        let prompt = format!("{}{mark}> ", keyspace.name());
+        editor.set_helper(Some(complete::Prompt { db, keyspace }));
+        match editor.readline(&prompt) {
+            Ok(line) => match run_line(session, &mut stdout(), &line) {
+                Ok(Then::Quit) => break,
+                Ok(_) => {}
+                Err(failure) => eprintln!("{failure}"),
+            },
+            Err(ReadlineError::Interrupted) => continue,
+            Err(ReadlineError::Eof) => break,
+            Err(e) => return Err(wrong(e)),
+        }
+    }
+    // The prompt holds handles of the database, which is about to be closed.
+    editor.set_helper(None);
+    if let Some(path) = &history {
+        let saved = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+        if let Err(e) = saved.map_err(ReadlineError::from).and_then(|()| editor.save_history(path)) {
+            eprintln!("cairn: the history was not kept: {}: {e}", path.display());
+        }
+    }
+    Ok(())
+}
+
+/// In the directory for state of the XDG specification; never in a database.
+fn history_file() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
+    Some(state.join("cairn").join("history"))
+}

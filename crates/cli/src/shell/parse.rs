@@ -1,0 +1,321 @@
+//! The language of the shell: statements of words.
+//!
+//! ```text
+//!   put fruit/apple "deep red\n"; get fruit/apple      words, "quoted" with escapes, 'quoted' without
+//!   get x'00ff'                                        bytes in hexadecimal
+//!   scan prefix FR/ limit 5 reverse                    unquoted words can be keywords
+//!   .mode json                                         what starts with a dot is for the shell itself
+//!   # and the rest of such a line is a comment
+//! ```
+
+use crate::args::Bounds;
+use crate::text::{unescape, unhex};
+
+/// A word of a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// Its bytes, without quotes and escapes.
+    pub bytes: Vec<u8>,
+    /// Whether it was quoted: then it is never a keyword.
+    pub quoted: bool,
+}
+
+impl Word {
+    fn is(&self, keyword: &str) -> bool {
+        !self.quoted && self.bytes.eq_ignore_ascii_case(keyword.as_bytes())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+/// Why a line cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// A quote is still open: more lines may close it.
+    OpenQuote,
+    /// It is wrong, and how.
+    Wrong(String),
+}
+
+/// Splits a line into statements of words.
+pub fn split(line: &str) -> Result<Vec<Vec<Word>>, Unreadable> {
+    let mut statements = vec![Vec::new()];
+    let mut rest = line.trim_start();
+    while let Some(first) = rest.chars().next() {
+        if first == '#' {
+            rest = rest.split_once('\n').map_or("", |(_, next)| next);
+        } else if first == ';' {
+            statements.push(Vec::new());
+            rest = &rest[1..];
+        } else {
+            let (word, left) = word(rest)?;
+            statements.last_mut().expect("there is one").push(word);
+            rest = left;
+        }
+        rest = rest.trim_start();
+    }
+    statements.retain(|words| !words.is_empty());
+    Ok(statements)
+}
+
+/// The word at the start of `text`, and what follows it.
+fn word(text: &str) -> Result<(Word, &str), Unreadable> {
+    let wrong = |why: String| Unreadable::Wrong(why);
+    let quoted = |bytes: Vec<u8>| Word { bytes, quoted: true };
+    if let Some(body) = text.strip_prefix('"') {
+        let end = closing_quote(body).ok_or(Unreadable::OpenQuote)?;
+        // \" is the one escape that only quoted words need.
+        let bytes = unescape(body[..end].replace("\\\"", "\\x22").as_bytes()).map_err(wrong)?.into_owned();
+        return Ok((quoted(bytes), after_quote(&body[end + 1..])?));
+    }
+    if let Some(body) = text.strip_prefix("x'").or_else(|| text.strip_prefix("X'")) {
+        let end = body.find('\'').ok_or(Unreadable::OpenQuote)?;
+        let bytes = unhex(&body.as_bytes()[..end]).map_err(wrong)?;
+        return Ok((quoted(bytes), after_quote(&body[end + 1..])?));
+    }
+    if let Some(body) = text.strip_prefix('\'') {
+        let end = body.find('\'').ok_or(Unreadable::OpenQuote)?;
+        return Ok((quoted(body.as_bytes()[..end].to_vec()), after_quote(&body[end + 1..])?));
+    }
+    let end = text.find(|c: char| c.is_whitespace() || c == ';').unwrap_or(text.len());
+    Ok((Word { bytes: text.as_bytes()[..end].to_vec(), quoted: false }, &text[end..]))
+}
+
+/// Where an unescaped `"` stands. An escaped backslash before it does not escape it.
+fn closing_quote(body: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, byte) in body.bytes().enumerate() {
+        match byte {
+            b'"' if !escaped => return Some(at),
+            b'\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    None
+}
+
+fn after_quote(rest: &str) -> Result<&str, Unreadable> {
+    match rest.chars().next() {
+        None | Some(';') => Ok(rest),
+        Some(c) if c.is_whitespace() => Ok(rest),
+        Some(_) => Err(Unreadable::Wrong("put a space after a closing quote".into())),
+    }
+}
+
+/// The word as the shell reads it back: quoted where it must be.
+pub fn quote(bytes: &[u8]) -> String {
+    let plain = |b: &u8| b.is_ascii_graphic() && !b"\"'\\;#".contains(b);
+    let keyword = ["prefix", "limit", "reverse", "keys", "values", "from", "to"];
+    let word = String::from_utf8_lossy(bytes);
+    if !bytes.is_empty() && bytes.iter().all(plain) && !keyword.contains(&&*word) {
+        return word.into_owned();
+    }
+    format!("\"{}\"", crate::text::escape(bytes).replace('"', "\\\""))
+}
+
+/// What a statement asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// Store values.
+    Put(Vec<(Vec<u8>, Vec<u8>)>),
+    /// Print values.
+    Get(Vec<Vec<u8>>),
+    /// Delete keys.
+    Delete(Vec<Vec<u8>>),
+    /// Print records.
+    Scan(Bounds, Show),
+    /// Start to gather writes.
+    Begin,
+    /// Write what was gathered, all or nothing.
+    Commit,
+    /// Forget what was gathered.
+    Rollback,
+    /// Take a snapshot and name it.
+    Snapshot(String),
+    /// Let a snapshot go.
+    Release(String),
+    /// Read as of a snapshot.
+    At(String, Box<Statement>),
+    /// A command of the shell, and its words.
+    Dot(String, Vec<String>),
+}
+
+/// What a scan prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// Keys and values.
+    Both,
+    /// Keys.
+    Keys,
+    /// Values.
+    Values,
+    /// How many there are.
+    Count,
+}
+
+/// The first words of statements, for completion.
+pub const STATEMENTS: [&str; 11] =
+    ["put", "get", "del", "scan", "count", "begin", "commit", "rollback", "snapshot", "at", "release"];
+
+/// Reads one statement.
+pub fn parse(words: &[Word]) -> Result<Statement, String> {
+    let (first, rest) = words.split_first().expect("a statement has words");
+    let keys = || rest.iter().map(|w| w.bytes.clone()).collect::<Vec<_>>();
+    let none = |statement: Statement| match rest.is_empty() {
+        true => Ok(statement),
+        false => Err(format!("{} takes no arguments", first.text())),
+    };
+    let some = |usage: &str| if rest.is_empty() { Err(usage.to_string()) } else { Ok(()) };
+    let name = match first.quoted {
+        true => return Err("a statement starts with a command; .help lists them".into()),
+        false => first.text().to_lowercase(),
+    };
+    match name.as_str() {
+        "put" => {
+            if rest.is_empty() || !rest.len().is_multiple_of(2) {
+                return Err("put KEY VALUE [KEY VALUE]...".into());
+            }
+            Ok(Statement::Put(
+                rest.chunks_exact(2).map(|p| (p[0].bytes.clone(), p[1].bytes.clone())).collect(),
+            ))
+        }
+        "get" => some("get KEY...").map(|()| Statement::Get(keys())),
+        "del" | "delete" => some("del KEY...").map(|()| Statement::Delete(keys())),
+        "scan" => scan(rest).map(|(bounds, show)| Statement::Scan(bounds, show)),
+        "count" => scan(rest).map(|(bounds, _)| Statement::Scan(bounds, Show::Count)),
+        "begin" => none(Statement::Begin),
+        "commit" => none(Statement::Commit),
+        "rollback" => none(Statement::Rollback),
+        "snapshot" => one(rest, "snapshot NAME").map(Statement::Snapshot),
+        "release" => one(rest, "release NAME").map(Statement::Release),
+        "at" if rest.len() >= 2 => match parse(&rest[1..])? {
+            read @ (Statement::Get(_) | Statement::Scan(..)) => {
+                Ok(Statement::At(rest[0].text(), Box::new(read)))
+            }
+            _ => Err("at a snapshot there is only get, scan and count".into()),
+        },
+        "at" => Err("at SNAPSHOT get|scan|count ...".into()),
+        dot if dot.starts_with('.') => Ok(Statement::Dot(dot.into(), rest.iter().map(Word::text).collect())),
+        _ => Err(format!("there is no command {name:?}; .help lists them")),
+    }
+}
+
+fn one(rest: &[Word], usage: &str) -> Result<String, String> {
+    match rest {
+        [word] => Ok(word.text()),
+        _ => Err(usage.into()),
+    }
+}
+
+/// `[FROM [TO]] [prefix P] [from K] [to K] [limit N] [reverse] [keys|values]`
+fn scan(words: &[Word]) -> Result<(Bounds, Show), String> {
+    let mut bounds = Bounds::default();
+    let mut show = Show::Both;
+    let mut places = 0;
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut argument = || words.next().ok_or_else(|| format!("{} what?", word.text()));
+        if word.is("prefix") {
+            bounds.prefix(argument()?.bytes.clone());
+        } else if word.is("from") {
+            bounds.from(argument()?.bytes.clone());
+        } else if word.is("to") {
+            bounds.to(argument()?.bytes.clone());
+        } else if word.is("limit") {
+            let text = argument()?.text();
+            bounds.limit = text.parse().map_err(|_| format!("limit {text:?} is no number"))?;
+        } else if word.is("reverse") {
+            bounds.reverse = true;
+        } else if word.is("keys") {
+            show = Show::Keys;
+        } else if word.is("values") {
+            show = Show::Values;
+        } else {
+            match places {
+                0 => bounds.from(word.bytes.clone()),
+                1 => bounds.to(word.bytes.clone()),
+                _ => return Err(format!("{:?} is one word too many: scan [FROM [TO]] ...", word.text())),
+            }
+            places += 1;
+        }
+    }
+    Ok((bounds, show))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ops::Bound;
+
+    fn statements(line: &str) -> Vec<Result<Statement, String>> {
+        split(line).unwrap().iter().map(|words| parse(words)).collect()
+    }
+
+    #[test]
+    fn words_and_quotes() {
+        let words = split(r#"put "a b\t\"\\" x'00FF' 'c\d' e#f # comment"#).unwrap();
+        let bytes: Vec<&[u8]> = words[0].iter().map(|w| &w.bytes[..]).collect();
+        assert_eq!(bytes, [&b"put"[..], b"a b\t\"\\", b"\x00\xff", b"c\\d", b"e#f"]);
+        assert_eq!(split("get a;;get b;").unwrap().len(), 2);
+        assert_eq!(split("put a \"b\nc\"").unwrap()[0][2].bytes, b"b\nc");
+        assert_eq!(split("# only\n").unwrap().len(), 0);
+    }
+
+    #[test]
+    fn unreadable_lines() {
+        assert_eq!(split("put a \"b"), Err(Unreadable::OpenQuote));
+        assert_eq!(split("put a \"b\\\""), Err(Unreadable::OpenQuote));
+        for line in ["get \"a\"b", "get \"\\q\"", "get x'0'"] {
+            assert!(matches!(split(line), Err(Unreadable::Wrong(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn quoting_is_read_back() {
+        for bytes in [
+            &b"plain/key"[..],
+            b"",
+            b"a b",
+            b"\"",
+            b"\\",
+            b"\\\"",
+            b"\xff\n",
+            b"limit",
+            b"it's",
+            "é".as_bytes(),
+        ] {
+            let text = quote(bytes);
+            assert_eq!(split(&format!("get {text}")).unwrap()[0][1].bytes, bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn scans() {
+        let Ok(Statement::Scan(bounds, show)) = &statements("scan a m limit 3 reverse keys")[0] else {
+            panic!()
+        };
+        assert_eq!(
+            (bounds.lower.clone(), bounds.upper.clone()),
+            (Bound::Included(b"a".to_vec()), Bound::Excluded(b"m".to_vec()))
+        );
+        assert_eq!((bounds.limit, bounds.reverse, *show), (3, true, Show::Keys));
+        assert!(
+            matches!(&statements("COUNT prefix \"limit\"")[0], Ok(Statement::Scan(b, Show::Count)) if b.lower == Bound::Included(b"limit".to_vec()))
+        );
+        for line in ["scan a b c", "scan limit x", "scan prefix"] {
+            assert!(statements(line)[0].is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn wrong_statements_say_how() {
+        for line in ["put a", "get", "begin now", "snapshot", "at s put a b", "at s", "fetch a", "\"get\" a"]
+        {
+            assert!(statements(line)[0].is_err(), "{line}");
+        }
+        assert!(matches!(statements("at s1 get a")[0], Ok(Statement::At(..))));
+        assert_eq!(statements(".USE x")[0], Ok(Statement::Dot(".use".into(), vec!["x".into()])));
+    }
+}

@@ -1,0 +1,378 @@
+//! What the statements of the shell do.
+
+use super::parse::{Show, Statement};
+use crate::args::Bounds;
+use crate::failure::{Failure, Result};
+use crate::output::{Form, Parts, Printer, json_field};
+use crate::store::{Entries, Store};
+use crate::text::{escape_short, human_bytes};
+use crate::{draw, stats};
+use cairn::{Database, Keyspace, KeyspaceOptions, Slice, Snapshot};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::iter::Peekable;
+use std::time::Instant;
+
+const HELP: &str = "\
+  put KEY VALUE [KEY VALUE]...    store values; several at once are stored together or not at all
+  get KEY...                      print values
+  del KEY...                      delete keys
+  scan [FROM [TO]] [prefix P] [limit N] [reverse] [keys|values]
+  count [FROM [TO]] [prefix P]
+  begin, commit, rollback         gather writes, then write them all or none; reads in between see them
+  snapshot NAME, release NAME     hold the state of now under a name, let it go
+  at NAME get|scan|count ...      read as of a snapshot
+  .keyspaces  .use NAME  .create NAME [OPTION=VALUE]...  .drop NAME
+  .stats  .guards  .flush  .compact  .snapshots  .mode text|hex|json  .timer on|off  .help  .quit
+Words may be \"quoted\\n\" with escapes, 'quoted' without, or x'00ff' in hexadecimal; a ; separates statements.";
+
+/// The commands that start with a dot, for completion.
+pub const DOTS: [&str; 14] = [
+    ".help",
+    ".keyspaces",
+    ".use",
+    ".create",
+    ".drop",
+    ".stats",
+    ".guards",
+    ".flush",
+    ".compact",
+    ".snapshots",
+    ".mode",
+    ".timer",
+    ".quit",
+    ".exit",
+];
+
+/// Writes that wait for `commit`: by keyspace and key, a value or a deletion.
+type Gathered = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
+
+/// Whether the shell goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// On to the next statement.
+    GoOn,
+    /// A key that was asked for is not there; on to the next statement.
+    Missing,
+    /// `.quit`
+    Quit,
+}
+
+/// An open database and what the statements so far have set.
+pub struct Session {
+    store: Store,
+    form: Form,
+    timer: bool,
+    gathered: Option<Gathered>,
+    snapshots: BTreeMap<String, Snapshot>,
+}
+
+impl Session {
+    /// A session on an open keyspace.
+    pub fn new(store: Store, form: Form) -> Session {
+        Session { store, form, timer: false, gathered: None, snapshots: BTreeMap::new() }
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.store.db
+    }
+
+    /// The keyspace in use.
+    pub fn keyspace(&self) -> &Keyspace {
+        &self.store.keyspace
+    }
+
+    /// Whether writes wait for `commit`.
+    pub fn in_transaction(&self) -> bool {
+        self.gathered.is_some()
+    }
+
+    /// Closes the database. Writes that wait for `commit` are forgotten; how many is the answer.
+    pub fn close(self) -> Result<usize> {
+        drop(self.snapshots);
+        self.store.close()?;
+        Ok(self.gathered.map_or(0, |g| g.len()))
+    }
+
+    /// Carries out a statement.
+    pub fn run(&mut self, out: &mut impl Write, statement: Statement) -> Result<Then> {
+        let started = Instant::now();
+        let then = self.carry_out(out, statement)?;
+        if self.timer {
+            writeln!(out, "({:.3} ms)", started.elapsed().as_secs_f64() * 1e3)?;
+        }
+        out.flush()?;
+        Ok(then)
+    }
+
+    fn carry_out(&mut self, out: &mut impl Write, statement: Statement) -> Result<Then> {
+        match statement {
+            Statement::Put(pairs) => self.write(pairs.into_iter().map(|(k, v)| (k, Some(v))).collect())?,
+            Statement::Delete(keys) => self.write(keys.into_iter().map(|k| (k, None)).collect())?,
+            Statement::Get(keys) => return self.get(out, &keys, None),
+            Statement::Scan(bounds, show) => self.scan(out, &bounds, show, None)?,
+            Statement::At(name, read) => {
+                let snapshot = self.snapshots.get(&name).cloned();
+                let snapshot =
+                    snapshot.ok_or_else(|| Failure::bad_input(format!("there is no snapshot {name:?}")))?;
+                match *read {
+                    Statement::Get(keys) => return self.get(out, &keys, Some(&snapshot)),
+                    Statement::Scan(bounds, show) => self.scan(out, &bounds, show, Some(&snapshot))?,
+                    _ => unreachable!("the parser lets only reads through"),
+                }
+            }
+            Statement::Begin if self.in_transaction() => {
+                return Err(Failure::bad_input("begin: there was a begin already; commit or rollback first"));
+            }
+            Statement::Begin => self.gathered = Some(Gathered::new()),
+            Statement::Commit => self.commit()?,
+            Statement::Rollback => {
+                self.gathered.take().ok_or_else(|| Failure::bad_input("rollback: there was no begin"))?;
+            }
+            Statement::Snapshot(name) => {
+                self.snapshots.insert(name, self.store.db.snapshot());
+            }
+            Statement::Release(name) => {
+                let held = self.snapshots.remove(&name);
+                held.ok_or_else(|| Failure::bad_input(format!("there is no snapshot {name:?}")))?;
+            }
+            Statement::Dot(name, arguments) => return self.dot(out, &name, &arguments),
+        }
+        Ok(Then::GoOn)
+    }
+
+    fn write(&mut self, writes: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()> {
+        let keyspace = &self.store.keyspace;
+        if let Some(gathered) = &mut self.gathered {
+            let name = keyspace.name();
+            gathered.extend(writes.into_iter().map(|(key, value)| ((name.to_string(), key), value)));
+            return Ok(());
+        }
+        let mut batch = self.store.db.batch();
+        for (key, value) in &writes {
+            match value {
+                Some(value) => batch.put(keyspace, key, value),
+                None => batch.delete(keyspace, key),
+            }
+        }
+        Ok(self.store.db.write(batch, self.store.db.options().durability)?)
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        let gathered =
+            self.gathered.take().ok_or_else(|| Failure::bad_input("commit: there was no begin"))?;
+        let mut batch = self.store.db.batch();
+        for ((name, key), value) in &gathered {
+            let keyspace = self.store.db.open_keyspace(name)?;
+            match value {
+                Some(value) => batch.put(&keyspace, key, value),
+                None => batch.delete(&keyspace, key),
+            }
+        }
+        Ok(self.store.db.write(batch, self.store.db.options().durability)?)
+    }
+
+    fn value(&self, key: &[u8], at: Option<&Snapshot>) -> Result<Option<Slice>> {
+        if let Some(snapshot) = at {
+            return Ok(snapshot.get(self.keyspace(), key)?);
+        }
+        let name = self.keyspace().name().to_string();
+        match self.gathered.as_ref().and_then(|g| g.get(&(name, key.to_vec()))) {
+            Some(value) => Ok(value.as_deref().map(Slice::from)),
+            None => Ok(self.keyspace().get(key)?),
+        }
+    }
+
+    fn get(&self, out: &mut impl Write, keys: &[Vec<u8>], at: Option<&Snapshot>) -> Result<Then> {
+        let json = matches!(self.form, Form::Json | Form::JsonHex);
+        let mut printer = Printer::new(self.form, if json { Parts::Both } else { Parts::Value });
+        let mut then = Then::GoOn;
+        for key in keys {
+            if let Some(value) = self.value(key, at)? {
+                printer.print(out, key, &value)?;
+                continue;
+            }
+            then = Then::Missing;
+            if json {
+                let mut line = vec![b'{'];
+                json_field(&mut line, "key", key, self.form == Form::JsonHex);
+                line.extend_from_slice(b",\"value\":null}\n");
+                out.write_all(&line)?;
+            } else {
+                out.flush()?;
+                eprintln!("not found: {}", escape_short(key, 200));
+            }
+        }
+        Ok(then)
+    }
+
+    fn scan(&self, out: &mut impl Write, bounds: &Bounds, show: Show, at: Option<&Snapshot>) -> Result<()> {
+        let all = Bounds { limit: u64::MAX, ..bounds.clone() };
+        let entries = match at {
+            Some(snapshot) => Entries::of_snapshot(snapshot, self.keyspace(), &all),
+            None => Entries::of(self.keyspace(), &all),
+        };
+        let waiting = if at.is_none() { self.waiting(bounds) } else { Vec::new() };
+        let parts = match show {
+            Show::Keys => Parts::Key,
+            Show::Values => Parts::Value,
+            Show::Both | Show::Count => Parts::Both,
+        };
+        let mut printer = Printer::new(self.form, parts);
+        let mut count = 0u64;
+        let limit = usize::try_from(bounds.limit).unwrap_or(usize::MAX);
+        for entry in merged(entries, waiting, bounds.reverse).take(limit) {
+            let (key, value) = entry?;
+            count += 1;
+            if show != Show::Count {
+                printer.print(out, &key, &value)?;
+            }
+        }
+        match (show, self.form) {
+            (Show::Count, Form::Json | Form::JsonHex) => writeln!(out, "{{\"count\":{count}}}")?,
+            (Show::Count, _) => writeln!(out, "{count}")?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The gathered writes to this keyspace inside the bounds, in the order of the scan.
+    fn waiting(&self, bounds: &Bounds) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        use std::ops::RangeBounds;
+        let inside = (bounds.lower.clone(), bounds.upper.clone());
+        let mut waiting: Vec<_> = self
+            .gathered
+            .iter()
+            .flatten()
+            .filter(|((name, key), _)| name == self.keyspace().name() && inside.contains(key))
+            .map(|((_, key), value)| (key.clone(), value.clone()))
+            .collect();
+        if bounds.reverse {
+            waiting.reverse();
+        }
+        waiting
+    }
+
+    fn dot(&mut self, out: &mut impl Write, name: &str, arguments: &[String]) -> Result<Then> {
+        let db = &self.store.db;
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        match (name, arguments.as_slice()) {
+            (".quit" | ".exit", []) => return Ok(Then::Quit),
+            (".help", []) => writeln!(out, "{HELP}")?,
+            (".keyspaces", []) => {
+                for keyspace in &db.stats().keyspaces {
+                    let mark = if keyspace.name == self.keyspace().name() { '*' } else { ' ' };
+                    let bytes = human_bytes(keyspace.table_bytes + keyspace.memtable_bytes);
+                    writeln!(out, "{mark} {}  {bytes}", keyspace.name)?;
+                }
+            }
+            (".use", [keyspace]) => self.store.keyspace = db.open_keyspace(keyspace)?,
+            (".create", [keyspace, settings @ ..]) => {
+                let mut options = KeyspaceOptions::default();
+                for setting in settings {
+                    let Some((name, value)) = setting.split_once('=') else {
+                        return Err(Failure::bad_input(format!("{setting}: write NAME=VALUE")));
+                    };
+                    match name {
+                        "preset" => options = KeyspaceOptions::preset(value.parse()?),
+                        _ => options.set(name, value)?,
+                    }
+                }
+                self.store.keyspace = db.create_keyspace(keyspace, options)?;
+            }
+            (".drop", [keyspace]) if *keyspace == self.keyspace().name() => {
+                return Err(Failure::bad_input("this keyspace is in use; .use another one first"));
+            }
+            (".drop", [keyspace]) => db.drop_keyspace(keyspace)?,
+            (".stats", []) => stats::print(out, db, None, false)?,
+            (".guards", []) => draw::guard_list(out, &self.keyspace().guards())?,
+            (".flush", []) => self.keyspace().flush()?,
+            (".compact", []) => {
+                self.keyspace().compact()?;
+                draw::tree(out, &self.keyspace().stats().levels)?;
+            }
+            (".snapshots", []) => {
+                for (name, snapshot) in &self.snapshots {
+                    writeln!(out, "{name}  as of sequence number {}", snapshot.seq())?;
+                }
+            }
+            (".mode", ["text"]) => self.form = Form::Text,
+            (".mode", ["hex"]) => self.form = Form::Hex,
+            (".mode", ["json"]) => self.form = Form::Json,
+            (".timer", ["on"]) => self.timer = true,
+            (".timer", ["off"]) => self.timer = false,
+            _ if DOTS.contains(&name) => {
+                return Err(Failure::bad_input(format!("{name}: wrong arguments; see .help")));
+            }
+            _ => return Err(Failure::bad_input(format!("there is no command {name:?}; .help lists them"))),
+        }
+        Ok(Then::GoOn)
+    }
+}
+
+/// What is stored, with what waits for `commit` laid over it.
+fn merged(
+    stored: impl Iterator<Item = cairn::Result<(Slice, Slice)>>,
+    waiting: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    reverse: bool,
+) -> impl Iterator<Item = cairn::Result<(Slice, Slice)>> {
+    let mut stored = stored.peekable();
+    let mut waiting = waiting.into_iter().peekable();
+    std::iter::from_fn(move || {
+        loop {
+            if !waiting_comes_first(&mut stored, &mut waiting, reverse) {
+                return stored.next();
+            }
+            let (key, value) = waiting.next()?;
+            if matches!(stored.peek(), Some(Ok((stored_key, _))) if stored_key[..] == key[..]) {
+                stored.next();
+            }
+            if let Some(value) = value {
+                return Some(Ok((Slice::from(key), Slice::from(value))));
+            }
+        }
+    })
+}
+
+fn waiting_comes_first(
+    stored: &mut Peekable<impl Iterator<Item = cairn::Result<(Slice, Slice)>>>,
+    waiting: &mut Peekable<std::vec::IntoIter<(Vec<u8>, Option<Vec<u8>>)>>,
+    reverse: bool,
+) -> bool {
+    match (stored.peek(), waiting.peek()) {
+        (_, None) | (Some(Err(_)), _) => false,
+        (None, Some(_)) => true,
+        (Some(Ok((stored, _))), Some((waiting, _))) if reverse => waiting[..] >= stored[..],
+        (Some(Ok((stored, _))), Some((waiting, _))) => waiting[..] <= stored[..],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gathered_writes_lie_over_what_is_stored() {
+        let stored = ["b", "d", "f"];
+        let waiting = [("a", Some("1")), ("d", None), ("f", Some("2")), ("g", None), ("h", Some("3"))];
+        for reverse in [false, true] {
+            let mut base: Vec<_> =
+                stored.iter().map(|k| Ok((Slice::from(k.as_bytes()), Slice::from(&b"0"[..])))).collect();
+            let mut over: Vec<_> = waiting
+                .iter()
+                .map(|(k, v)| (k.as_bytes().to_vec(), v.map(|v| v.as_bytes().to_vec())))
+                .collect();
+            let mut expect = vec!["a1", "b0", "f2", "h3"];
+            if reverse {
+                base.reverse();
+                over.reverse();
+                expect.reverse();
+            }
+            let got: Vec<String> = merged(base.into_iter(), over, reverse)
+                .map(|r| r.map(|(k, v)| crate::text::escape(&k) + &crate::text::escape(&v)).unwrap())
+                .collect();
+            assert_eq!(got, expect);
+        }
+    }
+}

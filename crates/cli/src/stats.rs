@@ -1,0 +1,138 @@
+//! `stats`: the tree and the counters, as text, drawing or JSON.
+
+use crate::args::{CreateArgs, DbArgs};
+use crate::draw;
+use crate::failure::{Failure, Result};
+use crate::output::{print_json, stdout};
+use crate::store::open_database;
+use crate::text::hex;
+use cairn::{Database, GuardInfo};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+const EXAMPLES: &str = "\
+Examples:
+  cairn stats --db /tmp/d
+  cairn stats --db /tmp/d --keyspace default --guards       every guard with its tables
+  cairn stats --db /tmp/d --json | jq '.stats.keyspaces[].levels'
+
+The tree and the files are what is on disk; the counters run from the moment the database is opened, so that here they
+show what opening it took (`stats` in the shell and in a program shows more).";
+
+/// Arguments of `stats`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct StatsArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    /// Only this keyspace
+    #[arg(short, long, value_name = "NAME")]
+    keyspace: Option<String>,
+    /// List each guard with its tables
+    #[arg(long)]
+    guards: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Shows statistics.
+pub fn stats(args: StatsArgs) -> Result<()> {
+    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    let mut out = stdout();
+    match args.json {
+        true => print_json(&mut out, &as_json(&db, args.keyspace.as_deref(), args.guards)?)?,
+        false => print(&mut out, &db, args.keyspace.as_deref(), args.guards)?,
+    }
+    out.flush()?;
+    Ok(db.close()?)
+}
+
+/// Prints everything for people.
+pub fn print(out: &mut impl Write, db: &Database, only: Option<&str>, list: bool) -> Result<()> {
+    let stats = db.stats();
+    if let Some(name) = only {
+        db.open_keyspace(name)?;
+    }
+    let selected = stats.keyspaces.iter().filter(|k| only.is_none_or(|name| k.name == name));
+    for keyspace in selected {
+        let handle = db.open_keyspace(&keyspace.name)?;
+        let guards = handle.guards();
+        draw::keyspace(out, keyspace, handle.options())?;
+        draw::tree(out, &keyspace.levels)?;
+        match list {
+            true => draw::guard_list(out, &guards)?,
+            false => draw::guard_sizes(out, &guards)?,
+        }
+        writeln!(out)?;
+    }
+    draw::files(out, &files(db.path())?)?;
+    writeln!(out)?;
+    draw::counters(out, &stats)?;
+    Ok(())
+}
+
+/// Bytes and number of the files of a database, by kind (the extension of their names).
+pub type Files = BTreeMap<String, (u64, u64)>;
+
+/// Adds up the files in a database directory.
+pub fn files(dir: &Path) -> Result<Files> {
+    let wrong = |e| Failure::file("list", dir, &e);
+    let mut files = Files::new();
+    for entry in std::fs::read_dir(dir).map_err(wrong)? {
+        let entry = entry.map_err(wrong)?;
+        // A file may go away while we look: compaction is at work.
+        let Ok(metadata) = entry.metadata() else { continue };
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let kind = match name.rsplit_once('.') {
+            Some((_, extension)) => extension.to_string(),
+            None => name.split('-').next().unwrap_or(&name).to_string(),
+        };
+        let sum = files.entry(kind).or_default();
+        sum.0 += metadata.len();
+        sum.1 += 1;
+    }
+    Ok(files)
+}
+
+/// Everything for programs.
+pub fn as_json(db: &Database, only: Option<&str>, list: bool) -> Result<Value> {
+    let mut stats = db.stats();
+    if let Some(name) = only {
+        db.open_keyspace(name)?;
+        stats.keyspaces.retain(|k| k.name == name);
+    }
+    let files: BTreeMap<_, _> = files(db.path())?
+        .into_iter()
+        .map(|(kind, (bytes, count))| (kind, json!({ "bytes": bytes, "files": count })))
+        .collect();
+    let mut keyspaces = serde_json::Map::new();
+    for keyspace in &stats.keyspaces {
+        let handle = db.open_keyspace(&keyspace.name)?;
+        let options: BTreeMap<_, _> = handle.options().to_pairs().into_iter().collect();
+        let mut entry = json!({ "options": options });
+        if list {
+            entry["guards"] = handle.guards().iter().map(guard_json).collect();
+        }
+        keyspaces.insert(keyspace.name.clone(), entry);
+    }
+    let mut all = json!({ "stats": stats, "keyspaces": keyspaces, "files": files });
+    all["stats"]["bytes_written"] = stats.bytes_written().into();
+    Ok(all)
+}
+
+fn guard_json(guard: &GuardInfo) -> Value {
+    let tables: Vec<Value> = guard
+        .tables
+        .iter()
+        .map(|t| {
+            json!({
+                "number": t.number, "bytes": t.bytes, "entries": t.entries, "tombstones": t.tombstones,
+                "smallest_hex": hex(&t.smallest), "largest_hex": hex(&t.largest),
+            })
+        })
+        .collect();
+    json!({ "level": guard.level, "key_hex": hex(&guard.key), "tables": tables })
+}
