@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, OwnLine};
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64 as PlainAtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct Arena {
     base: NonNull<u8>,
     layout: Layout,
     /// Bytes handed out. May pass the end, when an allocation fails.
-    used: PlainAtomicU64,
+    used: OwnLine<PlainAtomicU64>,
     #[cfg(loom)]
     words: Box<[AtomicU64]>,
 }
@@ -48,7 +48,7 @@ impl Arena {
         Arena {
             base,
             layout,
-            used: PlainAtomicU64::new(0),
+            used: OwnLine(PlainAtomicU64::new(0)),
             #[cfg(loom)]
             words: (0..layout.size() / UNIT).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -61,14 +61,14 @@ impl Arena {
     #[inline]
     pub(crate) fn allocate(&self, size: usize) -> u32 {
         debug_assert!(size.is_multiple_of(UNIT));
-        let start = self.used.fetch_add(size as u64, Ordering::Relaxed);
+        let start = self.used.0.fetch_add(size as u64, Ordering::Relaxed);
         assert!(start + size as u64 <= self.layout.size() as u64, "memtable: insert without reservation");
         (start / UNIT as u64) as u32
     }
 
     /// Bytes handed out.
     pub(crate) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed).min(self.layout.size() as u64) as usize
+        self.used.0.load(Ordering::Relaxed).min(self.layout.size() as u64) as usize
     }
 
     /// The address of a unit.

@@ -33,6 +33,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stripe::{STRIPES, Stripe};
+use sync::OwnLine;
 
 /// Smallest capacity: smaller ones are rounded up to it.
 pub const MIN_CAPACITY: usize = if cfg!(loom) { 512 } else { 4 << 10 };
@@ -56,7 +57,7 @@ pub struct Memtable {
     list: SkipList,
     capacity: usize,
     /// Bytes of capacity that were set aside. Never given back.
-    reserved: AtomicU64,
+    reserved: OwnLine<AtomicU64>,
     /// Bytes of values outside the arena.
     large_bytes: AtomicU64,
     stripes: [Stripe; STRIPES],
@@ -78,7 +79,7 @@ const NODE_SHARE: usize = 16;
 /// needed is never touched.
 fn arena_size(capacity: usize) -> usize {
     const { assert!(cfg!(any(miri, loom)) || nodes_fit(0) && nodes_fit(MAX_KEY_LEN)) };
-    if SLOTS < 64 { 100 * capacity } else { capacity + capacity / 2 * 3 }
+    if SLOTS < 64 { 8 * capacity } else { capacity + capacity / 2 * 3 }
 }
 
 /// Whether the nodes for entries with keys of this length fit, at worst, into one and a half times their cost.
@@ -95,7 +96,7 @@ impl Memtable {
         Arc::new(Memtable {
             list: SkipList::new(arena_size(capacity)),
             capacity,
-            reserved: AtomicU64::new(0),
+            reserved: OwnLine(AtomicU64::new(0)),
             large_bytes: AtomicU64::new(0),
             stripes: std::array::from_fn(|_| Stripe::new()),
             #[cfg(debug_assertions)]
@@ -117,7 +118,7 @@ impl Memtable {
     pub fn reserve(&self, bytes: usize) -> bool {
         let fits =
             |reserved: u64| reserved.checked_add(bytes as u64).filter(|&sum| sum <= self.capacity as u64);
-        self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+        self.reserved.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
     /// Inserts an entry for which room was reserved. Many threads may insert at once. A reader sees the entry whole
@@ -142,7 +143,7 @@ impl Memtable {
     #[cfg(debug_assertions)]
     fn check_reservation(&self, cost: usize) {
         let inserted = self.inserted.fetch_add(cost as u64, Ordering::AcqRel) + cost as u64;
-        assert!(inserted <= self.reserved.load(Ordering::Relaxed), "memtable: insert without reservation");
+        assert!(inserted <= self.reserved.0.load(Ordering::Relaxed), "memtable: insert without reservation");
     }
 
     /// The newest entry of `key` that is not newer than `seq`: its trailer and value (a tombstone is an entry, too).
@@ -150,7 +151,7 @@ impl Memtable {
     pub fn get(&self, key: &[u8], seq: Seq) -> Option<(Trailer, &[u8])> {
         let nodes = &self.list.nodes;
         let entry = self.list.find(Target { key, trailer: Trailer::seek(seq) })?;
-        (nodes.key(entry) == key).then(|| (nodes.trailer(entry), nodes.value(entry)))
+        Some((nodes.trailer(entry), nodes.value(entry)))
     }
 
     /// A new cursor, not yet positioned.

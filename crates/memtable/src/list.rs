@@ -67,10 +67,11 @@ impl SkipList {
         SkipList { nodes, head, height: AtomicU32::new(1) }
     }
 
-    /// The first entry at or after `target`.
+    /// The first entry at or after `target` that has the target's key.
     #[inline]
     pub(crate) fn find(&self, target: Target<'_>) -> Option<EntryId> {
         let mut at = self.descend(target, 0, |_, _| ()).before;
+        self.nodes.prefetch_leaf(at.node);
         loop {
             let found = self.find_in_leaf(target, at);
             let next = self.nodes.link(at.node, 0);
@@ -81,56 +82,42 @@ impl SkipList {
             }
             match self.step(target, at, next, None) {
                 Some(position) => at = position,
-                // Nothing from the target to the next anchor: the anchor is the answer, and lies in the first slot.
-                None => return next.node().map(|node| self.anchor(node)),
+                // No version from the target to the next anchor, which may be the one: it lies in the first slot.
+                None if next.tag() != at.tag => return None,
+                None => {
+                    let node = next.node().filter(|&node| self.nodes.key(node) == target.key)?;
+                    return Some(self.nodes.leaf(node).slot(0).entry());
+                }
             }
         }
     }
 
-    /// The first entry at or after `target` in the leaf; perhaps one that has moved to another leaf.
+    /// The first entry at or after `target` in the leaf that has the target's key; perhaps one that has moved to
+    /// another leaf.
     #[inline]
     fn find_in_leaf(&self, target: Target<'_>, at: Position) -> Option<Slot> {
+        // Equal keys have equal tags. Others may have, too.
         let leaf = self.nodes.leaf(at.node);
-        // The smallest two slots of a larger tag, and the slots whose tags say nothing.
-        let (mut first, mut second, mut ties) = (Slot::EMPTY, Slot::EMPTY, 0u64);
-        for (i, slot) in leaf.slots().enumerate() {
-            ties |= u64::from(slot.tag() == at.tag) << i;
-            let after = if slot.tag() > at.tag { slot } else { Slot::EMPTY };
-            second = second.min(first.max(after));
-            first = first.min(after);
-        }
-        fence(MemoryOrdering::Acquire);
-        if ties != 0
-            && let Some(found) = self.first_among(ties, at, |slot| !self.lies_before(slot.entry(), target))
-        {
-            return Some(found);
-        }
-        if first != Slot::EMPTY && first.tag() == second.tag() {
-            let same = leaf.slots().enumerate().filter(|(_, slot)| slot.tag() == first.tag());
-            let same = same.fold(0, |mask, (i, _)| mask | 1 << i);
-            return self.first_among(same, at, |_| true).or(Some(first));
-        }
-        (first != Slot::EMPTY).then_some(first)
-    }
-
-    /// The first entry in order among slots of the mask that pass the test, by full comparisons.
-    #[inline(never)]
-    fn first_among(&self, mut mask: u64, at: Position, test: impl Fn(Slot) -> bool) -> Option<Slot> {
-        let leaf = self.nodes.leaf(at.node);
-        let mut best: Option<Slot> = None;
+        let mut mask =
+            leaf.slots().enumerate().fold(0, |mask, (i, slot)| mask | u64::from(slot.tag() == at.tag) << i);
+        let mut found: Option<Slot> = None;
         while mask != 0 {
+            // The slot may have changed since the mask was made: the link to the next node will tell.
             let slot = leaf.slot(mask.trailing_zeros() as usize);
-            fence(MemoryOrdering::Acquire);
             mask &= mask - 1;
-            // The slot may have changed since the mask was made: that the entry is gone says the link to the next node.
-            if slot != Slot::EMPTY
-                && test(slot)
-                && best.is_none_or(|best| self.lies_before(slot.entry(), self.nodes.place(best.entry())))
+            fence(MemoryOrdering::Acquire);
+            if slot == Slot::EMPTY || self.nodes.key(slot.entry()) != target.key {
+                continue;
+            }
+            let trailer = self.nodes.trailer(slot.entry());
+            if trailer <= target.trailer
+                && found.is_none_or(|best| trailer > self.nodes.trailer(best.entry()))
             {
-                best = Some(slot);
+                found = Some(slot);
             }
         }
-        best
+        fence(MemoryOrdering::Acquire);
+        found
     }
 
     /// Whether an entry or anchor lies before the target, by a full comparison.
@@ -163,13 +150,6 @@ impl SkipList {
             Some(_) => slot.tag() < next.tag(),
             None => true,
         }
-    }
-
-    /// The entry that is a node's anchor.
-    #[inline]
-    fn anchor(&self, node: NodeId) -> EntryId {
-        debug_assert!(node != self.head);
-        self.nodes.leaf(node).slot(0).entry()
     }
 
     /// The last node whose anchor is before `target` (in its leaf lies the last entry before it).

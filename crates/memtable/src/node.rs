@@ -29,7 +29,13 @@ use std::ptr::NonNull;
 use std::slice;
 
 /// Tallest tower. Half the nodes have one link, a quarter two, and so on.
-pub(crate) const HEIGHT_MAX: usize = if cfg!(loom) { 2 } else { 24 };
+pub(crate) const HEIGHT_MAX: usize = if cfg!(loom) {
+    2
+} else if cfg!(miri) {
+    8
+} else {
+    24
+};
 
 /// Most entries of a leaf, at most 64. Small where a checker is slow, so that it sees many splits.
 pub(crate) const SLOTS: usize = if cfg!(loom) {

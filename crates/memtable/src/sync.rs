@@ -8,6 +8,11 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 pub(crate) use std::sync::atomic::Ordering;
 
+/// A cache line of its own (and the one that is fetched with it), for what many threads write: what lies beside it is
+/// not lost from the caches of those who only read that.
+#[repr(align(128))]
+pub(crate) struct OwnLine<T>(pub(crate) T);
+
 /// Waits a moment for another thread that is inside a few instructions: first on the processor, then (it may
 /// have lost its own) by giving ours away.
 #[cold]
