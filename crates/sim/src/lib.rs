@@ -1,1 +1,22 @@
-//! sim
+//! Tests of Cairn from outside: what a user may rely on, tried with random histories, crashes and kills.
+//!
+//! | module | what it shows |
+//! | --- | --- |
+//! | [`session`] | the store answers like a sorted map with versions, over every option set of [`sets`] |
+//! | [`crash`] | after a power cut at any I/O operation, recovery yields a prefix of the commits with all synced ones (P1 to P3) |
+//! | [`kill`] | after `kill -9` on the real file system nothing acknowledged is lost |
+//!
+//! All of them draw from a seed, print it when they fail, and replay it with `cargo run -p cairn-sim`. They use only the
+//! public library; what they compare it with is in [`model`] and [`crash::Ledger`].
+
+pub mod crash;
+pub mod data;
+pub mod finding;
+pub mod jobs;
+pub mod kill;
+pub mod model;
+pub mod random;
+pub mod session;
+pub mod sets;
+
+pub use finding::{Finding, Outcome};

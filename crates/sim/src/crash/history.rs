@@ -1,0 +1,236 @@
+//! The history that is cut: random calls on a tiny database, noted in the [`Ledger`] before and after each of them.
+
+use super::ledger::Ledger;
+use super::trials::{Coverage, Trials};
+use crate::data::Value;
+use crate::finding::{Finding, Outcome};
+use crate::jobs::Job;
+use crate::model::{Incarnation, Write};
+use crate::random::{Draw, Rng, derive};
+use cairn::env::SimEnv;
+use cairn::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Options};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Where the database is on the simulated disk.
+pub(super) const PATH: &str = "/db";
+
+const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
+
+struct History {
+    env: Arc<SimEnv>,
+    rng: Rng,
+    ledger: Arc<Mutex<Ledger>>,
+    options: Options,
+    /// How likely each durability is: some histories hardly sync, some sync nearly always.
+    durabilities: [u32; 3],
+    /// Distinct keys.
+    keys: u64,
+    db: Option<Database>,
+    open: BTreeMap<String, (Keyspace, Incarnation)>,
+}
+
+/// Runs the history of `seed`, and recovers from a crash at each of its operations. `only` restricts that to one operation,
+/// by its index. Returns the number of recoveries.
+pub fn run(seed: u64, coverage: Coverage, only: Option<u64>) -> Outcome<u64> {
+    let mut rng = Rng::new(seed);
+    let env = SimEnv::new(derive(seed, 1));
+    let ledger = Arc::new(Mutex::new(Ledger::default()));
+    let options = Options::default().memory_budget(1 << 20).log_cap(64 << 10).background_threads(0);
+    let trials = Arc::new(Trials::new(seed, coverage, only, &env, ledger.clone(), options.clone()));
+    let hook = trials.clone();
+    env.set_hook(Some(Box::new(move |op| hook.visit(op))));
+    let durabilities = *rng.pick(&[[1, 1, 1], [5, 5, 1], [0, 8, 1], [1, 1, 8], [10, 1, 0]]);
+    let keys = *rng.pick(&[6, 20, 60]);
+    let steps = rng.between(60, 150);
+    let mut history =
+        History { env, rng, ledger, options, durabilities, keys, db: None, open: BTreeMap::new() };
+    let outcome = history.play(steps, &trials);
+    history.env.set_hook(None);
+    let findings = trials.findings();
+    match (findings.is_empty(), outcome) {
+        (true, Ok(())) => Ok(trials.recoveries()),
+        (true, Err(finding)) => Err(finding.context("without a crash")),
+        (false, _) => Err(Finding::new(findings.join("\n"))),
+    }
+}
+
+/// [`run`] as a job; it counts the recoveries.
+pub fn job(seed: u64, coverage: Coverage) -> Job {
+    let turn = match coverage {
+        Coverage::EveryKind => String::new(),
+        Coverage::InTurn(first) => format!(" --turn {first}"),
+    };
+    let replay =
+        format!("cargo run -p cairn-sim -- crash --seed {seed}{turn}   (--at N: at operation N only)");
+    Job { name: format!("crash, seed {seed}"), replay, run: Box::new(move || run(seed, coverage, None)) }
+}
+
+impl History {
+    fn play(&mut self, steps: usize, trials: &Trials) -> Outcome {
+        self.reopen()?;
+        for name in ["a", "b"] {
+            self.create(name)?;
+        }
+        for _ in 0..steps {
+            if trials.gave_up() {
+                return Ok(());
+            }
+            self.step()?;
+        }
+        self.close()
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn db(&self) -> &Database {
+        self.db.as_ref().expect("it is opened again before it is used")
+    }
+
+    fn step(&mut self) -> Outcome {
+        match self.rng.weighted(&[60, 20, 3, 3, 3, 2, 1, 3, 2]) {
+            0 => self.commit(1),
+            1 => {
+                let len = self.rng.between(2, 6);
+                self.commit(len)
+            }
+            2 => {
+                self.db().sync()?;
+                self.ledger().all_durable();
+                Ok(())
+            }
+            3 => {
+                self.db().flush()?;
+                self.ledger().all_durable();
+                Ok(())
+            }
+            4 => {
+                let (keyspace, incarnation) = self.draw_keyspace();
+                keyspace.flush()?;
+                self.ledger().keyspace_durable(incarnation);
+                Ok(())
+            }
+            5 => Ok(self.draw_keyspace().0.compact()?),
+            6 => Ok(self.db().compact()?),
+            7 => self.create_or_drop(),
+            _ => self.reopen(),
+        }
+    }
+
+    fn draw_keyspace(&mut self) -> (Keyspace, Incarnation) {
+        let names: Vec<&String> = self.open.keys().collect();
+        self.open[*self.rng.pick(&names)].clone()
+    }
+
+    /// One write by a call of its own, or a batch over the keyspaces.
+    fn commit(&mut self, len: usize) -> Outcome {
+        let mut batch = self.db().batch();
+        let mut writes = Vec::new();
+        for _ in 0..len {
+            let (keyspace, incarnation) = self.draw_keyspace();
+            let key = format!("key/{:03}", self.rng.below(self.keys)).into_bytes();
+            let value = if self.rng.chance(1, 5) { None } else { Some(draw_value(&mut self.rng)) };
+            match &value {
+                Some(value) => batch.put(&keyspace, &key, &value[..]),
+                None => batch.delete(&keyspace, &key),
+            }
+            writes.push((keyspace, Write { keyspace: incarnation, key, value }));
+        }
+        let durability = DURABILITIES[self.rng.weighted(&self.durabilities)];
+        let single = len == 1 && self.rng.chance(1, 2);
+        self.ledger().begin_commit(writes.iter().map(|(_, w)| w.clone()).collect());
+        if single {
+            let (keyspace, write) = &writes[0];
+            match &write.value {
+                Some(value) => keyspace.put_with(&write.key, &value[..], durability)?,
+                None => keyspace.delete_with(&write.key, durability)?,
+            }
+        } else {
+            self.db().write(batch, durability)?;
+        }
+        self.ledger().end_commit(durability);
+        Ok(())
+    }
+
+    fn create_or_drop(&mut self) -> Outcome {
+        let names = ["a", "b", "c", "d"];
+        let name = *self.rng.pick(&names);
+        if !self.open.contains_key(name) {
+            return self.create(name);
+        }
+        if self.open.len() == 1 {
+            return Ok(());
+        }
+        self.open.remove(name);
+        self.ledger().begin_drop(name);
+        self.db().drop_keyspace(name)?;
+        self.ledger().end_change();
+        Ok(())
+    }
+
+    fn create(&mut self, name: &str) -> Outcome {
+        let options = draw_options(&mut self.rng);
+        let incarnation = self.ledger().begin_create(name);
+        let keyspace = self.db().create_keyspace(name, options)?;
+        self.ledger().end_change();
+        self.open.insert(name.to_owned(), (keyspace, incarnation));
+        Ok(())
+    }
+
+    fn close(&mut self) -> Outcome {
+        self.open.clear();
+        if let Some(db) = self.db.take() {
+            if self.rng.chance(2, 3) {
+                db.close()?;
+            } else {
+                // The last handle closes as well.
+                drop(db);
+            }
+            self.ledger().all_durable();
+        }
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Outcome {
+        self.close()?;
+        let db = Database::open_in(self.env.clone(), Path::new(PATH), self.options.clone())?;
+        let catalog = self.ledger().catalog().clone();
+        for (name, incarnation) in catalog {
+            self.open.insert(name.clone(), (db.open_keyspace(&name)?, incarnation));
+        }
+        self.db = Some(db);
+        Ok(())
+    }
+}
+
+/// Mostly small values; some that fill a memtable alone, and a few that cross the blocks of the log.
+fn draw_value(rng: &mut Rng) -> Value {
+    let len = match rng.weighted(&[2, 40, 20, 4, 1]) {
+        0 => 0,
+        1 => rng.between(8, 80),
+        2 => rng.between(80, 600),
+        3 => rng.between(600, 6000),
+        _ => rng.between(20_000, 70_000),
+    };
+    let mut bytes = vec![0; len];
+    rng.fill(&mut bytes);
+    bytes.into()
+}
+
+/// Options under which a hundred writes cross many flushes and compactions.
+pub(super) fn draw_options(rng: &mut Rng) -> KeyspaceOptions {
+    KeyspaceOptions::default()
+        .memtable_bytes(*rng.pick(&[4 << 10, 4 << 10, 16 << 10]))
+        .block_size(*rng.pick(&[128, 1024]))
+        .level0_tables(rng.between(1, 3))
+        .levels(rng.between(1, 4))
+        .max_tables_per_guard(rng.between(1, 4))
+        .top_level_bits(rng.between(2, 5) as u32)
+        .bit_decrement(1)
+        .skip_levels(rng.chance(1, 2))
+        .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
+        .filter_bits_per_key(*rng.pick(&[0, 10]))
+}

@@ -1,0 +1,246 @@
+//! The [`Ledger`]: every commit of a history in order, what was acknowledged and how, and the verdict on a recovered state.
+//!
+//! A recovered state is right when it is the state after the first *p* commits (P2), where *p* is at least the number of
+//! commits that were promised to survive this kind of cut (P1) and at most one more than those that returned. Keyspaces are
+//! created and dropped durably, apart from the commits: their list is the one that was acknowledged last or, while a
+//! creation or a drop is in flight, the one after it.
+
+use crate::data::Value;
+use crate::finding::{Finding, Outcome, ensure, first_difference};
+use crate::model::{Incarnation, Write};
+use crate::random::hash_entry;
+use cairn::{Durability, Slice};
+use std::collections::BTreeMap;
+
+/// The keyspaces by name.
+pub type Catalog = BTreeMap<String, Incarnation>;
+
+/// What a recovered database holds: each keyspace's entries in order.
+pub type Recovered = BTreeMap<String, Vec<(Slice, Slice)>>;
+
+type Contents = BTreeMap<Incarnation, BTreeMap<Vec<u8>, Value>>;
+
+/// How a history is cut short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The power goes: what was not synced is up to the disk.
+    Power,
+    /// The process goes: the operating system keeps what it was given.
+    Process,
+}
+
+/// What may be found after a cut at one moment.
+#[derive(Clone, Debug)]
+pub struct Expectation {
+    /// Commits that a power cut must leave.
+    pub power_floor: usize,
+    /// Commits that the end of the process must leave.
+    pub process_floor: usize,
+    /// Commits that were begun.
+    pub ceiling: usize,
+    /// The lists of keyspaces that may be found.
+    pub catalogs: Vec<Catalog>,
+}
+
+impl Expectation {
+    /// Commits that must be there after such a cut.
+    pub fn floor(&self, cut: Cut) -> usize {
+        match cut {
+            Cut::Power => self.power_floor,
+            Cut::Process => self.process_floor,
+        }
+    }
+}
+
+/// See the [module](self).
+pub struct Ledger {
+    commits: Vec<Vec<Write>>,
+    /// After so many commits, the hash of every keyspace that was ever written.
+    prefixes: Vec<BTreeMap<Incarnation, u64>>,
+    /// The contents after all commits.
+    contents: Contents,
+    incarnations: Incarnation,
+    catalog: Catalog,
+    /// The list of keyspaces after the creation or drop that is in flight.
+    changing: Option<Catalog>,
+    power_floor: usize,
+    process_floor: usize,
+}
+
+impl Default for Ledger {
+    fn default() -> Ledger {
+        Ledger {
+            commits: Vec::new(),
+            prefixes: vec![BTreeMap::new()],
+            contents: Contents::new(),
+            incarnations: 0,
+            catalog: Catalog::new(),
+            changing: None,
+            power_floor: 0,
+            process_floor: 0,
+        }
+    }
+}
+
+impl Ledger {
+    /// The keyspaces whose creation returned and whose drop was not begun.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Commits begun so far.
+    pub fn commits(&self) -> usize {
+        self.commits.len()
+    }
+
+    /// A commit is about to be handed to the library.
+    pub fn begin_commit(&mut self, writes: Vec<Write>) {
+        let mut hashes = self.prefixes.last().cloned().unwrap_or_default();
+        for write in &writes {
+            let hash = hashes.entry(write.keyspace).or_insert(0);
+            let content = self.contents.entry(write.keyspace).or_default();
+            let old = match &write.value {
+                Some(value) => content.insert(write.key.clone(), value.clone()),
+                None => content.remove(&write.key),
+            };
+            if let Some(old) = old {
+                *hash = hash.wrapping_sub(hash_entry(&write.key, &old));
+            }
+            if let Some(value) = &write.value {
+                *hash = hash.wrapping_add(hash_entry(&write.key, value));
+            }
+        }
+        self.prefixes.push(hashes);
+        self.commits.push(writes);
+    }
+
+    /// The commit returned. What is acknowledged promises all before it as well, since what is recovered is a prefix.
+    pub fn end_commit(&mut self, durability: Durability) {
+        match durability {
+            Durability::Buffered => {}
+            Durability::Os => self.process_floor = self.commits.len(),
+            Durability::Sync => self.all_durable(),
+        }
+    }
+
+    /// A call returned that makes everything durable: a sync, a flush of the database, a close.
+    pub fn all_durable(&mut self) {
+        self.power_floor = self.commits.len();
+        self.process_floor = self.commits.len();
+    }
+
+    /// A flush of one keyspace returned: its commits are durable, hence all before the last of them.
+    pub fn keyspace_durable(&mut self, keyspace: Incarnation) {
+        let last = self.commits.iter().rposition(|c| c.iter().any(|w| w.keyspace == keyspace));
+        let floor = last.map_or(0, |i| i + 1);
+        self.power_floor = self.power_floor.max(floor);
+        self.process_floor = self.process_floor.max(floor);
+    }
+
+    /// A keyspace is about to be created. Returns the incarnation it will be.
+    pub fn begin_create(&mut self, name: &str) -> Incarnation {
+        self.incarnations += 1;
+        let mut after = self.catalog.clone();
+        after.insert(name.to_owned(), self.incarnations);
+        self.changing = Some(after);
+        self.incarnations
+    }
+
+    /// A keyspace is about to be dropped.
+    pub fn begin_drop(&mut self, name: &str) {
+        let mut after = self.catalog.clone();
+        after.remove(name);
+        self.changing = Some(after);
+    }
+
+    /// The creation or drop returned.
+    pub fn end_change(&mut self) {
+        if let Some(after) = self.changing.take() {
+            self.catalog = after;
+        }
+    }
+
+    /// What may be found after a cut now.
+    pub fn expectation(&self) -> Expectation {
+        Expectation {
+            power_floor: self.power_floor,
+            process_floor: self.process_floor,
+            ceiling: self.commits.len(),
+            catalogs: std::iter::once(&self.catalog).chain(&self.changing).cloned().collect(),
+        }
+    }
+
+    /// Judges what was recovered after a cut. Returns how many commits it holds (the most that fit).
+    pub fn judge(&self, recovered: &Recovered, expectation: &Expectation, cut: Cut) -> Outcome<usize> {
+        let names: Vec<&String> = recovered.keys().collect();
+        let catalogs: Vec<_> =
+            expectation.catalogs.iter().filter(|c| c.keys().collect::<Vec<_>>() == names).collect();
+        ensure!(
+            !catalogs.is_empty(),
+            "P2: the keyspaces are {names:?}, which is none of {:?}",
+            expectation.catalogs.iter().map(|c| c.keys().collect::<Vec<_>>()).collect::<Vec<_>>()
+        );
+        let hashes: BTreeMap<&String, u64> = recovered.iter().map(|(name, e)| (name, hash_all(e))).collect();
+        let floor = expectation.floor(cut);
+        let fits = |catalog: &Catalog, prefix: usize| {
+            let state = &self.prefixes[prefix];
+            catalog.iter().all(|(name, keyspace)| state.get(keyspace).copied().unwrap_or(0) == hashes[name])
+        };
+        for prefix in (floor..=expectation.ceiling).rev() {
+            if catalogs.iter().any(|c| fits(c, prefix)) {
+                return Ok(prefix);
+            }
+        }
+        for prefix in (0..floor).rev() {
+            if catalogs.iter().any(|c| fits(c, prefix)) {
+                return Err(Finding::new(format!(
+                    "P1: only the first {prefix} of {} commits are there, and the first {floor} were promised to survive \
+                     the end of the {}. Compared with these {floor}: {}",
+                    self.commits.len(),
+                    if cut == Cut::Power { "power" } else { "process" },
+                    self.difference(recovered, catalogs[0], floor).0
+                )));
+            }
+        }
+        Err(self.no_prefix(recovered, catalogs[0], floor, expectation.ceiling))
+    }
+
+    /// The finding for a state that no prefix explains: what is different from the prefix that is closest to it.
+    fn no_prefix(&self, recovered: &Recovered, catalog: &Catalog, floor: usize, ceiling: usize) -> Finding {
+        let nearest = (0..=ceiling).min_by_key(|&p| self.difference(recovered, catalog, p).1).unwrap_or(0);
+        Finding::new(format!(
+            "P2: the state is that of no prefix of the {} commits ({floor} to {ceiling} would do). Compared with the first \
+             {nearest}: {}. Compared with the first {ceiling}: {}",
+            self.commits.len(),
+            self.difference(recovered, catalog, nearest).0,
+            self.difference(recovered, catalog, ceiling).0,
+        ))
+    }
+
+    /// Where the state differs from that after `prefix` commits: in words, and in how many entries.
+    fn difference(&self, recovered: &Recovered, catalog: &Catalog, prefix: usize) -> (String, usize) {
+        let mut contents = Contents::new();
+        for write in self.commits[..prefix].iter().flatten() {
+            let content = contents.entry(write.keyspace).or_default();
+            match &write.value {
+                Some(value) => content.insert(write.key.clone(), value.clone()),
+                None => content.remove(&write.key),
+            };
+        }
+        let empty = BTreeMap::new();
+        let (mut words, mut count) = (Vec::new(), 0);
+        for (name, keyspace) in catalog {
+            let want = contents.get(keyspace).unwrap_or(&empty);
+            let got: BTreeMap<&[u8], &[u8]> = recovered[name].iter().map(|(k, v)| (&k[..], &v[..])).collect();
+            count += want.iter().filter(|(k, v)| got.get(&k[..]) != Some(&&v[..])).count();
+            count += got.keys().filter(|k| !want.contains_key(**k)).count();
+            let want = want.iter().map(|(k, v)| (&k[..], &v[..]));
+            words.extend(first_difference(got.into_iter(), want).map(|d| format!("keyspace {name}: {d}")));
+        }
+        (format!("{count} entries differ ({})", words.join("; ")), count)
+    }
+}
+
+fn hash_all(entries: &[(Slice, Slice)]) -> u64 {
+    entries.iter().fold(0, |sum, (key, value)| sum.wrapping_add(hash_entry(key, value)))
+}

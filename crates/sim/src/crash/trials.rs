@@ -1,0 +1,116 @@
+//! The hook of a history: at each operation that changes the disk, crash and recover.
+
+use super::ledger::{Cut, Ledger};
+use super::recover::{Recovery, recover};
+use crate::random::derive;
+use cairn::Options;
+use cairn::env::{OpInfo, Phase, SimEnv, Survival, Verdict};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Findings after which a history gives up: they are mostly the same bug.
+const MOST_FINDINGS: usize = 3;
+
+/// Ways to end: the five surviving disks, and a kill without a power cut.
+const WAYS: u64 = Survival::ALL.len() as u64 + 1;
+
+/// Which disks are tried at one crash point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// Every kind of surviving disk, and a kill: all that one history can show.
+    EveryKind,
+    /// One of them, in turn from point to point, beginning with this one: more histories in the same time. Turns that
+    /// begin with 0 to 5 together cover what [`Coverage::EveryKind`] does.
+    InTurn(u64),
+}
+
+/// The crash points of one history.
+pub(super) struct Trials {
+    seed: u64,
+    coverage: Coverage,
+    only: Option<u64>,
+    env: Arc<SimEnv>,
+    ledger: Arc<Mutex<Ledger>>,
+    options: Options,
+    /// Crash points so far.
+    points: AtomicU64,
+    recoveries: AtomicU64,
+    findings: Mutex<Vec<String>>,
+}
+
+impl Trials {
+    pub(super) fn new(
+        seed: u64,
+        coverage: Coverage,
+        only: Option<u64>,
+        env: &Arc<SimEnv>,
+        ledger: Arc<Mutex<Ledger>>,
+        options: Options,
+    ) -> Trials {
+        Trials {
+            seed,
+            coverage,
+            only,
+            env: env.clone(),
+            ledger,
+            options,
+            points: AtomicU64::new(0),
+            recoveries: AtomicU64::new(0),
+            findings: Mutex::default(),
+        }
+    }
+
+    pub(super) fn recoveries(&self) -> u64 {
+        self.recoveries.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn findings(&self) -> Vec<String> {
+        lock(&self.findings).clone()
+    }
+
+    pub(super) fn gave_up(&self) -> bool {
+        lock(&self.findings).len() >= MOST_FINDINGS
+    }
+
+    /// Before or after an operation: crash here.
+    pub(super) fn visit(&self, op: OpInfo<'_>) -> Verdict {
+        if op.kind.is_write() {
+            let point = self.points.fetch_add(1, Ordering::Relaxed);
+            if !self.gave_up() && self.only.is_none_or(|only| only == op.index) {
+                match self.coverage {
+                    Coverage::EveryKind => (0..WAYS).for_each(|way| self.crash(op, point, way)),
+                    Coverage::InTurn(first) => self.crash(op, point, (point + first) % WAYS),
+                }
+            }
+        }
+        Verdict::Proceed
+    }
+
+    fn crash(&self, op: OpInfo<'_>, point: u64, way: u64) {
+        let seed = derive(self.seed, 1000 + point * WAYS + way);
+        let (name, cut, env) = match Survival::ALL.get(way as usize) {
+            Some(&kind) => (format!("{kind:?}"), Cut::Power, self.env.crash_clone(kind, seed)),
+            None => ("kill".into(), Cut::Process, self.env.process_clone()),
+        };
+        let expectation = lock(&self.ledger).expectation();
+        let recovery = Recovery { ledger: &self.ledger, expectation, options: &self.options };
+        match recover(&recovery, &env, cut, seed, 0) {
+            Ok(recoveries) => {
+                self.recoveries.fetch_add(recoveries, Ordering::Relaxed);
+            }
+            Err(finding) => {
+                let when = if op.phase == Phase::Before { "before" } else { "after" };
+                lock(&self.findings).push(format!(
+                    "crash {when} operation {} ({:?} {}), surviving: {name}: {finding}",
+                    op.index,
+                    op.kind,
+                    op.path.display()
+                ));
+            }
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}

@@ -1,0 +1,163 @@
+//! Keys and values that are awkward for an ordered store: shared prefixes, near neighbours, empty, 0x00 and 0xff bytes,
+//! and a few as long as the limits allow.
+
+use crate::random::{Draw, Rng};
+use cairn::limits::MAX_KEY_LEN;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A value as the models keep it: shared, because one value is in several versions of a state.
+pub type Value = Arc<[u8]>;
+
+/// How large a run's data are.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Distinct keys to draw from: few, so that overwrites and deletes hit.
+    pub keys: usize,
+    /// Whether some keys are as long as the limit.
+    pub huge_keys: bool,
+    /// Longest value of every day, in bytes.
+    pub value_bytes_max: usize,
+    /// One value in this many is over a MiB; 0 is none.
+    pub huge_value_every: u64,
+}
+
+/// The keys of a run.
+pub struct Keys {
+    pool: Vec<Vec<u8>>,
+}
+
+impl Keys {
+    /// Draws the pool.
+    pub fn new(rng: &mut Rng, sizes: Sizes) -> Keys {
+        let mut keys = BTreeSet::from([Vec::new(), vec![0], vec![0xff], vec![0xff; 9], vec![0; 8]]);
+        if sizes.huge_keys {
+            // Equal up to their last byte: the worst case for a search by prefix.
+            let mut long = vec![b'k'; MAX_KEY_LEN];
+            keys.insert(long.clone());
+            long[MAX_KEY_LEN - 1] = b'l';
+            keys.insert(long[..MAX_KEY_LEN - 1].to_vec());
+            keys.insert(long);
+        }
+        while keys.len() < sizes.keys.max(8) {
+            let key = match rng.weighted(&[30, 25, 15, 20, 5]) {
+                0 => format!("user/{:06}/name", rng.below(sizes.keys as u64 * 2)).into_bytes(),
+                1 => alphabet(rng, 1, 7),
+                2 => random_bytes(rng, 8),
+                3 => neighbour(rng, &keys),
+                _ => [b"a long prefix that many keys share/".repeat(4), alphabet(rng, 1, 100)].concat(),
+            };
+            keys.insert(key);
+        }
+        let mut pool: Vec<_> = keys.into_iter().collect();
+        rng.shuffle(&mut pool);
+        Keys { pool }
+    }
+
+    /// A key of the pool. Half of the draws fall on an eighth of it.
+    pub fn draw(&self, rng: &mut Rng) -> &[u8] {
+        let span = if rng.chance(1, 2) { self.pool.len().div_ceil(8) } else { self.pool.len() };
+        let key = &self.pool[rng.below(span as u64) as usize];
+        // Long keys are for the corner cases, not for filling the log.
+        if key.len() > 1024 && rng.chance(3, 4) { &self.pool[0] } else { key }
+    }
+
+    /// A key to look for: mostly of the pool, sometimes one that is only close to it.
+    pub fn probe(&self, rng: &mut Rng) -> Vec<u8> {
+        let key = self.draw(rng).to_vec();
+        match rng.below(8) {
+            0 => near(rng, key),
+            1 => alphabet(rng, 0, 4),
+            _ => key,
+        }
+    }
+
+    /// A prefix to look under: the start of a key of the pool.
+    pub fn prefix(&self, rng: &mut Rng) -> Vec<u8> {
+        let key = self.draw(rng);
+        let len = rng.between(0, key.len().min(12));
+        key[..len].to_vec()
+    }
+}
+
+fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+/// Bytes from a small alphabet with both extremes in it.
+fn alphabet(rng: &mut Rng, low: usize, high: usize) -> Vec<u8> {
+    let len = rng.between(low, high);
+    (0..len).map(|_| *rng.pick(&[0x00, 0x01, b'a', b'b', 0x7f, 0x80, 0xfe, 0xff])).collect()
+}
+
+fn neighbour(rng: &mut Rng, keys: &BTreeSet<Vec<u8>>) -> Vec<u8> {
+    let index = rng.below(keys.len().min(64) as u64) as usize;
+    let key = keys.iter().nth(index).cloned().unwrap_or_default();
+    if key.len() > 1024 { alphabet(rng, 0, 3) } else { near(rng, key) }
+}
+
+/// Changes `key` as little as possible.
+fn near(rng: &mut Rng, mut key: Vec<u8>) -> Vec<u8> {
+    match rng.below(5) {
+        0 => key.push(0),
+        1 => key.push(0xff),
+        2 => {
+            key.pop();
+        }
+        3 => {
+            if let Some(last) = key.last_mut() {
+                *last = last.wrapping_add(1);
+            }
+        }
+        _ => {
+            if let Some(last) = key.last_mut() {
+                *last = last.wrapping_sub(1);
+            }
+        }
+    }
+    key.truncate(MAX_KEY_LEN);
+    key
+}
+
+/// A value of a random length, mostly small. No two of eight bytes or more are equal, so that a stale one shows.
+pub fn value(rng: &mut Rng, sizes: Sizes) -> Value {
+    let most = sizes.value_bytes_max;
+    let len = match rng.weighted(&[4, 50, 30, 12, 3, 1]) {
+        0 => 0,
+        1 => rng.between(1, 24),
+        2 => rng.between(16, 200),
+        3 => rng.between(200, 2000),
+        4 => rng.between(2000, 20_000),
+        _ => most,
+    };
+    let mut len = len.min(most);
+    if sizes.huge_value_every != 0 && rng.chance(1, sizes.huge_value_every) {
+        len = rng.between(1 << 20, 3 << 20);
+    }
+    let mut bytes = vec![b'.'; len];
+    if rng.chance(1, 2) {
+        rng.fill(&mut bytes);
+    } else {
+        let unique = rng.next_u64().to_le_bytes();
+        let unique_len = len.min(8);
+        bytes[..unique_len].copy_from_slice(&unique[..unique_len]);
+    }
+    bytes.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_has_the_awkward_keys_and_replays() {
+        let sizes = Sizes { keys: 300, huge_keys: true, value_bytes_max: 1000, huge_value_every: 0 };
+        let keys = Keys::new(&mut Rng::new(1), sizes);
+        assert_eq!(keys.pool.len(), 300);
+        assert!(keys.pool.iter().any(Vec::is_empty));
+        assert!(keys.pool.iter().any(|k| k.len() == MAX_KEY_LEN));
+        assert_eq!(keys.pool, Keys::new(&mut Rng::new(1), sizes).pool);
+    }
+}

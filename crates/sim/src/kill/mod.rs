@@ -1,0 +1,71 @@
+//! The kill test: a child process writes to a database on the real file system with several threads and reports every
+//! write that returned; the parent kills it at a random moment, opens the database and looks.
+//!
+//! ```text
+//!   parent --spawns--> child: opens the database, threads write (see [`script`]) --pipe: "thread 2 did write 17"--> parent
+//!      |                 ^
+//!      +--kill -9--------+    then: every reported write is there, at most one more per thread, no holes, batches whole
+//! ```
+//!
+//! The next child goes on in the same directory, so that recovery builds on recovery.
+
+mod child;
+mod parent;
+pub mod script;
+
+pub use child::{ChildArgs, child};
+pub use parent::{job, run};
+
+/// One report from the child: a write returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Record {
+    /// Which thread; [`READY`] when the child is about to start its threads.
+    thread: u32,
+    /// Whether the write promises to survive the end of the process.
+    promised: bool,
+    /// Its number in its thread.
+    number: u64,
+}
+
+/// The thread number of the first report.
+const READY: u32 = u32::MAX;
+
+/// Bytes of a report. A pipe takes that many at once or not at all.
+const RECORD_LEN: usize = 16;
+
+impl Record {
+    fn encode(self) -> [u8; RECORD_LEN] {
+        let mut bytes = [0; RECORD_LEN];
+        bytes[..4].copy_from_slice(&self.thread.to_le_bytes());
+        bytes[4] = u8::from(self.promised);
+        bytes[8..].copy_from_slice(&self.number.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; RECORD_LEN]) -> Record {
+        let mut thread = [0; 4];
+        let mut number = [0; 8];
+        thread.copy_from_slice(&bytes[..4]);
+        number.copy_from_slice(&bytes[8..]);
+        Record {
+            thread: u32::from_le_bytes(thread),
+            promised: bytes[4] == 1,
+            number: u64::from_le_bytes(number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_round_trip() {
+        for record in [
+            Record { thread: READY, promised: false, number: 0 },
+            Record { thread: 3, promised: true, number: u64::MAX - 1 },
+        ] {
+            assert_eq!(Record::decode(&record.encode()), record);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What each thread of the child writes, as a function of its number and of how many writes it did: so that the parent
+//! can say, from how far a thread got, exactly what must be in the database.
+//!
+//! Write `n` of thread `t` (both in the keys):
+//! - puts `t/n` into `main`;
+//! - when 3 divides `n`, it is a batch that also puts `t/n` into `side`, puts `n` under `t` into `state`, and deletes
+//!   `t/(n - 9)` from `main`.
+//!
+//! One more thread creates and drops keyspaces: step `2n - 1` creates `tmp-n` and writes into it, step `2n` drops it.
+
+use crate::random::{Rng, derive};
+use cairn::{Batch, Database, Durability, Keyspace, KeyspaceOptions, Options, Preset};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Threads that write.
+pub const WRITERS: u32 = 4;
+
+/// The number of the thread that creates and drops keyspaces.
+pub const CATALOG: u32 = WRITERS;
+
+/// The keyspaces that are always there.
+pub const NAMES: [&str; 3] = ["main", "side", "state"];
+
+/// The contents of a keyspace.
+pub type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Small memtables and a small log, so that a child of 50 ms flushes, compacts and changes logs.
+pub fn options(seed: u64) -> (Options, KeyspaceOptions) {
+    let mut rng = Rng::new(derive(seed, 11));
+    let presets = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled];
+    let preset = presets[rng.below(3) as usize];
+    let keyspace =
+        KeyspaceOptions::preset(preset).memtable_bytes(64 << 10).top_level_bits(11).bit_decrement(2);
+    let options = Options::default().memory_budget(4 << 20).log_cap(512 << 10);
+    (options.background_threads(1 + rng.below(2) as usize), keyspace)
+}
+
+/// Thread 3 buffers all but every sixteenth of its writes, thread 2 syncs some.
+pub fn durability(thread: u32, number: u64) -> Durability {
+    match thread {
+        3 if !number.is_multiple_of(16) => Durability::Buffered,
+        2 if number.is_multiple_of(32) => Durability::Sync,
+        _ => Durability::Os,
+    }
+}
+
+/// The key of a write. Keys of a thread order by number.
+pub fn key(thread: u32, number: u64) -> Vec<u8> {
+    format!("{thread}/{number:010}").into_bytes()
+}
+
+/// The number in a key of this thread.
+pub fn number_of(key: &[u8]) -> Option<u64> {
+    std::str::from_utf8(key).ok()?.split_once('/')?.1.parse().ok()
+}
+
+fn value(thread: u32, number: u64) -> Vec<u8> {
+    let mut rng = Rng::new(derive(u64::from(thread), number));
+    let len = if rng.chance(1, 200) { rng.below(20_000) } else { rng.below(200) };
+    let mut bytes = vec![0; len as usize];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+/// Whether a write is a batch.
+pub fn is_batch(number: u64) -> bool {
+    number.is_multiple_of(3)
+}
+
+/// Does write `number` of `thread` on `[main, side, state]`.
+pub fn write(db: &Database, spaces: &[Keyspace; 3], thread: u32, number: u64) -> cairn::Result<()> {
+    let [main, side, state] = spaces;
+    let (key, value, durability) = (key(thread, number), value(thread, number), durability(thread, number));
+    if !is_batch(number) {
+        return main.put_with(&key, &value, durability);
+    }
+    let mut batch: Batch = db.batch();
+    batch.put(main, &key, &value);
+    batch.put(side, &key, &value);
+    batch.put(state, thread.to_string(), number.to_string());
+    if number > 9 {
+        batch.delete(main, self::key(thread, number - 9));
+    }
+    db.write(batch, durability)
+}
+
+/// What the keyspaces of [`NAMES`] hold of `thread` after its first `last` writes.
+pub fn contents(thread: u32, last: u64) -> [Content; 3] {
+    let [mut main, mut side, mut state] = [Content::new(), Content::new(), Content::new()];
+    for number in 1..=last {
+        let (key, value) = (key(thread, number), value(thread, number));
+        if is_batch(number) {
+            side.insert(key.clone(), value.clone());
+            state.insert(thread.to_string().into(), number.to_string().into());
+        }
+        if !is_batch(number) || number + 9 > last {
+            main.insert(key, value);
+        }
+    }
+    [main, side, state]
+}
+
+/// The keyspaces that come and go, after so many steps.
+pub fn temporary(steps: u64) -> BTreeSet<String> {
+    if steps.is_multiple_of(2) {
+        BTreeSet::new()
+    } else {
+        BTreeSet::from([format!("tmp-{}", steps.div_ceil(2))])
+    }
+}
+
+/// Does step `number` (from 1) of the thread that creates and drops keyspaces.
+pub fn change_catalog(db: &Database, options: &KeyspaceOptions, number: u64) -> cairn::Result<()> {
+    let name = format!("tmp-{}", number.div_ceil(2));
+    if number.is_multiple_of(2) {
+        return db.drop_keyspace(&name);
+    }
+    let keyspace = db.create_keyspace(&name, options.clone())?;
+    keyspace.put("in", &name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_follow_the_script() {
+        let [main, side, state] = contents(1, 12);
+        assert!(
+            !main.contains_key(&key(1, 3)) && main.contains_key(&key(1, 6)) && main.contains_key(&key(1, 1))
+        );
+        assert_eq!((main.len(), side.len()), (11, 4));
+        assert_eq!(state[b"1".as_slice()], b"12");
+        assert_eq!(number_of(&key(2, 77)), Some(77));
+    }
+
+    #[test]
+    fn each_step_changes_the_keyspaces() {
+        assert_eq!(temporary(0), BTreeSet::new());
+        assert_eq!(temporary(1), BTreeSet::from(["tmp-1".into()]));
+        (0..20).for_each(|steps| assert_ne!(temporary(steps), temporary(steps + 1)));
+    }
+}

@@ -1,0 +1,132 @@
+//! `cairn-sim`: runs a seed of the model, crash or kill test again, or draws new ones for as long as one likes.
+
+use clap::{Parser, Subcommand};
+use sim::crash::Coverage;
+use sim::jobs::run_all;
+use sim::kill::{self, ChildArgs};
+use sim::random::{derive, fresh_seed};
+use sim::sets::option_sets;
+use sim::{Finding, Outcome, crash, session};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Tests Cairn with random histories, crashes and kills. A failing test prints the command that runs it again.
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run random operations against the store and a sorted map.
+    Model {
+        /// The option set; `list` shows them.
+        #[arg(long, default_value = "inline")]
+        set: String,
+        /// Draws everything.
+        #[arg(long)]
+        seed: u64,
+        /// How many operations.
+        #[arg(long, default_value_t = 20_000)]
+        operations: u64,
+    },
+    /// Run a random history on a simulated disk and crash at each of its operations.
+    Crash {
+        /// Draws everything.
+        #[arg(long)]
+        seed: u64,
+        /// Which kind of surviving disk the first crash point has; the others follow in turn. All of them at each point
+        /// unless given.
+        #[arg(long)]
+        turn: Option<u64>,
+        /// Crash at the operation with this index only.
+        #[arg(long)]
+        at: Option<u64>,
+    },
+    /// Kill a process that writes to a real database, again and again.
+    Kill {
+        /// Draws everything but the speed of this machine.
+        #[arg(long)]
+        seed: u64,
+        /// How often.
+        #[arg(long, default_value_t = 20)]
+        kills: u64,
+    },
+    /// Run new seeds of all three until the time is over.
+    Run {
+        /// For how long.
+        #[arg(long, default_value_t = 10)]
+        minutes: u64,
+    },
+    /// List the option sets of the model test.
+    List,
+    /// Write until killed: the child of the kill test.
+    #[command(hide = true)]
+    KillChild(ChildArgs),
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(finding) => {
+            eprintln!("{finding}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Model { set, seed, operations } => {
+            let set = option_sets().into_iter().find(|s| s.name == set);
+            let set =
+                set.ok_or_else(|| Finding::new("there is no such option set; `cairn-sim list` shows them"))?;
+            session::run(&set, seed, operations)?;
+            println!("operations: {operations}");
+        }
+        Command::Crash { seed, turn, at } => {
+            let coverage = turn.map_or(Coverage::EveryKind, Coverage::InTurn);
+            println!("recoveries: {}", crash::run(seed, coverage, at)?);
+        }
+        Command::Kill { seed, kills } => println!("kills: {}", kill::run(&this_program()?, seed, kills)?),
+        Command::Run { minutes } => return run_for(Duration::from_secs(minutes * 60)),
+        Command::List => {
+            for set in option_sets() {
+                println!("{:12} {} keyspace(s), {} keys", set.name, set.keyspaces.len(), set.sizes.keys);
+            }
+        }
+        Command::KillChild(args) => kill::child(args)?,
+    }
+    Ok(())
+}
+
+fn this_program() -> Outcome<std::path::PathBuf> {
+    std::env::current_exe().map_err(|e| Finding::new(format!("this program has no path: {e}")))
+}
+
+/// New seeds of everything, a round of jobs at a time.
+fn run_for(time: Duration) -> Outcome {
+    let (start, base) = (Instant::now(), fresh_seed());
+    println!("base seed: {base}");
+    let program = this_program()?;
+    let mut findings = Vec::new();
+    for round in 0.. {
+        if start.elapsed() >= time || findings.len() >= 10 {
+            break;
+        }
+        let mut jobs = Vec::new();
+        for (i, set) in option_sets().into_iter().enumerate() {
+            let seed = derive(base, round * 1000 + i as u64);
+            jobs.push(session::job(set, seed, 10_000));
+            jobs.push(crash::job(seed, Coverage::InTurn(seed % 6)));
+        }
+        jobs.push(kill::job(program.clone(), derive(base, round * 1000 + 999), 20));
+        let report = run_all(jobs, Duration::from_secs(600));
+        println!("{:6} s: round {round}, {} findings", start.elapsed().as_secs(), report.findings.len());
+        report.findings.iter().for_each(|f| println!("\n{f}\n"));
+        findings.extend(report.findings);
+    }
+    if findings.is_empty() { Ok(()) } else { Err(Finding::new(format!("{} findings", findings.len()))) }
+}

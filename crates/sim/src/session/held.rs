@@ -1,0 +1,354 @@
+//! Readers that outlive the call that made them: snapshots, cursors, iterators and returned slices.
+
+use super::Session;
+use crate::data::{Keys, Value};
+use crate::finding::{Outcome, ensure, show, show_option};
+use crate::model::{Incarnation, Model, Version};
+use crate::random::{Draw, Rng};
+use cairn::{Cursor, Range, Slice, Snapshot};
+use std::ops::Bound;
+
+/// Most readers of one kind that are held at once.
+const MOST: usize = 6;
+
+type Key = Vec<u8>;
+
+fn as_bound(bound: &Bound<Key>) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
+}
+
+/// All held readers. Those with a version have it pinned in the model.
+#[derive(Default)]
+pub(super) struct Held {
+    pub(super) snapshots: Vec<(Snapshot, Version)>,
+    cursors: Vec<HeldCursor>,
+    ranges: Vec<HeldRange>,
+    slices: Vec<(Slice, Value)>,
+}
+
+impl Held {
+    pub(super) fn keep_slice(&mut self, slice: Slice, value: Value) {
+        if self.slices.len() >= 4 * MOST {
+            self.slices.remove(0);
+        }
+        self.slices.push((slice, value));
+    }
+
+    /// Lets go of everything but the slices, which may even outlive the database.
+    pub(super) fn release_all(&mut self, model: &mut Model) {
+        self.snapshots.drain(..).for_each(|(_, at)| model.unpin(at));
+        self.cursors.drain(..).for_each(|c| model.unpin(c.at));
+        self.ranges.drain(..).for_each(|r| model.unpin(r.at));
+    }
+}
+
+/// An iterator, and what is left of it according to the model.
+pub(super) struct HeldRange {
+    range: Range,
+    keyspace: Incarnation,
+    at: Version,
+    low: Bound<Key>,
+    high: Bound<Key>,
+}
+
+impl HeldRange {
+    pub(super) fn new(
+        range: Range,
+        keyspace: Incarnation,
+        at: Version,
+        low: Bound<Key>,
+        high: Bound<Key>,
+    ) -> Self {
+        HeldRange { range, keyspace, at, low, high }
+    }
+
+    /// Takes up to `steps` entries: all from the front, all from the back, or some from either end.
+    pub(super) fn advance(&mut self, rng: &mut Rng, model: &Model, steps: usize) -> Outcome {
+        let mode = rng.below(3);
+        for _ in 0..steps {
+            let back = mode == 1 || mode == 2 && rng.chance(1, 2);
+            if !self.take(back, model)? {
+                // The end stays the end, from either side.
+                self.take(!back, model)?;
+                self.take(back, model)?;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one entry; whether there was one.
+    fn take(&mut self, back: bool, model: &Model) -> Outcome<bool> {
+        let got = if back { self.range.next_back() } else { self.range.next() }.transpose()?;
+        let mut rest = model.range(self.keyspace, (as_bound(&self.low), as_bound(&self.high)), self.at);
+        let want = if back { rest.next_back() } else { rest.next() };
+        let side = if back { "next_back" } else { "next" };
+        ensure!(
+            got.as_ref().map(|g| &g.0[..]) == want.map(|w| w.0),
+            "{side} between {:?} and {:?} as of {} gives {} instead of {}",
+            as_bound(&self.low).map(show),
+            as_bound(&self.high).map(show),
+            self.at,
+            show_option(got.map(|g| g.0)),
+            show_option(want.map(|w| w.0))
+        );
+        let (Some(got), Some(want)) = (got, want) else { return Ok(false) };
+        ensure!(
+            got.1[..] == want.1[..],
+            "{side} gives {} = {} instead of {}",
+            show(&got.0),
+            show(&got.1),
+            show(want.1)
+        );
+        drop(rest);
+        let end = if back { &mut self.high } else { &mut self.low };
+        *end = Bound::Excluded(got.0.to_vec());
+        Ok(true)
+    }
+}
+
+/// A cursor, and where it stands according to the model.
+pub(super) struct HeldCursor {
+    cursor: Cursor,
+    keyspace: Incarnation,
+    at: Version,
+    low: Bound<Key>,
+    high: Bound<Key>,
+    position: Option<Key>,
+}
+
+impl HeldCursor {
+    pub(super) fn new(
+        cursor: Cursor,
+        keyspace: Incarnation,
+        at: Version,
+        low: Bound<Key>,
+        high: Bound<Key>,
+    ) -> Self {
+        HeldCursor { cursor, keyspace, at, low, high, position: None }
+    }
+
+    /// Moves about: seeks, then runs in one direction that turn round now and then.
+    pub(super) fn walk(&mut self, rng: &mut Rng, keys: &Keys, model: &Model, steps: usize) -> Outcome {
+        let mut forward = rng.chance(1, 2);
+        for _ in 0..steps {
+            if rng.chance(1, 5) {
+                forward = !forward;
+            }
+            let made = match self.position.clone() {
+                Some(key) if rng.chance(7, 8) => self.step(forward, key)?,
+                _ => self.seek(rng, keys)?,
+            };
+            let low = tighter(as_bound(&self.low), as_bound(&made.low), true);
+            let high = tighter(as_bound(&self.high), as_bound(&made.high), false);
+            let mut rest = model.range(self.keyspace, (low, high), self.at);
+            let want = if made.to_last { rest.next_back() } else { rest.next() };
+            self.stands_on(&made.name, want)?;
+            self.position = want.map(|w| w.0.to_vec());
+        }
+        Ok(())
+    }
+
+    /// Moves one on.
+    fn step(&mut self, forward: bool, from: Key) -> Outcome<Move> {
+        if forward {
+            self.cursor.next()?;
+            Ok(Move::to_first(format!("next from {}", show(&from)), Bound::Excluded(from)))
+        } else {
+            self.cursor.prev()?;
+            Ok(Move::to_last(format!("prev from {}", show(&from)), Bound::Excluded(from)))
+        }
+    }
+
+    fn seek(&mut self, rng: &mut Rng, keys: &Keys) -> Outcome<Move> {
+        let key = keys.probe(rng);
+        Ok(match rng.below(8) {
+            0 => {
+                self.cursor.seek_to_first()?;
+                Move::to_first("seek_to_first".into(), Bound::Unbounded)
+            }
+            1 => {
+                self.cursor.seek_to_last()?;
+                Move::to_last("seek_to_last".into(), Bound::Unbounded)
+            }
+            2..5 => {
+                self.cursor.seek(&key)?;
+                Move::to_first(format!("seek {}", show(&key)), Bound::Included(key))
+            }
+            _ => {
+                self.cursor.seek_for_prev(&key)?;
+                Move::to_last(format!("seek_for_prev {}", show(&key)), Bound::Included(key))
+            }
+        })
+    }
+
+    fn stands_on(&self, name: &str, want: Option<(&[u8], &Value)>) -> Outcome {
+        let got = self.cursor.valid().then(|| self.cursor.key());
+        ensure!(
+            got == want.map(|w| w.0),
+            "cursor between {:?} and {:?} as of {}: {name} leads to {} instead of {}",
+            as_bound(&self.low).map(show),
+            as_bound(&self.high).map(show),
+            self.at,
+            show_option(got),
+            show_option(want.map(|w| w.0))
+        );
+        if let Some((key, value)) = want {
+            let got = self.cursor.value();
+            ensure!(
+                got == &value[..],
+                "cursor: {name}: {} = {} instead of {}",
+                show(key),
+                show(got),
+                show(value)
+            );
+            ensure!(
+                self.cursor.value_slice() == got,
+                "cursor: value and value_slice differ at {}",
+                show(key)
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What a cursor was asked for: the first or the last entry between two bounds.
+struct Move {
+    name: String,
+    low: Bound<Key>,
+    high: Bound<Key>,
+    to_last: bool,
+}
+
+impl Move {
+    fn to_first(name: String, low: Bound<Key>) -> Move {
+        Move { name, low, high: Bound::Unbounded, to_last: false }
+    }
+
+    fn to_last(name: String, high: Bound<Key>) -> Move {
+        Move { name, low: Bound::Unbounded, high, to_last: true }
+    }
+}
+
+/// The bound that lets less through.
+fn tighter<'a>(a: Bound<&'a [u8]>, b: Bound<&'a [u8]>, lower: bool) -> Bound<&'a [u8]> {
+    use Bound::{Excluded, Included, Unbounded};
+    let (Included(a_key) | Excluded(a_key)) = a else { return b };
+    let (Included(b_key) | Excluded(b_key)) = b else { return a };
+    match a_key.cmp(b_key) {
+        std::cmp::Ordering::Equal if matches!(a, Excluded(_)) => a,
+        std::cmp::Ordering::Equal => b,
+        order if (order == std::cmp::Ordering::Greater) == lower => a,
+        _ => match b {
+            Unbounded => a,
+            _ => b,
+        },
+    }
+}
+
+impl Session {
+    pub(super) fn take_snapshot(&mut self) -> Outcome {
+        if self.held.snapshots.len() < MOST {
+            let at = self.model.pin();
+            self.note(|| format!("snapshot as of {at}"));
+            let snapshot = self.db().snapshot();
+            self.held.snapshots.push((snapshot, at));
+        }
+        Ok(())
+    }
+
+    /// Lets a snapshot go, after a look at all that it shows.
+    pub(super) fn release_snapshot(&mut self) -> Outcome {
+        if self.held.snapshots.is_empty() {
+            return Ok(());
+        }
+        let index = self.rng.below(self.held.snapshots.len() as u64) as usize;
+        let (snapshot, at) = self.held.snapshots.swap_remove(index);
+        let open = self.draw_keyspace();
+        self.note(|| format!("release the snapshot as of {at}"));
+        let range = snapshot.iter(&open.keyspace);
+        let mut range = HeldRange::new(range, open.incarnation, at, Bound::Unbounded, Bound::Unbounded);
+        drop(snapshot);
+        let checked = range.advance(&mut self.rng, &self.model, usize::MAX);
+        self.model.unpin(at);
+        checked
+    }
+
+    pub(super) fn hold_cursor(&mut self) -> Outcome {
+        if self.held.cursors.len() < MOST {
+            let mut cursor = self.open_cursor();
+            if cursor.at == self.model.version() {
+                self.model.pin();
+                cursor.walk(&mut self.rng, &self.keys, &self.model, 3)?;
+                self.held.cursors.push(cursor);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn hold_range(&mut self) -> Outcome {
+        if self.held.ranges.len() < MOST {
+            let range = self.open_range()?;
+            if range.at == self.model.version() {
+                self.model.pin();
+                self.held.ranges.push(range);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on with a reader that was made a while ago.
+    pub(super) fn use_held(&mut self) -> Outcome {
+        let Session { rng, keys, model, held, .. } = self;
+        if rng.chance(1, 2) {
+            if held.cursors.is_empty() {
+                return Ok(());
+            }
+            let index = rng.below(held.cursors.len() as u64) as usize;
+            return held.cursors[index].walk(rng, keys, model, 10).map_err(|f| f.context("held"));
+        }
+        if held.ranges.is_empty() {
+            return Ok(());
+        }
+        let index = rng.below(held.ranges.len() as u64) as usize;
+        let steps = rng.between(1, 12);
+        held.ranges[index].advance(rng, model, steps).map_err(|f| f.context("held"))
+    }
+
+    pub(super) fn release_held(&mut self) -> Outcome {
+        let Session { rng, model, held, .. } = self;
+        if rng.chance(1, 2) && !held.cursors.is_empty() {
+            let index = rng.below(held.cursors.len() as u64) as usize;
+            model.unpin(held.cursors.swap_remove(index).at);
+        } else if !held.ranges.is_empty() {
+            let index = rng.below(held.ranges.len() as u64) as usize;
+            model.unpin(held.ranges.swap_remove(index).at);
+        }
+        Ok(())
+    }
+
+    /// Slices keep their bytes whatever happens to the block they came from.
+    pub(super) fn check_slices(&mut self) -> Outcome {
+        for (slice, value) in &self.held.slices {
+            ensure!(slice[..] == value[..], "a held slice changed from {} to {}", show(value), show(slice));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Bound::{Excluded, Included, Unbounded};
+
+    #[test]
+    fn the_tighter_bound_wins() {
+        let (a, b): (&[u8], &[u8]) = (b"a", b"b");
+        assert_eq!(tighter(Included(a), Excluded(a), true), Excluded(a));
+        assert_eq!(tighter(Excluded(a), Included(b), true), Included(b));
+        assert_eq!(tighter(Excluded(a), Included(b), false), Excluded(a));
+        assert_eq!(tighter(Included(b), Excluded(a), false), Excluded(a));
+        assert_eq!(tighter(Unbounded, Included(a), true), Included(a));
+        assert_eq!(tighter(Included(a), Unbounded, false), Included(a));
+    }
+}

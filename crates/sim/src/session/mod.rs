@@ -1,0 +1,238 @@
+//! The model test: a random session of calls on a database and on the [`Model`], which must answer alike.
+//!
+//! Every call that the library offers is drawn here. Readers (snapshots, cursors, iterators, returned slices) are held
+//! across flushes, compactions and later writes, and are checked against the model as of the moment they were made.
+//! The calls follow from the seed alone; with background threads the library may interleave its own work differently.
+
+mod held;
+mod reads;
+mod writes;
+
+use crate::data::Keys;
+use crate::finding::{Finding, Outcome, ensure, first_difference, show};
+use crate::jobs::Job;
+use crate::model::{Incarnation, Model, Version};
+use crate::random::{Draw, Rng, derive};
+use crate::sets::OptionSet;
+use cairn::env::{Env, RealEnv, SimEnv};
+use cairn::{Database, Keyspace, Snapshot};
+use held::Held;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// Calls that a failure report repeats.
+const TRACE: usize = 16;
+
+/// An open keyspace.
+#[derive(Clone)]
+struct Open {
+    keyspace: Keyspace,
+    incarnation: Incarnation,
+}
+
+/// What a read looks at: the present, or a held snapshot.
+struct View {
+    snapshot: Option<Snapshot>,
+    at: Version,
+}
+
+struct Session {
+    set: OptionSet,
+    env: Arc<dyn Env>,
+    path: PathBuf,
+    rng: Rng,
+    keys: Keys,
+    /// Absent only between a close and the opening that follows.
+    db: Option<Database>,
+    open: BTreeMap<String, Open>,
+    model: Model,
+    held: Held,
+    /// Keyspaces created so far: each takes the next of the set's options.
+    created: usize,
+    trace: VecDeque<String>,
+}
+
+/// Runs `operations` calls on option set `set` from `seed`. A finding tells the call and those before it.
+pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
+    let scratch: Option<TempDir>;
+    let (env, path): (Arc<dyn Env>, PathBuf) = if set.real {
+        let dir = TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?;
+        let path = dir.path().join("db");
+        scratch = Some(dir);
+        (RealEnv::new(), path)
+    } else {
+        scratch = None;
+        (SimEnv::new(derive(seed, 1)), PathBuf::from("/db"))
+    };
+    let mut rng = Rng::new(seed);
+    let keys = Keys::new(&mut rng, set.sizes);
+    let db = Database::open_in(env.clone(), &path, set.options.clone())?;
+    let mut session = Session {
+        set: set.clone(),
+        env,
+        path,
+        rng,
+        keys,
+        db: Some(db),
+        open: BTreeMap::new(),
+        model: Model::default(),
+        held: Held::default(),
+        created: 0,
+        trace: VecDeque::new(),
+    };
+    for name in ["a", "b", "c"] {
+        session.create(name)?;
+    }
+    for i in 0..operations {
+        session.step().map_err(|f| {
+            let trace: Vec<_> = session.trace.iter().map(String::as_str).collect();
+            f.context(format_args!("operation {i} of {operations}, after\n    {}\n  ", trace.join("\n    ")))
+        })?;
+    }
+    session.finish().map_err(|f| f.context("at the end"))?;
+    drop(scratch);
+    Ok(())
+}
+
+/// [`run`] as a job; it counts the operations.
+pub fn job(set: OptionSet, seed: u64, operations: u64) -> Job {
+    let replay =
+        format!("cargo run -p cairn-sim -- model --set {} --seed {seed} --operations {operations}", set.name);
+    let name = format!("model, option set {}, seed {seed}", set.name);
+    Job { name, replay, run: Box::new(move || run(&set, seed, operations).map(|()| operations)) }
+}
+
+impl Session {
+    /// One call, drawn by weight.
+    fn step(&mut self) -> Outcome {
+        type Step = fn(&mut Session) -> Outcome;
+        const STEPS: &[(u32, Step)] = &[
+            (3000, Session::put),
+            (900, Session::delete),
+            (700, Session::batch),
+            (1500, Session::get),
+            (300, Session::contains),
+            (300, Session::multi_get),
+            (700, Session::range),
+            (300, Session::prefix),
+            (60, Session::whole),
+            (500, Session::cursor),
+            (120, Session::take_snapshot),
+            (115, Session::release_snapshot),
+            (80, Session::hold_cursor),
+            (80, Session::hold_range),
+            (900, Session::use_held),
+            (130, Session::release_held),
+            (50, Session::check_slices),
+            (40, Session::flush),
+            (6, Session::compact),
+            (25, Session::compact_range),
+            (30, Session::sync),
+            (10, Session::statistics),
+            (10, Session::refused),
+            (12, Session::recreate),
+            (7, Session::reopen),
+            (2, Session::check),
+        ];
+        let weights: Vec<u32> = STEPS.iter().map(|s| s.0).collect();
+        let step = STEPS[self.rng.weighted(&weights)].1;
+        step(self)
+    }
+
+    /// Notes what is about to be called, for the report of a failure.
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.trace.len() == TRACE {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(what());
+    }
+
+    fn db(&self) -> &Database {
+        self.db.as_ref().expect("it is opened again before it is used")
+    }
+
+    fn draw_keyspace(&mut self) -> Open {
+        let names: Vec<&String> = self.open.keys().collect();
+        self.open[*self.rng.pick(&names)].clone()
+    }
+
+    fn draw_key(&mut self) -> Vec<u8> {
+        self.keys.draw(&mut self.rng).to_vec()
+    }
+
+    fn draw_view(&mut self) -> View {
+        if !self.held.snapshots.is_empty() && self.rng.chance(1, 3) {
+            let (snapshot, at) = self.rng.pick(&self.held.snapshots).clone();
+            return View { snapshot: Some(snapshot), at };
+        }
+        View { snapshot: None, at: self.model.version() }
+    }
+
+    /// Compares every keyspace with the model, as the present and each snapshot show it.
+    fn compare_all(&mut self) -> Outcome {
+        let mut listed = self.db().keyspaces();
+        listed.sort();
+        let wanted: Vec<String> = self.model.names().keys().cloned().collect();
+        ensure!(listed == wanted, "the keyspaces are {listed:?} instead of {wanted:?}");
+        let now = [(None, self.model.version())];
+        let views = now.into_iter().chain(self.held.snapshots.iter().map(|(s, at)| (Some(s), *at)));
+        for (snapshot, at) in views {
+            for (name, open) in &self.open {
+                let range = match snapshot {
+                    Some(snapshot) => snapshot.iter(&open.keyspace),
+                    None => open.keyspace.iter(),
+                };
+                let got = range.collect::<cairn::Result<Vec<_>>>()?;
+                let got = got.iter().map(|(k, v)| (&k[..], &v[..]));
+                let want = self.model.all(open.incarnation, at).map(|(k, v)| (k, &v[..]));
+                if let Some(difference) = first_difference(got, want) {
+                    let view = if snapshot.is_some() { "in a snapshot" } else { "now" };
+                    return Err(Finding::new(format!("keyspace {name}, {view}: {difference}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the library verify the open database.
+    fn check(&mut self) -> Outcome {
+        self.note(|| "check".into());
+        self.compare_all()?;
+        let report = self.db().check(&mut |_| {})?;
+        ensure!(
+            report.problems.is_empty(),
+            "check finds problems in a sound database: {:?}",
+            report.problems
+        );
+        Ok(())
+    }
+
+    /// Compares everything, settles, compares again, and looks at the closed database too.
+    fn finish(&mut self) -> Outcome {
+        self.check()?;
+        self.db().flush()?;
+        self.db().wait_idle()?;
+        self.check()?;
+        self.close()?;
+        let report = cairn::check_in(self.env.clone(), &self.path, &mut |_| {})?;
+        ensure!(report.problems.is_empty(), "check of the closed database finds {:?}", report.problems);
+        self.open_again()?;
+        self.db().compact()?;
+        self.check()
+    }
+}
+
+/// Fails unless a read of `key` gave what the model has.
+fn same(what: &str, key: &[u8], got: Option<&[u8]>, want: Option<&[u8]>) -> Outcome {
+    use crate::finding::show_option;
+    ensure!(
+        got == want,
+        "{what} of {} gives {} instead of {}",
+        show(key),
+        show_option(got),
+        show_option(want)
+    );
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Reads of the present and of held snapshots.
+
+use super::held::{HeldCursor, HeldRange};
+use super::{Session, View, same};
+use crate::finding::{Outcome, ensure, show};
+use crate::model::prefix_end;
+use crate::random::Draw;
+use std::ops::Bound;
+
+impl Session {
+    pub(super) fn get(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        let key = self.keys.probe(&mut self.rng);
+        let View { snapshot, at } = self.draw_view();
+        self.note(|| format!("get {} {} as of {at}", open.keyspace.name(), show(&key)));
+        let got = match &snapshot {
+            Some(snapshot) => snapshot.get(&open.keyspace, &key)?,
+            None => open.keyspace.get(&key)?,
+        };
+        let want = self.model.get(open.incarnation, &key, at);
+        same("get", &key, got.as_deref(), want.map(|v| &v[..]))?;
+        if let (Some(got), Some(want)) = (got, want)
+            && self.rng.chance(1, 8)
+        {
+            self.held.keep_slice(got, want.clone());
+        }
+        Ok(())
+    }
+
+    pub(super) fn contains(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        let key = self.keys.probe(&mut self.rng);
+        let View { snapshot, at } = self.draw_view();
+        self.note(|| format!("contains {} {} as of {at}", open.keyspace.name(), show(&key)));
+        let got = match &snapshot {
+            Some(snapshot) => snapshot.contains(&open.keyspace, &key)?,
+            None => open.keyspace.contains(&key)?,
+        };
+        let want = self.model.get(open.incarnation, &key, at).is_some();
+        ensure!(got == want, "contains {} says {got}", show(&key));
+        Ok(())
+    }
+
+    pub(super) fn multi_get(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        let count = self.rng.between(0, 24);
+        let keys: Vec<_> = (0..count).map(|_| self.keys.probe(&mut self.rng)).collect();
+        let View { snapshot, at } = self.draw_view();
+        self.note(|| format!("multi_get {} of {count} keys as of {at}", open.keyspace.name()));
+        let got = match &snapshot {
+            Some(snapshot) => snapshot.multi_get(&open.keyspace, &keys)?,
+            None => open.keyspace.multi_get(&keys)?,
+        };
+        ensure!(got.len() == keys.len(), "{} answers for {count} keys", got.len());
+        for (key, got) in keys.iter().zip(&got) {
+            let want = self.model.get(open.incarnation, key, at);
+            same("multi_get", key, got.as_deref(), want.map(|v| &v[..]))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn range(&mut self) -> Outcome {
+        let mut range = self.open_range()?;
+        let steps = self.draw_steps();
+        range.advance(&mut self.rng, &self.model, steps)
+    }
+
+    /// A range with random bounds, not yet read.
+    pub(super) fn open_range(&mut self) -> Outcome<HeldRange> {
+        let open = self.draw_keyspace();
+        let (low, high) = self.draw_bounds();
+        let View { snapshot, at } = self.draw_view();
+        self.note(|| format!("range {} {low:?} {high:?} as of {at}", open.keyspace.name()));
+        let range = match &snapshot {
+            Some(snapshot) => snapshot.range::<Vec<u8>>(&open.keyspace, (low.clone(), high.clone())),
+            None => open.keyspace.range::<Vec<u8>>((low.clone(), high.clone())),
+        };
+        Ok(HeldRange::new(range, open.incarnation, at, low, high))
+    }
+
+    pub(super) fn prefix(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        let prefix = self.keys.prefix(&mut self.rng);
+        let View { snapshot, at } = self.draw_view();
+        self.note(|| format!("prefix {} {} as of {at}", open.keyspace.name(), show(&prefix)));
+        let range = match &snapshot {
+            Some(snapshot) => snapshot.prefix(&open.keyspace, &prefix),
+            None => open.keyspace.prefix(&prefix),
+        };
+        let high = prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        let mut range = HeldRange::new(range, open.incarnation, at, Bound::Included(prefix), high);
+        let steps = self.draw_steps();
+        range.advance(&mut self.rng, &self.model, steps)
+    }
+
+    /// All of a keyspace.
+    pub(super) fn whole(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        let View { snapshot, at } = self.draw_view();
+        self.note(|| format!("iter {} as of {at}", open.keyspace.name()));
+        let range = match &snapshot {
+            Some(snapshot) => snapshot.iter(&open.keyspace),
+            None => open.keyspace.iter(),
+        };
+        let mut range = HeldRange::new(range, open.incarnation, at, Bound::Unbounded, Bound::Unbounded);
+        range.advance(&mut self.rng, &self.model, usize::MAX)
+    }
+
+    /// How far to read: mostly a few entries, sometimes to the end.
+    fn draw_steps(&mut self) -> usize {
+        if self.rng.chance(1, 12) { usize::MAX } else { self.rng.between(0, 40) }
+    }
+
+    pub(super) fn cursor(&mut self) -> Outcome {
+        let mut cursor = self.open_cursor();
+        let steps = self.rng.between(1, 40);
+        cursor.walk(&mut self.rng, &self.keys, &self.model, steps)
+    }
+
+    /// A cursor, bounded or not, that stands nowhere yet.
+    pub(super) fn open_cursor(&mut self) -> HeldCursor {
+        let open = self.draw_keyspace();
+        let View { snapshot, at } = self.draw_view();
+        if snapshot.is_none() && self.rng.chance(1, 3) {
+            let (low, high) = self.draw_bounds();
+            self.note(|| format!("cursor {} {low:?} {high:?}", open.keyspace.name()));
+            let cursor = open.keyspace.cursor_bounded::<Vec<u8>>((low.clone(), high.clone()));
+            return HeldCursor::new(cursor, open.incarnation, at, low, high);
+        }
+        self.note(|| format!("cursor {} as of {at}", open.keyspace.name()));
+        let cursor = match &snapshot {
+            Some(snapshot) => snapshot.cursor(&open.keyspace),
+            None => open.keyspace.cursor(),
+        };
+        HeldCursor::new(cursor, open.incarnation, at, Bound::Unbounded, Bound::Unbounded)
+    }
+}

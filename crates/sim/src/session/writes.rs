@@ -1,0 +1,261 @@
+//! Calls that change the database, or how it is stored.
+
+use super::{Open, Session};
+use crate::data::{self, Value};
+use crate::finding::{Outcome, ensure, show};
+use crate::model::{Incarnation, Write};
+use crate::random::Draw;
+use cairn::{Compression, Database, Durability, ErrorKind, KeyspaceOptions, limits};
+use std::ops::Bound;
+
+const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
+
+impl Session {
+    fn draw_value(&mut self) -> Value {
+        data::value(&mut self.rng, self.set.sizes)
+    }
+
+    fn commit_one(&mut self, keyspace: Incarnation, key: Vec<u8>, value: Option<Value>) {
+        self.model.commit(&[Write { keyspace, key, value }]);
+    }
+
+    pub(super) fn put(&mut self) -> Outcome {
+        let (open, key, value) = (self.draw_keyspace(), self.draw_key(), self.draw_value());
+        self.note(|| format!("put {} {} {}", open.keyspace.name(), show(&key), show(&value)));
+        if self.rng.chance(1, 4) {
+            let durability = *self.rng.pick(&DURABILITIES);
+            open.keyspace.put_with(&key, &value[..], durability)?;
+        } else {
+            open.keyspace.put(&key, &value[..])?;
+        }
+        self.commit_one(open.incarnation, key, Some(value));
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        let key = self.keys.probe(&mut self.rng);
+        self.note(|| format!("delete {} {}", open.keyspace.name(), show(&key)));
+        if self.rng.chance(1, 4) {
+            let durability = *self.rng.pick(&DURABILITIES);
+            open.keyspace.delete_with(&key, durability)?;
+        } else {
+            open.keyspace.delete(&key)?;
+        }
+        self.commit_one(open.incarnation, key, None);
+        Ok(())
+    }
+
+    /// A batch over several keyspaces, in which the last write to a key wins.
+    pub(super) fn batch(&mut self) -> Outcome {
+        let mut batch = self.db().batch();
+        let mut writes = Vec::new();
+        let most = *self.rng.pick(&[2, 8, 8, 40]);
+        for _ in 0..self.rng.between(0, most) {
+            let (open, key) = (self.draw_keyspace(), self.draw_key());
+            let value = if self.rng.chance(1, 4) { None } else { Some(self.draw_value()) };
+            match &value {
+                Some(value) => batch.put(&open.keyspace, &key, &value[..]),
+                None => batch.delete(&open.keyspace, &key),
+            }
+            writes.push(Write { keyspace: open.incarnation, key, value });
+        }
+        let durability = *self.rng.pick(&DURABILITIES);
+        self.note(|| format!("batch of {} {durability}", writes.len()));
+        ensure!(batch.len() == writes.len(), "a batch of {} says it has {}", writes.len(), batch.len());
+        ensure!(batch.is_empty() == writes.is_empty(), "a batch of {} denies it", writes.len());
+        self.db().write(batch, durability)?;
+        self.model.commit(&writes);
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self) -> Outcome {
+        self.note(|| "sync".into());
+        Ok(self.db().sync()?)
+    }
+
+    pub(super) fn flush(&mut self) -> Outcome {
+        if self.rng.chance(1, 3) {
+            self.note(|| "flush".into());
+            return Ok(self.db().flush()?);
+        }
+        let open = self.draw_keyspace();
+        self.note(|| format!("flush {}", open.keyspace.name()));
+        Ok(open.keyspace.flush()?)
+    }
+
+    pub(super) fn compact(&mut self) -> Outcome {
+        match self.rng.below(6) {
+            0 => {
+                self.note(|| "compact".into());
+                self.db().compact()?;
+            }
+            1 => {
+                self.note(|| "wait_idle".into());
+                self.db().wait_idle()?;
+            }
+            _ => {
+                let open = self.draw_keyspace();
+                self.note(|| format!("compact {}", open.keyspace.name()));
+                open.keyspace.compact()?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn compact_range(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        let (low, high) = self.draw_bounds();
+        self.note(|| format!("compact_range {} {low:?} {high:?}", open.keyspace.name()));
+        Ok(open.keyspace.compact_range::<Vec<u8>>((low, high))?)
+    }
+
+    /// Statistics change nothing and always add up.
+    pub(super) fn statistics(&mut self) -> Outcome {
+        self.note(|| "stats".into());
+        let stats = self.db().stats();
+        ensure!(stats.keyspaces.len() == self.open.len(), "stats know {} keyspaces", stats.keyspaces.len());
+        ensure!(stats.background_error.is_none(), "the background failed: {:?}", stats.background_error);
+        let open = self.draw_keyspace();
+        for guard in open.keyspace.guards() {
+            for table in &guard.tables {
+                let (smallest, largest) = (&table.smallest, &table.largest);
+                ensure!(
+                    smallest <= largest && (guard.level == 0 || &guard.key <= smallest),
+                    "level {}: table {} holds {smallest:?} to {largest:?} in the guard of {:?}",
+                    guard.level,
+                    table.number,
+                    guard.key
+                );
+            }
+        }
+        ensure!(open.keyspace.stats().name == open.keyspace.name(), "stats of another keyspace");
+        Ok(())
+    }
+
+    /// Calls that must be refused, and change nothing.
+    pub(super) fn refused(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        self.note(|| format!("refused calls on {}", open.keyspace.name()));
+        let long = vec![b'k'; limits::MAX_KEY_LEN + 1];
+        let kind = |result: cairn::Result<()>| result.err().map(|e| e.kind());
+        let too_long = kind(open.keyspace.put(&long, "v"));
+        ensure!(too_long == Some(ErrorKind::InvalidArgument), "a key past the limit: {too_long:?}");
+        let mut batch = self.db().batch();
+        batch.put(&open.keyspace, "refused", "v");
+        batch.delete(&open.keyspace, &long);
+        let batched = kind(self.db().write(batch, Durability::Os));
+        ensure!(batched == Some(ErrorKind::InvalidArgument), "a batch with such a key: {batched:?}");
+        let again =
+            kind(self.db().create_keyspace(open.keyspace.name(), KeyspaceOptions::default()).map(drop));
+        ensure!(again == Some(ErrorKind::AlreadyExists), "creating a keyspace twice: {again:?}");
+        let missing = kind(self.db().open_keyspace("missing").map(drop));
+        ensure!(missing == Some(ErrorKind::NotFound), "opening a missing keyspace: {missing:?}");
+        let dropping = kind(self.db().drop_keyspace("missing"));
+        ensure!(dropping == Some(ErrorKind::NotFound), "dropping a missing keyspace: {dropping:?}");
+        let twice = kind(Database::open_in(self.env.clone(), &self.path, self.set.options.clone()).map(drop));
+        ensure!(twice == Some(ErrorKind::Locked), "opening the database twice: {twice:?}");
+        Ok(())
+    }
+
+    pub(super) fn create(&mut self, name: &str) -> Outcome {
+        let options = self.set.keyspaces[self.created % self.set.keyspaces.len()].clone();
+        self.created += 1;
+        self.note(|| format!("create {name}"));
+        let keyspace = if self.rng.chance(1, 2) {
+            self.db().create_keyspace(name, options.clone())?
+        } else {
+            self.db().keyspace(name, options.clone())?
+        };
+        ensure!(*keyspace.options() == options, "keyspace {name} was not created with its options");
+        ensure!(keyspace.name() == name, "keyspace {name} is called {}", keyspace.name());
+        let incarnation = self.model.create(name);
+        self.open.insert(name.to_owned(), Open { keyspace, incarnation });
+        Ok(())
+    }
+
+    /// Drops a keyspace and creates it anew; sometimes others come and go in between. Readers of the old one go on.
+    pub(super) fn recreate(&mut self) -> Outcome {
+        let name = self.draw_keyspace().keyspace.name().to_owned();
+        self.note(|| format!("drop {name}"));
+        let dropped = self.open.remove(&name).expect("it was drawn from the open ones");
+        self.db().drop_keyspace(&name)?;
+        self.model.drop_keyspace(&name);
+        let kind = dropped.keyspace.put("key", "value").err().map(|e| e.kind());
+        ensure!(kind == Some(ErrorKind::Closed), "a write to a dropped keyspace: {kind:?}");
+        let mut batch = self.db().batch();
+        batch.put(&dropped.keyspace, "key", "value");
+        let kind = self.db().write(batch, Durability::Os).err().map(|e| e.kind());
+        ensure!(kind == Some(ErrorKind::Closed), "a batch with a dropped keyspace: {kind:?}");
+        if self.open.len() >= 2 && self.rng.chance(1, 8) {
+            // Stay without it for a while.
+            return Ok(());
+        }
+        self.create(&name)?;
+        if self.open.len() < 5 && self.rng.chance(1, 2) {
+            let name = ["a", "b", "c", "d", "e"].into_iter().find(|n| !self.open.contains_key(*n));
+            self.create(name.expect("there are less than five"))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn reopen(&mut self) -> Outcome {
+        self.close()?;
+        self.open_again()?;
+        if self.rng.chance(1, 3) { self.compare_all() } else { Ok(()) }
+    }
+
+    /// Lets go of everything and closes, one way or the other.
+    pub(super) fn close(&mut self) -> Outcome {
+        let explicit = self.rng.chance(1, 2);
+        self.note(|| if explicit { "close".into() } else { "drop the database".into() });
+        self.held.release_all(&mut self.model);
+        self.open.clear();
+        let db = self.db.take().expect("it was open");
+        if explicit {
+            db.close()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn open_again(&mut self) -> Outcome {
+        self.note(|| "open".into());
+        self.db = Some(Database::open_in(self.env.clone(), &self.path, self.set.options.clone())?);
+        let names: Vec<_> = self.model.names().iter().map(|(n, i)| (n.clone(), *i)).collect();
+        for (name, incarnation) in names {
+            let keyspace = if self.rng.chance(1, 2) {
+                self.db().open_keyspace(&name)?
+            } else {
+                // Options for one that exists are not looked at.
+                self.db()
+                    .keyspace(&name, KeyspaceOptions::default().compression(Compression::None).levels(3))?
+            };
+            ensure!(
+                self.set.keyspaces.contains(keyspace.options()),
+                "keyspace {name} lost its options: {:?}",
+                keyspace.options()
+            );
+            self.open.insert(name, Open { keyspace, incarnation });
+        }
+        Ok(())
+    }
+
+    /// Bounds of every kind; now and then they cross.
+    pub(super) fn draw_bounds(&mut self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let mut bound = |open: u64| {
+            let key = self.keys.probe(&mut self.rng);
+            match self.rng.below(open + 4) {
+                0 | 1 => Bound::Included(key),
+                2 | 3 => Bound::Excluded(key),
+                _ => Bound::Unbounded,
+            }
+        };
+        let (low, high) = (bound(2), bound(2));
+        if crate::model::is_empty((low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice)))
+            && self.rng.chance(7, 8)
+        {
+            return (high, low);
+        }
+        (low, high)
+    }
+}

@@ -1,0 +1,126 @@
+//! The option sets that the model test goes through: every preset, and corners of the option space where a few thousand
+//! operations cross hundreds of flushes and compactions.
+
+use crate::data::Sizes;
+use cairn::{Compression, Durability, KeyspaceOptions, Options, Preset};
+
+/// One configuration.
+#[derive(Clone, Debug)]
+pub struct OptionSet {
+    /// What it is called in messages and on the command line.
+    pub name: &'static str,
+    /// For the database.
+    pub options: Options,
+    /// For its keyspaces; the n-th that is created takes the n-th of these, round and round.
+    pub keyspaces: Vec<KeyspaceOptions>,
+    /// What goes in.
+    pub sizes: Sizes,
+    /// Whether it runs on the file system of this machine instead of the simulated disk.
+    pub real: bool,
+}
+
+const SMALL: Sizes = Sizes { keys: 400, huge_keys: false, value_bytes_max: 2000, huge_value_every: 0 };
+const MEDIUM: Sizes = Sizes { keys: 1500, huge_keys: false, value_bytes_max: 10_000, huge_value_every: 0 };
+const LARGE: Sizes = Sizes { keys: 300, huge_keys: true, value_bytes_max: 100 << 10, huge_value_every: 4000 };
+
+fn tiny() -> KeyspaceOptions {
+    KeyspaceOptions::default().memtable_bytes(8 << 10).block_size(256).top_level_bits(6).bit_decrement(1)
+}
+
+fn set(name: &'static str, threads: usize, keyspaces: &[KeyspaceOptions], sizes: Sizes) -> OptionSet {
+    let options = Options::default().memory_budget(2 << 20).log_cap(256 << 10).background_threads(threads);
+    OptionSet { name, options, keyspaces: keyspaces.to_vec(), sizes, real: false }
+}
+
+/// All of them.
+pub fn option_sets() -> Vec<OptionSet> {
+    let tiny = tiny();
+    let preset = |preset| KeyspaceOptions::preset(preset).memtable_bytes(32 << 10).block_size(1024);
+    let pebbles = preset(Preset::PebblesDb).top_level_bits(7).bit_decrement(1);
+    let leveled = preset(Preset::Leveled).top_level_bits(7).bit_decrement(2);
+    let balanced = preset(Preset::Balanced).top_level_bits(9).bit_decrement(2);
+    let mut sets = vec![
+        set("balanced", 1, std::slice::from_ref(&balanced), MEDIUM),
+        set("pebblesdb", 1, std::slice::from_ref(&pebbles), MEDIUM),
+        set("leveled", 1, std::slice::from_ref(&leveled), MEDIUM),
+        set("presets", 2, &[balanced.clone(), pebbles.clone(), leveled.clone()], SMALL),
+        // As a user has it: nothing is flushed but on request.
+        set("defaults", 2, &[KeyspaceOptions::default()], MEDIUM),
+        // Everything inline, so that a failure replays exactly.
+        set("inline", 0, &[tiny.clone().memtable_bytes(4 << 10), tiny.clone().level0_tables(1)], SMALL),
+        set("inline-large", 0, &[tiny.clone().memtable_bytes(64 << 10), leveled.clone()], LARGE),
+        // Nearly every key is a guard.
+        set("guards", 1, &[tiny.clone().top_level_bits(3).bit_decrement(1).max_tables_per_guard(2)], SMALL),
+        set(
+            "guards-deep",
+            2,
+            &[tiny.clone().top_level_bits(12).bit_decrement(3).levels(5).max_tables_per_guard(3)],
+            MEDIUM,
+        ),
+        set("one-level", 0, &[tiny.clone().levels(1), tiny.clone().levels(1).max_tables_per_guard(1)], SMALL),
+        set("two-levels", 1, &[tiny.clone().levels(2).level0_tables(2).level_size_percent(25)], MEDIUM),
+        set(
+            "no-skip",
+            1,
+            &[tiny.clone().skip_levels(false).levels(4).level0_tables(3).guards_by_size(false)],
+            MEDIUM,
+        ),
+        set(
+            "no-filters",
+            1,
+            &[tiny.clone().filter_bits_per_key(0).compression(Compression::None).block_size(128)],
+            SMALL,
+        ),
+        set(
+            "zstd",
+            2,
+            &[tiny.clone().compression(Compression::Zstd).block_size(4096).filter_bits_per_key(20)],
+            LARGE,
+        ),
+        set("seeks", 1, &[tiny.clone().seek_compaction(1), tiny.clone().seek_compaction(0)], SMALL),
+        set(
+            "merges",
+            0,
+            &[
+                tiny.clone().last_level_merge_factor(1).tombstone_percent(10),
+                tiny.clone().tombstone_percent(0),
+            ],
+            SMALL,
+        ),
+        set("stack", 2, &[tiny.clone().max_tables_per_guard(16).level0_tables(4).seek_compaction(0)], SMALL),
+        set("real-files", 2, &[tiny.clone(), balanced.clone()], MEDIUM),
+    ];
+    for set in &mut sets {
+        match set.name {
+            "real-files" => set.real = true,
+            "presets" => set.options.durability = Durability::Buffered,
+            "inline" => set.options.durability = Durability::Sync,
+            "guards" => set.options.log_cap = 64 << 10,
+            "seeks" => set.options.memory_budget = 1 << 20,
+            _ => {}
+        }
+    }
+    sets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_sets_are_many_valid_and_cover_the_presets() {
+        let sets = option_sets();
+        let names: BTreeSet<_> = sets.iter().map(|s| s.name).collect();
+        assert!(names.len() == sets.len() && sets.len() >= 12);
+        for name in ["balanced", "pebblesdb", "leveled"] {
+            assert!(names.contains(name));
+        }
+        for set in &sets {
+            set.options.validate().unwrap();
+            set.keyspaces.iter().for_each(|k| k.validate().unwrap());
+        }
+        let threads: BTreeSet<_> = sets.iter().map(|s| s.options.background_threads).collect();
+        assert_eq!(threads, BTreeSet::from([0, 1, 2]));
+    }
+}

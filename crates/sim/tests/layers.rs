@@ -1,0 +1,252 @@
+//! The architecture as a test: which crate may import which, and what each must do without.
+//!
+//! The compiler keeps a crate from using what its manifest does not name; this test keeps the manifests honest, and bans a
+//! few calls that would let the outside world in by the back door. Each ban names what to use instead.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The layer of every crate: it may import crates of lower layers only, and none of its own.
+const LAYERS: &[(&str, u32)] = &[
+    ("base", 0),
+    ("env", 1),
+    ("record", 2),
+    ("memtable", 2),
+    ("table", 3),
+    ("values", 3),
+    ("tree", 4),
+    ("hashlog", 4),
+    ("history", 5),
+    ("cairn", 6),
+    ("cli", 7),
+    ("server", 7),
+    ("capi", 7),
+    ("bench", 7),
+    ("sim", 7),
+];
+
+/// Something that a crate's source must not mention.
+struct Ban {
+    /// Any of these.
+    words: &'static [&'static str],
+    /// Crates that may all the same.
+    except: &'static [&'static str],
+    /// What to do instead.
+    instead: &'static str,
+}
+
+const BANS: &[Ban] = &[
+    Ban {
+        words: &["std::fs", "fs::File", "fs::read", "fs::write", "fs::rename", "OpenOptions"],
+        except: &["env", "cli", "server", "bench", "sim"],
+        instead: "go through env::Env, so that the simulated disk sees it",
+    },
+    Ban {
+        words: &["SystemTime::now", "Instant::now"],
+        except: &["env", "cli", "server", "bench", "sim"],
+        instead: "use env::Env::monotonic",
+    },
+    Ban {
+        words: &["thread::sleep"],
+        except: &["env", "cli", "server", "bench", "sim"],
+        instead: "use env::Env::sleep",
+    },
+    Ban {
+        words: &["thread::spawn", "thread::Builder", "thread::scope"],
+        except: &["cairn", "cli", "server", "bench", "sim"],
+        instead: "offer a plan and a way to run it; the scheduler of crate cairn has the threads",
+    },
+    Ban {
+        words: &["unsafe"],
+        except: &["memtable", "env", "capi"],
+        instead: "write it safely, or move it to memtable or env with its proof",
+    },
+    Ban {
+        words: &["println!", "print!", "eprintln!", "eprint!", "dbg!"],
+        except: &["cli", "server", "bench", "sim"],
+        instead: "return an error, count it in the statistics, or use tracing",
+    },
+];
+
+/// Lines after which a file asks to be split; a guideline, not a rule.
+const LINES_MAX: usize = 500;
+
+fn crates_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies among the others").to_owned()
+}
+
+/// The directories of all crates, by the name of the crate.
+fn crates() -> Vec<(String, PathBuf)> {
+    let mut crates: Vec<_> = fs::read_dir(crates_dir())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("Cargo.toml").exists())
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), path))
+        .collect();
+    crates.sort();
+    assert!(crates.len() >= 9, "only {} crates found", crates.len());
+    crates
+}
+
+fn layer(name: &str) -> Option<u32> {
+    LAYERS.iter().find(|l| l.0 == name).map(|l| l.1)
+}
+
+/// The crates of this workspace that a manifest depends on, in any section, dev-dependencies included.
+fn imports(manifest: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut in_dependencies = false;
+    let mut add = |name: &str| {
+        let name = name.trim().trim_matches('"');
+        let name = name.strip_prefix("cairn-").unwrap_or(name);
+        if layer(name).is_some() {
+            found.push(name.to_owned());
+        }
+    };
+    for line in manifest.lines().map(|l| l.split('#').next().unwrap_or("").trim()) {
+        if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            in_dependencies = section.ends_with("dependencies");
+            if let Some((_, name)) = section.rsplit_once("dependencies.") {
+                add(name);
+            }
+        } else if in_dependencies && let Some((name, value)) = line.split_once('=') {
+            add(name.split('.').next().unwrap_or(""));
+            // A renamed import says its real name in `package` or `path`.
+            value.split(['"', '/']).filter(|part| part.starts_with("cairn")).for_each(&mut add);
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// What is wrong with the manifest of crate `name`.
+fn manifest_problems(name: &str, manifest: &str) -> Vec<String> {
+    let Some(own) = layer(name) else {
+        return vec![format!("crate {name} has no layer: give it one in LAYERS")];
+    };
+    let mut problems: Vec<String> = imports(manifest)
+        .iter()
+        .filter(|import| layer(import).is_some_and(|l| l >= own))
+        .map(|import| {
+            format!(
+                "crate {name} (layer {own}) imports {import} (layer {}): a crate imports lower layers only; move what \
+                 both need down, or let {name} define a trait that the layer above implements",
+                layer(import).unwrap_or_default()
+            )
+        })
+        .collect();
+    let lints = manifest.lines().map(str::trim).skip_while(|l| *l != "[lints]").nth(1);
+    if lints != Some("workspace = true") {
+        problems.push(format!("crate {name} does without the lints: add `[lints]` with `workspace = true`"));
+    }
+    problems
+}
+
+/// A line of source without its comment. Good enough for bans: no banned word needs a `//` in a string before it.
+fn code(line: &str) -> &str {
+    line.split("//").next().unwrap_or("")
+}
+
+fn mentions(line: &str, word: &str) -> bool {
+    let identifier = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        !before.is_some_and(identifier) && !after.is_some_and(identifier)
+    })
+}
+
+/// What is banned in a source file of crate `name`. Tests may do what they like: a module under `#[cfg(test)]` ends the file.
+fn source_problems(name: &str, file: &str, source: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (number, line) in source.lines().enumerate() {
+        if line.trim() == "#[cfg(test)]" && source.lines().nth(number + 1).is_some_and(|l| l.contains("mod "))
+        {
+            break;
+        }
+        for ban in BANS.iter().filter(|b| !b.except.contains(&name)) {
+            for word in ban.words.iter().filter(|word| mentions(code(line), word)) {
+                problems.push(format!("{file}:{}: {word} is banned here: {}", number + 1, ban.instead));
+            }
+        }
+    }
+    problems
+}
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "tests" {
+            sources(&path, found);
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_crate_imports_lower_layers_only() {
+    let problems: Vec<String> = crates()
+        .iter()
+        .flat_map(|(name, path)| {
+            manifest_problems(name, &fs::read_to_string(path.join("Cargo.toml")).unwrap())
+        })
+        .collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn no_crate_does_what_it_must_do_without() {
+    let mut problems = Vec::new();
+    for (name, path) in crates() {
+        let mut files = Vec::new();
+        sources(&path.join("src"), &mut files);
+        for file in files {
+            let source = fs::read_to_string(&file).unwrap();
+            let shown = file.strip_prefix(crates_dir()).unwrap().display().to_string();
+            problems.extend(source_problems(&name, &shown, &source));
+            let lines = source.lines().count();
+            if lines > LINES_MAX {
+                println!("note: {shown} has {lines} lines; over {LINES_MAX} a newcomer gives up");
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn upward_and_sideward_imports_are_found() {
+    let manifest = |dependency: &str| format!("[dependencies]\n{dependency}\n\n[lints]\nworkspace = true\n");
+    for (name, dependency) in [
+        ("env", "tree.workspace = true"),
+        ("record", "memtable = { workspace = true }"),
+        ("table", "storage = { path = \"../tree\", package = \"cairn-tree\" }"),
+        ("tree", "cairn-tree = \"1\""),
+        ("base", "[target.'cfg(unix)'.dependencies]\nenv.workspace = true"),
+        ("base", "[dev-dependencies.env]\nworkspace = true"),
+        ("memtable", "[dev-dependencies]\ncairn.workspace = true"),
+    ] {
+        let problems = manifest_problems(name, &manifest(dependency));
+        assert!(problems.len() == 1 && problems[0].contains("imports"), "{name} {dependency}: {problems:?}");
+    }
+    assert_eq!(
+        manifest_problems("tree", &manifest("base.workspace = true\nbytes = \"1\"")),
+        Vec::<String>::new()
+    );
+    assert!(manifest_problems("tree", "[dependencies]")[0].contains("lints"));
+    assert!(manifest_problems("attic", "")[0].contains("no layer"));
+}
+
+#[test]
+fn banned_words_are_found() {
+    let found = |name, source| source_problems(name, "f.rs", source).len();
+    assert_eq!(found("tree", "use std::fs;\nlet now = Instant::now();\n"), 2);
+    assert_eq!(found("tree", "// Instant::now is banned\nlet unsafe_code = 1;\n"), 0);
+    assert_eq!(found("tree", "fn f() {}\n#[cfg(test)]\nmod tests { use std::fs; }\n"), 0);
+    assert_eq!(found("tree", "#[cfg(test)]\nfn f() {}\nunsafe impl Send for X {}\n"), 1);
+    assert_eq!((found("memtable", "unsafe {}"), found("memtable", "std::thread::spawn(f)")), (0, 1));
+    assert_eq!((found("env", "std::fs::read(p)"), found("cairn", "std::thread::spawn(f)")), (0, 0));
+}

@@ -1,0 +1,29 @@
+//! The store against a sorted map with versions: half a million random calls over every option set.
+
+use sim::jobs::{Job, run_all};
+use sim::random::fresh_seed;
+use sim::session;
+use sim::sets::option_sets;
+use std::time::Duration;
+
+/// Calls that this test makes at least.
+const OPERATIONS_MIN: u64 = 500_000;
+
+/// Calls per option set and seed.
+const OPERATIONS: u64 = 14_000;
+
+/// One seed that is always the same, and one that no run had before.
+#[test]
+fn the_store_answers_like_a_sorted_map() {
+    let sets = option_sets();
+    let fresh = fresh_seed();
+    println!("{} option sets, fresh seed: {fresh}", sets.len());
+    let jobs: Vec<Job> = [1, fresh]
+        .into_iter()
+        .flat_map(|seed| sets.iter().map(move |set| session::job(set.clone(), seed, OPERATIONS)))
+        .collect();
+    let report = run_all(jobs, Duration::from_secs(300));
+    println!("operations: {}", report.count);
+    report.expect_clean();
+    assert!(report.count >= OPERATIONS_MIN);
+}
