@@ -1,7 +1,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The result of everything in Cairn that can fail.
@@ -40,13 +40,14 @@ pub struct Error(Arc<Inner>);
 struct Inner {
     kind: ErrorKind,
     message: String,
+    place: Option<(PathBuf, u64)>,
     source: Option<io::Error>,
 }
 
 impl Error {
     /// An error of any kind, with a message for people.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Arc::new(Inner { kind, message: message.into(), source: None }))
+        Error(Arc::new(Inner { kind, message: message.into(), place: None, source: None }))
     }
 
     /// An argument or option is wrong.
@@ -56,7 +57,9 @@ impl Error {
 
     /// Bytes on disk are wrong: `what` says how, `file` and `offset` say where.
     pub fn corruption(file: &Path, offset: u64, what: impl fmt::Display) -> Error {
-        Error::new(ErrorKind::Corruption, format!("{}, offset {offset}: {what}", file.display()))
+        let message = format!("{}, offset {offset}: {what}", file.display());
+        let place = Some((file.to_owned(), offset));
+        Error(Arc::new(Inner { kind: ErrorKind::Corruption, message, place, source: None }))
     }
 
     /// A file was written by a newer version.
@@ -75,23 +78,27 @@ impl Error {
             _ => ErrorKind::Io,
         };
         let message = format!("{operation} {}: {source}", file.display());
-        Error(Arc::new(Inner { kind, message, source: Some(source) }))
+        Error(Arc::new(Inner { kind, message, place: None, source: Some(source) }))
     }
 
     /// The same error with `context` put in front of its message.
     pub fn context(&self, context: impl fmt::Display) -> Error {
-        let source = self.0.source.as_ref().map(|e| io::Error::from(e.kind()));
-        Error(Arc::new(Inner {
-            kind: self.0.kind,
-            message: format!("{context}: {}", self.0.message),
-            source,
-        }))
+        self.derive(self.0.kind, format!("{context}: {}", self.0.message))
     }
 
     /// The same message under another kind: what an I/O error becomes when it ends all writing, for one.
     pub fn with_kind(&self, kind: ErrorKind) -> Error {
+        self.derive(kind, self.0.message.clone())
+    }
+
+    fn derive(&self, kind: ErrorKind, message: String) -> Error {
         let source = self.0.source.as_ref().map(|e| io::Error::from(e.kind()));
-        Error(Arc::new(Inner { kind, message: self.0.message.clone(), source }))
+        Error(Arc::new(Inner { kind, message, place: self.0.place.clone(), source }))
+    }
+
+    /// The file and the offset where bytes are wrong, when the error says so.
+    pub fn place(&self) -> Option<(&Path, u64)> {
+        self.0.place.as_ref().map(|(file, offset)| (file.as_path(), *offset))
     }
 
     /// What to do about it.

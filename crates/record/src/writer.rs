@@ -20,9 +20,10 @@ const KEEP_BUFFER_LEN: usize = 4 << 20;
 ///     survives power cut | survives the process | in memory only
 /// ```
 ///
-/// Errors leave it in one of two states. After a *failed flush* the records since the last good flush are gone from the
-/// segment, the file is cut back to where it was, and writing can go on (the disk may have been full). After a *failed sync*
-/// nobody knows what is on disk, and every later call fails with [`ErrorKind::ReadOnly`].
+/// Errors leave it in one of two states. After a *failed flush* the file is cut back to where it was and the records are still
+/// in the buffer: the caller takes back those that he does not want ([`SegmentWriter::rollback`]), and writing can go on
+/// (the disk may have been full). After a *failed sync* nobody knows what is on disk, and every later call fails with
+/// [`ErrorKind::ReadOnly`].
 pub struct SegmentWriter {
     file: Box<dyn WriteFile>,
     path: PathBuf,
@@ -144,8 +145,9 @@ impl SegmentWriter {
 
     /// Hands what is buffered to the operating system, with one append.
     ///
-    /// When that fails, none of the records since the last successful flush is in the segment: they are dropped from the
-    /// buffer, and the file is cut back and the cut synced, at once if possible, otherwise before anything else is written.
+    /// When that fails, none of the records since the last successful flush is in the segment: the file is cut back and the
+    /// cut synced, at once if possible, otherwise before anything else is written. They stay in the buffer, for the next
+    /// flush, unless they are rolled back.
     /// A crash before the cut is durable may still bring some of them back, as it may any write that was under way.
     pub fn flush(&mut self) -> Result<()> {
         self.clean_up()?;
@@ -153,19 +155,36 @@ impl SegmentWriter {
             return Ok(());
         }
         let written = self.file.append(&self.buffer);
-        if written.is_ok() {
-            self.flushed_len += self.buffer.len() as u64;
+        match written {
+            Ok(()) => {
+                self.flushed_len += self.buffer.len() as u64;
+                self.clear_buffer();
+            }
+            Err(_) => {
+                self.remains = true;
+                // When it fails, the next call tries again and reports that error.
+                let _ = self.clean_up();
+            }
         }
+        written
+    }
+
+    fn clear_buffer(&mut self) {
         self.buffer.clear();
         if self.buffer.capacity() > KEEP_BUFFER_LEN {
             self.buffer = Vec::new();
         }
-        if written.is_err() {
-            self.remains = true;
-            // When it fails, the next call tries again and reports that error.
-            let _ = self.clean_up();
+    }
+
+    /// Drops what is buffered at or behind offset `len`, which must be where a record begins: takes back records that were
+    /// appended and not flushed. What the operating system has stays.
+    pub fn rollback(&mut self, len: u64) {
+        let keep = len.saturating_sub(self.flushed_len) as usize;
+        if keep == 0 {
+            self.clear_buffer();
+        } else {
+            self.buffer.truncate(keep);
         }
-        written
     }
 
     /// Flushes, then makes everything appended so far durable. After a failed sync, everything fails.

@@ -402,7 +402,7 @@ fn damage_below_a_later_sync_is_corruption_after_a_crash_too() {
 }
 
 #[test]
-fn after_a_failed_flush_its_records_are_gone_and_writing_goes_on() {
+fn after_a_failed_flush_its_records_are_kept_or_taken_back_and_writing_goes_on() {
     for fault in
         [Fault::ENOSPC, Fault::EIO, Fault::ShortWrite(1), Fault::ShortWrite(130), Fault::ShortWrite(40_000)]
     {
@@ -416,9 +416,12 @@ fn after_a_failed_flush_its_records_are_gone_and_writing_goes_on() {
             let op = sim.op_count();
             sim.fail_op(op, fault, Repeat::Once);
             (0..failing_cuts).for_each(|i| sim.fail_op(op + 1 + i, Fault::EIO, Repeat::Once));
+            writer.append(&[&[7; 10]]).unwrap();
+            let wanted = writer.len();
             (0..2).for_each(|_| writer.append(&[&[2; 30_000]]).unwrap());
             assert!(writer.flush().is_err());
-            assert_eq!((writer.len(), writer.buffered()), (good, 0));
+            writer.rollback(wanted);
+            assert_eq!((writer.len(), writer.flushed_len()), (wanted, good));
             for _ in 1..failing_cuts {
                 assert!(writer.append(&[b"refused"]).is_err(), "the remains are still there");
             }
@@ -427,7 +430,7 @@ fn after_a_failed_flush_its_records_are_gone_and_writing_goes_on() {
             writer.append(&[&[4; 100]]).unwrap();
             writer.sync().unwrap();
             let content = read(&env).unwrap();
-            assert_eq!(content.records, [1, 3, 4].map(|b| vec![b; 100]));
+            assert_eq!(content.records, [(1, 100), (7, 10), (3, 100), (4, 100)].map(|(b, n)| vec![b; n]));
             assert_eq!(content.tail, Tail::Clean);
         }
     }
@@ -444,6 +447,7 @@ fn records_of_a_failed_flush_never_follow_newer_ones() {
         sim.fail_op(sim.op_count(), Fault::ShortWrite(3 * 611), Repeat::Once);
         (0..4).for_each(|_| writer.append(&[&[b'x'; 600]]).unwrap());
         assert!(writer.flush().is_err());
+        writer.rollback(writer.flushed_len());
         writer.append(&[&[b'y'; 600]]).unwrap();
         writer.flush().unwrap();
         for kind in Survival::ALL {

@@ -288,6 +288,7 @@ impl Manifest {
     pub fn log(&mut self, edit: &DatabaseEdit) -> std::result::Result<(), ManifestError> {
         let appended = self.writer.append(&[&edit.encode()]).and_then(|()| self.writer.flush());
         if let Err(e) = appended {
+            self.writer.rollback(self.writer.flushed_len());
             // The writer cut the file back, or now tries again; only if that fails, too, is the outcome unknown.
             return Err(match self.writer.flush() {
                 Ok(()) => ManifestError::Rejected(e),

@@ -6,7 +6,7 @@ use crate::guards::GuardHash;
 use crate::pick::{Picker, Plan};
 use crate::version::{TableFile, Version};
 use crate::{Reason, TreeOptions};
-use base::{Result, Seq, Slice};
+use base::{Result, Seq};
 use std::sync::Arc;
 use table::TableMeta;
 
