@@ -17,7 +17,7 @@ Examples:
   cairn demo                                      see it all, in under a minute
   cairn put --db /tmp/d fruit/apple red           create a database, store a value
   cairn get --db /tmp/d fruit/apple
-  cairn load --db /tmp/d cities.tsv               load a file: TSV, CSV, JSON lines, lines, paragraphs
+  cairn load --db /tmp/d cities.tsv               load a file: TSV, CSV, JSON lines, ...
   cairn scan --db /tmp/d --prefix FR/ --limit 5
   cairn stats --db /tmp/d                         see the tree
   cairn shell --db /tmp/d                         work in it by hand";

@@ -96,6 +96,12 @@ impl<W: Write> Demo<'_, W> {
     fn run(mut self, rounds: u64, keep: bool) -> Result<()> {
         writeln!(self.out, "Cairn {}, a demonstration in {}", env!("CARGO_PKG_VERSION"), self.dir.display())?;
         let db = open(self.dir)?;
+        // What an earlier run left in a directory that was kept.
+        for name in
+            db.keyspaces().iter().filter(|n| ["cities", "ledger", "ledger-index"].contains(&n.as_str()))
+        {
+            db.drop_keyspace(name)?;
+        }
         let cities = db.keyspace("cities", small_scale())?;
         let records = self.load(&db, &cities)?;
         self.look_up(&cities)?;
@@ -231,6 +237,7 @@ impl<W: Write> Demo<'_, W> {
     fn crash(&mut self, rounds: u64, records: u64) -> Result<()> {
         self.title(5, "Crash: a second process writes batches into two keyspaces; it is killed (kill -9)")?;
         let mut random = Random(self.seed ^ 0x9e37_79b9_7f4a_7c15);
+        let mut entries = 0;
         for round in 0..rounds {
             let delay = Duration::from_millis(150 + random.below(1500));
             let crash = ledger::crash(self.dir, round, delay)?;
@@ -238,6 +245,11 @@ impl<W: Write> Demo<'_, W> {
             let db = open(self.dir)?;
             let recovery = opened.elapsed();
             let found = ledger::verify(&db, round, crash.acknowledged)?;
+            entries += found;
+            let all = db.open_keyspace("ledger")?.iter().count() as u64;
+            if all != entries {
+                return Err(Failure::damage(format!("{all} entries of all rounds are there, not {entries}")));
+            }
             let cities = db.open_keyspace("cities")?;
             let left = cities.iter().count() as u64;
             if left != records {

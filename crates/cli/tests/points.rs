@@ -1,0 +1,140 @@
+//! put, get, delete, scan: values, forms, bounds, exit codes, pipes.
+
+mod common;
+
+use common::{Cairn, cities, json_lines, program, run};
+use std::process::Stdio;
+
+#[test]
+fn values_come_back_as_they_went_in() {
+    let cairn = Cairn::new();
+    cairn.ok("put", &["a", "1", "b", "two words", "ü", ""]);
+    assert_eq!(cairn.ok("get", &["a"]), "1\n");
+    assert_eq!(cairn.ok("get", &["b", "a", "ü"]), "two words\n1\n\n");
+    assert_eq!(cairn.ok("get", &["--raw", "a"]), "1");
+    cairn.ok("put", &["a", "2"]);
+    assert_eq!(cairn.ok("get", &["--json", "a"]), "{\"key\":\"a\",\"value\":\"2\"}\n");
+    cairn.ok("put", &["--", "-k", "-v"]);
+    cairn.ok("put", &["-5", "-7"]);
+    assert_eq!(cairn.ok("get", &["--", "-k"]), "-v\n");
+    assert_eq!(cairn.ok("get", &["-5"]), "-7\n");
+}
+
+#[test]
+fn a_value_from_standard_input_keeps_every_byte() {
+    let cairn = Cairn::new();
+    let value: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    assert_eq!(cairn.run_with("put", &["blob", "-"], &value).code, 0);
+    assert!(cairn.run("get", &["--raw", "blob"]).out == value);
+    let hex = cairn.ok("get", &["--hex", "626c6f62"]);
+    assert!(
+        hex.len() == value.len() * 2 + 1 && hex.starts_with(&format!("{:02x}{:02x}", value[0], value[1]))
+    );
+    assert_eq!(cairn.run_with("put", &["--hex", "00ff", "-"], b"0a0D\n").code, 0);
+    assert_eq!(cairn.ok("scan", &["--hex", "--to", "01"]), "00ff\t0a0d\n");
+}
+
+#[test]
+fn missing_keys_and_wrong_usage_have_codes() {
+    let cairn = Cairn::new();
+    cairn.run("get", &["a"]).fails(2, &[]); // no database
+    cairn.run("scan", &[]).fails(2, &[]);
+    cairn.run("delete", &["a"]).fails(2, &[]);
+    assert!(!cairn.db().exists(), "looking creates nothing");
+    cairn.ok("put", &["a", "1"]);
+    let got = cairn.run("get", &["x", "a", "y\n"]).fails(1, &["not found: x and 1 more"]);
+    assert_eq!(got.text(), "1\n");
+    let got = cairn.run("get", &["--json", "x"]).fails(1, &[]);
+    assert_eq!(got.text(), "{\"key\":\"x\",\"value\":null}\n");
+    cairn.run("get", &["-k", "other", "a"]).fails(2, &["other"]);
+    cairn.run("put", &["a", "1", "b"]).fails(2, &["pairs"]);
+    cairn.run("get", &["--hex", "abc"]).fails(2, &["hexadecimal"]);
+    cairn.run("put", &["--set", "block_sizes=1", "a", "1"]).fails(2, &["block_sizes"]);
+    cairn.run("scan", &["--prefix", "zz", "--hex"]).fails(2, &["--prefix"]);
+    assert_eq!(cairn.run("put", &["a", "--preset", "huge", "1"]).code, 2);
+    assert_eq!(cairn.run("fly", &[]).code, 2);
+    assert_eq!(run(program(), b"").code, 2);
+}
+
+#[test]
+fn deletes() {
+    let cairn = Cairn::new();
+    cairn.ok("put", &["a", "1", "b", "2", "c", "3"]);
+    cairn.run("delete", &["--check", "a", "x"]).fails(1, &["x"]);
+    assert_eq!(cairn.ok("scan", &["--count"]), "3\n");
+    cairn.ok("delete", &["a", "x"]);
+    assert_eq!(cairn.ok("delete", &["--json", "--check", "b"]), "{\"deleted\":1}\n");
+    assert_eq!(cairn.ok("scan", &[]), "c\t3\n");
+}
+
+#[test]
+fn keyspaces_are_apart() {
+    let cairn = Cairn::new();
+    cairn.ok("put", &["k", "1"]);
+    cairn.ok("put", &["-k", "other", "--preset", "leveled", "--set", "block_size=1024", "k", "2"]);
+    assert_eq!(cairn.ok("get", &["k"]), "1\n");
+    assert_eq!(cairn.ok("get", &["--keyspace", "other", "k"]), "2\n");
+}
+
+#[test]
+fn bounds() {
+    let cairn = Cairn::new();
+    cairn.ok("put", &["a", "1", "ab", "2", "b", "3", "ba", "4", "c", "5"]);
+    let keys = |args: &[&str]| cairn.ok("scan", &[args, &["--parts", "key"]].concat()).replace('\n', " ");
+    assert_eq!(keys(&[]), "a ab b ba c ");
+    assert_eq!(keys(&["--from", "ab", "--to", "c"]), "ab b ba ");
+    assert_eq!(keys(&["--prefix", "b"]), "b ba ");
+    assert_eq!(keys(&["--prefix", "b", "--from", "b0"]), "ba ");
+    assert_eq!(keys(&["--reverse", "--limit", "2"]), "c ba ");
+    assert_eq!(keys(&["--from", "b", "--to", "b"]), "");
+    assert_eq!(keys(&["--from", "c", "--to", "a"]), "");
+    assert_eq!(keys(&["--limit", "0"]), "");
+    assert_eq!(cairn.ok("scan", &["--parts", "value", "--prefix", "a"]), "1\n2\n");
+    assert_eq!(cairn.ok("scan", &["--count", "--json", "--from", "b"]), "{\"count\":3}\n");
+    let objects = json_lines(&cairn.ok("scan", &["--json", "--to", "ab"]));
+    assert_eq!(objects, [serde_json::json!({"key": "a", "value": "1"})]);
+}
+
+#[test]
+fn a_list_of_keys() {
+    let cairn = Cairn::new();
+    assert_eq!(cairn.run_with("put", &["--hex", "0a5c", "ff00"], b"").code, 0);
+    cairn.ok("put", &["plain", "1"]);
+    let keys = cairn.ok("scan", &["--parts", "key"]);
+    let all = cairn.ok("scan", &[]);
+    let got = cairn.run_with("get", &["--keys-from", "-"], keys.as_bytes()).ok();
+    assert_eq!(got, all);
+    let got = cairn.run_with("get", &["--keys-from", "-"], b"plain\nnone\n").fails(1, &["none"]);
+    assert_eq!(got.text(), "plain\t1\n");
+    cairn.run_with("get", &["--keys-from", "-"], b"plain\n\\q\n").fails(6, &["line 2"]);
+}
+
+#[test]
+fn a_reader_that_leaves_ends_it_quietly() {
+    let cairn = Cairn::new();
+    cairn.ok("load", &[cities().to_str().unwrap()]);
+    for (command, args) in [("scan", &[][..]), ("dump", &["--format", "csv"]), ("scan", &["--json"])] {
+        let mut child =
+            cairn.command(command).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = [0u8; 10];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
+        drop(child.stdout.take()); // as `head` does
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{command}");
+    }
+}
+
+#[test]
+fn a_database_that_is_open_is_locked() {
+    let cairn = Cairn::new();
+    cairn.ok("put", &["a", "1"]);
+    let mut shell = cairn.command("shell").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(shell.stdin.as_mut().unwrap(), b"get a\n").unwrap();
+    let mut answer = [0u8; 2];
+    std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut answer).unwrap();
+    assert_eq!(&answer, b"1\n");
+    cairn.run("get", &["a"]).fails(4, &[]);
+    drop(shell.stdin.take());
+    assert!(shell.wait().unwrap().success());
+    assert_eq!(cairn.ok("get", &["a"]), "1\n");
+}

@@ -1,0 +1,78 @@
+//! The shell in a pipe.
+
+mod common;
+
+use common::{Cairn, Run, json_lines};
+
+fn shell(cairn: &Cairn, args: &[&str], script: &str) -> Run {
+    cairn.run_with("shell", args, script.as_bytes())
+}
+
+#[test]
+fn statements_from_a_pipe() {
+    let cairn = Cairn::new();
+    let script = "# a script\nput a 1 b \"2\\t2\" x'ff' '3;3'\nget a; get b\n\nscan\ndel a; count\nscan keys reverse limit 1\n";
+    assert_eq!(shell(&cairn, &[], script).ok(), "1\n2\\t2\na\t1\nb\t2\\t2\n\\xff\t3;3\n2\n\\xff\n");
+    assert_eq!(cairn.ok("shell", &["put c 9; get c", ".quit", "nonsense"]), "9\n");
+    assert_eq!(shell(&cairn, &["--hex"], "get c").ok(), "39\n");
+    let objects = json_lines(&shell(&cairn, &["--json"], "get c\ncount\nscan x'ff'").ok());
+    assert_eq!(objects[0]["value"], "9");
+    assert_eq!(objects[1]["count"], 3);
+    assert_eq!(objects[2]["key_hex"], "ff");
+}
+
+#[test]
+fn errors_name_the_line_and_end_the_script() {
+    let cairn = Cairn::new();
+    let run = shell(&cairn, &[], "put a 1\nget a\nfetch b\nput c 3\n").fails(6, &["line 3", "fetch"]);
+    assert_eq!(run.text(), "1\n");
+    assert_eq!(cairn.ok("scan", &["--count"]), "1\n");
+    shell(&cairn, &[], "put \"a").fails(6, &["line 1", "not closed"]);
+    shell(&cairn, &[], "get a\n.mode xml").fails(6, &["line 2", ".mode"]);
+    shell(&cairn, &[], ".use nowhere").fails(2, &["line 1", "nowhere"]);
+    cairn.run_with("shell", &[], b"get a\nget \xff\n").fails(6, &["line 2", "UTF-8"]);
+    let missing = shell(&cairn, &[], "get nothing\nget a\n");
+    assert_eq!((missing.code, missing.text()), (1, "1\n"));
+    assert_eq!(missing.err, "not found: nothing\n");
+}
+
+#[test]
+fn transactions() {
+    let cairn = Cairn::new();
+    let script = "put a 1 b 2 c 3\nbegin\nput b 20 d 4\ndel a\nget b\nscan\nscan reverse limit 2 keys\nrollback\ncount\n\
+                  begin\ndel c\n.create other\nput x 1\n.use default\ncommit\nscan\n.use other\nscan";
+    assert_eq!(shell(&cairn, &[], script).ok(), "20\nb\t20\nc\t3\nd\t4\nd\nc\n3\na\t1\nb\t2\nx\t1\n");
+    shell(&cairn, &[], "begin\nput z 1\n").fails(6, &["1 writes were rolled back"]);
+    shell(&cairn, &[], "commit").fails(6, &["no begin"]);
+    assert_eq!(cairn.ok("scan", &["--count"]), "2\n");
+}
+
+#[test]
+fn snapshots() {
+    let cairn = Cairn::new();
+    let script = "put a 1 b 2\nsnapshot s\nput a 9\ndel b\nat s get a\nat s scan\nscan\nat s count\nrelease s\nat s get a";
+    let run = shell(&cairn, &[], script).fails(6, &["line 10", "snapshot \"s\""]);
+    assert_eq!(run.text(), "1\na\t1\nb\t2\na\t9\n2\n");
+}
+
+#[test]
+fn the_commands_of_the_shell_itself() {
+    let cairn = Cairn::new();
+    let script = ".create t preset=leveled block_size=1024\nput a 1\n.keyspaces\n.flush\n.compact\n.stats\n.guards\n\
+                  .snapshots\n.timer on\nget a\n.timer off\n.mode json\nget a\n.help\n.use default\n.drop t\n.keyspaces\n.exit\nbad";
+    let text = shell(&cairn, &[], script).ok();
+    for part in [
+        "* t ",
+        "  default ",
+        "keyspace \"t\"",
+        "written",
+        " ms)",
+        "{\"key\":\"a\",\"value\":\"1\"}",
+        "snapshot NAME",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    assert!(text.trim_end().lines().last().unwrap().starts_with("* default"), "{text}");
+    assert!(!text.contains('\u{1b}'), "no colours in a pipe");
+    shell(&cairn, &[], ".drop default").fails(6, &["in use"]);
+}

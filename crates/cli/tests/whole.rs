@@ -1,0 +1,156 @@
+//! check, stats, compact, demo, bench's neighbours: commands on a whole database, and what the program says of itself.
+
+mod common;
+
+use common::{Cairn, cities, json_lines, program, run};
+use std::collections::BTreeMap;
+
+fn loaded() -> Cairn {
+    let cairn = Cairn::new();
+    let args = ["--set", "memtable_bytes=65536", "--set", "top_level_bits=9", "--set", "levels=3"];
+    cairn.ok("load", &[&args[..], &[cities().to_str().unwrap()]].concat());
+    cairn
+}
+
+/// Every file of the database with its content.
+fn files(cairn: &Cairn) -> BTreeMap<String, Vec<u8>> {
+    std::fs::read_dir(cairn.db())
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+        .collect()
+}
+
+#[test]
+fn check_of_a_sound_database_writes_nothing() {
+    let cairn = loaded();
+    let before = files(&cairn);
+    let text = cairn.ok("check", &[]);
+    assert!(text.contains("all is well"), "{text}");
+    let report = &json_lines(&cairn.ok("check", &["--json"]))[0];
+    assert!(report["problems"].as_array().unwrap().is_empty());
+    assert!(report["bytes"].as_u64().unwrap() > 100_000 && report["entries"].as_u64().unwrap() >= 20_035);
+    assert!(files(&cairn) == before, "check wrote to the database");
+    Cairn::new().run("check", &[]).fails(2, &[]);
+}
+
+#[test]
+fn check_names_what_is_damaged() {
+    let cairn = loaded();
+    cairn.ok("compact", &[]);
+    let (name, mut content) = files(&cairn).into_iter().max_by_key(|(_, content)| content.len()).unwrap();
+    let middle = content.len() / 2;
+    content[middle] ^= 0x10;
+    std::fs::write(cairn.db().join(&name), content).unwrap();
+    let run = cairn.run("check", &[]).fails(3, &["damaged"]);
+    assert!(run.text().contains(&name), "{}", run.text());
+    let run = cairn.run("check", &["--json"]).fails(3, &[]);
+    let problems = json_lines(run.text())[0]["problems"].as_array().unwrap().clone();
+    assert!(problems.iter().any(|p| p["file"].as_str().unwrap().contains(&name)), "{problems:?}");
+    cairn.run("dump", &[]).fails(3, &[&name]);
+}
+
+#[test]
+fn stats_show_the_tree() {
+    let cairn = loaded();
+    let text = cairn.ok("stats", &[]);
+    for part in [
+        "keyspace \"default\"",
+        "level 1",
+        "guards of level",
+        "files on disk",
+        "written",
+        "cache",
+        "memory",
+        "█",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let list = cairn.ok("stats", &["--guards", "--keyspace", "default"]);
+    assert!(list.contains("from the first key") && list.contains("entries"), "{list}");
+    let all = &json_lines(&cairn.ok("stats", &["--json", "--guards"]))[0];
+    let keyspace = &all["stats"]["keyspaces"][0];
+    assert!(keyspace["levels"].as_array().unwrap().iter().any(|l| l["guards"].as_u64().unwrap() > 1));
+    assert_eq!(all["keyspaces"]["default"]["options"]["top_level_bits"], "9");
+    assert!(!all["keyspaces"]["default"]["guards"].as_array().unwrap().is_empty());
+    cairn.run("stats", &["--keyspace", "none"]).fails(2, &["none"]);
+}
+
+#[test]
+fn compaction_keeps_the_content() {
+    let cairn = loaded();
+    let before = cairn.run("dump", &[]).out;
+    let text = cairn.ok("compact", &["--from", "FR/", "--to", "GB/"]);
+    assert!(text.contains("before") && text.contains("after"), "{text}");
+    let report = &json_lines(&cairn.ok("compact", &["--json"]))[0];
+    assert!(report["after"]["levels"].is_array());
+    cairn.ok("compact", &["--all"]);
+    assert!(cairn.run("dump", &[]).out == before);
+    cairn.run("compact", &["-k", "none"]).fails(2, &["none"]);
+}
+
+#[test]
+fn options_outlive_the_process() {
+    let cairn = Cairn::new();
+    cairn.ok("put", &["--preset", "pebblesdb", "--set", "compression=zstd", "a", "1"]);
+    let all = &json_lines(&cairn.ok("stats", &["--json"]))[0];
+    let options = &all["keyspaces"]["default"]["options"];
+    assert_eq!(
+        (options["compression"].as_str(), options["level_size_percent"].as_str()),
+        (Some("zstd"), Some("25"))
+    );
+    let run = cairn.run("put", &["--set", "compression=none", "a", "2"]);
+    assert!(run.code == 0 && run.err.contains("keeps the options"), "{}", run.err);
+}
+
+#[test]
+fn the_demonstration() {
+    let mut demo = program();
+    demo.args(["demo", "--rounds", "2"]);
+    let text = run(demo, b"").ok();
+    for part in [
+        "20,035 records",
+        "XX/Atlantis",
+        "in the snapshot",
+        "killed process",
+        "Nothing acknowledged was lost",
+        "invariant holds",
+        "Done in",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let dir = text.lines().next().unwrap().rsplit_once(" in ").unwrap().1;
+    assert!(!std::path::Path::new(dir).exists(), "{dir} was left behind");
+}
+
+#[test]
+fn the_demonstration_twice_in_one_directory() {
+    let cairn = Cairn::new();
+    for _ in 0..2 {
+        let mut demo = program();
+        demo.args(["demo", "--rounds", "1", "--db"]).arg(cairn.db());
+        assert!(run(demo, b"").ok().contains("Look around"));
+    }
+    assert_eq!(cairn.ok("scan", &["-k", "cities", "--count"]), "20035\n");
+}
+
+#[test]
+fn completion_scripts_and_help() {
+    for (shell, part) in [("bash", "complete -F"), ("zsh", "#compdef cairn"), ("fish", "complete -c cairn")] {
+        let mut completions = program();
+        completions.args(["completions", shell]);
+        let script = run(completions, b"").ok();
+        assert!(script.contains(part) && script.contains("memory-budget"), "{shell}");
+    }
+    let mut help = program();
+    help.arg("--help");
+    let text = run(help, b"").ok();
+    assert!(text.contains("Examples:") && text.contains("Exit codes:"));
+    let mut options = program();
+    options.arg("options");
+    assert!(run(options, b"").ok().contains("max_tables_per_guard"));
+    let mut options = program();
+    options.args(["options", "--json"]);
+    let all = &json_lines(&run(options, b"").ok())[0];
+    assert!(all["database"].as_array().unwrap().iter().any(|o| o["name"] == "memory_budget"));
+}
