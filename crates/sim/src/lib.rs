@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`session`] | the store answers like a sorted map with versions, over every option set of [`sets`] |
 //! | [`crash`] | after a power cut at any I/O operation, recovery yields a prefix of the commits with all synced ones (P1 to P3) |
+//! | [`threads`] | with many threads every view is one state, and no read goes back (P6) |
 //! | [`kill`] | after `kill -9` on the real file system nothing acknowledged is lost |
 //!
 //! All of them draw from a seed, print it when they fail, and replay it with `cargo run -p cairn-sim`. They use only the
@@ -18,5 +19,6 @@ pub mod model;
 pub mod random;
 pub mod session;
 pub mod sets;
+pub mod threads;
 
 pub use finding::{Finding, Outcome};

@@ -6,7 +6,7 @@ use sim::jobs::run_all;
 use sim::kill::{self, ChildArgs};
 use sim::random::{derive, fresh_seed};
 use sim::sets::option_sets;
-use sim::{Finding, Outcome, crash, session};
+use sim::{Finding, Outcome, crash, session, threads};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,16 @@ enum Command {
         #[arg(long, default_value_t = 20)]
         kills: u64,
     },
-    /// Run new seeds of all three until the time is over.
+    /// Let writers, readers and background work run at once.
+    Threads {
+        /// Draws the options and what is written; not how the threads interleave.
+        #[arg(long)]
+        seed: u64,
+        /// For how long.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
+    /// Run new seeds of all of them until the time is over.
     Run {
         /// For how long.
         #[arg(long, default_value_t = 10)]
@@ -91,6 +100,9 @@ fn run(command: Command) -> Outcome {
             println!("recoveries: {}", crash::run(seed, coverage, at)?);
         }
         Command::Kill { seed, kills } => println!("kills: {}", kill::run(&this_program()?, seed, kills)?),
+        Command::Threads { seed, seconds } => {
+            println!("observations: {}", threads::run(seed, Duration::from_secs(seconds))?);
+        }
         Command::Run { minutes } => return run_for(Duration::from_secs(minutes * 60)),
         Command::List => {
             for set in option_sets() {
@@ -122,6 +134,7 @@ fn run_for(time: Duration) -> Outcome {
             jobs.push(session::job(set, seed, 10_000));
             jobs.push(crash::job(seed, Coverage::InTurn(seed % 6)));
         }
+        jobs.push(threads::job(derive(base, round * 1000 + 998), Duration::from_secs(10)));
         jobs.push(kill::job(program.clone(), derive(base, round * 1000 + 999), 20));
         let report = run_all(jobs, Duration::from_secs(600));
         println!("{:6} s: round {round}, {} findings", start.elapsed().as_secs(), report.findings.len());

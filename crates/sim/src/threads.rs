@@ -1,0 +1,317 @@
+//! The threads test: writers, readers and background work at once (P6: snapshot isolation, each key linearizable).
+//!
+//! Every writer has accounts in two keyspaces and moves money between them, in batches: the sum never changes. Each account
+//! is kept under two keys far apart, in one batch: they never differ in one view. After each batch the writer puts its number
+//! under two more keys, one after the other: no view has the second ahead of the first. Readers look at all this through
+//! snapshots, iterators, cursors, `multi_get` and `get`. The seed draws the options and what is moved; how the threads
+//! interleave is up to the machine.
+
+use crate::finding::{Finding, Outcome, ensure, show};
+use crate::jobs::Job;
+use crate::random::{Draw, Rng, derive};
+use crate::sets::option_sets;
+use cairn::env::{Env, RealEnv, SimEnv};
+use cairn::{Database, Durability, Keyspace, Slice, Snapshot};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const WRITERS: usize = 3;
+const READERS: usize = 3;
+
+/// Accounts of a writer in each keyspace.
+const ACCOUNTS: u64 = 40;
+
+/// What a writer's accounts hold together.
+const MONEY: i64 = 1_000_000;
+
+/// What all threads share.
+struct Shared {
+    db: Database,
+    spaces: [Keyspace; 2],
+    /// By writer: the last number that it began to write, and the last whose writes returned.
+    begun: [AtomicU64; WRITERS],
+    done: [AtomicU64; WRITERS],
+    stop: AtomicBool,
+    observations: AtomicU64,
+}
+
+/// [`run`] as a job; it counts the observations.
+pub fn job(seed: u64, time: Duration) -> Job {
+    let replay = format!("cargo run -p cairn-sim -- threads --seed {seed}   (another interleaving, though)");
+    Job { name: format!("threads, seed {seed}"), replay, run: Box::new(move || run(seed, time)) }
+}
+
+/// Lets the threads run for `time`; returns how many observations the readers made.
+pub fn run(seed: u64, time: Duration) -> Outcome<u64> {
+    let mut rng = Rng::new(seed);
+    let sets: Vec<_> = option_sets().into_iter().filter(|s| s.options.background_threads > 0).collect();
+    let set = rng.pick(&sets);
+    let scratch = TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?;
+    let (env, path): (Arc<dyn Env>, PathBuf) = match rng.chance(1, 2) {
+        true => (RealEnv::new(), scratch.path().join("db")),
+        false => (SimEnv::new(seed), PathBuf::from("/db")),
+    };
+    let db = Database::open_in(env.clone(), &path, set.options.clone())?;
+    let mut create = |name: &str| db.create_keyspace(name, rng.pick(&set.keyspaces).clone());
+    let spaces = [create("left")?, create("right")?];
+    let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
+    let shared = Shared {
+        db,
+        spaces,
+        begun: zeros(),
+        done: zeros(),
+        stop: AtomicBool::new(false),
+        observations: AtomicU64::new(0),
+    };
+    for writer in 0..WRITERS {
+        let ledger = Accounts::new(writer);
+        ledger.commit(&shared, 0, &ledger.money.keys().copied().collect::<Vec<_>>(), Durability::Os)?;
+    }
+    let outcome =
+        run_threads(&shared, seed, time).map_err(|f| f.context(format_args!("option set {}", set.name)));
+    outcome?;
+    let report = shared.db.check(&mut |_| {})?;
+    ensure!(report.problems.is_empty(), "check finds {:?}", report.problems);
+    Ok(shared.observations.into_inner())
+}
+
+fn run_threads(shared: &Shared, seed: u64, time: Duration) -> Outcome {
+    let rng = |salt: usize| Rng::new(derive(seed, salt as u64));
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for writer in 0..WRITERS {
+            threads.push(scope.spawn(move || guarded(shared, || write(shared, writer, rng(writer)))));
+        }
+        for reader in 0..READERS {
+            threads.push(scope.spawn(move || guarded(shared, || read(shared, rng(100 + reader)))));
+        }
+        threads.push(scope.spawn(move || guarded(shared, || disturb(shared, rng(200)))));
+        let start = Instant::now();
+        while start.elapsed() < time && !shared.stop.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        shared.stop.store(true, Ordering::SeqCst);
+        let ends =
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(Finding::new("a thread panicked"))));
+        // All are joined before the first finding is returned.
+        ends.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// Runs `step` until it is time to stop, or it fails; then all others stop too.
+fn guarded(shared: &Shared, run: impl FnOnce() -> Outcome) -> Outcome {
+    struct StopAll<'a>(&'a AtomicBool);
+    impl Drop for StopAll<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let _stop = StopAll(&shared.stop);
+    run()
+}
+
+fn running(shared: &Shared) -> bool {
+    !shared.stop.load(Ordering::SeqCst)
+}
+
+/// A writer's accounts: keyspace and number to money.
+struct Accounts {
+    writer: usize,
+    money: BTreeMap<(usize, u64), i64>,
+}
+
+impl Accounts {
+    fn new(writer: usize) -> Accounts {
+        let mut money: BTreeMap<_, _> =
+            (0..2).flat_map(|s| (0..ACCOUNTS).map(move |i| ((s, i), 0))).collect();
+        money.insert((0, 0), MONEY);
+        Accounts { writer, money }
+    }
+
+    /// Writes these accounts, each under both keys, and the number of the commit in both keyspaces, as one batch.
+    fn commit(
+        &self,
+        shared: &Shared,
+        number: u64,
+        accounts: &[(usize, u64)],
+        durability: Durability,
+    ) -> Outcome {
+        let mut batch = shared.db.batch();
+        for place in accounts {
+            let (space, money) = (&shared.spaces[place.0], self.money[place].to_string());
+            for side in ["a", "z"] {
+                batch.put(space, format!("{side}/{}/{:04}", self.writer, place.1), &money);
+            }
+        }
+        for space in &shared.spaces {
+            batch.put(space, format!("number/{}", self.writer), number.to_string());
+        }
+        Ok(shared.db.write(batch, durability)?)
+    }
+}
+
+fn write(shared: &Shared, writer: usize, mut rng: Rng) -> Outcome {
+    let mut accounts = Accounts::new(writer);
+    let space = &shared.spaces[writer % 2];
+    let mut number = 0;
+    while running(shared) {
+        number += 1;
+        shared.begun[writer].store(number, Ordering::SeqCst);
+        let mut draw = || (rng.between(0, 1), rng.below(ACCOUNTS));
+        let (from, to) = (draw(), draw());
+        let amount = rng.below(1000) as i64;
+        *accounts.money.entry(from).or_default() -= amount;
+        *accounts.money.entry(to).or_default() += amount;
+        let durability = *rng.pick(&[Durability::Buffered, Durability::Os, Durability::Os, Durability::Sync]);
+        accounts.commit(shared, number, &[from, to], durability)?;
+        space.put(format!("first/{writer}"), number.to_string())?;
+        space.put(format!("second/{writer}"), number.to_string())?;
+        shared.done[writer].store(number, Ordering::SeqCst);
+        if rng.chance(1, 20) {
+            space.delete(format!("first/{writer}/gone"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Flushes, compacts, creates and drops while the others work.
+fn disturb(shared: &Shared, mut rng: Rng) -> Outcome {
+    while running(shared) {
+        match rng.below(8) {
+            0 => shared.db.flush()?,
+            1 => shared.spaces[rng.between(0, 1)].compact()?,
+            2 => shared.spaces[rng.between(0, 1)].compact_range("a/1".."z/2")?,
+            3 => shared.db.sync()?,
+            4 => {
+                let keyspace = shared.db.create_keyspace("passing", shared.spaces[0].options().clone())?;
+                keyspace.put("key", "value")?;
+                shared.db.drop_keyspace("passing")?;
+            }
+            _ => std::thread::sleep(Duration::from_millis(rng.below(10))),
+        }
+    }
+    Ok(())
+}
+
+fn read(shared: &Shared, mut rng: Rng) -> Outcome {
+    let mut seen = [0; WRITERS];
+    while running(shared) {
+        let writer = rng.between(0, WRITERS - 1);
+        match rng.below(5) {
+            0 | 1 => snapshot(shared, writer, &mut rng)?,
+            2 => one_view(shared, writer, &mut rng)?,
+            3 => cursor(shared, writer, &mut rng)?,
+            _ => seen[writer] = newest(shared, writer, seen[writer])?,
+        }
+        shared.observations.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn parse(bytes: Option<&Slice>) -> Outcome<i64> {
+    let Some(bytes) = bytes else { return Ok(0) };
+    let number = std::str::from_utf8(bytes).ok().and_then(|t| t.parse().ok());
+    number.ok_or_else(|| Finding::new(format!("{} was never written", show(bytes))))
+}
+
+/// Sums and numbers in one snapshot, twice.
+fn snapshot(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
+    let low = shared.done[writer].load(Ordering::SeqCst) as i64;
+    let snapshot = shared.db.snapshot();
+    let high = shared.begun[writer].load(Ordering::SeqCst) as i64;
+    let number = look(shared, &snapshot, writer)?;
+    ensure!((low..=high).contains(&number), "a snapshot between commits {low} and {high} shows {number}");
+    if rng.chance(1, 4) {
+        std::thread::sleep(Duration::from_millis(rng.below(5)));
+        let again = look(shared, &snapshot, writer)?;
+        ensure!(again == number, "a snapshot of commit {number} shows {again} later");
+    }
+    Ok(())
+}
+
+/// What a snapshot shows of a writer: everything must fit together. Returns the number of its newest commit.
+fn look(shared: &Shared, snapshot: &Snapshot, writer: usize) -> Outcome<i64> {
+    let mut sum = 0;
+    let mut numbers = Vec::new();
+    for space in &shared.spaces {
+        for entry in snapshot.prefix(space, format!("a/{writer}/")) {
+            sum += parse(Some(&entry?.1))?;
+        }
+        numbers.push(parse(snapshot.get(space, format!("number/{writer}"))?.as_ref())?);
+    }
+    ensure!(numbers[0] == numbers[1], "a snapshot shows commit {} left and {} right", numbers[0], numbers[1]);
+    ensure!(sum == MONEY, "in a snapshot of commit {} the accounts sum to {sum}", numbers[0]);
+    let space = &shared.spaces[writer % 2];
+    let first = parse(snapshot.get(space, format!("first/{writer}"))?.as_ref())?;
+    let second = parse(snapshot.get(space, format!("second/{writer}"))?.as_ref())?;
+    let number = numbers[0];
+    let ordered = number >= first && first >= second && second >= number - 1;
+    ensure!(ordered, "a snapshot shows commit {number}, then {first}, then {second}");
+    Ok(number)
+}
+
+/// The two copies of every account agree in one iterator, and in one `multi_get`.
+fn one_view(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
+    let space = rng.pick(&shared.spaces);
+    if rng.chance(1, 2) {
+        let account = rng.below(ACCOUNTS);
+        let got =
+            space.multi_get(&[format!("a/{writer}/{account:04}"), format!("z/{writer}/{account:04}")])?;
+        ensure!(got[0] == got[1], "multi_get shows {:?} and {:?} of one account", got[0], got[1]);
+        return Ok(());
+    }
+    let mut entries = space.iter().collect::<cairn::Result<Vec<_>>>()?;
+    if rng.chance(1, 2) {
+        entries = space.iter().rev().collect::<cairn::Result<Vec<_>>>()?;
+        entries.reverse();
+    }
+    ensure!(entries.windows(2).all(|w| w[0].0 < w[1].0), "an iterator is out of order");
+    let part = |side: &[u8]| -> Vec<_> {
+        entries.iter().filter(|e| e.0.starts_with(side)).map(|e| (e.0[1..].to_vec(), e.1.to_vec())).collect()
+    };
+    let (a, z) = (part(b"a/"), part(b"z/"));
+    ensure!(a.len() as u64 == ACCOUNTS * WRITERS as u64, "an iterator shows {} accounts", a.len());
+    let torn = a.iter().zip(&z).find(|(a, z)| a != z);
+    ensure!(torn.is_none(), "an iterator shows two states of one account: {torn:?}");
+    Ok(())
+}
+
+/// A cursor goes to and fro, and sees one state.
+fn cursor(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
+    let mut cursor = rng.pick(&shared.spaces).cursor();
+    for _ in 0..4 {
+        let account = rng.below(ACCOUNTS);
+        let mut copies = Vec::new();
+        for side in ["a", "z"] {
+            let key = format!("{side}/{writer}/{account:04}");
+            match rng.below(3) {
+                0 => cursor.seek(&key)?,
+                1 => cursor.seek_for_prev(&key)?,
+                _ => {
+                    cursor.seek(&key)?;
+                    cursor.prev()?;
+                    if cursor.valid() { cursor.next()? } else { cursor.seek_to_first()? }
+                }
+            }
+            ensure!(cursor.valid() && cursor.key() == key.as_bytes(), "a cursor does not find {key}");
+            copies.push(cursor.value_slice());
+        }
+        ensure!(copies[0] == copies[1], "a cursor shows {:?} and {:?} of one account", copies[0], copies[1]);
+    }
+    Ok(())
+}
+
+/// A plain read is at least as new as what returned before it, never newer than what was begun after it, and never goes
+/// back.
+fn newest(shared: &Shared, writer: usize, seen: i64) -> Outcome<i64> {
+    let low = shared.done[writer].load(Ordering::SeqCst) as i64;
+    let got = parse(shared.spaces[writer % 2].get(format!("second/{writer}"))?.as_ref())?;
+    let high = shared.begun[writer].load(Ordering::SeqCst) as i64;
+    ensure!((low..=high).contains(&got), "a read between commits {low} and {high} gives {got}");
+    ensure!(got >= seen, "a read gives {got} after {seen}");
+    Ok(got)
+}
