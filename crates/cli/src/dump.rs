@@ -52,7 +52,7 @@ pub fn dump(args: DumpArgs) -> Result<()> {
     let store = Store::open(&args.db, &args.keyspace)?;
     let entries = Entries::of(&store.keyspace, &bounds);
     match &args.output {
-        None => write_all(entries, &args, &mut stdout(), |e| Failure::from(e))?,
+        None => write_all(entries, &args, &mut stdout(), Failure::from)?,
         Some(path) => {
             let wrong = |operation: &'static str| move |e| Failure::file(operation, path, &e);
             let file = File::create(path).map_err(wrong("create"))?;

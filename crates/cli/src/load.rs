@@ -6,7 +6,7 @@ use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::{print_json, stdout};
 use crate::progress::Progress;
 use crate::store::Store;
-use crate::text::{escape_short, human_bytes, human_count};
+use crate::text::{counted, escape_short, human_bytes};
 use cairn::Batch;
 use std::collections::HashSet;
 use std::fs::File;
@@ -154,9 +154,8 @@ struct Summary {
 
 impl Summary {
     fn text(&self) -> String {
-        let records = if self.records == 1 { "record" } else { "records" };
         let bytes = human_bytes(self.key_bytes + self.value_bytes);
-        format!("{} {records} ({bytes})", human_count(self.records))
+        format!("{} ({bytes})", counted(self.records, "record"))
     }
 }
 
@@ -189,7 +188,7 @@ pub fn load(args: LoadArgs) -> Result<()> {
     }
     out.flush()?;
     if let Some(first) = &summary.first_bad {
-        eprintln!("cairn: skipped {} bad lines; the first: {first}", human_count(summary.bad));
+        eprintln!("cairn: skipped {}; the first: {first}", counted(summary.bad, "bad line"));
     }
     Ok(())
 }
@@ -227,9 +226,8 @@ impl<'a> Loader<'a> {
             let why = match step {
                 Step::Record => match self.add(&record)? {
                     None => {
-                        if reader.lines_read() % 256 == 0 {
-                            progress
-                                .at(reader.bytes_read(), || human_count(self.summary.records) + " records");
+                        if reader.lines_read().is_multiple_of(256) {
+                            progress.at(reader.bytes_read(), || counted(self.summary.records, "record"));
                         }
                         continue;
                     }

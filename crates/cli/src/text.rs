@@ -172,6 +172,11 @@ pub fn human_count(count: u64) -> String {
     text
 }
 
+/// So many of something: `1 line`, `2,000 lines`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

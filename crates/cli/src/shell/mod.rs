@@ -11,6 +11,7 @@ use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use crate::output::{Form, stdout};
 use crate::store::Store;
+use crate::text::counted;
 use parse::Unreadable;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
@@ -65,7 +66,8 @@ pub fn shell(args: ShellArgs) -> Result<ExitCode> {
     match forgotten? {
         0 => Ok(code),
         n => Err(Failure::bad_input(format!(
-            "there was a begin without a commit: {n} writes were rolled back"
+            "there was a begin without a commit; rolled back: {}",
+            counted(n as u64, "write")
         ))),
     }
 }

@@ -106,11 +106,13 @@ fn after_quote(rest: &str) -> Result<&str, Unreadable> {
 
 /// The word as the shell reads it back: quoted where it must be.
 pub fn quote(bytes: &[u8]) -> String {
-    let plain = |b: &u8| b.is_ascii_graphic() && !b"\"'\\;#".contains(b);
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'\\;#".contains(c);
     let keyword = ["prefix", "limit", "reverse", "keys", "values", "from", "to"];
-    let word = String::from_utf8_lossy(bytes);
-    if !bytes.is_empty() && bytes.iter().all(plain) && !keyword.contains(&&*word) {
-        return word.into_owned();
+    match std::str::from_utf8(bytes) {
+        Ok(word) if !word.is_empty() && word.chars().all(plain) && !keyword.contains(&word) => {
+            return word.to_string();
+        }
+        _ => {}
     }
     format!("\"{}\"", crate::text::escape(bytes).replace('"', "\\\""))
 }

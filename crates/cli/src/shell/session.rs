@@ -47,6 +47,9 @@ pub const DOTS: [&str; 14] = [
 /// Writes that wait for `commit`: by keyspace and key, a value or a deletion.
 type Gathered = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
 
+/// Some of them, of one keyspace, in the order of a scan.
+type Waiting = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
 /// Whether the shell goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
@@ -142,7 +145,7 @@ impl Session {
         Ok(Then::GoOn)
     }
 
-    fn write(&mut self, writes: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Result<()> {
+    fn write(&mut self, writes: Waiting) -> Result<()> {
         let keyspace = &self.store.keyspace;
         if let Some(gathered) = &mut self.gathered {
             let name = keyspace.name();
@@ -238,10 +241,10 @@ impl Session {
     }
 
     /// The gathered writes to this keyspace inside the bounds, in the order of the scan.
-    fn waiting(&self, bounds: &Bounds) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    fn waiting(&self, bounds: &Bounds) -> Waiting {
         use std::ops::RangeBounds;
         let inside = (bounds.lower.clone(), bounds.upper.clone());
-        let mut waiting: Vec<_> = self
+        let mut waiting: Waiting = self
             .gathered
             .iter()
             .flatten()
@@ -314,7 +317,7 @@ impl Session {
 /// What is stored, with what waits for `commit` laid over it.
 fn merged(
     stored: impl Iterator<Item = cairn::Result<(Slice, Slice)>>,
-    waiting: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    waiting: Waiting,
     reverse: bool,
 ) -> impl Iterator<Item = cairn::Result<(Slice, Slice)>> {
     let mut stored = stored.peekable();
@@ -337,7 +340,7 @@ fn merged(
 
 fn waiting_comes_first(
     stored: &mut Peekable<impl Iterator<Item = cairn::Result<(Slice, Slice)>>>,
-    waiting: &mut Peekable<std::vec::IntoIter<(Vec<u8>, Option<Vec<u8>>)>>,
+    waiting: &mut Peekable<<Waiting as IntoIterator>::IntoIter>,
     reverse: bool,
 ) -> bool {
     match (stored.peek(), waiting.peek()) {
