@@ -136,7 +136,7 @@ pub(crate) fn is_raw(code: u8) -> bool {
 /// No more is allocated than `payload` could expand to with its codec.
 pub(crate) fn decompress(code: u8, payload: &[u8], cap: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
     if code != LZ4 && code != ZSTD {
-        return Err(Fault::Unknown("compression", code));
+        return Err(Fault::Unknown("compression", code.into()));
     }
     let (len, data) =
         payload.split_first_chunk().ok_or(Fault::Corrupt("compressed block without a length"))?;

@@ -1,10 +1,11 @@
 //! A cursor over a table, through the block cache, in both directions.
 //!
 //! It keeps the path from the root to the current data block, so that stepping to the next block looks at one index
-//! node, and holds on to the blocks of that path while it stands there.
+//! node, and holds on to the blocks of that path while it stands there. One that goes forward for long, over blocks that
+//! are not cached, reads several at once.
 
 use crate::entry_cursor::EntryCursor;
-use crate::frame::Kind;
+use crate::frame::{self, Handle, Kind};
 use crate::table::{Node, Table};
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
 use std::sync::Arc;
@@ -16,9 +17,24 @@ pub struct TableCursor {
     path: Vec<(Node, usize)>,
     block: Option<Node>,
     at: EntryCursor,
+    ahead: Ahead,
     valid: bool,
     error: Option<Error>,
 }
+
+/// What was read of the file beyond the current block. It is put into the cache block by block, when the cursor gets there.
+#[derive(Default)]
+struct Ahead {
+    bytes: Vec<u8>,
+    offset: u64,
+    /// How many times in a row the cursor went to the next block.
+    steps: u32,
+}
+
+/// Steps to the next block before the cursor reads ahead, and bounds of how much it then reads at a time.
+const STEPS: u32 = 2;
+const LEAST_AHEAD: u64 = 16 << 10;
+const MOST_AHEAD: u64 = 128 << 10;
 
 /// Which child to take on the way down.
 #[derive(Clone, Copy)]
@@ -35,6 +51,7 @@ impl TableCursor {
             path: Vec::new(),
             block: None,
             at: EntryCursor::new(),
+            ahead: Ahead::default(),
             valid: false,
             error: None,
         }
@@ -42,6 +59,7 @@ impl TableCursor {
 
     /// Builds the path from the root to the data block that `toward` asks for.
     fn descend_from_root(&mut self, toward: Toward<'_>) -> Result<()> {
+        self.ahead.steps = 0;
         self.path.clear();
         let table = Arc::clone(&self.table);
         self.descend(table.root()?.node.clone(), toward)
@@ -61,17 +79,24 @@ impl TableCursor {
                 node.layout.handle(&node.bytes, child).map_err(|f| self.table.fault(f, node.offset))?;
             self.path.push((node, child));
             if self.path.len() == levels {
-                let block = self.table.node(handle, Kind::Data)?;
-                self.at.enter(&block.bytes, &block.layout);
-                self.block = Some(block);
-                return Ok(());
+                return self.enter(handle);
             }
             node = self.table.node(handle, Kind::Index)?;
         }
     }
 
+    /// Makes the data block at `handle` the current one.
+    fn enter(&mut self, handle: Handle) -> Result<()> {
+        let (table, ahead) = (&self.table, &mut self.ahead);
+        let block = table.node_or(handle, Kind::Data, || ahead.read(table, handle))?;
+        self.at.enter(&block.bytes, &block.layout);
+        self.block = Some(block);
+        Ok(())
+    }
+
     /// Moves to the first entry of the next data block.
     fn next_block(&mut self) -> Result<()> {
+        self.ahead.steps = self.ahead.steps.saturating_add(1);
         while let Some((node, child)) = self.path.pop() {
             if child + 1 < node.layout.count() {
                 self.step_to(node, child + 1, Toward::First)?;
@@ -83,6 +108,7 @@ impl TableCursor {
 
     /// Moves to the last entry of the data block before.
     fn prev_block(&mut self) -> Result<()> {
+        self.ahead.steps = 0;
         while let Some((node, child)) = self.path.pop() {
             if child > 0 {
                 self.step_to(node, child - 1, Toward::Last)?;
@@ -97,10 +123,7 @@ impl TableCursor {
         let handle = node.layout.handle(&node.bytes, child).map_err(|f| self.table.fault(f, node.offset))?;
         self.path.push((node, child));
         if self.path.len() == usize::from(self.table.root()?.footer.levels) {
-            let block = self.table.node(handle, Kind::Data)?;
-            self.at.enter(&block.bytes, &block.layout);
-            self.block = Some(block);
-            return Ok(());
+            return self.enter(handle);
         }
         let node = self.table.node(handle, Kind::Index)?;
         self.descend(node, toward)
@@ -146,6 +169,36 @@ impl TableCursor {
         let Some(block) = &self.block else { return Ok((0, 0)) };
         let i = block.layout.lower_bound(&block.bytes, key, trailer);
         Ok((i.map_err(|f| self.table.fault(f, block.offset))?, block.layout.count()))
+    }
+}
+
+impl Ahead {
+    /// The payload of a data block that is not cached.
+    fn read(&mut self, table: &Table, handle: Handle) -> Result<Slice> {
+        table.check_handle(handle, frame::MAX_PAYLOAD)?;
+        if self.part(handle).is_none() {
+            if self.steps < STEPS {
+                return table.read(handle, Kind::Data, frame::MAX_PAYLOAD);
+            }
+            let doubled = LEAST_AHEAD << (self.steps - STEPS).min(8);
+            let most = table.root()?.footer.data_size.saturating_sub(handle.offset);
+            let len = doubled.min(MOST_AHEAD).min(most).max(u64::from(handle.size));
+            // Until the read succeeds, nothing is there.
+            self.bytes.clear();
+            let mut bytes = std::mem::take(&mut self.bytes);
+            bytes.resize(len as usize, 0);
+            table.read_at(&mut bytes, handle.offset)?;
+            (self.bytes, self.offset) = (bytes, handle.offset);
+        }
+        let frame = self.part(handle).unwrap_or_default().to_vec();
+        let opened = frame::open(frame, table.place(handle.offset, Kind::Data), frame::MAX_PAYLOAD);
+        opened.map_err(|f| table.fault(f, handle.offset))
+    }
+
+    /// The block at `handle`, if it was read.
+    fn part(&self, handle: Handle) -> Option<&[u8]> {
+        let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
+        self.bytes.get(start..start.checked_add(handle.size as usize)?)
     }
 }
 

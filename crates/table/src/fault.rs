@@ -9,7 +9,7 @@ pub(crate) enum Fault {
     /// The bytes are not what any writer would write.
     Corrupt(&'static str),
     /// A code that this version does not know, where later versions may have one more.
-    Unknown(&'static str, u8),
+    Unknown(&'static str, u32),
 }
 
 impl Fault {

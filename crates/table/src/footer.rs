@@ -85,7 +85,7 @@ impl Footer {
             return Err(Fault::Corrupt("checksum of the format version does not match"));
         }
         if version != VERSION {
-            return Err(Fault::Unknown("format version", u8::try_from(version).unwrap_or(u8::MAX)));
+            return Err(Fault::Unknown("format version", version));
         }
         if checksum(place(file, file_size, Kind::Footer), &bytes[..BODY]) != sum {
             return Err(Fault::Corrupt("checksum of footer does not match"));

@@ -69,12 +69,23 @@ impl Entry {
     /// Compares this entry with a target whose suffix begins with the same head.
     #[inline]
     fn compare(&self, node: &[u8], suffix: &[u8], trailer: Trailer) -> Ordering {
+        if self.suffix_len <= 8 && suffix.len() <= 8 {
+            return self.suffix_len.cmp(&suffix.len()).then_with(|| trailer.cmp(&self.trailer));
+        }
         let rest = suffix.get(8..).unwrap_or_default();
         // Equal heads and a length below eight: the shorter key is the smaller one.
         (self.suffix_len.min(8).cmp(&suffix.len().min(8)))
             .then_with(|| self.rest(node).cmp(rest))
             .then_with(|| trailer.cmp(&self.trailer))
     }
+}
+
+/// Loads the cache lines where header and arrays of a usual node are, all at once: parsing and searching would wait for
+/// one after another.
+#[inline]
+pub(crate) fn touch(node: &[u8]) {
+    let lines = node[..node.len().min(512)].iter().step_by(64);
+    std::hint::black_box(lines.fold(0, |sum, byte| sum ^ byte));
 }
 
 impl Layout {
@@ -158,7 +169,7 @@ impl Layout {
     #[inline]
     fn trailer(&self, code: u8, body: &mut Body<'_>) -> Result<Trailer, Fault> {
         let Some(kind) = EntryKind::from_code(code) else {
-            return Err(Fault::Unknown("kind of entry", code));
+            return Err(Fault::Unknown("kind of entry", code.into()));
         };
         let delta = body.varint().ok_or(Fault::Corrupt("entry does not fit into its node"))?;
         match self.base_seq.checked_add(delta) {
@@ -185,71 +196,79 @@ impl Layout {
     /// The first entry at or after (`key`, `trailer`); the count if there is none.
     #[inline]
     pub(crate) fn lower_bound(&self, node: &[u8], key: &[u8], trailer: Trailer) -> Result<usize, Fault> {
-        self.bound::<false>(node, key, trailer)
+        match self.compare_prefix(node, key) {
+            Ordering::Less => Ok(0),
+            Ordering::Greater => Ok(self.count),
+            Ordering::Equal => Ok(self.search::<false>(node, key, trailer)?.0),
+        }
     }
 
     /// The child of an index node where (`key`, `trailer`) belongs: the last with a bound at or before it, or the first.
     #[inline]
     pub(crate) fn child(&self, node: &[u8], key: &[u8], trailer: Trailer) -> Result<usize, Fault> {
-        Ok(self.bound::<true>(node, key, trailer)?.saturating_sub(1))
-    }
-
-    /// Loads the arrays' cache lines all at once: the search would wait for one after another.
-    #[inline]
-    fn touch(&self, node: &[u8]) {
-        let arrays = &node[self.heads..self.entries.min(self.heads + 1024)];
-        let sum = arrays.iter().step_by(64).fold(0u8, |sum, byte| sum ^ byte);
-        std::hint::black_box(sum);
-    }
-
-    /// How many entries are before (`key`, `trailer`), or with `UPPER`, not after it.
-    #[inline]
-    fn bound<const UPPER: bool>(&self, node: &[u8], key: &[u8], trailer: Trailer) -> Result<usize, Fault> {
-        let prefix = self.prefix(node);
-        let common = prefix.len().min(key.len());
-        match key[..common].cmp(&prefix[..common]) {
-            Ordering::Less => return Ok(0),
-            Ordering::Greater => return Ok(self.count),
-            Ordering::Equal if key.len() < prefix.len() => return Ok(0),
-            Ordering::Equal => {}
-        }
-        let suffix = &key[common..];
-        let want = head(suffix);
-        self.touch(node);
-        let (heads, _) = node[self.heads..self.offsets].as_chunks::<8>();
-        let mut low = heads.partition_point(|h| u64::from_be_bytes(*h) < want);
-        let equal = |i: usize| heads.get(i).is_some_and(|h| u64::from_be_bytes(*h) == want);
-        if !equal(low) {
-            return Ok(low);
-        }
-        let mut high = low + 1;
-        if equal(high) {
-            high += heads[high..].partition_point(|h| u64::from_be_bytes(*h) == want);
-        }
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.entry(node, middle)?.compare(node, suffix, trailer) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Equal if UPPER => low = middle + 1,
-                _ => high = middle,
-            }
-        }
-        Ok(low)
+        let after = match self.compare_prefix(node, key) {
+            Ordering::Less => 0,
+            Ordering::Greater => self.count,
+            Ordering::Equal => self.search::<true>(node, key, trailer)?.0,
+        };
+        Ok(after.saturating_sub(1))
     }
 
     /// The newest version of `key` at or after `trailer` in the order of entries, if the node holds one.
     #[inline]
     pub(crate) fn find(&self, node: &[u8], key: &[u8], trailer: Trailer) -> Result<Option<Entry>, Fault> {
-        let i = self.lower_bound(node, key, trailer)?;
-        let Some(suffix) = key.strip_prefix(self.prefix(node)) else { return Ok(None) };
-        if i == self.count {
+        if self.compare_prefix(node, key).is_ne() {
             return Ok(None);
         }
-        let entry = self.entry(node, i)?;
-        let found = entry.suffix_len == suffix.len()
-            && u64::from_be_bytes(entry.head) == head(suffix)
-            && entry.rest(node) == suffix.get(8..).unwrap_or_default();
-        Ok(found.then_some(entry))
+        let suffix = &key[self.heads - HEADER_LEN..];
+        let (_, entry) = self.search::<false>(node, key, trailer)?;
+        // The entry has the head of the key. All that is left is what the head does not say.
+        let found = |e: &Entry| e.suffix_len == suffix.len() && e.compare(node, suffix, e.trailer).is_eq();
+        Ok(entry.filter(found))
+    }
+
+    /// Whether `key` is before all keys with the node's prefix, after all of them, or has the prefix.
+    #[inline]
+    fn compare_prefix(&self, node: &[u8], key: &[u8]) -> Ordering {
+        let prefix = self.prefix(node);
+        match key.get(..prefix.len()) {
+            Some(start) => compare_same_len(start, prefix),
+            None => key.cmp(&prefix[..key.len()]).then(Ordering::Less),
+        }
+    }
+
+    /// How many entries are before (`key`, `trailer`), or with `UPPER`, not after it; and the entry that comes next, if it
+    /// has the same head. The key must have the node's prefix.
+    #[inline]
+    fn search<const UPPER: bool>(
+        &self,
+        node: &[u8],
+        key: &[u8],
+        trailer: Trailer,
+    ) -> Result<(usize, Option<Entry>), Fault> {
+        let start = self.heads - HEADER_LEN;
+        let (suffix, want) = (&key[start..], head_at(key, start));
+        let (heads, _) = node[self.heads..self.offsets].as_chunks::<8>();
+        let mut low = heads.partition_point(|h| u64::from_be_bytes(*h) < want);
+        let equal = |i: usize| heads.get(i).is_some_and(|h| u64::from_be_bytes(*h) == want);
+        if !equal(low) {
+            return Ok((low, None));
+        }
+        let mut high = low + 1;
+        if equal(high) {
+            high += heads[high..].partition_point(|h| u64::from_be_bytes(*h) == want);
+        }
+        let mut next = None;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let entry = self.entry(node, middle)?;
+            match entry.compare(node, suffix, trailer) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal if UPPER => low = middle + 1,
+                _ => (high, next) = (middle, Some(entry)),
+            }
+        }
+        Ok((low, next))
     }
 
     /// The block that index entry `i` points to.
@@ -266,6 +285,34 @@ impl Layout {
     }
 }
 
+/// Compares two runs of bytes of one length. A call of `memcmp` would cost more than most prefixes do.
+#[inline]
+fn compare_same_len(a: &[u8], b: &[u8]) -> Ordering {
+    let ((a_words, a_tail), (b_words, b_tail)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    for (a, b) in a_words.iter().zip(b_words) {
+        if a != b {
+            return u64::from_be_bytes(*a).cmp(&u64::from_be_bytes(*b));
+        }
+    }
+    for (a, b) in a_tail.iter().zip(b_tail) {
+        if a != b {
+            return a.cmp(b);
+        }
+    }
+    Ordering::Equal
+}
+
+/// [`base::head`] of `key[start..]`, without a copy where the key as a whole is long enough.
+#[inline]
+fn head_at(key: &[u8], start: usize) -> u64 {
+    let suffix = &key[start..];
+    match (suffix.first_chunk::<8>(), key.last_chunk::<8>()) {
+        (Some(first), _) => u64::from_be_bytes(*first),
+        (None, Some(last)) if !suffix.is_empty() => u64::from_be_bytes(*last) << (64 - 8 * suffix.len()),
+        _ => head(suffix),
+    }
+}
+
 fn bound(code: u8, body: &mut Body<'_>) -> Result<Trailer, Fault> {
     match code {
         BEFORE_ALL => Ok(Trailer(u64::MAX)),
@@ -276,7 +323,7 @@ fn bound(code: u8, body: &mut Body<'_>) -> Result<Trailer, Fault> {
                 .map(|b| Trailer(u64::from_le_bytes(*b)))
                 .ok_or(Fault::Corrupt("entry does not fit into its node"))
         }
-        _ => Err(Fault::Unknown("bound of an index entry", code)),
+        _ => Err(Fault::Unknown("bound of an index entry", code.into())),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::filter;
 use crate::footer::{self, Footer};
 use crate::frame::{self, Handle, Kind};
-use crate::node::Layout;
+use crate::node::{self, Layout};
 use crate::properties;
 use crate::tables::{self, Tables};
 use crate::{ScanCursor, TableCursor, TableMeta};
@@ -79,7 +79,8 @@ impl Table {
         }
         let (partition, line) = shape.locate(hash);
         let handle = shape.handle(partition);
-        let block = self.block(handle, Kind::Filter, shape.partition_len())?;
+        let block =
+            self.block_or(handle, Kind::Filter, || self.read(handle, Kind::Filter, shape.partition_len()))?;
         let may = filter::may_contain(&block, line, hash, shape.probes)
             .ok_or_else(|| self.fault(Fault::Corrupt("filter partition is too short"), handle.offset))?;
         self.tables.counters.add(tables::FILTER_PROBES, 1);
@@ -175,7 +176,19 @@ impl Table {
     /// A node, through the cache.
     #[inline]
     pub(crate) fn node(&self, handle: Handle, kind: Kind) -> Result<Node> {
-        let bytes = self.block(handle, kind, frame::MAX_PAYLOAD)?;
+        self.node_or(handle, kind, || self.read(handle, kind, frame::MAX_PAYLOAD))
+    }
+
+    /// A node, through the cache, or else by way of `read`.
+    #[inline]
+    pub(crate) fn node_or(
+        &self,
+        handle: Handle,
+        kind: Kind,
+        read: impl FnOnce() -> Result<Slice>,
+    ) -> Result<Node> {
+        let bytes = self.block_or(handle, kind, read)?;
+        node::touch(&bytes);
         self.parse(bytes, kind, handle.offset)
     }
 
@@ -185,9 +198,9 @@ impl Table {
         Ok(Node { bytes, layout, offset })
     }
 
-    /// The payload of a block, through the cache.
+    /// The payload of a block, through the cache, or else by way of `read`.
     #[inline]
-    fn block(&self, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
+    fn block_or(&self, handle: Handle, kind: Kind, read: impl FnOnce() -> Result<Slice>) -> Result<Slice> {
         let class = match kind {
             Kind::Data => BlockClass::Data,
             Kind::Filter => BlockClass::Filter,
@@ -197,19 +210,25 @@ impl Table {
         if let Some(block) = self.tables.cache.get(key, class) {
             return Ok(block);
         }
-        let block = self.read(handle, kind, cap)?;
+        let block = read()?;
         self.tables.cache.insert(key, class, block.clone());
         Ok(block)
     }
 
     /// The payload of a block, from the file.
     pub(crate) fn read(&self, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
-        if handle.end() > self.file_size || handle.size as usize > cap + frame::HEADER_LEN {
-            return Err(self.fault(Fault::Corrupt("block lies outside its table"), handle.offset));
-        }
+        self.check_handle(handle, cap)?;
         let mut bytes = vec![0; handle.size as usize];
         self.read_at(&mut bytes, handle.offset)?;
         frame::open(bytes, self.place(handle.offset, kind), cap).map_err(|f| self.fault(f, handle.offset))
+    }
+
+    /// Makes sure that a block can lie where an index says, before memory is set aside for it.
+    pub(crate) fn check_handle(&self, handle: Handle, cap: usize) -> Result<()> {
+        if handle.end() > self.file_size || handle.size as usize > cap + frame::HEADER_LEN {
+            return Err(self.fault(Fault::Corrupt("block lies outside its table"), handle.offset));
+        }
+        Ok(())
     }
 
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {

@@ -268,6 +268,56 @@ fn filters_pass_about_one_absent_key_in_a_hundred() {
 }
 
 #[test]
+fn long_walks_read_ahead_and_short_ones_do_not() {
+    let (_, env) = sim();
+    let entries: Vec<Entry> = (0..20_000u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 100])).collect();
+    let meta = write(&env, 1, &TableOptions::default(), &entries);
+    for cache in [0, 64 << 20] {
+        let table = open(&env, &meta, cache);
+        let reads = || (table.tables().stats().reads, table.tables().stats().bytes_read);
+        table.approximate_offset(b"").unwrap();
+        let before = reads();
+        let mut cursor = table.cursor();
+        cursor.seek(&entries[100].key, MAX_SEQ).unwrap();
+        (0..5).for_each(|_| cursor.next().unwrap());
+        let short = reads();
+        assert!(short.0 - before.0 <= 3 && short.1 - before.1 < 24 << 10, "one block and its index node");
+        check_whole(&mut table.scan(), &entries[..]);
+        let (start, blocks) = (reads(), meta.file_size / 4096);
+        cursor.seek_to_first().unwrap();
+        for e in &entries {
+            assert_eq!(cursor.key(), e.key);
+            cursor.next().unwrap();
+        }
+        let end = reads();
+        assert!(end.0 - start.0 < blocks / 8, "{} reads of {blocks} blocks", end.0 - start.0);
+        assert!(end.1 - start.1 < meta.file_size * 11 / 10, "nothing is read twice");
+    }
+}
+
+#[test]
+fn threads_share_a_table_and_a_cache_that_is_too_small() {
+    let (_, env) = sim();
+    let entries = random_entries(&mut Rng::new(3), Keys::Numbers, 4000);
+    let meta = write(&env, 1, &TableOptions { block_size: 512, ..TableOptions::default() }, &entries);
+    let table = open(&env, &meta, 50_000);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let (table, entries) = (&table, &entries);
+            scope.spawn(move || {
+                let rng = &mut Rng::new(seed);
+                for _ in 0..5 {
+                    check_gets(rng, table, entries, Keys::Numbers);
+                    check_walk(rng, &mut table.cursor(), entries, Keys::Numbers, 50);
+                    check_walk(rng, &mut table.scan(), entries, Keys::Numbers, 20);
+                }
+            });
+        }
+    });
+    assert!(table.tables().cache().used_bytes() <= 50_100);
+}
+
+#[test]
 fn a_writer_refuses_what_is_out_of_order_or_too_long() {
     let (_, env) = sim();
     let options = TableOptions { block_size: 64, ..TableOptions::default() };
