@@ -112,6 +112,29 @@ fn open_files_stay_below_their_limit() {
     }
 }
 
+#[test]
+fn an_unknown_kind_of_entry_is_refused_by_name_and_others_are_read() {
+    let (_, env) = sim();
+    let mut entries =
+        vec![entry(b"a", 1, b"known"), entry(b"b", 1, b"from the future"), entry(b"c", 1, b"known")];
+    entries[1].trailer = base::Trailer(1 << 8 | 200);
+    let meta = write(&env, 1, &TableOptions::default(), &entries);
+    let table = open(&env, &meta, 0);
+    let get = |key: &[u8]| table.get(key, base::hash(key), MAX_SEQ);
+    assert!(get(b"a").unwrap().is_some() && get(b"c").unwrap().is_some());
+    for scan in [false, true] {
+        let mut cursor: Box<dyn Cursor> =
+            if scan { Box::new(table.scan()) } else { Box::new(table.cursor()) };
+        cursor.seek_to_first().unwrap();
+        assert_eq!(cursor.next().unwrap_err().kind(), ErrorKind::Unsupported);
+        assert!(!cursor.valid());
+    }
+    for error in [get(b"b").unwrap_err(), table.verify(&mut |_| ()).unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("000001.tbl") && error.to_string().contains("200"), "{error}");
+    }
+}
+
 /// Frames of a table's blocks: offset, length and kind, found by which kind's checksum is right.
 fn frames(bytes: &[u8], file: u64) -> Vec<(usize, usize, u8)> {
     let mut frames = Vec::new();
