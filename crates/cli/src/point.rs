@@ -115,16 +115,20 @@ pub struct GetArgs {
 
 /// Prints values.
 pub fn get(args: GetArgs) -> Result<()> {
+    // The keys are read to the end before the database is opened: they may come from a `scan` of the same one.
+    let (keys, parts) = match &args.keys_from {
+        Some(path) => (listed_keys(path, args.form.hex)?, Parts::Both),
+        None => {
+            let keys = args.keys.iter().map(|k| bytes_of(k, args.form.hex)).collect::<Result<_>>()?;
+            (keys, if args.form.json { Parts::Both } else { Parts::Value })
+        }
+    };
     let store = Store::open(&args.db, &args.keyspace)?;
     let mut out = stdout();
     let mut missing = Missing::default();
-    match &args.keys_from {
-        Some(path) => get_listed(&args, &store, path, &mut out, &mut missing)?,
-        None => {
-            for argument in &args.keys {
-                get_one(&args, &store, &bytes_of(argument, args.form.hex)?, &mut out, &mut missing)?;
-            }
-        }
+    let mut printer = Printer::new(Form::from(args.form), parts);
+    for key in &keys {
+        get_one(&args, &store, key, &mut printer, &mut out, &mut missing)?;
     }
     out.flush()?;
     store.close()?;
@@ -135,64 +139,50 @@ fn get_one(
     args: &GetArgs,
     store: &Store,
     key: &[u8],
+    printer: &mut Printer,
     out: &mut impl Write,
     missing: &mut Missing,
 ) -> Result<()> {
-    let value = store.keyspace.get(key)?;
-    if value.is_none() {
+    let Some(value) = store.keyspace.get(key)? else {
         missing.add(key);
-    }
-    match value {
-        None if args.form.json => {
+        if args.form.json {
             let mut line = vec![b'{'];
             json_field(&mut line, "key", key, args.form.hex);
             line.extend_from_slice(b",\"value\":null}\n");
             out.write_all(&line)?;
         }
-        None => {}
-        Some(value) if args.raw => out.write_all(&value)?,
-        Some(value) if args.form.json || args.form.hex => {
-            let parts = if args.form.json { Parts::Both } else { Parts::Value };
-            Printer::new(Form::from(args.form), parts).print(out, key, &value)?;
-        }
-        Some(value) => {
-            out.write_all(&value)?;
-            out.write_all(b"\n")?;
-        }
+        return Ok(());
+    };
+    if args.form.json || args.form.hex || args.keys_from.is_some() {
+        return Ok(printer.print(out, key, &value)?);
+    }
+    out.write_all(&value)?;
+    if !args.raw {
+        out.write_all(b"\n")?;
     }
     Ok(())
 }
 
-fn get_listed(
-    args: &GetArgs,
-    store: &Store,
-    path: &Path,
-    out: &mut impl Write,
-    missing: &mut Missing,
-) -> Result<()> {
-    let input: Box<dyn Read> = match path == Path::new("-") {
-        true => Box::new(io::stdin()),
-        false => Box::new(File::open(path).map_err(|e| Failure::file("open", path, &e))?),
+/// The keys in a file, one a line as `scan` prints them.
+fn listed_keys(path: &Path, hex: bool) -> Result<Vec<Vec<u8>>> {
+    let (input, name): (Box<dyn Read>, _) = match path == Path::new("-") {
+        true => (Box::new(io::stdin()), Path::new("standard input")),
+        false => (Box::new(File::open(path).map_err(|e| Failure::file("open", path, &e))?), path),
     };
-    let mapping = Mapping { hex: args.form.hex, ..Mapping::default() };
-    let mut lines = Reader::new(BufReader::with_capacity(64 << 10, input), Format::Lines, mapping)
-        .map_err(Failure::usage)?;
-    let mut printer = Printer::new(Form::from(args.form), Parts::Both);
-    let mut record = Record::default();
+    let input = BufReader::with_capacity(64 << 10, input);
+    let mut lines =
+        Reader::new(input, Format::Lines, Mapping { hex, ..Mapping::default() }).map_err(Failure::usage)?;
+    let (mut record, mut keys) = (Record::default(), Vec::new());
     loop {
-        let step = lines.next(&mut record).map_err(|e| Failure::file("read", path, &e))?;
+        let step = lines.next(&mut record).map_err(|e| Failure::file("read", name, &e))?;
         let bad =
-            |why: String| Failure::bad_input(format!("{}, line {}: {why}", path.display(), record.line));
-        let key = match step {
-            Step::Record if args.form.hex => std::borrow::Cow::Borrowed(&record.key[..]),
-            Step::Record => unescape(&record.key).map_err(bad)?,
+            |why: String| Failure::bad_input(format!("{}, line {}: {why}", name.display(), record.line));
+        keys.push(match step {
+            Step::Record if hex => record.key.clone(),
+            Step::Record => unescape(&record.key).map_err(bad)?.into_owned(),
             Step::Bad(why) | Step::Unfit(why) => return Err(bad(why)),
-            Step::End => return Ok(()),
-        };
-        match store.keyspace.get(&key)? {
-            Some(value) => printer.print(out, &key, &value)?,
-            None => missing.add(&key),
-        }
+            Step::End => return Ok(keys),
+        });
     }
 }
 

@@ -106,6 +106,13 @@ fn a_list_of_keys() {
     assert_eq!(got, all);
     let got = cairn.run_with("get", &["--keys-from", "-"], b"plain\nnone\n").fails(1, &["none"]);
     assert_eq!(got.text(), "plain\t1\n");
+    let got = cairn.run_with("get", &["--keys-from", "-", "--json"], b"none\n").fails(1, &[]);
+    assert_eq!(got.text(), "{\"key\":\"none\",\"value\":null}\n");
+    // Both ends of a pipe on one database: the second waits for the first to be done with it.
+    let mut scan = cairn.command("scan").args(["--parts", "key"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut get = cairn.command("get");
+    let got = get.args(["--keys-from", "-"]).stdin(scan.stdout.take().unwrap()).output().unwrap();
+    assert!(scan.wait().unwrap().success() && got.stdout == all.as_bytes());
     cairn.run_with("get", &["--keys-from", "-"], b"plain\n\\q\n").fails(6, &["line 2"]);
 }
 
