@@ -42,21 +42,22 @@ impl MemtableCursor {
     }
 
     /// Stands on an entry of the leaf, or on the first one after it where there is none.
-    fn stand(&mut self, leaf: Snapshot, index: usize) -> Result<()> {
-        let past = index >= leaf.slots().len();
-        let next = leaf.next;
-        (self.leaf, self.index) = (Some(leaf), index);
-        if past && let Some(next) = next {
-            // Leaves after the first are not empty.
-            (self.leaf, self.index) = (Some(self.list().snapshot(next)), 0);
+    fn stand(&mut self, leaf: Snapshot, index: usize) {
+        // Leaves after the first are not empty.
+        match leaf.next {
+            Some(next) if index >= leaf.slots().len() => self.stand_in(self.list().snapshot(next), 0),
+            _ => self.stand_in(leaf, index),
         }
-        let ahead = self.leaf.iter().flat_map(|leaf| leaf.slots().iter().skip(self.index).take(PREFETCH));
-        ahead.for_each(|slot| self.list().nodes.prefetch(slot.entry()));
-        Ok(())
     }
 
-    /// Stands on the last entry before `target`, or nowhere.
-    fn stand_before(&mut self, target: Target<'_>) -> Option<(Snapshot, usize)> {
+    fn stand_in(&mut self, leaf: Snapshot, index: usize) {
+        let ahead = leaf.slots().iter().skip(index).take(PREFETCH);
+        ahead.for_each(|slot| self.list().nodes.prefetch(slot.entry()));
+        (self.leaf, self.index) = (Some(leaf), index);
+    }
+
+    /// The place of the last entry before `target`, if there is any.
+    fn place_before(&self, target: Target<'_>) -> Option<(Snapshot, usize)> {
         let mut leaf = self.list().snapshot(self.list().node_before(target));
         loop {
             let before = self.list().count_before(&leaf, target);
@@ -70,21 +71,19 @@ impl MemtableCursor {
         }
     }
 
-    fn stand_on_or_nowhere(&mut self, place: Option<(Snapshot, usize)>) -> Result<()> {
+    /// Stands on an entry, or nowhere.
+    fn stand_at(&mut self, place: Option<(Snapshot, usize)>) {
         match place {
-            Some((leaf, index)) => self.stand(leaf, index),
-            None => {
-                self.leaf = None;
-                Ok(())
-            }
+            Some((leaf, index)) => self.stand_in(leaf, index),
+            None => self.leaf = None,
         }
     }
 }
 
 impl Cursor for MemtableCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        let leaf = self.list().snapshot(self.list().head);
-        self.stand(leaf, 0)
+        self.stand(self.list().snapshot(self.list().head), 0);
+        Ok(())
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
@@ -93,7 +92,8 @@ impl Cursor for MemtableCursor {
             leaf = self.list().snapshot(next);
         }
         let last = leaf.slots().len().checked_sub(1);
-        self.stand_on_or_nowhere(last.map(|index| (leaf, index)))
+        self.stand_at(last.map(|index| (leaf, index)));
+        Ok(())
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
@@ -103,12 +103,13 @@ impl Cursor for MemtableCursor {
             leaf = self.list().snapshot(next);
         }
         let index = self.list().count_before(&leaf, target);
-        self.stand(leaf, index)
+        self.stand(leaf, index);
+        Ok(())
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        let place = self.stand_before(Target { key, trailer: Trailer(u64::MAX) });
-        self.stand_on_or_nowhere(place)
+        self.stand_at(self.place_before(Target { key, trailer: Trailer(u64::MAX) }));
+        Ok(())
     }
 
     #[inline]
@@ -118,22 +119,22 @@ impl Cursor for MemtableCursor {
         if let Some(slot) = leaf.slots().get(self.index + PREFETCH) {
             self.list().nodes.prefetch(slot.entry());
         }
-        if self.index < leaf.slots().len() || leaf.next.is_none() {
-            return Ok(());
+        if self.index >= leaf.slots().len()
+            && let Some(next) = leaf.next
+        {
+            self.stand_in(self.list().snapshot(next), 0);
         }
-        let leaf = leaf.clone();
-        self.stand(leaf, self.index)
+        Ok(())
     }
 
+    #[inline]
     fn prev(&mut self) -> Result<()> {
         if self.index > 0 {
             self.index -= 1;
-            return Ok(());
+        } else {
+            self.stand_at(self.place_before(self.list().nodes.place(self.current())));
         }
-        let current = self.current();
-        let table = self.table.clone();
-        let place = self.stand_before(table.list().nodes.place(current));
-        self.stand_on_or_nowhere(place)
+        Ok(())
     }
 
     #[inline]

@@ -43,7 +43,6 @@ pub(crate) struct Gap {
 }
 
 /// The entries of one leaf in order, as of one moment.
-#[derive(Clone)]
 pub(crate) struct Snapshot {
     slots: [Slot; SLOTS],
     len: usize,

@@ -108,7 +108,7 @@ mod tests {
         keys.push([&long[..], b"x"].concat());
         keys.sort();
         keys.dedup();
-        keys
+        if cfg!(miri) { keys.into_iter().step_by(5).collect() } else { keys }
     }
 
     fn padded_prefix(a: &[u8], b: &[u8]) -> usize {
@@ -155,6 +155,6 @@ mod tests {
                 }
             }
         }
-        assert!(decided > 1000);
+        assert!(cfg!(miri) || decided > 1000);
     }
 }
