@@ -50,7 +50,7 @@ pub fn check(args: CheckArgs) -> Result<()> {
         }
         writeln!(
             out,
-            "checked {} in {} keyspaces: {} tables, {} entries, {} log records",
+            "checked {} in {} keyspaces: {} tables with {} entries, {} log records",
             human_bytes(report.bytes),
             report.keyspaces,
             human_count(report.tables),

@@ -166,7 +166,7 @@ pub fn files(out: &mut impl Write, files: &Files) -> io::Result<()> {
 pub fn counters(out: &mut impl Write, stats: &Stats) -> io::Result<()> {
     writeln!(
         out,
-        "since it was opened: {} writes of {}, newest sequence number {}, {} snapshots held",
+        "{} writes of {}, newest sequence number {}, {} snapshots held",
         human_count(stats.user_writes),
         human_bytes(stats.user_bytes),
         human_count(stats.last_seq),

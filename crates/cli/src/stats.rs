@@ -70,6 +70,7 @@ pub fn print(out: &mut impl Write, db: &Database, only: Option<&str>, list: bool
     }
     draw::files(out, &files(db.path())?)?;
     writeln!(out)?;
+    writeln!(out, "since it was opened:")?;
     draw::counters(out, &stats)?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::stdout;
 use crate::stats;
 use crate::text::{escape, human_bytes, human_count};
-use cairn::{Database, Keyspace, KeyspaceOptions, Options};
+use cairn::{Database, Keyspace, KeyspaceOptions, Options, Stats};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -74,9 +74,9 @@ fn small_scale() -> KeyspaceOptions {
     KeyspaceOptions::default()
         .memtable_bytes(128 << 10)
         .levels(3)
-        .top_level_bits(11)
+        .top_level_bits(12)
         .bit_decrement(3)
-        .max_tables_per_guard(4)
+        .max_tables_per_guard(2)
         .guards_by_size(false)
         .skip_levels(false)
 }
@@ -108,9 +108,11 @@ impl<W: Write> Demo<'_, W> {
         self.scan(&cities)?;
         self.snapshot(&db, &cities, records)?;
         drop(cities);
+        db.wait_idle()?;
+        let so_far = db.stats();
         db.close()?;
         self.crash(rounds, records)?;
-        self.show(rounds)?;
+        self.show(rounds, &so_far)?;
         let seconds = self.started.elapsed().as_secs_f64();
         writeln!(self.out, "\nDone in {seconds:.1} s.")?;
         if keep {
@@ -273,7 +275,8 @@ impl<W: Write> Demo<'_, W> {
         Ok(())
     }
 
-    fn show(&mut self, rounds: u64) -> Result<()> {
+    /// The tree as it is, and the counters of the first part: those of a process end with it.
+    fn show(&mut self, rounds: u64, so_far: &Stats) -> Result<()> {
         self.title(6, "The tree (made small: memtables of 128 KiB), and what it holds")?;
         let db = open(self.dir)?;
         db.wait_idle()?;
@@ -284,7 +287,8 @@ impl<W: Write> Demo<'_, W> {
             draw::tree(&mut self.out, &keyspace.levels)?;
         }
         draw::files(&mut self.out, &stats::files(self.dir)?)?;
-        draw::counters(&mut self.out, &stats)?;
+        writeln!(self.out, "in steps 1 to 4:")?;
+        draw::counters(&mut self.out, so_far)?;
         db.close()?;
         let report = cairn::check(self.dir, &mut |_| {})?;
         if let Some(problem) = report.problems.first() {
