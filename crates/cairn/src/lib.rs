@@ -1,1 +1,59 @@
-//! cairn
+//! Cairn: an embedded, persistent, ordered key-value store for write-heavy state.
+//!
+//! A [`Database`] is a directory; it holds any number of named maps of bytes to bytes, the [`Keyspace`]s. Writes go to one
+//! log and to memory, and sink from there into a fragmented log-structured merge tree (PebblesDB, SOSP 2017), which
+//! rewrites little. Reads take no lock.
+//!
+//! ```
+//! use cairn::{Database, Durability, KeyspaceOptions};
+//!
+//! # fn main() -> cairn::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("db");
+//! let db = Database::open(path)?;
+//! let users = db.keyspace("users", KeyspaceOptions::default())?;
+//! users.put("alice", "1")?;
+//! assert_eq!(users.get("alice")?.unwrap(), "1");
+//!
+//! let mut batch = db.batch();
+//! batch.put(&users, "bob", "2");
+//! batch.delete(&users, "alice");
+//! db.write(batch, Durability::Sync)?;
+//!
+//! let snapshot = db.snapshot();
+//! users.put("carol", "3")?;
+//! assert_eq!(users.iter().count(), 2);
+//! assert_eq!(snapshot.iter(&users).count(), 1);
+//! db.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What is promised about crashes, full disks and damage is in `docs/recovery.md`; how the layers fit together in
+//! `ARCHITECTURE.md`.
+
+mod background;
+mod batch;
+mod check;
+mod commit;
+mod counters;
+mod cursor;
+mod database;
+mod keyspace;
+mod log;
+mod options;
+mod recovery;
+mod snapshot;
+mod stats;
+mod stats_text;
+
+pub use base::{Error, ErrorKind, Result, Seq, Slice, limits};
+pub use batch::Batch;
+pub use check::{check, check_in};
+pub use cursor::{Cursor, Range};
+pub use database::Database;
+pub use env;
+pub use keyspace::Keyspace;
+pub use options::{Compression, Durability, KeyspaceOptions, OptionSpec, Options, Preset};
+pub use snapshot::Snapshot;
+pub use stats::*;

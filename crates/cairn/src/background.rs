@@ -1,0 +1,482 @@
+//! Background work: flushing memtables and compacting trees.
+//!
+//! One thread flushes, `background_threads` others compact. With none, everything runs in the thread that caused it
+//! ([`Core::run_pending`]), in an order that the calls alone determine.
+
+use crate::database::{Core, KeyspaceState};
+use crate::keyspace::KeyspaceCore;
+use base::{Error, ErrorKind, Result, Seq};
+use memtable::Memtable;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tree::{Context, DatabaseEdit, MergeCursor, Plan};
+
+/// How long a thread rests after a job failed in a way that may pass.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// `Buffered` writes reach the operating system at least this often.
+const BUFFER_PAUSE: Duration = Duration::from_millis(100);
+/// Slowdown per KiB and unit of debt. At a debt of 1 a write of 1 KiB waits 2 us longer, at 4 it waits 32 us: the square.
+const SLOWDOWN_NANOS: f64 = 2_000.0;
+
+/// The threads of a database.
+#[derive(Default)]
+pub(crate) struct Background(Vec<JoinHandle<()>>);
+
+impl Background {
+    pub(crate) fn start(core: &Arc<Core>) -> Result<Background> {
+        let mut threads = Background::default();
+        if core.is_inline() {
+            return Ok(threads);
+        }
+        let mut start = |name: String, work: fn(&Core)| -> Result<()> {
+            let core = core.clone();
+            let body = move || {
+                let run = std::panic::AssertUnwindSafe(|| work(&core));
+                if std::panic::catch_unwind(run).is_err() {
+                    // Nobody would flush or compact any more: say so instead of hanging.
+                    core.stop(&Error::new(ErrorKind::ReadOnly, "a background thread panicked"));
+                }
+            };
+            let spawned = std::thread::Builder::new().name(name).spawn(body);
+            threads
+                .0
+                .push(spawned.map_err(|e| Error::new(ErrorKind::Io, format!("starting a thread: {e}")))?);
+            Ok(())
+        };
+        start("cairn-flush".into(), Core::flush_loop)?;
+        for i in 0..core.options.background_threads {
+            start(format!("cairn-compact-{i}"), Core::compact_loop)?;
+        }
+        Ok(threads)
+    }
+
+    /// Waits for the threads to end.
+    pub(crate) fn join(&mut self) -> Result<()> {
+        let ends: Vec<_> = self.0.drain(..).map(JoinHandle::join).collect();
+        match ends.iter().any(|end| end.is_err()) {
+            true => Err(Error::new(ErrorKind::ReadOnly, "a background thread panicked")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What a flush has to do.
+struct FlushJob {
+    keyspace: Arc<KeyspaceCore>,
+    memtables: Vec<Arc<Memtable>>,
+    rule: tree::GuardHash,
+    table: table::TableOptions,
+}
+
+impl Core {
+    fn ends(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    fn flush_loop(&self) {
+        while !self.ends() {
+            match self.next_flush() {
+                Some(job) => {
+                    if self.run_flush(job).is_err() && !self.ends() {
+                        self.rest();
+                    }
+                }
+                None => {
+                    let mut state = self.state.lock();
+                    if !self.ends() && !state.keyspaces.values().any(|k| !k.busy && !k.flushing.is_empty()) {
+                        self.flush_work.wait_for(&mut state, BUFFER_PAUSE);
+                    }
+                    drop(state);
+                    self.flush_buffered();
+                }
+            }
+        }
+    }
+
+    /// Hands `Buffered` writes that have waited to the operating system, unless somebody is writing: then he will.
+    fn flush_buffered(&self) {
+        if let Some(mut writer) = self.commit.writer.try_lock() {
+            if writer.log.buffered() > 0 && !self.ends() {
+                // An error stays with the buffer, and with the next writer who tries.
+                let _ = writer.log.flush();
+            }
+            drop(writer);
+            self.commit.pass_on();
+        }
+    }
+
+    fn rest(&self) {
+        let mut state = self.state.lock();
+        if !self.ends() {
+            self.compact_work.wait_for(&mut state, RETRY_PAUSE);
+        }
+    }
+
+    fn compact_loop(&self) {
+        while !self.ends() {
+            match self.next_compaction() {
+                Some((keyspace, plan)) => {
+                    if self.run_plan(&keyspace, &plan).is_err() && !self.ends() {
+                        self.rest();
+                    }
+                }
+                None => {
+                    let mut state = self.state.lock();
+                    self.progress.notify_all();
+                    if !self.ends() {
+                        self.compact_work.wait_for(&mut state, Duration::from_secs(1));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Flushes and compacts until nothing is due. For databases without threads.
+    pub(crate) fn run_pending(&self) {
+        while !self.ends() {
+            if let Some(job) = self.next_flush() {
+                if self.run_flush(job).is_err() {
+                    return;
+                }
+            } else if let Some((keyspace, plan)) = self.next_compaction() {
+                if self.run_plan(&keyspace, &plan).is_err() {
+                    return;
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Lets the compaction threads look for work.
+    pub(crate) fn wake_compaction(&self) {
+        self.compact_work.notify_one();
+    }
+
+    /// Takes the memtables of one keyspace that wait to be flushed.
+    fn next_flush(&self) -> Option<FlushJob> {
+        let mut state = self.state.lock();
+        let keyspace = state.keyspaces.values_mut().filter(|k| !k.busy && !k.flushing.is_empty());
+        // The one that holds the oldest log first.
+        let keyspace = keyspace.min_by_key(|k| k.flushing.front().and_then(|m| m.min_seq()))?;
+        keyspace.busy = true;
+        let job = FlushJob {
+            keyspace: keyspace.core.clone(),
+            memtables: keyspace.flushing.iter().cloned().collect(),
+            rule: *keyspace.tree.rule(),
+            table: keyspace.tree.options().table.clone(),
+        };
+        state.jobs += 1;
+        Some(job)
+    }
+
+    fn run_flush(&self, job: FlushJob) -> Result<()> {
+        let result = self.flush_memtables(&job);
+        let mut state = self.state.lock();
+        state.jobs -= 1;
+        if let Some(k) = state.keyspaces.get_mut(&job.keyspace.id) {
+            k.busy = false;
+        }
+        self.note_outcome(&mut state, &result);
+        result
+    }
+
+    /// Remembers a failure that may pass for those who wait for the job; forgets it when a job succeeds.
+    fn note_outcome(&self, state: &mut crate::database::State, result: &Result<()>) {
+        match result {
+            Ok(()) => state.trouble = None,
+            Err(e) if e.kind() == ErrorKind::Closed => {}
+            Err(e) => {
+                tracing::warn!(error = %e, "background work failed");
+                state.trouble = Some(e.clone());
+            }
+        }
+        self.update_slowdown(state);
+        self.compact_work.notify_all();
+        self.progress.notify_all();
+    }
+
+    fn flush_memtables(&self, job: &FlushJob) -> Result<()> {
+        let started = self.env.monotonic();
+        let keyspace = &job.keyspace;
+        let snapshots = self.snapshots.list();
+        let next_number = || self.new_number();
+        let context = Context {
+            env: &self.env,
+            dir: &self.dir,
+            table: &job.table,
+            next_number: &next_number,
+            snapshots: &snapshots,
+            cancelled: &self.cancelled,
+        };
+        let newest = job.memtables.iter().filter_map(|m| m.max_seq()).max().unwrap_or(0);
+        let cursors = job.memtables.iter().map(|m| m.cursor()).collect();
+        let flushed = tree::flush(MergeCursor::new(cursors, 0), &job.rule, &context)?;
+        let installed =
+            self.sync_older_logs(keyspace, newest).and_then(|()| self.install_flush(job, &flushed, newest));
+        if let Some(table) = &flushed.table {
+            match &installed {
+                Ok(()) => keyspace.counters.flush.note(
+                    0,
+                    table.file_size,
+                    self.env.monotonic().saturating_sub(started),
+                ),
+                Err(_) => self.discard(std::slice::from_ref(table)),
+            }
+        }
+        installed
+    }
+
+    /// Before the table takes over from the log, the log must hold what other keyspaces wrote before: otherwise a power cut
+    /// could keep this keyspace's newer writes and lose their older ones.
+    fn sync_older_logs(&self, keyspace: &KeyspaceCore, newest: Seq) -> Result<()> {
+        let older = self.state.lock().oldest_unflushed(Some(keyspace.id));
+        if older.is_some_and(|seq| seq <= newest) {
+            self.closed_logs.sync_up_to(newest, &self.log_counters).map_err(|e| self.stop(&e))?;
+        }
+        Ok(())
+    }
+
+    fn install_flush(&self, job: &FlushJob, flushed: &tree::Flushed, newest: Seq) -> Result<()> {
+        let id = job.keyspace.id;
+        let mut manifest = self.manifest.lock();
+        let mut edit = {
+            let state = self.state.lock();
+            let Some(k) = state.keyspaces.get(&id) else { return self.dropped_meanwhile(flushed) };
+            let min_log = self.min_log(&state, Some((id, job.memtables.len())));
+            DatabaseEdit {
+                trees: vec![(id, k.tree.install_flush(flushed, newest))],
+                last_seq: self.visible.load(Ordering::Acquire),
+                min_log,
+                newest_log: self.log_counters.current.load(Ordering::Acquire),
+                closed: self.closed_logs.synced(),
+                ..DatabaseEdit::default()
+            }
+        };
+        self.log_edit(&mut manifest, &mut edit)?;
+        {
+            let mut state = self.state.lock();
+            if let Some(k) = state.keyspaces.get_mut(&id) {
+                self.apply(k, &edit.trees[0].1)?;
+                k.flushing.drain(..job.memtables.len());
+                let active = k.core.view.load().memtable.clone();
+                k.publish(active);
+            }
+            self.progress.notify_all();
+        }
+        self.renew_manifest(&mut manifest);
+        drop(manifest);
+        self.remove_logs(edit.min_log);
+        self.collect_garbage();
+        Ok(())
+    }
+
+    fn dropped_meanwhile(&self, flushed: &tree::Flushed) -> Result<()> {
+        flushed.table.iter().for_each(|table| self.discard(std::slice::from_ref(table)));
+        Ok(())
+    }
+
+    /// Takes a durable edit over. That it does not fit can only be a bug: then nothing may be written any more.
+    fn apply(&self, keyspace: &mut KeyspaceState, edit: &tree::VersionEdit) -> Result<()> {
+        let applied = keyspace.tree.apply(edit, &mut |meta| self.open_table(meta));
+        applied.map(|_| ()).map_err(|e| self.stop(&e))
+    }
+
+    /// Removes tables that did not make it into the manifest. When it is not known whether they did, they stay.
+    fn discard(&self, tables: &[table::TableMeta]) {
+        if self.fatal.get().is_some() {
+            return;
+        }
+        for table in tables {
+            self.tables.forget(table.number);
+            let _ = self.env.remove(&self.dir.join(table::table_file_name(table.number)));
+        }
+    }
+
+    /// The most urgent compaction of any keyspace. Picking holds the manifest: no edit may come between an outcome's edit and its
+    /// being applied.
+    fn next_compaction(&self) -> Option<(Arc<KeyspaceCore>, Arc<Plan>)> {
+        let _manifest = self.manifest.lock();
+        let mut state = self.state.lock();
+        let oldest = self.snapshots.oldest();
+        let mut by_debt: Vec<u64> = state.keyspaces.keys().copied().collect();
+        by_debt.sort_by(|a, b| state.keyspaces[b].tree.debt().total_cmp(&state.keyspaces[a].tree.debt()));
+        for id in by_debt {
+            let Some(k) = state.keyspaces.get_mut(&id) else { continue };
+            if let Some(plan) = k.tree.pick(oldest) {
+                let core = k.core.clone();
+                state.jobs += 1;
+                return Some((core, plan));
+            }
+        }
+        None
+    }
+
+    /// Runs a plan that was picked (and counted in `jobs`) to its end.
+    fn run_plan(&self, keyspace: &Arc<KeyspaceCore>, plan: &Arc<Plan>) -> Result<()> {
+        let result = self.compact_tables(keyspace, plan);
+        let mut state = self.state.lock();
+        state.jobs -= 1;
+        let damaged = result.as_ref().is_err_and(|e| e.kind() == ErrorKind::Corruption);
+        if let Some(k) = state.keyspaces.get_mut(&keyspace.id) {
+            // A plan that met damage stays: its tables are left alone from now on, and the others are compacted.
+            if !damaged {
+                k.tree.done(plan);
+            }
+        }
+        self.note_outcome(&mut state, &result);
+        result
+    }
+
+    fn compact_tables(&self, keyspace: &Arc<KeyspaceCore>, plan: &Arc<Plan>) -> Result<()> {
+        let started = self.env.monotonic();
+        let snapshots = self.snapshots.list();
+        let next_number = || self.new_number();
+        let options = keyspace.options.tree_options();
+        let context = Context {
+            env: &self.env,
+            dir: &self.dir,
+            table: &options.table,
+            next_number: &next_number,
+            snapshots: &snapshots,
+            cancelled: &self.cancelled,
+        };
+        let outcome = tree::compact(plan, &context)?;
+        if let Err(e) = self.install_compaction(keyspace, plan, &outcome) {
+            self.discard(&outcome.added);
+            return Err(e);
+        }
+        let time = self.env.monotonic().saturating_sub(started);
+        keyspace.counters.compactions[plan.target].note(outcome.bytes_read, outcome.bytes_written, time);
+        *keyspace.counters.reasons.lock().entry(plan.reason).or_default() += 1;
+        self.collect_garbage();
+        Ok(())
+    }
+
+    fn install_compaction(
+        &self,
+        keyspace: &KeyspaceCore,
+        plan: &Plan,
+        outcome: &tree::Outcome,
+    ) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        let edit = {
+            let state = self.state.lock();
+            let Some(k) = state.keyspaces.get(&keyspace.id) else {
+                drop(state);
+                self.discard(&outcome.added);
+                return Ok(());
+            };
+            k.tree.install(plan, outcome, &mut |meta| self.open_table(meta))?
+        };
+        let mut edit = DatabaseEdit { trees: vec![(keyspace.id, edit)], ..DatabaseEdit::default() };
+        self.log_edit(&mut manifest, &mut edit)?;
+        let mut state = self.state.lock();
+        if let Some(k) = state.keyspaces.get_mut(&keyspace.id) {
+            self.apply(k, &edit.trees[0].1)?;
+            let active = k.core.view.load().memtable.clone();
+            k.publish(active);
+        }
+        drop(state);
+        self.renew_manifest(&mut manifest);
+        Ok(())
+    }
+
+    /// Sets how much writers are slowed down: nothing up to a debt of 1, then with the square of what is above it.
+    fn update_slowdown(&self, state: &crate::database::State) {
+        let debt = state.keyspaces.values().map(|k| k.tree.debt()).fold(0.0, f64::max);
+        let excess = (debt - 1.0).max(0.0);
+        self.slowdown.store((SLOWDOWN_NANOS * excess * excess) as u64, Ordering::Relaxed);
+    }
+
+    /// Flushes a keyspace and waits for it.
+    pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+        self.check_running()?;
+        keyspace.check_open()?;
+        {
+            let mut writer = self.commit.writer.lock();
+            let switched = match keyspace.view.load().memtable.is_empty() {
+                true => Ok(()),
+                false => self.switch_memtable(&mut writer, keyspace, 0),
+            };
+            drop(writer);
+            self.commit.pass_on();
+            switched?;
+        }
+        if self.is_inline() {
+            self.run_pending();
+        }
+        self.wait_for(|state| state.keyspaces.get(&keyspace.id).is_none_or(|k| k.flushing.is_empty()))
+    }
+
+    /// Compacts what meets `[from, to)`, in this thread.
+    pub(crate) fn compact_keyspace(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<()> {
+        self.flush_keyspace(keyspace)?;
+        loop {
+            self.check_running()?;
+            let picked = {
+                let _manifest = self.manifest.lock();
+                let mut state = self.state.lock();
+                let oldest = self.snapshots.oldest();
+                let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
+                let picked = k.tree.pick_range(from, to, oldest);
+                if let Ok(Some(_)) = &picked {
+                    state.jobs += 1;
+                }
+                picked
+            };
+            match picked {
+                Ok(None) => return Ok(()),
+                Ok(Some(plan)) => self.run_plan(keyspace, &plan)?,
+                Err(()) => {
+                    let mut state = self.state.lock();
+                    if let Some(trouble) = &state.trouble {
+                        return Err(trouble.clone());
+                    }
+                    if state.jobs > 0 {
+                        self.progress.wait_for(&mut state, RETRY_PAUSE);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until nothing is due or running.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        self.check_running()?;
+        if self.is_inline() {
+            self.run_pending();
+        }
+        self.compact_work.notify_all();
+        self.wait_for(|state| {
+            let oldest = self.snapshots.oldest();
+            let quiet = |k: &KeyspaceState| k.flushing.is_empty() && !k.tree.is_due(oldest);
+            state.jobs == 0 && state.keyspaces.values().all(quiet)
+        })?;
+        self.collect_garbage();
+        Ok(())
+    }
+
+    fn wait_for(&self, mut done: impl FnMut(&crate::database::State) -> bool) -> Result<()> {
+        let mut state = self.state.lock();
+        loop {
+            if done(&state) {
+                return Ok(());
+            }
+            if self.ends() {
+                return Err(self.stop_reason());
+            }
+            if let Some(trouble) = &state.trouble {
+                return Err(trouble.clone());
+            }
+            self.progress.wait_for(&mut state, RETRY_PAUSE);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Batches: several writes that happen together or not at all.
+
+use crate::keyspace::{Keyspace, KeyspaceCore};
+use crate::log::put_entry;
+use base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
+use base::{EntryKind, Error, Result};
+use memtable::Memtable;
+use std::sync::Arc;
+
+/// Writes to any number of keyspaces that [`Database::write`](crate::Database::write) applies as one: after a crash all
+/// of them are there or none, and every reader sees all of them or none.
+///
+/// Later writes to a key win over earlier ones. A batch holds up to 1 GiB. A key or value over its limit is an error when the
+/// batch is written.
+#[derive(Default)]
+pub struct Batch {
+    /// The entries as the log has them.
+    pub(crate) entries: Vec<u8>,
+    pub(crate) count: u64,
+    /// Bytes of all keys and values.
+    pub(crate) user_bytes: u64,
+    /// The keyspaces that are written to, each with the bytes that its memtable must have room for.
+    pub(crate) keyspaces: Vec<(Arc<KeyspaceCore>, usize)>,
+    /// The first thing that is wrong with it.
+    pub(crate) error: Option<Error>,
+}
+
+impl Batch {
+    /// Sets `key` to `value`.
+    pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.push(&keyspace.core, EntryKind::Put, key.as_ref(), value.as_ref());
+    }
+
+    /// Removes `key`.
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
+        self.push(&keyspace.core, EntryKind::Delete, key.as_ref(), &[]);
+    }
+
+    pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceCore>, kind: EntryKind, key: &[u8], value: &[u8]) {
+        if self.error.is_some() {
+            return;
+        }
+        if let Err(e) = check_lengths(key, value) {
+            self.error = Some(e);
+            return;
+        }
+        if self.entries.len() + key.len() + value.len() + 64 > MAX_BATCH_LEN {
+            self.error = Some(Error::invalid(format!("a batch may have {MAX_BATCH_LEN} bytes")));
+            return;
+        }
+        let cost = Memtable::entry_cost(key.len(), value.len());
+        match self.keyspaces.iter_mut().find(|(core, _)| Arc::ptr_eq(core, keyspace)) {
+            Some((_, bytes)) => *bytes += cost,
+            None => self.keyspaces.push((keyspace.clone(), cost)),
+        }
+        put_entry(&mut self.entries, kind, keyspace.id, key, value);
+        self.count += 1;
+        self.user_bytes += (key.len() + value.len()) as u64;
+    }
+
+    /// How many writes it has.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes that it takes in the log.
+    pub fn byte_len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Empties it, keeping its memory.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.count = 0;
+        self.user_bytes = 0;
+        self.keyspaces.clear();
+        self.error = None;
+    }
+}
+
+/// Whether a key and a value are within their limits.
+pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
+    if key.len() > MAX_KEY_LEN {
+        return Err(Error::invalid(format!(
+            "a key may have {MAX_KEY_LEN} bytes; this one has {}",
+            key.len()
+        )));
+    }
+    if value.len() > MAX_VALUE_LEN {
+        return Err(Error::invalid(format!(
+            "a value may have {MAX_VALUE_LEN} bytes; this one has {}",
+            value.len()
+        )));
+    }
+    Ok(())
+}

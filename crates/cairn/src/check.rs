@@ -1,0 +1,156 @@
+//! Checking: every checksum of every file in use, and the invariants of every tree. Nothing is written.
+
+use crate::database::Core;
+use crate::recovery::{Files, LOCK_FILE_NAME, Space, replay};
+use crate::{CheckProgress, CheckReport, Options, Problem};
+use base::{Error, ErrorKind, Result};
+use env::{Env, RealEnv};
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use tree::{Manifest, TableFile, Version, manifest_file_name};
+
+/// Checks the database in `path`, which must not be open, without changing anything. See [`check_in`].
+pub fn check(path: impl AsRef<Path>, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
+    check_in(RealEnv::new(), path, progress)
+}
+
+/// Checks the database in `path` of an environment: the manifest, every table (every block, the order of the keys, the
+/// filter, what the manifest says of it), the order of guards and levels, and the log. Damage does not end the check: the report
+/// lists all of it.
+///
+/// # Errors
+/// `NotFound` when there is no database; `Locked` when it is open; `Io`.
+pub fn check_in(
+    env: Arc<dyn Env>,
+    path: impl AsRef<Path>,
+    progress: &mut dyn FnMut(&CheckProgress),
+) -> Result<CheckReport> {
+    let dir = path.as_ref();
+    let nothing = || Error::new(ErrorKind::NotFound, format!("{}: there is no database", dir.display()));
+    if !env.exists(dir)? || !env.exists(&dir.join(LOCK_FILE_NAME))? {
+        return Err(nothing());
+    }
+    let _lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
+    let files = Files::list(&env, dir)?;
+    let mut report = Report::default();
+    let Some(&number) = files.manifests.last() else {
+        if files.tables.is_empty() && files.logs.is_empty() {
+            return Err(nothing());
+        }
+        report.problem(&manifest_file_name(1), None, "there are tables or logs, but no manifest".into());
+        return Ok(report.report);
+    };
+    let space = Space::new(&env, dir, &Options::default());
+    let state = match Manifest::read(&env, dir, number, &mut |meta| space.open_table(meta)) {
+        Ok(state) => state,
+        Err(e) => {
+            report.error(&manifest_file_name(number), &e);
+            return Ok(report.report);
+        }
+    };
+    let versions: Vec<&Version> = state.keyspaces.values().map(|k| &k.version).collect();
+    for keyspace in state.keyspaces.values() {
+        report.check_invariants(&keyspace.created.name, &keyspace.version);
+    }
+    report.check_tables(&versions, progress);
+    report.check_unnamed(&files, &versions);
+    match files.needed_logs(dir, &state) {
+        Err(e) => report.error("log", &e),
+        Ok(logs) => {
+            let mut records = 0;
+            let replayed = replay(&env, dir, &state, &logs, &mut |mut record| {
+                records += 1;
+                let count = record.batch.count;
+                let whole = (0..count).all(|_| record.batch.entries.next().is_some());
+                match whole && record.batch.entries.is_empty() {
+                    true => Ok(()),
+                    false => Err(Error::corruption(record.path, record.offset, "this record is no batch")),
+                }
+            });
+            report.report.log_records = records;
+            if let Err(e) = replayed {
+                report.error("log", &e);
+            }
+        }
+    }
+    Ok(report.report)
+}
+
+/// Checks the tables and trees of a database that is open.
+pub(crate) fn check_open(core: &Core, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
+    let keyspaces: Vec<_> = core.state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
+    let views: Vec<_> = keyspaces.iter().map(|k| k.view.load_full()).collect();
+    let mut report = Report::default();
+    for (keyspace, view) in keyspaces.iter().zip(&views) {
+        report.check_invariants(&keyspace.name, &view.version);
+    }
+    let versions: Vec<&Version> = views.iter().map(|v| &*v.version).collect();
+    report.check_tables(&versions, progress);
+    Ok(report.report)
+}
+
+#[derive(Default)]
+struct Report {
+    report: CheckReport,
+}
+
+impl Report {
+    fn problem(&mut self, file: &str, offset: Option<u64>, what: String) {
+        self.report.problems.push(Problem { file: file.to_owned(), offset, what });
+    }
+
+    /// Notes an error, under the file that it names if it names one.
+    fn error(&mut self, file: &str, error: &Error) {
+        let place = error.place();
+        let named =
+            place.and_then(|(path, _)| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+        let offset = place.map(|(_, offset)| offset);
+        self.problem(&named.unwrap_or_else(|| file.to_owned()), offset, error.to_string());
+    }
+
+    fn check_invariants(&mut self, keyspace: &str, version: &Version) {
+        self.report.keyspaces += 1;
+        for problem in tree::check_version(version) {
+            self.problem("manifest", None, format!("keyspace {keyspace:?}: {problem}"));
+        }
+    }
+
+    fn check_tables(&mut self, versions: &[&Version], progress: &mut dyn FnMut(&CheckProgress)) {
+        let tables: Vec<&Arc<TableFile>> = versions.iter().flat_map(|v| v.tables().map(|(_, t)| t)).collect();
+        let bytes_total = tables.iter().map(|t| t.meta.file_size).sum();
+        let mut done = 0;
+        for table in tables {
+            let file = table::table_file_name(table.meta.number);
+            let mut step = |bytes: u64| {
+                let bytes_done = done + bytes.min(table.meta.file_size);
+                progress(&CheckProgress { bytes_done, bytes_total, file: file.clone() });
+            };
+            step(0);
+            match table.table.verify(&mut step) {
+                Ok(found) if found == table.meta => self.report.entries += found.entries,
+                Ok(found) => {
+                    let what = format!("the manifest has {:?}, the table is {found:?}", table.meta);
+                    self.problem(&file, None, what);
+                }
+                Err(e) => self.error(&file, &e),
+            }
+            done += table.meta.file_size;
+            self.report.tables += 1;
+            self.report.bytes += table.meta.file_size;
+        }
+        progress(&CheckProgress { bytes_done: done, bytes_total, file: String::new() });
+    }
+
+    /// Tables that no version names are no damage: a crash leaves them, and the next opening removes them.
+    fn check_unnamed(&mut self, files: &Files, versions: &[&Version]) {
+        let named: HashSet<u64> = versions
+            .iter()
+            .flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>())
+            .collect();
+        let unnamed = files.tables.iter().filter(|n| !named.contains(n)).count();
+        if unnamed > 0 {
+            self.report.notes.push(format!("{unnamed} tables are not in use; the next opening removes them"));
+        }
+    }
+}

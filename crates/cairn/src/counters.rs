@@ -1,0 +1,214 @@
+//! Counting. Nothing in the engine branches on a counter.
+
+use crate::database::Core;
+use crate::keyspace::KeyspaceCore;
+use crate::stats::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Jobs of one kind.
+#[derive(Default)]
+pub(crate) struct JobCounter {
+    jobs: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl JobCounter {
+    pub(crate) fn note(&self, bytes_read: u64, bytes_written: u64, time: Duration) {
+        self.jobs.fetch_add(1, Ordering::Relaxed);
+        self.bytes_read.fetch_add(bytes_read, Ordering::Relaxed);
+        self.bytes_written.fetch_add(bytes_written, Ordering::Relaxed);
+        self.nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    fn stats(&self) -> IoStats {
+        IoStats {
+            jobs: self.jobs.load(Ordering::Relaxed),
+            bytes_read: self.bytes_read.load(Ordering::Relaxed),
+            bytes_written: self.bytes_written.load(Ordering::Relaxed),
+            seconds: seconds(&self.nanos),
+        }
+    }
+}
+
+fn seconds(nanos: &AtomicU64) -> f64 {
+    Duration::from_nanos(nanos.load(Ordering::Relaxed)).as_secs_f64()
+}
+
+/// Counters of the database as a whole.
+#[derive(Default)]
+pub(crate) struct Counters {
+    writes: AtomicU64,
+    user_bytes: AtomicU64,
+    pub manifest_bytes: AtomicU64,
+    slowdowns: AtomicU64,
+    slowdown_nanos: AtomicU64,
+    memtable_waits: AtomicU64,
+    memtable_wait_nanos: AtomicU64,
+    longest_nanos: AtomicU64,
+    /// 0: none; 1: slowdown; 2: memtables.
+    last_reason: AtomicU64,
+}
+
+impl Counters {
+    /// Only the leader of a commit calls this, so nobody else adds at the same time.
+    #[inline]
+    pub(crate) fn note_writes(&self, count: u64, user_bytes: u64) {
+        self.writes.store(self.writes.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+        self.user_bytes.store(self.user_bytes.load(Ordering::Relaxed) + user_bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_slowdown(&self, time: Duration) {
+        self.slowdowns.fetch_add(1, Ordering::Relaxed);
+        self.slowdown_nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        self.note_wait(time, 1);
+    }
+
+    pub(crate) fn note_memtable_wait(&self, time: Duration) {
+        self.memtable_waits.fetch_add(1, Ordering::Relaxed);
+        self.memtable_wait_nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        self.note_wait(time, 2);
+    }
+
+    fn note_wait(&self, time: Duration, reason: u64) {
+        self.longest_nanos.fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
+        self.last_reason.store(reason, Ordering::Relaxed);
+    }
+
+    fn stalls(&self) -> StallStats {
+        let reason = match self.last_reason.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some("compaction of level 0 is behind"),
+            _ => Some("all memtable memory is waiting to be flushed"),
+        };
+        StallStats {
+            slowdowns: self.slowdowns.load(Ordering::Relaxed),
+            slowdown_seconds: seconds(&self.slowdown_nanos),
+            memtable_waits: self.memtable_waits.load(Ordering::Relaxed),
+            memtable_wait_seconds: seconds(&self.memtable_wait_nanos),
+            longest_seconds: seconds(&self.longest_nanos),
+            last_reason: reason.map(str::to_owned),
+        }
+    }
+}
+
+pub(crate) fn keyspace_stats(core: &KeyspaceCore) -> KeyspaceStats {
+    let view = core.view.load();
+    let version = &view.version;
+    let mut levels = vec![LevelStats {
+        level: 0,
+        guards: 1,
+        tables: version.level0.len(),
+        bytes: version.level0.iter().map(|t| t.meta.file_size).sum(),
+        max_tables_in_guard: version.level0.len(),
+        ..LevelStats::default()
+    }];
+    for (i, level) in version.levels.iter().enumerate() {
+        levels.push(LevelStats {
+            level: i + 1,
+            guards: level.guards.len(),
+            empty_guards: level.guards.iter().filter(|g| g.tables.is_empty()).count(),
+            tables: level.tables(),
+            bytes: level.bytes(),
+            max_tables_in_guard: level.guards.iter().map(|g| g.tables.len()).max().unwrap_or(0),
+            largest_guard_bytes: level.guards.iter().map(|g| g.bytes()).max().unwrap_or(0),
+            compactions: core.counters.compactions[i + 1].stats(),
+            ..LevelStats::default()
+        });
+    }
+    for (level, table) in version.tables() {
+        levels[level].entries += table.meta.entries;
+        levels[level].tombstones += table.meta.tombstones;
+    }
+    let reasons = core.counters.reasons.lock();
+    KeyspaceStats {
+        name: core.name.clone(),
+        memtable_bytes: view.memtable.used_bytes() as u64,
+        immutable_memtables: view.flushing.len(),
+        table_bytes: version.bytes(),
+        flush: core.counters.flush.stats(),
+        levels,
+        uncommitted_guards: version.candidates.len(),
+        compactions_by_reason: reasons.iter().map(|(reason, n)| (reason.to_string(), *n)).collect(),
+    }
+}
+
+/// Bytes that the versions' own structures take, about: a table's metadata and handle, a guard's key and stack.
+fn metadata_bytes(core: &KeyspaceCore) -> u64 {
+    let view = core.view.load();
+    let tables: usize =
+        view.version.tables().map(|(_, t)| 400 + t.meta.smallest.len() + t.meta.largest.len()).sum();
+    let guards: usize = view.version.levels.iter().flat_map(|l| &l.guards).map(|g| 120 + g.key.len()).sum();
+    (tables + guards) as u64
+}
+
+fn add(sum: &mut IoStats, more: &IoStats) {
+    sum.jobs += more.jobs;
+    sum.bytes_read += more.bytes_read;
+    sum.bytes_written += more.bytes_written;
+    sum.seconds += more.seconds;
+}
+
+pub(crate) fn stats(core: &Core) -> Stats {
+    let cores: Vec<_> = core.state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
+    let keyspaces: Vec<KeyspaceStats> = cores.iter().map(|c| keyspace_stats(c)).collect();
+    let (mut flush, mut compaction) = (IoStats::default(), IoStats::default());
+    for keyspace in &keyspaces {
+        add(&mut flush, &keyspace.flush);
+        keyspace.levels.iter().for_each(|level| add(&mut compaction, &level.compactions));
+    }
+    let cache = core.tables.cache();
+    let classes = cache.stats();
+    let tables = core.tables.stats();
+    let views: Vec<_> = cores.iter().map(|c| c.view.load_full()).collect();
+    let memtables = views.iter().flat_map(|v| std::iter::once(&v.memtable).chain(&v.flushing));
+    let trouble = core.state.lock().trouble.as_ref().map(|e| e.to_string());
+    let log = &core.log_counters;
+    let mut stats = Stats {
+        flush,
+        compaction,
+        user_writes: core.counters.writes.load(Ordering::Relaxed),
+        user_bytes: core.counters.user_bytes.load(Ordering::Relaxed),
+        log: LogStats {
+            bytes_written: log.bytes.load(Ordering::Relaxed),
+            syncs: log.syncs.load(Ordering::Relaxed),
+            segments: core.closed_logs.count() + 1,
+            live_bytes: core.closed_logs.bytes() + log.current_len.load(Ordering::Relaxed),
+        },
+        manifest_bytes: core.counters.manifest_bytes.load(Ordering::Relaxed),
+        write_amplification: 0.0,
+        cache: CacheStats {
+            capacity: cache.capacity(),
+            used_bytes: cache.used_bytes(),
+            data_hits: classes.data.hits,
+            data_misses: classes.data.misses,
+            index_hits: classes.index.hits,
+            index_misses: classes.index.misses,
+            filter_hits: classes.filter.hits,
+            filter_misses: classes.filter.misses,
+            bytes_read: tables.bytes_read,
+        },
+        filter: FilterStats {
+            probes: tables.filter_probes,
+            useful: tables.filter_negatives,
+            false_positives: tables.filter_false_positives,
+        },
+        stalls: core.counters.stalls(),
+        memory: MemoryStats {
+            budget: core.options.memory_budget,
+            memtables: memtables.map(|m| m.used_bytes() as u64).sum(),
+            cache: cache.used_bytes(),
+            metadata: cores.iter().map(|c| metadata_bytes(c)).sum(),
+        },
+        snapshots: core.snapshots.count(),
+        last_seq: core.visible.load(Ordering::Acquire),
+        background_error: core.fatal.get().map(|e| e.to_string()).or(trouble),
+        keyspaces,
+    };
+    if stats.user_bytes > 0 {
+        stats.write_amplification = stats.bytes_written() as f64 / stats.user_bytes as f64;
+    }
+    stats
+}

@@ -1,0 +1,504 @@
+//! Cursors and iterators over a keyspace: they merge memtables and tables, and show one version of each key.
+
+use crate::database::Core;
+use crate::keyspace::KeyspaceCore;
+use crate::snapshot::Pin;
+use base::{Cursor as _, Result, Seq, Slice, Trailer};
+use memtable::MemtableCursor;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tree::{MergeCursor, TreeSource};
+
+/// A range of keys: from an inclusive start to an exclusive end.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    pub from: Vec<u8>,
+    pub to: Option<Vec<u8>>,
+}
+
+/// The smallest key that is larger.
+fn successor(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
+
+impl Bounds {
+    pub(crate) fn new<K: AsRef<[u8]>, R: RangeBounds<K>>(range: &R) -> Bounds {
+        let from = match range.start_bound() {
+            Bound::Included(key) => key.as_ref().to_vec(),
+            Bound::Excluded(key) => successor(key.as_ref()),
+            Bound::Unbounded => Vec::new(),
+        };
+        let to = match range.end_bound() {
+            Bound::Included(key) => Some(successor(key.as_ref())),
+            Bound::Excluded(key) => Some(key.as_ref().to_vec()),
+            Bound::Unbounded => None,
+        };
+        Bounds { from, to }
+    }
+
+    pub(crate) fn prefix(prefix: &[u8]) -> Bounds {
+        // The end is the prefix with its last byte that can be counted up counted up, and nothing behind it.
+        let to = prefix.iter().rposition(|&byte| byte < 0xff).map(|last| {
+            let mut end = prefix[..=last].to_vec();
+            end[last] += 1;
+            end
+        });
+        Bounds { from: prefix.to_vec(), to }
+    }
+
+    fn is_before_end(&self, key: &[u8]) -> bool {
+        self.to.as_ref().is_none_or(|to| key < &to[..])
+    }
+}
+
+/// A sorted run of a keyspace.
+enum Source {
+    Memtable(MemtableCursor),
+    Tree(TreeSource),
+}
+
+macro_rules! delegate {
+    ($self:ident, $source:ident => $call:expr) => {
+        match $self {
+            Source::Memtable($source) => $call,
+            Source::Tree($source) => $call,
+        }
+    };
+}
+
+impl base::Cursor for Source {
+    fn seek_to_first(&mut self) -> Result<()> {
+        delegate!(self, s => s.seek_to_first())
+    }
+    fn seek_to_last(&mut self) -> Result<()> {
+        delegate!(self, s => s.seek_to_last())
+    }
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
+        delegate!(self, s => s.seek(key, seq))
+    }
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        delegate!(self, s => s.seek_before(key))
+    }
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        delegate!(self, s => s.next())
+    }
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        delegate!(self, s => s.prev())
+    }
+    #[inline]
+    fn valid(&self) -> bool {
+        delegate!(self, s => s.valid())
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        delegate!(self, s => s.key())
+    }
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        delegate!(self, s => s.trailer())
+    }
+    #[inline]
+    fn value(&self) -> &[u8] {
+        delegate!(self, s => s.value())
+    }
+    fn value_slice(&self) -> Slice {
+        delegate!(self, s => s.value_slice())
+    }
+}
+
+/// Where a cursor stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Nowhere: not positioned, past an end, or failed.
+    Invalid,
+    /// On the entry that the merge stands on.
+    Forward,
+    /// On the saved entry; the merge stands on the last entry before all versions of its key.
+    Backward,
+}
+
+/// A position among the entries of a keyspace, as of one moment.
+///
+/// A new cursor is invalid until it is positioned. Moving past either end makes it invalid, and so does an error: after one,
+/// position it anew.
+///
+/// ```
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = cairn::Database::open(dir.path())?;
+/// # let ks = db.keyspace("k", cairn::KeyspaceOptions::default())?;
+/// for key in ["a", "b", "c"] {
+///     ks.put(key, "")?;
+/// }
+/// let mut cursor = ks.cursor();
+/// cursor.seek("b")?;
+/// cursor.next()?;
+/// assert_eq!(cursor.key(), b"c");
+/// cursor.prev()?;
+/// assert_eq!(cursor.key(), b"b");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Cursor {
+    merge: MergeCursor<Source>,
+    seq: Seq,
+    bounds: Bounds,
+    place: Place,
+    /// Going forward: the key whose older versions are to be skipped. Going backward: the key of the saved entry.
+    key: Vec<u8>,
+    /// Going backward: the value of the saved entry.
+    saved: Slice,
+    keyspace: Arc<KeyspaceCore>,
+    core: Arc<Core>,
+    _pin: Option<Arc<Pin>>,
+}
+
+impl Cursor {
+    pub(crate) fn new(
+        keyspace: Arc<KeyspaceCore>,
+        core: Arc<Core>,
+        pin: Option<Arc<Pin>>,
+        bounds: Bounds,
+    ) -> Cursor {
+        // The view before the sequence number: then no version that the number shows can have been dropped from the view.
+        let view = keyspace.view.load();
+        let seq = pin.as_ref().map_or_else(|| core.visible.load(Ordering::Acquire), |pin| pin.seq);
+        let mut sources = Vec::with_capacity(1 + view.flushing.len() + view.version.level0.len() + 4);
+        sources.push(Source::Memtable(view.memtable.cursor()));
+        sources.extend(view.flushing.iter().map(|m| Source::Memtable(m.cursor())));
+        sources.extend(view.version.sources(&keyspace.notice).into_iter().map(Source::Tree));
+        drop(view);
+        let merge = MergeCursor::new(sources, 0);
+        Cursor {
+            merge,
+            seq,
+            bounds,
+            place: Place::Invalid,
+            key: Vec::new(),
+            saved: Slice::default(),
+            keyspace,
+            core,
+            _pin: pin,
+        }
+    }
+
+    /// Moves to the first entry.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        let from = std::mem::take(&mut self.bounds.from);
+        let result = self.seek_forward(&from);
+        self.bounds.from = from;
+        result
+    }
+
+    /// Moves to the last entry.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.place = Place::Invalid;
+        match self.bounds.to.take() {
+            None => self.merge.seek_to_last()?,
+            Some(to) => {
+                let result = self.merge.seek_before(&to);
+                self.bounds.to = Some(to);
+                result?;
+            }
+        }
+        self.notice();
+        self.find_backward()
+    }
+
+    /// Moves to the first entry at or after `key`.
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = key.as_ref();
+        match key < &self.bounds.from[..] {
+            true => self.seek_to_first(),
+            false => self.seek_forward(key),
+        }
+    }
+
+    /// Moves to the last entry at or before `key`.
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = key.as_ref();
+        if !self.bounds.is_before_end(key) {
+            return self.seek_to_last();
+        }
+        self.place = Place::Invalid;
+        self.merge.seek_before(&successor(key))?;
+        self.notice();
+        self.find_backward()
+    }
+
+    fn seek_forward(&mut self, key: &[u8]) -> Result<()> {
+        self.place = Place::Invalid;
+        self.merge.seek(key, self.seq)?;
+        self.notice();
+        self.find_forward(false)
+    }
+
+    /// Lets the scheduler know when this seek was one too many for some guard.
+    #[inline]
+    fn notice(&self) {
+        if self.keyspace.notice.take() {
+            self.core.wake_compaction();
+        }
+    }
+
+    /// Moves one entry forward. The cursor must be valid.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<()> {
+        match std::mem::replace(&mut self.place, Place::Invalid) {
+            Place::Invalid => return Err(invalid_move()),
+            Place::Forward => {
+                self.key.clear();
+                self.key.extend_from_slice(self.merge.key());
+                self.merge.next()?;
+            }
+            // Behind every version of the saved key.
+            Place::Backward => self.merge.seek(&self.key, 0)?,
+        }
+        self.find_forward(true)
+    }
+
+    /// Moves one entry back. The cursor must be valid.
+    pub fn prev(&mut self) -> Result<()> {
+        match std::mem::replace(&mut self.place, Place::Invalid) {
+            Place::Invalid => return Err(invalid_move()),
+            Place::Forward => {
+                self.key.clear();
+                self.key.extend_from_slice(self.merge.key());
+                self.merge.seek_before(&self.key)?;
+            }
+            Place::Backward => {}
+        }
+        self.find_backward()
+    }
+
+    /// From where the merge stands, finds the first key that has a value. `skip`: versions of `self.key` do not count.
+    fn find_forward(&mut self, mut skip: bool) -> Result<()> {
+        while self.merge.valid() {
+            let (key, trailer) = (self.merge.key(), self.merge.trailer());
+            if !self.bounds.is_before_end(key) {
+                return Ok(());
+            }
+            if trailer.seq() <= self.seq && !(skip && key == &self.key[..]) {
+                if !trailer.is_delete() {
+                    self.place = Place::Forward;
+                    return Ok(());
+                }
+                self.key.clear();
+                self.key.extend_from_slice(key);
+                skip = true;
+            }
+            self.merge.next()?;
+        }
+        Ok(())
+    }
+
+    /// From where the merge stands, going back, finds the first key that has a value and saves it. Versions of a key come oldest
+    /// first this way, so the newest one is known when the key before it is reached.
+    fn find_backward(&mut self) -> Result<()> {
+        let mut found = false;
+        while self.merge.valid() {
+            let (key, trailer) = (self.merge.key(), self.merge.trailer());
+            if found && key != &self.key[..] {
+                break;
+            }
+            if key < &self.bounds.from[..] {
+                break;
+            }
+            if trailer.seq() <= self.seq {
+                match trailer.is_delete() {
+                    true => found = false,
+                    false => {
+                        self.key.clear();
+                        self.key.extend_from_slice(key);
+                        self.saved = self.merge.value_slice();
+                        found = true;
+                    }
+                }
+            }
+            self.merge.prev()?;
+        }
+        self.place = if found { Place::Backward } else { Place::Invalid };
+        Ok(())
+    }
+
+    /// Whether it stands on an entry.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.place != Place::Invalid
+    }
+
+    /// The key of the entry.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        match self.place {
+            Place::Forward => self.merge.key(),
+            Place::Backward => &self.key,
+            Place::Invalid => panic!("the cursor is not valid"),
+        }
+    }
+
+    /// The value of the entry.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        match self.place {
+            Place::Forward => self.merge.value(),
+            Place::Backward => &self.saved,
+            Place::Invalid => panic!("the cursor is not valid"),
+        }
+    }
+
+    /// The value as a slice that outlives the cursor, without copying where it lies in a cached block.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    pub fn value_slice(&self) -> Slice {
+        match self.place {
+            Place::Forward => self.merge.value_slice(),
+            Place::Backward => self.saved.clone(),
+            Place::Invalid => panic!("the cursor is not valid"),
+        }
+    }
+}
+
+fn invalid_move() -> base::Error {
+    base::Error::invalid("a cursor that is not valid cannot move: position it first")
+}
+
+/// The entries of a range, as an iterator from both ends. An error is yielded once, then the iterator ends.
+pub struct Range {
+    keyspace: Arc<KeyspaceCore>,
+    core: Arc<Core>,
+    pin: Arc<Pin>,
+    bounds: Bounds,
+    front: Option<Cursor>,
+    back: Option<Cursor>,
+    /// The keys yielded last at either end: where the other end has to stop.
+    front_key: Option<Slice>,
+    back_key: Option<Slice>,
+    done: bool,
+}
+
+impl Range {
+    pub(crate) fn new(
+        keyspace: Arc<KeyspaceCore>,
+        core: Arc<Core>,
+        pin: Option<Arc<Pin>>,
+        bounds: Bounds,
+    ) -> Range {
+        // Both ends must see the same moment, though the second is opened later.
+        let pin = pin.unwrap_or_else(|| Pin::new(core.clone()));
+        let dropped = keyspace.check_open().is_err();
+        Range {
+            keyspace,
+            core,
+            pin,
+            bounds,
+            front: None,
+            back: None,
+            front_key: None,
+            back_key: None,
+            done: dropped,
+        }
+    }
+
+    fn open(&self) -> Cursor {
+        Cursor::new(self.keyspace.clone(), self.core.clone(), Some(self.pin.clone()), self.bounds.clone())
+    }
+
+    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let cursor = match &mut self.front {
+            Some(cursor) => {
+                cursor.next()?;
+                cursor
+            }
+            None => {
+                let cursor = self.open();
+                let cursor = self.front.insert(cursor);
+                cursor.seek_to_first()?;
+                cursor
+            }
+        };
+        if !cursor.valid() || self.back_key.as_ref().is_some_and(|back| cursor.key() >= &back[..]) {
+            return Ok(None);
+        }
+        let entry = (Slice::copy_from(cursor.key()), cursor.value_slice());
+        self.front_key = Some(entry.0.clone());
+        Ok(Some(entry))
+    }
+
+    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let cursor = match &mut self.back {
+            Some(cursor) => {
+                cursor.prev()?;
+                cursor
+            }
+            None => {
+                let cursor = self.open();
+                let cursor = self.back.insert(cursor);
+                cursor.seek_to_last()?;
+                cursor
+            }
+        };
+        if !cursor.valid() || self.front_key.as_ref().is_some_and(|front| cursor.key() <= &front[..]) {
+            return Ok(None);
+        }
+        let entry = (Slice::copy_from(cursor.key()), cursor.value_slice());
+        self.back_key = Some(entry.0.clone());
+        Ok(Some(entry))
+    }
+
+    fn finish(&mut self, step: Result<Option<(Slice, Slice)>>) -> Option<Result<(Slice, Slice)>> {
+        let step = step.transpose();
+        self.done = !matches!(step, Some(Ok(_)));
+        step
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<(Slice, Slice)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let step = self.step_front();
+        self.finish(step)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let step = self.step_back();
+        self.finish(step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_normalised() {
+        let bounds = Bounds::new(&("a"..="b"));
+        assert_eq!((&bounds.from[..], bounds.to.as_deref()), (&b"a"[..], Some(&b"b\0"[..])));
+        let bounds = Bounds::prefix(b"a\xff\xff");
+        assert_eq!(bounds.to.as_deref(), Some(&b"b"[..]));
+        assert_eq!(Bounds::prefix(b"\xff").to, None);
+        assert_eq!(Bounds::prefix(b"").to, None);
+    }
+}

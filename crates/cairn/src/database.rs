@@ -1,0 +1,566 @@
+//! The database: what a handle refers to, keyspaces coming and going, and closing.
+
+use crate::background::Background;
+use crate::batch::Batch;
+use crate::commit::{Commit, Writer};
+use crate::counters::Counters;
+use crate::keyspace::{Keyspace, KeyspaceCore, View, check_name};
+use crate::log::{ClosedLogs, LogCounters};
+use crate::snapshot::{Pin, Snapshot, Snapshots};
+use crate::{CheckProgress, CheckReport, Durability, KeyspaceOptions, Options, Stats};
+use arc_swap::ArcSwap;
+use base::{Error, ErrorKind, Result, Seq};
+use env::{Env, RealEnv};
+use memtable::Memtable;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use table::{TableMeta, Tables};
+use tree::{DatabaseEdit, Garbage, KeyspaceCreated, Manifest, ManifestError, TableFile, Tree, VersionEdit};
+
+/// A keyspace as the background work sees it.
+pub(crate) struct KeyspaceState {
+    pub core: Arc<KeyspaceCore>,
+    pub tree: Tree,
+    /// Memtables to be flushed, oldest first.
+    pub flushing: VecDeque<Arc<Memtable>>,
+    /// Whether a flush is running.
+    pub busy: bool,
+}
+
+/// What is guarded by the database's one lock. It is held for moments only: never over I/O, never over a merge.
+#[derive(Default)]
+pub(crate) struct State {
+    pub keyspaces: BTreeMap<u64, KeyspaceState>,
+    pub next_keyspace: u64,
+    /// Flushes and compactions that are running.
+    pub jobs: usize,
+    /// A background job failed in a way that may pass: what writers that wait for it are told.
+    pub trouble: Option<Error>,
+}
+
+impl State {
+    pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {
+        self.keyspaces.values().find(|k| k.core.name == name)
+    }
+
+    /// The oldest sequence number that is in memtables only, over all keyspaces but `except`.
+    pub(crate) fn oldest_unflushed(&self, except: Option<u64>) -> Option<Seq> {
+        let others = self.keyspaces.values().filter(|k| Some(k.core.id) != except);
+        others.filter_map(|k| k.oldest_unflushed(0)).min()
+    }
+}
+
+impl KeyspaceState {
+    /// The oldest sequence number in the memtables, leaving out the `skip` oldest of those to be flushed.
+    pub(crate) fn oldest_unflushed(&self, skip: usize) -> Option<Seq> {
+        let view = self.core.view.load();
+        let flushing = self.flushing.iter().skip(skip).filter_map(|m| m.min_seq());
+        flushing.chain(view.memtable.min_seq()).min()
+    }
+
+    /// Puts what the trees and memtables are now in front of the readers.
+    pub(crate) fn publish(&self, memtable: Arc<Memtable>) {
+        let flushing = self.flushing.iter().rev().cloned().collect();
+        self.core.view.store(Arc::new(View { memtable, flushing, version: self.tree.version().clone() }));
+    }
+}
+
+/// A database that is open. Threads, handles, iterators and snapshots share it.
+///
+/// Locks, in the order in which they are taken: `commit.writer`, `manifest`, `state`; that of the closed logs is taken under
+/// any of them and takes none.
+pub(crate) struct Core {
+    pub env: Arc<dyn Env>,
+    pub dir: PathBuf,
+    pub options: Options,
+    pub tables: Arc<Tables>,
+    pub garbage: Arc<Garbage>,
+    pub snapshots: Snapshots,
+    /// The newest sequence number that readers see.
+    pub visible: AtomicU64,
+    pub commit: Commit,
+    pub closed_logs: Arc<ClosedLogs>,
+    pub log_counters: Arc<LogCounters>,
+    pub manifest: Mutex<Manifest>,
+    pub state: Mutex<State>,
+    /// There may be something to flush, or to compact.
+    pub flush_work: Condvar,
+    pub compact_work: Condvar,
+    /// A job ended.
+    pub progress: Condvar,
+    pub next_file: AtomicU64,
+    pub counters: Counters,
+    /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
+    pub slowdown: AtomicU64,
+    /// Why writing stopped for good.
+    pub fatal: OnceLock<Error>,
+    /// Whether `fatal` is set or the database is closed: one look for every write.
+    pub stopped: AtomicBool,
+    pub closed: AtomicBool,
+    /// Tells running jobs to stop.
+    pub cancelled: AtomicBool,
+}
+
+/// What handles of the database and of keyspaces share: the last one to go closes the database.
+pub(crate) struct Handle {
+    pub core: Arc<Core>,
+    pub background: Mutex<Background>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Whoever wants to know about errors calls `close`.
+        let _ = self.core.shut_down(&self.background);
+    }
+}
+
+impl Core {
+    pub(crate) fn is_inline(&self) -> bool {
+        self.options.background_threads == 0
+    }
+
+    /// Bytes for all memtables together: half of the budget.
+    pub(crate) fn write_budget(&self) -> u64 {
+        self.options.memory_budget / 2
+    }
+
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The error that ended all writing, if there was one; or that the database is closed.
+    #[cold]
+    pub(crate) fn stop_reason(&self) -> Error {
+        match self.fatal.get() {
+            Some(fatal) => fatal.clone(),
+            None => Error::new(ErrorKind::Closed, format!("{}: the database is closed", self.dir.display())),
+        }
+    }
+
+    /// Ends all writing: nobody knows any more what is on disk, or a thread is gone. Reads go on.
+    pub(crate) fn stop(&self, cause: &Error) -> Error {
+        let message = format!("the database is read-only until it is reopened, because: {cause}");
+        let fatal = self.fatal.get_or_init(|| Error::new(ErrorKind::ReadOnly, message)).clone();
+        tracing::error!(error = %fatal, "writing stopped");
+        self.stopped.store(true, Ordering::SeqCst);
+        let _state = self.state.lock();
+        self.flush_work.notify_all();
+        self.compact_work.notify_all();
+        self.progress.notify_all();
+        fatal
+    }
+
+    /// The reader of a table, for versions.
+    pub(crate) fn open_table(&self, meta: &TableMeta) -> Result<Arc<TableFile>> {
+        let table = self.tables.open(meta.number, meta.file_size)?;
+        Ok(TableFile::new(meta.clone(), table, self.garbage.clone()))
+    }
+
+    /// Makes an edit durable. The caller holds the manifest.
+    pub(crate) fn log_edit(&self, manifest: &mut Manifest, edit: &mut DatabaseEdit) -> Result<()> {
+        edit.next_file = self.next_file.load(Ordering::Relaxed);
+        let before = manifest.len();
+        let result = manifest.log(edit);
+        self.counters.manifest_bytes.fetch_add(manifest.len().saturating_sub(before), Ordering::Relaxed);
+        match result {
+            Ok(()) => Ok(()),
+            Err(ManifestError::Rejected(e)) => Err(e),
+            Err(ManifestError::Unknown(e)) => Err(self.stop(&e)),
+        }
+    }
+
+    /// Starts a new manifest when the present one has grown long. A failure costs nothing: the old one goes on.
+    pub(crate) fn renew_manifest(&self, manifest: &mut Manifest) {
+        if !manifest.is_long() {
+            return;
+        }
+        let edit = {
+            let state = self.state.lock();
+            let mut edit = self.whole_state(&state);
+            edit.min_log = self.min_log(&state, None);
+            edit.newest_log = self.log_counters.current.load(Ordering::Acquire);
+            edit
+        };
+        let old = manifest.number();
+        match Manifest::create(&self.env, &self.dir, self.new_number(), &edit) {
+            Ok(new) => {
+                self.counters.manifest_bytes.fetch_add(new.len(), Ordering::Relaxed);
+                *manifest = new;
+                let _ = self.env.remove(&self.dir.join(tree::manifest_file_name(old)));
+            }
+            // A new manifest may have its name now and the directory not be synced: which of the two is found after a
+            // crash is open, so no edit may go into the old one.
+            Err(e) if e.kind() != ErrorKind::NoSpace => {
+                self.stop(&e);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The edit that leads from nothing to the present state, without the logs.
+    pub(crate) fn whole_state(&self, state: &State) -> DatabaseEdit {
+        let created = |k: &KeyspaceState| created_edit(&k.core);
+        DatabaseEdit {
+            created: state.keyspaces.values().map(created).collect(),
+            trees: (state.keyspaces.iter())
+                .map(|(id, k)| (*id, VersionEdit::snapshot(k.tree.version())))
+                .collect(),
+            next_file: self.next_file.load(Ordering::Relaxed),
+            next_keyspace: state.next_keyspace,
+            last_seq: self.visible.load(Ordering::Acquire),
+            closed: self.closed_logs.synced(),
+            ..DatabaseEdit::default()
+        }
+    }
+
+    /// Number of the oldest log that is still needed. `flushed`: a keyspace whose so many oldest memtables are in tables already.
+    pub(crate) fn min_log(&self, state: &State, flushed: Option<(u64, usize)>) -> u64 {
+        // Read first: what is written while we look goes to this log or to a newer one.
+        let current = self.log_counters.current.load(Ordering::Acquire);
+        let oldest = (state.keyspaces.values())
+            .filter_map(|k| {
+                k.oldest_unflushed(flushed.filter(|(id, _)| *id == k.core.id).map_or(0, |(_, n)| n))
+            })
+            .min();
+        oldest.and_then(|seq| self.closed_logs.holding(seq)).unwrap_or(current).min(current)
+    }
+
+    /// Removes logs that the manifest no longer asks for.
+    pub(crate) fn remove_logs(&self, min_log: u64) {
+        for number in self.closed_logs.release(min_log) {
+            // What stays behind is removed when the database is next opened.
+            let _ = self.env.remove(&self.dir.join(crate::log::log_file_name(number)));
+        }
+    }
+
+    /// Deletes the tables that nobody reads any more.
+    pub(crate) fn collect_garbage(&self) {
+        if self.garbage.is_empty() {
+            return;
+        }
+        for number in self.garbage.take() {
+            self.tables.forget(number);
+            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
+        }
+    }
+
+    fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Arc<KeyspaceCore>> {
+        check_name(name)?;
+        options.validate()?;
+        self.check_running()?;
+        let mut manifest = self.manifest.lock();
+        let id = {
+            let state = self.state.lock();
+            if state.by_name(name).is_some() {
+                let message = format!("keyspace {name:?} exists already");
+                return Err(Error::new(ErrorKind::AlreadyExists, message));
+            }
+            state.next_keyspace
+        };
+        let core = self.new_keyspace_core(id, name.to_owned(), options, tree::Version::empty);
+        let mut edit =
+            DatabaseEdit { created: vec![created_edit(&core)], next_keyspace: id + 1, ..Default::default() };
+        self.log_edit(&mut manifest, &mut edit)?;
+        let mut state = self.state.lock();
+        state.next_keyspace = id + 1;
+        let tree = Tree::new(core.options.tree_options(), core.view.load().version.clone());
+        let keyspace = KeyspaceState { core: core.clone(), tree, flushing: VecDeque::new(), busy: false };
+        state.keyspaces.insert(id, keyspace);
+        drop(state);
+        self.renew_manifest(&mut manifest);
+        Ok(core)
+    }
+
+    pub(crate) fn new_keyspace_core(
+        &self,
+        id: u64,
+        name: String,
+        options: KeyspaceOptions,
+        version: impl FnOnce(usize) -> tree::Version,
+    ) -> Arc<KeyspaceCore> {
+        let memtable_bytes = memtable_bytes(&self.options, &options);
+        let view = View {
+            memtable: Memtable::new(memtable_bytes),
+            flushing: Vec::new(),
+            version: Arc::new(version(options.levels)),
+        };
+        let counters = crate::keyspace::KeyspaceCounters {
+            compactions: (0..=options.levels).map(|_| Default::default()).collect(),
+            ..Default::default()
+        };
+        Arc::new(KeyspaceCore {
+            id,
+            name,
+            memtable_bytes,
+            view: ArcSwap::from_pointee(view),
+            notice: tree::SeekNotice::new(options.seek_compaction),
+            dropped: AtomicBool::new(false),
+            reserved: AtomicU64::new(0),
+            counters,
+            options,
+        })
+    }
+
+    /// Nobody may be writing while a keyspace goes, so this holds the log. The log may still name the keyspace: recovery skips
+    /// entries of keyspaces that are gone, and numbers are not used again.
+    fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.check_running()?;
+        let mut writer = self.commit.writer.lock();
+        let mut manifest = self.manifest.lock();
+        let id = (self.state.lock().by_name(name).map(|k| k.core.id)).ok_or_else(|| missing(name))?;
+        let mut edit = DatabaseEdit { dropped: vec![id], ..Default::default() };
+        self.log_edit(&mut manifest, &mut edit)?;
+        let mut state = self.state.lock();
+        if let Some(mut keyspace) = state.keyspaces.remove(&id) {
+            keyspace.core.dropped.store(true, Ordering::Release);
+            writer.forget(&keyspace.core);
+            keyspace.tree.abandon();
+            keyspace.flushing.clear();
+            keyspace.publish(Memtable::new(0));
+        }
+        self.progress.notify_all();
+        drop(state);
+        drop(manifest);
+        self.collect_garbage();
+        Ok(())
+    }
+
+    pub(crate) fn check_running(&self) -> Result<()> {
+        match self.stopped.load(Ordering::Acquire) {
+            true => Err(self.stop_reason()),
+            false => Ok(()),
+        }
+    }
+
+    /// Stops the threads, makes the log durable, and says what went wrong since the database was opened and was not told
+    /// to anybody.
+    fn shut_down(&self, background: &Mutex<Background>) -> Result<()> {
+        let mut background = background.lock();
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        // Writers that are under way finish first; later ones are turned away.
+        let mut writer = self.commit.writer.lock();
+        self.stopped.store(true, Ordering::SeqCst);
+        let synced = match self.fatal.get() {
+            None => writer.sync_log(self),
+            Some(fatal) => Err(fatal.clone()),
+        };
+        drop(writer);
+        self.commit.turn_away(&self.stop_reason());
+        self.cancelled.store(true, Ordering::SeqCst);
+        {
+            let _state = self.state.lock();
+            self.flush_work.notify_all();
+            self.compact_work.notify_all();
+            self.progress.notify_all();
+        }
+        let joined = background.join();
+        self.collect_garbage();
+        // Only now may somebody else open it.
+        self.commit.writer.lock().lock = None;
+        let trouble = self.state.lock().trouble.take();
+        synced.and(joined).and(trouble.map_or(Ok(()), Err))
+    }
+}
+
+/// Bytes of a keyspace's memtable: at most a quarter of what all may have, so that flushing does not stop the writers.
+fn memtable_bytes(database: &Options, keyspace: &KeyspaceOptions) -> usize {
+    keyspace.memtable_bytes.min((database.memory_budget / 8) as usize)
+}
+
+fn created_edit(core: &KeyspaceCore) -> KeyspaceCreated {
+    KeyspaceCreated {
+        id: core.id,
+        name: core.name.clone(),
+        levels: core.options.levels,
+        options: core.options.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"))
+}
+
+/// A database: a directory with one log, one manifest and any number of [keyspaces](Keyspace), open in one process
+/// at a time. A cheap handle: clone it and share it between threads. The last handle (of the database or of a keyspace) that goes
+/// closes the database; call [`Database::close`] to hear of errors.
+///
+/// ```
+/// use cairn::{Database, Durability, KeyspaceOptions};
+///
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = Database::open(dir.path().join("db"))?;
+/// let users = db.keyspace("users", KeyspaceOptions::default())?;
+/// let cities = db.keyspace("cities", KeyspaceOptions::default())?;
+/// let mut batch = db.batch();
+/// batch.put(&users, "alice", "lives in Oslo");
+/// batch.put(&cities, "Oslo", "alice lives here");
+/// db.write(batch, Durability::Sync)?;
+/// db.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Database {
+    /// Opens the database in `path`, creating it when there is none.
+    ///
+    /// Opening replays the log: it takes time in proportion to what had not been flushed, at most a few memtables.
+    ///
+    /// # Errors
+    /// `Locked` when it is open elsewhere, or in this process; `Corruption` when damage is found (nothing is changed
+    /// then); `Unsupported` when a newer version wrote it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path, Options::default())
+    }
+
+    /// [`Database::open`] with options.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        Database::open_in(RealEnv::new(), path, options)
+    }
+
+    /// [`Database::open`] with options, in an environment of the caller's: a simulated disk, for one.
+    pub fn open_in(env: Arc<dyn Env>, path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let core = crate::recovery::open(env, path.as_ref(), options)?;
+        let background = Mutex::new(Background::start(&core)?);
+        Ok(Database { handle: Arc::new(Handle { core, background }) })
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.handle.core
+    }
+
+    /// Closes the database: waits for the writes that are under way, stops background work, and makes the log durable. Other
+    /// handles fail with `Closed` from then on; iterators that are open go on.
+    ///
+    /// # Errors
+    /// What went wrong in the background, or now.
+    pub fn close(self) -> Result<()> {
+        self.core().shut_down(&self.handle.background)
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        &self.core().dir
+    }
+
+    /// The options that it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.core().options
+    }
+
+    fn keyspace_handle(&self, core: Arc<KeyspaceCore>) -> Keyspace {
+        Keyspace { core, handle: self.handle.clone() }
+    }
+
+    /// Opens the keyspace `name`, or creates it with `options`. One that exists keeps the options it was created with. Creating
+    /// costs one small synced write, whatever the database holds.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        match self.open_keyspace(name) {
+            Err(e) if e.kind() == ErrorKind::NotFound => match self.create_keyspace(name, options) {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => self.open_keyspace(name),
+                created => created,
+            },
+            opened => opened,
+        }
+    }
+
+    /// Creates the keyspace `name`; `AlreadyExists` when there is one.
+    pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        self.core().create_keyspace(name, options).map(|core| self.keyspace_handle(core))
+    }
+
+    /// Opens the keyspace `name`; `NotFound` when there is none.
+    pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
+        if self.core().closed.load(Ordering::Acquire) {
+            return Err(self.core().stop_reason());
+        }
+        let core = self.core().state.lock().by_name(name).map(|k| k.core.clone());
+        core.map(|core| self.keyspace_handle(core)).ok_or_else(|| missing(name))
+    }
+
+    /// The names of all keyspaces, sorted.
+    pub fn keyspaces(&self) -> Vec<String> {
+        let state = self.core().state.lock();
+        let mut names: Vec<String> = state.keyspaces.values().map(|k| k.core.name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Drops the keyspace `name` with all it holds. Its space is free once no iterator reads it. Handles of it fail with
+    /// `Closed` from then on.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.core().drop_keyspace(name)
+    }
+
+    /// An empty batch.
+    pub fn batch(&self) -> Batch {
+        Batch::default()
+    }
+
+    /// Applies a batch: all of it or, on an error, nothing. Errors as for [`Keyspace::put`].
+    pub fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
+        self.core().write_batch(batch, durability)
+    }
+
+    /// Holds the present moment of all keyspaces.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(Pin::new(self.core().clone()))
+    }
+
+    /// Makes everything durable that was acknowledged so far.
+    pub fn sync(&self) -> Result<()> {
+        self.core().check_running()?;
+        let mut writer: MutexGuard<'_, Writer> = self.core().commit.writer.lock();
+        writer.sync_log(self.core())
+    }
+
+    /// Writes all memtables to tables, and waits for it.
+    pub fn flush(&self) -> Result<()> {
+        let keyspaces: Vec<Arc<KeyspaceCore>> =
+            self.core().state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
+        keyspaces.iter().try_for_each(|keyspace| match self.core().flush_keyspace(keyspace) {
+            Err(e) if e.kind() == ErrorKind::Closed && keyspace.dropped.load(Ordering::Acquire) => Ok(()),
+            other => other,
+        })
+    }
+
+    /// Compacts all keyspaces, one after another, and waits. See [`Keyspace::compact`].
+    pub fn compact(&self) -> Result<()> {
+        let names = self.keyspaces();
+        names.iter().try_for_each(|name| match self.open_keyspace(name) {
+            Ok(keyspace) => keyspace.compact(),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        })
+    }
+
+    /// Waits until no flush and no compaction is due or running. Writers that go on may keep it from ending.
+    pub fn wait_idle(&self) -> Result<()> {
+        self.core().wait_idle()
+    }
+
+    /// What the database counts. Its `Display` is for people.
+    pub fn stats(&self) -> Stats {
+        crate::counters::stats(self.core())
+    }
+
+    /// Verifies every checksum of every table in use, and the invariants of every tree. Reads the whole database; writers go on.
+    pub fn check(&self, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
+        crate::check::check_open(self.core(), progress)
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Database({})", self.core().dir.display())
+    }
+}

@@ -1,0 +1,264 @@
+//! Keyspaces: what a handle refers to, and reading from it.
+
+use crate::cursor::{Cursor, Range};
+use crate::database::Core;
+use crate::database::Handle;
+use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
+use arc_swap::ArcSwap;
+use base::limits::MAX_KEYSPACE_NAME_LEN;
+use base::{EntryKind, Error, ErrorKind, Result, Seq, Slice, hash};
+use memtable::Memtable;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tree::{SeekNotice, Version};
+
+/// Everything that a reader of a keyspace looks at, from new to old. Immutable; readers load it with one atomic operation.
+pub(crate) struct View {
+    pub memtable: Arc<Memtable>,
+    /// Full memtables that are being flushed, newest first.
+    pub flushing: Vec<Arc<Memtable>>,
+    pub version: Arc<Version>,
+}
+
+/// A keyspace inside of the database. Handles and batches share it.
+pub(crate) struct KeyspaceCore {
+    pub id: u64,
+    pub name: String,
+    pub options: KeyspaceOptions,
+    /// Bytes of a new memtable: the option, or less when the memory budget is small.
+    pub memtable_bytes: usize,
+    pub view: ArcSwap<View>,
+    pub notice: Arc<SeekNotice>,
+    pub dropped: AtomicBool,
+    /// Bytes that were reserved in the active memtable.
+    pub reserved: AtomicU64,
+    pub counters: KeyspaceCounters,
+}
+
+/// What a keyspace counts.
+#[derive(Default)]
+pub(crate) struct KeyspaceCounters {
+    pub flush: crate::counters::JobCounter,
+    /// By the level that compactions write to; index 0 is not used.
+    pub compactions: Vec<crate::counters::JobCounter>,
+    pub reasons: parking_lot::Mutex<std::collections::BTreeMap<tree::Reason, u64>>,
+}
+
+impl KeyspaceCore {
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.dropped.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Closed, format!("keyspace {:?} was dropped", self.name))),
+            false => Ok(()),
+        }
+    }
+
+    /// The value of `key` as of `seq`, in this view.
+    pub(crate) fn get_in(&self, view: &View, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
+        for memtable in std::iter::once(&view.memtable).chain(&view.flushing) {
+            if let Some((trailer, value)) = memtable.get(key, seq) {
+                return Ok((!trailer.is_delete()).then(|| Slice::copy_from(value)));
+            }
+        }
+        let found = view.version.get(key, hash(key), seq)?;
+        Ok(found.and_then(|(trailer, value)| (!trailer.is_delete()).then_some(value)))
+    }
+
+    pub(crate) fn guards(&self) -> Vec<GuardInfo> {
+        let view = self.view.load();
+        let tables = |tables: &[Arc<tree::TableFile>]| {
+            let info = |t: &Arc<tree::TableFile>| TableInfo {
+                number: t.meta.number,
+                bytes: t.meta.file_size,
+                entries: t.meta.entries,
+                tombstones: t.meta.tombstones,
+                smallest: Slice::copy_from(&t.meta.smallest),
+                largest: Slice::copy_from(&t.meta.largest),
+            };
+            tables.iter().map(info).collect()
+        };
+        let mut guards =
+            vec![GuardInfo { level: 0, key: Slice::default(), tables: tables(&view.version.level0) }];
+        for (i, level) in view.version.levels.iter().enumerate() {
+            let info = |g: &Arc<tree::Guard>| GuardInfo {
+                level: i + 1,
+                key: g.key.clone(),
+                tables: tables(&g.tables),
+            };
+            guards.extend(level.guards.iter().map(info));
+        }
+        guards
+    }
+}
+
+/// Whether a keyspace may have this name.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    match name {
+        "" => Err(Error::invalid("the name of a keyspace must not be empty")),
+        _ if name.len() > MAX_KEYSPACE_NAME_LEN => Err(Error::invalid(format!(
+            "the name of a keyspace may have {MAX_KEYSPACE_NAME_LEN} bytes; this one has {}",
+            name.len()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A named, ordered map of bytes to bytes. A cheap handle: clone it and share it between threads.
+///
+/// Keys order bytewise and have up to 64 KiB; values have up to 256 MiB. Reads take no lock and see everything that
+/// was acknowledged before they began; a read that spans several keys (an iterator, [`Keyspace::multi_get`]) sees one
+/// moment.
+///
+/// ```
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = cairn::Database::open(dir.path())?;
+/// let users = db.keyspace("users", cairn::KeyspaceOptions::default())?;
+/// users.put("alice", "1")?;
+/// assert_eq!(users.get("alice")?.unwrap(), "1");
+/// for entry in users.range("a".."m").rev() {
+///     let (key, value) = entry?;
+///     println!("{key:?} = {value:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Keyspace {
+    pub(crate) core: Arc<KeyspaceCore>,
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Keyspace {
+    fn database(&self) -> &Arc<Core> {
+        &self.handle.core
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// The options that it was created with.
+    pub fn options(&self) -> &KeyspaceOptions {
+        &self.core.options
+    }
+
+    /// Sets `key` to `value`, with the default durability. To write several keys at once, see
+    /// [`Database::batch`](crate::Database::batch).
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a key or value over the limit; `NoSpace` when the disk is full (nothing was written, try again
+    /// later); `ReadOnly` after a sync failed; `Closed`.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, self.database().options.durability)
+    }
+
+    /// [`Keyspace::put`] with a durability of its own.
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.database().write_one(&self.core, EntryKind::Put, key.as_ref(), value.as_ref(), durability)
+    }
+
+    /// Removes `key`; that it was not there is no error. Errors as for [`Keyspace::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_with(key, self.database().options.durability)
+    }
+
+    /// [`Keyspace::delete`] with a durability of its own.
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.database().write_one(&self.core, EntryKind::Delete, key.as_ref(), &[], durability)
+    }
+
+    /// The value of `key`. From tables it is a view into the cached block: nothing is copied.
+    ///
+    /// Costs one look at the memtables, a filter probe for each table that may hold the key, and at most one disk read for
+    /// the value when index and filters are cached.
+    ///
+    /// # Errors
+    /// `Corruption`, with the file, when what was read is not what was written; `Io`; `Closed` when the keyspace was dropped.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        self.core.check_open()?;
+        // The view first: it must not be older than what the sequence number promises to everybody else.
+        let view = self.core.view.load();
+        let seq = self.database().visible.load(Ordering::Acquire);
+        self.core.get_in(&view, key.as_ref(), seq)
+    }
+
+    /// Whether `key` has a value. Costs what [`Keyspace::get`] costs.
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The values of several keys, all as of one moment.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        self.core.check_open()?;
+        let view = self.core.view.load_full();
+        let seq = self.database().visible.load(Ordering::Acquire);
+        keys.iter().map(|key| self.core.get_in(&view, key.as_ref(), seq)).collect()
+    }
+
+    /// The entries whose keys lie in `bounds`, in order; `.rev()` for the other order, and from both ends at once.
+    /// Sees the moment at which it was made.
+    pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range {
+        Range::new(self.core.clone(), self.database().clone(), None, crate::cursor::Bounds::new(&bounds))
+    }
+
+    /// The entries whose keys begin with `prefix`.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        let bounds = crate::cursor::Bounds::prefix(prefix.as_ref());
+        Range::new(self.core.clone(), self.database().clone(), None, bounds)
+    }
+
+    /// All entries.
+    pub fn iter(&self) -> Range {
+        self.range::<&[u8]>(..)
+    }
+
+    /// A cursor that can be sent anywhere and turned round. Sees the moment at which it was made.
+    pub fn cursor(&self) -> Cursor {
+        self.cursor_bounded::<&[u8]>(..)
+    }
+
+    /// A cursor over `bounds` only.
+    pub fn cursor_bounded<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Cursor {
+        Cursor::new(self.core.clone(), self.database().clone(), None, crate::cursor::Bounds::new(&bounds))
+    }
+
+    /// Writes what is in memory to a table, and waits for it.
+    pub fn flush(&self) -> Result<()> {
+        self.database().flush_keyspace(&self.core)
+    }
+
+    /// Compacts everything, and waits: afterwards each guard of the last level has one table, nothing lies above, and
+    /// the space of what was overwritten or deleted is free.
+    pub fn compact(&self) -> Result<()> {
+        self.compact_range::<&[u8]>(..)
+    }
+
+    /// Compacts the guards that meet `bounds`, and waits.
+    pub fn compact_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<()> {
+        let bounds = crate::cursor::Bounds::new(&bounds);
+        self.database().compact_keyspace(&self.core, &bounds.from, bounds.to.as_deref())
+    }
+
+    /// What the keyspace counts and consists of.
+    pub fn stats(&self) -> KeyspaceStats {
+        crate::counters::keyspace_stats(&self.core)
+    }
+
+    /// Every guard with its tables, level after level. Level 0 is shown as one guard.
+    pub fn guards(&self) -> Vec<GuardInfo> {
+        self.core.guards()
+    }
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keyspace({:?})", self.core.name)
+    }
+}

@@ -1,0 +1,352 @@
+//! The write-ahead log: a chain of segments, numbered without gaps, shared by all keyspaces.
+//!
+//! Each segment's header says how long the one before it was, so that recovery sees a hole between two. A segment is synced
+//! only after all older ones that are still needed; so whatever proves that a segment was synced proves it of its predecessors.
+//!
+//! The record of a batch is described in `docs/format/log.md`.
+
+use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
+use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use base::{EntryKind, Error, Result, Seq};
+use env::Env;
+use parking_lot::Mutex;
+use record::{SegmentKind, SegmentWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Name of the file of log `number`.
+pub(crate) fn log_file_name(number: u64) -> String {
+    format!("wal-{number:06}.log")
+}
+
+/// The number of a log's file name.
+pub(crate) fn parse_log_file_name(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("wal-")?.strip_suffix(".log")?.parse().ok()?;
+    (log_file_name(number) == name).then_some(number)
+}
+
+/// What the header of a log says of the log before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogHeader {
+    /// Length of the log before, in bytes; 0 when recovery does not need it.
+    pub previous_len: u64,
+    /// Sequence numbers up to this one were given out before this log began.
+    pub last_seq: Seq,
+}
+
+impl LogHeader {
+    fn encode(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(2 * MAX_VARINT_LEN);
+        put_varint(&mut out, self.previous_len);
+        put_varint(&mut out, self.last_seq);
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<LogHeader> {
+        let mut reader = Reader::new(bytes);
+        let header = LogHeader { previous_len: reader.varint()?, last_seq: reader.varint()? };
+        reader.is_empty().then_some(header)
+    }
+}
+
+/// Version of the batch record; room for records with timestamps.
+const BATCH_PLAIN: u8 = 0;
+
+/// Appends the front of a batch record: its version, the sequence number of its first entry, and how many entries follow.
+pub(crate) fn put_batch_head(out: &mut Vec<u8>, first_seq: Seq, count: u64) {
+    out.push(BATCH_PLAIN);
+    put_varint(out, first_seq);
+    put_varint(out, count);
+}
+
+/// Appends the front of an entry: all of it but the bytes of key and value, which follow each other with the value's length
+/// between them.
+#[inline]
+pub(crate) fn put_entry_head(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, key_len: usize) {
+    out.push(kind as u8);
+    put_varint(out, keyspace);
+    put_varint(out, key_len as u64);
+}
+
+/// Appends a whole entry.
+#[inline]
+pub(crate) fn put_entry(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, key: &[u8], value: &[u8]) {
+    put_entry_head(out, kind, keyspace, key.len());
+    out.extend_from_slice(key);
+    if kind == EntryKind::Put {
+        put_varint(out, value.len() as u64);
+        out.extend_from_slice(value);
+    }
+}
+
+/// One entry of a batch.
+pub(crate) struct Entry<'a> {
+    pub kind: EntryKind,
+    pub keyspace: u64,
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+}
+
+/// Reads the entries of a batch one after another.
+pub(crate) struct Entries<'a>(Reader<'a>);
+
+impl<'a> Entries<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Entries(Reader::new(bytes))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next entry; `None` when it is malformed.
+    pub(crate) fn next(&mut self) -> Option<Entry<'a>> {
+        let kind = EntryKind::from_code(self.0.u8()?)?;
+        let keyspace = self.0.varint()?;
+        let key = self.0.bytes(MAX_KEY_LEN)?;
+        let value = match kind {
+            EntryKind::Put => self.0.bytes(MAX_VALUE_LEN)?,
+            EntryKind::Delete => &[],
+        };
+        Some(Entry { kind, keyspace, key, value })
+    }
+}
+
+/// A batch as recovery reads it.
+pub(crate) struct BatchRecord<'a> {
+    pub first_seq: Seq,
+    pub count: u64,
+    pub entries: Entries<'a>,
+}
+
+/// Reads the front of a batch record; `None` when it is malformed.
+pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
+    let mut reader = Reader::new(record);
+    if reader.u8()? != BATCH_PLAIN {
+        return None;
+    }
+    let first_seq = reader.varint().filter(|&seq| seq > 0)?;
+    let count = reader.varint()?;
+    (first_seq.checked_add(count)? <= base::MAX_SEQ).then_some(BatchRecord {
+        first_seq,
+        count,
+        entries: Entries::new(reader.rest()),
+    })
+}
+
+/// A log that is no longer written to, and may still be needed.
+struct Closed {
+    writer: SegmentWriter,
+    last_seq: Seq,
+}
+
+/// The logs behind the current one. Locked by itself, so that a flush can sync them while writing goes on.
+#[derive(Default)]
+pub(crate) struct ClosedLogs(Mutex<Vec<Closed>>);
+
+impl ClosedLogs {
+    /// Makes every closed log durable that begins at or before `seq`, oldest first.
+    pub(crate) fn sync_up_to(&self, seq: Seq, counters: &LogCounters) -> Result<()> {
+        let mut logs = self.0.lock();
+        let mut begins = 0;
+        for log in logs.iter_mut() {
+            if begins > seq {
+                break;
+            }
+            if log.writer.synced_len() < log.writer.len() {
+                log.writer.sync()?;
+                counters.syncs.fetch_add(1, Ordering::Relaxed);
+            }
+            begins = log.last_seq + 1;
+        }
+        Ok(())
+    }
+
+    /// Number of the oldest log that holds an entry with this sequence number or a newer one; `None` when only the current
+    /// one does.
+    pub(crate) fn holding(&self, seq: Seq) -> Option<u64> {
+        self.0.lock().iter().find(|log| log.last_seq >= seq).map(|log| log.writer.number())
+    }
+
+    /// The closed logs that are synced, with their lengths.
+    pub(crate) fn synced(&self) -> Vec<tree::LogClosed> {
+        let logs = self.0.lock();
+        let synced = logs.iter().filter(|log| log.writer.synced_len() == log.writer.len());
+        synced.map(|log| tree::LogClosed { number: log.writer.number(), len: log.writer.len() }).collect()
+    }
+
+    /// Forgets the logs before `min_log` and gives their numbers.
+    pub(crate) fn release(&self, min_log: u64) -> Vec<u64> {
+        let mut logs = self.0.lock();
+        let (gone, kept) =
+            std::mem::take(&mut *logs).into_iter().partition(|log| log.writer.number() < min_log);
+        *logs = kept;
+        let gone: Vec<Closed> = gone;
+        gone.iter().map(|log| log.writer.number()).collect()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.lock().iter().map(|log| log.writer.len()).sum()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+/// What the log counts. Written by whoever holds the log.
+#[derive(Default)]
+pub(crate) struct LogCounters {
+    /// Bytes of closed logs and of the current one.
+    pub bytes: AtomicU64,
+    pub syncs: AtomicU64,
+    /// Bytes of the current log.
+    pub current_len: AtomicU64,
+    /// Number of the current log.
+    pub current: AtomicU64,
+}
+
+/// The log that is written to. One thread at a time holds it.
+pub(crate) struct Log {
+    env: Arc<dyn Env>,
+    dir: PathBuf,
+    writer: SegmentWriter,
+    /// A sync of the current log must be told from the ones before only by syncing those, too.
+    closed: Arc<ClosedLogs>,
+    counters: Arc<LogCounters>,
+    counted: u64,
+}
+
+impl Log {
+    /// Starts log `number`, durably.
+    pub(crate) fn create(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        number: u64,
+        header: LogHeader,
+        closed: Arc<ClosedLogs>,
+        counters: Arc<LogCounters>,
+    ) -> Result<Log> {
+        let writer = create_segment(env, dir, number, header)?;
+        counters.current.store(number, Ordering::Release);
+        Ok(Log { env: env.clone(), dir: dir.to_owned(), writer, closed, counters, counted: 0 })
+    }
+
+    /// Appends a record, in parts, to the buffer.
+    #[inline]
+    pub(crate) fn append(&mut self, parts: &[&[u8]]) -> Result<()> {
+        self.writer.append(parts)
+    }
+
+    /// Length with what is buffered: what to [`Log::rollback`] to.
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        self.writer.len()
+    }
+
+    /// Bytes in the buffer.
+    #[inline]
+    pub(crate) fn buffered(&self) -> usize {
+        self.writer.buffered()
+    }
+
+    /// Takes back what was appended behind `len` and never reached the operating system.
+    pub(crate) fn rollback(&mut self, len: u64) {
+        self.writer.rollback(len);
+    }
+
+    /// Hands the buffer to the operating system.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        let result = self.writer.flush();
+        self.count();
+        result
+    }
+
+    fn count(&mut self) {
+        let len = self.writer.flushed_len();
+        self.counters.bytes.fetch_add(len.saturating_sub(self.counted), Ordering::Relaxed);
+        self.counters.current_len.store(len, Ordering::Relaxed);
+        self.counted = len;
+    }
+
+    /// Makes everything durable that was appended, here and in older logs. Then appends, unsynced, an empty record: it carries
+    /// the proof that what is before it was synced, so that damage to the newest record is not taken for a torn tail.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.closed.sync_up_to(Seq::MAX, &self.counters)?;
+        let synced = self.writer.synced_len();
+        self.writer.sync()?;
+        if self.writer.synced_len() > synced {
+            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            let _ = self.writer.append(&[]).and_then(|()| self.writer.flush());
+        }
+        self.count();
+        Ok(())
+    }
+
+    /// Closes the current log and starts the next one, durably. `last_seq` is the newest sequence number given out.
+    pub(crate) fn rotate(&mut self, last_seq: Seq) -> Result<()> {
+        self.flush()?;
+        let header = LogHeader { previous_len: self.writer.len(), last_seq };
+        let next = create_segment(&self.env, &self.dir, self.writer.number() + 1, header)?;
+        let writer = std::mem::replace(&mut self.writer, next);
+        self.counted = 0;
+        self.closed.0.lock().push(Closed { writer, last_seq });
+        self.counters.current.store(self.writer.number(), Ordering::Release);
+        self.count();
+        Ok(())
+    }
+}
+
+/// The log's file and directory entry are durable before a record goes in: so a gap in the numbers is always damage.
+fn create_segment(env: &Arc<dyn Env>, dir: &Path, number: u64, header: LogHeader) -> Result<SegmentWriter> {
+    let path = dir.join(log_file_name(number));
+    let mut writer = SegmentWriter::create(env, &path, SegmentKind::Wal, number, &header.encode())?;
+    let durable = writer.sync().and_then(|()| env.sync_dir(dir));
+    if let Err(e) = durable {
+        drop(writer);
+        let _ = env.remove(&path);
+        // A sync failed: what is on disk now is not known.
+        return Err(Error::new(base::ErrorKind::ReadOnly, e.to_string()));
+    }
+    Ok(writer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_round_trip_and_hostile_ones_are_refused() {
+        let mut record = Vec::new();
+        put_batch_head(&mut record, 300, 2);
+        put_entry(&mut record, EntryKind::Put, 7, b"key", b"value");
+        put_entry(&mut record, EntryKind::Delete, 1, b"", b"");
+        let mut batch = decode_batch(&record).unwrap();
+        assert_eq!((batch.first_seq, batch.count), (300, 2));
+        let entry = batch.entries.next().unwrap();
+        assert_eq!(
+            (entry.kind, entry.keyspace, entry.key, entry.value),
+            (EntryKind::Put, 7, &b"key"[..], &b"value"[..])
+        );
+        let entry = batch.entries.next().unwrap();
+        assert_eq!((entry.kind, entry.keyspace, entry.key), (EntryKind::Delete, 1, &b""[..]));
+        assert!(batch.entries.is_empty());
+        for cut in 0..record.len() {
+            let whole = decode_batch(&record[..cut])
+                .is_some_and(|mut batch| (0..batch.count).all(|_| batch.entries.next().is_some()));
+            assert!(!whole, "cut at {cut}");
+        }
+        assert!(decode_batch(&[9, 1, 1]).is_none());
+        assert!(decode_batch(&[0, 0, 1]).is_none());
+    }
+
+    #[test]
+    fn names_come_from_numbers_only() {
+        assert_eq!(parse_log_file_name(&log_file_name(12)), Some(12));
+        assert_eq!(parse_log_file_name("wal-12.log"), None);
+        assert_eq!(parse_log_file_name("wal-000012.log.tmp"), None);
+        assert_eq!(parse_log_file_name(&log_file_name(12_345_678)), Some(12_345_678));
+    }
+}

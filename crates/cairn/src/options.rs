@@ -1,0 +1,257 @@
+//! Every option there is, with its default, its range and what it does, in two tables.
+//!
+//! The structs, their setters, the text form that the manifest keeps and the list that `cairn help-options` prints all come
+//! from these tables: an option is added in one place.
+
+use base::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+pub use table::Compression;
+
+/// What an acknowledged write has survived by the time the call returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// The write is in the memory of this process and reaches the log in groups: a crash of the process may lose the
+    /// newest writes (a suffix of them, never one from the middle).
+    Buffered,
+    /// The operating system has the write: it survives the end of this process, however it ends. A power cut may
+    /// lose the newest writes (a suffix).
+    Os,
+    /// The write is on disk: it survives a power cut.
+    Sync,
+}
+
+/// A whole configuration by name. A preset is nothing but values of the options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Preset {
+    /// What we found best for most work: see `docs/adr/0002-balanced-shape.md`.
+    #[default]
+    Balanced,
+    /// The tree of the PebblesDB paper (SOSP 2017), with the paper's parameters.
+    PebblesDb,
+    /// One table per guard: a leveled LSM tree.
+    Leveled,
+}
+
+macro_rules! named_enum {
+    ($type:ty, $what:literal, $($name:literal => $value:path),+) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($value => $name),+ })
+            }
+        }
+        impl FromStr for $type {
+            type Err = Error;
+            fn from_str(text: &str) -> Result<Self> {
+                match text {
+                    $($name => Ok($value),)+
+                    _ => Err(Error::invalid(format!(
+                        concat!("{:?} is no ", $what, ": choose one of {}"), text, [$($name),+].join(", ")
+                    ))),
+                }
+            }
+        }
+    };
+}
+named_enum!(Durability, "durability", "buffered" => Durability::Buffered, "os" => Durability::Os, "sync" => Durability::Sync);
+named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled);
+
+/// One row of an option table.
+#[derive(Clone, Debug)]
+pub struct OptionSpec {
+    /// Its name, as in the struct, in the manifest and on the command line.
+    pub name: &'static str,
+    /// The default, as text.
+    pub default: String,
+    /// What values are allowed, for people.
+    pub range: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+macro_rules! option_table {
+    (
+        $(#[$meta:meta])* $struct:ident;
+        $( $(#[doc = $doc:literal])+ $name:ident : $type:ty = $default:expr, $range:literal, $valid:expr; )+
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $struct {
+            $( $(#[doc = $doc])+ #[doc = concat!("\n\nAllowed: ", $range, ".")] pub $name: $type, )+
+        }
+
+        impl Default for $struct {
+            fn default() -> Self {
+                $struct { $( $name: $default, )+ }
+            }
+        }
+
+        impl $struct {
+            $(
+                $(#[doc = $doc])+
+                #[doc = concat!("\n\nAllowed: ", $range, ".")]
+                #[must_use]
+                pub fn $name(mut self, value: $type) -> Self {
+                    self.$name = value;
+                    self
+                }
+            )+
+
+            /// The table: every option in order.
+            pub fn specs() -> Vec<OptionSpec> {
+                let default = $struct::default();
+                vec![$( OptionSpec {
+                    name: stringify!($name),
+                    default: default.$name.to_string(),
+                    range: $range,
+                    doc: concat!($($doc),+).trim(),
+                } ),+]
+            }
+
+            /// Sets an option by name from text.
+            pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+                match name {
+                    $( stringify!($name) => {
+                        self.$name = value.parse().map_err(|e| {
+                            Error::invalid(format!("option {name}: {value:?} is not allowed ({e}); allowed: {}", $range))
+                        })?;
+                    } )+
+                    _ => return Err(Error::invalid(format!("there is no option {name:?}"))),
+                }
+                self.validate()
+            }
+
+            /// Every option as text, by name: what the manifest keeps.
+            pub fn to_pairs(&self) -> Vec<(&'static str, String)> {
+                vec![$( (stringify!($name), self.$name.to_string()) ),+]
+            }
+
+            /// Checks every option against its range.
+            pub fn validate(&self) -> Result<()> {
+                $( {
+                    let valid: fn(&$type) -> bool = $valid;
+                    if !valid(&self.$name) {
+                        return Err(Error::invalid(format!(
+                            "option {}: {} is not allowed; allowed: {}", stringify!($name), self.$name, $range
+                        )));
+                    }
+                } )+
+                Ok(())
+            }
+        }
+    };
+}
+
+option_table! {
+    /// Options of a database as a whole.
+    ///
+    /// ```
+    /// use cairn::{Durability, Options};
+    /// let options = Options::default().memory_budget(128 << 20).durability(Durability::Sync);
+    /// assert!(options.validate().is_ok());
+    /// ```
+    Options;
+
+    /// Bytes of memory for memtables and the block cache (data, index nodes and filters) together. Half of it
+    /// is for memtables, half for the cache.
+    memory_budget: u64 = 512 << 20, "1 MiB to 1 TiB", |v| (1 << 20..=1 << 40).contains(v);
+    /// Threads that compact. Flushes have a thread of their own. 0 runs all background work in the thread of the writer that
+    /// caused it: slower, and the order of all I/O is then determined by the calls alone.
+    background_threads: usize = 2, "0 to 64", |v| *v <= 64;
+    /// What a write survives when the call does not say.
+    durability: Durability = Durability::Os, "buffered, os, sync", |_| true;
+    /// Bytes of write-ahead log after which the keyspace that holds the oldest part is flushed.
+    log_cap: u64 = 1 << 30, "64 KiB to 1 TiB", |v| (64 << 10..=1 << 40).contains(v);
+    /// Create the database when the directory holds none.
+    create: bool = true, "true, false", |_| true;
+    /// Files held open at most; 0 derives it from the limit of the process.
+    max_open_files: usize = 0, "0, or 16 and more", |v| *v == 0 || *v >= 16;
+}
+
+option_table! {
+    /// Options of one keyspace. They are kept with the keyspace: what it was created with is what it has when it is opened again.
+    ///
+    /// ```
+    /// use cairn::{Compression, KeyspaceOptions, Preset};
+    /// let options = KeyspaceOptions::preset(Preset::PebblesDb).compression(Compression::Zstd);
+    /// assert_eq!(options.max_tables_per_guard, 8);
+    /// ```
+    KeyspaceOptions;
+
+    /// Compression of data blocks.
+    compression: Compression = Compression::Lz4, "none, lz4, zstd", |_| true;
+    /// Bytes of a data block before compression: what one uncached point read reads.
+    block_size: usize = 4096, "128 B to 1 MiB", |v| (128..=1 << 20).contains(v);
+    /// Bits of filter per key; 10 let about one in a hundred useless reads through. 0 means no filters.
+    filter_bits_per_key: u32 = 10, "0 to 32", |v| *v <= 32;
+    /// Bytes of a memtable. When it is full it is flushed to level 0.
+    memtable_bytes: usize = 64 << 20, "4 KiB to 2 GiB", |v| (4 << 10..=2 << 30).contains(v);
+    /// Tables in level 0 that start its compaction.
+    level0_tables: usize = 4, "1 to 64", |v| (1..=64).contains(v);
+    /// Levels of guards below level 0.
+    levels: usize = 6, "1 to 15", |v| (1..=base::limits::MAX_LEVELS).contains(v);
+    /// Tables in a guard before it is compacted; 1 makes the tree a leveled LSM tree.
+    max_tables_per_guard: usize = 8, "1 to 64", |v| (1..=64).contains(v);
+    /// A key is a guard of level 1 when this many low bits of its hash are set (PebblesDB, section 4.5).
+    top_level_bits: u32 = 32, "1 to 60", |v| (1..=60).contains(v);
+    /// How many bits fewer each deeper level asks for.
+    bit_decrement: u32 = 3, "0 to 16", |v| *v <= 16;
+    /// Ask one bit less for each doubling of a record over 128 bytes, so that guards hold about as many bytes whatever the size
+    /// of the records.
+    guards_by_size: bool = true, "true, false", |_| true;
+    /// Compact a level when its size reaches this share (in per cent) of the next non-empty one. 0 is off.
+    level_size_percent: u32 = 0, "0 to 1000", |v| *v <= 1000;
+    /// Compact a guard of several tables after this many seeks. 0 is off.
+    seek_compaction: u32 = 10, "0 and more", |_| true;
+    /// Rewrite a guard of the last level but one in place when pushing it down would read and write this many times more.
+    last_level_merge_factor: u32 = 25, "1 to 1000", |v| (1..=1000).contains(v);
+    /// Compact a guard when this share (in per cent) of a table's entries are tombstones. 0 is off.
+    tombstone_percent: u32 = 50, "0 to 100", |v| *v <= 100;
+    /// Compact level 0 straight into the deepest level where the pieces still have a useful size, instead of level 1.
+    skip_levels: bool = true, "true, false", |_| true;
+}
+
+/// Level 0 is cut into pieces of at least this size, in bytes, while that is possible.
+const MIN_PIECE_BYTES: u64 = 1 << 20;
+
+impl KeyspaceOptions {
+    /// What the tree is told of them.
+    pub(crate) fn tree_options(&self) -> tree::TreeOptions {
+        tree::TreeOptions {
+            levels: self.levels,
+            level0_tables: self.level0_tables,
+            max_tables_per_guard: self.max_tables_per_guard,
+            top_level_bits: self.top_level_bits,
+            bit_decrement: self.bit_decrement,
+            guards_by_size: self.guards_by_size,
+            level_size_percent: self.level_size_percent,
+            seek_compaction: self.seek_compaction,
+            last_level_merge_factor: self.last_level_merge_factor,
+            tombstone_percent: self.tombstone_percent,
+            skip_levels: self.skip_levels,
+            // A small memtable means small data: then pieces are small, too.
+            min_piece_bytes: MIN_PIECE_BYTES.min(self.memtable_bytes as u64 / 64),
+            table: table::TableOptions {
+                block_size: self.block_size,
+                compression: self.compression,
+                filter_bits_per_key: self.filter_bits_per_key,
+            },
+        }
+    }
+
+    /// The options of a preset.
+    pub fn preset(preset: Preset) -> KeyspaceOptions {
+        let options = KeyspaceOptions::default();
+        match preset {
+            Preset::Balanced => options,
+            Preset::PebblesDb => options
+                .top_level_bits(27)
+                .bit_decrement(2)
+                .guards_by_size(false)
+                .level_size_percent(25)
+                .skip_levels(false),
+            Preset::Leveled => options.max_tables_per_guard(1).level_size_percent(10).seek_compaction(0),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Snapshots: a moment of the whole database, held.
+
+use crate::cursor::{Bounds, Cursor, Range};
+use crate::database::Core;
+use crate::keyspace::Keyspace;
+use base::{Result, Seq, Slice};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The moments that somebody holds: sequence number and how many hold it.
+#[derive(Default)]
+pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
+
+impl Snapshots {
+    /// Holds the present moment. Read under the lock, so that a compaction that lists the snapshots afterwards sees it, and
+    /// one that listed them before drops only what this moment does not show.
+    fn take(&self, visible: &AtomicU64) -> Seq {
+        let mut held = self.0.lock();
+        let seq = visible.load(Ordering::Acquire);
+        *held.entry(seq).or_default() += 1;
+        seq
+    }
+
+    fn release(&self, seq: Seq) {
+        let mut held = self.0.lock();
+        if let Some(count) = held.get_mut(&seq) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&seq);
+            }
+        }
+    }
+
+    /// All of them, ascending.
+    pub(crate) fn list(&self) -> Vec<Seq> {
+        self.0.lock().keys().copied().collect()
+    }
+
+    pub(crate) fn oldest(&self) -> Option<Seq> {
+        self.0.lock().keys().next().copied()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().values().sum()
+    }
+}
+
+/// Holds a sequence number until it is dropped.
+pub(crate) struct Pin {
+    core: Arc<Core>,
+    pub seq: Seq,
+}
+
+impl Pin {
+    pub(crate) fn new(core: Arc<Core>) -> Arc<Pin> {
+        let seq = core.snapshots.take(&core.visible);
+        Arc::new(Pin { core, seq })
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.core.snapshots.release(self.seq);
+    }
+}
+
+/// A consistent view of all keyspaces as of one moment. Costs nothing to take; while it lives, compaction keeps the
+/// versions that it shows.
+///
+/// ```
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = cairn::Database::open(dir.path())?;
+/// # let users = db.keyspace("users", cairn::KeyspaceOptions::default())?;
+/// users.put("alice", "1")?;
+/// let snapshot = db.snapshot();
+/// users.put("alice", "2")?;
+/// assert_eq!(snapshot.get(&users, "alice")?.unwrap(), "1");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Snapshot(pub(crate) Arc<Pin>);
+
+impl Snapshot {
+    /// The sequence number of the newest commit that it shows.
+    pub fn seq(&self) -> Seq {
+        self.0.seq
+    }
+
+    /// The value that `key` had. See [`Keyspace::get`].
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        keyspace.core.check_open()?;
+        let view = keyspace.core.view.load();
+        keyspace.core.get_in(&view, key.as_ref(), self.0.seq)
+    }
+
+    /// Whether `key` had a value.
+    pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(keyspace, key)?.is_some())
+    }
+
+    /// The values that several keys had.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        keyspace.core.check_open()?;
+        let view = keyspace.core.view.load_full();
+        keys.iter().map(|key| keyspace.core.get_in(&view, key.as_ref(), self.0.seq)).collect()
+    }
+
+    /// See [`Keyspace::range`].
+    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Range {
+        self.bounded(keyspace, Bounds::new(&bounds))
+    }
+
+    /// See [`Keyspace::prefix`].
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
+        self.bounded(keyspace, Bounds::prefix(prefix.as_ref()))
+    }
+
+    /// See [`Keyspace::iter`].
+    pub fn iter(&self, keyspace: &Keyspace) -> Range {
+        self.range::<&[u8]>(keyspace, ..)
+    }
+
+    /// See [`Keyspace::cursor`].
+    pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
+        let bounds = Bounds::new::<&[u8], _>(&..);
+        Cursor::new(keyspace.core.clone(), self.0.core.clone(), Some(self.0.clone()), bounds)
+    }
+
+    fn bounded(&self, keyspace: &Keyspace, bounds: Bounds) -> Range {
+        Range::new(keyspace.core.clone(), self.0.core.clone(), Some(self.0.clone()), bounds)
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Snapshot({})", self.0.seq)
+    }
+}
