@@ -1,9 +1,9 @@
 //! Cursors and iterators over a keyspace: they merge memtables and tables, and show one version of each key.
 
 use crate::database::Core;
-use crate::keyspace::KeyspaceCore;
+use crate::keyspace::{KeyspaceCore, View};
 use crate::snapshot::Pin;
-use base::{Cursor as _, Result, Seq, Slice, Trailer};
+use base::{Cursor as _, Error, Result, Seq, Slice, Trailer};
 use memtable::MemtableCursor;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -112,6 +112,29 @@ impl base::Cursor for Source {
     }
 }
 
+/// What a cursor shows: the state of one keyspace at one moment, held.
+#[derive(Clone)]
+pub(crate) struct Moment {
+    keyspace: Arc<KeyspaceCore>,
+    core: Arc<Core>,
+    view: Arc<View>,
+    seq: Seq,
+    pin: Option<Arc<Pin>>,
+    closed: Option<Error>,
+}
+
+impl Moment {
+    /// The present, or what `pin` holds.
+    pub(crate) fn new(keyspace: &Arc<KeyspaceCore>, core: &Arc<Core>, pin: Option<Arc<Pin>>) -> Moment {
+        // The view before the sequence number: then no version that the number shows can have been dropped from the view. And
+        // the look at whether the keyspace is there after the view: one that is dropped in between is not shown as empty.
+        let view = keyspace.view.load_full();
+        let closed = keyspace.check_open().err();
+        let seq = pin.as_ref().map_or_else(|| core.visible.load(Ordering::Acquire), |pin| pin.seq);
+        Moment { keyspace: keyspace.clone(), core: core.clone(), view, seq, pin, closed }
+    }
+}
+
 /// Where a cursor stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -156,36 +179,34 @@ pub struct Cursor {
     saved: Slice,
     keyspace: Arc<KeyspaceCore>,
     core: Arc<Core>,
+    /// The keyspace was dropped before the cursor was made: what every seek says.
+    closed: Option<Error>,
     _pin: Option<Arc<Pin>>,
 }
 
 impl Cursor {
-    pub(crate) fn new(
-        keyspace: Arc<KeyspaceCore>,
-        core: Arc<Core>,
-        pin: Option<Arc<Pin>>,
-        bounds: Bounds,
-    ) -> Cursor {
-        // The view before the sequence number: then no version that the number shows can have been dropped from the view.
-        let view = keyspace.view.load();
-        let seq = pin.as_ref().map_or_else(|| core.visible.load(Ordering::Acquire), |pin| pin.seq);
+    pub(crate) fn new(moment: Moment, bounds: Bounds) -> Cursor {
+        let Moment { keyspace, core, view, seq, .. } = &moment;
         let mut sources = Vec::with_capacity(1 + view.flushing.len() + view.version.level0.len() + 4);
         sources.push(Source::Memtable(view.memtable.cursor()));
         sources.extend(view.flushing.iter().map(|m| Source::Memtable(m.cursor())));
         sources.extend(view.version.sources(&keyspace.notice).into_iter().map(Source::Tree));
-        drop(view);
-        let merge = MergeCursor::new(sources, 0);
         Cursor {
-            merge,
-            seq,
+            merge: MergeCursor::new(sources, 0),
+            seq: *seq,
             bounds,
             place: Place::Invalid,
             key: Vec::new(),
             saved: Slice::default(),
-            keyspace,
-            core,
-            _pin: pin,
+            keyspace: keyspace.clone(),
+            core: core.clone(),
+            closed: moment.closed.clone(),
+            _pin: moment.pin.clone(),
         }
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.closed.clone().map_or(Ok(()), Err)
     }
 
     /// Moves to the first entry.
@@ -198,6 +219,7 @@ impl Cursor {
 
     /// Moves to the last entry.
     pub fn seek_to_last(&mut self) -> Result<()> {
+        self.check_open()?;
         self.place = Place::Invalid;
         match self.bounds.to.take() {
             None => self.merge.seek_to_last()?,
@@ -226,6 +248,7 @@ impl Cursor {
         if !self.bounds.is_before_end(key) {
             return self.seek_to_last();
         }
+        self.check_open()?;
         self.place = Place::Invalid;
         self.merge.seek_before(&successor(key))?;
         self.notice();
@@ -233,6 +256,7 @@ impl Cursor {
     }
 
     fn seek_forward(&mut self, key: &[u8]) -> Result<()> {
+        self.check_open()?;
         self.place = Place::Invalid;
         self.merge.seek(key, self.seq)?;
         self.notice();
@@ -378,9 +402,7 @@ fn invalid_move() -> base::Error {
 
 /// The entries of a range, as an iterator from both ends. An error is yielded once, then the iterator ends.
 pub struct Range {
-    keyspace: Arc<KeyspaceCore>,
-    core: Arc<Core>,
-    pin: Arc<Pin>,
+    moment: Moment,
     bounds: Bounds,
     front: Option<Cursor>,
     back: Option<Cursor>,
@@ -391,30 +413,12 @@ pub struct Range {
 }
 
 impl Range {
-    pub(crate) fn new(
-        keyspace: Arc<KeyspaceCore>,
-        core: Arc<Core>,
-        pin: Option<Arc<Pin>>,
-        bounds: Bounds,
-    ) -> Range {
-        // Both ends must see the same moment, though the second is opened later.
-        let pin = pin.unwrap_or_else(|| Pin::new(core.clone()));
-        let dropped = keyspace.check_open().is_err();
-        Range {
-            keyspace,
-            core,
-            pin,
-            bounds,
-            front: None,
-            back: None,
-            front_key: None,
-            back_key: None,
-            done: dropped,
-        }
+    pub(crate) fn new(moment: Moment, bounds: Bounds) -> Range {
+        Range { moment, bounds, front: None, back: None, front_key: None, back_key: None, done: false }
     }
 
     fn open(&self) -> Cursor {
-        Cursor::new(self.keyspace.clone(), self.core.clone(), Some(self.pin.clone()), self.bounds.clone())
+        Cursor::new(self.moment.clone(), self.bounds.clone())
     }
 
     fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {

@@ -4,7 +4,7 @@ use crate::background::Background;
 use crate::batch::Batch;
 use crate::commit::{Commit, Writer};
 use crate::counters::Counters;
-use crate::keyspace::{Keyspace, KeyspaceCore, View, check_name};
+use crate::keyspace::{CLOSED, DROPPED, Keyspace, KeyspaceCore, OPEN, View, check_name};
 use crate::log::{ClosedLogs, LogCounters};
 use crate::snapshot::{Pin, Snapshot, Snapshots};
 use crate::{CheckProgress, CheckReport, Durability, KeyspaceOptions, Options, Stats};
@@ -15,7 +15,7 @@ use memtable::Memtable;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use table::{TableMeta, Tables};
 use tree::{DatabaseEdit, Garbage, KeyspaceCreated, Manifest, ManifestError, TableFile, Tree, VersionEdit};
@@ -297,7 +297,7 @@ impl Core {
             memtable_bytes,
             view: ArcSwap::from_pointee(view),
             notice: tree::SeekNotice::new(options.seek_compaction),
-            dropped: AtomicBool::new(false),
+            state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
             counters,
             options,
@@ -310,12 +310,22 @@ impl Core {
         self.check_running()?;
         let mut writer = self.commit.writer.lock();
         let mut manifest = self.manifest.lock();
-        let id = (self.state.lock().by_name(name).map(|k| k.core.id)).ok_or_else(|| missing(name))?;
-        let mut edit = DatabaseEdit { dropped: vec![id], ..Default::default() };
-        self.log_edit(&mut manifest, &mut edit)?;
+        let id = self.state.lock().by_name(name).map(|k| k.core.id);
+        let dropped = id.ok_or_else(|| missing(name)).and_then(|id| {
+            let mut edit = DatabaseEdit { dropped: vec![id], ..Default::default() };
+            self.log_edit(&mut manifest, &mut edit).map(|()| id)
+        });
+        let id = match dropped {
+            Ok(id) => id,
+            Err(e) => {
+                drop(writer);
+                self.commit.pass_on();
+                return Err(e);
+            }
+        };
         let mut state = self.state.lock();
         if let Some(mut keyspace) = state.keyspaces.remove(&id) {
-            keyspace.core.dropped.store(true, Ordering::Release);
+            keyspace.core.state.store(DROPPED, Ordering::Release);
             writer.forget(&keyspace.core);
             keyspace.tree.abandon();
             keyspace.flushing.clear();
@@ -324,6 +334,8 @@ impl Core {
         self.progress.notify_all();
         drop(state);
         drop(manifest);
+        drop(writer);
+        self.commit.pass_on();
         self.collect_garbage();
         Ok(())
     }
@@ -353,7 +365,8 @@ impl Core {
         self.commit.turn_away(&self.stop_reason());
         self.cancelled.store(true, Ordering::SeqCst);
         {
-            let _state = self.state.lock();
+            let state = self.state.lock();
+            state.keyspaces.values().for_each(|k| k.core.state.store(CLOSED, Ordering::Release));
             self.flush_work.notify_all();
             self.compact_work.notify_all();
             self.progress.notify_all();
@@ -520,7 +533,10 @@ impl Database {
     pub fn sync(&self) -> Result<()> {
         self.core().check_running()?;
         let mut writer: MutexGuard<'_, Writer> = self.core().commit.writer.lock();
-        writer.sync_log(self.core())
+        let result = writer.sync_log(self.core());
+        drop(writer);
+        self.core().commit.pass_on();
+        result
     }
 
     /// Writes all memtables to tables, and waits for it.
@@ -528,7 +544,7 @@ impl Database {
         let keyspaces: Vec<Arc<KeyspaceCore>> =
             self.core().state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
         keyspaces.iter().try_for_each(|keyspace| match self.core().flush_keyspace(keyspace) {
-            Err(e) if e.kind() == ErrorKind::Closed && keyspace.dropped.load(Ordering::Acquire) => Ok(()),
+            Err(e) if e.kind() == ErrorKind::Closed && keyspace.is_dropped() => Ok(()),
             other => other,
         })
     }

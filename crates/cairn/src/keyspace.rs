@@ -1,6 +1,6 @@
 //! Keyspaces: what a handle refers to, and reading from it.
 
-use crate::cursor::{Cursor, Range};
+use crate::cursor::{Bounds, Cursor, Moment, Range};
 use crate::database::Core;
 use crate::database::Handle;
 use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
@@ -10,7 +10,7 @@ use base::{EntryKind, Error, ErrorKind, Result, Seq, Slice, hash};
 use memtable::Memtable;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tree::{SeekNotice, Version};
 
 /// Everything that a reader of a keyspace looks at, from new to old. Immutable; readers load it with one atomic operation.
@@ -30,11 +30,19 @@ pub(crate) struct KeyspaceCore {
     pub memtable_bytes: usize,
     pub view: ArcSwap<View>,
     pub notice: Arc<SeekNotice>,
-    pub dropped: AtomicBool,
+    /// One of [`OPEN`], [`DROPPED`], [`CLOSED`].
+    pub state: AtomicU8,
     /// Bytes that were reserved in the active memtable.
     pub reserved: AtomicU64,
     pub counters: KeyspaceCounters,
 }
+
+/// The keyspace can be used.
+pub(crate) const OPEN: u8 = 0;
+/// It was dropped.
+pub(crate) const DROPPED: u8 = 1;
+/// Its database was closed.
+pub(crate) const CLOSED: u8 = 2;
 
 /// What a keyspace counts.
 #[derive(Default)]
@@ -46,11 +54,22 @@ pub(crate) struct KeyspaceCounters {
 }
 
 impl KeyspaceCore {
+    #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
-        match self.dropped.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::Closed, format!("keyspace {:?} was dropped", self.name))),
-            false => Ok(()),
+        match self.state.load(Ordering::Acquire) {
+            OPEN => Ok(()),
+            other => Err(self.gone(other)),
         }
+    }
+
+    #[cold]
+    fn gone(&self, state: u8) -> Error {
+        let how = if state == DROPPED { "was dropped" } else { "is closed, with its database" };
+        Error::new(ErrorKind::Closed, format!("keyspace {:?} {how}", self.name))
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DROPPED
     }
 
     /// The value of `key` as of `seq`, in this view.
@@ -134,6 +153,10 @@ impl Keyspace {
         &self.handle.core
     }
 
+    fn moment(&self) -> Moment {
+        Moment::new(&self.core, self.database(), None)
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.core.name
@@ -182,9 +205,10 @@ impl Keyspace {
     /// # Errors
     /// `Corruption`, with the file, when what was read is not what was written; `Io`; `Closed` when the keyspace was dropped.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        self.core.check_open()?;
-        // The view first: it must not be older than what the sequence number promises to everybody else.
+        // The view first: it must not be older than what the sequence number promises to everybody else; and a keyspace that
+        // is dropped in between must not look empty.
         let view = self.core.view.load();
+        self.core.check_open()?;
         let seq = self.database().visible.load(Ordering::Acquire);
         self.core.get_in(&view, key.as_ref(), seq)
     }
@@ -196,8 +220,8 @@ impl Keyspace {
 
     /// The values of several keys, all as of one moment.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        self.core.check_open()?;
         let view = self.core.view.load_full();
+        self.core.check_open()?;
         let seq = self.database().visible.load(Ordering::Acquire);
         keys.iter().map(|key| self.core.get_in(&view, key.as_ref(), seq)).collect()
     }
@@ -205,13 +229,12 @@ impl Keyspace {
     /// The entries whose keys lie in `bounds`, in order; `.rev()` for the other order, and from both ends at once.
     /// Sees the moment at which it was made.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range {
-        Range::new(self.core.clone(), self.database().clone(), None, crate::cursor::Bounds::new(&bounds))
+        Range::new(self.moment(), Bounds::new(&bounds))
     }
 
     /// The entries whose keys begin with `prefix`.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        let bounds = crate::cursor::Bounds::prefix(prefix.as_ref());
-        Range::new(self.core.clone(), self.database().clone(), None, bounds)
+        Range::new(self.moment(), Bounds::prefix(prefix.as_ref()))
     }
 
     /// All entries.
@@ -226,7 +249,7 @@ impl Keyspace {
 
     /// A cursor over `bounds` only.
     pub fn cursor_bounded<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Cursor {
-        Cursor::new(self.core.clone(), self.database().clone(), None, crate::cursor::Bounds::new(&bounds))
+        Cursor::new(self.moment(), Bounds::new(&bounds))
     }
 
     /// Writes what is in memory to a table, and waits for it.
@@ -242,7 +265,7 @@ impl Keyspace {
 
     /// Compacts the guards that meet `bounds`, and waits.
     pub fn compact_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<()> {
-        let bounds = crate::cursor::Bounds::new(&bounds);
+        let bounds = Bounds::new(&bounds);
         self.database().compact_keyspace(&self.core, &bounds.from, bounds.to.as_deref())
     }
 

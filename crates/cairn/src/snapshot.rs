@@ -1,6 +1,6 @@
 //! Snapshots: a moment of the whole database, held.
 
-use crate::cursor::{Bounds, Cursor, Range};
+use crate::cursor::{Bounds, Cursor, Moment, Range};
 use crate::database::Core;
 use crate::keyspace::Keyspace;
 use base::{Result, Seq, Slice};
@@ -93,8 +93,8 @@ impl Snapshot {
 
     /// The value that `key` had. See [`Keyspace::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        keyspace.core.check_open()?;
         let view = keyspace.core.view.load();
+        keyspace.core.check_open()?;
         keyspace.core.get_in(&view, key.as_ref(), self.0.seq)
     }
 
@@ -105,8 +105,8 @@ impl Snapshot {
 
     /// The values that several keys had.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        keyspace.core.check_open()?;
         let view = keyspace.core.view.load_full();
+        keyspace.core.check_open()?;
         keys.iter().map(|key| keyspace.core.get_in(&view, key.as_ref(), self.0.seq)).collect()
     }
 
@@ -127,12 +127,15 @@ impl Snapshot {
 
     /// See [`Keyspace::cursor`].
     pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
-        let bounds = Bounds::new::<&[u8], _>(&..);
-        Cursor::new(keyspace.core.clone(), self.0.core.clone(), Some(self.0.clone()), bounds)
+        Cursor::new(self.moment(keyspace), Bounds::new::<&[u8], _>(&..))
     }
 
     fn bounded(&self, keyspace: &Keyspace, bounds: Bounds) -> Range {
-        Range::new(keyspace.core.clone(), self.0.core.clone(), Some(self.0.clone()), bounds)
+        Range::new(self.moment(keyspace), bounds)
+    }
+
+    fn moment(&self, keyspace: &Keyspace) -> Moment {
+        Moment::new(&keyspace.core, &self.0.core, Some(self.0.clone()))
     }
 }
 

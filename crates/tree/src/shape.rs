@@ -162,6 +162,10 @@ impl Tree {
                 (level.overlapping(&guard.key, end))
                     .any(|i| level.guards[i].tables.iter().any(|t| t.overlaps_range(&guard.key, end)))
             });
+            // It was taken up just now, at a shallower level: then it is not given up.
+            if edit.guards_added.iter().any(|(_, key)| *key == guard.key) {
+                continue;
+            }
             // A running plan may have cut its pieces here; and an older neighbour may be on its way down.
             let expected = self.running.iter().any(|p| p.id != plan.id && p.meets(&guard.key, end));
             if in_use || expected {
