@@ -17,6 +17,8 @@ mod arena;
 mod cursor;
 mod insert;
 mod list;
+#[cfg(all(test, loom))]
+mod model;
 mod node;
 mod order;
 mod stripe;
@@ -84,8 +86,8 @@ fn arena_size(capacity: usize) -> usize {
 
 /// Whether the nodes for entries with keys of this length fit, at worst, into one and a half times their cost.
 const fn nodes_fit(key_len: usize) -> bool {
-    let nodes = 2 * node::node_size_max(HEIGHT_MAX, key_len) / (SLOTS / 2 - 1);
-    nodes <= Memtable::entry_cost(key_len, 0) / 2 * 3 + NODE_SHARE
+    let room = Memtable::entry_cost(key_len, 0) / 2 * 3 + NODE_SHARE;
+    2 * node::node_size_max(HEIGHT_MAX, key_len) <= room * (SLOTS / 2 - 1)
 }
 
 impl Memtable {

@@ -1,0 +1,89 @@
+//! Loom tries every interleaving of a few inserts and reads, with two slots per leaf, so that they split:
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p cairn-memtable --lib loom`.
+
+use crate::Memtable;
+use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
+use loom::thread;
+use std::sync::Arc;
+
+fn put(table: &Memtable, key: u8) {
+    assert!(table.reserve(Memtable::entry_cost(1, 1)));
+    table.insert(&[key], Trailer::new(u64::from(key), EntryKind::Put), &[key]);
+}
+
+fn get(table: &Memtable, key: u8) -> bool {
+    table.get(&[key], MAX_SEQ).is_some_and(|(_, value)| value == [key])
+}
+
+fn scan(table: &Arc<Memtable>) -> Vec<u8> {
+    let (mut keys, mut cursor) = (Vec::new(), table.cursor());
+    cursor.seek_to_first().unwrap();
+    while cursor.valid() {
+        assert_eq!(cursor.key(), cursor.value());
+        keys.push(cursor.key()[0]);
+        cursor.next().unwrap();
+    }
+    assert!(keys.is_sorted());
+    keys
+}
+
+/// Bounded, or the search takes hours: almost all bugs need only a few preemptions.
+fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 10_000;
+    model.check(test);
+}
+
+#[test]
+fn loom_inserts_that_split_one_leaf() {
+    check(3, || {
+        let table = Memtable::new(0);
+        put(&table, 10);
+        put(&table, 20);
+        let other = table.clone();
+        let thread = thread::spawn(move || put(&other, 15));
+        put(&table, 5);
+        assert!(get(&table, 5) && get(&table, 10) && get(&table, 20));
+        thread.join().unwrap();
+        assert_eq!(scan(&table), [5, 10, 15, 20]);
+    });
+}
+
+#[test]
+fn loom_a_reader_meets_a_split() {
+    check(3, || {
+        let table = Memtable::new(0);
+        put(&table, 10);
+        put(&table, 20);
+        let other = table.clone();
+        let thread = thread::spawn(move || {
+            put(&other, 15);
+            // Takes a slot that the split has cleared.
+            put(&other, 5);
+        });
+        assert!(get(&table, 20) && get(&table, 10) && !get(&table, 12));
+        let keys = scan(&table);
+        assert!(keys.contains(&10) && keys.contains(&20), "{keys:?}");
+        thread.join().unwrap();
+        assert_eq!(scan(&table), [5, 10, 15, 20]);
+    });
+}
+
+#[test]
+fn loom_what_was_inserted_after_a_split_is_found() {
+    check(3, || {
+        let table = Memtable::new(0);
+        put(&table, 10);
+        put(&table, 20);
+        let other = table.clone();
+        let thread = thread::spawn(move || {
+            put(&other, 30);
+            put(&other, 25);
+        });
+        let (later, earlier) = (get(&table, 25), get(&table, 30));
+        assert!(!later || earlier || get(&table, 30), "25 was inserted after 30");
+        thread.join().unwrap();
+        assert_eq!(scan(&table), [10, 20, 25, 30]);
+    });
+}
