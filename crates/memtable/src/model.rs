@@ -1,4 +1,4 @@
-//! Loom tries every interleaving of a few inserts and reads, with two slots per leaf, so that they split:
+//! Loom tries every interleaving of a few inserts and reads, with three slots per leaf, so that they split:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p cairn-memtable --lib loom`.
 
 use crate::Memtable;
@@ -35,55 +35,76 @@ fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     model.check(test);
 }
 
+/// A table with one full leaf.
+fn full() -> Arc<Memtable> {
+    let table = Memtable::new(0);
+    [10, 20, 30].map(|key| put(&table, key));
+    table
+}
+
 #[test]
 fn loom_inserts_that_split_one_leaf() {
-    check(3, || {
-        let table = Memtable::new(0);
-        put(&table, 10);
-        put(&table, 20);
-        let other = table.clone();
-        let thread = thread::spawn(move || put(&other, 15));
-        put(&table, 5);
-        assert!(get(&table, 5) && get(&table, 10) && get(&table, 20));
-        thread.join().unwrap();
-        assert_eq!(scan(&table), [5, 10, 15, 20]);
-    });
+    for (here, there, all) in [(25, 15, [10, 15, 20, 25, 30]), (5, 35, [5, 10, 20, 30, 35])] {
+        check(3, move || {
+            let table = full();
+            let other = table.clone();
+            let thread = thread::spawn(move || put(&other, there));
+            put(&table, here);
+            assert!(get(&table, here) && get(&table, 10) && get(&table, 20) && get(&table, 30));
+            thread.join().unwrap();
+            assert_eq!(scan(&table), all);
+            assert!(get(&table, here) && get(&table, there));
+        });
+    }
 }
 
 #[test]
 fn loom_a_reader_meets_a_split() {
     check(3, || {
-        let table = Memtable::new(0);
-        put(&table, 10);
-        put(&table, 20);
+        let table = full();
         let other = table.clone();
         let thread = thread::spawn(move || {
             put(&other, 15);
             // Takes a slot that the split has cleared.
             put(&other, 5);
         });
-        assert!(get(&table, 20) && get(&table, 10) && !get(&table, 12));
+        assert!(get(&table, 30) && get(&table, 20) && get(&table, 10) && !get(&table, 12));
         let keys = scan(&table);
-        assert!(keys.contains(&10) && keys.contains(&20), "{keys:?}");
+        assert!([10, 20, 30].iter().all(|key| keys.contains(key)), "{keys:?}");
         thread.join().unwrap();
-        assert_eq!(scan(&table), [5, 10, 15, 20]);
+        assert_eq!(scan(&table), [5, 10, 15, 20, 30]);
     });
 }
 
 #[test]
 fn loom_what_was_inserted_after_a_split_is_found() {
     check(3, || {
-        let table = Memtable::new(0);
-        put(&table, 10);
-        put(&table, 20);
+        let table = full();
         let other = table.clone();
         let thread = thread::spawn(move || {
-            put(&other, 30);
+            put(&other, 40);
             put(&other, 25);
         });
-        let (later, earlier) = (get(&table, 25), get(&table, 30));
-        assert!(!later || earlier || get(&table, 30), "25 was inserted after 30");
+        let (later, earlier) = (get(&table, 25), get(&table, 40));
+        assert!(!later || earlier, "25 was inserted after 40");
         thread.join().unwrap();
-        assert_eq!(scan(&table), [10, 20, 25, 30]);
+        assert_eq!(scan(&table), [10, 20, 25, 30, 40]);
+    });
+}
+
+#[test]
+fn loom_the_newest_version_is_found_while_all_move() {
+    check(3, || {
+        let table = Memtable::new(0);
+        put(&table, 10);
+        for seq in [1, 2] {
+            assert!(table.reserve(Memtable::entry_cost(1, 0)));
+            table.insert(&[20], Trailer::new(seq, EntryKind::Put), &[]);
+        }
+        let other = table.clone();
+        let thread = thread::spawn(move || put(&other, 5));
+        assert_eq!(table.get(&[20], MAX_SEQ).unwrap().0.seq(), 2);
+        assert_eq!(table.get(&[20], 1).unwrap().0.seq(), 1);
+        thread.join().unwrap();
     });
 }

@@ -39,7 +39,7 @@ pub(crate) const HEIGHT_MAX: usize = if cfg!(loom) {
 
 /// Most entries of a leaf, at most 64. Small where a checker is slow, so that it sees many splits.
 pub(crate) const SLOTS: usize = if cfg!(loom) {
-    2
+    3
 } else if cfg!(miri) {
     6
 } else {
