@@ -70,6 +70,11 @@ impl Model {
         }
     }
 
+    /// Whether a keyspace was dropped.
+    pub fn is_dropped(&self, keyspace: Incarnation) -> bool {
+        !self.names.values().any(|i| *i == keyspace)
+    }
+
     /// Applies the writes of a batch in order, as one commit.
     pub fn commit(&mut self, writes: &[Write]) {
         self.version += 1;

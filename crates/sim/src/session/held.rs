@@ -5,7 +5,7 @@ use crate::data::{Keys, Value};
 use crate::finding::{Outcome, ensure, show, show_option};
 use crate::model::{Incarnation, Model, Version};
 use crate::random::{Draw, Rng};
-use cairn::{Cursor, Range, Slice, Snapshot};
+use cairn::{Cursor, ErrorKind, Range, Slice, Snapshot};
 use std::ops::Bound;
 
 /// Most readers of one kind that are held at once.
@@ -15,6 +15,22 @@ type Key = Vec<u8>;
 
 fn as_bound(bound: &Bound<Key>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
+}
+
+/// Whether a reader of a keyspace that was dropped meanwhile says so. It may go on as well, but it must not be silently wrong.
+fn is_refusal<T>(result: &cairn::Result<T>, model: &Model, keyspace: Incarnation) -> bool {
+    result.as_ref().is_err_and(|e| e.kind() == ErrorKind::Closed) && model.is_dropped(keyspace)
+}
+
+/// Where a reader looks, in words.
+fn place(model: &Model, keyspace: Incarnation, low: &Bound<Key>, high: &Bound<Key>, at: Version) -> String {
+    let words = |bound: &Bound<Key>| match bound {
+        Bound::Included(key) => format!("{} (included)", show(key)),
+        Bound::Excluded(key) => format!("{} (excluded)", show(key)),
+        Bound::Unbounded => "the end".to_owned(),
+    };
+    let dropped = if model.is_dropped(keyspace) { " of a keyspace that was dropped meanwhile" } else { "" };
+    format!("between {} and {} as of {at}{dropped}", words(low), words(high))
 }
 
 /// All held readers. Those with a version have it pinned in the model.
@@ -79,16 +95,18 @@ impl HeldRange {
 
     /// Takes one entry; whether there was one.
     fn take(&mut self, back: bool, model: &Model) -> Outcome<bool> {
-        let got = if back { self.range.next_back() } else { self.range.next() }.transpose()?;
+        let got = if back { self.range.next_back() } else { self.range.next() }.transpose();
+        if is_refusal(&got, model, self.keyspace) {
+            return Ok(false);
+        }
+        let got = got?;
         let mut rest = model.range(self.keyspace, (as_bound(&self.low), as_bound(&self.high)), self.at);
         let want = if back { rest.next_back() } else { rest.next() };
         let side = if back { "next_back" } else { "next" };
         ensure!(
             got.as_ref().map(|g| &g.0[..]) == want.map(|w| w.0),
-            "{side} between {:?} and {:?} as of {} gives {} instead of {}",
-            as_bound(&self.low).map(show),
-            as_bound(&self.high).map(show),
-            self.at,
+            "{side} {} gives {} instead of {}",
+            place(model, self.keyspace, &self.low, &self.high, self.at),
             show_option(got.map(|g| g.0)),
             show_option(want.map(|w| w.0))
         );
@@ -136,21 +154,26 @@ impl HeldCursor {
                 forward = !forward;
             }
             let made = match self.position.clone() {
-                Some(key) if rng.chance(7, 8) => self.step(forward, key)?,
-                _ => self.seek(rng, keys)?,
+                Some(key) if rng.chance(7, 8) => self.step(forward, key),
+                _ => self.seek(rng, keys),
             };
+            if is_refusal(&made, model, self.keyspace) {
+                self.position = None;
+                return Ok(());
+            }
+            let made = made?;
             let low = tighter(as_bound(&self.low), as_bound(&made.low), true);
             let high = tighter(as_bound(&self.high), as_bound(&made.high), false);
             let mut rest = model.range(self.keyspace, (low, high), self.at);
             let want = if made.to_last { rest.next_back() } else { rest.next() };
-            self.stands_on(&made.name, want)?;
+            self.stands_on(&made.name, want, model)?;
             self.position = want.map(|w| w.0.to_vec());
         }
         Ok(())
     }
 
     /// Moves one on.
-    fn step(&mut self, forward: bool, from: Key) -> Outcome<Move> {
+    fn step(&mut self, forward: bool, from: Key) -> cairn::Result<Move> {
         if forward {
             self.cursor.next()?;
             Ok(Move::to_first(format!("next from {}", show(&from)), Bound::Excluded(from)))
@@ -160,7 +183,7 @@ impl HeldCursor {
         }
     }
 
-    fn seek(&mut self, rng: &mut Rng, keys: &Keys) -> Outcome<Move> {
+    fn seek(&mut self, rng: &mut Rng, keys: &Keys) -> cairn::Result<Move> {
         let key = keys.probe(rng);
         Ok(match rng.below(8) {
             0 => {
@@ -182,14 +205,12 @@ impl HeldCursor {
         })
     }
 
-    fn stands_on(&self, name: &str, want: Option<(&[u8], &Value)>) -> Outcome {
+    fn stands_on(&self, name: &str, want: Option<(&[u8], &Value)>, model: &Model) -> Outcome {
         let got = self.cursor.valid().then(|| self.cursor.key());
         ensure!(
             got == want.map(|w| w.0),
-            "cursor between {:?} and {:?} as of {}: {name} leads to {} instead of {}",
-            as_bound(&self.low).map(show),
-            as_bound(&self.high).map(show),
-            self.at,
+            "cursor {}: {name} leads to {} instead of {}",
+            place(model, self.keyspace, &self.low, &self.high, self.at),
             show_option(got),
             show_option(want.map(|w| w.0))
         );

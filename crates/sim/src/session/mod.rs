@@ -25,6 +25,9 @@ use tempfile::TempDir;
 /// Calls that a failure report repeats.
 const TRACE: usize = 16;
 
+/// Operations after which a session must have seen background work.
+const BUSY_OPERATIONS: u64 = 10_000;
+
 /// An open keyspace.
 #[derive(Clone)]
 struct Open {
@@ -51,6 +54,9 @@ struct Session {
     held: Held,
     /// Keyspaces created so far: each takes the next of the set's options.
     created: usize,
+    /// Background work so far, over all openings.
+    flushes: u64,
+    compactions: u64,
     trace: VecDeque<String>,
 }
 
@@ -80,6 +86,8 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
         model: Model::default(),
         held: Held::default(),
         created: 0,
+        flushes: 0,
+        compactions: 0,
         trace: VecDeque::new(),
     };
     for name in ["a", "b", "c"] {
@@ -92,6 +100,13 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
         })?;
     }
     session.finish().map_err(|f| f.context("at the end"))?;
+    // A session that crosses no flush and no compaction shows little.
+    ensure!(
+        operations < BUSY_OPERATIONS || session.flushes > 10 && session.compactions > 1,
+        "only {} flushes and {} compactions happened",
+        session.flushes,
+        session.compactions
+    );
     drop(scratch);
     Ok(())
 }

@@ -212,6 +212,9 @@ impl Session {
         self.held.release_all(&mut self.model);
         self.open.clear();
         let db = self.db.take().expect("it was open");
+        let stats = db.stats();
+        self.flushes += stats.flush.jobs;
+        self.compactions += stats.compaction.jobs;
         if explicit {
             db.close()?;
         }
