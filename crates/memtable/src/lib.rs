@@ -1,15 +1,16 @@
 //! The memtable: the newest entries of a keyspace, in memory and in order, until they are flushed to a table.
 //!
-//! A [`Memtable`] is a skip list in an arena. Any number of threads insert at once; readers take no lock and never
-//! wait. Entries are never changed or removed: a new version of a key is a new entry, and the whole memtable goes when
+//! A [`Memtable`] is a skip list in an arena, with a leaf of many entries in each node. Any number of threads insert at
+//! once, and wait for each other only inside one leaf, for nanoseconds; readers take no lock and never wait. Entries are never changed or removed: a new version of a key is a new entry, and the whole memtable goes when
 //! the last reference to it does.
 //!
 //! Writers first [`reserve`](Memtable::reserve) room for all that they are about to insert. Where that fails, the
 //! memtable is full, and the caller switches to a new one *before* anything was written; where it succeeds, the
 //! inserts cannot fail. What is visible to whom is decided above, by sequence number.
 //!
-//! The rooms: `arena` (memory), `node` (layout of an entry), `order` (comparisons, and the tags that avoid them),
-//! `list` (search and linking), `stripe` (what each thread keeps to itself). Unsafe code lives in the first two only.
+//! The rooms: `arena` (memory), `node` (layout of entries and nodes), `order` (comparisons, and the tags that avoid
+//! them), `list` (search), `insert` (leaves and splits), `stripe` (what each thread keeps to itself). Unsafe code lives
+//! in the first two only.
 //!
 //! Nothing here starts a thread, reads a clock, knows of a file, or decides when to flush.
 
@@ -76,18 +77,20 @@ const NODE_SHARE: usize = 16;
 ///
 /// Nodes take more than their share when somebody tries hard. A leaf is split when it is full, at most twice before it
 /// has lost its upper half, and a leaf that got half of another one takes `SLOTS / 2 - 1` inserts to be full. Hence there
-/// are at most `2 / (SLOTS / 2 - 1)` nodes for each entry, and one and a half times the capacity is enough for them: for
-/// the smallest entry (32 bytes and its share of 16), and for the longest key. It is virtual memory: what is not
-/// needed is never touched.
+/// are at most `2 / (SLOTS / 2 - 1)` nodes for each entry. And no entry is the anchor of two nodes, so that at worst each
+/// key is copied once. One and a half times the capacity is enough for all that, and is virtual memory: what is
+/// not needed is never touched.
 fn arena_size(capacity: usize) -> usize {
-    const { assert!(cfg!(any(miri, loom)) || nodes_fit(0) && nodes_fit(MAX_KEY_LEN)) };
+    const { assert!(cfg!(any(miri, loom)) || nodes_fit(0) && nodes_fit(1) && nodes_fit(MAX_KEY_LEN)) };
     if SLOTS < 64 { 8 * capacity } else { capacity + capacity / 2 * 3 }
 }
 
-/// Whether the nodes for entries with keys of this length fit, at worst, into one and a half times their cost.
+/// Whether entries with keys of this length, and their nodes at worst, fit into two and a half times their cost.
 const fn nodes_fit(key_len: usize) -> bool {
-    let room = Memtable::entry_cost(key_len, 0) / 2 * 3 + NODE_SHARE;
-    2 * node::node_size_max(HEIGHT_MAX, key_len) <= room * (SLOTS / 2 - 1)
+    let nodes = 2 * node::node_size_max(HEIGHT_MAX, 0) / (SLOTS / 2 - cfg!(not(loom)) as usize)
+        + key_len.next_multiple_of(8);
+    let cost = Memtable::entry_cost(key_len, 0);
+    node::entry_size(key_len, 0) + nodes <= cost + cost / 2 * 3
 }
 
 impl Memtable {

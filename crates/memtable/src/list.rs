@@ -12,6 +12,11 @@
 //! Readers look at the leaf first, then at the link to the next node. A split does it the other way round: it links the
 //! new node first, then clears the slots of the entries that moved. So where a reader misses an entry that moved, it
 //! sees the link, which says that all from that anchor on is to be looked for further right.
+//!
+//! The simpler design came first: a skip list of entries, with the same tags, where an insert is one compare-and-swap
+//! per level. With 350 000 entries it took 850 to 1000 ns for a random insert, of which nearly all was waiting for memory:
+//! the lowest levels do not fit in the cache, and a search walks one node on each of them, one after the other. Here, the
+//! nodes fit, a search waits for one leaf, and an insert takes a third of the time.
 
 use crate::node::{EntryId, HEIGHT_MAX, Keyed, Link, NodeId, Nodes, SLOTS, Slot, node_size_max};
 use crate::order::{Target, compare_from, prefix, shared_bytes, tag};
