@@ -38,7 +38,7 @@ fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 /// A table with one full leaf.
 fn full() -> Arc<Memtable> {
     let table = Memtable::new(0);
-    [10, 20, 30].map(|key| put(&table, key));
+    [10, 20, 30].into_iter().for_each(|key| put(&table, key));
     table
 }
 
