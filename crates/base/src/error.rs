@@ -91,6 +91,12 @@ impl Error {
         self.derive(kind, self.0.message.clone())
     }
 
+    /// The error of a failed sync: whoever meets it must stop writing for good, because what is on disk is not known
+    /// any more, and a sync that is tried again and succeeds proves nothing.
+    pub fn sync_failed(&self) -> Error {
+        self.with_kind(ErrorKind::ReadOnly)
+    }
+
     fn derive(&self, kind: ErrorKind, message: String) -> Error {
         let source = self.0.source.as_ref().map(|e| io::Error::from(e.kind()));
         Error(Arc::new(Inner { kind, message, place: self.0.place.clone(), source }))

@@ -3,10 +3,11 @@
 //! One thread flushes, `background_threads` others compact. With none, everything runs in the thread that caused it
 //! ([`Core::run_pending`]), in an order that the calls alone determine.
 
-use crate::database::{Core, KeyspaceState};
+use crate::database::{Core, KeyspaceState, State};
 use crate::keyspace::KeyspaceCore;
 use base::{Error, ErrorKind, Result, Seq};
 use memtable::Memtable;
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -179,23 +180,35 @@ impl Core {
         if let Some(k) = state.keyspaces.get_mut(&job.keyspace.id) {
             k.busy = false;
         }
-        self.note_outcome(&mut state, &result);
+        self.note_outcome(state, &result, |state| &mut state.flush_trouble);
         result
     }
 
-    /// Remembers a failure that may pass for those who wait for the job; forgets it when a job succeeds.
-    fn note_outcome(&self, state: &mut crate::database::State, result: &Result<()>) {
+    /// After a job: a failure that may pass is remembered for those who wait, and forgotten when a job of its kind succeeds. A
+    /// failed sync ends all writing.
+    fn note_outcome(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        result: &Result<()>,
+        slot: fn(&mut State) -> &mut Option<Error>,
+    ) {
         match result {
-            Ok(()) => state.trouble = None,
+            Ok(()) => *slot(&mut state) = None,
             Err(e) if e.kind() == ErrorKind::Closed => {}
             Err(e) => {
                 tracing::warn!(error = %e, "background work failed");
-                state.trouble = Some(e.clone());
+                *slot(&mut state) = Some(e.clone());
             }
         }
-        self.update_slowdown(state);
+        self.update_slowdown(&state);
         self.compact_work.notify_all();
         self.progress.notify_all();
+        drop(state);
+        if let Err(e) = result {
+            if e.kind() == ErrorKind::ReadOnly {
+                self.stop(e);
+            }
+        }
     }
 
     fn flush_memtables(&self, job: &FlushJob) -> Result<()> {
@@ -326,7 +339,7 @@ impl Core {
                 k.tree.done(plan);
             }
         }
-        self.note_outcome(&mut state, &result);
+        self.note_outcome(state, &result, |state| &mut state.compaction_trouble);
         result
     }
 
@@ -385,7 +398,7 @@ impl Core {
     }
 
     /// Sets how much writers are slowed down: nothing up to a debt of 1, then with the square of what is above it.
-    fn update_slowdown(&self, state: &crate::database::State) {
+    fn update_slowdown(&self, state: &State) {
         let debt = state.keyspaces.values().map(|k| k.tree.debt()).fold(0.0, f64::max);
         let excess = (debt - 1.0).max(0.0);
         self.slowdown.store((SLOWDOWN_NANOS * excess * excess) as u64, Ordering::Relaxed);
@@ -408,7 +421,10 @@ impl Core {
         if self.is_inline() {
             self.run_pending();
         }
-        self.wait_for(|state| state.keyspaces.get(&keyspace.id).is_none_or(|k| k.flushing.is_empty()))
+        self.wait_for(
+            |state| state.keyspaces.get(&keyspace.id).is_none_or(|k| k.flushing.is_empty()),
+            |state| state.flush_trouble.clone(),
+        )
     }
 
     /// Compacts what meets `[from, to)`, in this thread.
@@ -437,8 +453,8 @@ impl Core {
                 Ok(Some(plan)) => self.run_plan(keyspace, &plan)?,
                 Err(()) => {
                     let mut state = self.state.lock();
-                    if let Some(trouble) = &state.trouble {
-                        return Err(trouble.clone());
+                    if let Some(trouble) = state.trouble() {
+                        return Err(trouble);
                     }
                     if state.jobs > 0 {
                         self.progress.wait_for(&mut state, RETRY_PAUSE);
@@ -455,16 +471,24 @@ impl Core {
             self.run_pending();
         }
         self.compact_work.notify_all();
-        self.wait_for(|state| {
-            let oldest = self.snapshots.oldest();
-            let quiet = |k: &KeyspaceState| k.flushing.is_empty() && !k.tree.is_due(oldest);
-            state.jobs == 0 && state.keyspaces.values().all(quiet)
-        })?;
+        self.wait_for(
+            |state| {
+                let oldest = self.snapshots.oldest();
+                let quiet = |k: &KeyspaceState| k.flushing.is_empty() && !k.tree.is_due(oldest);
+                state.jobs == 0 && state.keyspaces.values().all(quiet)
+            },
+            State::trouble,
+        )?;
         self.collect_garbage();
         Ok(())
     }
 
-    fn wait_for(&self, mut done: impl FnMut(&crate::database::State) -> bool) -> Result<()> {
+    /// Waits until `done`, or until writing stops, or until there is `trouble`.
+    fn wait_for(
+        &self,
+        mut done: impl FnMut(&State) -> bool,
+        trouble: impl Fn(&State) -> Option<Error>,
+    ) -> Result<()> {
         let mut state = self.state.lock();
         loop {
             if done(&state) {
@@ -473,8 +497,8 @@ impl Core {
             if self.ends() {
                 return Err(self.stop_reason());
             }
-            if let Some(trouble) = &state.trouble {
-                return Err(trouble.clone());
+            if let Some(trouble) = trouble(&state) {
+                return Err(trouble);
             }
             self.progress.wait_for(&mut state, RETRY_PAUSE);
         }

@@ -14,7 +14,7 @@ use crate::database::Core;
 use crate::keyspace::KeyspaceCore;
 use crate::log::{Entries, Log, put_batch_head, put_entry_head};
 use base::codec::put_varint;
-use base::{EntryKind, Error, ErrorKind, Result, Seq, Trailer};
+use base::{EntryKind, Error, Result, Seq, Trailer};
 use env::FileLock;
 use memtable::Memtable;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -151,7 +151,7 @@ impl Commit {
 impl Writer {
     /// Makes everything that was acknowledged durable. An error ends all writing.
     pub(crate) fn sync_log(&mut self, core: &Core) -> Result<()> {
-        self.log.flush()?;
+        self.log.flush().map_err(|e| core.judge(e))?;
         self.log.sync().map_err(|e| core.stop(&e))
     }
 
@@ -269,7 +269,7 @@ impl Core {
             Durability::Buffered if writer.log.buffered() < BUFFER_LEN => return Ok(()),
             Durability::Buffered | Durability::Os => {
                 writer.check_owner()?;
-                writer.log.flush()
+                writer.log.flush().map_err(|e| self.judge(e))
             }
             Durability::Sync => {
                 writer.check_owner()?;
@@ -486,10 +486,7 @@ impl Core {
         let old = keyspace.view.load().memtable.clone();
         if !old.is_empty() {
             let last_seq = writer.next_seq - 1;
-            writer.log.rotate(last_seq).map_err(|e| match e.kind() {
-                ErrorKind::ReadOnly => self.stop(&e),
-                _ => e,
-            })?;
+            writer.log.rotate(last_seq).map_err(|e| self.judge(e))?;
         }
         writer.forget(keyspace);
         let mut state = self.state.lock();
@@ -551,7 +548,7 @@ impl Core {
             self.run_pending();
             state = self.state.lock();
             return match over(&state) {
-                true => Err(state.trouble.clone().unwrap_or_else(|| self.stop_reason())),
+                true => Err(state.flush_trouble.clone().unwrap_or_else(|| self.stop_reason())),
                 false => Ok(()),
             };
         }
@@ -562,7 +559,7 @@ impl Core {
                 result = Err(self.stop_reason());
                 break;
             }
-            if let Some(trouble) = &state.trouble {
+            if let Some(trouble) = &state.flush_trouble {
                 result = Err(trouble.clone());
                 break;
             }

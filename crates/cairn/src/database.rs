@@ -37,11 +37,18 @@ pub(crate) struct State {
     pub next_keyspace: u64,
     /// Flushes and compactions that are running.
     pub jobs: usize,
-    /// A background job failed in a way that may pass: what writers that wait for it are told.
-    pub trouble: Option<Error>,
+    /// The newest flush failed in a way that may pass: what writers that wait for it are told.
+    pub flush_trouble: Option<Error>,
+    /// The same of the newest compaction.
+    pub compaction_trouble: Option<Error>,
 }
 
 impl State {
+    /// What keeps the background work from being done, if anything.
+    pub(crate) fn trouble(&self) -> Option<Error> {
+        self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone())
+    }
+
     pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {
         self.keyspaces.values().find(|k| k.core.name == name)
     }
@@ -153,6 +160,14 @@ impl Core {
         fatal
     }
 
+    /// Ends all writing when the error is that of a failed sync; other errors may pass.
+    pub(crate) fn judge(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::ReadOnly => self.stop(&error),
+            _ => error,
+        }
+    }
+
     /// The reader of a table, for versions.
     pub(crate) fn open_table(&self, meta: &TableMeta) -> Result<Arc<TableFile>> {
         let table = self.tables.open(meta.number, meta.file_size)?;
@@ -191,12 +206,11 @@ impl Core {
                 *manifest = new;
                 let _ = self.env.remove(&self.dir.join(tree::manifest_file_name(old)));
             }
-            // A new manifest may have its name now and the directory not be synced: which of the two is found after a
-            // crash is open, so no edit may go into the old one.
-            Err(e) if e.kind() != ErrorKind::NoSpace => {
+            Err(ManifestError::Rejected(_)) => {}
+            // Which of the two is found after a crash is open: no edit may go into either.
+            Err(ManifestError::Unknown(e)) => {
                 self.stop(&e);
             }
-            Err(_) => {}
         }
     }
 
@@ -375,7 +389,7 @@ impl Core {
         self.collect_garbage();
         // Only now may somebody else open it.
         self.commit.writer.lock().lock = None;
-        let trouble = self.state.lock().trouble.take();
+        let trouble = self.state.lock().trouble();
         synced.and(joined).and(trouble.map_or(Ok(()), Err))
     }
 }

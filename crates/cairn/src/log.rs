@@ -7,7 +7,7 @@
 
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use base::{EntryKind, Error, Result, Seq};
+use base::{EntryKind, Result, Seq};
 use env::Env;
 use parking_lot::Mutex;
 use record::{SegmentKind, SegmentWriter};
@@ -308,7 +308,7 @@ fn create_segment(env: &Arc<dyn Env>, dir: &Path, number: u64, header: LogHeader
         drop(writer);
         let _ = env.remove(&path);
         // A sync failed: what is on disk now is not known.
-        return Err(Error::new(base::ErrorKind::ReadOnly, e.to_string()));
+        return Err(e.sync_failed());
     }
     Ok(writer)
 }

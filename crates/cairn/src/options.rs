@@ -1,6 +1,6 @@
 //! Every option there is, with its default, its range and what it does, in two tables.
 //!
-//! The structs, their setters, the text form that the manifest keeps and the list that `cairn help-options` prints all come
+//! The structs, their setters, the text form that the manifest keeps and the list that `cairn options` prints all come
 //! from these tables: an option is added in one place.
 
 use base::{Error, Result};
@@ -194,7 +194,7 @@ option_table! {
     /// Tables in a guard before it is compacted; 1 makes the tree a leveled LSM tree.
     max_tables_per_guard: usize = 8, "1 to 64", |v| (1..=64).contains(v);
     /// A key is a guard of level 1 when this many low bits of its hash are set (PebblesDB, section 4.5).
-    top_level_bits: u32 = 32, "1 to 60", |v| (1..=60).contains(v);
+    top_level_bits: u32 = 31, "1 to 60", |v| (1..=60).contains(v);
     /// How many bits fewer each deeper level asks for.
     bit_decrement: u32 = 3, "0 to 16", |v| *v <= 16;
     /// Ask one bit less for each doubling of a record over 128 bytes, so that guards hold about as many bytes whatever the size

@@ -266,11 +266,12 @@ impl Recovery {
         // said when it does, so that from then on its absence is damage.
         let manifest_number = next_file.fetch_add(1, Ordering::Relaxed);
         let edit = whole_state(&keyspaces, &state, last_seq, number, next_file.load(Ordering::Relaxed));
-        let mut manifest = Manifest::create(&env, &dir, manifest_number, &edit)?;
+        let mut manifest =
+            Manifest::create(&env, &dir, manifest_number, &edit).map_err(ManifestError::into_error)?;
         let header = LogHeader { previous_len: 0, last_seq };
         let log = Log::create(&env, &dir, number, header, closed_logs.clone(), log_counters.clone())?;
         let exists = DatabaseEdit { newest_log: number, ..DatabaseEdit::default() };
-        manifest.log(&exists).map_err(|(ManifestError::Rejected(e) | ManifestError::Unknown(e))| e)?;
+        manifest.log(&exists).map_err(ManifestError::into_error)?;
         let Space { tables, garbage } = space;
         let core = Arc::new(Core {
             tables,

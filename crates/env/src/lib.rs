@@ -46,6 +46,10 @@ pub trait Env: Send + Sync + 'static {
     /// Takes an exclusive lock on `path`, which is created if need be. Fails with `ErrorKind::Locked` when this or another
     /// process holds it. The lock ends when the value is dropped or the process ends.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
+    /// The same lock on a file that exists, taken without writing anything: for those who only look.
+    fn lock_to_look(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.lock(path)
+    }
     /// Bytes free for us on the file system of `dir`; `None` when unknown.
     fn free_space(&self, dir: &Path) -> Option<u64>;
     /// How many files the process may hold open at once.

@@ -49,8 +49,8 @@ pub(crate) struct RealLock {
 }
 
 impl RealLock {
-    /// Creates `path` if need be and locks it without waiting.
-    pub(crate) fn take(path: &Path) -> Result<RealLock> {
+    /// Locks `path` without waiting. With `write` it is created if need be, and says who holds it.
+    pub(crate) fn take(path: &Path, write: bool) -> Result<RealLock> {
         for _ in 0..ATTEMPTS {
             let pid = std::process::id();
             let mut held = HELD.try_lock_for(HELD_TIMEOUT).ok_or_else(|| {
@@ -65,7 +65,7 @@ impl RealLock {
             if let Ok(stat) = rustix::fs::lstat(path) {
                 check_free((stat.st_dev, stat.st_ino))?;
             }
-            let file = open(path)?;
+            let file = open(path, write)?;
             let id = identity(&file, path)?;
             check_free(id)?;
             lock_file(&file, path)?;
@@ -78,8 +78,10 @@ impl RealLock {
             held.insert((pid, id));
             drop(held);
             // For people and for the other side's message; the lock does not depend on it, so failures are ignored.
-            let text = format!("{pid}\n");
-            let _ = file.set_len(0).and_then(|()| file.write_all_at(text.as_bytes(), 0));
+            if write {
+                let text = format!("{pid}\n");
+                let _ = file.set_len(0).and_then(|()| file.write_all_at(text.as_bytes(), 0));
+            }
             return Ok(RealLock { path: path.to_owned(), pid, id, file });
         }
         Err(locked(path, "the lock file keeps being replaced"))
@@ -112,8 +114,9 @@ impl Drop for RealLock {
     }
 }
 
-fn open(path: &Path) -> Result<File> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+fn open(path: &Path, write: bool) -> Result<File> {
+    let access = if write { OFlags::RDWR | OFlags::CREATE } else { OFlags::RDONLY };
+    let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     loop {
         return match rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)) {
             Ok(fd) => Ok(File::from(fd)),

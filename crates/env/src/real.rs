@@ -112,7 +112,11 @@ impl Env for RealEnv {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        Ok(Box::new(RealLock::take(path)?))
+        Ok(Box::new(RealLock::take(path, true)?))
+    }
+
+    fn lock_to_look(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        Ok(Box::new(RealLock::take(path, false)?))
     }
 
     fn free_space(&self, dir: &Path) -> Option<u64> {

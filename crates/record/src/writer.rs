@@ -190,10 +190,11 @@ impl SegmentWriter {
     /// Flushes, then makes everything appended so far durable. After a failed sync, everything fails.
     pub fn sync(&mut self) -> Result<()> {
         self.flush()?;
-        if self.synced_len == self.flushed_len {
-            return Ok(());
+        if self.synced_len != self.flushed_len {
+            self.sync_file()?;
+            self.synced_len = self.flushed_len;
         }
-        self.sync_file()
+        Ok(())
     }
 
     fn sync_file(&mut self) -> Result<()> {
@@ -202,7 +203,6 @@ impl SegmentWriter {
             self.poison = Some(stopped);
             return Err(error);
         }
-        self.synced_len = self.flushed_len;
         Ok(())
     }
 
@@ -216,6 +216,8 @@ impl SegmentWriter {
         }
         if self.remains {
             self.file.truncate(self.flushed_len)?;
+            // Not counted in `synced_len`: chunks must claim only what the caller asked to be synced, because he may attach a
+            // meaning to it, such as that the segments before this one are synced, too.
             self.sync_file()?;
             self.remains = false;
         }

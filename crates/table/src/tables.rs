@@ -3,7 +3,7 @@
 use crate::cache::BlockCache;
 use crate::counters::Counters;
 use crate::{Table, table_file_name};
-use base::{Error, Result};
+use base::{Error, ErrorKind, Result};
 use env::{Env, ReadFile};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
@@ -110,7 +110,11 @@ impl Tables {
         if let Some(file) = self.files.get(&table.number()) {
             return Ok(file);
         }
-        let file = self.env.open(table.path())?;
+        let file = self.env.open(table.path()).map_err(|e| match e.kind() {
+            // Whoever asks has it from a manifest: that it is not there is damage.
+            ErrorKind::NotFound => Error::corruption(table.path(), 0, "the table is missing"),
+            _ => e,
+        })?;
         self.counters.add(FILES_OPENED, 1);
         let len = file.len()?;
         if len != table.file_size() {

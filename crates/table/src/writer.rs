@@ -187,7 +187,7 @@ impl TableWriter {
             Footer { file: self.meta.number, file_size, data_size, root, levels, filter, properties };
         self.out.bytes.extend_from_slice(&footer.encode());
         self.out.append_to(&mut *self.file)?;
-        self.file.sync()?;
+        self.file.sync().map_err(|e| e.sync_failed())?;
         Ok(TableMeta { file_size, ..self.meta.clone() })
     }
 

@@ -96,7 +96,8 @@ fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
     Ok(())
 }
 
-/// Merges the plan's tables and cuts the result at the plan's keys. On an error, what was written is removed again.
+/// Merges the plan's tables and cuts the result at the plan's keys. On an error, what was written is removed again; one of
+/// kind `ReadOnly` says that a sync failed.
 ///
 /// Cost: one sequential read of the inputs and one sequential write of what is kept; a heap of the inputs, no allocation per
 /// record.
@@ -104,7 +105,7 @@ pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
     let mut outcome = Outcome { bytes_read: plan.input_bytes(), ..Outcome::default() };
     let result = merge_inputs(plan, context, &mut outcome).and_then(|()| match outcome.added.is_empty() {
         true => Ok(()),
-        false => context.env.sync_dir(context.dir),
+        false => context.env.sync_dir(context.dir).map_err(|e| e.sync_failed()),
     });
     if let Err(e) = result {
         for table in &outcome.added {
@@ -208,7 +209,7 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
             memtables.next()?;
         }
         output.finish()?;
-        context.env.sync_dir(context.dir)
+        context.env.sync_dir(context.dir).map_err(|e| e.sync_failed())
     })();
     if let Err(e) = result {
         output.abandon();

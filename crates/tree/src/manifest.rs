@@ -243,6 +243,15 @@ impl State {
     }
 }
 
+impl ManifestError {
+    /// What went wrong.
+    pub fn into_error(self) -> Error {
+        match self {
+            ManifestError::Rejected(e) | ManifestError::Unknown(e) => e,
+        }
+    }
+}
+
 /// Why an edit is not in force.
 #[derive(Debug)]
 pub enum ManifestError {
@@ -262,23 +271,35 @@ pub struct Manifest {
 impl Manifest {
     /// Writes manifest `number`, which begins with the edit that leads from nothing to the present state, and makes it the
     /// valid one. Older manifests may be removed afterwards.
-    pub fn create(env: &Arc<dyn Env>, dir: &Path, number: u64, state: &DatabaseEdit) -> Result<Manifest> {
+    ///
+    /// After `Unknown` either may be the valid one at the next opening, so nothing may be appended to the older one.
+    pub fn create(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        number: u64,
+        state: &DatabaseEdit,
+    ) -> std::result::Result<Manifest, ManifestError> {
         let temporary = dir.join(format!("{}.tmp", manifest_file_name(number)));
-        if env.exists(&temporary)? {
-            env.remove(&temporary)?;
-        }
-        let mut writer = SegmentWriter::create(env, &temporary, SegmentKind::Manifest, number, &[])?;
-        let written = (|| {
+        let write = || -> Result<SegmentWriter> {
+            if env.exists(&temporary)? {
+                env.remove(&temporary)?;
+            }
+            let mut writer = SegmentWriter::create(env, &temporary, SegmentKind::Manifest, number, &[])?;
             writer.append(&[&state.encode()])?;
-            writer.sync()?;
-            env.rename(&temporary, &dir.join(manifest_file_name(number)))?;
-            env.sync_dir(dir)
-        })();
-        if let Err(e) = written {
+            writer.flush()?;
+            writer.sync().map_err(|e| e.sync_failed())?;
+            Ok(writer)
+        };
+        let writer = write().map_err(|e| {
             // Best effort: files with this ending are removed when the database is next opened.
             let _ = env.remove(&temporary);
-            return Err(e);
-        }
+            match e.kind() {
+                ErrorKind::ReadOnly => ManifestError::Unknown(e),
+                _ => ManifestError::Rejected(e),
+            }
+        })?;
+        let named = env.rename(&temporary, &dir.join(manifest_file_name(number)));
+        named.and_then(|()| env.sync_dir(dir)).map_err(ManifestError::Unknown)?;
         let mut manifest = Manifest { snapshot_len: writer.len(), writer, number };
         manifest.mark();
         Ok(manifest)

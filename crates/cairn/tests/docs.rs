@@ -1,0 +1,353 @@
+//! The documents are held against the code: worked examples, options, limits, links, and the tests that they name.
+//!
+//! `UPDATE_DOCS=1 cargo test -p cairn --test docs` writes `docs/options.md` anew; `SHOW_EXAMPLES=1 ... -- --nocapture` prints the
+//! bytes of the worked examples.
+#![allow(missing_docs)]
+
+use cairn::env::{Env, SimEnv};
+use cairn::{
+    Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, OptionSpec, Options, Preset, limits,
+};
+use record::{SegmentKind, SegmentReader};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn document(name: &str) -> String {
+    std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// The lines of hex in the `n`-th block of a document: each an offset and the bytes there. A line of dots skips bytes.
+fn hex_block(document: &str, n: usize) -> Vec<(usize, Vec<u8>)> {
+    let block = document.split("```hex\n").nth(n + 1).expect("a block of hex");
+    let block = block.split("```").next().unwrap();
+    let mut lines = Vec::new();
+    let mut expected = Some(0);
+    for line in block.lines() {
+        if line.trim_start().starts_with("...") {
+            expected = None;
+            continue;
+        }
+        let (offset, rest) = line.split_once(':').expect("an offset");
+        let offset: usize = offset.trim().parse().unwrap();
+        assert!(expected.is_none_or(|e| e == offset), "the offset in {line:?} does not follow");
+        let hex = rest.split('|').next().unwrap().split_whitespace();
+        let bytes: Vec<u8> = hex.map(|byte| u8::from_str_radix(byte, 16).expect(line)).collect();
+        expected = Some(offset + bytes.len());
+        lines.push((offset, bytes));
+    }
+    lines
+}
+
+/// Holds a block of a document against the bytes that the code wrote.
+fn compare(what: &str, documented: &[(usize, Vec<u8>)], written: &[u8]) {
+    if std::env::var_os("SHOW_EXAMPLES").is_some() {
+        println!("{what}:");
+        for (i, line) in written.chunks(16).enumerate() {
+            let hex: Vec<String> = line.iter().map(|b| format!("{b:02x}")).collect();
+            println!("{:4}: {:<48} | {}", i * 16, hex.join(" "), line.escape_ascii());
+        }
+        return;
+    }
+    for (offset, bytes) in documented {
+        let found = written.get(*offset..offset + bytes.len());
+        assert_eq!(found, Some(&bytes[..]), "{what}, offset {offset}");
+    }
+    let (offset, bytes) = documented.last().unwrap();
+    assert_eq!(offset + bytes.len(), written.len(), "{what}: length");
+}
+
+/// The database of the examples: two commits, the second a batch, then a flush. Everything runs in this thread, so that the
+/// bytes follow from the calls.
+fn example() -> (Arc<SimEnv>, Database, Keyspace) {
+    let sim = SimEnv::new(1);
+    let options = Options::default().background_threads(0);
+    let db = Database::open_in(sim.clone(), "/db", options).unwrap();
+    let users = db.keyspace("users", KeyspaceOptions::default()).unwrap();
+    users.put_with("alice", "1", Durability::Sync).unwrap();
+    let mut batch = db.batch();
+    batch.put(&users, "bob", "22");
+    batch.delete(&users, "alice");
+    db.write(batch, Durability::Os).unwrap();
+    (sim, db, users)
+}
+
+#[test]
+fn the_log_is_as_documented() {
+    let (sim, _db, _users) = example();
+    let written = sim.read_file("/db/wal-000001.log");
+    compare("log", &hex_block(&document("docs/format/log.md"), 0), &written);
+}
+
+#[test]
+fn the_manifest_is_as_documented() {
+    let (sim, _db, users) = example();
+    users.flush().unwrap();
+    let env: Arc<dyn Env> = sim;
+    let path = Path::new("/db/manifest-000001");
+    let mut reader = SegmentReader::open(&env, path, SegmentKind::Manifest, 1).unwrap();
+    let mut records = Vec::new();
+    let mut record = Vec::new();
+    while reader.next(&mut record).unwrap().is_some() {
+        if !record.is_empty() {
+            records.push(record.clone());
+        }
+    }
+    let text = document("docs/format/manifest.md");
+    assert_eq!(records.len(), 4);
+    for (n, record) in records.iter().enumerate() {
+        compare(&format!("manifest, edit {n}"), &hex_block(&text, n), record);
+    }
+    // What the dots of the second edit stand for.
+    let mut options = Vec::new();
+    for (name, value) in KeyspaceOptions::default().to_pairs() {
+        for text in [name, &value] {
+            base::codec::put_bytes(&mut options, text.as_bytes());
+        }
+    }
+    let at = records[2].windows(options.len()).position(|w| w == options);
+    assert!(at.is_some(), "the options are kept as names and texts, in order");
+}
+
+fn option_rows(out: &mut String, specs: &[OptionSpec], differ: impl Fn(&OptionSpec) -> String) {
+    for spec in specs {
+        let doc = spec.doc.split_whitespace().collect::<Vec<_>>().join(" ");
+        let OptionSpec { name, default, range, .. } = spec;
+        writeln!(out, "| `{name}` | {default} | {range} | {doc}{} |", differ(spec)).unwrap();
+    }
+}
+
+/// `docs/options.md` as it must be.
+fn options_document() -> String {
+    let mut out = String::from(
+        "# Options
+
+<!-- Written by `UPDATE_DOCS=1 cargo test -p cairn --test docs`; the tables of crates/cairn/src/options.rs are the source. -->
+
+Every option has a default that needs no tuning. Sizes are in bytes. A value outside of its range is an error when the database
+is opened or the keyspace created. `cairn options` prints the same list, `--set NAME=VALUE` sets one on the command line.
+
+## Of a database
+
+Given each time the database is opened; none of them is kept in it.
+
+| option | default | allowed | what it does |
+| --- | --- | --- | --- |
+",
+    );
+    option_rows(&mut out, &Options::specs(), |_| String::new());
+    out += "
+## Of a keyspace
+
+Kept in the manifest with the keyspace: what it was created with is what it has when it is opened again.
+
+| option | default | allowed | what it does |
+| --- | --- | --- | --- |
+";
+    let presets = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled];
+    let pairs = presets.map(|p| (p, KeyspaceOptions::preset(p).to_pairs()));
+    let value = |pairs: &[(&'static str, String)], name: &str| {
+        pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone()).unwrap()
+    };
+    option_rows(&mut out, &KeyspaceOptions::specs(), |_| String::new());
+    out += "
+## Presets
+
+A preset is nothing but values of these options. Where a preset says nothing the default holds.
+
+| option | balanced (the default) | pebblesdb | leveled |
+| --- | --- | --- | --- |
+";
+    for spec in KeyspaceOptions::specs() {
+        let values = pairs.each_ref().map(|(_, pairs)| value(pairs, spec.name));
+        if values.iter().any(|v| *v != values[0]) {
+            writeln!(out, "| `{}` | {} |", spec.name, values.join(" | ")).unwrap();
+        }
+    }
+    out
+}
+
+#[test]
+fn the_options_are_as_documented() {
+    let expected = options_document();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(root().join("docs/options.md"), &expected).unwrap();
+    }
+    assert!(
+        document("docs/options.md") == expected,
+        "docs/options.md is out of date: UPDATE_DOCS=1 cargo test -p cairn --test docs"
+    );
+}
+
+/// Every row of `docs/limits.md` has its number here, and its test below.
+#[test]
+fn the_limits_are_as_documented() {
+    let text = document("docs/limits.md");
+    for row in [
+        format!("| key | {} bytes |", limits::MAX_KEY_LEN),
+        format!("| value | {} bytes |", limits::MAX_VALUE_LEN),
+        format!("| batch | {} bytes |", limits::MAX_BATCH_LEN),
+        format!("| name of a keyspace | {} bytes |", limits::MAX_KEYSPACE_NAME_LEN),
+        format!("| levels of guards | {} |", limits::MAX_LEVELS),
+        format!("| commits | {} |", base::MAX_SEQ),
+    ] {
+        assert!(text.contains(&row), "docs/limits.md lacks {row:?}");
+    }
+}
+
+fn small_database() -> (tempfile::TempDir, Database, Keyspace) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path()).unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    (dir, db, keyspace)
+}
+
+#[track_caller]
+fn refused<T>(result: cairn::Result<T>, words: &str) {
+    let error = result.err().expect("an error");
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[test]
+fn keys_have_a_limit() {
+    let (_dir, db, keyspace) = small_database();
+    let longest = vec![b'k'; limits::MAX_KEY_LEN];
+    keyspace.put(&longest, "v").unwrap();
+    assert_eq!(keyspace.get(&longest).unwrap().unwrap(), "v");
+    let longer = [&longest[..], b"k"].concat();
+    refused(keyspace.put(&longer, "v"), "65536 bytes; this one has 65537");
+    refused(keyspace.delete(&longer), "65537");
+    let mut batch = db.batch();
+    batch.put(&keyspace, "fine", "v");
+    batch.put(&keyspace, &longer, "v");
+    refused(db.write(batch, Durability::Os), "65537");
+    assert!(!keyspace.contains("fine").unwrap(), "nothing of a refused batch is applied");
+    assert!(keyspace.get(&longer).unwrap().is_none());
+}
+
+#[test]
+fn values_have_a_limit() {
+    let (_dir, _db, keyspace) = small_database();
+    let longer = vec![0u8; limits::MAX_VALUE_LEN + 1];
+    refused(keyspace.put("k", &longer), "268435456 bytes; this one has 268435457");
+    let longest = &longer[1..];
+    keyspace.put("k", longest).unwrap();
+    assert!(keyspace.get("k").unwrap().unwrap() == *longest);
+}
+
+#[test]
+fn batches_have_a_limit() {
+    let (_dir, db, keyspace) = small_database();
+    let value = vec![0u8; limits::MAX_VALUE_LEN];
+    let mut batch = db.batch();
+    (0..4).for_each(|_| batch.put(&keyspace, "k", &value));
+    refused(db.write(batch, Durability::Os), "1073741824 bytes");
+    assert!(keyspace.get("k").unwrap().is_none());
+}
+
+#[test]
+fn names_of_keyspaces_have_a_limit() {
+    let (_dir, db, _) = small_database();
+    let longest = "n".repeat(limits::MAX_KEYSPACE_NAME_LEN);
+    db.create_keyspace(&longest, KeyspaceOptions::default()).unwrap();
+    refused(db.create_keyspace(&format!("{longest}n"), KeyspaceOptions::default()), "255 bytes");
+    refused(db.create_keyspace("", KeyspaceOptions::default()), "empty");
+}
+
+#[test]
+fn levels_have_a_limit() {
+    let (_dir, db, _) = small_database();
+    let levels = |levels| KeyspaceOptions::default().levels(levels);
+    db.create_keyspace("most", levels(limits::MAX_LEVELS)).unwrap();
+    refused(db.create_keyspace("more", levels(limits::MAX_LEVELS + 1)), "levels: 16 is not allowed");
+    refused(db.create_keyspace("none", levels(0)), "levels: 0 is not allowed");
+}
+
+/// All Markdown files of the project.
+fn documents() -> Vec<PathBuf> {
+    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                walk(&path, found);
+            } else if name.ends_with(".md") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&root(), &mut found);
+    assert!(found.len() > 10);
+    found
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut broken = Vec::new();
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            let outside = link.contains("://") || link.starts_with("mailto:");
+            if !link.is_empty() && !outside && !document.parent().unwrap().join(link).exists() {
+                broken.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// A document that names a test as `crates/x/tests/y.rs::name` names one that is there.
+#[test]
+fn tests_that_are_named_exist() {
+    let mut missing = Vec::new();
+    let mut named = 0;
+    for document in documents() {
+        for quoted in std::fs::read_to_string(&document).unwrap().split('`') {
+            let Some((file, test)) = quoted.split_once(".rs::").filter(|(file, _)| file.starts_with("crates/"))
+            else {
+                continue;
+            };
+            named += 1;
+            let source = std::fs::read_to_string(root().join(format!("{file}.rs"))).unwrap_or_default();
+            if !source.contains(&format!("fn {test}(")) {
+                missing.push(format!("{}: {quoted}", document.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(named > 20);
+}
+
+mod examples {
+    #[path = "../../examples/batches_and_snapshots.rs"]
+    pub mod batches_and_snapshots;
+    #[path = "../../examples/bulk_load.rs"]
+    pub mod bulk_load;
+    #[path = "../../examples/queue.rs"]
+    pub mod queue;
+    #[path = "../../examples/quickstart.rs"]
+    pub mod quickstart;
+    #[path = "../../examples/time_series.rs"]
+    pub mod time_series;
+}
+
+#[test]
+fn the_examples_run() {
+    for (name, run) in [
+        ("quickstart", examples::quickstart::main as fn() -> cairn::Result<()>),
+        ("batches_and_snapshots", examples::batches_and_snapshots::main),
+        ("queue", examples::queue::main),
+        ("time_series", examples::time_series::main),
+        ("bulk_load", examples::bulk_load::main),
+    ] {
+        run().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let listed = document("README.md").contains(&format!("crates/cairn/examples/{name}.rs"));
+        assert!(listed, "the README lists {name}");
+    }
+}
