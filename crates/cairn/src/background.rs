@@ -204,10 +204,10 @@ impl Core {
         self.compact_work.notify_all();
         self.progress.notify_all();
         drop(state);
-        if let Err(e) = result {
-            if e.kind() == ErrorKind::ReadOnly {
-                self.stop(e);
-            }
+        if let Err(e) = result
+            && e.kind() == ErrorKind::ReadOnly
+        {
+            self.stop(e);
         }
     }
 

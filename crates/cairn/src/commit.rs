@@ -189,13 +189,13 @@ impl Core {
         durability: Durability,
     ) -> Result<()> {
         check_lengths(key, value)?;
-        if self.commit.queued.load(Ordering::SeqCst) == 0 {
-            if let Some(mut writer) = self.commit.writer.try_lock() {
-                let result = self.commit_one(&mut writer, keyspace, kind, key, value, durability);
-                drop(writer);
-                self.commit.pass_on();
-                return result;
-            }
+        if self.commit.queued.load(Ordering::SeqCst) == 0
+            && let Some(mut writer) = self.commit.writer.try_lock()
+        {
+            let result = self.commit_one(&mut writer, keyspace, kind, key, value, durability);
+            drop(writer);
+            self.commit.pass_on();
+            return result;
         }
         let mut batch = SPARE_BATCH.take();
         batch.push(keyspace, kind, key, value);
@@ -266,7 +266,7 @@ impl Core {
     #[inline]
     fn persist(&self, writer: &mut Writer, durability: Durability) -> Result<()> {
         match durability {
-            Durability::Buffered if writer.log.buffered() < BUFFER_LEN => return Ok(()),
+            Durability::Buffered if writer.log.buffered() < BUFFER_LEN => Ok(()),
             Durability::Buffered | Durability::Os => {
                 writer.check_owner()?;
                 writer.log.flush().map_err(|e| self.judge(e))

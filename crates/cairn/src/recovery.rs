@@ -389,10 +389,10 @@ pub(crate) fn replay(
         if header.is_none() && !matches!(reader.tail(), Some(Tail::TornHeader)) {
             return Err(Error::corruption(&path, 0, "the header of the log is malformed"));
         }
-        if let (Some(header), Some((previous, len)), None) = (header, &read, &torn) {
-            if header.previous_len > *len {
-                torn = Some((previous.clone(), *len));
-            }
+        if let (Some(header), Some((previous, len)), None) = (header, &read, &torn)
+            && header.previous_len > *len
+        {
+            torn = Some((previous.clone(), *len));
         }
         if torn.is_none() {
             last_seq = last_seq.max(header.map_or(0, |h| h.last_seq));

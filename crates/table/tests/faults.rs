@@ -55,8 +55,8 @@ fn every_failing_write_is_reported_and_leaves_no_table() {
                 let (sim, env) = sim();
                 sim.fail_op(sim.op_count() + k, fault, Repeat::Once);
                 let error = try_write(&env, &entries, abandon).unwrap_err();
-                // The last operation but those of cleaning up is the sync, and that is final.
-                let kind = if k + 1 == operations && !abandon { ErrorKind::ReadOnly } else { kind };
+                // The last operation is the sync, and its failure is final.
+                let kind = if k + 1 == operations { ErrorKind::ReadOnly } else { kind };
                 assert_eq!(error.kind(), kind, "operation {k}: {error:?}");
                 assert!(error.to_string().contains("000001.tbl"), "{error}");
                 assert!(!env.exists(&path(1)).unwrap(), "operation {k}: the file was removed");

@@ -90,7 +90,7 @@ const CANCEL_INTERVAL: u32 = 1024;
 
 fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
     *countdown = countdown.wrapping_sub(1);
-    if *countdown % CANCEL_INTERVAL == 0 && context.cancelled.load(Ordering::Relaxed) {
+    if (*countdown).is_multiple_of(CANCEL_INTERVAL) && context.cancelled.load(Ordering::Relaxed) {
         return Err(Error::new(ErrorKind::Closed, "the database is closing"));
     }
     Ok(())

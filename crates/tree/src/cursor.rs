@@ -168,7 +168,7 @@ impl LevelCursor {
 
     fn count_seek(&self) {
         let guard = &self.level.guards[self.guard];
-        if guard.tables.len() > 1 && self.notice.threshold > 0 && guard.note_seek() == self.notice.threshold {
+        if guard.runs > 1 && self.notice.threshold > 0 && guard.note_seek() == self.notice.threshold {
             self.notice.due.store(true, Ordering::Relaxed);
         }
     }

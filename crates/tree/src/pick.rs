@@ -103,10 +103,10 @@ impl Picker<'_> {
     /// The most urgent plan that touches no running one.
     pub fn pick(&self) -> Option<Plan> {
         let busy = self.busy();
-        if self.version.level0.len() >= self.options.level0_tables {
-            if let Some(plan) = self.level0(Reason::Level0, &busy) {
-                return Some(plan);
-            }
+        if self.version.level0.len() >= self.options.level0_tables
+            && let Some(plan) = self.level0(Reason::Level0, &busy)
+        {
+            return Some(plan);
         }
         let mut wishes = self.wishes();
         wishes.sort_by(|a, b| a.reason.cmp(&b.reason).then(b.score.total_cmp(&a.score)));
@@ -126,7 +126,7 @@ impl Picker<'_> {
             for index in level.overlapping(from, to) {
                 let guard = &level.guards[index];
                 let wanted = match n == last {
-                    true => guard.tables.len() > 1 || self.droppable_tombstones(guard),
+                    true => guard.runs > 1 || self.droppable_tombstones(guard),
                     false => !guard.tables.is_empty(),
                 };
                 if wanted && guard.tables.iter().any(|t| t.overlaps_range(from, to)) {
@@ -152,15 +152,15 @@ impl Picker<'_> {
                 continue;
             }
             for (guard, g) in level.guards.iter().enumerate() {
-                let tables = g.tables.len();
-                if tables == 0 {
+                if g.tables.is_empty() {
                     continue;
                 }
                 let visited = g.seeks.load(Ordering::Relaxed);
-                if tables >= full {
-                    let score = tables as f64 / full as f64;
+                // Merging tables that do not overlap would gain nothing, so runs count.
+                if g.runs >= full {
+                    let score = g.runs as f64 / full as f64;
                     wishes.push(Wish { reason: Reason::GuardFull, level: n, guard, score });
-                } else if seeks > 0 && tables > 1 && visited >= seeks {
+                } else if seeks > 0 && g.runs > 1 && visited >= seeks {
                     wishes.push(Wish { reason: Reason::Seeks, level: n, guard, score: f64::from(visited) });
                 } else if self.tombstones_due(n, g) {
                     let score = g.tables.iter().map(|t| t.meta.tombstones).sum::<u64>() as f64;
@@ -294,7 +294,8 @@ impl Picker<'_> {
         let own = guard.bytes();
         let factor = u64::from(self.options.last_level_merge_factor);
         let costly = n + 1 == last && (down.input_bytes() - own) > own.saturating_mul(factor);
-        if costly && guard.tables.len() > 1 && reason != Reason::Manual {
+        // In place the guard ends up with one run. For other reasons than their number that would be no progress.
+        if costly && guard.runs > 1 && matches!(reason, Reason::GuardFull | Reason::Seeks) {
             return Some(self.complete(make(n), busy));
         }
         Some(down)
@@ -322,7 +323,10 @@ impl Picker<'_> {
             let straddled = (guard.tables.iter())
                 .filter(|t| !consumed.contains(&t.meta.number))
                 .any(|t| t.meta.smallest[..] < key[..] && key[..] <= t.meta.largest[..]);
-            if level <= plan.target && guard.key != *key && *key > plan.from && !straddled {
+            // Where it cannot become a guard, because it could not below, a cut would only make small tables.
+            let mut below = (plan.target + 1..=self.version.last_level()).map(|n| self.version.level(n));
+            let takes_root = below.all(|l| l.has_guard(key) || !l.straddled(key));
+            if level <= plan.target && guard.key != *key && *key > plan.from && !straddled && takes_root {
                 plan.cuts.push(key.clone());
             }
         }
@@ -344,7 +348,7 @@ impl Picker<'_> {
         let most = self.options.max_tables_per_guard;
         let last = plan.target == self.version.last_level() && plan.source != 0;
         !guard.tables.is_empty()
-            && guard.tables.len() >= most
+            && guard.runs >= most
             && (most == 1 || last)
             && !guard.tables.iter().any(|t| busy.contains(&t.meta.number))
             && (plan.inputs.iter()).any(|(n, t)| *n == plan.source && t.overlaps_range(&guard.key, end))

@@ -85,13 +85,25 @@ pub struct Guard {
     pub key: Slice,
     /// Newest first.
     pub tables: Vec<Arc<TableFile>>,
+    /// How many sorted runs the tables make up: the most that any one key may have to be looked for in. Tables that do not
+    /// overlap count as one.
+    pub runs: usize,
     /// Seeks that landed here since the guard last changed.
     pub seeks: AtomicU32,
 }
 
+/// The largest number of tables that share a key.
+fn runs(tables: &[Arc<TableFile>]) -> usize {
+    // The deepest place is where some table begins.
+    let at = |key: &[u8]| {
+        tables.iter().filter(|t| &t.meta.smallest[..] <= key && key <= &t.meta.largest[..]).count()
+    };
+    tables.iter().map(|t| at(&t.meta.smallest)).max().unwrap_or(0)
+}
+
 impl Guard {
     pub(crate) fn new(key: Slice, tables: Vec<Arc<TableFile>>) -> Arc<Guard> {
-        Arc::new(Guard { key, tables, seeks: AtomicU32::new(0) })
+        Arc::new(Guard { key, runs: runs(&tables), tables, seeks: AtomicU32::new(0) })
     }
 
     /// Bytes of its tables.
