@@ -55,7 +55,8 @@ impl Bounds {
     }
 }
 
-/// A sorted run of a keyspace.
+/// A sorted run of a keyspace. There are few of them in a cursor: their size does not matter, another pointer to follow would.
+#[allow(clippy::large_enum_variant)]
 enum Source {
     Memtable(MemtableCursor),
     Tree(TreeSource),

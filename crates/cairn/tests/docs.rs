@@ -309,7 +309,8 @@ fn tests_that_are_named_exist() {
     let mut named = 0;
     for document in documents() {
         for quoted in std::fs::read_to_string(&document).unwrap().split('`') {
-            let Some((file, test)) = quoted.split_once(".rs::").filter(|(file, _)| file.starts_with("crates/"))
+            let Some((file, test)) =
+                quoted.split_once(".rs::").filter(|(file, _)| file.starts_with("crates/"))
             else {
                 continue;
             };
@@ -324,27 +325,25 @@ fn tests_that_are_named_exist() {
     assert!(named > 20);
 }
 
-mod examples {
-    #[path = "../../examples/batches_and_snapshots.rs"]
-    pub mod batches_and_snapshots;
-    #[path = "../../examples/bulk_load.rs"]
-    pub mod bulk_load;
-    #[path = "../../examples/queue.rs"]
-    pub mod queue;
-    #[path = "../../examples/quickstart.rs"]
-    pub mod quickstart;
-    #[path = "../../examples/time_series.rs"]
-    pub mod time_series;
-}
+#[path = "../examples/batches_and_snapshots.rs"]
+mod batches_and_snapshots;
+#[path = "../examples/bulk_load.rs"]
+mod bulk_load;
+#[path = "../examples/queue.rs"]
+mod queue;
+#[path = "../examples/quickstart.rs"]
+mod quickstart;
+#[path = "../examples/time_series.rs"]
+mod time_series;
 
 #[test]
 fn the_examples_run() {
     for (name, run) in [
-        ("quickstart", examples::quickstart::main as fn() -> cairn::Result<()>),
-        ("batches_and_snapshots", examples::batches_and_snapshots::main),
-        ("queue", examples::queue::main),
-        ("time_series", examples::time_series::main),
-        ("bulk_load", examples::bulk_load::main),
+        ("quickstart", quickstart::main as fn() -> cairn::Result<()>),
+        ("batches_and_snapshots", batches_and_snapshots::main),
+        ("queue", queue::main),
+        ("time_series", time_series::main),
+        ("bulk_load", bulk_load::main),
     ] {
         run().unwrap_or_else(|e| panic!("{name}: {e}"));
         let listed = document("README.md").contains(&format!("crates/cairn/examples/{name}.rs"));

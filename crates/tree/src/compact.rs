@@ -80,8 +80,9 @@ impl<'a> Retention<'a> {
             self.key.extend_from_slice(key);
             self.started = true;
         }
-        // A tombstone hides older versions; where there are none, and nobody reads between them, it has done its work.
-        !shadowed && !(bottom && stripe == 0 && trailer.is_delete())
+        // A tombstone hides older versions; where there are none, and nobody reads between them, it can go.
+        let has_done_its_work = bottom && stripe == 0 && trailer.is_delete();
+        !(shadowed || has_done_its_work)
     }
 }
 

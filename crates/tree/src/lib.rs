@@ -17,6 +17,8 @@ mod manifest;
 mod merge;
 mod options;
 mod pick;
+#[cfg(test)]
+mod pick_tests;
 mod shape;
 mod version;
 

@@ -1,0 +1,337 @@
+//! Picking and installing, as cases: a version drawn in one line, and what has to happen to it.
+
+use crate::compact::Outcome;
+use crate::version::tests::options;
+use crate::{Plan, Reason, Tree, TreeOptions, Version, VersionEdit};
+use base::{Seq, Slice};
+use env::{Env, SimEnv};
+use std::path::PathBuf;
+use std::sync::Arc;
+use table::{BlockCache, TableMeta, Tables};
+
+/// One table: level, smallest and largest key, smallest and largest sequence number.
+type Drawn = (usize, &'static str, &'static str, Seq, Seq);
+
+struct Bench {
+    tables: Arc<Tables>,
+    next: u64,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let env: Arc<dyn Env> = SimEnv::new(1);
+        Bench {
+            tables: Tables::new(env, PathBuf::from("/db"), Arc::new(BlockCache::new(1 << 20)), 16),
+            next: 1,
+        }
+    }
+
+    fn meta(&mut self, drawn: Drawn) -> TableMeta {
+        let (_, smallest, largest, min_seq, max_seq) = drawn;
+        self.next += 1;
+        TableMeta {
+            number: self.next - 1,
+            file_size: 1000,
+            entries: 10,
+            tombstones: 0,
+            smallest: smallest.into(),
+            largest: largest.into(),
+            min_seq,
+            max_seq,
+            user_bytes: 900,
+        }
+    }
+
+    fn open(&self) -> impl FnMut(&TableMeta) -> base::Result<Arc<crate::TableFile>> + use<'_> {
+        |meta| {
+            let table = self.tables.open(meta.number, meta.file_size)?;
+            Ok(crate::TableFile::new(meta.clone(), table, Arc::default()))
+        }
+    }
+
+    fn tree(&mut self, options: TreeOptions, guards: &[(usize, &str)], tables: &[Drawn]) -> Tree {
+        let edit = VersionEdit {
+            added: tables.iter().map(|t| (t.0, self.meta(*t))).collect(),
+            guards_added: guards.iter().map(|(level, key)| (*level, slice(key))).collect(),
+            ..VersionEdit::default()
+        };
+        let empty = Version::empty(options.levels);
+        let version = empty.apply(&edit, &mut self.open()).unwrap();
+        assert_eq!(crate::check_version(&version), Vec::<String>::new());
+        Tree::new(options, Arc::new(version))
+    }
+
+    /// Pretends that the plan ran, and wrote one table per piece that its inputs reach into.
+    fn run(&mut self, tree: &mut Tree, plan: &Plan) -> VersionEdit {
+        let mut outcome = Outcome::default();
+        let mut from = plan.from.clone();
+        for i in 0..=plan.cuts.len() {
+            let to = plan.cuts.get(i).or(plan.to.as_ref());
+            let end = to.map(|k| &k[..]);
+            if plan.inputs.iter().any(|(_, t)| t.overlaps_range(&from, end)) {
+                let min_seq = plan.inputs.iter().map(|(_, t)| t.meta.min_seq).min().unwrap();
+                let max_seq = plan.inputs.iter().map(|(_, t)| t.meta.max_seq).max().unwrap();
+                let mut meta = self.meta((0, "", "", min_seq, max_seq));
+                meta.smallest = from.to_vec();
+                meta.largest = from.to_vec();
+                outcome.added.push(meta);
+            }
+            from = to.cloned().unwrap_or_default();
+        }
+        let edit = tree.install(plan, &outcome, &mut self.open()).unwrap();
+        tree.apply(&edit, &mut self.open()).unwrap();
+        tree.done(plan);
+        edit
+    }
+}
+
+fn slice(text: &str) -> Slice {
+    Slice::copy_from(text.as_bytes())
+}
+
+fn cuts(plan: &Plan) -> Vec<String> {
+    plan.cuts.iter().map(|k| String::from_utf8_lossy(k).into_owned()).collect()
+}
+
+#[test]
+fn nothing_is_picked_below_every_trigger() {
+    let mut bench = Bench::new();
+    let mut tree =
+        bench.tree(options(), &[], &[(0, "a", "z", 9, 9), (1, "a", "z", 5, 6), (3, "a", "z", 1, 2)]);
+    assert!(tree.pick(None).is_none());
+}
+
+#[test]
+fn level_0_goes_to_level_1_and_is_cut_at_its_guards() {
+    let mut bench = Bench::new();
+    let guards = [(1, "m"), (2, "g"), (2, "m"), (3, "g"), (3, "m")];
+    let mut tree =
+        bench.tree(options(), &guards, &[(0, "a", "z", 8, 9), (0, "b", "y", 6, 7), (1, "a", "c", 1, 2)]);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!(
+        (plan.reason, plan.source, plan.target, cuts(&plan)),
+        (Reason::Level0, 0, 1, vec!["m".to_string()])
+    );
+    assert_eq!(plan.bottom, [false, true], "a table of level 1 may hold older versions in the first piece");
+    assert!(tree.pick(None).is_none(), "its tables are busy");
+    bench.run(&mut tree, &plan);
+    assert_eq!((tree.version().level0.len(), tree.version().level(1).tables()), (0, 3));
+}
+
+#[test]
+fn level_0_skips_levels_that_are_empty_but_never_passes_older_data() {
+    let mut bench = Bench::new();
+    let skipping = TreeOptions { skip_levels: true, ..options() };
+    let level0 = [(0, "a", "z", 8, 9), (0, "b", "y", 6, 7)];
+    let mut tree = bench.tree(skipping.clone(), &[], &level0);
+    assert_eq!(tree.pick(None).unwrap().target, 3);
+    let mut tree = bench.tree(skipping.clone(), &[], &[level0[0], level0[1], (2, "q", "r", 1, 2)]);
+    assert_eq!(tree.pick(None).unwrap().target, 2);
+    // Pieces too small for their level: one level up, where the guards are wider.
+    let guards = [(3, "c"), (3, "f"), (3, "k"), (3, "p"), (2, "k")];
+    let small = TreeOptions { min_piece_bytes: 600, ..skipping };
+    let mut tree = bench.tree(small, &guards, &level0);
+    assert_eq!(tree.pick(None).unwrap().target, 2);
+}
+
+#[test]
+fn a_full_guard_is_pushed_down_and_attached() {
+    let mut bench = Bench::new();
+    let guards = [(1, "m"), (2, "m"), (2, "t"), (3, "m"), (3, "t")];
+    let tables = [
+        (1, "m", "z", 9, 9),
+        (1, "m", "z", 8, 8),
+        (1, "n", "x", 7, 7),
+        (2, "m", "s", 3, 4),
+        (2, "t", "z", 2, 2),
+    ];
+    let mut tree = bench.tree(options(), &guards, &tables);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.reason, plan.source, plan.target, plan.inputs.len()), (Reason::GuardFull, 1, 2, 3));
+    assert_eq!((&plan.from[..], plan.to.is_none(), cuts(&plan)), (&b"m"[..], true, vec!["t".to_string()]));
+    let edit = bench.run(&mut tree, &plan);
+    assert!(edit.removed.iter().all(|(level, _)| *level == 1), "nothing in the next level is rewritten");
+    assert_eq!(tree.version().level(2).tables(), 4);
+}
+
+#[test]
+fn tables_that_do_not_overlap_do_not_fill_a_guard() {
+    let mut bench = Bench::new();
+    let tables = [(1, "a", "b", 9, 9), (1, "c", "d", 8, 8), (1, "e", "f", 7, 7), (1, "g", "h", 6, 6)];
+    let mut tree = bench.tree(options(), &[], &tables);
+    assert!(tree.pick(None).is_none());
+}
+
+#[test]
+fn the_last_level_merges_in_place_and_takes_up_candidates() {
+    let mut bench = Bench::new();
+    let tables = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8), (3, "a", "z", 7, 7)];
+    let mut tree = bench.tree(options(), &[], &tables);
+    let candidate = VersionEdit { candidates_added: vec![(slice("m"), 2)], ..VersionEdit::default() };
+    tree.apply(&candidate, &mut bench.open()).unwrap();
+    let plan = tree.pick(None).unwrap();
+    assert_eq!(
+        (plan.source, plan.target, cuts(&plan), &plan.bottom[..]),
+        (3, 3, vec!["m".into()], &[true, true][..])
+    );
+    let edit = bench.run(&mut tree, &plan);
+    assert_eq!(edit.guards_added, [(3, slice("m")), (2, slice("m"))]);
+    assert_eq!(edit.candidates_removed, [slice("m")]);
+    assert!(!tree.version().level(1).has_guard(b"m"), "it was chosen for level 2 and deeper");
+}
+
+#[test]
+fn a_candidate_waits_while_a_table_below_lies_across_it() {
+    let mut bench = Bench::new();
+    let tables = [(0, "a", "z", 9, 9), (0, "a", "z", 8, 8), (3, "a", "z", 1, 1)];
+    let mut tree = bench.tree(options(), &[], &tables);
+    let candidate = VersionEdit { candidates_added: vec![(slice("m"), 1)], ..VersionEdit::default() };
+    tree.apply(&candidate, &mut bench.open()).unwrap();
+    let plan = tree.pick(None).unwrap();
+    assert_eq!(cuts(&plan), Vec::<String>::new());
+    let edit = bench.run(&mut tree, &plan);
+    assert_eq!((edit.guards_added.len(), tree.version().candidates.len()), (0, 1));
+}
+
+#[test]
+fn a_running_plan_keeps_guards_out_of_its_way() {
+    let mut bench = Bench::new();
+    // A guard of level 3 is merged in place while level 2 is pushed down onto it.
+    let tables = [
+        (2, "a", "z", 19, 19),
+        (2, "a", "z", 18, 18),
+        (2, "a", "z", 17, 17),
+        (3, "a", "z", 9, 9),
+        (3, "a", "z", 8, 8),
+    ];
+    let mut tree = bench.tree(options(), &[], &tables);
+    let down = tree.pick(None).unwrap();
+    assert_eq!((down.source, down.target), (2, 3));
+    tree.version().level(3).guards[0].seeks.store(10, std::sync::atomic::Ordering::Relaxed);
+    let candidate = VersionEdit { candidates_added: vec![(slice("m"), 3)], ..VersionEdit::default() };
+    tree.apply(&candidate, &mut bench.open()).unwrap();
+    let in_place = tree.pick(None).unwrap();
+    assert_eq!((in_place.reason, in_place.source, in_place.target), (Reason::Seeks, 3, 3));
+    let edit = bench.run(&mut tree, &in_place);
+    assert_eq!(edit.guards_added, [], "the other plan writes across the key");
+    let edit = bench.run(&mut tree, &down);
+    assert!(edit.guards_added.is_empty() || !tree.version().level(3).straddled(b"m"));
+    assert_eq!(crate::check_version(tree.version()), Vec::<String>::new());
+}
+
+#[test]
+fn the_last_level_but_one_is_rewritten_in_place_when_pushing_down_costs_25_times_more() {
+    const KEYS: [&str; 26] = [
+        "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t",
+        "u", "v", "w", "x", "y", "z",
+    ];
+    // Three tables above full guards of three tables: 26 guards make 26 times the bytes, 25 make 25 times.
+    for (guards, target, inputs) in [(26, 2, 3), (25, 3, 3 + 75)] {
+        let mut bench = Bench::new();
+        let mut tables = vec![(2, "a", "zz", 99, 99), (2, "a", "zz", 98, 98), (2, "a", "zz", 97, 97)];
+        for key in &KEYS[..guards] {
+            tables.extend((0..3).map(|i| (3, *key, *key, 10 + i, 10 + i)));
+        }
+        let keys: Vec<(usize, &str)> = KEYS[1..guards].iter().map(|key| (3, *key)).collect();
+        let mut tree = bench.tree(options(), &keys, &tables);
+        let plan = tree.pick(None).unwrap();
+        assert_eq!((plan.source, plan.target, plan.inputs.len()), (2, target, inputs));
+    }
+}
+
+#[test]
+fn one_table_per_guard_merges_with_the_next_level() {
+    let mut bench = Bench::new();
+    let leveled = TreeOptions { max_tables_per_guard: 1, level_size_percent: 10, ..options() };
+    let guards = [(2, "m"), (3, "m")];
+    let tables = [(1, "a", "d", 9, 9), (2, "a", "c", 5, 5), (2, "m", "z", 4, 4)];
+    let mut tree = bench.tree(leveled, &guards, &tables);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.reason, plan.source, plan.target), (Reason::LevelSize, 1, 2));
+    let numbers: Vec<usize> = plan.inputs.iter().map(|(level, _)| *level).collect();
+    assert_eq!(numbers, [1, 2], "only the guard that the table reaches into takes part");
+}
+
+#[test]
+fn seeks_and_tombstones_ask_for_compaction() {
+    let mut bench = Bench::new();
+    let tables = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8)];
+    let mut tree = bench.tree(options(), &[], &tables);
+    for _ in 0..9 {
+        tree.version().level(3).guards[0].note_seek();
+    }
+    assert!(!tree.is_due(None));
+    tree.version().level(3).guards[0].note_seek();
+    assert_eq!(tree.pick(None).unwrap().reason, Reason::Seeks);
+
+    let with_tombstones = TreeOptions { tombstone_percent: 50, ..options() };
+    let mut tree = bench.tree(with_tombstones, &[], &[]);
+    let mut meta = bench.meta((3, "a", "z", 5, 8));
+    meta.tombstones = 5;
+    let edit = VersionEdit { added: vec![(3, meta)], ..VersionEdit::default() };
+    tree.apply(&edit, &mut bench.open()).unwrap();
+    assert!(!tree.is_due(Some(7)), "a snapshot still sees what they hide");
+    assert_eq!(tree.pick(Some(8)).unwrap().reason, Reason::Tombstones);
+}
+
+#[test]
+fn guards_without_data_are_given_up_at_all_levels() {
+    let mut bench = Bench::new();
+    let guards = [(1, "m"), (2, "m"), (3, "m"), (3, "t")];
+    let tables = [(3, "a", "c", 9, 9), (3, "a", "c", 8, 8), (3, "b", "c", 7, 7), (2, "t", "z", 12, 12)];
+    let mut tree = bench.tree(options(), &guards, &tables);
+    let plan = tree.pick_range(b"", None, None).unwrap().unwrap();
+    assert_eq!((plan.source, plan.target), (2, 3));
+    let edit = bench.run(&mut tree, &plan);
+    // The plan owned everything from "m" on: of that, only what lies at "t" holds data.
+    assert_eq!(edit.guards_removed, [(1, slice("m")), (2, slice("m")), (3, slice("m"))]);
+    assert!(tree.version().level(3).has_guard(b"t"));
+    assert_eq!(crate::check_version(tree.version()), Vec::<String>::new());
+}
+
+#[test]
+fn a_range_is_compacted_step_by_step_to_one_run_per_guard() {
+    let mut bench = Bench::new();
+    let guards = [(3, "m")];
+    let tables = [
+        (0, "a", "z", 20, 20),
+        (1, "a", "k", 15, 15),
+        (2, "n", "z", 12, 12),
+        (3, "a", "c", 9, 9),
+        (3, "a", "c", 8, 8),
+    ];
+    let mut tree = bench.tree(options(), &guards, &tables);
+    let mut steps = Vec::new();
+    while let Some(plan) = tree.pick_range(b"", None, None).unwrap() {
+        steps.push((plan.source, plan.target));
+        bench.run(&mut tree, &plan);
+        assert!(steps.len() < 20, "{steps:?}");
+    }
+    let version = tree.version();
+    assert_eq!(
+        (version.level0.len(), version.level(1).tables(), version.level(2).tables()),
+        (0, 0, 0),
+        "{steps:?}"
+    );
+    assert!(version.level(3).guards.iter().all(|g| g.runs <= 1));
+}
+
+#[test]
+fn edits_survive_being_written_down() {
+    let mut bench = Bench::new();
+    let edit = VersionEdit {
+        added: vec![(0, bench.meta((0, "a", "b", 1, 2))), (3, bench.meta((3, "", "z", 3, 300)))],
+        removed: vec![(1, 7), (0, 1 << 40)],
+        guards_added: vec![(2, slice("g"))],
+        guards_removed: vec![(3, slice(""))],
+        candidates_added: vec![(slice("x"), 4)],
+        candidates_removed: vec![slice("y")],
+        flushed_seq: Some(77),
+    };
+    let mut bytes = Vec::new();
+    edit.encode(&mut bytes);
+    assert_eq!(VersionEdit::decode(&bytes), Some(edit));
+    for len in 0..bytes.len() {
+        let _ = VersionEdit::decode(&bytes[..len]); // never panics
+    }
+}
