@@ -34,7 +34,7 @@ mod text;
 
 use args::{Cli, Command};
 use clap::Parser;
-use failure::{Failure, Result};
+use failure::Result;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -57,7 +57,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Compact(args) => compact::compact(args)?,
         Command::Shell(args) => return shell::shell(args),
         Command::Demo(args) => demo::demo(args)?,
-        Command::Bench(args) => return bench::run(args).map_err(Failure::from),
+        Command::Bench(args) => return bench::run(args),
         Command::Completions(args) => info::completions(args)?,
         Command::Options(args) => info::options(args)?,
     }

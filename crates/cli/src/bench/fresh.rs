@@ -1,0 +1,130 @@
+//! Where a fill begins: an empty directory.
+//!
+//! A directory is emptied only when it is the work of an earlier `bench`, which leaves a file called [`MARK`] in it, and
+//! holds nothing but a database. Whatever else somebody names by mistake stays as it is.
+
+use crate::failure::{Failure, Result};
+use cairn::env::RealEnv;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The file that says that `bench` made the database beside it. Opening a database leaves foreign files alone.
+const MARK: &str = "BENCH";
+
+/// The file that holds the lock; it stays, and an empty database with it.
+const LOCK: &str = "LOCK";
+
+/// Makes `dir` an empty directory, marked as ours.
+pub fn empty(dir: &Path) -> Result<()> {
+    let wrong = |e| Failure::file("empty", dir, &e);
+    let files = match list(dir) {
+        Ok(files) => files,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(wrong(e)),
+    };
+    if let Some(foreign) = files.iter().find(|file| !file.ours) {
+        return Err(refuse(dir, &format!("it holds {:?}, which is no part of a database", foreign.name())));
+    }
+    let marked = files.iter().any(|file| file.name() == MARK);
+    if files.iter().any(|file| file.name() != LOCK) && !marked {
+        return Err(refuse(dir, "it holds a database that bench did not make"));
+    }
+    let env = RealEnv::new();
+    env.create_dir(dir)?;
+    // Nobody has it open now, and nobody opens it while we remove its files.
+    let _lock = env.lock(&dir.join(LOCK))?;
+    fs::write(dir.join(MARK), "Made by `cairn bench`, which removes it when it fills it anew.\n")
+        .map_err(wrong)?;
+    files.iter().filter(|file| !file.stays()).try_for_each(|file| fs::remove_file(&file.path)).map_err(wrong)
+}
+
+fn refuse(dir: &Path, why: &str) -> Failure {
+    Failure::usage(format!(
+        "a fill begins with an empty database, and {} is not for us to empty: {why}. Name another directory with --db, \
+         or fill what is there with --use-existing",
+        dir.display()
+    ))
+}
+
+/// Whether there is a database.
+pub fn holds_database(dir: &Path) -> bool {
+    list(dir).is_ok_and(|files| files.iter().any(|file| file.name().starts_with("manifest-")))
+}
+
+/// Bytes of all files of a database: their lengths, and the space that they take.
+pub fn space(dir: &Path) -> Result<(u64, u64)> {
+    let wrong = |e| Failure::file("measure", dir, &e);
+    let mut sum = (0, 0);
+    for entry in fs::read_dir(dir).map_err(wrong)? {
+        // A file may go away while we look.
+        let Ok(metadata) = entry.and_then(|entry| entry.metadata()) else { continue };
+        sum.0 += metadata.len();
+        sum.1 += allocated(&metadata);
+    }
+    Ok(sum)
+}
+
+#[cfg(unix)]
+fn allocated(metadata: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(metadata) * 512
+}
+
+#[cfg(not(unix))]
+fn allocated(metadata: &fs::Metadata) -> u64 {
+    metadata.len()
+}
+
+/// An entry of the directory.
+struct Entry {
+    path: PathBuf,
+    /// It is a file, and called as a database or `bench` calls its files.
+    ours: bool,
+}
+
+impl Entry {
+    fn name(&self) -> &str {
+        self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
+    fn stays(&self) -> bool {
+        matches!(self.name(), LOCK | MARK)
+    }
+}
+
+fn list(dir: &Path) -> io::Result<Vec<Entry>> {
+    let entry = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry?;
+        let ours = entry.file_type()?.is_file() && entry.file_name().to_str().is_some_and(is_our_name);
+        Ok(Entry { path: entry.path(), ours })
+    };
+    fs::read_dir(dir)?.map(entry).collect()
+}
+
+/// Whether a database or `bench` gives files this name (`docs/format/`).
+fn is_our_name(name: &str) -> bool {
+    let manifest = name.strip_suffix(".tmp").unwrap_or(name).strip_prefix("manifest-");
+    let log = name.strip_prefix("wal-").and_then(|rest| rest.strip_suffix(".log"));
+    let number = manifest.or(log).or(name.strip_suffix(".tbl"));
+    let is_number = |digits: &str| digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());
+    matches!(name, LOCK | MARK) || number.is_some_and(is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_database() {
+        for ours in
+            ["LOCK", "BENCH", "manifest-000001", "manifest-000012.tmp", "wal-000001.log", "1234567.tbl"]
+        {
+            assert!(is_our_name(ours), "{ours}");
+        }
+        for foreign in
+            ["", "lock", "manifest-", "manifest-1", "manifest-00000x", "wal-000001", "000001.tbl.bak"]
+        {
+            assert!(!is_our_name(foreign), "{foreign}");
+        }
+    }
+}
