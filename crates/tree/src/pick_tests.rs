@@ -277,16 +277,44 @@ fn seeks_and_tombstones_ask_for_compaction() {
 #[test]
 fn guards_without_data_are_given_up_at_all_levels() {
     let mut bench = Bench::new();
-    let guards = [(1, "m"), (2, "m"), (3, "m"), (3, "t")];
+    let guards = [(1, "m"), (2, "m"), (3, "m"), (3, "p"), (1, "t"), (2, "t"), (3, "t")];
     let tables = [(3, "a", "c", 9, 9), (3, "a", "c", 8, 8), (3, "b", "c", 7, 7), (2, "t", "z", 12, 12)];
     let mut tree = bench.tree(options(), &guards, &tables);
+    let plan = tree.pick_range(b"m", None, None).unwrap().unwrap();
+    assert_eq!((plan.source, plan.target, &plan.from[..]), (2, 3, &b"t"[..]));
+    assert_eq!(bench.run(&mut tree, &plan).guards_removed, [], "the plan owns what lies behind them only");
     let plan = tree.pick_range(b"", None, None).unwrap().unwrap();
-    assert_eq!((plan.source, plan.target), (2, 3));
-    let edit = bench.run(&mut tree, &plan);
-    // The plan owned everything from "m" on: of that, only what lies at "t" holds data.
-    assert_eq!(edit.guards_removed, [(1, slice("m")), (2, slice("m")), (3, slice("m"))]);
-    assert!(tree.version().level(3).has_guard(b"t"));
-    assert_eq!(crate::check_version(tree.version()), Vec::<String>::new());
+    assert_eq!((plan.source, plan.target, &plan.from[..]), (3, 3, &b""[..]));
+    bench.run(&mut tree, &plan);
+    // An edit that owns the whole range.
+    let flush = VersionEdit {
+        added: vec![(0, bench.meta((0, "a", "z", 20, 20))), (0, bench.meta((0, "a", "b", 21, 21)))],
+        ..VersionEdit::default()
+    };
+    tree.apply(&flush, &mut bench.open()).unwrap();
+    let plan = tree.pick(None).unwrap();
+    let outcome = Outcome { added: vec![bench.meta((1, "a", "b", 20, 21))], ..Outcome::default() };
+    let edit = tree.install(&plan, &outcome, &mut bench.open()).unwrap();
+    assert_eq!(edit.guards_removed, [(1, slice("m")), (2, slice("m")), (3, slice("m")), (3, slice("p"))]);
+    tree.apply(&edit, &mut bench.open()).unwrap();
+    assert!(tree.version().level(3).has_guard(b"t"), "it holds a table");
+}
+
+#[test]
+fn guards_that_were_both_in_use_are_never_joined() {
+    let mut bench = Bench::new();
+    // Nothing lies in [m, p) at any level; but as a guard of level 1 "m" reaches up to the end, and there is data in it.
+    let guards = [(1, "m"), (2, "m"), (3, "m"), (3, "p")];
+    let tables = [(3, "a", "c", 9, 9), (3, "a", "c", 8, 8), (3, "a", "c", 7, 7), (3, "p", "q", 1, 2)];
+    let mut tree = bench.tree(options(), &guards, &tables);
+    let flush = VersionEdit {
+        added: vec![(0, bench.meta((0, "a", "c", 20, 20))), (0, bench.meta((0, "a", "b", 21, 21)))],
+        ..VersionEdit::default()
+    };
+    tree.apply(&flush, &mut bench.open()).unwrap();
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.source, plan.from.is_empty(), plan.to.is_none()), (0, true, true));
+    assert_eq!(bench.run(&mut tree, &plan).guards_removed, []);
 }
 
 #[test]

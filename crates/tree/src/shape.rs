@@ -148,33 +148,34 @@ impl Tree {
         }
     }
 
-    /// Gives up guards of the last level whose range no table of any level reaches into, together with the guards of the same key
-    /// above. (The paper leaves the deletion of empty guards open, section 4.5.)
+    /// Gives up guards that no table of any level needs, at all levels at once. (The paper leaves the deletion of empty guards
+    /// open, section 4.5.)
+    ///
+    /// What counts is the range that the guard has at its *shallowest* level. A guard's tables hold consecutive stretches of the
+    /// database's history, and its stack is in their order, because all that lies in its range has always come down
+    /// together. If guards were joined that have both been in use, one stack would hold two histories, and the
+    /// order of its tables could be wrong for some keys.
     fn drop_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
         let last = after.level(after.last_level());
         for index in last.overlapping(&plan.from, plan.to.as_ref().map(|k| &k[..])) {
-            let guard = &last.guards[index];
-            let end = last.end_of(index).map(|k| &k[..]);
-            if guard.key.is_empty() || !guard.tables.is_empty() {
+            let key = &last.guards[index].key;
+            if key.is_empty() || !last.guards[index].tables.is_empty() {
                 continue;
             }
+            let having: Vec<usize> =
+                (1..=after.last_level()).filter(|&n| after.level(n).has_guard(key)).collect();
+            let widest = after.level(having[0]);
+            let end = widest.end_of(widest.find(key)).map(|k| &k[..]);
             let in_use = after.levels.iter().any(|level| {
-                (level.overlapping(&guard.key, end))
-                    .any(|i| level.guards[i].tables.iter().any(|t| t.overlaps_range(&guard.key, end)))
+                (level.overlapping(key, end))
+                    .any(|i| level.guards[i].tables.iter().any(|t| t.overlaps_range(key, end)))
             });
-            // It was taken up just now, at a shallower level: then it is not given up.
-            if edit.guards_added.iter().any(|(_, key)| *key == guard.key) {
-                continue;
-            }
-            // A running plan may have cut its pieces here; and an older neighbour may be on its way down.
-            let expected = self.running.iter().any(|p| p.id != plan.id && p.meets(&guard.key, end));
-            if in_use || expected {
-                continue;
-            }
-            for (i, level) in after.levels.iter().enumerate() {
-                if level.has_guard(&guard.key) {
-                    edit.guards_removed.push((i + 1, guard.key.clone()));
-                }
+            // A running plan may have cut its pieces here, or be on its way into the range.
+            let expected = self.running.iter().any(|p| p.id != plan.id && p.meets(key, end));
+            // One that was taken up just now, at a shallower level, is not given up.
+            let new = edit.guards_added.iter().any(|(_, added)| added == key);
+            if !in_use && !expected && !new {
+                edit.guards_removed.extend(having.iter().map(|&n| (n, key.clone())));
             }
         }
     }
