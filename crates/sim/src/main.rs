@@ -1,7 +1,7 @@
 //! `cairn-sim`: runs a seed of the model, crash or kill test again, or draws new ones for as long as one likes.
 
 use clap::{Parser, Subcommand};
-use sim::crash::Coverage;
+use sim::crash::{Coverage, Focus};
 use sim::jobs::run_all;
 use sim::kill::{self, ChildArgs};
 use sim::random::{derive, fresh_seed};
@@ -44,6 +44,9 @@ enum Command {
         /// Crash at the operation with this index only.
         #[arg(long)]
         at: Option<u64>,
+        /// Print every call and every operation that changes the disk.
+        #[arg(long)]
+        trace: bool,
     },
     /// Kill a process that writes to a real database, again and again.
     Kill {
@@ -95,9 +98,9 @@ fn run(command: Command) -> Outcome {
             session::run(&set, seed, operations)?;
             println!("operations: {operations}");
         }
-        Command::Crash { seed, turn, at } => {
+        Command::Crash { seed, turn, at, trace } => {
             let coverage = turn.map_or(Coverage::EveryKind, Coverage::InTurn);
-            println!("recoveries: {}", crash::run(seed, coverage, at)?);
+            println!("recoveries: {}", crash::run(seed, coverage, Focus { at, trace })?);
         }
         Command::Kill { seed, kills } => println!("kills: {}", kill::run(&this_program()?, seed, kills)?),
         Command::Threads { seed, seconds } => {

@@ -1,6 +1,6 @@
 //! A power cut, or the end of the process, before and after every I/O operation of random histories.
 
-use sim::crash::{self, Coverage};
+use sim::crash::{self, Coverage, Focus};
 use sim::jobs::{Job, run_all};
 use sim::random::{derive, fresh_seed};
 use std::time::Duration;
@@ -46,6 +46,6 @@ fn job(history: u64, fresh: u64) -> Job {
 /// A seed is worth printing only if it replays.
 #[test]
 fn a_history_replays_from_its_seed() {
-    let run = || crash::run(7, Coverage::InTurn(0), None).map_err(|f| f.to_string());
+    let run = || crash::run(7, Coverage::InTurn(0), Focus::default()).map_err(|f| f.to_string());
     assert_eq!(run(), run());
 }

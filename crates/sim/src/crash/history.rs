@@ -1,7 +1,7 @@
 //! The history that is cut: random calls on a tiny database, noted in the [`Ledger`] before and after each of them.
 
 use super::ledger::Ledger;
-use super::trials::{Coverage, Trials};
+use super::trials::{Coverage, Focus, Trials};
 use crate::data::Value;
 use crate::finding::{Finding, Outcome};
 use crate::jobs::Job;
@@ -27,25 +27,35 @@ struct History {
     durabilities: [u32; 3],
     /// Distinct keys.
     keys: u64,
+    trace: bool,
     db: Option<Database>,
     open: BTreeMap<String, (Keyspace, Incarnation)>,
 }
 
-/// Runs the history of `seed`, and recovers from a crash at each of its operations. `only` restricts that to one operation,
-/// by its index. Returns the number of recoveries.
-pub fn run(seed: u64, coverage: Coverage, only: Option<u64>) -> Outcome<u64> {
+/// Runs the history of `seed`, and recovers from a crash at each of its operations. Returns the number
+/// of recoveries.
+pub fn run(seed: u64, coverage: Coverage, focus: Focus) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let env = SimEnv::new(derive(seed, 1));
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let options = Options::default().memory_budget(1 << 20).log_cap(64 << 10).background_threads(0);
-    let trials = Arc::new(Trials::new(seed, coverage, only, &env, ledger.clone(), options.clone()));
+    let trials = Arc::new(Trials::new(seed, coverage, focus, &env, ledger.clone(), options.clone()));
     let hook = trials.clone();
     env.set_hook(Some(Box::new(move |op| hook.visit(op))));
     let durabilities = *rng.pick(&[[1, 1, 1], [5, 5, 1], [0, 8, 1], [1, 1, 8], [10, 1, 0]]);
     let keys = *rng.pick(&[6, 20, 60]);
     let steps = rng.between(60, 150);
-    let mut history =
-        History { env, rng, ledger, options, durabilities, keys, db: None, open: BTreeMap::new() };
+    let mut history = History {
+        env,
+        rng,
+        ledger,
+        options,
+        durabilities,
+        keys,
+        trace: focus.trace,
+        db: None,
+        open: BTreeMap::new(),
+    };
     let outcome = history.play(steps, &trials);
     history.env.set_hook(None);
     let findings = trials.findings();
@@ -62,9 +72,14 @@ pub fn job(seed: u64, coverage: Coverage) -> Job {
         Coverage::EveryKind => String::new(),
         Coverage::InTurn(first) => format!(" --turn {first}"),
     };
-    let replay =
-        format!("cargo run -p cairn-sim -- crash --seed {seed}{turn}   (--at N: at operation N only)");
-    Job { name: format!("crash, seed {seed}"), replay, run: Box::new(move || run(seed, coverage, None)) }
+    let replay = format!(
+        "cargo run -p cairn-sim -- crash --seed {seed}{turn}   (--at N: at operation N only; --trace: what happens)"
+    );
+    Job {
+        name: format!("crash, seed {seed}"),
+        replay,
+        run: Box::new(move || run(seed, coverage, Focus::default())),
+    }
 }
 
 impl History {
@@ -90,6 +105,12 @@ impl History {
         self.db.as_ref().expect("it is opened again before it is used")
     }
 
+    fn note(&self, call: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{}", call());
+        }
+    }
+
     fn step(&mut self) -> Outcome {
         match self.rng.weighted(&[60, 20, 3, 3, 3, 2, 1, 3, 2]) {
             0 => self.commit(1),
@@ -98,23 +119,33 @@ impl History {
                 self.commit(len)
             }
             2 => {
+                self.note(|| "sync".into());
                 self.db().sync()?;
                 self.ledger().all_durable();
                 Ok(())
             }
             3 => {
+                self.note(|| "flush".into());
                 self.db().flush()?;
                 self.ledger().all_durable();
                 Ok(())
             }
             4 => {
                 let (keyspace, incarnation) = self.draw_keyspace();
+                self.note(|| format!("flush {}", keyspace.name()));
                 keyspace.flush()?;
                 self.ledger().keyspace_durable(incarnation);
                 Ok(())
             }
-            5 => Ok(self.draw_keyspace().0.compact()?),
-            6 => Ok(self.db().compact()?),
+            5 => {
+                let keyspace = self.draw_keyspace().0;
+                self.note(|| format!("compact {}", keyspace.name()));
+                Ok(keyspace.compact()?)
+            }
+            6 => {
+                self.note(|| "compact".into());
+                Ok(self.db().compact()?)
+            }
             7 => self.create_or_drop(),
             _ => self.reopen(),
         }
@@ -141,6 +172,14 @@ impl History {
         }
         let durability = DURABILITIES[self.rng.weighted(&self.durabilities)];
         let single = len == 1 && self.rng.chance(1, 2);
+        self.note(|| {
+            let words = writes.iter().map(|(k, w)| {
+                let value = w.value.as_ref().map_or("deleted".into(), |v| format!("{} bytes", v.len()));
+                format!("{} {} {value}", k.name(), w.key.escape_ascii())
+            });
+            let number = self.ledger().commits() + 1;
+            format!("commit {number}, {durability}: {}", words.collect::<Vec<_>>().join(", "))
+        });
         self.ledger().begin_commit(writes.iter().map(|(_, w)| w.clone()).collect());
         if single {
             let (keyspace, write) = &writes[0];
@@ -165,6 +204,7 @@ impl History {
             return Ok(());
         }
         self.open.remove(name);
+        self.note(|| format!("drop {name}"));
         self.ledger().begin_drop(name);
         self.db().drop_keyspace(name)?;
         self.ledger().end_change();
@@ -173,6 +213,7 @@ impl History {
 
     fn create(&mut self, name: &str) -> Outcome {
         let options = draw_options(&mut self.rng);
+        self.note(|| format!("create {name} {options:?}"));
         let incarnation = self.ledger().begin_create(name);
         let keyspace = self.db().create_keyspace(name, options)?;
         self.ledger().end_change();
@@ -183,6 +224,7 @@ impl History {
     fn close(&mut self) -> Outcome {
         self.open.clear();
         if let Some(db) = self.db.take() {
+            self.note(|| "close".into());
             if self.rng.chance(2, 3) {
                 db.close()?;
             } else {
@@ -196,6 +238,7 @@ impl History {
 
     fn reopen(&mut self) -> Outcome {
         self.close()?;
+        self.note(|| "open".into());
         let db = Database::open_in(self.env.clone(), Path::new(PATH), self.options.clone())?;
         let catalog = self.ledger().catalog().clone();
         for (name, incarnation) in catalog {

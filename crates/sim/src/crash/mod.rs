@@ -17,4 +17,4 @@ mod trials;
 
 pub use history::{job, run};
 pub use ledger::{Catalog, Cut, Expectation, Ledger, Recovered};
-pub use trials::Coverage;
+pub use trials::{Coverage, Focus};

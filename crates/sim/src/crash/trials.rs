@@ -24,11 +24,20 @@ pub enum Coverage {
     InTurn(u64),
 }
 
+/// What to look at closely, when a finding is replayed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Focus {
+    /// Crash at the operation with this index only.
+    pub at: Option<u64>,
+    /// Print every call of the history, and every operation that changes the disk, with its index.
+    pub trace: bool,
+}
+
 /// The crash points of one history.
 pub(super) struct Trials {
     seed: u64,
     coverage: Coverage,
-    only: Option<u64>,
+    focus: Focus,
     env: Arc<SimEnv>,
     ledger: Arc<Mutex<Ledger>>,
     options: Options,
@@ -42,7 +51,7 @@ impl Trials {
     pub(super) fn new(
         seed: u64,
         coverage: Coverage,
-        only: Option<u64>,
+        focus: Focus,
         env: &Arc<SimEnv>,
         ledger: Arc<Mutex<Ledger>>,
         options: Options,
@@ -50,7 +59,7 @@ impl Trials {
         Trials {
             seed,
             coverage,
-            only,
+            focus,
             env: env.clone(),
             ledger,
             options,
@@ -76,7 +85,10 @@ impl Trials {
     pub(super) fn visit(&self, op: OpInfo<'_>) -> Verdict {
         if op.kind.is_write() {
             let point = self.points.fetch_add(1, Ordering::Relaxed);
-            if !self.gave_up() && self.only.is_none_or(|only| only == op.index) {
+            if self.focus.trace && op.phase == Phase::Before {
+                println!("    {} {:?} {}", op.index, op.kind, op.path.display());
+            }
+            if !self.gave_up() && self.focus.at.is_none_or(|at| at == op.index) {
                 match self.coverage {
                     Coverage::EveryKind => (0..WAYS).for_each(|way| self.crash(op, point, way)),
                     Coverage::InTurn(first) => self.crash(op, point, (point + first) % WAYS),
