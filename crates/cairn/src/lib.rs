@@ -57,3 +57,8 @@ pub use keyspace::Keyspace;
 pub use options::{Compression, Durability, KeyspaceOptions, OptionSpec, Options, Preset};
 pub use snapshot::Snapshot;
 pub use stats::*;
+
+/// The Rust code of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,222 @@
+//! What `docs/recovery.md` promises of failing disks and damaged files, one promise a test. Crashes are in `crates/sim`.
+
+use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Verdict};
+use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+fn options() -> Options {
+    Options::default().background_threads(0).memory_budget(1 << 20)
+}
+
+/// Memtables so small that a few hundred writes cross flushes, compactions, and switches of the log.
+fn small() -> KeyspaceOptions {
+    KeyspaceOptions::default().memtable_bytes(8 << 10).top_level_bits(6).bit_decrement(1).levels(3)
+}
+
+fn open(sim: &Arc<SimEnv>) -> cairn::Result<Database> {
+    Database::open_in(sim.clone(), "/db", options())
+}
+
+fn fresh(seed: u64) -> (Arc<SimEnv>, Database, Keyspace) {
+    let sim = SimEnv::new(seed);
+    let db = open(&sim).unwrap();
+    let keyspace = db.create_keyspace("k", small()).unwrap();
+    (sim, db, keyspace)
+}
+
+/// The files of the database with this in their names.
+fn files(sim: &SimEnv, part: &str) -> Vec<PathBuf> {
+    sim.list_files().into_iter().filter(|path| path.to_string_lossy().contains(part)).collect()
+}
+
+fn key(i: u32) -> String {
+    format!("key/{:05}", i.wrapping_mul(2_654_435_761) % 100_000)
+}
+
+/// A hundred bytes that do not compress.
+fn value(i: u32) -> Vec<u8> {
+    let mix = |n: u32| (n ^ n >> 15).wrapping_mul(0x2c1b_3c6d).rotate_right(12).wrapping_mul(0x297a_2d39);
+    (0..25).flat_map(|n| mix(i * 25 + n + 1).to_le_bytes()).collect()
+}
+
+/// Makes every operation of this kind, on files with this in their names, fail from now on.
+fn fail(sim: &SimEnv, kind: OpKind, part: &'static str, fault: Fault) {
+    sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+        let meant = op.kind == kind && op.path.to_string_lossy().contains(part);
+        match (meant, op.phase) {
+            (true, Phase::Before) => Verdict::Fail(fault),
+            _ => Verdict::Proceed,
+        }
+    })));
+}
+
+#[test]
+fn a_failed_sync_ends_writing_for_good() {
+    let (sim, db, keyspace) = fresh(1);
+    keyspace.put("before", "1").unwrap();
+    fail(&sim, OpKind::Sync, "", Fault::EIO);
+    let error = keyspace.put_with("during", "2", Durability::Sync).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    sim.set_hook(None);
+    for result in
+        [keyspace.put("after", "3"), db.sync(), keyspace.flush(), db.write(db.batch(), Durability::Os)]
+    {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+        assert!(error.to_string().contains("wal-000001.log"), "{error}");
+    }
+    assert_eq!(keyspace.get("before").unwrap().unwrap(), "1");
+    assert!(keyspace.get("during").unwrap().is_none());
+    assert_eq!(db.close().unwrap_err().kind(), ErrorKind::ReadOnly);
+    drop(keyspace);
+    assert!(open(&sim).unwrap().open_keyspace("k").unwrap().put("again", "4").is_ok());
+}
+
+/// The disk fills up at every point of a history in turn: what was acknowledged is there, and when there is space again, so is
+/// writing.
+#[test]
+fn a_full_disk_is_an_error_and_passes() {
+    for room in (0..60_000).step_by(997) {
+        let (sim, db, keyspace) = fresh(room);
+        sim.set_capacity(Some(sim.used() + room));
+        let mut acknowledged = Vec::new();
+        let mut refused = 0;
+        for i in 0..600 {
+            match keyspace.put(key(i), value(i)) {
+                Ok(()) => acknowledged.push(key(i)),
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::NoSpace, "{e}");
+                    refused += 1;
+                }
+            }
+            if refused > 20 {
+                break;
+            }
+        }
+        assert!(refused > 0, "room for {room} bytes was enough for all");
+        let all_there = |keyspace: &Keyspace| {
+            for key in &acknowledged {
+                assert!(keyspace.contains(key).unwrap(), "{key} is missing, room {room}");
+            }
+        };
+        all_there(&keyspace);
+        sim.set_capacity(None);
+        keyspace.put("afterwards", "1").unwrap();
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        all_there(&keyspace);
+        assert_eq!(keyspace.iter().count(), acknowledged.len() + 1, "room {room}");
+        assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
+        db.close().unwrap();
+        drop(keyspace);
+        let keyspace = open(&sim).unwrap().open_keyspace("k").unwrap();
+        all_there(&keyspace);
+        assert_eq!(keyspace.iter().count(), acknowledged.len() + 1, "room {room}");
+    }
+}
+
+#[test]
+fn the_number_of_a_failed_write_is_not_used_again() {
+    let (sim, db, keyspace) = fresh(1);
+    keyspace.put("a", "1").unwrap();
+    let before = db.stats().last_seq;
+    sim.fail_op(sim.op_count(), Fault::ENOSPC, Repeat::Once);
+    keyspace.put("b", "2").unwrap_err();
+    keyspace.put("c", "3").unwrap();
+    assert_eq!(db.stats().last_seq, before + 2);
+    assert!(!keyspace.contains("b").unwrap());
+}
+
+#[test]
+fn closing_tells_what_went_wrong_in_the_background() {
+    let (sim, db, keyspace) = fresh(1);
+    keyspace.put("a", "1").unwrap();
+    fail(&sim, OpKind::Create, ".tbl", Fault::EIO);
+    keyspace.flush().unwrap_err();
+    assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Io);
+}
+
+/// A database with tables and a log, closed.
+fn closed() -> Arc<SimEnv> {
+    let (sim, db, keyspace) = fresh(7);
+    for i in 0..300 {
+        keyspace.put(key(i), [b'v'; 50]).unwrap();
+    }
+    db.close().unwrap();
+    sim
+}
+
+#[test]
+fn nothing_is_created_over_a_database_without_its_manifest() {
+    let sim = closed();
+    let before: Vec<_> = sim.list_files();
+    for manifest in files(&sim, "manifest") {
+        sim.remove(&manifest).unwrap();
+    }
+    let error = open(&sim).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert_eq!(sim.list_files().len(), before.len() - 1);
+}
+
+#[test]
+fn a_missing_log_is_damage() {
+    let sim = closed();
+    for log in files(&sim, "wal") {
+        sim.remove(&log).unwrap();
+    }
+    let error = open(&sim).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert!(error.to_string().contains("wal-"), "{error}");
+}
+
+/// Every byte of the log and the manifest of a synced database, with one bit flipped: the right answer or an error that names the
+/// file. Never another answer.
+#[test]
+fn a_flipped_bit_is_never_a_wrong_answer() {
+    let (sim, db, keyspace) = fresh(3);
+    keyspace.put_with("first", "1", Durability::Sync).unwrap();
+    keyspace.put_with("second", "2", Durability::Sync).unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    for file in [files(&sim, "wal"), files(&sim, "manifest")].concat() {
+        // The last eleven bytes are the mark behind the newest group: only the proof is lost with them.
+        let len = sim.read_file(&file).len() as u64;
+        for offset in 0..len {
+            let damaged = sim.process_clone();
+            damaged.flip_bit(&file, offset, (offset % 8) as u32);
+            match open(&damaged) {
+                Ok(db) => {
+                    let keyspace = db.open_keyspace("k").unwrap();
+                    let entries = keyspace.iter().map(|e| e.unwrap().1.to_vec()).collect::<Vec<_>>();
+                    assert_eq!(entries, [b"1", b"2"], "{}, offset {offset}", file.display());
+                    assert!(offset >= len - 11, "{}, offset {offset}: not noticed", file.display());
+                }
+                Err(e) => {
+                    let named = e.to_string().contains(&*file.file_name().unwrap().to_string_lossy());
+                    assert!(named, "{e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_table_that_is_gone_is_an_error_of_the_read() {
+    let sim = closed();
+    let db = open(&sim).unwrap();
+    db.flush().unwrap();
+    let keyspace = db.open_keyspace("k").unwrap();
+    db.close().unwrap();
+    drop(keyspace);
+    for table in files(&sim, ".tbl") {
+        sim.remove(&table).unwrap();
+    }
+    let db = open(&sim).unwrap();
+    let keyspace = db.open_keyspace("k").unwrap();
+    let error = keyspace.get(key(0)).unwrap_err();
+    assert!(error.to_string().contains(".tbl"), "{error}");
+    let mut entries = keyspace.iter();
+    assert!(entries.next().unwrap().is_err());
+    assert!(entries.next().is_none(), "an error is yielded once");
+}
