@@ -46,9 +46,16 @@ impl Background {
                 .push(spawned.map_err(|e| Error::new(ErrorKind::Io, format!("starting a thread: {e}")))?);
             Ok(())
         };
-        start("cairn-flush".into(), Core::flush_loop)?;
-        for i in 0..core.options.background_threads {
-            start(format!("cairn-compact-{i}"), Core::compact_loop)?;
+        let compactors = (0..core.options.background_threads)
+            .map(|i| (format!("cairn-compact-{i}"), Core::compact_loop as fn(&Core)));
+        let all =
+            std::iter::once(("cairn-flush".to_owned(), Core::flush_loop as fn(&Core))).chain(compactors);
+        for (name, work) in all {
+            if let Err(e) = start(name, work) {
+                core.stop(&e);
+                let _ = threads.join();
+                return Err(e);
+            }
         }
         Ok(threads)
     }
@@ -67,6 +74,8 @@ impl Background {
 struct FlushJob {
     keyspace: Arc<KeyspaceCore>,
     memtables: Vec<Arc<Memtable>>,
+    /// See [`crate::database::Sealed::last_seq`], of the newest.
+    sealed_at: Seq,
     rule: tree::GuardHash,
     table: table::TableOptions,
 }
@@ -161,11 +170,12 @@ impl Core {
         let mut state = self.state.lock();
         let keyspace = state.keyspaces.values_mut().filter(|k| !k.busy && !k.flushing.is_empty());
         // The one that holds the oldest log first.
-        let keyspace = keyspace.min_by_key(|k| k.flushing.front().and_then(|m| m.min_seq()))?;
+        let keyspace = keyspace.min_by_key(|k| k.flushing.front().and_then(|s| s.memtable.min_seq()))?;
         keyspace.busy = true;
         let job = FlushJob {
             keyspace: keyspace.core.clone(),
-            memtables: keyspace.flushing.iter().cloned().collect(),
+            memtables: keyspace.flushing.iter().map(|s| s.memtable.clone()).collect(),
+            sealed_at: keyspace.flushing.back().map_or(0, |s| s.last_seq),
             rule: *keyspace.tree.rule(),
             table: keyspace.tree.options().table.clone(),
         };
@@ -227,8 +237,9 @@ impl Core {
         let newest = job.memtables.iter().filter_map(|m| m.max_seq()).max().unwrap_or(0);
         let cursors = job.memtables.iter().map(|m| m.cursor()).collect();
         let flushed = tree::flush(MergeCursor::new(cursors, 0), &job.rule, &context)?;
-        let installed =
-            self.sync_older_logs(keyspace, newest).and_then(|()| self.install_flush(job, &flushed, newest));
+        let installed = self
+            .sync_older_logs(keyspace, job.sealed_at)
+            .and_then(|()| self.install_flush(job, &flushed, newest));
         if let Some(table) = &flushed.table {
             match &installed {
                 Ok(()) => keyspace.counters.flush.note(
@@ -242,12 +253,13 @@ impl Core {
         installed
     }
 
-    /// Before the table takes over from the log, the log must hold what other keyspaces wrote before: otherwise a power cut
-    /// could keep this keyspace's newer writes and lose their older ones.
-    fn sync_older_logs(&self, keyspace: &KeyspaceCore, newest: Seq) -> Result<()> {
+    /// Before the table takes over from the log, the log must durably hold what other keyspaces wrote up to the moment when the
+    /// memtable was sealed: otherwise a power cut could keep this keyspace's writes and lose older ones of others, or
+    /// their parts of the same batch.
+    fn sync_older_logs(&self, keyspace: &KeyspaceCore, sealed_at: Seq) -> Result<()> {
         let older = self.state.lock().oldest_unflushed(Some(keyspace.id));
-        if older.is_some_and(|seq| seq <= newest) {
-            self.closed_logs.sync_up_to(newest, &self.log_counters).map_err(|e| self.stop(&e))?;
+        if older.is_some_and(|seq| seq <= sealed_at) {
+            self.closed_logs.sync_up_to(sealed_at, &self.log_counters).map_err(|e| self.stop(&e))?;
         }
         Ok(())
     }
@@ -269,16 +281,7 @@ impl Core {
             }
         };
         self.log_edit(&mut manifest, &mut edit)?;
-        {
-            let mut state = self.state.lock();
-            if let Some(k) = state.keyspaces.get_mut(&id) {
-                self.apply(k, &edit.trees[0].1)?;
-                k.flushing.drain(..job.memtables.len());
-                let active = k.core.view.load().memtable.clone();
-                k.publish(active);
-            }
-            self.progress.notify_all();
-        }
+        self.apply(&job.keyspace, &edit.trees[0].1, job.memtables.len())?;
         self.renew_manifest(&mut manifest);
         drop(manifest);
         self.remove_logs(edit.min_log);
@@ -291,10 +294,20 @@ impl Core {
         Ok(())
     }
 
-    /// Takes a durable edit over. That it does not fit can only be a bug: then nothing may be written any more.
-    fn apply(&self, keyspace: &mut KeyspaceState, edit: &tree::VersionEdit) -> Result<()> {
-        let applied = keyspace.tree.apply(edit, &mut |meta| self.open_table(meta));
-        applied.map(|_| ()).map_err(|e| self.stop(&e))
+    /// Takes a durable edit over, and puts the new version in front of the readers. That it does not fit can only be a bug: then
+    /// nothing may be written any more.
+    fn apply(&self, keyspace: &KeyspaceCore, edit: &tree::VersionEdit, flushed: usize) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return Ok(()) };
+        if let Err(e) = k.tree.apply(edit, &mut |meta| self.open_table(meta)) {
+            drop(state);
+            return Err(self.stop(&e));
+        }
+        k.flushing.drain(..flushed);
+        let active = k.core.view.load().memtable.clone();
+        k.publish(active);
+        self.progress.notify_all();
+        Ok(())
     }
 
     /// Removes tables that did not make it into the manifest. When it is not known whether they did, they stay.
@@ -335,8 +348,9 @@ impl Core {
         let damaged = result.as_ref().is_err_and(|e| e.kind() == ErrorKind::Corruption);
         if let Some(k) = state.keyspaces.get_mut(&keyspace.id) {
             // A plan that met damage stays: its tables are left alone from now on, and the others are compacted.
-            if !damaged {
-                k.tree.done(plan);
+            match damaged {
+                true => k.damage = result.as_ref().err().cloned(),
+                false => k.tree.done(plan),
             }
         }
         self.note_outcome(state, &result, |state| &mut state.compaction_trouble);
@@ -386,13 +400,7 @@ impl Core {
         };
         let mut edit = DatabaseEdit { trees: vec![(keyspace.id, edit)], ..DatabaseEdit::default() };
         self.log_edit(&mut manifest, &mut edit)?;
-        let mut state = self.state.lock();
-        if let Some(k) = state.keyspaces.get_mut(&keyspace.id) {
-            self.apply(k, &edit.trees[0].1)?;
-            let active = k.core.view.load().memtable.clone();
-            k.publish(active);
-        }
-        drop(state);
+        self.apply(keyspace, &edit.trees[0].1, 0)?;
         self.renew_manifest(&mut manifest);
         Ok(())
     }
@@ -456,9 +464,7 @@ impl Core {
                     if let Some(trouble) = state.trouble() {
                         return Err(trouble);
                     }
-                    if state.jobs > 0 {
-                        self.progress.wait_for(&mut state, RETRY_PAUSE);
-                    }
+                    self.progress.wait_for(&mut state, RETRY_PAUSE);
                 }
             }
         }

@@ -10,7 +10,7 @@
 
 use crate::Durability;
 use crate::batch::{Batch, check_lengths};
-use crate::database::Core;
+use crate::database::{Core, Sealed};
 use crate::keyspace::KeyspaceCore;
 use crate::log::{Entries, Log, put_batch_head, put_entry_head};
 use base::codec::put_varint;
@@ -21,7 +21,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
@@ -43,6 +43,8 @@ pub(crate) struct Writer {
     active_bytes: u64,
     /// Time that writers owe to compaction, in nanoseconds.
     owed: u64,
+    /// Length of the current log at which to look at the length of all logs again.
+    check_log_at: u64,
 }
 
 /// The queue behind the leader.
@@ -101,14 +103,23 @@ impl Waiter {
 
 impl Commit {
     pub(crate) fn new(log: Log, next_seq: Seq, lock: Box<dyn FileLock>) -> Commit {
-        let writer =
-            Writer { log, next_seq, lock: Some(lock), scratch: Vec::new(), active_bytes: 0, owed: 0 };
+        let writer = Writer {
+            log,
+            next_seq,
+            lock: Some(lock),
+            scratch: Vec::new(),
+            active_bytes: 0,
+            owed: 0,
+            check_log_at: 0,
+        };
         Commit { writer: Mutex::new(writer), queue: Mutex::default(), queued: AtomicUsize::new(0) }
     }
 
     /// Makes the thread at the head of the queue the leader. To be called whenever the writer was let go: whoever queued while it
     /// was held relies on it.
     pub(crate) fn pass_on(&self) {
+        // Pairs with the fence in `commit_batch`: either we see who queued, or he sees that the writer is free.
+        fence(Ordering::SeqCst);
         if self.queued.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -231,6 +242,7 @@ impl Core {
         keyspace.check_open()?;
         let user_bytes = (key.len() + value.len()) as u64;
         self.pace(writer, user_bytes);
+        self.keep_in_bounds(writer)?;
         let need = Memtable::entry_cost(key.len(), value.len());
         let mut view = keyspace.view.load();
         while !writer.reserve(keyspace, &view.memtable, need) {
@@ -287,6 +299,7 @@ impl Core {
                 queue.push_back(waiter.clone());
                 self.commit.queued.store(queue.len(), Ordering::SeqCst);
             }
+            fence(Ordering::SeqCst);
             if let Some(writer) = self.commit.writer.try_lock() {
                 self.lead(writer);
             }
@@ -332,7 +345,12 @@ impl Core {
     /// Commits everything that is queued, then lets the next thread lead.
     fn lead(&self, mut writer: MutexGuard<'_, Writer>) {
         let mut ready: Vec<Member> = Vec::new();
+        let bounded = self.check_running().and_then(|()| self.keep_in_bounds(&mut writer));
         for (waiter, batch, durability) in self.commit.take_queue() {
+            if let Err(e) = &bounded {
+                waiter.set(Phase::Done(batch, Err(e.clone())));
+                continue;
+            }
             loop {
                 match self.reserve_batch(&mut writer, &batch) {
                     Ok(None) => {
@@ -366,7 +384,7 @@ impl Core {
         batch: &Batch,
     ) -> Result<Option<(Arc<KeyspaceCore>, usize)>> {
         self.check_running()?;
-        batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_open())?;
+        batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_of(self.identity))?;
         self.pace(writer, batch.user_bytes);
         for (keyspace, need) in &batch.keyspaces {
             let view = keyspace.view.load();
@@ -469,11 +487,20 @@ impl Core {
     ) -> Result<()> {
         self.await_memory(keyspace)?;
         self.switch_memtable(writer, keyspace, need)?;
-        self.relieve(writer)?;
         if self.is_inline() {
             self.run_pending();
         }
         Ok(())
+    }
+
+    /// Keeps active memtables and logs within their bounds. Only the leader calls this, when no member of its group has memory
+    /// set aside.
+    #[inline]
+    fn keep_in_bounds(&self, writer: &mut Writer) -> Result<()> {
+        match writer.active_bytes > self.write_budget() / 2 || writer.log.len() >= writer.check_log_at {
+            true => self.relieve(writer),
+            false => Ok(()),
+        }
     }
 
     /// Switches a keyspace's memtable and the log with it, so that the log can go when the memtable is flushed.
@@ -487,12 +514,13 @@ impl Core {
         if !old.is_empty() {
             let last_seq = writer.next_seq - 1;
             writer.log.rotate(last_seq).map_err(|e| self.judge(e))?;
+            writer.check_log_at = 0;
         }
         writer.forget(keyspace);
         let mut state = self.state.lock();
         if let Some(k) = state.keyspaces.get_mut(&keyspace.id) {
             if !old.is_empty() {
-                k.flushing.push_back(old);
+                k.flushing.push_back(Sealed { memtable: old, last_seq: writer.next_seq - 1 });
             }
             k.publish(Memtable::new(keyspace.memtable_bytes.max(need)));
         }
@@ -500,8 +528,9 @@ impl Core {
         Ok(())
     }
 
-    /// Flushes more when all active memtables together, or the logs, have grown past their share: the largest memtable, and the
+    /// Flushes when all active memtables together, or the logs, have grown past their share: the largest memtable, and the
     /// one that holds the oldest log.
+    #[cold]
     fn relieve(&self, writer: &mut Writer) -> Result<()> {
         if writer.active_bytes > self.write_budget() / 2 {
             let largest = {
@@ -510,9 +539,10 @@ impl Core {
                 cores.max_by_key(|core| core.reserved.load(Ordering::Relaxed)).cloned()
             };
             if let Some(keyspace) = largest {
-                self.switch_memtable(writer, &keyspace, 0)?;
+                self.make_room(writer, &keyspace, 0)?;
             }
         }
+        writer.check_log_at = writer.log.len() + (self.options.log_cap / 64).max(4 << 10);
         let log_bytes = self.closed_logs.bytes() + writer.log.len();
         if log_bytes > self.options.log_cap {
             let holder = {
@@ -525,7 +555,7 @@ impl Core {
                     .map(|(_, k)| k.core.clone())
             };
             if let Some(keyspace) = holder {
-                self.switch_memtable(writer, &keyspace, 0)?;
+                self.make_room(writer, &keyspace, 0)?;
             }
         }
         Ok(())
@@ -536,7 +566,7 @@ impl Core {
         let limit = self.write_budget().saturating_sub(keyspace.memtable_bytes as u64);
         let over = |state: &crate::database::State| {
             let waiting = state.keyspaces.values().flat_map(|k| &k.flushing);
-            let bytes: u64 = waiting.map(|m| m.used_bytes() as u64).sum();
+            let bytes: u64 = waiting.map(|s| s.memtable.used_bytes() as u64).sum();
             bytes > 0 && bytes + keyspace.memtable_bytes as u64 > limit
         };
         let mut state = self.state.lock();

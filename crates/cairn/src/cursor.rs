@@ -130,7 +130,7 @@ impl Moment {
         // The view before the sequence number: then no version that the number shows can have been dropped from the view. And
         // the look at whether the keyspace is there after the view: one that is dropped in between is not shown as empty.
         let view = keyspace.view.load_full();
-        let closed = keyspace.check_open().err();
+        let closed = keyspace.check_of(core.identity).err();
         let seq = pin.as_ref().map_or_else(|| core.visible.load(Ordering::Acquire), |pin| pin.seq);
         Moment { keyspace: keyspace.clone(), core: core.clone(), view, seq, pin, closed }
     }

@@ -25,9 +25,20 @@ pub(crate) struct KeyspaceState {
     pub core: Arc<KeyspaceCore>,
     pub tree: Tree,
     /// Memtables to be flushed, oldest first.
-    pub flushing: VecDeque<Arc<Memtable>>,
+    pub flushing: VecDeque<Sealed>,
     /// Whether a flush is running.
     pub busy: bool,
+    /// A compaction met damage: its tables are left alone until the database is opened again.
+    pub damage: Option<Error>,
+}
+
+/// A memtable that is no longer written to.
+#[derive(Clone)]
+pub(crate) struct Sealed {
+    pub memtable: Arc<Memtable>,
+    /// The newest sequence number that had been given out when it was sealed: other keyspaces may have parts of the same
+    /// batches up to here.
+    pub last_seq: Seq,
 }
 
 /// What is guarded by the database's one lock. It is held for moments only: never over I/O, never over a merge.
@@ -46,7 +57,8 @@ pub(crate) struct State {
 impl State {
     /// What keeps the background work from being done, if anything.
     pub(crate) fn trouble(&self) -> Option<Error> {
-        self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone())
+        let damage = || self.keyspaces.values().find_map(|k| k.damage.clone());
+        self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone()).or_else(damage)
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {
@@ -61,16 +73,20 @@ impl State {
 }
 
 impl KeyspaceState {
+    pub(crate) fn new(core: Arc<KeyspaceCore>, tree: Tree) -> KeyspaceState {
+        KeyspaceState { core, tree, flushing: VecDeque::new(), busy: false, damage: None }
+    }
+
     /// The oldest sequence number in the memtables, leaving out the `skip` oldest of those to be flushed.
     pub(crate) fn oldest_unflushed(&self, skip: usize) -> Option<Seq> {
         let view = self.core.view.load();
-        let flushing = self.flushing.iter().skip(skip).filter_map(|m| m.min_seq());
+        let flushing = self.flushing.iter().skip(skip).filter_map(|s| s.memtable.min_seq());
         flushing.chain(view.memtable.min_seq()).min()
     }
 
     /// Puts what the trees and memtables are now in front of the readers.
     pub(crate) fn publish(&self, memtable: Arc<Memtable>) {
-        let flushing = self.flushing.iter().rev().cloned().collect();
+        let flushing = self.flushing.iter().rev().map(|s| s.memtable.clone()).collect();
         self.core.view.store(Arc::new(View { memtable, flushing, version: self.tree.version().clone() }));
     }
 }
@@ -83,6 +99,8 @@ pub(crate) struct Core {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
     pub options: Options,
+    /// Tells this opening of this database from every other in the process.
+    pub identity: u64,
     pub tables: Arc<Tables>,
     pub garbage: Arc<Garbage>,
     pub snapshots: Snapshots,
@@ -281,7 +299,7 @@ impl Core {
         let mut state = self.state.lock();
         state.next_keyspace = id + 1;
         let tree = Tree::new(core.options.tree_options(), core.view.load().version.clone());
-        let keyspace = KeyspaceState { core: core.clone(), tree, flushing: VecDeque::new(), busy: false };
+        let keyspace = KeyspaceState::new(core.clone(), tree);
         state.keyspaces.insert(id, keyspace);
         drop(state);
         self.renew_manifest(&mut manifest);
@@ -307,6 +325,7 @@ impl Core {
         };
         Arc::new(KeyspaceCore {
             id,
+            database: self.identity,
             name,
             memtable_bytes,
             view: ArcSwap::from_pointee(view),
@@ -326,6 +345,8 @@ impl Core {
         let mut manifest = self.manifest.lock();
         let id = self.state.lock().by_name(name).map(|k| k.core.id);
         let dropped = id.ok_or_else(|| missing(name)).and_then(|id| {
+            // What was written before, to other keyspaces, must not be lost where this is not.
+            writer.sync_log(self)?;
             let mut edit = DatabaseEdit { dropped: vec![id], ..Default::default() };
             self.log_edit(&mut manifest, &mut edit).map(|()| id)
         });
@@ -389,6 +410,7 @@ impl Core {
         self.collect_garbage();
         // Only now may somebody else open it.
         self.commit.writer.lock().lock = None;
+        self.commit.turn_away(&self.stop_reason());
         let trouble = self.state.lock().trouble();
         synced.and(joined).and(trouble.map_or(Ok(()), Err))
     }

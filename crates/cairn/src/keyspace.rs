@@ -24,6 +24,8 @@ pub(crate) struct View {
 /// A keyspace inside of the database. Handles and batches share it.
 pub(crate) struct KeyspaceCore {
     pub id: u64,
+    /// The database that it belongs to: see [`Core::identity`].
+    pub database: u64,
     pub name: String,
     pub options: KeyspaceOptions,
     /// Bytes of a new memtable: the option, or less when the memory budget is small.
@@ -59,6 +61,15 @@ impl KeyspaceCore {
         match self.state.load(Ordering::Acquire) {
             OPEN => Ok(()),
             other => Err(self.gone(other)),
+        }
+    }
+
+    /// Whether it belongs to the database, and can be used.
+    #[inline]
+    pub(crate) fn check_of(&self, database: u64) -> Result<()> {
+        match self.database == database {
+            true => self.check_open(),
+            false => Err(Error::invalid(format!("keyspace {:?} belongs to another database", self.name))),
         }
     }
 

@@ -16,7 +16,7 @@ use env::{Env, FileLock};
 use memtable::Memtable;
 use parking_lot::{Condvar, Mutex};
 use record::{SegmentKind, SegmentReader, Tail};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +25,9 @@ use tree::{
     Context, DatabaseEdit, Garbage, Manifest, ManifestError, TableFile, Tree, manifest_file_name,
     parse_manifest_file_name,
 };
+
+/// Where the identities of databases come from.
+static IDENTITIES: AtomicU64 = AtomicU64::new(1);
 
 /// Name of the lock file.
 pub(crate) const LOCK_FILE_NAME: &str = "LOCK";
@@ -225,6 +228,14 @@ impl Recovery {
             }
             keyspace.memtable.insert(entry.key, Trailer::new(seq, entry.kind), entry.value);
         }
+        while keyspaces.values().map(|k| k.memtable.used_bytes() as u64).sum::<u64>()
+            > self.options.memory_budget / 2
+        {
+            match keyspaces.values_mut().max_by_key(|k| k.memtable.used_bytes()) {
+                Some(largest) if !largest.memtable.is_empty() => self.flush(largest, next_file)?,
+                _ => break,
+            }
+        }
         match entries.is_empty() {
             true => Ok(()),
             false => Err(malformed()),
@@ -296,6 +307,7 @@ impl Recovery {
             env,
             dir,
             options,
+            identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
         });
         core.adopt(keyspaces);
         core.remove_leftovers(&files);
@@ -332,7 +344,7 @@ impl Core {
         let mut state = self.state.lock();
         for (id, k) in keyspaces {
             let core = self.new_keyspace_core(id, k.name, k.options, tree::Version::empty);
-            let keyspace = KeyspaceState { core, tree: k.tree, flushing: VecDeque::new(), busy: false };
+            let keyspace = KeyspaceState::new(core, k.tree);
             let memtable = keyspace.core.view.load().memtable.clone();
             keyspace.publish(memtable);
             state.keyspaces.insert(id, keyspace);

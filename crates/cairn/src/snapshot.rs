@@ -94,7 +94,7 @@ impl Snapshot {
     /// The value that `key` had. See [`Keyspace::get`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let view = keyspace.core.view.load();
-        keyspace.core.check_open()?;
+        keyspace.core.check_of(self.0.core.identity)?;
         keyspace.core.get_in(&view, key.as_ref(), self.0.seq)
     }
 
@@ -106,7 +106,7 @@ impl Snapshot {
     /// The values that several keys had.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let view = keyspace.core.view.load_full();
-        keyspace.core.check_open()?;
+        keyspace.core.check_of(self.0.core.identity)?;
         keys.iter().map(|key| keyspace.core.get_in(&view, key.as_ref(), self.0.seq)).collect()
     }
 

@@ -28,8 +28,8 @@ fn what_was_written_is_read_through_flushes_compactions_and_reopening() {
                 let db = Database::open_with(dir.path(), options.clone()).unwrap();
                 let per_guard = KeyspaceOptions::preset(preset).max_tables_per_guard;
                 let ks = db.keyspace("main", small().max_tables_per_guard(per_guard)).unwrap();
-                for i in 0..20_000u64 {
-                    let n = round * 20_000 + i;
+                for i in 0..4_000u64 {
+                    let n = round * 4_000 + i;
                     if n % 5 == 4 {
                         ks.delete(key(n / 3)).unwrap();
                         model.remove(&key(n / 3));
@@ -51,7 +51,7 @@ fn what_was_written_is_read_through_flushes_compactions_and_reopening() {
                 for ((k, v), (mk, mv)) in ks.iter().rev().map(|e| e.unwrap()).zip(model.iter().rev()) {
                     assert_eq!((&k[..], &v[..]), (mk.as_bytes(), mv.as_bytes()));
                 }
-                for i in 0..20_000 {
+                for i in 0..12_000 {
                     let k = key(i);
                     assert_eq!(
                         ks.get(&k).unwrap().map(|v| v.to_vec()),
