@@ -1,7 +1,9 @@
 //! The progress of a workload on standard error, for people: nothing is shown, and no thread started, where it is not a
 //! terminal.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::text::human_count;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::Duration;
@@ -13,8 +15,11 @@ impl Bar {
     /// A bar of `ops` operations.
     pub fn new(name: &str, ops: u64) -> Bar {
         let bar = ProgressBar::with_draw_target(Some(ops), ProgressDrawTarget::stderr_with_hz(10));
-        let template = "{prefix:<16} {bar:32} {human_pos} of {human_len}, {per_sec}, {eta} left  {msg}";
-        bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
+        let template = "{prefix:<16} {bar:32} {human_pos} of {human_len}, {rate}, {eta} left  {msg}";
+        let style = ProgressStyle::with_template(template).expect("the template is well formed");
+        bar.set_style(style.with_key("rate", |state: &ProgressState, out: &mut dyn Write| {
+            let _ = write!(out, "{}/s", human_count(state.per_sec() as u64));
+        }));
         bar.set_prefix(name.to_string());
         Bar(bar)
     }
@@ -40,6 +45,7 @@ impl Bar {
 
     /// All operations are done; compaction is not.
     pub fn settling(&self) {
+        self.0.set_position(self.0.length().unwrap_or_default());
         self.0.set_message("waiting for compaction");
     }
 }

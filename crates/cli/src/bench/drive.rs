@@ -215,16 +215,18 @@ fn operate(job: &Job<'_>, common: &Common, t: usize) -> Result<Share> {
     }
 }
 
-/// The thread that puts random keys while others read.
+/// The thread that puts random keys while others read; one at least, however late it gets its turn.
 fn write_until_stopped(job: &Job<'_>, common: &Common) -> Result<Tally> {
     let mut put = putter(job, Order::Random { seed: seed_of(job.seed, "writer", 0) });
     let mut tally = Tally::default();
     common.start.wait();
-    while !common.stop.load(Ordering::Relaxed) {
+    loop {
         put(tally.ops, &mut tally)?;
         tally.ops += 1;
+        if common.stop.load(Ordering::Relaxed) {
+            return Ok(tally);
+        }
     }
-    Ok(tally)
 }
 
 /// The operation that stores a value.

@@ -36,7 +36,8 @@ const fn inverse(factor: u64) -> u64 {
 
 /// The seed of one part of a run: no two parts share their numbers, whatever the seeds of the runs.
 pub fn seed_of(seed: u64, part: &str, occurrence: u64) -> u64 {
-    let named = part.bytes().fold(seed, |sum, byte| mix(sum ^ u64::from(byte)).wrapping_add(GAMMA));
+    let start = mix(seed.wrapping_add(GAMMA));
+    let named = part.bytes().fold(start, |sum, byte| mix(sum ^ u64::from(byte)).wrapping_add(GAMMA));
     mix(named ^ occurrence)
 }
 
@@ -198,7 +199,7 @@ mod tests {
     fn parts_have_seeds_of_their_own() {
         let seeds: BTreeSet<u64> = ["fillrandom", "readrandom", "a", "b", "ab", "ba"]
             .iter()
-            .flat_map(|part| (0..3).flat_map(|seed| (0..3).map(move |n| seed_of(seed, part, n))))
+            .flat_map(|part| (0..3).flat_map(move |seed| (0..3).map(move |n| seed_of(seed, part, n))))
             .collect();
         assert_eq!(seeds.len(), 6 * 9);
     }

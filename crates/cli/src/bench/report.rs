@@ -118,20 +118,22 @@ pub fn rate(ops: u64, seconds: f64) -> f64 {
     if ops == 0 { 0.0 } else { ops as f64 / seconds.max(1e-9) }
 }
 
-/// How the kernel's count of written bytes compares with the engine's.
+/// How the kernel's count of written bytes differs from the engine's, when it does by more than 2 %.
 ///
-/// The kernel counts at two places, and neither is wrong:
-/// - `wchar`: the bytes that the process passed to `write`. This is what the engine counts, too, so the two must agree: a
-///   difference means that the engine forgot something. (Standard error and output count here as well; bytes that are written
-///   by way of a memory map or io_uring do not. Cairn writes by neither.)
-/// - `write_bytes`: pages of the page cache at the moment they become dirty, 4 KiB each. It is what the disk will see, or
-///   more: a page that is dropped while it is dirty, because its file is removed, stays counted and is counted again as
-///   `cancelled_write_bytes`. It agrees with `wchar` for files that are written in long runs. It is more where a page becomes dirty
-///   again after it was written back: every synced append to a log writes its last page anew, so that with `sync` and
-///   small records this count is many times the other. And every file ends with a part of a page, and the file system's
-///   own blocks count, which shows in short runs.
+/// The kernel counts at two places:
+/// - `wchar`: the bytes that the process passed to `write`. The engine counts the same thing, so a difference means that it
+///   forgot something. (What goes to standard output and error counts here, too. What is written by way of a memory map or
+///   io_uring does not; Cairn uses neither.) Measured: equal but for the 30 bytes of the first log's header, which is
+///   written when the database is opened and counted with the first commit.
+/// - `write_bytes`: pages of the page cache, 4 KiB each, whenever one turns from clean to dirty. Measured on ext4: 0.02 % over
+///   `wchar` with the default options, 0.4 % with memtables of 1 MiB, 3.6 % with memtables of 64 KiB, since each of
+///   thousands of small files ends with a part of a page. A synced append makes the log's last page dirty anew, however
+///   few bytes it adds: with `sync` and records of 144 bytes it is 24 times `wchar`. In runs of a few hundred KiB the
+///   file system's own pages show. A page whose file is removed before it was written back stays counted, and
+///   is counted once more in `cancelled_write_bytes`: the old logs, mostly, a quarter to a half of all that a short run writes.
 ///
-/// So amplification is told by what was written, as the papers do; what syncing adds to it is there to be read in the report.
+/// So `wchar` is the count to agree with, and amplification is told by it, as in the papers. What syncing adds on the disk is
+/// to be read from `kernel_write_bytes`.
 pub fn disagreement(write_bytes: u64, kernel: KernelIo) -> Option<String> {
     let difference = write_bytes.abs_diff(kernel.wchar);
     (difference > kernel.wchar / 50 + SLACK).then(|| {

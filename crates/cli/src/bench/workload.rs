@@ -1,4 +1,7 @@
 //! The workloads, by the names that they have in LevelDB's `db_bench`, and what each of them does.
+//!
+//! One thing differs: there every thread does all operations, here the threads share them. A thread of a workload in key
+//! order has a part of the keys to itself.
 
 use super::generate::Order;
 use clap::ValueEnum;
