@@ -1,9 +1,10 @@
 //! What `docs/recovery.md` promises of failing disks and damaged files, one promise a test. Crashes are in `crates/sim`.
 
-use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Verdict};
+use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn options() -> Options {
     Options::default().background_threads(0).memory_budget(1 << 20)
@@ -219,4 +220,95 @@ fn a_table_that_is_gone_is_an_error_of_the_read() {
     let mut entries = keyspace.iter();
     assert!(entries.next().unwrap().is_err());
     assert!(entries.next().is_none(), "an error is yielded once");
+}
+
+#[test]
+fn a_batch_stays_whole_when_one_of_its_keyspaces_is_flushed() {
+    for seed in 0..20 {
+        let (sim, db, a) = fresh(seed);
+        let b = db.create_keyspace("b", small()).unwrap();
+        let mut batch = db.batch();
+        batch.put(&a, "k", "1");
+        batch.put(&b, "k", "1");
+        db.write(batch, Durability::Os).unwrap();
+        a.flush().unwrap();
+        let db = open(&sim.crash_clone(Survival::Nothing, seed)).unwrap();
+        let there = ["k", "b"].map(|name| db.open_keyspace(name).unwrap().contains("k").unwrap());
+        assert_eq!(there[0], there[1], "half of the batch is there");
+    }
+}
+
+/// Threads that wait for one leader share the outcome of its sync.
+#[test]
+fn a_failed_sync_fails_the_whole_group() {
+    let sim = SimEnv::new(1);
+    let db = Database::open_in(sim.clone(), "/db", Options::default()).unwrap();
+    let keyspace = db.create_keyspace("k", small()).unwrap();
+    sim.set_hook(Some(Box::new(|op: OpInfo<'_>| match (op.kind, op.phase) {
+        (OpKind::Sync, Phase::Before) => {
+            // Meanwhile the others queue.
+            std::thread::sleep(Duration::from_millis(50));
+            Verdict::Fail(Fault::EIO)
+        }
+        _ => Verdict::Proceed,
+    })));
+    std::thread::scope(|scope| {
+        for i in 0..8 {
+            let keyspace = &keyspace;
+            scope.spawn(move || {
+                let error = keyspace.put_with(key(i), "v", Durability::Sync).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+            });
+        }
+    });
+    assert_eq!(keyspace.iter().count(), 0);
+}
+
+#[test]
+fn a_panic_in_the_background_stops_writing_and_hangs_nobody() {
+    let sim = SimEnv::new(1);
+    let db = Database::open_in(sim.clone(), "/db", Options::default()).unwrap();
+    let keyspace = db.create_keyspace("k", small()).unwrap();
+    keyspace.put("a", "1").unwrap();
+    sim.set_hook(Some(Box::new(|op: OpInfo<'_>| match op.path.extension() {
+        Some(end) if end == "tbl" => panic!("a bug, on purpose"),
+        _ => Verdict::Proceed,
+    })));
+    assert_eq!(keyspace.flush().unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(keyspace.put("b", "2").unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(keyspace.get("a").unwrap().unwrap(), "1");
+    assert_eq!(db.close().unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+#[test]
+fn closing_during_writes_keeps_what_was_acknowledged() {
+    for round in 0..20 {
+        let sim = SimEnv::new(round);
+        let db = Database::open_in(sim.clone(), "/db", Options::default()).unwrap();
+        let keyspace = db.create_keyspace("k", small()).unwrap();
+        let acknowledged: u32 = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3)
+                .map(|t| {
+                    let keyspace = &keyspace;
+                    scope.spawn(move || {
+                        for i in 0.. {
+                            if let Err(e) =
+                                keyspace.put_with(format!("{t}/{i:06}"), "v", Durability::Buffered)
+                            {
+                                assert_eq!(e.kind(), ErrorKind::Closed, "{e}");
+                                return i;
+                            }
+                        }
+                        unreachable!("closing ends it")
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(round));
+            db.close().unwrap();
+            threads.into_iter().map(|t| t.join().unwrap()).sum()
+        });
+        // Closing makes the log durable: so not even a power cut takes anything.
+        let db = open(&sim.crash_clone(Survival::Nothing, round)).unwrap();
+        assert_eq!(db.open_keyspace("k").unwrap().iter().count(), acknowledged as usize);
+    }
 }
