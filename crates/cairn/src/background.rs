@@ -3,7 +3,7 @@
 //! One thread flushes, `background_threads` others compact. With none, everything runs in the thread that caused it
 //! ([`Core::run_pending`]), in an order that the calls alone determine.
 
-use crate::database::{Core, KeyspaceState, State};
+use crate::core::{Core, KeyspaceState, State};
 use crate::keyspace::KeyspaceCore;
 use base::{Error, ErrorKind, Result, Seq};
 use memtable::Memtable;
@@ -74,7 +74,7 @@ impl Background {
 struct FlushJob {
     keyspace: Arc<KeyspaceCore>,
     memtables: Vec<Arc<Memtable>>,
-    /// See [`crate::database::Sealed::last_seq`], of the newest.
+    /// See [`crate::core::Sealed::last_seq`], of the newest.
     sealed_at: Seq,
     rule: tree::GuardHash,
     table: table::TableOptions,

@@ -1,6 +1,6 @@
 //! Checking: every checksum of every file in use, and the invariants of every tree. Nothing is written.
 
-use crate::database::Core;
+use crate::core::Core;
 use crate::recovery::{Files, LOCK_FILE_NAME, Space, replay};
 use crate::{CheckProgress, CheckReport, Options, Problem};
 use base::{Error, ErrorKind, Result};

@@ -10,7 +10,7 @@
 
 use crate::Durability;
 use crate::batch::{Batch, check_lengths};
-use crate::database::{Core, Sealed};
+use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
 use crate::log::{Entries, Log, put_batch_head, put_entry_head};
 use base::codec::put_varint;
@@ -22,15 +22,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::time::Duration;
 
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
 const BUFFER_LEN: usize = 64 << 10;
-
-/// A writer that owes less than this goes on: shorter sleeps are not worth it.
-const LEAST_SLEEP: Duration = Duration::from_millis(1);
-/// No single write sleeps longer than this for compaction's sake.
-const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 /// What the leader holds.
 pub(crate) struct Writer {
@@ -40,11 +34,11 @@ pub(crate) struct Writer {
     pub lock: Option<Box<dyn FileLock>>,
     scratch: Vec<u8>,
     /// Bytes reserved in active memtables, over all keyspaces.
-    active_bytes: u64,
+    pub active_bytes: u64,
     /// Time that writers owe to compaction, in nanoseconds.
-    owed: u64,
+    pub owed: u64,
     /// Length of the current log at which to look at the length of all logs again.
-    check_log_at: u64,
+    pub check_log_at: u64,
 }
 
 /// The queue behind the leader.
@@ -452,152 +446,6 @@ impl Core {
             std::thread::park();
         }
         waiters
-    }
-
-    /// Makes a writer wait for its share of the time that compaction is behind.
-    #[inline]
-    fn pace(&self, writer: &mut Writer, bytes: u64) {
-        let slowdown = self.slowdown.load(Ordering::Relaxed);
-        if slowdown > 0 {
-            self.pay(writer, slowdown * bytes / 1024);
-        }
-    }
-
-    #[cold]
-    fn pay(&self, writer: &mut Writer, nanos: u64) {
-        writer.owed += nanos;
-        if writer.owed >= LEAST_SLEEP.as_nanos() as u64 {
-            let before = self.env.monotonic();
-            self.env.sleep(Duration::from_nanos(writer.owed).min(LONGEST_SLEEP));
-            let slept = self.env.monotonic().saturating_sub(before);
-            // A long debt is not carried along: it was the state of a moment ago.
-            writer.owed =
-                writer.owed.saturating_sub(slept.as_nanos() as u64).min(LONGEST_SLEEP.as_nanos() as u64);
-            self.counters.note_slowdown(slept);
-        }
-    }
-
-    /// Puts a new memtable with room for `need` bytes in front of a keyspace, hands the old one to the flush, and waits while
-    /// all memtables together are over their budget. Only the leader calls this, between groups.
-    pub(crate) fn make_room(
-        &self,
-        writer: &mut Writer,
-        keyspace: &Arc<KeyspaceCore>,
-        need: usize,
-    ) -> Result<()> {
-        self.await_memory(keyspace)?;
-        self.switch_memtable(writer, keyspace, need)?;
-        if self.is_inline() {
-            self.run_pending();
-        }
-        Ok(())
-    }
-
-    /// Keeps active memtables and logs within their bounds. Only the leader calls this, when no member of its group has memory
-    /// set aside.
-    #[inline]
-    fn keep_in_bounds(&self, writer: &mut Writer) -> Result<()> {
-        match writer.active_bytes > self.write_budget() / 2 || writer.log.len() >= writer.check_log_at {
-            true => self.relieve(writer),
-            false => Ok(()),
-        }
-    }
-
-    /// Switches a keyspace's memtable and the log with it, so that the log can go when the memtable is flushed.
-    pub(crate) fn switch_memtable(
-        &self,
-        writer: &mut Writer,
-        keyspace: &Arc<KeyspaceCore>,
-        need: usize,
-    ) -> Result<()> {
-        let old = keyspace.view.load().memtable.clone();
-        if !old.is_empty() {
-            let last_seq = writer.next_seq - 1;
-            writer.log.rotate(last_seq).map_err(|e| self.judge(e))?;
-            writer.check_log_at = 0;
-        }
-        writer.forget(keyspace);
-        let mut state = self.state.lock();
-        if let Some(k) = state.keyspaces.get_mut(&keyspace.id) {
-            if !old.is_empty() {
-                k.flushing.push_back(Sealed { memtable: old, last_seq: writer.next_seq - 1 });
-            }
-            k.publish(Memtable::new(keyspace.memtable_bytes.max(need)));
-        }
-        self.flush_work.notify_one();
-        Ok(())
-    }
-
-    /// Flushes when all active memtables together, or the logs, have grown past their share: the largest memtable, and the
-    /// one that holds the oldest log.
-    #[cold]
-    fn relieve(&self, writer: &mut Writer) -> Result<()> {
-        if writer.active_bytes > self.write_budget() / 2 {
-            let largest = {
-                let state = self.state.lock();
-                let cores = state.keyspaces.values().map(|k| &k.core);
-                cores.max_by_key(|core| core.reserved.load(Ordering::Relaxed)).cloned()
-            };
-            if let Some(keyspace) = largest {
-                self.make_room(writer, &keyspace, 0)?;
-            }
-        }
-        writer.check_log_at = writer.log.len() + (self.options.log_cap / 64).max(4 << 10);
-        let log_bytes = self.closed_logs.bytes() + writer.log.len();
-        if log_bytes > self.options.log_cap {
-            let holder = {
-                let state = self.state.lock();
-                let oldest = state.keyspaces.values().filter_map(|k| Some((k.oldest_unflushed(0)?, k)));
-                // Where the oldest is being flushed already, there is only waiting.
-                oldest
-                    .min_by_key(|(seq, _)| *seq)
-                    .filter(|(_, k)| k.flushing.is_empty())
-                    .map(|(_, k)| k.core.clone())
-            };
-            if let Some(keyspace) = holder {
-                self.make_room(writer, &keyspace, 0)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits while memtables that are being flushed take so much that another one would break the budget.
-    fn await_memory(&self, keyspace: &KeyspaceCore) -> Result<()> {
-        let limit = self.write_budget().saturating_sub(keyspace.memtable_bytes as u64);
-        let over = |state: &crate::database::State| {
-            let waiting = state.keyspaces.values().flat_map(|k| &k.flushing);
-            let bytes: u64 = waiting.map(|s| s.memtable.used_bytes() as u64).sum();
-            bytes > 0 && bytes + keyspace.memtable_bytes as u64 > limit
-        };
-        let mut state = self.state.lock();
-        if !over(&state) {
-            return Ok(());
-        }
-        if self.is_inline() {
-            drop(state);
-            self.run_pending();
-            state = self.state.lock();
-            return match over(&state) {
-                true => Err(state.flush_trouble.clone().unwrap_or_else(|| self.stop_reason())),
-                false => Ok(()),
-            };
-        }
-        let before = self.env.monotonic();
-        let mut result = Ok(());
-        while over(&state) {
-            if self.stopped.load(Ordering::Acquire) {
-                result = Err(self.stop_reason());
-                break;
-            }
-            if let Some(trouble) = &state.flush_trouble {
-                result = Err(trouble.clone());
-                break;
-            }
-            self.progress.wait(&mut state);
-        }
-        drop(state);
-        self.counters.note_memtable_wait(self.env.monotonic().saturating_sub(before));
-        result
     }
 }
 

@@ -1,6 +1,6 @@
 //! Counting. Nothing in the engine branches on a counter.
 
-use crate::database::Core;
+use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
 use crate::stats::*;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! Cursors and iterators over a keyspace: they merge memtables and tables, and show one version of each key.
 
-use crate::database::Core;
+use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
 use crate::snapshot::Pin;
 use base::{Cursor as _, Error, Result, Seq, Slice, Trailer};

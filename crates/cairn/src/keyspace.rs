@@ -1,8 +1,8 @@
 //! Keyspaces: what a handle refers to, and reading from it.
 
+use crate::core::Core;
+use crate::core::Handle;
 use crate::cursor::{Bounds, Cursor, Moment, Range};
-use crate::database::Core;
-use crate::database::Handle;
 use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
 use arc_swap::ArcSwap;
 use base::limits::MAX_KEYSPACE_NAME_LEN;

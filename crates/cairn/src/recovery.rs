@@ -6,8 +6,8 @@
 //! old file goes. Until then nothing is removed or changed, and a crash leaves what there was.
 
 use crate::commit::Commit;
+use crate::core::{Core, KeyspaceState, State};
 use crate::counters::Counters;
-use crate::database::{Core, KeyspaceState, State};
 use crate::log::{ClosedLogs, Log, LogCounters, LogHeader, decode_batch, log_file_name, parse_log_file_name};
 use crate::snapshot::Snapshots;
 use crate::{KeyspaceOptions, Options};

@@ -1,7 +1,7 @@
 //! Snapshots: a moment of the whole database, held.
 
+use crate::core::Core;
 use crate::cursor::{Bounds, Cursor, Moment, Range};
-use crate::database::Core;
 use crate::keyspace::Keyspace;
 use base::{Result, Seq, Slice};
 use parking_lot::Mutex;

@@ -1,0 +1,434 @@
+//! The core of a database: what handles, threads, iterators and snapshots share; keyspaces coming and going; closing.
+
+use crate::background::Background;
+use crate::commit::Commit;
+use crate::counters::Counters;
+use crate::keyspace::{CLOSED, DROPPED, KeyspaceCore, OPEN, View, check_name};
+use crate::log::{ClosedLogs, LogCounters};
+use crate::snapshot::Snapshots;
+use crate::{KeyspaceOptions, Options};
+use arc_swap::ArcSwap;
+use base::{Error, ErrorKind, Result, Seq};
+use env::Env;
+use memtable::Memtable;
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use table::{TableMeta, Tables};
+use tree::{DatabaseEdit, Garbage, KeyspaceCreated, Manifest, ManifestError, TableFile, Tree, VersionEdit};
+
+/// A keyspace as the background work sees it.
+pub(crate) struct KeyspaceState {
+    pub core: Arc<KeyspaceCore>,
+    pub tree: Tree,
+    /// Memtables to be flushed, oldest first.
+    pub flushing: VecDeque<Sealed>,
+    /// Whether a flush is running.
+    pub busy: bool,
+    /// A compaction met damage: its tables are left alone until the database is opened again.
+    pub damage: Option<Error>,
+}
+
+/// A memtable that is no longer written to.
+#[derive(Clone)]
+pub(crate) struct Sealed {
+    pub memtable: Arc<Memtable>,
+    /// The newest sequence number that had been given out when it was sealed: other keyspaces may have parts of the same
+    /// batches up to here.
+    pub last_seq: Seq,
+}
+
+/// What is guarded by the database's one lock. It is held for moments only: never over I/O, never over a merge.
+#[derive(Default)]
+pub(crate) struct State {
+    pub keyspaces: BTreeMap<u64, KeyspaceState>,
+    pub next_keyspace: u64,
+    /// Flushes and compactions that are running.
+    pub jobs: usize,
+    /// The newest flush failed in a way that may pass: what writers that wait for it are told.
+    pub flush_trouble: Option<Error>,
+    /// The same of the newest compaction.
+    pub compaction_trouble: Option<Error>,
+}
+
+impl State {
+    /// What keeps the background work from being done, if anything.
+    pub(crate) fn trouble(&self) -> Option<Error> {
+        let damage = || self.keyspaces.values().find_map(|k| k.damage.clone());
+        self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone()).or_else(damage)
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {
+        self.keyspaces.values().find(|k| k.core.name == name)
+    }
+
+    /// The oldest sequence number that is in memtables only, over all keyspaces but `except`.
+    pub(crate) fn oldest_unflushed(&self, except: Option<u64>) -> Option<Seq> {
+        let others = self.keyspaces.values().filter(|k| Some(k.core.id) != except);
+        others.filter_map(|k| k.oldest_unflushed(0)).min()
+    }
+}
+
+impl KeyspaceState {
+    pub(crate) fn new(core: Arc<KeyspaceCore>, tree: Tree) -> KeyspaceState {
+        KeyspaceState { core, tree, flushing: VecDeque::new(), busy: false, damage: None }
+    }
+
+    /// The oldest sequence number in the memtables, leaving out the `skip` oldest of those to be flushed.
+    pub(crate) fn oldest_unflushed(&self, skip: usize) -> Option<Seq> {
+        let view = self.core.view.load();
+        let flushing = self.flushing.iter().skip(skip).filter_map(|s| s.memtable.min_seq());
+        flushing.chain(view.memtable.min_seq()).min()
+    }
+
+    /// Puts what the trees and memtables are now in front of the readers.
+    pub(crate) fn publish(&self, memtable: Arc<Memtable>) {
+        let flushing = self.flushing.iter().rev().map(|s| s.memtable.clone()).collect();
+        self.core.view.store(Arc::new(View { memtable, flushing, version: self.tree.version().clone() }));
+    }
+}
+
+/// A database that is open. Threads, handles, iterators and snapshots share it.
+///
+/// Locks, in the order in which they are taken: `commit.writer`, `manifest`, `state`; that of the closed logs is taken under
+/// any of them and takes none.
+pub(crate) struct Core {
+    pub env: Arc<dyn Env>,
+    pub dir: PathBuf,
+    pub options: Options,
+    /// Tells this opening of this database from every other in the process.
+    pub identity: u64,
+    pub tables: Arc<Tables>,
+    pub garbage: Arc<Garbage>,
+    pub snapshots: Snapshots,
+    /// The newest sequence number that readers see.
+    pub visible: AtomicU64,
+    pub commit: Commit,
+    pub closed_logs: Arc<ClosedLogs>,
+    pub log_counters: Arc<LogCounters>,
+    pub manifest: Mutex<Manifest>,
+    pub state: Mutex<State>,
+    /// There may be something to flush, or to compact.
+    pub flush_work: Condvar,
+    pub compact_work: Condvar,
+    /// A job ended.
+    pub progress: Condvar,
+    pub next_file: AtomicU64,
+    pub counters: Counters,
+    /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
+    pub slowdown: AtomicU64,
+    /// Why writing stopped for good.
+    pub fatal: OnceLock<Error>,
+    /// Whether `fatal` is set or the database is closed: one look for every write.
+    pub stopped: AtomicBool,
+    pub closed: AtomicBool,
+    /// Tells running jobs to stop.
+    pub cancelled: AtomicBool,
+}
+
+/// What handles of the database and of keyspaces share: the last one to go closes the database.
+pub(crate) struct Handle {
+    pub core: Arc<Core>,
+    pub background: Mutex<Background>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Whoever wants to know about errors calls `close`.
+        let _ = self.core.shut_down(&self.background);
+    }
+}
+
+impl Core {
+    pub(crate) fn is_inline(&self) -> bool {
+        self.options.background_threads == 0
+    }
+
+    /// Bytes for all memtables together: half of the budget.
+    pub(crate) fn write_budget(&self) -> u64 {
+        self.options.memory_budget / 2
+    }
+
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The error that ended all writing, if there was one; or that the database is closed.
+    #[cold]
+    pub(crate) fn stop_reason(&self) -> Error {
+        match self.fatal.get() {
+            Some(fatal) => fatal.clone(),
+            None => Error::new(ErrorKind::Closed, format!("{}: the database is closed", self.dir.display())),
+        }
+    }
+
+    /// Ends all writing: nobody knows any more what is on disk, or a thread is gone. Reads go on.
+    pub(crate) fn stop(&self, cause: &Error) -> Error {
+        let message = format!("the database is read-only until it is reopened, because: {cause}");
+        let fatal = self.fatal.get_or_init(|| Error::new(ErrorKind::ReadOnly, message)).clone();
+        tracing::error!(error = %fatal, "writing stopped");
+        self.stopped.store(true, Ordering::SeqCst);
+        let _state = self.state.lock();
+        self.flush_work.notify_all();
+        self.compact_work.notify_all();
+        self.progress.notify_all();
+        fatal
+    }
+
+    /// Ends all writing when the error is that of a failed sync; other errors may pass.
+    pub(crate) fn judge(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::ReadOnly => self.stop(&error),
+            _ => error,
+        }
+    }
+
+    /// The reader of a table, for versions.
+    pub(crate) fn open_table(&self, meta: &TableMeta) -> Result<Arc<TableFile>> {
+        let table = self.tables.open(meta.number, meta.file_size)?;
+        Ok(TableFile::new(meta.clone(), table, self.garbage.clone()))
+    }
+
+    /// Makes an edit durable. The caller holds the manifest.
+    pub(crate) fn log_edit(&self, manifest: &mut Manifest, edit: &mut DatabaseEdit) -> Result<()> {
+        edit.next_file = self.next_file.load(Ordering::Relaxed);
+        let before = manifest.len();
+        let result = manifest.log(edit);
+        self.counters.manifest_bytes.fetch_add(manifest.len().saturating_sub(before), Ordering::Relaxed);
+        match result {
+            Ok(()) => Ok(()),
+            Err(ManifestError::Rejected(e)) => Err(e),
+            Err(ManifestError::Unknown(e)) => Err(self.stop(&e)),
+        }
+    }
+
+    /// Starts a new manifest when the present one has grown long. A failure costs nothing: the old one goes on.
+    pub(crate) fn renew_manifest(&self, manifest: &mut Manifest) {
+        if !manifest.is_long() {
+            return;
+        }
+        let edit = {
+            let state = self.state.lock();
+            let mut edit = self.whole_state(&state);
+            edit.min_log = self.min_log(&state, None);
+            edit.newest_log = self.log_counters.current.load(Ordering::Acquire);
+            edit
+        };
+        let old = manifest.number();
+        match Manifest::create(&self.env, &self.dir, self.new_number(), &edit) {
+            Ok(new) => {
+                self.counters.manifest_bytes.fetch_add(new.len(), Ordering::Relaxed);
+                *manifest = new;
+                let _ = self.env.remove(&self.dir.join(tree::manifest_file_name(old)));
+            }
+            Err(ManifestError::Rejected(_)) => {}
+            // Which of the two is found after a crash is open: no edit may go into either.
+            Err(ManifestError::Unknown(e)) => {
+                self.stop(&e);
+            }
+        }
+    }
+
+    /// The edit that leads from nothing to the present state, without the logs.
+    pub(crate) fn whole_state(&self, state: &State) -> DatabaseEdit {
+        let created = |k: &KeyspaceState| created_edit(&k.core);
+        DatabaseEdit {
+            created: state.keyspaces.values().map(created).collect(),
+            trees: (state.keyspaces.iter())
+                .map(|(id, k)| (*id, VersionEdit::snapshot(k.tree.version())))
+                .collect(),
+            next_file: self.next_file.load(Ordering::Relaxed),
+            next_keyspace: state.next_keyspace,
+            last_seq: self.visible.load(Ordering::Acquire),
+            closed: self.closed_logs.synced(),
+            ..DatabaseEdit::default()
+        }
+    }
+
+    /// Number of the oldest log that is still needed. `flushed`: a keyspace whose so many oldest memtables are in tables already.
+    pub(crate) fn min_log(&self, state: &State, flushed: Option<(u64, usize)>) -> u64 {
+        // Read first: what is written while we look goes to this log or to a newer one.
+        let current = self.log_counters.current.load(Ordering::Acquire);
+        let oldest = (state.keyspaces.values())
+            .filter_map(|k| {
+                k.oldest_unflushed(flushed.filter(|(id, _)| *id == k.core.id).map_or(0, |(_, n)| n))
+            })
+            .min();
+        oldest.and_then(|seq| self.closed_logs.holding(seq)).unwrap_or(current).min(current)
+    }
+
+    /// Removes logs that the manifest no longer asks for.
+    pub(crate) fn remove_logs(&self, min_log: u64) {
+        for number in self.closed_logs.release(min_log) {
+            // What stays behind is removed when the database is next opened.
+            let _ = self.env.remove(&self.dir.join(crate::log::log_file_name(number)));
+        }
+    }
+
+    /// Deletes the tables that nobody reads any more.
+    pub(crate) fn collect_garbage(&self) {
+        if self.garbage.is_empty() {
+            return;
+        }
+        for number in self.garbage.take() {
+            self.tables.forget(number);
+            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
+        }
+    }
+
+    pub(crate) fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Arc<KeyspaceCore>> {
+        check_name(name)?;
+        options.validate()?;
+        self.check_running()?;
+        let mut manifest = self.manifest.lock();
+        let id = {
+            let state = self.state.lock();
+            if state.by_name(name).is_some() {
+                let message = format!("keyspace {name:?} exists already");
+                return Err(Error::new(ErrorKind::AlreadyExists, message));
+            }
+            state.next_keyspace
+        };
+        let core = self.new_keyspace_core(id, name.to_owned(), options, tree::Version::empty);
+        let mut edit =
+            DatabaseEdit { created: vec![created_edit(&core)], next_keyspace: id + 1, ..Default::default() };
+        self.log_edit(&mut manifest, &mut edit)?;
+        let mut state = self.state.lock();
+        state.next_keyspace = id + 1;
+        let tree = Tree::new(core.options.tree_options(), core.view.load().version.clone());
+        let keyspace = KeyspaceState::new(core.clone(), tree);
+        state.keyspaces.insert(id, keyspace);
+        drop(state);
+        self.renew_manifest(&mut manifest);
+        Ok(core)
+    }
+
+    pub(crate) fn new_keyspace_core(
+        &self,
+        id: u64,
+        name: String,
+        options: KeyspaceOptions,
+        version: impl FnOnce(usize) -> tree::Version,
+    ) -> Arc<KeyspaceCore> {
+        let memtable_bytes = memtable_bytes(&self.options, &options);
+        let view = View {
+            memtable: Memtable::new(memtable_bytes),
+            flushing: Vec::new(),
+            version: Arc::new(version(options.levels)),
+        };
+        let counters = crate::keyspace::KeyspaceCounters {
+            compactions: (0..=options.levels).map(|_| Default::default()).collect(),
+            ..Default::default()
+        };
+        Arc::new(KeyspaceCore {
+            id,
+            database: self.identity,
+            name,
+            memtable_bytes,
+            view: ArcSwap::from_pointee(view),
+            notice: tree::SeekNotice::new(options.seek_compaction),
+            state: AtomicU8::new(OPEN),
+            reserved: AtomicU64::new(0),
+            counters,
+            options,
+        })
+    }
+
+    /// Nobody may be writing while a keyspace goes, so this holds the log. The log may still name the keyspace: recovery skips
+    /// entries of keyspaces that are gone, and numbers are not used again.
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.check_running()?;
+        let mut writer = self.commit.writer.lock();
+        let mut manifest = self.manifest.lock();
+        let id = self.state.lock().by_name(name).map(|k| k.core.id);
+        let dropped = id.ok_or_else(|| missing(name)).and_then(|id| {
+            // What was written before, to other keyspaces, must not be lost where this is not.
+            writer.sync_log(self)?;
+            let mut edit = DatabaseEdit { dropped: vec![id], ..Default::default() };
+            self.log_edit(&mut manifest, &mut edit).map(|()| id)
+        });
+        let id = match dropped {
+            Ok(id) => id,
+            Err(e) => {
+                drop(writer);
+                self.commit.pass_on();
+                return Err(e);
+            }
+        };
+        let mut state = self.state.lock();
+        if let Some(mut keyspace) = state.keyspaces.remove(&id) {
+            keyspace.core.state.store(DROPPED, Ordering::Release);
+            writer.forget(&keyspace.core);
+            keyspace.tree.abandon();
+            keyspace.flushing.clear();
+            keyspace.publish(Memtable::new(0));
+        }
+        self.progress.notify_all();
+        drop(state);
+        drop(manifest);
+        drop(writer);
+        self.commit.pass_on();
+        self.collect_garbage();
+        Ok(())
+    }
+
+    pub(crate) fn check_running(&self) -> Result<()> {
+        match self.stopped.load(Ordering::Acquire) {
+            true => Err(self.stop_reason()),
+            false => Ok(()),
+        }
+    }
+
+    /// Stops the threads, makes the log durable, and says what went wrong since the database was opened and was not told
+    /// to anybody.
+    pub(crate) fn shut_down(&self, background: &Mutex<Background>) -> Result<()> {
+        let mut background = background.lock();
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        // Writers that are under way finish first; later ones are turned away.
+        let mut writer = self.commit.writer.lock();
+        self.stopped.store(true, Ordering::SeqCst);
+        let synced = match self.fatal.get() {
+            None => writer.sync_log(self),
+            Some(fatal) => Err(fatal.clone()),
+        };
+        drop(writer);
+        self.commit.turn_away(&self.stop_reason());
+        self.cancelled.store(true, Ordering::SeqCst);
+        {
+            let state = self.state.lock();
+            state.keyspaces.values().for_each(|k| k.core.state.store(CLOSED, Ordering::Release));
+            self.flush_work.notify_all();
+            self.compact_work.notify_all();
+            self.progress.notify_all();
+        }
+        let joined = background.join();
+        self.collect_garbage();
+        // Only now may somebody else open it.
+        self.commit.writer.lock().lock = None;
+        self.commit.turn_away(&self.stop_reason());
+        let trouble = self.state.lock().trouble();
+        synced.and(joined).and(trouble.map_or(Ok(()), Err))
+    }
+}
+
+/// Bytes of a keyspace's memtable: at most a quarter of what all may have, so that flushing does not stop the writers.
+fn memtable_bytes(database: &Options, keyspace: &KeyspaceOptions) -> usize {
+    keyspace.memtable_bytes.min((database.memory_budget / 8) as usize)
+}
+
+fn created_edit(core: &KeyspaceCore) -> KeyspaceCreated {
+    KeyspaceCreated {
+        id: core.id,
+        name: core.name.clone(),
+        levels: core.options.levels,
+        options: core.options.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    }
+}
+
+pub(crate) fn missing(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"))
+}
