@@ -104,6 +104,9 @@ fn a_full_disk_is_an_error_and_passes() {
         all_there(&keyspace);
         sim.set_capacity(None);
         keyspace.put("afterwards", "1").unwrap();
+        // The log has what was acknowledged and nothing of what was refused.
+        let replayed = open(&sim.process_clone()).unwrap().open_keyspace("k").unwrap();
+        assert_eq!(replayed.iter().count(), acknowledged.len() + 1, "room {room}, replayed");
         db.flush().unwrap();
         db.wait_idle().unwrap();
         all_there(&keyspace);
@@ -157,6 +160,7 @@ fn nothing_is_created_over_a_database_without_its_manifest() {
     }
     let error = open(&sim).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert!(error.to_string().contains("the manifest is missing"), "{error}");
     assert_eq!(sim.list_files().len(), before.len() - 1);
 }
 
