@@ -120,7 +120,7 @@ impl Core {
     fn rest(&self) {
         let mut state = self.state.lock();
         if !self.ends() {
-            self.compact_work.wait_for(&mut state, RETRY_PAUSE);
+            self.end.wait_for(&mut state, RETRY_PAUSE);
         }
     }
 
@@ -133,6 +133,8 @@ impl Core {
                     }
                 }
                 None => {
+                    // An iterator that went may have been the last to hold some tables.
+                    self.collect_garbage();
                     let mut state = self.state.lock();
                     self.progress.notify_all();
                     if !self.ends() {
@@ -461,7 +463,8 @@ impl Core {
                 Ok(Some(plan)) => self.run_plan(keyspace, &plan)?,
                 Err(()) => {
                     let mut state = self.state.lock();
-                    if let Some(trouble) = state.trouble() {
+                    let damage = state.keyspaces.get(&keyspace.id).and_then(|k| k.damage.clone());
+                    if let Some(trouble) = state.trouble().or(damage) {
                         return Err(trouble);
                     }
                     self.progress.wait_for(&mut state, RETRY_PAUSE);

@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
 use crate::log::{Entries, Log, put_batch_head, put_entry_head};
 use base::codec::put_varint;
-use base::{EntryKind, Error, Result, Seq, Trailer};
+use base::{EntryKind, Error, ErrorKind, Result, Seq, Trailer};
 use env::FileLock;
 use memtable::Memtable;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -25,6 +25,9 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
 const BUFFER_LEN: usize = 64 << 10;
+
+/// How often a writer looks whether it may lead before it queues: some microseconds.
+const SPINS: u32 = 200;
 
 /// What the leader holds.
 pub(crate) struct Writer {
@@ -128,6 +131,22 @@ impl Commit {
         }
     }
 
+    /// The writer, if it is free soon and nobody queues for it. A commit takes about a microsecond, going to sleep and being woken
+    /// takes many: so it is worth looking a few times.
+    #[inline]
+    fn try_lead(&self) -> Option<MutexGuard<'_, Writer>> {
+        for _ in 0..SPINS {
+            if self.queued.load(Ordering::SeqCst) > 0 {
+                return None;
+            }
+            if let Some(writer) = self.writer.try_lock() {
+                return Some(writer);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
     /// Ends everybody's waiting with an error.
     pub(crate) fn turn_away(&self, error: &Error) {
         for (waiter, batch, _) in self.take_queue() {
@@ -156,13 +175,9 @@ impl Commit {
 impl Writer {
     /// Makes everything that was acknowledged durable. An error ends all writing.
     pub(crate) fn sync_log(&mut self, core: &Core) -> Result<()> {
+        core.check_process()?;
         self.log.flush().map_err(|e| core.judge(e))?;
         self.log.sync().map_err(|e| core.stop(&e))
-    }
-
-    /// Fails in a process that was forked from the one that opened the database.
-    fn check_owner(&self) -> Result<()> {
-        self.lock.as_ref().map_or(Ok(()), |lock| lock.check_owner())
     }
 
     /// A keyspace is dropped: its memtable no longer counts.
@@ -194,9 +209,7 @@ impl Core {
         durability: Durability,
     ) -> Result<()> {
         check_lengths(key, value)?;
-        if self.commit.queued.load(Ordering::SeqCst) == 0
-            && let Some(mut writer) = self.commit.writer.try_lock()
-        {
+        if let Some(mut writer) = self.commit.try_lead() {
             let result = self.commit_one(&mut writer, keyspace, kind, key, value, durability);
             drop(writer);
             self.commit.pass_on();
@@ -274,13 +287,10 @@ impl Core {
         match durability {
             Durability::Buffered if writer.log.buffered() < BUFFER_LEN => Ok(()),
             Durability::Buffered | Durability::Os => {
-                writer.check_owner()?;
+                self.check_process()?;
                 writer.log.flush().map_err(|e| self.judge(e))
             }
-            Durability::Sync => {
-                writer.check_owner()?;
-                writer.sync_log(self)
-            }
+            Durability::Sync => writer.sync_log(self),
         }
     }
 
@@ -311,7 +321,7 @@ impl Core {
                 }
                 Phase::Insert(batch, first_seq, group) => {
                     drop(phase);
-                    insert(&batch, first_seq);
+                    self.insert(&batch, first_seq);
                     *waiter.phase.lock() = Phase::Queued(batch, Durability::Buffered);
                     if group.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                         group.leader.unpark();
@@ -380,11 +390,20 @@ impl Core {
         self.check_running()?;
         batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_of(self.identity))?;
         self.pace(writer, batch.user_bytes);
+        // All or nothing: a part set aside in one memtable would be lost when another one is switched.
         for (keyspace, need) in &batch.keyspaces {
-            let view = keyspace.view.load();
-            if !writer.reserve(keyspace, &view.memtable, *need) {
+            if *need > memtable::MAX_CAPACITY {
+                return Err(Error::invalid(format!(
+                    "the batch needs {need} bytes of memory in one keyspace"
+                )));
+            }
+            if !keyspace.view.load().memtable.has_room(*need) {
                 return Ok(Some((keyspace.clone(), *need)));
             }
+        }
+        for (keyspace, need) in &batch.keyspaces {
+            let reserved = writer.reserve(keyspace, &keyspace.view.load().memtable, *need);
+            debug_assert!(reserved, "only the leader reserves, and there was room");
         }
         Ok(None)
     }
@@ -438,7 +457,7 @@ impl Core {
             }
         }
         if let Some((waiter, batch, first_seq)) = own {
-            insert(&batch, first_seq);
+            self.insert(&batch, first_seq);
             *waiter.phase.lock() = Phase::Queued(batch, Durability::Buffered);
             group.left.fetch_sub(1, Ordering::AcqRel);
         }
@@ -446,6 +465,17 @@ impl Core {
             std::thread::park();
         }
         waiters
+    }
+}
+
+impl Core {
+    /// Inserts a batch that is in the log. A panic here, which only a bug can cause, must not leave the rest of the group waiting:
+    /// it ends all writing.
+    fn insert(&self, batch: &Batch, first_seq: Seq) {
+        let inserted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| insert(batch, first_seq)));
+        if inserted.is_err() {
+            self.stop(&Error::new(ErrorKind::ReadOnly, "a writer panicked"));
+        }
     }
 }
 

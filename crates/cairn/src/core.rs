@@ -54,10 +54,14 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What keeps the background work from being done, if anything.
+    /// What keeps the background work from being done at present, if anything.
     pub(crate) fn trouble(&self) -> Option<Error> {
-        let damage = || self.keyspaces.values().find_map(|k| k.damage.clone());
-        self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone()).or_else(damage)
+        self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone())
+    }
+
+    /// The same, or damage that some compaction met.
+    pub(crate) fn trouble_or_damage(&self) -> Option<Error> {
+        self.trouble().or_else(|| self.keyspaces.values().find_map(|k| k.damage.clone()))
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {
@@ -100,6 +104,8 @@ pub(crate) struct Core {
     pub options: Options,
     /// Tells this opening of this database from every other in the process.
     pub identity: u64,
+    /// The process that opened it.
+    pub process: u32,
     pub tables: Arc<Tables>,
     pub garbage: Arc<Garbage>,
     pub snapshots: Snapshots,
@@ -115,6 +121,8 @@ pub(crate) struct Core {
     pub compact_work: Condvar,
     /// A job ended.
     pub progress: Condvar,
+    /// Writing stops: for threads that rest after a failure.
+    pub end: Condvar,
     pub next_file: AtomicU64,
     pub counters: Counters,
     /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
@@ -174,7 +182,28 @@ impl Core {
         self.flush_work.notify_all();
         self.compact_work.notify_all();
         self.progress.notify_all();
+        self.end.notify_all();
         fatal
+    }
+
+    /// Fails in a process that was forked from the one that opened the database: both would write to the same files.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        match std::process::id() == self.process {
+            true => Ok(()),
+            false => Err(self.forked()),
+        }
+    }
+
+    #[cold]
+    fn forked(&self) -> Error {
+        let message = format!(
+            "{}: the database was opened by process {} and cannot be used in its child {}",
+            self.dir.display(),
+            self.process,
+            std::process::id()
+        );
+        Error::new(ErrorKind::Locked, message)
     }
 
     /// Ends all writing when the error is that of a failed sync; other errors may pass.
@@ -193,6 +222,7 @@ impl Core {
 
     /// Makes an edit durable. The caller holds the manifest.
     pub(crate) fn log_edit(&self, manifest: &mut Manifest, edit: &mut DatabaseEdit) -> Result<()> {
+        self.check_process()?;
         edit.next_file = self.next_file.load(Ordering::Relaxed);
         let before = manifest.len();
         let result = manifest.log(edit);
@@ -384,6 +414,8 @@ impl Core {
     /// Stops the threads, makes the log durable, and says what went wrong since the database was opened and was not told
     /// to anybody.
     pub(crate) fn shut_down(&self, background: &Mutex<Background>) -> Result<()> {
+        // The threads, the files and the lock are the parent's.
+        self.check_process()?;
         let mut background = background.lock();
         if self.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
@@ -404,13 +436,14 @@ impl Core {
             self.flush_work.notify_all();
             self.compact_work.notify_all();
             self.progress.notify_all();
+            self.end.notify_all();
         }
         let joined = background.join();
         self.collect_garbage();
         // Only now may somebody else open it.
         self.commit.writer.lock().lock = None;
         self.commit.turn_away(&self.stop_reason());
-        let trouble = self.state.lock().trouble();
+        let trouble = self.state.lock().trouble_or_damage();
         synced.and(joined).and(trouble.map_or(Ok(()), Err))
     }
 }

@@ -164,7 +164,7 @@ pub(crate) fn stats(core: &Core) -> Stats {
     let tables = core.tables.stats();
     let views: Vec<_> = cores.iter().map(|c| c.view.load_full()).collect();
     let memtables = views.iter().flat_map(|v| std::iter::once(&v.memtable).chain(&v.flushing));
-    let trouble = core.state.lock().trouble().map(|e| e.to_string());
+    let trouble = core.state.lock().trouble_or_damage().map(|e| e.to_string());
     let log = &core.log_counters;
     let mut stats = Stats {
         flush,

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use record::{SegmentKind, SegmentWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Name of the file of log `number`.
 pub(crate) fn log_file_name(number: u64) -> String {
@@ -136,26 +136,34 @@ pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
 }
 
 /// A log that is no longer written to, and may still be needed.
+#[derive(Clone)]
 struct Closed {
-    writer: SegmentWriter,
+    number: u64,
+    len: u64,
     last_seq: Seq,
+    /// Locked while it is synced.
+    writer: Arc<Mutex<SegmentWriter>>,
+    synced: Arc<AtomicBool>,
 }
 
-/// The logs behind the current one. Locked by itself, so that a flush can sync them while writing goes on.
+/// The logs behind the current one. Their list is locked for moments only, never over I/O, so that a flush can sync them while
+/// writing goes on.
 #[derive(Default)]
 pub(crate) struct ClosedLogs(Mutex<Vec<Closed>>);
 
 impl ClosedLogs {
     /// Makes every closed log durable that begins at or before `seq`, oldest first.
     pub(crate) fn sync_up_to(&self, seq: Seq, counters: &LogCounters) -> Result<()> {
-        let mut logs = self.0.lock();
+        let logs = self.0.lock().clone();
         let mut begins = 0;
-        for log in logs.iter_mut() {
+        for log in logs {
             if begins > seq {
                 break;
             }
-            if log.writer.synced_len() < log.writer.len() {
-                log.writer.sync()?;
+            let mut writer = log.writer.lock();
+            if !log.synced.load(Ordering::Acquire) {
+                writer.sync()?;
+                log.synced.store(true, Ordering::Release);
                 counters.syncs.fetch_add(1, Ordering::Relaxed);
             }
             begins = log.last_seq + 1;
@@ -166,28 +174,26 @@ impl ClosedLogs {
     /// Number of the oldest log that holds an entry with this sequence number or a newer one; `None` when only the current
     /// one does.
     pub(crate) fn holding(&self, seq: Seq) -> Option<u64> {
-        self.0.lock().iter().find(|log| log.last_seq >= seq).map(|log| log.writer.number())
+        self.0.lock().iter().find(|log| log.last_seq >= seq).map(|log| log.number)
     }
 
     /// The closed logs that are synced, with their lengths.
     pub(crate) fn synced(&self) -> Vec<tree::LogClosed> {
         let logs = self.0.lock();
-        let synced = logs.iter().filter(|log| log.writer.synced_len() == log.writer.len());
-        synced.map(|log| tree::LogClosed { number: log.writer.number(), len: log.writer.len() }).collect()
+        let synced = logs.iter().filter(|log| log.synced.load(Ordering::Acquire));
+        synced.map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
     }
 
     /// Forgets the logs before `min_log` and gives their numbers.
     pub(crate) fn release(&self, min_log: u64) -> Vec<u64> {
         let mut logs = self.0.lock();
-        let (gone, kept) =
-            std::mem::take(&mut *logs).into_iter().partition(|log| log.writer.number() < min_log);
-        *logs = kept;
-        let gone: Vec<Closed> = gone;
-        gone.iter().map(|log| log.writer.number()).collect()
+        let gone = logs.iter().map(|log| log.number).filter(|&number| number < min_log).collect();
+        logs.retain(|log| log.number >= min_log);
+        gone
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.lock().iter().map(|log| log.writer.len()).sum()
+        self.0.lock().iter().map(|log| log.len).sum()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -292,7 +298,13 @@ impl Log {
         let next = create_segment(&self.env, &self.dir, self.writer.number() + 1, header)?;
         let writer = std::mem::replace(&mut self.writer, next);
         self.counted = 0;
-        self.closed.0.lock().push(Closed { writer, last_seq });
+        self.closed.0.lock().push(Closed {
+            number: writer.number(),
+            len: writer.len(),
+            last_seq,
+            synced: Arc::new(AtomicBool::new(writer.synced_len() == writer.len())),
+            writer: Arc::new(Mutex::new(writer)),
+        });
         self.counters.current.store(self.writer.number(), Ordering::Release);
         self.count();
         Ok(())

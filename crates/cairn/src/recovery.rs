@@ -16,6 +16,7 @@ use env::{Env, FileLock};
 use memtable::Memtable;
 use parking_lot::{Condvar, Mutex};
 use record::{SegmentKind, SegmentReader, Tail};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -168,8 +169,9 @@ impl Recovery {
         let logs = self.files.needed_logs(&self.dir, &self.state)?;
         let next_file = AtomicU64::new(self.files.next_number(&self.state));
         let mut keyspaces = self.open_trees()?;
+        let held = Cell::new(0);
         let replayed = replay(&self.env, &self.dir, &self.state, &logs, &mut |record| {
-            self.replay_batch(&mut keyspaces, record, &next_file)
+            self.replay_batch(&mut keyspaces, record, &next_file, &held)
         })?;
         let mut last_seq = self.state.last_seq.max(replayed);
         for keyspace in keyspaces.values_mut() {
@@ -189,6 +191,10 @@ impl Recovery {
                     Error::new(ErrorKind::Unsupported, message)
                 })?;
             }
+            if options.levels != found.version.last_level() {
+                let what = format!("keyspace {:?} has two numbers of levels", found.created.name);
+                return Err(Error::corruption(&self.dir.join("manifest"), 0, what));
+            }
             let tree = Tree::new(options.tree_options(), Arc::new(found.version));
             let replayed = Replayed { tree, options, name: found.created.name, memtable: Memtable::new(0) };
             keyspaces.insert(id, replayed);
@@ -196,12 +202,13 @@ impl Recovery {
         Ok(keyspaces)
     }
 
-    /// Inserts what a batch says of keyspaces that do not have it in tables already.
+    /// Inserts what a batch says of keyspaces that do not have it in tables already. `held`: bytes set aside in memtables so far.
     fn replay_batch(
         &self,
         keyspaces: &mut BTreeMap<u64, Replayed>,
         record: LogRecord<'_>,
         next_file: &AtomicU64,
+        held: &Cell<u64>,
     ) -> Result<()> {
         let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
         let mut entries = record.batch.entries;
@@ -227,13 +234,11 @@ impl Recovery {
                 }
             }
             keyspace.memtable.insert(entry.key, Trailer::new(seq, entry.kind), entry.value);
-        }
-        while keyspaces.values().map(|k| k.memtable.used_bytes() as u64).sum::<u64>()
-            > self.options.memory_budget / 2
-        {
-            match keyspaces.values_mut().max_by_key(|k| k.memtable.used_bytes()) {
-                Some(largest) if !largest.memtable.is_empty() => self.flush(largest, next_file)?,
-                _ => break,
+            held.set(held.get() + need as u64);
+            if held.get() > self.options.memory_budget / 2 {
+                // More than all of them may have together: all go, and the count begins anew.
+                keyspaces.values_mut().try_for_each(|k| self.flush(k, next_file))?;
+                held.set(0);
             }
         }
         match entries.is_empty() {
@@ -297,6 +302,8 @@ impl Recovery {
             flush_work: Condvar::new(),
             compact_work: Condvar::new(),
             progress: Condvar::new(),
+            end: Condvar::new(),
+            process: std::process::id(),
             next_file,
             counters: Counters::default(),
             slowdown: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 //! flushing or compaction is behind. Only the leader of a commit calls this, when no member of its group has memory set aside.
 
 use crate::commit::Writer;
-use crate::core::{Core, Sealed};
+use crate::core::{Core, Sealed, State};
 use crate::keyspace::KeyspaceCore;
 use base::Result;
 use memtable::Memtable;
@@ -72,6 +72,7 @@ impl Core {
         keyspace: &Arc<KeyspaceCore>,
         need: usize,
     ) -> Result<()> {
+        self.check_process()?;
         let old = keyspace.view.load().memtable.clone();
         if !old.is_empty() {
             let last_seq = writer.next_seq - 1;
@@ -104,7 +105,6 @@ impl Core {
                 self.make_room(writer, &keyspace, 0)?;
             }
         }
-        writer.check_log_at = writer.log.len() + (self.options.log_cap / 64).max(4 << 10);
         let log_bytes = self.closed_logs.bytes() + writer.log.len();
         if log_bytes > self.options.log_cap {
             let holder = {
@@ -120,13 +120,14 @@ impl Core {
                 self.make_room(writer, &keyspace, 0)?;
             }
         }
+        writer.check_log_at = writer.log.len() + (self.options.log_cap / 64).max(4 << 10);
         Ok(())
     }
 
     /// Waits while memtables that are being flushed take so much that another one would break the budget.
     fn await_memory(&self, keyspace: &KeyspaceCore) -> Result<()> {
         let limit = self.write_budget().saturating_sub(keyspace.memtable_bytes as u64);
-        let over = |state: &crate::core::State| {
+        let over = |state: &State| {
             let waiting = state.keyspaces.values().flat_map(|k| &k.flushing);
             let bytes: u64 = waiting.map(|s| s.memtable.used_bytes() as u64).sum();
             bytes > 0 && bytes + keyspace.memtable_bytes as u64 > limit
@@ -137,12 +138,7 @@ impl Core {
         }
         if self.is_inline() {
             drop(state);
-            self.run_pending();
-            state = self.state.lock();
-            return match over(&state) {
-                true => Err(state.flush_trouble.clone().unwrap_or_else(|| self.stop_reason())),
-                false => Ok(()),
-            };
+            return self.await_memory_inline(over);
         }
         let before = self.env.monotonic();
         let mut result = Ok(());
@@ -160,5 +156,23 @@ impl Core {
         drop(state);
         self.counters.note_memtable_wait(self.env.monotonic().saturating_sub(before));
         result
+    }
+
+    /// Without threads this thread flushes, unless another one is at it.
+    fn await_memory_inline(&self, over: impl Fn(&State) -> bool) -> Result<()> {
+        loop {
+            self.run_pending();
+            self.check_running()?;
+            let mut state = self.state.lock();
+            if !over(&state) {
+                return Ok(());
+            }
+            if let Some(trouble) = &state.flush_trouble {
+                return Err(trouble.clone());
+            }
+            if state.jobs > 0 {
+                self.progress.wait_for(&mut state, Duration::from_millis(10));
+            }
+        }
     }
 }

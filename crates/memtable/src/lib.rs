@@ -126,6 +126,12 @@ impl Memtable {
         self.reserved.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
+    /// Whether [`Memtable::reserve`] would set `bytes` aside now.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let reserved = self.reserved.0.load(Ordering::Relaxed);
+        reserved.checked_add(bytes as u64).is_some_and(|sum| sum <= self.capacity as u64)
+    }
+
     /// Inserts an entry for which room was reserved. Many threads may insert at once. A reader sees the entry whole
     /// or not at all; once this returns, every reader that synchronizes with this thread sees it.
     ///

@@ -218,13 +218,13 @@ impl State {
             if self.keyspaces.insert(id, KeyspaceState { created, version }).is_some() {
                 return Err(wrong(format!("keyspace {id} is created twice")));
             }
-            self.next_keyspace = self.next_keyspace.max(id + 1);
+            self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
         }
         for (id, tree) in edit.trees {
             let keyspace =
                 self.keyspaces.get_mut(&id).ok_or_else(|| wrong(format!("an edit names keyspace {id}")))?;
             keyspace.version = keyspace.version.apply(&tree, open)?;
-            let highest = tree.added.iter().map(|(_, meta)| meta.number + 1).max();
+            let highest = tree.added.iter().map(|(_, meta)| meta.number.saturating_add(1)).max();
             self.next_file = self.next_file.max(highest.unwrap_or(0));
         }
         for id in edit.dropped {

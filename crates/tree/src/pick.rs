@@ -8,6 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// A guard with so many tables is compacted even if they make up one run.
+const MOST_TABLES: usize = 64;
+
 /// Why a compaction runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
@@ -156,9 +159,10 @@ impl Picker<'_> {
                     continue;
                 }
                 let visited = g.seeks.load(Ordering::Relaxed);
-                // Merging tables that do not overlap would gain nothing, so runs count.
-                if g.runs >= full {
-                    let score = g.runs as f64 / full as f64;
+                // Merging tables that do not overlap gains little, so runs count; but there is an end to how many a read may have
+                // to look through.
+                if g.runs >= full || g.tables.len() >= MOST_TABLES {
+                    let score = (g.runs as f64 / full as f64).max(1.0);
                     wishes.push(Wish { reason: Reason::GuardFull, level: n, guard, score });
                 } else if seeks > 0 && g.runs > 1 && visited >= seeks {
                     wishes.push(Wish { reason: Reason::Seeks, level: n, guard, score: f64::from(visited) });
