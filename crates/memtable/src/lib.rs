@@ -19,7 +19,7 @@ mod cursor;
 mod insert;
 mod list;
 #[cfg(all(test, loom))]
-mod model;
+mod loom_tests;
 mod node;
 mod order;
 mod stripe;
