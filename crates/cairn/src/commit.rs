@@ -1,24 +1,28 @@
 //! Committing: how writes become durable, ordered and visible.
 //!
-//! One thread at a time is the *leader*: it holds the [`Writer`]. A thread that finds it free leads at once; the others queue
-//! their batch and wait. The leader takes all that is queued as one *group*: it sets memory aside for each, gives out
-//! sequence numbers, appends all to the log with one write (and one sync if any of them asks for it), lets every member
-//! insert its own batch into the memtables in parallel, and then makes the whole group visible at once. So the order in the log,
-//! the order of sequence numbers and the order of visibility are the same, and a reader sees all of a batch or nothing.
+//! One thread at a time holds the [`Writer`]. While it does, it sets memory aside, gives its batch the next sequence numbers,
+//! appends it to the log and takes the log as far as the durability asks. Then it lets go, inserts into the memtable beside
+//! the others who do, and makes its batch visible when all older ones are: so the order in the log, the order of sequence
+//! numbers and the order of visibility are the same, and a reader sees all of a batch or nothing.
 //!
-//! A memtable is switched only between groups, by the leader. So what is in a memtable that is being flushed is visible.
+//! A sync takes a thousand times longer than the rest. So `Sync` writes that find the writer taken queue, and the next one of
+//! them to get hold of it, the *leader*, commits all that queue as one group, with one sync. Every member inserts its own batch.
+//! (Queueing for all writes was tried: putting a thread to sleep and waking it takes ten times as long as a commit without
+//! a sync, and two writers together were slower than one alone.)
+//!
+//! A memtable is switched only by who holds the writer, and only when everything that has a sequence number is inserted. So
+//! what is in a memtable that is being flushed is visible.
 
 use crate::Durability;
 use crate::batch::{Batch, check_lengths};
 use crate::core::Core;
-use crate::keyspace::KeyspaceCore;
+use crate::keyspace::{KeyspaceCore, View};
 use crate::log::{Entries, Log, put_batch_head, put_entry_head};
 use base::codec::put_varint;
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Trailer};
 use env::FileLock;
 use memtable::Memtable;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -26,10 +30,10 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
 const BUFFER_LEN: usize = 64 << 10;
 
-/// How often a writer looks whether it may lead before it queues: some microseconds.
+/// How often a writer looks whether older writes are visible before it lets other threads run: some microseconds.
 const SPINS: u32 = 200;
 
-/// What the leader holds.
+/// What whoever commits holds.
 pub(crate) struct Writer {
     pub log: Log,
     pub next_seq: Seq,
@@ -62,33 +66,24 @@ enum Phase {
     /// With nobody: this thread is not waiting.
     Idle,
     /// In the queue.
-    Queued(Batch, Durability),
+    Queued(Batch),
+    /// In the queue, and nobody commits any more: this thread may lead.
+    Lead(Batch),
     /// With the leader.
     Taken,
-    /// Nobody leads any more: this thread may.
-    Lead(Batch, Durability),
-    /// In the log: this thread is to insert it.
-    Insert(Batch, Seq, Arc<Group>),
     /// Done with.
-    Done(Batch, Result<()>),
+    Done(Result<()>),
 }
 
-/// A group whose members are inserting.
-struct Group {
-    left: AtomicUsize,
-    leader: std::thread::Thread,
-}
-
+/// A queued batch that the leader has taken.
 struct Member {
     waiter: Arc<Waiter>,
     batch: Batch,
-    durability: Durability,
     first_seq: Seq,
 }
 
 thread_local! {
     static WAITER: Arc<Waiter> = Arc::new(Waiter { phase: Mutex::new(Phase::Idle), wake: Condvar::new() });
-    static SPARE_BATCH: RefCell<Batch> = RefCell::default();
 }
 
 impl Waiter {
@@ -112,10 +107,20 @@ impl Commit {
         Commit { writer: Mutex::new(writer), queue: Mutex::default(), queued: AtomicUsize::new(0) }
     }
 
+    /// The writer; for a `Sync` write only when it is free, and nobody queues for it.
+    #[inline]
+    fn take_writer(&self, durability: Durability) -> Option<MutexGuard<'_, Writer>> {
+        match durability {
+            Durability::Sync if self.queued.load(Ordering::SeqCst) > 0 => None,
+            Durability::Sync => self.writer.try_lock(),
+            Durability::Buffered | Durability::Os => Some(self.writer.lock()),
+        }
+    }
+
     /// Makes the thread at the head of the queue the leader. To be called whenever the writer was let go: whoever queued while it
     /// was held relies on it.
     pub(crate) fn pass_on(&self) {
-        // Pairs with the fence in `commit_batch`: either we see who queued, or he sees that the writer is free.
+        // Pairs with the fence in `commit_queued`: either we see who queued, or he sees that the writer is free.
         fence(Ordering::SeqCst);
         if self.queued.load(Ordering::SeqCst) == 0 {
             return;
@@ -124,51 +129,31 @@ impl Commit {
         if let Some(waiter) = queue.front() {
             let mut phase = waiter.phase.lock();
             *phase = match std::mem::replace(&mut *phase, Phase::Taken) {
-                Phase::Queued(batch, durability) => Phase::Lead(batch, durability),
+                Phase::Queued(batch) => Phase::Lead(batch),
                 other => other,
             };
             waiter.wake.notify_one();
         }
     }
 
-    /// The writer, if it is free soon and nobody queues for it. A commit takes about a microsecond, going to sleep and being woken
-    /// takes many: so it is worth looking a few times.
-    #[inline]
-    fn try_lead(&self) -> Option<MutexGuard<'_, Writer>> {
-        for _ in 0..SPINS {
-            if self.queued.load(Ordering::SeqCst) > 0 {
-                return None;
-            }
-            if let Some(writer) = self.writer.try_lock() {
-                return Some(writer);
-            }
-            std::hint::spin_loop();
-        }
-        None
-    }
-
     /// Ends everybody's waiting with an error.
     pub(crate) fn turn_away(&self, error: &Error) {
-        for (waiter, batch, _) in self.take_queue() {
-            waiter.set(Phase::Done(batch, Err(error.clone())));
+        for member in self.take_queue() {
+            member.waiter.set(Phase::Done(Err(error.clone())));
         }
     }
 
-    fn take_queue(&self) -> Vec<(Arc<Waiter>, Batch, Durability)> {
+    fn take_queue(&self) -> Vec<Member> {
         let mut queue = self.queue.lock();
         self.queued.store(0, Ordering::SeqCst);
-        let waiters = queue.drain(..);
-        waiters
-            .filter_map(|waiter| {
-                let phase = std::mem::replace(&mut *waiter.phase.lock(), Phase::Taken);
-                match phase {
-                    Phase::Queued(batch, durability) | Phase::Lead(batch, durability) => {
-                        Some((waiter, batch, durability))
-                    }
-                    _ => None,
-                }
-            })
-            .collect()
+        let take = |waiter: Arc<Waiter>| {
+            let phase = std::mem::replace(&mut *waiter.phase.lock(), Phase::Taken);
+            match phase {
+                Phase::Queued(batch) | Phase::Lead(batch) => Some(Member { waiter, batch, first_seq: 0 }),
+                _ => None,
+            }
+        };
+        queue.drain(..).filter_map(take).collect()
     }
 }
 
@@ -186,6 +171,15 @@ impl Writer {
         self.active_bytes = self.active_bytes.saturating_sub(reserved);
     }
 
+    /// Appends a batch to the log's buffer under the next sequence numbers, of which it gives the first.
+    fn append(&mut self, batch: &Batch) -> (Seq, Result<()>) {
+        let first_seq = self.next_seq;
+        self.next_seq += batch.count;
+        self.scratch.clear();
+        put_batch_head(&mut self.scratch, first_seq, batch.count);
+        (first_seq, self.log.append(&[&self.scratch, &batch.entries]))
+    }
+
     fn reserve(&mut self, keyspace: &KeyspaceCore, memtable: &Memtable, bytes: usize) -> bool {
         let fits = memtable.reserve(bytes);
         if fits {
@@ -198,8 +192,7 @@ impl Writer {
 }
 
 impl Core {
-    /// Commits one put or delete. When nobody else writes, the record goes from the caller's bytes straight into the log's
-    /// buffer and into the memtable.
+    /// Commits one put or delete. The record goes from the caller's bytes straight into the log's buffer and the memtable.
     pub(crate) fn write_one(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -209,20 +202,18 @@ impl Core {
         durability: Durability,
     ) -> Result<()> {
         check_lengths(key, value)?;
-        if let Some(mut writer) = self.commit.try_lead() {
-            let result = self.commit_one(&mut writer, keyspace, kind, key, value, durability);
-            drop(writer);
-            self.commit.pass_on();
-            return result;
-        }
-        let mut batch = SPARE_BATCH.take();
-        batch.push(keyspace, kind, key, value);
-        let (mut batch, result) = self.commit_batch(batch, durability);
-        if batch.entries.capacity() <= BUFFER_LEN {
-            batch.clear();
-            SPARE_BATCH.set(batch);
-        }
-        result
+        let Some(mut writer) = self.commit.take_writer(durability) else {
+            let mut batch = Batch::default();
+            batch.push(keyspace, kind, key, value);
+            return self.commit_queued(batch);
+        };
+        let logged = self.log_one(&mut writer, keyspace, kind, key, value, durability);
+        drop(writer);
+        self.commit.pass_on();
+        let (seq, view) = logged?;
+        let _publishing = Publishing { core: self, first_seq: seq, last_seq: seq };
+        view.memtable.insert(key, Trailer::new(seq, kind), value);
+        Ok(())
     }
 
     /// Commits a batch.
@@ -233,10 +224,20 @@ impl Core {
         if batch.is_empty() {
             return self.check_running();
         }
-        self.commit_batch(batch, durability).1
+        let Some(mut writer) = self.commit.take_writer(durability) else {
+            return self.commit_queued(batch);
+        };
+        let logged = self.log_batch(&mut writer, &batch, durability);
+        drop(writer);
+        self.commit.pass_on();
+        let first_seq = logged?;
+        let _publishing = Publishing { core: self, first_seq, last_seq: first_seq + batch.count - 1 };
+        insert(&batch, first_seq);
+        Ok(())
     }
 
-    fn commit_one(
+    /// Appends one entry to the log, with memory for it set aside in the memtable of the view that it gives.
+    fn log_one(
         &self,
         writer: &mut Writer,
         keyspace: &Arc<KeyspaceCore>,
@@ -244,7 +245,7 @@ impl Core {
         key: &[u8],
         value: &[u8],
         durability: Durability,
-    ) -> Result<()> {
+    ) -> Result<(Seq, arc_swap::Guard<Arc<View>>)> {
         self.check_running()?;
         keyspace.check_open()?;
         let user_bytes = (key.len() + value.len()) as u64;
@@ -272,13 +273,64 @@ impl Core {
             }
             EntryKind::Delete => writer.log.append(&[&writer.scratch, key]),
         };
-        appended
-            .and_then(|()| self.persist(writer, durability))
-            .inspect_err(|_| writer.log.rollback(start))?;
-        view.memtable.insert(key, Trailer::new(seq, kind), value);
-        self.visible.store(seq, Ordering::Release);
+        let persisted = appended.and_then(|()| self.persist(writer, durability));
+        self.settle_log(writer, start, seq, persisted)?;
         self.counters.note_writes(1, user_bytes);
-        Ok(())
+        Ok((seq, view))
+    }
+
+    /// Appends a batch to the log, with memory for it set aside. Gives the sequence number of its first entry.
+    fn log_batch(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<Seq> {
+        self.check_running()?;
+        self.pace(writer, batch.user_bytes);
+        self.keep_in_bounds(writer)?;
+        while let Some((keyspace, need)) = self.reserve_batch(writer, batch)? {
+            self.make_room(writer, &keyspace, need)?;
+        }
+        let start = writer.log.len();
+        let (first_seq, appended) = writer.append(batch);
+        let persisted = appended.and_then(|()| self.persist(writer, durability));
+        self.settle_log(writer, start, first_seq, persisted)?;
+        self.counters.note_writes(batch.count, batch.user_bytes);
+        Ok(first_seq)
+    }
+
+    /// When what was appended from `start` on could not be persisted, takes it back; its sequence numbers, from `first_seq` on,
+    /// are not used again.
+    #[inline]
+    fn settle_log(
+        &self,
+        writer: &mut Writer,
+        start: u64,
+        first_seq: Seq,
+        persisted: Result<()>,
+    ) -> Result<()> {
+        if persisted.is_err() {
+            writer.log.rollback(start);
+            self.publish(first_seq, writer.next_seq - 1);
+        }
+        persisted
+    }
+
+    /// Makes the commit with these sequence numbers visible, as soon as all older ones are.
+    #[inline]
+    fn publish(&self, first_seq: Seq, last_seq: Seq) {
+        self.await_visible(first_seq - 1);
+        self.visible.store(last_seq, Ordering::Release);
+    }
+
+    /// Waits until everything up to `seq` is visible. Those who have older sequence numbers are inserting: it takes
+    /// microseconds.
+    #[inline]
+    pub(crate) fn await_visible(&self, seq: Seq) {
+        let mut looks = 0;
+        while self.visible.load(Ordering::Acquire) < seq {
+            looks += 1;
+            match looks < SPINS {
+                true => std::hint::spin_loop(),
+                false => std::thread::yield_now(),
+            }
+        }
     }
 
     /// Takes what was appended as far as the durability asks.
@@ -294,48 +346,36 @@ impl Core {
         }
     }
 
-    /// Queues a batch and waits, or leads.
-    fn commit_batch(&self, batch: Batch, durability: Durability) -> (Batch, Result<()>) {
+    /// Queues a `Sync` batch and waits, or leads.
+    fn commit_queued(&self, batch: Batch) -> Result<()> {
+        if let Some(error) = batch.error {
+            return Err(error);
+        }
         WAITER.with(|waiter| {
-            *waiter.phase.lock() = Phase::Queued(batch, durability);
+            *waiter.phase.lock() = Phase::Queued(batch);
             {
                 let mut queue = self.commit.queue.lock();
                 queue.push_back(waiter.clone());
                 self.commit.queued.store(queue.len(), Ordering::SeqCst);
             }
             fence(Ordering::SeqCst);
-            if let Some(writer) = self.commit.writer.try_lock() {
-                self.lead(writer);
-            }
+            self.try_to_lead();
             self.await_commit(waiter)
         })
     }
 
-    fn await_commit(&self, waiter: &Arc<Waiter>) -> (Batch, Result<()>) {
+    fn await_commit(&self, waiter: &Waiter) -> Result<()> {
         let mut phase = waiter.phase.lock();
         loop {
             match std::mem::replace(&mut *phase, Phase::Taken) {
-                Phase::Done(batch, result) => {
+                Phase::Done(result) => {
                     *phase = Phase::Idle;
-                    return (batch, result);
+                    return result;
                 }
-                Phase::Insert(batch, first_seq, group) => {
+                Phase::Lead(batch) => {
+                    *phase = Phase::Queued(batch);
                     drop(phase);
-                    self.insert(&batch, first_seq);
-                    *waiter.phase.lock() = Phase::Queued(batch, Durability::Buffered);
-                    if group.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                        group.leader.unpark();
-                    }
-                    phase = waiter.phase.lock();
-                }
-                Phase::Lead(batch, durability) => {
-                    *phase = Phase::Queued(batch, durability);
-                    drop(phase);
-                    // Where somebody else leads by now, he may have taken this batch already, and then waits for us to
-                    // insert it: so never block here. When he lets go he passes the lead on again.
-                    if let Some(writer) = self.commit.writer.try_lock() {
-                        self.lead(writer);
-                    }
+                    self.try_to_lead();
                     phase = waiter.phase.lock();
                 }
                 other => {
@@ -346,39 +386,58 @@ impl Core {
         }
     }
 
-    /// Commits everything that is queued, then lets the next thread lead.
-    fn lead(&self, mut writer: MutexGuard<'_, Writer>) {
+    /// Commits everything that is queued, if nobody else is committing: otherwise he passes the lead on when he lets go.
+    fn try_to_lead(&self) {
+        let Some(mut writer) = self.commit.writer.try_lock() else { return };
         let mut ready: Vec<Member> = Vec::new();
-        let bounded = self.check_running().and_then(|()| self.keep_in_bounds(&mut writer));
-        for (waiter, batch, durability) in self.commit.take_queue() {
-            if let Err(e) = &bounded {
-                waiter.set(Phase::Done(batch, Err(e.clone())));
-                continue;
-            }
-            loop {
-                match self.reserve_batch(&mut writer, &batch) {
-                    Ok(None) => {
-                        ready.push(Member { waiter, batch, durability, first_seq: 0 });
-                        break;
-                    }
-                    // The group so far goes first: what it reserved is in the memtable that is to be switched.
-                    Ok(Some((keyspace, need))) => {
-                        self.commit_group(&mut writer, std::mem::take(&mut ready));
-                        if let Err(e) = self.make_room(&mut writer, &keyspace, need) {
-                            waiter.set(Phase::Done(batch, Err(e)));
-                            break;
-                        }
-                    }
-                    Err(e) => {
-                        waiter.set(Phase::Done(batch, Err(e)));
-                        break;
-                    }
-                }
+        for member in self.commit.take_queue() {
+            match self.make_ready(&mut writer, &member.batch, &mut ready) {
+                Ok(()) => ready.push(member),
+                Err(e) => member.waiter.set(Phase::Done(Err(e))),
             }
         }
         self.commit_group(&mut writer, ready);
         drop(writer);
         self.commit.pass_on();
+    }
+
+    /// Sets memory aside for a batch. Where a memtable has to be switched for it, the group so far is committed first: what it had
+    /// set aside is in that memtable.
+    fn make_ready(&self, writer: &mut Writer, batch: &Batch, ready: &mut Vec<Member>) -> Result<()> {
+        self.check_running()?;
+        if ready.is_empty() {
+            self.keep_in_bounds(writer)?;
+        }
+        while let Some((keyspace, need)) = self.reserve_batch(writer, batch)? {
+            self.commit_group(writer, std::mem::take(ready));
+            self.make_room(writer, &keyspace, need)?;
+        }
+        Ok(())
+    }
+
+    /// Commits the members of a group with one sync, and inserts them: beside the sync that is nothing.
+    fn commit_group(&self, writer: &mut Writer, mut members: Vec<Member>) {
+        let Some(last) = members.len().checked_sub(1) else { return };
+        let start = writer.log.len();
+        let mut logged = Ok(());
+        for member in &mut members {
+            let (first_seq, appended) = writer.append(&member.batch);
+            member.first_seq = first_seq;
+            logged = logged.and(appended);
+        }
+        let persisted = logged.and_then(|()| self.persist(writer, Durability::Sync));
+        let settled = self.settle_log(writer, start, members[0].first_seq, persisted);
+        if settled.is_ok() {
+            let last_seq = members[last].first_seq + members[last].batch.count - 1;
+            let publishing = Publishing { core: self, first_seq: members[0].first_seq, last_seq };
+            members.iter().for_each(|m| insert(&m.batch, m.first_seq));
+            drop(publishing);
+            let count = members.iter().map(|m| m.batch.count).sum();
+            self.counters.note_writes(count, members.iter().map(|m| m.batch.user_bytes).sum());
+        }
+        for member in members {
+            member.waiter.set(Phase::Done(settled.clone()));
+        }
     }
 
     /// Sets memory aside for a batch; when a memtable has none left, says which, and how much is needed.
@@ -389,7 +448,6 @@ impl Core {
     ) -> Result<Option<(Arc<KeyspaceCore>, usize)>> {
         self.check_running()?;
         batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_of(self.identity))?;
-        self.pace(writer, batch.user_bytes);
         // All or nothing: a part set aside in one memtable would be lost when another one is switched.
         for (keyspace, need) in &batch.keyspaces {
             if *need > memtable::MAX_CAPACITY {
@@ -407,75 +465,23 @@ impl Core {
         }
         Ok(None)
     }
-
-    fn commit_group(&self, writer: &mut Writer, mut members: Vec<Member>) {
-        if members.is_empty() {
-            return;
-        }
-        let start = writer.log.len();
-        let mut durability = Durability::Buffered;
-        let mut logged = Ok(());
-        for member in &mut members {
-            member.first_seq = writer.next_seq;
-            writer.next_seq += member.batch.count;
-            durability = durability.max(member.durability);
-            writer.scratch.clear();
-            put_batch_head(&mut writer.scratch, member.first_seq, member.batch.count);
-            logged = logged.and_then(|()| writer.log.append(&[&writer.scratch, &member.batch.entries]));
-        }
-        if let Err(e) = logged.and_then(|()| self.persist(writer, durability)) {
-            writer.log.rollback(start);
-            for member in members {
-                member.waiter.set(Phase::Done(member.batch, Err(e.clone())));
-            }
-            return;
-        }
-        let count: u64 = members.iter().map(|m| m.batch.count).sum();
-        let user_bytes: u64 = members.iter().map(|m| m.batch.user_bytes).sum();
-        let waiters = self.insert_group(members);
-        self.visible.store(writer.next_seq - 1, Ordering::Release);
-        self.counters.note_writes(count, user_bytes);
-        for waiter in waiters {
-            let mut phase = waiter.phase.lock();
-            if let Phase::Queued(batch, _) = std::mem::replace(&mut *phase, Phase::Taken) {
-                *phase = Phase::Done(batch, Ok(()));
-            }
-            waiter.wake.notify_one();
-        }
-    }
-
-    /// Has every member insert its batch, this thread its own, and waits for all. Every waiter then holds its batch again.
-    fn insert_group(&self, members: Vec<Member>) -> Vec<Arc<Waiter>> {
-        let group = Arc::new(Group { left: AtomicUsize::new(members.len()), leader: std::thread::current() });
-        let mut waiters = Vec::with_capacity(members.len());
-        let mut own = None;
-        for Member { waiter, batch, first_seq, .. } in members {
-            waiters.push(waiter.clone());
-            match WAITER.with(|mine| Arc::ptr_eq(mine, &waiter)) {
-                true => own = Some((waiter, batch, first_seq)),
-                false => waiter.set(Phase::Insert(batch, first_seq, group.clone())),
-            }
-        }
-        if let Some((waiter, batch, first_seq)) = own {
-            self.insert(&batch, first_seq);
-            *waiter.phase.lock() = Phase::Queued(batch, Durability::Buffered);
-            group.left.fetch_sub(1, Ordering::AcqRel);
-        }
-        while group.left.load(Ordering::Acquire) > 0 {
-            std::thread::park();
-        }
-        waiters
-    }
 }
 
-impl Core {
-    /// Inserts a batch that is in the log. A panic here, which only a bug can cause, must not leave the rest of the group waiting:
-    /// it ends all writing.
-    fn insert(&self, batch: &Batch, first_seq: Seq) {
-        let inserted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| insert(batch, first_seq)));
-        if inserted.is_err() {
-            self.stop(&Error::new(ErrorKind::ReadOnly, "a writer panicked"));
+/// Publishes a commit when its insertion ends, however it ends: those who come after it wait for it. A panic, which only a bug
+/// can cause, ends all writing.
+struct Publishing<'a> {
+    core: &'a Core,
+    first_seq: Seq,
+    last_seq: Seq,
+}
+
+impl Drop for Publishing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.core.stop(&Error::new(ErrorKind::ReadOnly, "a writer panicked"));
         }
+        self.core.publish(self.first_seq, self.last_seq);
     }
 }
 

@@ -127,6 +127,8 @@ pub(crate) struct Core {
     pub counters: Counters,
     /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
     pub slowdown: AtomicU64,
+    /// Held by who deletes tables.
+    pub collecting: Mutex<()>,
     /// Why writing stopped for good.
     pub fatal: OnceLock<Error>,
     /// Whether `fatal` is set or the database is closed: one look for every write.
@@ -299,9 +301,8 @@ impl Core {
 
     /// Deletes the tables that nobody reads any more.
     pub(crate) fn collect_garbage(&self) {
-        if self.garbage.is_empty() {
-            return;
-        }
+        // One at a time: who returns from here may rely on what was garbage being gone.
+        let _collecting = self.collecting.lock();
         for number in self.garbage.take() {
             self.tables.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));

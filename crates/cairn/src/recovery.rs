@@ -307,6 +307,7 @@ impl Recovery {
             next_file,
             counters: Counters::default(),
             slowdown: AtomicU64::new(0),
+            collecting: Mutex::new(()),
             fatal: OnceLock::new(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),

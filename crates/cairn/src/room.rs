@@ -73,6 +73,8 @@ impl Core {
         need: usize,
     ) -> Result<()> {
         self.check_process()?;
+        // Whoever committed before may still be inserting into the old memtable.
+        self.await_visible(writer.next_seq - 1);
         let old = keyspace.view.load().memtable.clone();
         if !old.is_empty() {
             let last_seq = writer.next_seq - 1;
