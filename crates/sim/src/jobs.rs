@@ -102,7 +102,8 @@ fn collect(events: &mpsc::Receiver<Event>, labels: &[(String, String)], limit: D
     report
 }
 
-fn panicked(payload: &(dyn std::any::Any + Send)) -> Finding {
+/// The finding that a panic is, from what `catch_unwind` or `join` gave.
+pub(crate) fn panicked(payload: &(dyn std::any::Any + Send)) -> Finding {
     let words = payload.downcast_ref::<String>().map(String::as_str);
     let words = words.or_else(|| payload.downcast_ref::<&str>().copied());
     Finding::new(format!("panic: {}", words.unwrap_or("no message")))

@@ -2,6 +2,7 @@
 
 use super::ledger::{Cut, Ledger};
 use super::recover::{Recovery, recover};
+use crate::jobs::panicked;
 use crate::random::derive;
 use cairn::Options;
 use cairn::env::{OpInfo, Phase, SimEnv, Survival, Verdict};
@@ -106,7 +107,13 @@ impl Trials {
         };
         let expectation = lock(&self.ledger).expectation();
         let recovery = Recovery { ledger: &self.ledger, expectation, options: &self.options };
-        match recover(&recovery, &env, cut, seed, 0) {
+        // In a thread of its own: this one is in the middle of a call to the library, which is not made to be called again from
+        // inside its own I/O; and a panic becomes a finding that names the crash point.
+        let recovered = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| recover(&recovery, &env, cut, seed, 0));
+            thread.join().unwrap_or_else(|payload| Err(panicked(&*payload)))
+        });
+        match recovered {
             Ok(recoveries) => {
                 self.recoveries.fetch_add(recoveries, Ordering::Relaxed);
             }
