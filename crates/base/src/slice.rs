@@ -6,7 +6,7 @@ use std::ops::Deref;
 /// A shared, immutable run of bytes: what a read returns.
 ///
 /// A slice usually borrows a cached block instead of copying out of it, so it is cheap to make and to clone
-/// (one atomic increment), and keeps that block in memory while it lives. Copy the bytes ([`Slice::to_vec`],
+/// (one atomic increment), and keeps that block in memory while it lives. Copy the bytes (`to_vec`,
 /// by way of `Deref`) to hold a few of them for long.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slice(Bytes);

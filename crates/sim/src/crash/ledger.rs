@@ -52,7 +52,7 @@ impl Expectation {
     }
 }
 
-/// See the [module](self).
+/// What was done, what was promised, and the judge of what came back.
 pub struct Ledger {
     commits: Vec<Vec<Write>>,
     /// After so many commits, the hash of every keyspace that was ever written.
