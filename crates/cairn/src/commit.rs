@@ -30,8 +30,10 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
 const BUFFER_LEN: usize = 64 << 10;
 
-/// How often a writer looks whether older writes are visible before it lets other threads run: some microseconds.
+/// How often a writer looks whether it is its turn before it lets other threads run between looks: some microseconds.
 const SPINS: u32 = 200;
+/// How often it looks before it sleeps.
+const LOOKS: u32 = 400;
 
 /// What whoever commits holds.
 pub(crate) struct Writer {
@@ -113,8 +115,24 @@ impl Commit {
         match durability {
             Durability::Sync if self.queued.load(Ordering::SeqCst) > 0 => None,
             Durability::Sync => self.writer.try_lock(),
-            Durability::Buffered | Durability::Os => Some(self.writer.lock()),
+            Durability::Buffered | Durability::Os => Some(self.await_writer()),
         }
+    }
+
+    /// The writer. Whoever holds it commits in a microsecond, unless he syncs or makes room; to sleep and be woken takes many. So
+    /// a writer looks again for a while, then lets other threads run between looks, and only then sleeps.
+    #[inline]
+    fn await_writer(&self) -> MutexGuard<'_, Writer> {
+        for look in 0..LOOKS {
+            if let Some(writer) = self.writer.try_lock() {
+                return writer;
+            }
+            match look < SPINS {
+                true => std::hint::spin_loop(),
+                false => std::thread::yield_now(),
+            }
+        }
+        self.writer.lock()
     }
 
     /// Makes the thread at the head of the queue the leader. To be called whenever the writer was let go: whoever queued while it
