@@ -31,3 +31,61 @@ pub trait Cursor {
     /// The value as a slice that outlives the cursor, without copying where the entry lies in a cached block.
     fn value_slice(&self) -> Slice;
 }
+
+/// Implements [`Cursor`] for an enum whose variants each hold one cursor: every call goes to the one that is there.
+///
+/// ```
+/// # use base::{Cursor, delegate_cursor};
+/// enum Either<A, B> {
+///     Left(A),
+///     Right(B),
+/// }
+/// delegate_cursor!((A: Cursor, B: Cursor) Either<A, B> { Left, Right });
+/// ```
+#[macro_export]
+macro_rules! delegate_cursor {
+    ($type:ty { $($variant:ident),+ }) => { $crate::delegate_cursor!(() $type { $($variant),+ }); };
+    (($($generics:tt)*) $type:ty { $($variant:ident),+ }) => {
+        impl<$($generics)*> $crate::Cursor for $type {
+            fn seek_to_first(&mut self) -> $crate::Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.seek_to_first()),+ }
+            }
+            fn seek_to_last(&mut self) -> $crate::Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.seek_to_last()),+ }
+            }
+            fn seek(&mut self, key: &[u8], seq: $crate::Seq) -> $crate::Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.seek(key, seq)),+ }
+            }
+            fn seek_before(&mut self, key: &[u8]) -> $crate::Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.seek_before(key)),+ }
+            }
+            #[inline]
+            fn next(&mut self) -> $crate::Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.next()),+ }
+            }
+            #[inline]
+            fn prev(&mut self) -> $crate::Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.prev()),+ }
+            }
+            #[inline]
+            fn valid(&self) -> bool {
+                match self { $(Self::$variant(cursor) => cursor.valid()),+ }
+            }
+            #[inline]
+            fn key(&self) -> &[u8] {
+                match self { $(Self::$variant(cursor) => cursor.key()),+ }
+            }
+            #[inline]
+            fn trailer(&self) -> $crate::Trailer {
+                match self { $(Self::$variant(cursor) => cursor.trailer()),+ }
+            }
+            #[inline]
+            fn value(&self) -> &[u8] {
+                match self { $(Self::$variant(cursor) => cursor.value()),+ }
+            }
+            fn value_slice(&self) -> $crate::Slice {
+                match self { $(Self::$variant(cursor) => cursor.value_slice()),+ }
+            }
+        }
+    };
+}

@@ -238,7 +238,7 @@ impl Core {
 
     /// Starts a new manifest when the present one has grown long. A failure costs nothing: the old one goes on.
     pub(crate) fn renew_manifest(&self, manifest: &mut Manifest) {
-        if !manifest.is_long() {
+        if !manifest.is_long(self.options.manifest_cap) {
             return;
         }
         let edit = {

@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
 use crate::snapshot::Pin;
-use base::{Cursor as _, Error, Result, Seq, Slice, Trailer};
+use base::{Cursor as _, Error, Result, Seq, Slice};
 use memtable::MemtableCursor;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -62,56 +62,7 @@ enum Source {
     Tree(TreeSource),
 }
 
-macro_rules! delegate {
-    ($self:ident, $source:ident => $call:expr) => {
-        match $self {
-            Source::Memtable($source) => $call,
-            Source::Tree($source) => $call,
-        }
-    };
-}
-
-impl base::Cursor for Source {
-    fn seek_to_first(&mut self) -> Result<()> {
-        delegate!(self, s => s.seek_to_first())
-    }
-    fn seek_to_last(&mut self) -> Result<()> {
-        delegate!(self, s => s.seek_to_last())
-    }
-    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
-        delegate!(self, s => s.seek(key, seq))
-    }
-    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        delegate!(self, s => s.seek_before(key))
-    }
-    #[inline]
-    fn next(&mut self) -> Result<()> {
-        delegate!(self, s => s.next())
-    }
-    #[inline]
-    fn prev(&mut self) -> Result<()> {
-        delegate!(self, s => s.prev())
-    }
-    #[inline]
-    fn valid(&self) -> bool {
-        delegate!(self, s => s.valid())
-    }
-    #[inline]
-    fn key(&self) -> &[u8] {
-        delegate!(self, s => s.key())
-    }
-    #[inline]
-    fn trailer(&self) -> Trailer {
-        delegate!(self, s => s.trailer())
-    }
-    #[inline]
-    fn value(&self) -> &[u8] {
-        delegate!(self, s => s.value())
-    }
-    fn value_slice(&self) -> Slice {
-        delegate!(self, s => s.value_slice())
-    }
-}
+base::delegate_cursor!(Source { Memtable, Tree });
 
 /// What a cursor shows: the state of one keyspace at one moment, held.
 #[derive(Clone)]

@@ -163,6 +163,8 @@ option_table! {
     durability: Durability = Durability::Os, "buffered, os, sync", |_| true;
     /// Bytes of write-ahead log after which the keyspace that holds the oldest part is flushed.
     log_cap: u64 = 1 << 30, "64 KiB to 1 TiB", |v| (64 << 10..=1 << 40).contains(v);
+    /// Bytes of manifest, beyond twice what describes the whole database, after which a new one is started.
+    manifest_cap: u64 = 1 << 20, "1 KiB to 1 GiB", |v| (1 << 10..=1 << 30).contains(v);
     /// Create the database when the directory holds none.
     create: bool = true, "true, false", |_| true;
     /// Files held open at most; 0 derives it from the limit of the process.

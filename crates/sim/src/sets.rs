@@ -28,7 +28,11 @@ fn tiny() -> KeyspaceOptions {
 }
 
 fn set(name: &'static str, threads: usize, keyspaces: &[KeyspaceOptions], sizes: Sizes) -> OptionSet {
-    let options = Options::default().memory_budget(2 << 20).log_cap(256 << 10).background_threads(threads);
+    let options = Options::default()
+        .memory_budget(2 << 20)
+        .log_cap(256 << 10)
+        .manifest_cap(16 << 10)
+        .background_threads(threads);
     OptionSet { name, options, keyspaces: keyspaces.to_vec(), sizes, real: false }
 }
 

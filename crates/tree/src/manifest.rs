@@ -341,9 +341,9 @@ impl Manifest {
         false
     }
 
-    /// Whether edits have outgrown the state they describe, so that a new manifest is worth its writing.
-    pub fn is_long(&self) -> bool {
-        self.writer.len() > (1 << 20) + 3 * self.snapshot_len
+    /// Whether edits have outgrown both `cap` bytes and the state they describe, so that a new manifest is worth its writing.
+    pub fn is_long(&self, cap: u64) -> bool {
+        self.writer.len() > cap + 2 * self.snapshot_len
     }
 
     /// Reads manifest `number` and adds it up. `open` gives the readers of tables; it is called for tables that later edits

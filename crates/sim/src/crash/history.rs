@@ -38,7 +38,11 @@ pub fn run(seed: u64, coverage: Coverage, focus: Focus) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let env = SimEnv::new(derive(seed, 1));
     let ledger = Arc::new(Mutex::new(Ledger::default()));
-    let options = Options::default().memory_budget(1 << 20).log_cap(64 << 10).background_threads(0);
+    let options = Options::default()
+        .memory_budget(1 << 20)
+        .log_cap(64 << 10)
+        .manifest_cap(1 << 10)
+        .background_threads(0);
     let trials = Arc::new(Trials::new(seed, coverage, focus, &env, ledger.clone(), options.clone()));
     let hook = trials.clone();
     env.set_hook(Some(Box::new(move |op| hook.visit(op))));
