@@ -33,20 +33,11 @@ pub trait Cursor {
 }
 
 /// Implements [`Cursor`] for an enum whose variants each hold one cursor: every call goes to the one that is there.
-///
-/// ```
-/// # use base::{Cursor, delegate_cursor};
-/// enum Either<A, B> {
-///     Left(A),
-///     Right(B),
-/// }
-/// delegate_cursor!((A: Cursor, B: Cursor) Either<A, B> { Left, Right });
-/// ```
+/// `delegate_cursor!(Source { Memtable, Table })` is for `enum Source { Memtable(..), Table(..) }`.
 #[macro_export]
 macro_rules! delegate_cursor {
-    ($type:ty { $($variant:ident),+ }) => { $crate::delegate_cursor!(() $type { $($variant),+ }); };
-    (($($generics:tt)*) $type:ty { $($variant:ident),+ }) => {
-        impl<$($generics)*> $crate::Cursor for $type {
+    ($type:ty { $($variant:ident),+ }) => {
+        impl $crate::Cursor for $type {
             fn seek_to_first(&mut self) -> $crate::Result<()> {
                 match self { $(Self::$variant(cursor) => cursor.seek_to_first()),+ }
             }
