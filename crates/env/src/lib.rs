@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// The outside world, as the engine sees it. Paths are whole paths.
 ///
-/// Every method names the file in its error. EINTR and short reads or writes never reach the caller.
+/// An implementation must not call back into the store that uses it. Every method names the file in its error. EINTR and short reads or writes never reach the caller.
 pub trait Env: Send + Sync + 'static {
     /// Creates a file for appending; it must not exist.
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;

@@ -22,3 +22,10 @@ pub mod sets;
 pub mod threads;
 
 pub use finding::{Finding, Outcome};
+
+/// Says how much a test has done where the test runner does not hide it: on the standard error itself.
+pub fn announce(what: &str) {
+    use std::io::Write;
+    // Nobody to tell is no failure.
+    let _ = writeln!(std::io::stderr(), "{what}");
+}

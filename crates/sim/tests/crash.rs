@@ -33,7 +33,7 @@ fn recovery_yields_a_prefix_with_everything_synced() {
             break;
         }
     }
-    println!("recoveries: {recoveries}");
+    sim::announce(&format!("recoveries: {recoveries}"));
     assert!(recoveries >= RECOVERIES_MIN);
 }
 
