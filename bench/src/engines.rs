@@ -1,0 +1,34 @@
+//! The engines: Cairn, and each peer that was built in.
+
+pub mod cairn;
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(feature = "leveldb")]
+mod leveldb;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+#[cfg(any(feature = "leveldb", feature = "fjall"))]
+mod quiet;
+#[cfg(feature = "redb")]
+mod redb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+
+use crate::engine::Kind;
+
+/// All engines that were built in, Cairn first.
+pub fn all() -> Vec<Kind> {
+    #[allow(unused_mut)]
+    let mut kinds = cairn::kinds();
+    #[cfg(feature = "rocksdb")]
+    kinds.extend(rocksdb::kinds());
+    #[cfg(feature = "leveldb")]
+    kinds.extend(leveldb::kinds());
+    #[cfg(feature = "fjall")]
+    kinds.extend(fjall::kinds());
+    #[cfg(feature = "redb")]
+    kinds.extend(redb::kinds());
+    #[cfg(feature = "lmdb")]
+    kinds.extend(lmdb::kinds());
+    kinds
+}
