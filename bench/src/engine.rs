@@ -109,8 +109,8 @@ pub trait Engine: Send + Sync {
 pub struct Stalls {
     /// Of all threads together.
     pub seconds: f64,
-    /// The longest.
-    pub longest_seconds: f64,
+    /// The longest, where the engine keeps it.
+    pub longest_seconds: Option<f64>,
 }
 
 /// An engine that this program can open.

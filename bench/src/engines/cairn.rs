@@ -132,7 +132,7 @@ impl Engine for Cairn {
         let stalls = self.db.stats().stalls;
         Some(Stalls {
             seconds: stalls.slowdown_seconds + stalls.memtable_wait_seconds,
-            longest_seconds: stalls.longest_seconds,
+            longest_seconds: Some(stalls.longest_seconds),
         })
     }
 
