@@ -7,6 +7,8 @@ mod fjall;
 mod leveldb;
 #[cfg(feature = "lmdb")]
 mod lmdb;
+#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb"))]
+mod locked;
 #[cfg(any(feature = "leveldb", feature = "fjall"))]
 mod quiet;
 #[cfg(feature = "redb")]

@@ -1,0 +1,159 @@
+//! fjall: a log-structured merge tree in Rust, leveled.
+//!
+//! Every write goes to the journal and from there to the operating system before it returns; a synced one is followed by
+//! `persist`. The journal has one lock, so writers take turns, and synced writes do not share an `fdatasync`.
+//!
+//! Gets read what is newest, without a snapshot. Scans take one: a `range` of the keyspace itself sees some of the writes
+//! that are made meanwhile and not others.
+//!
+//! Compaction is driven by flushes alone: each flush lets the worker threads look for work as many times as there are
+//! threads, and what is left over waits for the next flush. It is settled when nothing is running or queued, which may
+//! be before its levels have the shape that it aims at.
+
+use super::{locked, quiet};
+use crate::engine::{Asked, Engine, Error, Kind, Result, Visit};
+use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
+use fjall::{CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::Path;
+use std::time::Duration;
+
+/// The limit of all journals together that fjall has by itself. A journal is kept until the memtables are flushed whose
+/// writes it holds, so large memtables need more.
+const JOURNALS_BYTES: u64 = 512 << 20;
+
+/// fjall.
+pub fn kinds() -> Vec<Kind> {
+    vec![Kind { name: "fjall", title: "fjall", version: || locked::version("fjall").to_string(), open }]
+}
+
+fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
+    let journals_bytes = JOURNALS_BYTES.max(4 * asked.memtable_bytes);
+    let db = Database::builder(dir)
+        .cache_size(asked.cache_bytes)
+        .worker_threads(asked.background_threads.max(1))
+        .max_journaling_size(journals_bytes)
+        .journal_compression(CompressionType::None)
+        .manual_journal_persist(false)
+        .open()
+        .map_err(error)?;
+    let keyspace = db.keyspace("bench", || keyspace_options(asked)).map_err(error)?;
+    let fjall = Fjall { db, keyspace, asked: asked.clone(), journals_bytes };
+    // What opening left to do is not the workload's.
+    fjall.settle()?;
+    Ok(Box::new(fjall))
+}
+
+fn keyspace_options(asked: &Asked) -> KeyspaceCreateOptions {
+    let filter = match asked.filter_bits_per_key {
+        0 => FilterPolicy::disabled(),
+        bits => FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(bits as f32))),
+    };
+    KeyspaceCreateOptions::default()
+        .max_memtable_size(asked.memtable_bytes)
+        .filter_policy(filter)
+        .data_block_compression_policy(CompressionPolicy::disabled())
+        .index_block_compression_policy(CompressionPolicy::disabled())
+        .manual_journal_persist(false)
+}
+
+fn error(e: fjall::Error) -> Error {
+    Error(e.to_string())
+}
+
+struct Fjall {
+    db: Database,
+    keyspace: Keyspace,
+    asked: Asked,
+    journals_bytes: u64,
+}
+
+impl Fjall {
+    fn persist(&self, sync: bool) -> Result<()> {
+        if sync { self.db.persist(PersistMode::SyncData).map_err(error) } else { Ok(()) }
+    }
+
+    /// Whether a flush or a compaction is running or queued, as far as fjall tells: between two compactions of a series it
+    /// does not.
+    fn busy(&self) -> bool {
+        self.db.outstanding_flushes() > 0
+            || self.keyspace.sealed_memtable_count() > 0
+            || self.db.active_compactions() > 0
+    }
+}
+
+impl Engine for Fjall {
+    fn settings(&self) -> BTreeMap<String, String> {
+        let Asked { memtable_bytes, cache_bytes, background_threads, filter_bits_per_key, .. } = self.asked;
+        let pairs = [
+            ("cache_size", cache_bytes.to_string()),
+            ("compaction_strategy", "Leveled, tables of 64 MiB (its default)".to_string()),
+            ("data_block_compression_policy", "None".to_string()),
+            ("data_block_size_policy", "4 KiB (its default)".to_string()),
+            (
+                "durability",
+                "Buffer: each write is passed to the operating system before it returns".to_string(),
+            ),
+            ("durability of synced writes", "SyncData after each write; no group commit".to_string()),
+            ("filter_policy", format!("Bloom, {filter_bits_per_key} bits per key")),
+            ("journal_compression", "None".to_string()),
+            ("journal files", "made 64 MiB long in advance, without taking the room".to_string()),
+            ("max_journaling_size", self.journals_bytes.to_string()),
+            ("max_memtable_size", memtable_bytes.to_string()),
+            ("worker_threads", background_threads.max(1).to_string()),
+            ("lacks", "counts of bytes written and of stalls; keys are of 1 to 65535 bytes".to_string()),
+        ];
+        pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()> {
+        self.keyspace.insert(key, value).map_err(error)?;
+        self.persist(sync)
+    }
+
+    fn delete(&self, key: &[u8], sync: bool) -> Result<()> {
+        self.keyspace.remove(key).map_err(error)?;
+        self.persist(sync)
+    }
+
+    fn get(&self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.keyspace.get(key).map_err(error)?;
+        Ok(value.inspect(|value| show(value)).is_some())
+    }
+
+    fn scan(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()> {
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        visit_all(self.db.snapshot().range::<&[u8], _>(&self.keyspace, (from, Bound::Unbounded)), visit)
+    }
+
+    fn scan_back(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()> {
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        visit_all(self.db.snapshot().range::<&[u8], _>(&self.keyspace, (Bound::Unbounded, from)).rev(), visit)
+    }
+
+    fn settle(&self) -> Result<Duration> {
+        loop {
+            let idle = quiet::wait();
+            if !self.busy() {
+                return Ok(idle);
+            }
+        }
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        // Dropping it does so, too, but tells nobody of an error.
+        self.db.persist(PersistMode::SyncAll).map_err(error)
+    }
+}
+
+/// Shows keys and values where they are: they are references into a block or a memtable.
+fn visit_all(entries: impl Iterator<Item = Guard>, visit: &mut Visit<'_>) -> Result<()> {
+    for entry in entries {
+        let (key, value) = entry.into_inner().map_err(error)?;
+        if !visit(&key, &value) {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! redb: a copy-on-write B-tree in one file, in Rust.
+//!
+//! Each put and each delete is a write transaction of its own. redb has two kinds of durability: `Immediate` syncs the file,
+//! and `None` promises nothing, as pages that it wrote stay in its own cache (they are lost with the process,
+//! not only with the machine) until the next `Immediate` commit. There is none between the two that would pass the write to the
+//! operating system. Writes that need not be synced use `None`, and whichever comes [`UNSAFE`] or longer after the last
+//! `Immediate` commit is an `Immediate` one itself, for two reasons:
+//!
+//! - no program that keeps data could leave it out, and
+//! - pages that the last durable state uses are not freed before the next durable state: without one, every page of the
+//!   tree that is written to takes room twice.
+//!
+//! It is the writer who pays for that commit, so it shows in the latencies.
+
+use super::locked;
+use crate::engine::{Asked, Engine, Error, Kind, Result, Visit};
+use redb::{AccessGuard, Cursor, Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable};
+use redb::{Table, TableDefinition};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("bench");
+const FILE: &str = "redb";
+
+/// How long writes may stay unsafe while more of them come.
+const UNSAFE: Duration = Duration::from_secs(1);
+
+/// redb.
+pub fn kinds() -> Vec<Kind> {
+    vec![Kind { name: "redb", title: "redb", version: || locked::version("redb").to_string(), open }]
+}
+
+fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
+    let mut builder = Database::builder();
+    builder.set_cache_size(asked.cache_bytes as usize);
+    let db = builder.create(dir.join(FILE)).map_err(error)?;
+    let redb = Redb {
+        db,
+        cache_bytes: asked.cache_bytes,
+        opened: Instant::now(),
+        durable_millis: AtomicU64::new(0),
+    };
+    // Readers cannot open a table that nobody created.
+    redb.write(true, |_| Ok(()))?;
+    Ok(Box::new(redb))
+}
+
+fn error(e: impl Display) -> Error {
+    Error(e.to_string())
+}
+
+struct Redb {
+    db: Database,
+    cache_bytes: u64,
+    opened: Instant,
+    /// When the last durable commit ended, since `opened`. Only changed in a write transaction, of which there is one.
+    durable_millis: AtomicU64,
+}
+
+type Entry<'a> = (AccessGuard<'a, &'static [u8]>, AccessGuard<'a, &'static [u8]>);
+
+impl Redb {
+    /// Makes one change in a transaction of its own.
+    fn write(
+        &self,
+        sync: bool,
+        change: impl FnOnce(&mut Table<'_, &[u8], &[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let mut transaction = self.db.begin_write().map_err(error)?;
+        let durable = sync || self.unsafe_for() >= UNSAFE;
+        let durability = if durable { Durability::Immediate } else { Durability::None };
+        transaction.set_durability(durability).map_err(error)?;
+        change(&mut transaction.open_table(TABLE).map_err(error)?)?;
+        transaction.commit().map_err(error)?;
+        if durable {
+            self.durable_millis.store(self.opened.elapsed().as_millis() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn unsafe_for(&self) -> Duration {
+        let durable = Duration::from_millis(self.durable_millis.load(Ordering::Relaxed));
+        self.opened.elapsed().saturating_sub(durable)
+    }
+
+    /// The table as it is now. It keeps its read transaction.
+    fn table(&self) -> Result<ReadOnlyTable<&'static [u8], &'static [u8]>> {
+        self.db.begin_read().map_err(error)?.open_table(TABLE).map_err(error)
+    }
+}
+
+impl Engine for Redb {
+    fn settings(&self) -> BTreeMap<String, String> {
+        let pairs = [
+            ("cache_size", self.cache_bytes.to_string()),
+            (
+                "durability",
+                "None: a write is in redb's own memory when it returns, and lost when the process dies; one a second is \
+                 Immediate, which makes all before it durable. Weaker than the engines whose writes reach the operating \
+                 system"
+                    .to_string(),
+            ),
+            ("durability of synced writes", "Immediate, 1 phase with checksums (its default)".to_string()),
+            ("page size", "4 KiB (its default)".to_string()),
+            ("transactions", "one for each put, delete, get and scan; one writer at a time".to_string()),
+            (
+                "lacks",
+                "memtables, Bloom filters and compression: a B-tree; background threads; counts of bytes written"
+                    .to_string(),
+            ),
+        ];
+        pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()> {
+        self.write(sync, |table| table.insert(key, value).map(drop).map_err(error))
+    }
+
+    fn delete(&self, key: &[u8], sync: bool) -> Result<()> {
+        self.write(sync, |table| table.remove(key).map(drop).map_err(error))
+    }
+
+    fn get(&self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let value = self.table()?.get(key).map_err(error)?;
+        Ok(value.inspect(|value| show(value.value())).is_some())
+    }
+
+    fn scan(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()> {
+        let table = self.table()?;
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        let mut cursor = table.lower_bound(from).map_err(error)?;
+        visit_all(|| Cursor::next(&mut cursor), visit)
+    }
+
+    fn scan_back(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()> {
+        let table = self.table()?;
+        let from = from.map_or(Bound::Unbounded, Bound::Included);
+        let mut cursor = table.upper_bound(from).map_err(error)?;
+        visit_all(|| Cursor::prev(&mut cursor), visit)
+    }
+
+    /// A durable commit, so that all is written; there is nothing else to wait for.
+    fn settle(&self) -> Result<Duration> {
+        self.write(true, |_| Ok(()))?;
+        Ok(Duration::ZERO)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.db.close().map_err(error)
+    }
+}
+
+fn visit_all<'a, E: Display>(
+    mut next: impl FnMut() -> std::result::Result<Option<Entry<'a>>, E>,
+    visit: &mut Visit<'_>,
+) -> Result<()> {
+    while let Some((key, value)) = next().map_err(error)? {
+        if !visit(key.value(), value.value()) {
+            break;
+        }
+    }
+    Ok(())
+}
