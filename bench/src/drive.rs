@@ -1,0 +1,605 @@
+//! Runs one workload: splits its operations among threads, times each of them, and adds up what came of it.
+//!
+//! A thread reads the clock once per operation: where one operation ends the next begins. Making a key or a value takes a
+//! few nanoseconds and counts with the operation, as in `db_bench`. One more thread looks every so often at what the kernel
+//! counts, and shows the progress.
+
+use crate::engine::{Engine, Error, Result};
+use crate::generate::{Key, Shape, Shuffle, Stream, Values, Zipf, below, is_value, random, seed_of};
+use crate::history;
+use crate::sampling::{Course, Stretches};
+use crate::workload::{Keys, Kind, Work, Workload};
+use hdrhistogram::Histogram;
+use std::hint::black_box;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Every so many reads the value is compared, whole, with what was written.
+const VERIFY_EVERY: u64 = 64;
+/// YCSB's exponent of Zipf's distribution.
+const ZIPF_EXPONENT: f64 = 0.99;
+/// The most entries of a scan.
+const SCAN_MAX: u64 = 100;
+
+/// What is to be run.
+pub struct Job<'a> {
+    /// On which engine.
+    pub engine: &'a dyn Engine,
+    /// What.
+    pub workload: Workload,
+    /// The seed of all that this run of this workload chooses.
+    pub seed: u64,
+    /// The seed of the choices of the thread that writes beside readers. When it is that of an earlier `overwrite`, the
+    /// database holds the same before and after.
+    pub writer_seed: u64,
+    /// Operations of all threads together.
+    pub ops: u64,
+    /// Keys are those of the numbers from here ...
+    pub first: u64,
+    /// ... to below this.
+    pub num: u64,
+    /// New keys have numbers from here.
+    pub insert_from: u64,
+    /// How numbers become keys.
+    pub shape: Shape,
+    /// Bytes of a key.
+    pub key_size: usize,
+    /// What is put.
+    pub values: &'a Values,
+    /// Entries that a seek walks on.
+    pub seek_nexts: u64,
+    /// Threads that share the operations.
+    pub threads: usize,
+    /// Puts and queries per second of a history.
+    pub rates: Option<(f64, f64)>,
+    /// Whether each write is synced.
+    pub sync: bool,
+    /// After so long it is cut short.
+    pub time_max: Option<Duration>,
+    /// Length of a sample.
+    pub sample: Duration,
+}
+
+/// What operations did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Operations.
+    pub ops: u64,
+    /// Reads that found the key they asked for.
+    pub found: u64,
+    /// Bytes of keys and values that were put, and of keys that were deleted.
+    pub bytes_put: u64,
+    /// Bytes of keys and values that reads gave.
+    pub bytes_got: u64,
+    /// Values that were compared with what was written.
+    pub verified: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Tally) {
+        self.ops += other.ops;
+        self.found += other.found;
+        self.bytes_put += other.bytes_put;
+        self.bytes_got += other.bytes_got;
+        self.verified += other.verified;
+    }
+
+    /// Counts an entry that was read, and now and then looks whether it is what was written.
+    #[inline]
+    pub(crate) fn got(&mut self, op: u64, key: &[u8], value: &[u8]) -> Result<()> {
+        self.bytes_got += (key.len() + value.len()) as u64;
+        black_box(value);
+        if op.is_multiple_of(VERIFY_EVERY) {
+            self.verified += 1;
+            if !is_value(value) {
+                return Err(Error(format!(
+                    "the value of {:?} is not one that was written",
+                    key.escape_ascii().to_string()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a run took and did.
+pub struct Outcome {
+    /// When the first thread began.
+    pub started: Instant,
+    /// From then until the last one ended.
+    pub time: Duration,
+    /// Nanoseconds of each operation.
+    pub latency: Histogram<u64>,
+    /// The same by kind of operation, where there are several.
+    pub by_kind: Vec<(Kind, Histogram<u64>)>,
+    /// What the operations did.
+    pub tally: Tally,
+    /// What the thread that writes beside the readers did, and its latencies.
+    pub writer: Option<(Tally, Histogram<u64>)>,
+    /// Whether the time limit ended it.
+    pub cut_short: bool,
+    /// How it went.
+    pub course: Course,
+}
+
+/// What one thread measured.
+pub(crate) struct Share {
+    started: Instant,
+    ended: Instant,
+    latency: Histogram<u64>,
+    by_kind: Vec<Option<Histogram<u64>>>,
+    tally: Tally,
+    stretches: Stretches,
+}
+
+/// A counter with a cache line of its own, so that the threads do not slow each other down.
+#[repr(align(128))]
+#[derive(Default)]
+struct Counter {
+    ops: AtomicU64,
+    bytes_put: AtomicU64,
+}
+
+/// What the threads of a run share.
+pub(crate) struct Common {
+    start: Barrier,
+    /// When the first thread passed the barrier.
+    started: Mutex<Option<Instant>>,
+    /// Set when a thread fails, when time is up, or when the last reader has ended and the writer beside it may.
+    stop: AtomicBool,
+    cut_short: AtomicBool,
+    failed: AtomicBool,
+    readers_left: AtomicUsize,
+    done: Vec<Counter>,
+}
+
+impl Common {
+    fn begin(&self) -> Instant {
+        self.start.wait();
+        *self.started.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert_with(Instant::now)
+    }
+
+    /// Whether everybody is to stop.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    /// Whether the time was up, or a thread failed.
+    pub(crate) fn ended_early(&self) -> bool {
+        self.cut_short.load(Relaxed) || self.failed.load(Relaxed)
+    }
+
+    fn cut_short(&self) {
+        self.cut_short.store(true, Relaxed);
+        self.stop.store(true, Relaxed);
+    }
+
+    fn fail(&self) {
+        self.failed.store(true, Relaxed);
+        self.stop.store(true, Relaxed);
+    }
+}
+
+/// Runs a workload. `progress` is told every so often how many operations are done.
+pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outcome> {
+    let history = matches!(job.workload.work(), Work::History { .. });
+    let with_writer = history || job.workload == Workload::ReadWhileWriting;
+    let common = Common {
+        start: Barrier::new(job.threads + usize::from(with_writer)),
+        started: Mutex::new(None),
+        stop: AtomicBool::new(false),
+        cut_short: AtomicBool::new(false),
+        failed: AtomicBool::new(false),
+        readers_left: AtomicUsize::new(job.threads),
+        done: (0..=job.threads).map(|_| Counter::default()).collect(),
+    };
+    let common = &common;
+    let (mut shares, writer, kernel) = thread::scope(|scope| {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let watch = scope.spawn(move || {
+            let mut show = || progress(common.done[..job.threads].iter().map(|n| n.ops.load(Relaxed)).sum());
+            let put = || common.done.iter().map(|n| n.bytes_put.load(Relaxed)).sum();
+            Course::watch(job.sample, &ended, &mut show, &put)
+        });
+        let threads: Vec<_> = (0..job.threads).map(|t| scope.spawn(move || worker(job, common, t))).collect();
+        let writer = with_writer.then(|| {
+            scope.spawn(move || {
+                let share = match job.workload.work() {
+                    Work::History { keys } => history::put_at_rate(job, common, keys),
+                    _ => write_until_stopped(job, common),
+                };
+                share.inspect_err(|_| common.fail())
+            })
+        });
+        let shares: Vec<_> = threads.into_iter().map(join).collect();
+        let writer = writer.map(join);
+        drop(end);
+        (shares, writer, join(watch))
+    });
+    let mut first = None;
+    for share in shares.drain(..) {
+        let share = share?;
+        match &mut first {
+            None => first = Some(share),
+            Some(sum) => sum.add(share),
+        }
+    }
+    let sum = first.expect("there is at least one thread");
+    let writer = writer.transpose()?;
+    let mut course = kernel;
+    course.join(&sum.stretches, writer.as_ref().map(|writer| &writer.stretches));
+    let several = sum.by_kind.iter().flatten().count() > 1;
+    let by_kind = Kind::ALL.into_iter().zip(sum.by_kind).filter_map(|(kind, latency)| Some((kind, latency?)));
+    Ok(Outcome {
+        started: sum.started,
+        time: sum.ended - sum.started,
+        latency: sum.latency,
+        by_kind: if several { by_kind.collect() } else { Vec::new() },
+        tally: sum.tally,
+        writer: writer.map(|writer| (writer.tally, writer.latency)),
+        cut_short: common.cut_short.load(Relaxed),
+        course,
+    })
+}
+
+impl Share {
+    fn add(&mut self, other: Share) {
+        self.started = self.started.min(other.started);
+        self.ended = self.ended.max(other.ended);
+        self.latency.add(&other.latency).expect("all histograms have the same bounds");
+        for (sum, other) in self.by_kind.iter_mut().zip(other.by_kind) {
+            match (sum.as_mut(), other) {
+                (Some(sum), Some(other)) => sum.add(&other).expect("all histograms have the same bounds"),
+                (None, other) => *sum = other,
+                (Some(_), None) => {}
+            }
+        }
+        self.tally.add(&other.tally);
+        self.stretches.add(&other.stretches);
+    }
+}
+
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The part of `whole` that falls to thread `t` of `threads`.
+fn part(whole: u64, t: usize, threads: usize) -> Range<u64> {
+    let cut = |t: usize| (u128::from(whole) * t as u128 / threads as u128) as u64;
+    cut(t)..cut(t + 1)
+}
+
+fn worker(job: &Job<'_>, common: &Common, t: usize) -> Result<Share> {
+    let share = match job.workload.work() {
+        Work::Mix(kinds, keys) => mixed(job, common, t, kinds, keys),
+        Work::Walk { back } => walk(job, common, t, back),
+        Work::History { keys } => history::query_at_rate(job, common, keys),
+    };
+    // A writer beside us has no reason to go on.
+    if common.readers_left.fetch_sub(1, Relaxed) == 1 {
+        common.stop.store(true, Relaxed);
+    }
+    share.inspect_err(|_| common.fail())
+}
+
+/// Chooses the keys of one thread.
+struct Chooser {
+    keys: Keys,
+    seed: u64,
+    first: u64,
+    num: u64,
+    zipf: Option<Zipf>,
+    shuffle: Option<Shuffle>,
+    /// Numbers that this thread inserted: from here, `stride` apart, so many.
+    insert_from: u64,
+    stride: u64,
+    inserted: u64,
+}
+
+impl Chooser {
+    fn new(job: &Job<'_>, keys: Keys, t: usize) -> Chooser {
+        Chooser {
+            keys,
+            seed: seed_of(job.seed, "keys", 0),
+            first: job.first,
+            num: job.num,
+            zipf: matches!(keys, Keys::Zipfian | Keys::Latest).then(|| Zipf::new(job.num, ZIPF_EXPONENT)),
+            shuffle: (keys == Keys::Shuffled).then(|| Shuffle::new(job.ops, job.seed)),
+            insert_from: job.insert_from + t as u64,
+            stride: job.threads as u64,
+            inserted: 0,
+        }
+    }
+
+    /// The number of the key that operation `op` is about, if it is there.
+    #[inline]
+    fn number(&self, op: u64) -> u64 {
+        let zipf = || self.zipf.as_ref().expect("made for it").number(&mut Stream::new(self.seed, op));
+        match self.keys {
+            Keys::Sequential => self.first + op,
+            Keys::Uniform => self.first + below(random(self.seed, op), self.num - self.first),
+            Keys::Zipfian => zipf(),
+            Keys::Latest => match (self.inserted, zipf()) {
+                (own, back) if back < own => self.insert_from + (own - 1 - back) * self.stride,
+                (own, back) => self.num - 1 - (back - own).min(self.num - 1),
+            },
+            Keys::Shuffled => self.shuffle.expect("made for it").of(op) % self.num,
+        }
+    }
+
+    /// The number of a new key.
+    fn insert(&mut self) -> u64 {
+        self.inserted += 1;
+        self.insert_from + (self.inserted - 1) * self.stride
+    }
+}
+
+/// Picks the kind of each operation.
+struct Picker {
+    kinds: &'static [(Kind, u64)],
+    seed: u64,
+}
+
+impl Picker {
+    #[inline]
+    fn kind(&self, op: u64) -> Kind {
+        if let [(kind, _)] = self.kinds {
+            return *kind;
+        }
+        let mut left = below(random(self.seed, op), 100);
+        for &(kind, percent) in self.kinds {
+            if left < percent {
+                return kind;
+            }
+            left -= percent;
+        }
+        unreachable!("the shares are 100 per cent together")
+    }
+}
+
+/// The operations of one thread of a mixed workload.
+fn mixed(
+    job: &Job<'_>,
+    common: &Common,
+    t: usize,
+    kinds: &'static [(Kind, u64)],
+    keys: Keys,
+) -> Result<Share> {
+    let engine = job.engine;
+    let mut chooser = Chooser::new(job, keys, t);
+    let picker = Picker { kinds, seed: seed_of(job.seed, "kinds", 0) };
+    let phase = seed_of(job.seed, "values", 0);
+    let mut key = Key::new(job.shape, job.key_size, job.num);
+    let mut missing = Key::missing(job.shape, job.key_size, job.num);
+    let put = |number: u64, key: &[u8], tally: &mut Tally| {
+        let value = job.values.of(phase, number);
+        tally.bytes_put += (key.len() + value.len()) as u64;
+        engine.put(key, value, job.sync)
+    };
+    let get = |op: u64, key: &[u8], tally: &mut Tally| {
+        let mut checked = Ok(());
+        let found = engine.get(key, &mut |value| checked = tally.got(op, key, value))?;
+        tally.found += u64::from(found);
+        checked
+    };
+    let mut timer = Timer::new(common, t, job);
+    for op in part(job.ops, t, job.threads) {
+        if timer.is_over() {
+            break;
+        }
+        let kind = picker.kind(op);
+        let tally = &mut timer.tally;
+        match kind {
+            Kind::Read => get(op, key.of(chooser.number(op)), tally)?,
+            Kind::ReadMissing => get(op, missing.of(chooser.number(op)), tally)?,
+            Kind::Update => {
+                let number = chooser.number(op);
+                put(number, key.of(number), tally)?;
+            }
+            Kind::Insert => {
+                let number = chooser.insert();
+                put(number, key.of(number), tally)?;
+            }
+            Kind::Modify => {
+                let number = chooser.number(op);
+                let key = key.of(number);
+                get(op, key, tally)?;
+                put(number, key, tally)?;
+            }
+            Kind::Delete => {
+                let key = key.of(chooser.number(op));
+                tally.bytes_put += key.len() as u64;
+                engine.delete(key, job.sync)?;
+            }
+            Kind::Scan => {
+                let entries = 1 + below(random(picker.seed ^ 1, op), SCAN_MAX);
+                scan(engine, op, key.of(chooser.number(op)), entries, tally)?;
+            }
+            Kind::Seek => scan(engine, op, key.of(chooser.number(op)), job.seek_nexts + 1, tally)?,
+        }
+        timer.lap(kind);
+    }
+    Ok(timer.end())
+}
+
+/// Positions a cursor and looks at so many entries.
+#[inline]
+fn scan(engine: &dyn Engine, op: u64, from: &[u8], entries: u64, tally: &mut Tally) -> Result<()> {
+    let mut left = entries;
+    let mut checked = Ok(());
+    engine.scan(Some(from), &mut |key, value| {
+        tally.found += u64::from(left == entries && key == from);
+        checked = tally.got(op, key, value);
+        left -= 1;
+        left > 0 && checked.is_ok()
+    })?;
+    checked
+}
+
+/// The steps of one thread of a walk: the first and the last have whatever lies outside of the keys, too.
+fn walk(job: &Job<'_>, common: &Common, t: usize, back: bool) -> Result<Share> {
+    let slice = part(job.num, t, job.threads);
+    let key = |number| Key::new(job.shape, job.key_size, job.num).of(number).to_vec();
+    let (first, last) = (t == 0, t + 1 == job.threads);
+    let (from, until) = match back {
+        false => ((!first).then(|| key(slice.start)), (!last).then(|| key(slice.end))),
+        // Backwards a slice begins below its end: at the last key before that of the next slice.
+        true => ((!last).then(|| key(slice.end)), (!first).then(|| key(slice.start))),
+    };
+    let steps = part(job.ops, t, job.threads);
+    let mut op = steps.start;
+    let mut failed = Ok(());
+    let mut timer = Timer::new(common, t, job);
+    if op < steps.end {
+        let mut visit = |key: &[u8], value: &[u8]| {
+            let outside = match (&until, back) {
+                (Some(until), false) => key >= &until[..],
+                (Some(until), true) => key < &until[..],
+                (None, _) => false,
+            };
+            if outside {
+                return false;
+            }
+            if back && from.as_deref() == Some(key) {
+                return true;
+            }
+            timer.tally.found += 1;
+            failed = timer.tally.got(op, key, value);
+            timer.lap(Kind::Scan);
+            op += 1;
+            op < steps.end && failed.is_ok() && !timer.is_over()
+        };
+        match back {
+            false => job.engine.scan(from.as_deref(), &mut visit)?,
+            true => job.engine.scan_back(from.as_deref(), &mut visit)?,
+        }
+    }
+    failed?;
+    Ok(timer.end())
+}
+
+/// The thread that puts random keys while others read; one at least, however late it gets its turn.
+fn write_until_stopped(job: &Job<'_>, common: &Common) -> Result<Share> {
+    let job = &Job { seed: job.writer_seed, time_max: None, ..*job };
+    let chooser = Chooser::new(job, Keys::Uniform, 0);
+    let phase = seed_of(job.seed, "values", 0);
+    let mut key = Key::new(job.shape, job.key_size, job.num);
+    let mut timer = Timer::new(common, job.threads, job);
+    // After the last put of the `overwrite` that it repeats it begins anew.
+    for op in (0..job.num).cycle() {
+        let number = chooser.number(op);
+        let (key, value) = (key.of(number), job.values.of(phase, number));
+        job.engine.put(key, value, job.sync)?;
+        timer.tally.bytes_put += (key.len() + value.len()) as u64;
+        timer.lap(Kind::Update);
+        if common.stopped() {
+            break;
+        }
+    }
+    Ok(timer.end())
+}
+
+/// Takes the time of each operation of a thread.
+pub(crate) struct Timer<'a> {
+    common: &'a Common,
+    counter: &'a Counter,
+    pub(crate) started: Instant,
+    last: Instant,
+    until: Option<Instant>,
+    latency: Histogram<u64>,
+    by_kind: Vec<Option<Histogram<u64>>>,
+    mixed: bool,
+    pub(crate) tally: Tally,
+    stretches: Stretches,
+}
+
+impl<'a> Timer<'a> {
+    /// Waits until all threads are ready, and starts.
+    pub(crate) fn new(common: &'a Common, t: usize, job: &Job<'_>) -> Timer<'a> {
+        let kinds = match job.workload.work() {
+            Work::Mix(kinds, _) => kinds,
+            _ => &[],
+        };
+        let mixed = kinds.len() > 1;
+        let has = |kind: Kind| mixed && kinds.iter().any(|k| k.0 == kind);
+        let by_kind = Kind::ALL.map(|kind| has(kind).then(new_histogram)).into();
+        let (latency, stretches) = (new_histogram(), Stretches::new(job.sample));
+        let started = common.begin();
+        Timer {
+            common,
+            counter: &common.done[t],
+            started,
+            last: started,
+            until: job.time_max.map(|time| started + time),
+            latency,
+            by_kind,
+            mixed,
+            tally: Tally::default(),
+            stretches,
+        }
+    }
+
+    /// Whether to stop: somebody failed, or time is up.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_late() || self.common.stopped()
+    }
+
+    /// Whether time is up; then it is for all.
+    #[inline]
+    pub(crate) fn is_late(&self) -> bool {
+        let late = self.until.is_some_and(|until| self.last >= until);
+        if late {
+            self.common.cut_short();
+        }
+        late
+    }
+
+    /// An operation ended: it took the time since the last one ended.
+    #[inline]
+    pub(crate) fn lap(&mut self, kind: Kind) {
+        let now = Instant::now();
+        let nanos = (now - self.last).as_nanos() as u64;
+        self.last = now;
+        self.record(kind, nanos);
+    }
+
+    /// An operation ended now that was due at `due`.
+    pub(crate) fn lap_since(&mut self, kind: Kind, due: Instant) {
+        self.last = Instant::now();
+        self.record(kind, self.last.saturating_duration_since(due).as_nanos() as u64);
+    }
+
+    #[inline]
+    fn record(&mut self, kind: Kind, nanos: u64) {
+        self.latency.saturating_record(nanos);
+        if self.mixed
+            && let Some(latency) = &mut self.by_kind[kind as usize]
+        {
+            latency.saturating_record(nanos);
+        }
+        self.stretches.record(self.last - self.started, nanos);
+        self.tally.ops += 1;
+        self.counter.ops.store(self.tally.ops, Relaxed);
+        self.counter.bytes_put.store(self.tally.bytes_put, Relaxed);
+    }
+
+    pub(crate) fn end(self) -> Share {
+        Share {
+            started: self.started,
+            ended: Instant::now(),
+            latency: self.latency,
+            by_kind: self.by_kind,
+            tally: self.tally,
+            stretches: self.stretches,
+        }
+    }
+}
+
+/// From 1 ns to an hour, three digits: about 250 KiB.
+fn new_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are constant and right")
+}

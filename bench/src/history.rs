@@ -1,0 +1,161 @@
+//! A history of versions: puts at a fixed rate, and queries for the versions of one key in a range of time (the Mneme thesis,
+//! chapter 6).
+//!
+//! Both threads have a timetable. An operation's latency counts from the moment at which it was due: when an engine stalls, the
+//! operations that wait meanwhile are late, and their latencies say so. (A thread that sleeps wakes some 50 us late; that is in
+//! the latencies of all engines alike.)
+//!
+//! An engine without versions of its own is used as the thesis uses LevelDB: the key in it is the key and the time, eight bytes,
+//! big end first.
+
+use crate::drive::{Common, Job, Share, Timer};
+use crate::engine::Result;
+use crate::generate::{Key, Shuffle, Stream, Zipf, below, random, seed_of};
+use crate::workload::{HistoryKeys, Kind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The most versions that a query looks at; the thesis has queries of 1 to 200.
+const VERSIONS_MAX: u64 = 200;
+
+/// Chooses the keys of a history.
+struct Chooser {
+    seed: u64,
+    num: u64,
+    zipf: Option<(Zipf, Shuffle)>,
+}
+
+impl Chooser {
+    fn new(job: &Job<'_>, keys: HistoryKeys, part: &str) -> Chooser {
+        let zipf = match keys {
+            // Which keys are the frequent ones is the same for puts and queries.
+            HistoryKeys::Zipf(exponent) => {
+                Some((Zipf::new(job.num, exponent), Shuffle::new(job.num, job.seed)))
+            }
+            HistoryKeys::Uniform => None,
+        };
+        Chooser { seed: seed_of(job.seed, part, 0), num: job.num, zipf }
+    }
+
+    /// The key of operation `op` when there are `known` keys with a version.
+    fn number(&self, op: u64, known: u64) -> u64 {
+        match &self.zipf {
+            Some((zipf, shuffle)) => {
+                shuffle.of(zipf.number(&mut Stream::new(self.seed, op)).min(self.num - 1))
+            }
+            None => below(random(self.seed, op), known.max(1)),
+        }
+    }
+}
+
+/// When operation `op` is due.
+fn due(started: Instant, op: u64, rate: f64) -> Instant {
+    started + Duration::from_secs_f64(op as f64 / rate)
+}
+
+fn wait_until(due: Instant) {
+    let now = Instant::now();
+    if now < due {
+        thread::sleep(due - now);
+    }
+}
+
+/// Microseconds since the beginning, when operation `op` is due: the time of its version.
+fn time_of(op: u64, rate: f64) -> u64 {
+    (op as f64 * 1e6 / rate) as u64
+}
+
+/// A key and a time in one.
+struct VersionKey {
+    key: Key,
+    bytes: Vec<u8>,
+}
+
+impl VersionKey {
+    fn new(job: &Job<'_>) -> VersionKey {
+        // Numbers of any length that fits: new keys come up while it runs.
+        let room = 10u64.pow(job.key_size.min(19) as u32);
+        VersionKey { key: Key::new(job.shape, job.key_size, room), bytes: Vec::new() }
+    }
+
+    fn of(&mut self, number: u64, time: u64) -> &[u8] {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(self.key.of(number));
+        self.bytes.extend_from_slice(&time.to_be_bytes());
+        &self.bytes
+    }
+}
+
+fn rates(job: &Job<'_>) -> (f64, f64) {
+    job.rates.expect("a history has rates")
+}
+
+/// The thread that puts versions. It puts all of them, also when the queries are over, so that all engines hold the same in the end.
+pub(crate) fn put_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> Result<Share> {
+    let (rate, queries) = rates(job);
+    let puts = (job.ops as f64 / queries * rate) as u64;
+    let chooser = Chooser::new(job, keys, "puts");
+    let (phase, news) = (seed_of(job.seed, "values", 0), seed_of(job.seed, "new", 0));
+    let mut key = VersionKey::new(job);
+    let mut known = 0;
+    let mut timer = Timer::new(common, job.threads, job);
+    for op in 0..puts {
+        if timer.is_late() || common.ended_early() {
+            break;
+        }
+        let due = due(timer.started, op, rate);
+        wait_until(due);
+        let is_new = chooser.zipf.is_none() && (known == 0 || random(news, op) & 1 == 0);
+        let number = if is_new { known } else { chooser.number(op, known) };
+        known += u64::from(is_new);
+        let (key, value) = (key.of(number, time_of(op, rate)), job.values.of(phase, op));
+        job.engine.put(key, value, job.sync)?;
+        timer.tally.bytes_put += (key.len() + value.len()) as u64;
+        timer.lap_since(Kind::Update, due);
+    }
+    Ok(timer.end())
+}
+
+/// A thread that asks for versions.
+pub(crate) fn query_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> Result<Share> {
+    let (puts, rate) = rates(job);
+    let chooser = Chooser::new(job, keys, "queries");
+    let times = seed_of(job.seed, "times", 0);
+    let mut key = VersionKey::new(job);
+    let mut timer = Timer::new(common, 0, job);
+    for op in 0..job.ops {
+        if timer.is_over() {
+            break;
+        }
+        let due = due(timer.started, op, rate);
+        wait_until(due);
+        let elapsed = time_of(op, rate);
+        // With a uniform choice half of the puts so far were of new keys.
+        let known = (elapsed as f64 / 1e6 * puts / 2.0) as u64;
+        let number = chooser.number(op, known);
+        let from = below(random(times, op), elapsed - elapsed / 3 + 1);
+        let until = from + elapsed / 3;
+        versions(job, op, key.of(number, from), until, &mut timer)?;
+        timer.lap_since(Kind::Scan, due);
+    }
+    Ok(timer.end())
+}
+
+/// Looks at the versions of a key from a time on until another.
+fn versions(job: &Job<'_>, op: u64, from: &[u8], until: u64, timer: &mut Timer<'_>) -> Result<()> {
+    let key = &from[..from.len() - 8];
+    let mut left = VERSIONS_MAX;
+    let mut checked = Ok(());
+    let tally = &mut timer.tally;
+    job.engine.scan(Some(from), &mut |version, value| {
+        let Some((found, time)) = version.split_last_chunk::<8>() else { return false };
+        if found != key || u64::from_be_bytes(*time) > until {
+            return false;
+        }
+        tally.found += 1;
+        checked = tally.got(op, version, value);
+        left -= 1;
+        left > 0 && checked.is_ok()
+    })?;
+    checked
+}

@@ -1,0 +1,31 @@
+//! Workloads, the engines they run on, and what is measured.
+//!
+//! ```text
+//!   main: run, report, list, check             (the program; `cairn bench` uses the rest, too)
+//!     |-- runner     engines take turns, in processes of their own    cgroup, machine
+//!     |-- report     JSON lines to HTML and pictures
+//!     |
+//!   suite            which workloads follow each other on one database
+//!     |-- workload   what there is
+//!     |-- drive      threads, latencies, samples
+//!     |   |-- generate    keys, values, their order
+//!     |   \-- process     what the kernel counts
+//!     |-- engine     what a store must be able to do;  engines: Cairn and its peers
+//!     \-- record     the result
+//! ```
+
+pub mod cgroup;
+pub mod drive;
+pub mod engine;
+pub mod engines;
+pub mod generate;
+mod history;
+pub mod machine;
+pub mod process;
+pub mod record;
+#[cfg(feature = "report")]
+pub mod report;
+pub mod sampling;
+pub mod session;
+pub mod suite;
+pub mod workload;

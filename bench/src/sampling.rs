@@ -1,0 +1,184 @@
+//! The course of a run: operations and latencies of each stretch of time, and what the kernel had counted at its end.
+//!
+//! The threads that do the operations keep the stretches themselves, each its own, in small histograms; so nothing is shared while
+//! they run. One more thread reads the kernel's counters.
+
+use crate::process::KernelIo;
+use crate::record::Sample;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Bounds of the small histograms: eight for each power of two.
+const BUCKETS: usize = 8 * 44;
+
+/// What one thread did in each stretch.
+pub struct Stretches {
+    length: Duration,
+    /// Where the current stretch ends.
+    end: Duration,
+    all: Vec<Stretch>,
+}
+
+#[derive(Clone)]
+struct Stretch {
+    ops: u64,
+    nanos: u64,
+    buckets: Box<[u32; BUCKETS]>,
+}
+
+impl Stretch {
+    fn new() -> Stretch {
+        Stretch { ops: 0, nanos: 0, buckets: Box::new([0; BUCKETS]) }
+    }
+
+    fn add(&mut self, other: &Stretch) {
+        self.ops += other.ops;
+        self.nanos += other.nanos;
+        self.buckets.iter_mut().zip(other.buckets.iter()).for_each(|(sum, other)| *sum += other);
+    }
+
+    /// What a share of the operations did not exceed, in microseconds.
+    fn quantile_us(&self, quantile: f64) -> f64 {
+        let mut left = (self.ops as f64 * quantile).ceil() as u64;
+        for (bucket, &count) in self.buckets.iter().enumerate() {
+            left = left.saturating_sub(count.into());
+            if left == 0 {
+                return upper_bound(bucket) as f64 / 1000.0;
+            }
+        }
+        0.0
+    }
+}
+
+/// The bucket of a latency: its highest bit, and the three bits below.
+fn bucket(nanos: u64) -> usize {
+    let shifted = nanos.max(8);
+    let top = 63 - shifted.leading_zeros();
+    let below = (shifted >> (top - 3)) & 7;
+    ((top as usize - 3) * 8 + below as usize).min(BUCKETS - 1)
+}
+
+/// The most that falls into a bucket.
+fn upper_bound(bucket: usize) -> u64 {
+    let (top, below) = (bucket / 8, bucket as u64 % 8);
+    ((8 + below + 1) << top) - 1
+}
+
+impl Stretches {
+    /// Stretches of this length.
+    pub fn new(length: Duration) -> Stretches {
+        Stretches { length: length.max(Duration::from_millis(1)), end: Duration::ZERO, all: Vec::new() }
+    }
+
+    /// An operation ended so long after the start, and took so many nanoseconds.
+    #[inline]
+    pub fn record(&mut self, at: Duration, nanos: u64) {
+        while at >= self.end {
+            self.all.push(Stretch::new());
+            self.end += self.length;
+        }
+        if let Some(stretch) = self.all.last_mut() {
+            stretch.ops += 1;
+            stretch.nanos += nanos;
+            stretch.buckets[bucket(nanos)] += 1;
+        }
+    }
+
+    /// Adds what another thread did.
+    pub fn add(&mut self, other: &Stretches) {
+        if self.all.len() < other.all.len() {
+            self.all.resize(other.all.len(), Stretch::new());
+        }
+        self.all.iter_mut().zip(&other.all).for_each(|(sum, other)| sum.add(other));
+    }
+}
+
+/// How a run went.
+pub struct Course {
+    /// One for each stretch.
+    pub samples: Vec<Sample>,
+}
+
+impl Course {
+    /// Reads the kernel's counters at the end of each stretch until `ended` is closed, and calls `show` several times a second.
+    /// `put` says how many bytes users have put so far.
+    pub fn watch(
+        length: Duration,
+        ended: &Receiver<()>,
+        show: &mut dyn FnMut(),
+        put: &dyn Fn() -> u64,
+    ) -> Course {
+        const SHOW_EVERY: Duration = Duration::from_millis(200);
+        let (started, before) = (Instant::now(), KernelIo::now().unwrap_or_default());
+        let mut samples = Vec::new();
+        let sample = || {
+            let kernel = KernelIo::now().unwrap_or_default().since(before);
+            Sample {
+                at: started.elapsed().as_secs_f64(),
+                user_bytes: put(),
+                write_bytes: kernel.write_bytes,
+                read_bytes: kernel.read_bytes,
+                ..Sample::default()
+            }
+        };
+        let mut next = length;
+        loop {
+            let wait = next.saturating_sub(started.elapsed()).min(SHOW_EVERY);
+            let over = ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
+            show();
+            if over || started.elapsed() >= next {
+                samples.push(sample());
+                next += length;
+            }
+            if over {
+                return Course { samples };
+            }
+        }
+    }
+
+    /// Adds what the threads kept.
+    pub fn join(&mut self, ops: &Stretches, writer: Option<&Stretches>) {
+        for (sample, stretch) in self.samples.iter_mut().zip(&ops.all) {
+            sample.ops = stretch.ops;
+            sample.mean_us = stretch.nanos as f64 / 1000.0 / stretch.ops.max(1) as f64;
+            sample.p95_us = stretch.quantile_us(0.95);
+            sample.p99_us = stretch.quantile_us(0.99);
+        }
+        for (sample, stretch) in self.samples.iter_mut().zip(writer.iter().flat_map(|writer| &writer.all)) {
+            sample.writer_ops = stretch.ops;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_hold_what_they_should() {
+        for nanos in (0..5000).chain((13..43).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 12_345]))
+        {
+            let bucket = bucket(nanos);
+            assert!(nanos <= upper_bound(bucket), "{nanos} in {bucket}");
+            assert!(nanos < 8 || upper_bound(bucket) as f64 <= nanos as f64 * 1.125, "{nanos} in {bucket}");
+        }
+    }
+
+    #[test]
+    fn stretches_follow_the_clock() {
+        let ms = Duration::from_millis;
+        let mut stretches = Stretches::new(ms(10));
+        (1..=100).for_each(|op| stretches.record(ms(1), op * 1000));
+        stretches.record(ms(35), 5_000_000);
+        let mut other = Stretches::new(ms(10));
+        other.record(ms(12), 7_000);
+        stretches.add(&other);
+        let mut course = Course { samples: vec![Sample::default(); 4] };
+        course.join(&stretches, Some(&other));
+        let ops: Vec<_> = course.samples.iter().map(|sample| (sample.ops, sample.writer_ops)).collect();
+        assert_eq!(ops, [(100, 0), (1, 1), (0, 0), (1, 0)]);
+        let first = &course.samples[0];
+        assert!((50.0..51.0).contains(&first.mean_us), "{first:?}");
+        assert!((95.0..107.0).contains(&first.p95_us) && (99.0..112.0).contains(&first.p99_us), "{first:?}");
+    }
+}

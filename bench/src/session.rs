@@ -1,0 +1,264 @@
+//! Runs a group of workloads on one engine, in this process, and reports each.
+//!
+//! What a process had written, read and used before a workload is taken off, so the counters of a workload are its own. They run until
+//! the engine has settled: until no flush and no compaction is left to do.
+
+use crate::drive::{self, Job, Outcome};
+use crate::engine::{Asked, Engine, Kind, Result, Stalls};
+use crate::generate::{Values, seed_of};
+use crate::machine::Busy;
+use crate::process::{self, KernelIo};
+use crate::record::{Contents, Latency, Record, Settings, Writer, curve, rate};
+use crate::suite::{Group, Step};
+use crate::workload::Workload;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use xxhash_rust::xxh3::Xxh3;
+
+/// What is told of a run while it goes on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// How far a workload is.
+    Progress {
+        /// Its name.
+        workload: String,
+        /// Operations that are done.
+        done: u64,
+        /// Operations that it has.
+        ops: u64,
+        /// Whether only background work is left.
+        settling: bool,
+    },
+    /// A workload is done.
+    Done(Box<Record>),
+}
+
+/// Opens the engine in `dir`, runs the workloads of the group, and closes it.
+pub fn run_group(
+    kind: &Kind,
+    group: &Group,
+    asked: &Asked,
+    dir: &Path,
+    round: u32,
+    on: &mut (dyn FnMut(Event) + Send),
+) -> Result<()> {
+    let engine = (kind.open)(dir, asked)?;
+    let session = Session { engine: &*engine, group, dir, values: Values::new(&group.sizes) };
+    for (at, step) in group.steps.iter().enumerate() {
+        let mut record = session.run(at, step, on).map_err(|e| e.context(step.name()))?;
+        record.engine = kind.name.to_string();
+        record.engine_version = (kind.version)();
+        record.round = round;
+        record.settings = Settings { durability: record.settings.durability, ..settings(group, step, asked) };
+        on(Event::Done(Box::new(record)));
+    }
+    engine.close()
+}
+
+/// The parameters of a workload, for its record.
+fn settings(group: &Group, step: &Step, asked: &Asked) -> Settings {
+    Settings {
+        num: step.num - step.first.min(step.num),
+        reads: step.ops,
+        seek_nexts: step.seek_nexts,
+        key_size: group.key_size,
+        value_sizes: group.sizes.to_string(),
+        threads: step.threads,
+        durability: String::new(),
+        seed: group.seed,
+        memtable_bytes: asked.memtable_bytes,
+        cache_bytes: asked.cache_bytes,
+        background_threads: asked.background_threads,
+        filter_bits_per_key: asked.filter_bits_per_key,
+        memory_limit_bytes: None,
+        sample_seconds: group.sample_seconds,
+    }
+}
+
+/// An open engine and the group that runs on it.
+pub struct Session<'a> {
+    /// The engine.
+    pub engine: &'a dyn Engine,
+    /// The group.
+    pub group: &'a Group,
+    /// Where the database lies.
+    pub dir: &'a Path,
+    /// The values of the group.
+    pub values: Values,
+}
+
+/// What is counted from the engine's opening on, or from the start of the process.
+struct Counts {
+    written: Option<u64>,
+    stalls: Option<Stalls>,
+    kernel: Option<KernelIo>,
+    cpu: Duration,
+    busy: Busy,
+}
+
+impl Counts {
+    fn now(engine: &dyn Engine) -> Counts {
+        Counts {
+            written: engine.written_bytes(),
+            stalls: engine.stalls(),
+            kernel: KernelIo::now(),
+            cpu: process::cpu_time(),
+            busy: Busy::start(),
+        }
+    }
+}
+
+impl Session<'_> {
+    /// Runs step number `at` of the group until it has settled. What the caller knows of the engine he fills in.
+    pub fn run(&self, at: usize, step: &Step, on: &mut (dyn FnMut(Event) + Send)) -> Result<Record> {
+        let (group, workload) = (self.group, step.workload);
+        let same = |other: &&Step| other.workload == workload;
+        let occurrence = group.steps[..at].iter().filter(same).count() as u64;
+        let sync = workload.syncs();
+        let job = Job {
+            engine: self.engine,
+            workload,
+            seed: seed_of(group.seed, workload.name(), occurrence),
+            writer_seed: seed_of(group.seed, Workload::Overwrite.name(), 0),
+            ops: step.ops,
+            first: step.first,
+            num: step.num,
+            // Far beyond all that was inserted before.
+            insert_from: step.num + ((at as u64 + 1) << 40),
+            shape: group.shape,
+            key_size: group.key_size,
+            values: &self.values,
+            seek_nexts: step.seek_nexts,
+            threads: step.threads,
+            rates: step.rates,
+            sync,
+            time_max: group.seconds_max.map(Duration::from_secs_f64),
+            sample: Duration::from_secs_f64(group.sample_seconds),
+        };
+        let name = step.name();
+        let progress =
+            |done, settling| Event::Progress { workload: name.clone(), done, ops: step.ops, settling };
+        on(progress(0, false));
+        process::reset_peak_memory();
+        let before = Counts::now(self.engine);
+        let outcome = drive::run(&job, &mut |done| on(progress(done, false)))?;
+        on(progress(outcome.tally.ops, true));
+        let idle = self.engine.settle()?;
+        let settled = outcome.started.elapsed().saturating_sub(idle).max(outcome.time);
+        let mut record = self.record(step, &outcome, settled, &before)?;
+        record.settings.durability = if sync { "sync" } else { "os" }.to_string();
+        if step.sum_up {
+            record.contents = Some(sum_up(self.engine)?);
+        }
+        Ok(record)
+    }
+
+    fn record(&self, step: &Step, outcome: &Outcome, settled: Duration, before: &Counts) -> Result<Record> {
+        let after = Counts::now(self.engine);
+        let cpu = after.cpu - before.cpu;
+        let busy_others = before.busy.others(cpu);
+        let (space_bytes, space_allocated_bytes) = space(self.dir)?;
+        let (tally, seconds) = (&outcome.tally, outcome.time.as_secs_f64());
+        let user_bytes = tally.bytes_put + outcome.writer.as_ref().map_or(0, |w| w.0.bytes_put);
+        let engine_write_bytes = after.written.zip(before.written).map(|(after, before)| after - before);
+        let kernel = after.kernel.zip(before.kernel).map(|(after, before)| after.since(before));
+        let write_bytes = kernel.map(|k| k.write_bytes).or(engine_write_bytes).unwrap_or(0);
+        let user_bytes_all = user_bytes + tally.bytes_got;
+        let device = kernel.map(|k| k.read_bytes + k.write_bytes.saturating_sub(k.cancelled_write_bytes));
+        let settled_seconds = settled.as_secs_f64();
+        Ok(Record {
+            workload: step.name(),
+            group: self.group.name.clone(),
+            ops: tally.ops,
+            ops_asked: step.ops,
+            cut_short: outcome.cut_short,
+            seconds,
+            ops_per_s: rate(tally.ops, seconds),
+            settled_seconds,
+            settled_ops_per_s: rate(tally.ops, settled_seconds),
+            lat_us: Latency::of(&outcome.latency),
+            lat_us_by_kind: outcome
+                .by_kind
+                .iter()
+                .map(|(kind, latency)| (kind.name().to_string(), Latency::of(latency)))
+                .collect(),
+            curve_us: curve(&outcome.latency),
+            user_bytes,
+            user_bytes_read: tally.bytes_got,
+            write_bytes,
+            cancelled_write_bytes: kernel.map_or(0, |k| k.cancelled_write_bytes),
+            read_bytes: kernel.map(|k| k.read_bytes),
+            write_amp: (user_bytes > 0).then(|| write_bytes as f64 / user_bytes as f64),
+            io_amp: device.filter(|_| user_bytes_all > 0).map(|device| device as f64 / user_bytes_all as f64),
+            kernel_wchar: kernel.map(|k| k.wchar),
+            engine_write_bytes,
+            space_bytes,
+            space_allocated_bytes,
+            cpu_seconds: cpu.as_secs_f64(),
+            rss_peak_bytes: process::peak_memory(),
+            busy_others,
+            found: tally.found,
+            verified: tally.verified,
+            writer: outcome.writer.as_ref().map(|(tally, latency)| Writer {
+                ops: tally.ops,
+                ops_per_s: rate(tally.ops, seconds),
+                lat_us: Latency::of(latency),
+            }),
+            stall_seconds: after
+                .stalls
+                .zip(before.stalls)
+                .map(|(after, before)| after.seconds - before.seconds),
+            longest_stall_seconds: after.stalls.and_then(|stalls| stalls.longest_seconds),
+            samples: outcome.course.samples.clone(),
+            engine_settings: self.engine.settings(),
+            ..Record::default()
+        })
+    }
+}
+
+/// Reads everything: how much there is, and a hash of it.
+pub fn sum_up(engine: &dyn Engine) -> Result<Contents> {
+    let (mut entries, mut bytes, mut hash) = (0, 0, Xxh3::new());
+    engine.scan(None, &mut |key, value| {
+        entries += 1;
+        bytes += (key.len() + value.len()) as u64;
+        // With the lengths, so that no other pair has the same bytes.
+        hash.update(&(key.len() as u32).to_le_bytes());
+        hash.update(key);
+        hash.update(&(value.len() as u32).to_le_bytes());
+        hash.update(value);
+        true
+    })?;
+    Ok(Contents { entries, bytes, checksum: hash.digest() })
+}
+
+/// Bytes of all files under `dir`: their lengths, and the space that they take.
+pub fn space(dir: &Path) -> Result<(u64, u64)> {
+    let mut sum = (0, 0);
+    for entry in fs::read_dir(dir)? {
+        // A file may go away while we look.
+        let Ok((path, metadata)) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) else {
+            continue;
+        };
+        if metadata.is_dir() {
+            let below = space(&path)?;
+            sum = (sum.0 + below.0, sum.1 + below.1);
+        } else {
+            sum = (sum.0 + metadata.len(), sum.1 + allocated(&metadata));
+        }
+    }
+    Ok(sum)
+}
+
+#[cfg(unix)]
+fn allocated(metadata: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(metadata) * 512
+}
+
+#[cfg(not(unix))]
+fn allocated(metadata: &fs::Metadata) -> u64 {
+    metadata.len()
+}

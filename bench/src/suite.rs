@@ -1,0 +1,464 @@
+//! Which workloads follow each other on one database, and with which sizes.
+//!
+//! A *group* is what one process does with one engine and one directory: it fills a database, and measures it until it closes it.
+//! The groups and their parameters are the same for every engine.
+
+use crate::engine::Asked;
+use crate::generate::{Shape, Sizes};
+use crate::workload::Workload;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Workloads that follow each other on one database.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its name, as `ycsb`.
+    pub name: String,
+    /// What it is, for a heading.
+    pub title: String,
+    /// What it does, in a sentence or two.
+    pub about: String,
+    /// Keys of the database before any workload inserts more.
+    pub num: u64,
+    /// How numbers become keys.
+    pub shape: Shape,
+    /// Bytes of a key.
+    pub key_size: usize,
+    /// Bytes of values.
+    pub sizes: Sizes,
+    /// The seed of keys, values and their order.
+    pub seed: u64,
+    /// The most seconds of a workload, settling not counted: then it is cut short.
+    pub seconds_max: Option<f64>,
+    /// Seconds of one sample.
+    pub sample_seconds: f64,
+    /// The workloads, in order.
+    pub steps: Vec<Step>,
+}
+
+/// A workload with its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// What it does.
+    pub workload: Workload,
+    /// What it is called in results where the workload's name does not tell it apart.
+    pub label: Option<String>,
+    /// Operations, of all threads together.
+    pub ops: u64,
+    /// Threads that share them.
+    pub threads: usize,
+    /// Keys have numbers from here ...
+    pub first: u64,
+    /// ... to below this.
+    pub num: u64,
+    /// Entries that a seek walks on.
+    pub seek_nexts: u64,
+    /// Puts per second of a history, and queries per second.
+    pub rates: Option<(f64, f64)>,
+    /// Whether what the database holds afterwards is read and summed up.
+    pub sum_up: bool,
+}
+
+impl Step {
+    /// A workload of one thread over `num` keys.
+    pub fn new(workload: Workload, num: u64, ops: u64) -> Step {
+        Step {
+            workload,
+            label: None,
+            ops,
+            threads: 1,
+            first: 0,
+            num,
+            seek_nexts: 0,
+            rates: None,
+            sum_up: false,
+        }
+    }
+
+    /// What it is called in results.
+    pub fn name(&self) -> String {
+        self.label.clone().unwrap_or_else(|| self.workload.name().to_string())
+    }
+
+    fn label(mut self, label: impl Into<String>) -> Step {
+        self.label = Some(label.into());
+        self
+    }
+
+    fn summed_up(mut self) -> Step {
+        self.sum_up = true;
+        self
+    }
+}
+
+impl Group {
+    /// Bytes of keys and values that it stores, at most, overwritten ones not counted.
+    pub fn data_bytes_max(&self) -> u64 {
+        let history =
+            |step: &Step| step.rates.map_or(0, |(puts, queries)| (step.ops as f64 / queries * puts) as u64);
+        let keys = |step: &Step| match step.workload {
+            Workload::YcsbD | Workload::YcsbE => self.num + step.ops / 10,
+            _ => step.first.max(step.num) + step.ops * u64::from(step.first > 0),
+        };
+        let entries = self.steps.iter().map(|step| keys(step).max(history(step))).max().unwrap_or(0);
+        (entries as f64 * (self.key_size as f64 + 8.0 + self.sizes.mean())) as u64
+    }
+}
+
+/// How large the groups are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// All engines and all groups in minutes: data that fits in memory; to see that everything works.
+    Quick,
+    /// Data larger than the memory limit: the figures that count.
+    #[default]
+    Full,
+}
+
+impl Scale {
+    /// All of them.
+    pub const ALL: [Scale; 2] = [Scale::Quick, Scale::Full];
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Scale::Quick => "quick",
+            Scale::Full => "full",
+        })
+    }
+}
+
+impl FromStr for Scale {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Scale, String> {
+        let scale = Scale::ALL.into_iter().find(|scale| scale.to_string() == name);
+        scale.ok_or_else(|| format!("there is no scale {name:?}: quick or full"))
+    }
+}
+
+/// What the command line may change of a scale.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Adjust {
+    /// Seed of keys, values and their order.
+    pub seed: u64,
+    /// The most seconds of a workload; that of the scale if `None`.
+    pub seconds_max: Option<f64>,
+    /// Keys and operations are multiplied with this; 1 if `None`.
+    pub factor: Option<f64>,
+}
+
+/// The numbers that make a scale.
+struct Size {
+    dbbench: [(u64, usize); 2],
+    reads: u64,
+    walk: u64,
+    synced: u64,
+    ycsb: (u64, u64),
+    ycsb_value: usize,
+    parallax_bytes: u64,
+    parallax_ops: u64,
+    history_seconds: f64,
+    history_rates: (f64, f64),
+    history_keys: u64,
+    aging: u64,
+    ten_each: u64,
+    sample_seconds: f64,
+    seconds_max: f64,
+}
+
+impl Scale {
+    fn size(self) -> Size {
+        match self {
+            Scale::Quick => Size {
+                dbbench: [(400_000, 128), (60_000, 1024)],
+                reads: 60_000,
+                walk: 300_000,
+                synced: 500,
+                ycsb: (100_000, 60_000),
+                ycsb_value: 1024,
+                parallax_bytes: 24 << 20,
+                parallax_ops: 60_000,
+                history_seconds: 4.0,
+                history_rates: (5_000.0, 200.0),
+                history_keys: 5_000,
+                aging: 100_000,
+                ten_each: 20_000,
+                sample_seconds: 0.25,
+                seconds_max: 3.0,
+            },
+            Scale::Full => Size {
+                dbbench: [(20_000_000, 128), (5_000_000, 1024)],
+                reads: 500_000,
+                walk: 10_000_000,
+                synced: 5_000,
+                ycsb: (5_000_000, 500_000),
+                ycsb_value: 1024,
+                parallax_bytes: 3 << 30,
+                parallax_ops: 1_000_000,
+                history_seconds: 120.0,
+                history_rates: (10_000.0, 200.0),
+                history_keys: 100_000,
+                aging: 5_000_000,
+                ten_each: 20_000,
+                sample_seconds: 1.0,
+                seconds_max: 240.0,
+            },
+        }
+    }
+}
+
+/// Key and value sizes of the Parallax thesis, table 4.1 and below: small, medium and large.
+const PARALLAX: [(&str, &str, &str); 6] = [
+    ("s", "small values (9 bytes)", "9"),
+    ("m", "medium values (104 bytes)", "104"),
+    ("l", "large values (1004 bytes)", "1004"),
+    ("sd", "small values dominate (60-20-20 %)", "9:60 104:20 1004:20"),
+    ("md", "medium values dominate (20-60-20 %)", "9:20 104:60 1004:20"),
+    ("ld", "large values dominate (20-20-60 %)", "9:20 104:20 1004:60"),
+];
+/// Bytes of YCSB's keys here.
+const YCSB_KEY: usize = 24;
+
+/// The groups of a scale.
+pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
+    let mut size = scale.size();
+    if let Some(factor) = adjust.factor {
+        let times = |n: &mut u64| *n = ((*n as f64 * factor) as u64).max(100);
+        size.dbbench.iter_mut().for_each(|(num, _)| times(num));
+        for n in [
+            &mut size.reads,
+            &mut size.walk,
+            &mut size.synced,
+            &mut size.ycsb.0,
+            &mut size.ycsb.1,
+            &mut size.parallax_bytes,
+            &mut size.parallax_ops,
+            &mut size.history_keys,
+            &mut size.aging,
+            &mut size.ten_each,
+        ] {
+            times(n);
+        }
+        size.history_seconds = (size.history_seconds * factor).max(0.5);
+    }
+    let group = |name: &str, title: &str, about: &str| Group {
+        name: name.to_string(),
+        title: title.to_string(),
+        about: about.to_string(),
+        num: 0,
+        shape: Shape::Hashed,
+        key_size: YCSB_KEY,
+        sizes: Sizes::all(0),
+        seed: adjust.seed,
+        seconds_max: Some(adjust.seconds_max.unwrap_or(size.seconds_max)),
+        sample_seconds: size.sample_seconds,
+        steps: Vec::new(),
+    };
+    let mut groups = Vec::new();
+    for (num, value) in size.dbbench {
+        let about =
+            format!("The workloads of LevelDB's db_bench: 16-byte keys, {value}-byte values, one thread.");
+        groups.push(Group {
+            num,
+            shape: Shape::Decimal,
+            key_size: 16,
+            sizes: Sizes::all(value),
+            steps: dbbench(num, &size),
+            ..group(&format!("dbbench-{value}"), &format!("db_bench, values of {value} bytes"), &about)
+        });
+        let about = format!("Keys in order: 16-byte keys, {value}-byte values, one thread.");
+        groups.push(Group {
+            num,
+            shape: Shape::Decimal,
+            key_size: 16,
+            sizes: Sizes::all(value),
+            steps: vec![
+                Step::new(Workload::FillSeq, num, num).summed_up(),
+                Step::new(Workload::DeleteSeq, num, num).summed_up(),
+            ],
+            ..group(&format!("sequential-{value}"), &format!("In key order, values of {value} bytes"), &about)
+        });
+    }
+    let (num, value) = size.dbbench[0];
+    groups.push(Group {
+        num,
+        shape: Shape::Decimal,
+        key_size: 16,
+        sizes: Sizes::all(value),
+        steps: vec![Step::new(Workload::FillSync, num, size.synced).summed_up()],
+        ..group(
+            "sync",
+            "Synced writes",
+            "Each put is on the disk before the next begins: 16-byte keys, one thread.",
+        )
+    });
+    groups.push(Group {
+        num: size.ycsb.0,
+        sizes: Sizes::all(size.ycsb_value),
+        steps: ycsb(size.ycsb),
+        ..group(
+            "ycsb",
+            "YCSB",
+            "Load, then A to F on the same database: 24-byte keys, 1,024-byte values, 4 threads.",
+        )
+    });
+    for (name, what, sizes) in PARALLAX {
+        let sizes: Sizes = sizes.parse().expect("the table is well formed");
+        let num = (size.parallax_bytes as f64 / (YCSB_KEY as f64 + sizes.mean())) as u64;
+        groups.push(Group {
+            num,
+            sizes,
+            steps: parallax(num, size.parallax_ops),
+            ..group(
+                &format!("parallax-{name}"),
+                &format!("Parallax: {what}"),
+                "Load A and Run A of the Parallax thesis, chapter 4: 24-byte keys, 4 threads; updates may change a value's size class.",
+            )
+        });
+    }
+    for workload in [Workload::HistoryZipf, Workload::HistoryUniform] {
+        let (puts, queries) = size.history_rates;
+        let about = format!(
+            "Mneme, chapter 6: {puts} puts a second and {queries} queries a second, each for the versions of a key in a third of \
+             the time so far. Where an engine keeps no versions, the key in it is key and time. Latencies count from \
+             the moment at which the operation was due."
+        );
+        groups.push(Group {
+            num: size.history_keys,
+            shape: Shape::Decimal,
+            key_size: 16,
+            sizes: Sizes::all(1000),
+            steps: vec![Step {
+                rates: Some((puts, queries)),
+                ..Step::new(workload, size.history_keys, (queries * size.history_seconds) as u64).summed_up()
+            }],
+            ..group(workload.name(), &format!("History of versions, {workload}"), &about)
+        });
+    }
+    groups.push(Group {
+        num: size.ten_each,
+        sizes: Sizes::all(100),
+        steps: vec![Step::new(Workload::TenEach, size.ten_each, 10 * size.ten_each).summed_up()],
+        ..group(
+            "report",
+            "Ten operations on each key",
+            "The workload of the report on log and sstable databases, section 4: 20,000 keys, ten random reads, writes or deletes each.",
+        )
+    });
+    groups.push(Group {
+        num: size.aging,
+        sizes: Sizes::all(256),
+        steps: aging(size.aging, size.reads),
+        ..group(
+            "aging",
+            "Aging",
+            "Five rounds of inserting a fifth as many keys again, deleting a tenth, and updating a fifth: 24-byte keys, 256-byte values.",
+        )
+    });
+    groups
+}
+
+fn dbbench(num: u64, size: &Size) -> Vec<Step> {
+    let reads = |workload| Step::new(workload, num, size.reads);
+    let walk = |workload| Step::new(workload, num, size.walk);
+    let seek = |nexts| Step { seek_nexts: nexts, ..reads(Workload::SeekRandom) };
+    vec![
+        Step::new(Workload::FillRandom, num, num).summed_up(),
+        reads(Workload::ReadRandom),
+        reads(Workload::ReadMissing),
+        seek(0),
+        seek(50).label("seekrandom-50"),
+        walk(Workload::ReadSeq),
+        walk(Workload::ReadReverse),
+        Step::new(Workload::Overwrite, num, num).summed_up(),
+        reads(Workload::ReadWhileWriting).summed_up(),
+        Step::new(Workload::DeleteRandom, num, num).summed_up(),
+    ]
+}
+
+fn ycsb((num, ops): (u64, u64)) -> Vec<Step> {
+    use Workload::*;
+    let step = |workload, ops| Step { threads: 4, ..Step::new(workload, num, ops) };
+    let mut steps = vec![step(YcsbLoad, num).summed_up()];
+    steps.extend([YcsbA, YcsbB, YcsbC, YcsbF, YcsbD].map(|workload| step(workload, ops)));
+    // A scan gives fifty records in the mean.
+    steps.push(step(YcsbE, ops / 10).summed_up());
+    steps
+}
+
+fn parallax(num: u64, ops: u64) -> Vec<Step> {
+    let step = |workload, ops| Step { threads: 4, ..Step::new(workload, num, ops) }.summed_up();
+    vec![step(Workload::YcsbLoad, num).label("load-a"), step(Workload::YcsbA, ops.min(num)).label("run-a")]
+}
+
+fn aging(num: u64, reads: u64) -> Vec<Step> {
+    let mut steps = vec![Step::new(Workload::YcsbLoad, num, num).label("aging-0-load").summed_up()];
+    let mut end = num;
+    for round in 1..=5 {
+        let insert = Step { first: end, ..Step::new(Workload::AgingInsert, num, num / 5) };
+        end += num / 5;
+        let step = |workload, ops| Step::new(workload, end, ops);
+        steps.extend([
+            insert.label(format!("aging-{round}-insert")),
+            step(Workload::AgingDelete, num / 10).label(format!("aging-{round}-delete")),
+            step(Workload::AgingUpdate, num / 5).label(format!("aging-{round}-update")).summed_up(),
+        ]);
+    }
+    steps.push(Step::new(Workload::AgingRead, end, reads).label("aging-5-read"));
+    steps
+}
+
+impl Asked {
+    /// The memtable, cache, threads and filters that all are asked for where the command line says nothing else.
+    pub fn new(group: &Group) -> Asked {
+        Asked {
+            memtable_bytes: 64 << 20,
+            cache_bytes: 256 << 20,
+            background_threads: 2,
+            filter_bits_per_key: 10,
+            data_bytes_max: group.data_bytes_max(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_distinct() {
+        for scale in Scale::ALL {
+            let groups = groups(scale, &Adjust::default());
+            assert_eq!(groups.iter().map(|group| &group.name).collect::<BTreeSet<_>>().len(), groups.len());
+            for group in &groups {
+                let names: BTreeSet<_> = group.steps.iter().map(Step::name).collect();
+                assert_eq!(names.len(), group.steps.len(), "{}", group.name);
+                assert!(group.steps[0].workload.is_fill(), "{} starts with an empty database", group.name);
+                assert!(group.key_size >= group.shape.size_min(group.num));
+            }
+            assert_eq!(scale.to_string().parse(), Ok(scale));
+        }
+    }
+
+    #[test]
+    fn room_for_all_data() {
+        let all = groups(Scale::Full, &Adjust::default());
+        let of = |name: &str| all.iter().find(|group| group.name == name).unwrap().data_bytes_max();
+        assert!(of("dbbench-128") >= 20_000_000 * 144);
+        assert!(of("ycsb") >= 5_000_000 * 1048 && of("ycsb") < 7_000_000 * 1048);
+        assert!(of("aging") >= 10_000_000 * 280);
+        assert!(of("history-zipf") >= 1_200_000 * 1024);
+    }
+
+    #[test]
+    fn a_group_survives_json() {
+        for group in groups(Scale::Quick, &Adjust { factor: Some(0.1), ..Adjust::default() }) {
+            let text = serde_json::to_string(&group).unwrap();
+            assert_eq!(serde_json::from_str::<Group>(&text).unwrap(), group);
+        }
+    }
+}

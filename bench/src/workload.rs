@@ -1,0 +1,255 @@
+//! The workloads, and what each of them does.
+//!
+//! - Those of LevelDB's `db_bench`, by the names that they have there. One thing differs: there every thread does all
+//!   operations, here the threads share them; a thread of a workload in key order has a part of the keys to itself.
+//! - YCSB's load and its core workloads A to F (Cooper and others, SoCC 2010).
+//! - A history of versions, after the Mneme thesis, section 6: puts at a fixed rate, and beside them queries for the versions of
+//!   one key in a range of time.
+//! - The workload of the report on log and sstable databases, section 4: each key is read, written or deleted ten times.
+//! - Aging: rounds of inserting, deleting and updating.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What one operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Look a key up.
+    Read,
+    /// Look up a key that nobody wrote.
+    ReadMissing,
+    /// Store a value under a key that may be there.
+    Update,
+    /// Store a value under a new key.
+    Insert,
+    /// Position a new cursor at a key, and walk on by 1 to 100 entries.
+    Scan,
+    /// Position a new cursor at a key, and walk on by a fixed number of entries.
+    Seek,
+    /// Look a key up, then store a value under it.
+    Modify,
+    /// Remove a key.
+    Delete,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 8] = [
+        Kind::Read,
+        Kind::ReadMissing,
+        Kind::Update,
+        Kind::Insert,
+        Kind::Scan,
+        Kind::Seek,
+        Kind::Modify,
+        Kind::Delete,
+    ];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::ReadMissing => "missing",
+            Kind::Update => "update",
+            Kind::Insert => "insert",
+            Kind::Scan => "scan",
+            Kind::Seek => "seek",
+            Kind::Modify => "modify",
+            Kind::Delete => "delete",
+        }
+    }
+}
+
+/// Which key an operation is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Keys {
+    /// One after another.
+    Sequential,
+    /// Any, with replacement.
+    Uniform,
+    /// A few much more often than the others: YCSB's zipfian distribution.
+    Zipfian,
+    /// The newest more often than the others: YCSB's latest distribution.
+    Latest,
+    /// Each as often as any other, in a random order.
+    Shuffled,
+}
+
+/// What the operations of a workload are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// Operations of these kinds, with the share of each in per cent.
+    Mix(&'static [(Kind, u64)], Keys),
+    /// Steps of one cursor per thread.
+    Walk {
+        /// Towards smaller keys.
+        back: bool,
+    },
+    /// Puts of versions at a fixed rate, and queries at a fixed rate beside them; the queries are the operations that are measured.
+    History {
+        /// How the keys are chosen.
+        keys: HistoryKeys,
+    },
+}
+
+/// How the keys of a history are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum HistoryKeys {
+    /// With Zipf's distribution, of this exponent.
+    Zipf(f64),
+    /// Half of the puts are of new keys, the other half of any key that is there (section 6.4.2).
+    Uniform,
+}
+
+macro_rules! workloads {
+    ($($workload:ident, $name:literal, $about:literal, $work:expr;)+) => {
+        /// A workload.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub enum Workload {
+            $(#[doc = $about] $workload,)+
+        }
+
+        impl Workload {
+            /// All workloads.
+            pub const ALL: &[Workload] = &[$(Workload::$workload),+];
+
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self { $(Workload::$workload => $name),+ }
+            }
+
+            /// What it does, in a line.
+            pub fn about(self) -> &'static str {
+                match self { $(Workload::$workload => $about),+ }
+            }
+
+            /// Its operations.
+            pub fn work(self) -> Work {
+                use {Keys::*, Kind::*, Work::*};
+                match self { $(Workload::$workload => $work),+ }
+            }
+        }
+    };
+}
+
+workloads! {
+    FillSeq, "fillseq", "Puts all keys in order, into an empty database", Mix(&[(Update, 100)], Sequential);
+    FillRandom, "fillrandom", "Puts random keys, as many as there are keys, into an empty database",
+        Mix(&[(Update, 100)], Uniform);
+    FillSync, "fillsync", "Like fillrandom, a thousandth as many, each synced", Mix(&[(Update, 100)], Uniform);
+    Overwrite, "overwrite", "Puts random keys", Mix(&[(Update, 100)], Uniform);
+    ReadRandom, "readrandom", "Gets random keys", Mix(&[(Read, 100)], Uniform);
+    ReadMissing, "readmissing", "Gets random keys that are not there and lie between keys that may be",
+        Mix(&[(ReadMissing, 100)], Uniform);
+    ReadSeq, "readseq", "Walks from the first entry on", Walk { back: false };
+    ReadReverse, "readreverse", "Walks back from the last entry", Walk { back: true };
+    SeekRandom, "seekrandom", "Opens a cursor, goes to a random key, and walks a fixed number of entries on",
+        Mix(&[(Seek, 100)], Uniform);
+    DeleteSeq, "deleteseq", "Deletes all keys in order", Mix(&[(Delete, 100)], Sequential);
+    DeleteRandom, "deleterandom", "Deletes random keys", Mix(&[(Delete, 100)], Uniform);
+    ReadWhileWriting, "readwhilewriting", "Gets random keys while one more thread puts random keys",
+        Mix(&[(Read, 100)], Uniform);
+    YcsbLoad, "ycsb-load", "YCSB: inserts all records, in an order that looks random",
+        Mix(&[(Update, 100)], Sequential);
+    YcsbA, "ycsb-a", "YCSB A: half reads, half updates, zipfian", Mix(&[(Read, 50), (Update, 50)], Zipfian);
+    YcsbB, "ycsb-b", "YCSB B: 95 % reads, 5 % updates, zipfian", Mix(&[(Read, 95), (Update, 5)], Zipfian);
+    YcsbC, "ycsb-c", "YCSB C: reads, zipfian", Mix(&[(Read, 100)], Zipfian);
+    YcsbD, "ycsb-d", "YCSB D: 95 % reads of the latest records, 5 % inserts", Mix(&[(Read, 95), (Insert, 5)], Latest);
+    YcsbE, "ycsb-e", "YCSB E: 95 % scans of 1 to 100 records, 5 % inserts, zipfian",
+        Mix(&[(Scan, 95), (Insert, 5)], Zipfian);
+    YcsbF, "ycsb-f", "YCSB F: half reads, half read-modify-writes, zipfian",
+        Mix(&[(Read, 50), (Modify, 50)], Zipfian);
+    HistoryZipf, "history-zipf", "Versions put at a fixed rate with a zipfian choice of keys, queries by time beside them",
+        History { keys: HistoryKeys::Zipf(0.8) };
+    HistoryUniform, "history-uniform", "Versions put at a fixed rate, half of them of new keys, queries by time beside them",
+        History { keys: HistoryKeys::Uniform };
+    TenEach, "ten-each", "Reads, writes or deletes each key ten times, in random order",
+        Mix(&[(Read, 34), (Update, 33), (Delete, 33)], Shuffled);
+    AgingInsert, "aging-insert", "Inserts new keys, in an order that looks random", Mix(&[(Update, 100)], Sequential);
+    AgingDelete, "aging-delete", "Deletes random keys", Mix(&[(Delete, 100)], Uniform);
+    AgingUpdate, "aging-update", "Puts random keys, old ones and deleted ones", Mix(&[(Update, 100)], Uniform);
+    AgingRead, "aging-read", "Gets random keys, some of which are deleted", Mix(&[(Read, 100)], Uniform);
+}
+
+impl Workload {
+    /// Whether it starts with an empty database.
+    pub fn is_fill(self) -> bool {
+        use Workload::*;
+        matches!(self, FillSeq | FillRandom | FillSync | YcsbLoad | HistoryZipf | HistoryUniform | TenEach)
+    }
+
+    /// Whether every write is synced.
+    pub fn syncs(self) -> bool {
+        self == Workload::FillSync
+    }
+
+    /// How many operations it has, of all threads together, with so many keys and so many reads asked for.
+    pub fn ops(self, num: u64, reads: u64) -> u64 {
+        let writes = |kind: Kind| matches!(kind, Kind::Update | Kind::Delete | Kind::Insert);
+        match (self, self.work()) {
+            (Workload::FillSync, _) => (num / 1000).max(1),
+            (Workload::TenEach, _) => num * 10,
+            (_, Work::Mix(&[(kind, _)], _)) if writes(kind) => num,
+            _ => reads,
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Workload, String> {
+        Workload::ALL
+            .iter()
+            .copied()
+            .find(|workload| workload.name() == name)
+            .ok_or_else(|| format!("there is no workload {name:?}"))
+    }
+}
+
+impl TryFrom<String> for Workload {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Workload, String> {
+        name.parse()
+    }
+}
+
+impl From<Workload> for String {
+    fn from(workload: Workload) -> String {
+        workload.name().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_distinct_and_lead_back() {
+        let names: BTreeSet<_> = Workload::ALL.iter().map(|workload| workload.name()).collect();
+        assert_eq!(names.len(), Workload::ALL.len());
+        for &workload in Workload::ALL {
+            assert_eq!(workload.name().parse(), Ok(workload));
+        }
+        assert!("fill".parse::<Workload>().is_err());
+    }
+
+    #[test]
+    fn shares_add_up() {
+        for workload in Workload::ALL {
+            if let Work::Mix(kinds, _) = workload.work() {
+                assert_eq!(kinds.iter().map(|kind| kind.1).sum::<u64>(), 100, "{workload}");
+            }
+        }
+    }
+}

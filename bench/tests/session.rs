@@ -1,0 +1,129 @@
+//! Runs groups on Cairn, small, and looks at what is reported.
+
+use bench::engine::{Asked, Kind};
+use bench::record::Record;
+use bench::session::{Event, run_group};
+use bench::suite::{Adjust, Group, Scale, groups};
+use bench::workload::Workload;
+
+fn cairn() -> Kind {
+    bench::engines::all().into_iter().find(|kind| kind.name == "cairn").unwrap()
+}
+
+/// All groups, so small that each takes a moment.
+fn small() -> Vec<Group> {
+    groups(Scale::Quick, &Adjust { factor: Some(0.01), ..Adjust::default() })
+}
+
+fn group(name: &str) -> Group {
+    small().into_iter().find(|group| group.name == name).unwrap()
+}
+
+fn run(group: &Group) -> Vec<Record> {
+    let dir = tempfile::tempdir().unwrap();
+    let mut records = Vec::new();
+    let asked = Asked { memtable_bytes: 64 << 10, ..Asked::new(group) };
+    run_group(&cairn(), group, &asked, dir.path(), 1, &mut |event| {
+        if let Event::Done(record) = event {
+            records.push(*record);
+        }
+    })
+    .unwrap();
+    records
+}
+
+fn looks_right(group: &Group, record: &Record) {
+    let what = format!("{} of {}: {record:?}", record.workload, group.name);
+    assert_eq!((record.engine.as_str(), &record.group, record.round), ("cairn", &group.name, 1), "{what}");
+    assert!(record.ops > 0 && record.seconds > 0.0 && record.settled_seconds >= record.seconds, "{what}");
+    assert!(
+        record.ops == record.ops_asked || record.cut_short || record.workload.starts_with("read"),
+        "{what}"
+    );
+    let lat = &record.lat_us;
+    assert!(lat.p50 > 0.0 && [lat.p50, lat.p95, lat.p99, lat.p999, lat.max].is_sorted(), "{what}");
+    assert!(record.curve_us.last().is_some_and(|last| (last.1 - lat.max).abs() < 1.0), "{what}");
+    let ops: u64 = record.samples.iter().map(|sample| sample.ops).sum();
+    assert!(ops <= record.ops && ops + record.ops / 10 + 100 >= record.ops, "{ops} in samples: {what}");
+    assert!(
+        record.space_bytes > 0 && record.cpu_seconds > 0.0 && !record.engine_settings.is_empty(),
+        "{what}"
+    );
+    if cfg!(target_os = "linux") {
+        assert!(record.read_bytes.is_some() && record.rss_peak_bytes.is_some(), "{what}");
+    }
+}
+
+#[test]
+fn every_workload_of_every_group() {
+    let mut seen: Vec<String> = Vec::new();
+    for group in small() {
+        let records = run(&group);
+        assert_eq!(records.len(), group.steps.len(), "{}", group.name);
+        for (record, step) in records.iter().zip(&group.steps) {
+            looks_right(&group, record);
+            assert_eq!(record.workload, step.name());
+            assert_eq!(record.contents.is_some(), step.sum_up, "{}", record.workload);
+            seen.push(step.workload.name().to_string());
+        }
+    }
+    for workload in Workload::ALL {
+        assert!(seen.iter().any(|seen| seen == workload.name()), "no group runs {workload}");
+    }
+}
+
+/// What the database holds in the end depends on the seed alone: neither on the number of threads nor on their speed.
+#[test]
+fn contents_follow_from_the_seed() {
+    let contents = |group: &Group| {
+        let records = run(group);
+        records.iter().filter_map(|record| record.contents).collect::<Vec<_>>()
+    };
+    for name in ["dbbench-128", "ycsb", "parallax-md", "history-zipf", "history-uniform", "report", "aging"] {
+        let (once, again) = (contents(&group(name)), contents(&group(name)));
+        assert!(!once.is_empty() && once.iter().all(|contents| contents.entries > 0), "{name}: {once:?}");
+        assert_eq!(once, again, "{name}");
+        let other = contents(&Group { seed: 1, ..group(name) });
+        assert_ne!(once, other, "{name}");
+    }
+    let mut one_thread = group("parallax-sd");
+    one_thread.steps.iter_mut().for_each(|step| step.threads = 1);
+    assert_eq!(contents(&group("parallax-sd")), contents(&one_thread));
+}
+
+/// What `readwhilewriting` writes is what `overwrite` wrote: the database is the same afterwards.
+#[test]
+fn the_writer_beside_readers_changes_nothing() {
+    let records = run(&group("dbbench-128"));
+    let of = |name: &str| records.iter().find(|record| record.workload == name).unwrap();
+    assert_ne!(of("fillrandom").contents, of("overwrite").contents);
+    assert_eq!(of("overwrite").contents, of("readwhilewriting").contents);
+    assert!(of("readwhilewriting").writer.unwrap().ops > 0);
+    assert_eq!(of("readmissing").found, 0);
+    assert!(of("readrandom").found > of("readrandom").ops / 2);
+}
+
+#[test]
+fn time_cuts_a_workload_short() {
+    let mut group = group("dbbench-128");
+    group.seconds_max = Some(0.01);
+    group.steps.truncate(2);
+    group.steps.iter_mut().for_each(|step| step.ops = u64::MAX);
+    for record in run(&group) {
+        assert!(record.cut_short && record.ops < record.ops_asked, "{record:?}");
+        assert!(record.seconds < 5.0);
+    }
+}
+
+#[test]
+fn kinds_of_operations_are_told_apart() {
+    let records = run(&group("ycsb"));
+    let kinds = |name: &str| {
+        let record = records.iter().find(|record| record.workload == name).unwrap();
+        record.lat_us_by_kind.keys().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(kinds("ycsb-a"), ["read", "update"]);
+    assert_eq!(kinds("ycsb-e"), ["insert", "scan"]);
+    assert_eq!(kinds("ycsb-f"), ["modify", "read"]);
+    assert!(kinds("ycsb-c").is_empty());
+}
