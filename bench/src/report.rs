@@ -1,0 +1,114 @@
+//! The results of a run as a page with pictures, and as tables.
+//!
+//! ```text
+//!   write        lines of a run -> index.html, tables.md, a file for each picture
+//!     |-- page          what the reader sees, from top to bottom;  style.css
+//!     |   |-- tables        HTML and Markdown;  contents: did the engines do the same work?
+//!     |   |-- words         what groups and workloads are, from the suite
+//!     |   \-- figures       which pictures there are;  course: those over time;  overview
+//!     |       \-- bars, lines       panels;  chart: texts, scales, files;  palette: colours
+//!     |-- data          the lines in order: groups, workloads, engines, rounds
+//!     \-- metric, stats, format     what a figure is, its median, and how it is written
+//! ```
+//!
+//! The page needs nothing but itself: no network, no script, no font. It is made for people who do not know the code:
+//! it says what was measured on what, what disturbed it, and what each figure means, before it shows any.
+
+mod bars;
+mod chart;
+mod contents;
+mod course;
+mod data;
+mod figures;
+mod format;
+mod lines;
+mod metric;
+mod overview;
+mod page;
+mod palette;
+#[cfg(feature = "png")]
+mod png;
+mod stats;
+mod tables;
+mod words;
+
+use crate::engine::{Error, Result};
+use crate::record::Line;
+use chart::Figure;
+use data::Data;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The files of a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// The page: `index.html`.
+    pub page: PathBuf,
+    /// The tables in Markdown: `tables.md`.
+    pub tables: PathBuf,
+    /// The pictures: `main.svg`, `overview.svg`, and those of each section; with the feature `png` as PNG, too.
+    pub pictures: Vec<PathBuf>,
+}
+
+/// Panels beside each other in the main picture, which is shown in the width of a text, and in the others.
+const COLUMNS_MAIN: usize = 2;
+const COLUMNS: usize = 3;
+
+/// Writes the report of a run's lines into a directory, which is created if need be. Files of earlier reports with the
+/// same names are replaced. Lines without any result are an error.
+pub fn write(lines: &[Line], out: &Path) -> Result<Written> {
+    let data = Data::of(lines);
+    if data.engines.is_empty() {
+        return Err(Error("there is nothing to report: no line is a result or a failure".into()));
+    }
+    fs::create_dir_all(out).map_err(|e| Error::from(e).context(format!("creating {}", out.display())))?;
+    let verdict = contents::compare(&data);
+    let page = page::Page::of(&data, &verdict);
+    let mut written =
+        Written { page: out.join("index.html"), tables: out.join("tables.md"), pictures: Vec::new() };
+    save(&written.page, &page.html())?;
+    save(&written.tables, &tables::markdown(&data, &verdict))?;
+    let mut pictures = Pictures::new(out);
+    for figure in page.figures() {
+        pictures.save(figure)?;
+    }
+    written.pictures = pictures.written;
+    Ok(written)
+}
+
+fn save(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text).map_err(|e| Error::from(e).context(format!("writing {}", file.display())))
+}
+
+/// Writes pictures into a directory.
+struct Pictures<'a> {
+    out: &'a Path,
+    written: Vec<PathBuf>,
+    #[cfg(feature = "png")]
+    painter: png::Painter,
+}
+
+impl Pictures<'_> {
+    fn new(out: &Path) -> Pictures<'_> {
+        Pictures {
+            out,
+            written: Vec::new(),
+            #[cfg(feature = "png")]
+            painter: png::Painter::new(),
+        }
+    }
+
+    fn save(&mut self, figure: &Figure) -> Result<()> {
+        let svg = figure.document(if figure.file == figures::MAIN_FILE { COLUMNS_MAIN } else { COLUMNS });
+        let file = self.out.join(format!("{}.svg", figure.file));
+        save(&file, &svg)?;
+        self.written.push(file);
+        #[cfg(feature = "png")]
+        {
+            let file = self.out.join(format!("{}.png", figure.file));
+            self.painter.paint(&svg, &file)?;
+            self.written.push(file);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! Pictures of how a run went on: throughput and amplification in its course, queries of a history over time, and an
+//! ageing database from round to round.
+//!
+//! Of several rounds of a workload the one with the median throughput is shown: an average of courses would show
+//! stalls that are in none of them, and hide those that are.
+
+use super::chart::{Figure, Panel};
+use super::data::{Data, Workload};
+use super::figures::{Section, drawn, series};
+use super::format;
+use super::lines::{Axis, Scale, lines};
+use super::metric::{Metric, SPACE_AMP, THROUGHPUT};
+use crate::record::{Record, Sample};
+
+/// The most points of a line: neighbouring samples are put together until they are no more.
+const POINTS: usize = 120;
+/// Below this many samples there is no course to be seen.
+const SAMPLES_MIN: usize = 4;
+/// When the slowest engine took this many times as long as the fastest, courses are shown over the work done.
+const APART: f64 = 3.0;
+
+const TIME: Axis = Axis { title: "time", scale: Scale::Linear, show: format::seconds };
+const WORK: Axis = Axis { title: "operations done", scale: Scale::Linear, show: format::count };
+
+/// Samples that were put together.
+struct Stretch {
+    /// Its end: seconds and operations since the start.
+    end: (f64, f64),
+    seconds: f64,
+    ops: u64,
+    mean_us: f64,
+    /// The worst of the samples.
+    p95_us: f64,
+    p99_us: f64,
+    user_bytes: u64,
+    write_bytes: u64,
+}
+
+/// Throughput.
+pub fn throughput(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
+    let y = Axis { title: "operations per second", scale: Scale::Linear, show: format::count };
+    let panels = courses(data, section, y, |stretch| Some(stretch.ops as f64 / stretch.seconds));
+    drawn(section, "course", "Throughput in the course of the run", CAPTION, panels)
+}
+
+/// Write amplification so far.
+pub fn amplification(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
+    let y = Axis {
+        title: "bytes written so far, for each byte put so far",
+        scale: Scale::Linear,
+        show: format::times,
+    };
+    let panels = courses(data, section, y, |stretch| {
+        (stretch.user_bytes > 0).then(|| stretch.write_bytes as f64 / stretch.user_bytes as f64)
+    });
+    drawn(section, "amplification-course", "Write amplification in the course of the run", CAPTION, panels)
+}
+
+const CAPTION: &str = "Of each engine the round with the median throughput. Where engines took very different times the lower axis \
+                       counts operations instead of seconds, so that all are seen at the same point of the work.";
+
+fn courses(
+    data: &Data<'_>,
+    section: &Section<'_, '_>,
+    y: Axis,
+    value: impl Fn(&Stretch) -> Option<f64>,
+) -> Vec<Panel> {
+    let panel = |(group, workload): (&str, &Workload<'_>)| {
+        let by_work = far_apart(data, workload);
+        let all = series(data, |engine| {
+            let stretches = workload.typical(engine).map(stretches).unwrap_or_default();
+            let point = |s: &Stretch| Some((if by_work { s.end.1 } else { s.end.0 }, value(s)?));
+            stretches.iter().filter_map(point).collect()
+        });
+        let x = if by_work { WORK } else { TIME };
+        (!all.is_empty()).then(|| lines(&section.name_of(group, workload), x, y, &all))
+    };
+    section.workloads().filter_map(panel).collect()
+}
+
+/// Whether the engines took so different times that the faster ones would be squeezed at the left.
+fn far_apart(data: &Data<'_>, workload: &Workload<'_>) -> bool {
+    let typical = data.engines.iter().filter_map(|engine| workload.typical(engine.name));
+    let seconds: Vec<f64> =
+        typical.filter(|record| !record.samples.is_empty()).map(|record| record.seconds).collect();
+    let min = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    seconds.iter().any(|seconds| *seconds > APART * min)
+}
+
+/// The queries of histories.
+pub fn queries(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
+    type Of = fn(&Stretch) -> f64;
+    let kinds: [(&str, &str, Of); 3] = [
+        ("queries-average", "Average latency of queries", |s| s.mean_us),
+        ("queries-p95", "95th percentile of queries", |s| s.p95_us),
+        ("queries-p99", "99th percentile of queries", |s| s.p99_us),
+    ];
+    let y = Axis {
+        title: "latency",
+        scale: Scale::Log,
+        show: |us| format::micros(us).replace(".00", "").replace(".0", ""),
+    };
+    let figure = |(key, name, of): (&str, &str, Of)| {
+        let panel = |(group, workload): (&str, &Workload<'_>)| {
+            let all = series(data, |engine| {
+                let all = workload.typical(engine).map(stretches).unwrap_or_default();
+                all.iter().filter(|s| s.ops > 0 && of(s) > 0.0).map(|s| (s.end.0, of(s))).collect()
+            });
+            (!all.is_empty()).then(|| lines(&section.name_of(group, workload), TIME, y, &all))
+        };
+        let caption = "Queries arrive at a fixed rate while versions are put at a fixed rate; the latency counts from the moment at \
+                       which a query was due. Lower is better. Of each engine the round with the median throughput; where samples \
+                       are put together, quantiles are those of the worst.";
+        drawn(section, key, name, caption, section.workloads().filter_map(panel).collect())
+    };
+    kinds.into_iter().map(figure).collect()
+}
+
+/// Space and throughput of an ageing database, round by round.
+pub fn aging(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
+    let x = Axis { title: "round of changes", scale: Scale::Steps, show: |round| format!("{round:.0}") };
+    let y = |metric: &Metric, title| Axis { title, scale: Scale::Linear, show: metric.show };
+    let panel = |title: &str, metric: &Metric, y: Axis, kind: Option<&str>| {
+        let all = series(data, |engine| {
+            let step = |workload: &Workload<'_>| {
+                let (round, what) = aging_step(&workload.name)?;
+                let wanted = round > 0 && kind.is_none_or(|kind| kind == what);
+                let value = workload.spread(engine, metric)?.median;
+                wanted.then_some((f64::from(round), value))
+            };
+            section.workloads().filter_map(|(_, workload)| step(workload)).collect()
+        });
+        all.iter().any(|series| series.points.len() > 1).then(|| lines(title, x, y, &all))
+    };
+    let mut kinds: Vec<&str> = Vec::new();
+    for (_, workload) in section.workloads() {
+        kinds.extend(aging_step(&workload.name).map(|step| step.1).filter(|kind| !kinds.contains(kind)));
+    }
+    let space = panel("after each round", &SPACE_AMP, y(&SPACE_AMP, "space over live data"), None);
+    let speed = kinds.iter().filter_map(|kind| {
+        panel(&format!("aging: {kind}"), &THROUGHPUT, y(&THROUGHPUT, "operations per second"), Some(kind))
+    });
+    vec![
+        drawn(section, "space", SPACE_AMP.name, SPACE_CAPTION, space.into_iter().collect()),
+        drawn(
+            section,
+            "rounds",
+            "Throughput, round by round",
+            "Medians over the rounds of the run. More is better.",
+            speed.collect(),
+        ),
+    ]
+}
+
+const SPACE_CAPTION: &str = "What the files take, over the bytes of the keys and values that are live, after each round of inserts, deletes and updates. Less is \
+     better; 1 is as small as it gets without compression.";
+
+/// The round and the kind of a workload of an ageing database: `aging-2-insert`.
+pub fn aging_step(workload: &str) -> Option<(u32, &str)> {
+    let (round, kind) = workload.strip_prefix("aging-")?.split_once('-')?;
+    Some((round.parse().ok()?, kind))
+}
+
+/// The samples of a record, put together where they are many.
+fn stretches(record: &Record) -> Vec<Stretch> {
+    if record.samples.len() < SAMPLES_MIN {
+        return Vec::new();
+    }
+    let together = record.samples.len().div_ceil(POINTS);
+    let mut before = (0.0, 0.0);
+    let mut stretches = Vec::new();
+    for samples in record.samples.chunks(together) {
+        let stretch = stretch(samples, before);
+        before = stretch.end;
+        // The last sample may be next to nothing: a rate over it says nothing.
+        if stretch.seconds > 0.0
+            && (stretches.is_empty() || stretch.seconds * 4.0 > record.settings.sample_seconds)
+        {
+            stretches.push(stretch);
+        }
+    }
+    stretches
+}
+
+fn stretch(samples: &[Sample], before: (f64, f64)) -> Stretch {
+    let last = samples.last().copied().unwrap_or_default();
+    let ops: u64 = samples.iter().map(|sample| sample.ops).sum();
+    let worst = |of: fn(&Sample) -> f64| samples.iter().map(of).fold(0.0, f64::max);
+    let total_us: f64 = samples.iter().map(|sample| sample.mean_us * sample.ops as f64).sum();
+    Stretch {
+        end: (last.at, before.1 + ops as f64),
+        seconds: last.at - before.0,
+        ops,
+        mean_us: total_us / ops.max(1) as f64,
+        p95_us: worst(|sample| sample.p95_us),
+        p99_us: worst(|sample| sample.p99_us),
+        user_bytes: last.user_bytes,
+        write_bytes: last.write_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_put_together() {
+        let sample = |i: u64| Sample {
+            at: i as f64 + 1.0,
+            ops: 10,
+            mean_us: i as f64,
+            p99_us: i as f64,
+            user_bytes: i + 1,
+            ..Sample::default()
+        };
+        let mut record = Record { samples: (0..240).map(sample).collect(), ..Record::default() };
+        record.settings.sample_seconds = 1.0;
+        let all = stretches(&record);
+        assert_eq!(all.len(), 120);
+        let last = all.last().unwrap();
+        assert_eq!((last.end, last.ops, last.seconds), ((240.0, 2400.0), 20, 2.0));
+        assert_eq!((last.mean_us, last.p99_us, last.user_bytes), (238.5, 239.0, 240));
+        record.samples.truncate(3);
+        assert!(stretches(&record).is_empty());
+    }
+
+    #[test]
+    fn rounds_of_ageing() {
+        assert_eq!(aging_step("aging-2-insert"), Some((2, "insert")));
+        assert_eq!(aging_step("aging-read"), None);
+        assert_eq!(aging_step("overwrite"), None);
+    }
+}

@@ -1,0 +1,297 @@
+//! Which pictures are drawn of the data.
+
+use super::bars::{Bar, bars};
+use super::chart::{Figure, Panel};
+use super::course;
+use super::data::{Data, Engine, Group, Workload, full_name};
+use super::format;
+use super::lines::{Axis, Scale, Series, lines, percentile};
+use super::metric::{CPU, IO_AMP, Metric, SETTLED, THROUGHPUT, WRITE_AMP};
+use super::overview::{self, Row};
+use super::palette::Style;
+use super::stats::{self, Spread};
+
+/// Groups that are shown together: one, or a family of small ones, as `parallax-s` and `parallax-m`.
+pub struct Section<'d, 'a> {
+    /// The name of the group or of the family.
+    pub name: &'a str,
+    /// Its groups.
+    pub groups: Vec<&'d Group<'a>>,
+}
+
+/// The most workloads of a group that is shown with others of its family.
+const SMALL: usize = 3;
+/// The name of the main picture.
+pub const MAIN_FILE: &str = "main";
+/// What the main picture shows, where it was run.
+const MAIN: [(&str, &str); 6] = [
+    ("dbbench", "fillrandom"),
+    ("dbbench", "overwrite"),
+    ("dbbench", "readrandom"),
+    ("dbbench", "seekrandom-50"),
+    ("ycsb", "ycsb-a"),
+    ("ycsb", "ycsb-e"),
+];
+
+/// Puts groups into sections.
+pub fn sections<'d, 'a>(data: &'d Data<'a>) -> Vec<Section<'d, 'a>> {
+    let mut sections: Vec<Section<'d, 'a>> = Vec::new();
+    for group in &data.groups {
+        let family = group.name.split('-').next().unwrap_or(group.name);
+        let small = group.workloads.len() <= SMALL;
+        let name = if small { family } else { group.name };
+        match sections.iter_mut().find(|section| small && section.name == name) {
+            Some(section) => section.groups.push(group),
+            None => sections.push(Section { name, groups: vec![group] }),
+        }
+    }
+    sections
+}
+
+impl<'d, 'a> Section<'d, 'a> {
+    /// All workloads, with their groups' names.
+    pub fn workloads(&self) -> impl Iterator<Item = (&'a str, &'d Workload<'a>)> {
+        self.groups.iter().flat_map(|group| group.workloads.iter().map(|workload| (group.name, workload)))
+    }
+
+    /// The name of a workload in this section.
+    pub fn name_of(&self, group: &str, workload: &Workload<'_>) -> String {
+        if self.groups.len() > 1 { full_name(group, &workload.name) } else { workload.name.clone() }
+    }
+
+    /// Whether it is of this family.
+    pub fn is(&self, family: &str) -> bool {
+        self.name.split('-').next() == Some(family)
+    }
+}
+
+/// The pictures of a section; none without panels.
+pub fn of_section(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    if section.is("history") {
+        figures.extend(course::queries(data, section));
+    }
+    if section.is("aging") {
+        figures.extend(course::aging(data, section));
+    }
+    figures.extend([bar_figure(data, section, &THROUGHPUT), bar_figure(data, section, &WRITE_AMP)]);
+    if section.is("parallax") {
+        figures.push(bar_figure(data, section, &IO_AMP));
+    }
+    figures.extend([bar_figure(data, section, &CPU), latency_curves(data, section)]);
+    figures.extend([course::throughput(data, section), course::amplification(data, section)]);
+    figures.retain(|figure| !figure.panels.is_empty());
+    figures
+}
+
+/// The picture for those who look at one only.
+pub fn main_figure(data: &Data<'_>) -> Figure {
+    let all: Vec<_> = data.workloads().collect();
+    let named = |(family, name): &(&str, &str)| {
+        all.iter().find(|(group, workload)| group.split('-').next() == Some(family) && workload.name == *name)
+    };
+    let mut chosen: Vec<_> = MAIN.iter().filter_map(named).collect();
+    if chosen.len() < 3 {
+        chosen = all.iter().take(MAIN.len()).collect();
+    }
+    let panels = chosen.into_iter().map(|(group, workload)| {
+        bar_panel(data, group, workload, &full_name(group, &workload.name), &THROUGHPUT)
+    });
+    let info = &data.info;
+    let mut machine =
+        vec![format!("Operations per second, median of {}", format::plural(data.rounds(), "round"))];
+    machine.extend(
+        (!info.cpu.is_empty()).then(|| format!("{}, {}", info.cpu, format::plural(info.cpus, "processor"))),
+    );
+    machine.extend(
+        info.memory_limit_bytes.map(|limit| format!("limited to {} of memory", format::bytes(limit as f64))),
+    );
+    Figure {
+        file: MAIN_FILE.into(),
+        title: "Cairn and its peers, side by side".into(),
+        caption: format!("{}. {}", machine.join("; "), BARS),
+        panels: panels.collect(),
+    }
+}
+
+/// Cairn beside the best peer, all workloads.
+pub fn overview_figure(data: &Data<'_>) -> Option<Figure> {
+    let rows: Vec<_> = data
+        .weakest_first()
+        .into_iter()
+        .filter_map(|(group, workload)| {
+            let standing = data.standing(group, workload)?;
+            let (peer, style) = (data.label(standing.peer).to_string(), Style::of(standing.peer));
+            Some(Row { name: full_name(group, &workload.name), ratio: standing.ratio, peer, style })
+        })
+        .collect();
+    (!rows.is_empty()).then(|| Figure {
+        file: "overview".into(),
+        title: "Cairn beside the best of its peers".into(),
+        caption: "Throughput over that of whichever peer did best in the workload (for histories, whose operations come at \
+                  a fixed rate, p99 latency, turned round): right of the line Cairn was better, left of it the peer was. \
+                  The scale is logarithmic; the weakest come first."
+            .into(),
+        panels: overview::panels(&rows),
+    })
+}
+
+const BARS: &str = "Bars: median; whiskers: lowest to highest round; full colour: what is left of the throughput when the time \
+                    to settle counts; ★ best; † stopped by the time limit.";
+
+fn bar_figure(data: &Data<'_>, section: &Section<'_, '_>, metric: &'static Metric) -> Figure {
+    // Of rounds that repeat, the first and the last: the course has a picture of its own.
+    let last = section
+        .workloads()
+        .filter_map(|(_, workload)| course::aging_step(&workload.name))
+        .map(|step| step.0)
+        .max();
+    let shown = section.workloads().filter(|(_, workload)| {
+        let step = course::aging_step(&workload.name).filter(|_| section.is("aging"));
+        workload.has(metric) && step.is_none_or(|(round, _)| round == 0 || Some(round) == last)
+    });
+    let panels = shown
+        .map(|(group, workload)| bar_panel(data, group, workload, &section.name_of(group, workload), metric));
+    let caption = if metric.key == THROUGHPUT.key {
+        format!("{} More is better. {BARS}", metric.means)
+    } else {
+        format!("{} Less is better. Bars: median; whiskers: lowest to highest round; ★ best.", metric.means)
+    };
+    figure(section, metric.key, metric.name, caption, panels.collect())
+}
+
+fn figure(section: &Section<'_, '_>, key: &str, name: &str, caption: String, panels: Vec<Panel>) -> Figure {
+    let section = if section.name.is_empty() { "alone" } else { section.name };
+    Figure {
+        file: format!("{}-{key}", file_name(section)),
+        title: format!("{name}: {section}"),
+        caption,
+        panels,
+    }
+}
+
+/// A name without anything that a file's name should not have.
+pub fn file_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+}
+
+fn bar_panel<'a>(
+    data: &Data<'a>,
+    group: &str,
+    workload: &Workload<'a>,
+    title: &str,
+    metric: &'static Metric,
+) -> Panel {
+    let best = workload.best(metric);
+    let rows: Vec<Bar> =
+        data.engines.iter().map(|engine| bar(data, group, workload, engine, metric, best)).collect();
+    let cut = data.engines.iter().filter_map(|engine| {
+        workload.cut_short(engine.name).map(|words| format!("† {}: {words}", engine.label))
+    });
+    bars(title, metric.name, &rows, metric.show, &cut.collect::<Vec<_>>())
+}
+
+fn bar<'a>(
+    data: &Data<'a>,
+    group: &str,
+    workload: &Workload<'a>,
+    engine: &Engine<'a>,
+    metric: &Metric,
+    best: Option<&str>,
+) -> Bar {
+    let value = workload.spread(engine.name, metric);
+    let cut = workload.cut_short(engine.name);
+    let settled = workload.spread(engine.name, &SETTLED).map(|spread| spread.median);
+    let inner = value
+        .zip(settled)
+        .filter(|(value, settled)| metric.key == THROUGHPUT.key && *settled < value.median * 0.99);
+    let words = match value {
+        Some(value) => format!("{}{}", (metric.show)(value.median), if cut.is_some() { " †" } else { "" }),
+        None => absent(data, engine.name, group, workload).to_string(),
+    };
+    let mut tip = match value {
+        Some(value) => format!("{}: {}", engine.title, in_words(&value, metric)),
+        None => format!("{}: {words}", engine.title),
+    };
+    if let Some((_, settled)) = inner {
+        tip.push_str(&format!("; {} {}", SETTLED.name.to_lowercase(), (SETTLED.show)(settled)));
+    }
+    Bar {
+        label: engine.label.clone(),
+        style: engine.style,
+        value,
+        inner: inner.map(|(_, settled)| settled),
+        words,
+        tip: cut.map_or(tip.clone(), |cut| format!("{tip}; {cut}")),
+        best: best == Some(engine.name),
+    }
+}
+
+/// Why a figure is not there.
+pub fn absent(data: &Data<'_>, engine: &str, group: &str, workload: &Workload<'_>) -> &'static str {
+    match workload.of(engine) {
+        [] if data.failed(engine, group) => "failed",
+        [] => "not run",
+        _ => "–",
+    }
+}
+
+fn in_words(value: &Spread, metric: &Metric) -> String {
+    let show = metric.show;
+    let name = metric.name.to_lowercase();
+    if value.rounds == 1 {
+        return format!("{name} {}", show(value.median));
+    }
+    format!(
+        "{name} {} ({} to {} in {} rounds)",
+        show(value.median),
+        show(value.min),
+        show(value.max),
+        value.rounds
+    )
+}
+
+fn latency_curves(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
+    let x = Axis { title: "percentile of the operations", scale: Scale::Nines, show: percentile };
+    let y = Axis {
+        title: "latency",
+        scale: Scale::Log,
+        show: |us| format::micros(us).replace(".00", "").replace(".0", ""),
+    };
+    let panels = section.workloads().filter_map(|(group, workload)| {
+        let all = series(data, |engine| curve(workload, engine));
+        (!all.is_empty()).then(|| lines(&section.name_of(group, workload), x, y, &all))
+    });
+    let caption = "How long operations took: at 99, the time that 99 of 100 did not exceed. Both axes are logarithmic (the lower \
+                   one in nines); lower is better. Medians over the rounds.";
+    figure(section, "latency", "Latency", caption.into(), panels.collect())
+}
+
+/// The medians over the rounds of the points of the latency curve.
+fn curve(workload: &Workload<'_>, engine: &str) -> Vec<(f64, f64)> {
+    let rounds = workload.of(engine);
+    let Some(longest) = rounds.iter().map(|record| &record.curve_us).max_by_key(|curve| curve.len()) else {
+        return Vec::new();
+    };
+    let at = |fraction: f64| {
+        let of_rounds =
+            rounds.iter().filter_map(|record| record.curve_us.iter().find(|point| point.0 == fraction));
+        stats::median(of_rounds.map(|point| point.1)).map(|us| (fraction, us.max(0.001)))
+    };
+    longest.iter().filter_map(|point| at(point.0)).collect()
+}
+
+/// A line for each engine that has points.
+pub fn series<'a>(data: &Data<'a>, points: impl Fn(&'a str) -> Vec<(f64, f64)>) -> Vec<Series> {
+    let all = data.engines.iter().map(|engine| Series {
+        label: engine.label.clone(),
+        style: engine.style,
+        points: points(engine.name),
+    });
+    all.filter(|series| !series.points.is_empty()).collect()
+}
+
+/// A picture of a section that another module has drawn.
+pub fn drawn(section: &Section<'_, '_>, key: &str, name: &str, caption: &str, panels: Vec<Panel>) -> Figure {
+    figure(section, key, name, caption.into(), panels)
+}

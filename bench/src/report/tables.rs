@@ -1,0 +1,411 @@
+//! Tables: made once, written as HTML for the page and as Markdown for `tables.md`.
+
+use super::contents::Verdict;
+use super::data::{Data, Workload, full_name};
+use super::figures::absent;
+use super::format;
+use super::metric::{self, COLUMNS, Metric};
+use super::stats::{self, Spread};
+use crate::record::{Latency, Record, Settings};
+use maud::{Markup, html};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A table: the first column names the rows.
+pub struct Table {
+    /// The heads of the columns.
+    pub head: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Row>,
+}
+
+/// A row.
+pub enum Row {
+    /// A heading over the rows that follow.
+    Heading(String),
+    /// A name, and a cell for each further column.
+    Cells(String, Vec<Cell>),
+}
+
+/// A cell.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cell {
+    /// What it says first.
+    pub main: String,
+    /// What it adds, in smaller letters, a line each.
+    pub small: Vec<String>,
+    /// Whether it is the best of its row or column.
+    pub best: bool,
+    /// Whether there is nothing.
+    pub missing: bool,
+}
+
+impl Cell {
+    /// A plain cell.
+    pub fn of(main: impl Into<String>) -> Cell {
+        Cell { main: main.into(), ..Cell::default() }
+    }
+
+    fn missing(why: &str) -> Cell {
+        Cell { missing: true, ..Cell::of(why) }
+    }
+}
+
+impl Table {
+    /// As an element of a page.
+    pub fn html(&self) -> Markup {
+        html! {
+            div.scroll { table {
+                thead { tr { @for head in &self.head { th scope="col" { (head) } } } }
+                tbody { @for row in &self.rows { @match row {
+                    Row::Heading(words) => tr.heading { th colspan=(self.head.len()) scope="rowgroup" { span { (words) } } },
+                    Row::Cells(name, cells) => tr {
+                        th scope="row" { (name) }
+                        @for cell in cells { (cell.html()) }
+                    },
+                } } }
+            } }
+        }
+    }
+
+    /// As Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let mut text = line(self.head.iter().map(|head| escape(head)).collect());
+        text += &line((0..self.head.len()).map(|i| if i == 0 { "---" } else { "--:" }.to_string()).collect());
+        for row in &self.rows {
+            text += &match row {
+                Row::Heading(words) => {
+                    let mut cells = vec![String::new(); self.head.len()];
+                    cells[0] = format!("**{}**", escape(words));
+                    line(cells)
+                }
+                Row::Cells(name, cells) => {
+                    line([escape(name)].into_iter().chain(cells.iter().map(Cell::markdown)).collect())
+                }
+            };
+        }
+        text
+    }
+}
+
+impl Cell {
+    fn html(&self) -> Markup {
+        html! {
+            td class=[self.missing.then_some("missing").or(self.best.then_some("best"))] {
+                @if self.best { span title="best" { "★ " } }
+                (self.main)
+                @for small in &self.small { small { (small) } }
+            }
+        }
+    }
+
+    fn markdown(&self) -> String {
+        let main = escape(&self.main);
+        let main = if self.best { format!("**★ {main}**") } else { main };
+        [main]
+            .into_iter()
+            .chain(self.small.iter().map(|small| escape(small)))
+            .collect::<Vec<_>>()
+            .join("<br>")
+    }
+}
+
+/// Text without anything that Markdown or HTML would take for its own.
+pub fn escape(words: &str) -> String {
+    let mut text = String::with_capacity(words.len());
+    for c in words.chars() {
+        match c {
+            '<' => text.push_str("&lt;"),
+            '>' => text.push_str("&gt;"),
+            '&' => text.push_str("&amp;"),
+            '\n' | '\r' => text.push(' '),
+            '|' | '*' | '_' | '`' | '[' | ']' | '\\' | '#' | '~' => text.extend(['\\', c]),
+            _ => text.push(c),
+        }
+    }
+    text
+}
+
+/// Workloads and engines: what counts first, with the spread over the rounds, and beside Cairn.
+pub fn summary(data: &Data<'_>, weakest_first: bool) -> Table {
+    let mut head = vec!["workload".to_string()];
+    head.extend(data.engines.iter().map(|engine| engine.title.clone()));
+    head.push("Cairn beside the best peer".into());
+    let mut rows = Vec::new();
+    if weakest_first {
+        rows.extend(
+            data.weakest_first().into_iter().map(|(group, workload)| {
+                summary_row(data, group, workload, full_name(group, &workload.name))
+            }),
+        );
+    } else {
+        for group in &data.groups {
+            if !group.name.is_empty() {
+                rows.push(Row::Heading(group.name.to_string()));
+            }
+            rows.extend(
+                group
+                    .workloads
+                    .iter()
+                    .map(|workload| summary_row(data, group.name, workload, workload.name.clone())),
+            );
+        }
+    }
+    Table { head, rows }
+}
+
+fn summary_row(data: &Data<'_>, group: &str, workload: &Workload<'_>, name: String) -> Row {
+    let metric = metric::primary(group);
+    let best = workload.best(metric);
+    let own = data.home().and_then(|home| workload.spread(home, metric));
+    let mut cells: Vec<Cell> = data
+        .engines
+        .iter()
+        .map(|engine| {
+            let Some(value) = workload.spread(engine.name, metric) else {
+                return Cell::missing(absent(data, engine.name, group, workload));
+            };
+            let unit = if metric.more_is_better { String::new() } else { format!("{} ", metric.head) };
+            let mut small = vec![spread(&value, metric)];
+            let other = own.filter(|_| data.home() != Some(engine.name));
+            small.extend(other.map(|own| format::times(metric.advantage(value.median, own.median))));
+            small.extend(workload.cut_short(engine.name).map(|words| format!("† {words}")));
+            small.retain(|words| !words.is_empty());
+            let main = format!("{unit}{}", (metric.show)(value.median));
+            Cell { main, small, best: best == Some(engine.name), missing: false }
+        })
+        .collect();
+    cells.push(match data.standing(group, workload) {
+        Some(standing) => Cell {
+            small: vec![format!("beside {}", data.label(standing.peer))],
+            ..Cell::of(format::times(standing.ratio))
+        },
+        None => Cell::missing("–"),
+    });
+    Row::Cells(name, cells)
+}
+
+/// The lowest and the highest round; nothing for one round.
+fn spread(value: &Spread, metric: &Metric) -> String {
+    if value.rounds < 2 {
+        return String::new();
+    }
+    format!("{} to {}", (metric.show)(value.min), (metric.show)(value.max))
+}
+
+/// All figures of a workload: an engine a row.
+pub fn figures(data: &Data<'_>, group: &str, workload: &Workload<'_>) -> Table {
+    let columns: Vec<&Metric> = COLUMNS.iter().filter(|metric| workload.has(metric)).collect();
+    let extra: Vec<&Extra> =
+        EXTRA.iter().filter(|extra| all(workload).any(|record| (extra.of)(record).is_some())).collect();
+    let mut head = vec!["engine".to_string()];
+    head.extend(columns.iter().map(|metric| metric.head.to_string()));
+    head.extend(extra.iter().map(|extra| extra.head.to_string()));
+    let row = |engine: &super::data::Engine<'_>| {
+        let runs = workload.of(engine.name);
+        if runs.is_empty() {
+            let mut cells = vec![Cell::default(); head.len() - 1];
+            cells[0] = Cell::missing(absent(data, engine.name, group, workload));
+            return Row::Cells(engine.title.clone(), cells);
+        }
+        let figure = |metric: &&Metric| match workload.spread(engine.name, metric) {
+            Some(value) => Cell {
+                main: (metric.show)(metric.figure(&value)),
+                small: if metric.key == "throughput" { vec![spread(&value, metric)] } else { Vec::new() },
+                best: metric.key != "busy-others" && workload.best(metric) == Some(engine.name),
+                missing: false,
+            },
+            None => Cell::missing("–"),
+        };
+        let mut cells: Vec<Cell> = columns.iter().map(figure).collect();
+        cells[0].small.extend(workload.cut_short(engine.name).map(|words| format!("† {words}")));
+        cells[0].small.retain(|words| !words.is_empty());
+        cells.extend(extra.iter().map(|extra| {
+            let value = stats::median(runs.iter().filter_map(|record| (extra.of)(record)));
+            value.map_or(Cell::missing("–"), |value| Cell::of((extra.show)(value)))
+        }));
+        Row::Cells(engine.title.clone(), cells)
+    };
+    Table { rows: data.engines.iter().map(row).collect(), head }
+}
+
+/// A column that only some workloads have.
+struct Extra {
+    head: &'static str,
+    of: fn(&Record) -> Option<f64>,
+    show: fn(f64) -> String,
+}
+
+const EXTRA: [Extra; 4] = [
+    Extra { head: "writer's puts/s", of: |r| r.writer.map(|writer| writer.ops_per_s), show: format::count },
+    Extra { head: "writer's p99", of: |r| r.writer.map(|writer| writer.lat_us.p99), show: format::micros },
+    Extra { head: "writers waited", of: |r| r.stall_seconds.filter(|s| *s > 0.0), show: format::seconds },
+    Extra {
+        head: "longest wait",
+        of: |r| r.longest_stall_seconds.filter(|s| *s > 0.0),
+        show: format::seconds,
+    },
+];
+
+fn all<'w>(workload: &'w Workload<'_>) -> impl Iterator<Item = &'w Record> {
+    workload.runs.values().flatten().copied()
+}
+
+/// Latencies by kind of operation; `None` where there is one kind.
+pub fn by_kind(data: &Data<'_>, workload: &Workload<'_>) -> Option<Table> {
+    let kinds: BTreeSet<&str> =
+        all(workload).flat_map(|record| record.lat_us_by_kind.keys().map(String::as_str)).collect();
+    if kinds.len() < 2 {
+        return None;
+    }
+    let head = ["engine".to_string()]
+        .into_iter()
+        .chain(kinds.iter().map(|kind| format!("{kind}: p50 / p99 / p99.9")));
+    let engines = data.engines.iter().filter(|engine| !workload.of(engine.name).is_empty());
+    let rows = engines.map(|engine| {
+        let cell = |kind: &&str| {
+            let at = |of: fn(&Latency) -> f64| {
+                let rounds =
+                    workload.of(engine.name).iter().filter_map(|record| record.lat_us_by_kind.get(*kind));
+                stats::median(rounds.map(of)).map_or("–".to_string(), format::micros)
+            };
+            Cell::of(format!("{} / {} / {}", at(|lat| lat.p50), at(|lat| lat.p99), at(|lat| lat.p999)))
+        };
+        Row::Cells(engine.title.clone(), kinds.iter().map(cell).collect())
+    });
+    Some(Table { head: head.collect(), rows: rows.collect() })
+}
+
+/// What was asked for, by group.
+pub fn settings(data: &Data<'_>) -> Table {
+    type Of = fn(&Settings) -> String;
+    let columns: [(&str, Of); 10] = [
+        ("keys", |s| format::count(s.num as f64)),
+        ("key bytes", |s| s.key_size.to_string()),
+        ("value bytes", |s| s.value_sizes.clone()),
+        ("threads", |s| s.threads.to_string()),
+        ("durability", |s| s.durability.clone()),
+        ("memtable", |s| format::bytes(s.memtable_bytes as f64)),
+        ("cache", |s| format::bytes(s.cache_bytes as f64)),
+        ("background threads", |s| s.background_threads.to_string()),
+        ("filter bits per key", |s| s.filter_bits_per_key.to_string()),
+        ("memory limit", |s| s.memory_limit_bytes.map_or("none".into(), |bytes| format::bytes(bytes as f64))),
+    ];
+    let rows = data.groups.iter().map(|group| {
+        let cell = |(_, of): &(&str, Of)| {
+            let mut values: Vec<String> = Vec::new();
+            for value in group.workloads.iter().flat_map(|w| all(w)).map(|record| of(&record.settings)) {
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            // Growing databases have many sizes: the first and the last tell enough.
+            let words = if values.len() > 3 {
+                [&values[0], &values[values.len() - 1]].map(String::as_str).join(" to ")
+            } else {
+                values.join(", ")
+            };
+            Cell::of(words)
+        };
+        let name = if group.name.is_empty() { "alone" } else { group.name };
+        Row::Cells(name.to_string(), columns.iter().map(cell).collect())
+    });
+    let rows = rows.collect();
+    Table {
+        head: ["group"].into_iter().chain(columns.iter().map(|column| column.0)).map(String::from).collect(),
+        rows,
+    }
+}
+
+/// An engine's settings by its own names; a setting that differs between groups is named with them.
+pub fn engine_settings(data: &Data<'_>, engine: &str) -> Table {
+    let mut values: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
+    let mut groups: BTreeSet<&str> = BTreeSet::new();
+    for (group, record) in
+        data.workloads().flat_map(|(group, w)| w.of(engine).iter().map(move |record| (group, *record)))
+    {
+        groups.insert(group);
+        for (name, value) in &record.engine_settings {
+            values.entry(name).or_default().entry(value).or_default().insert(group);
+        }
+    }
+    let cell = |values: &BTreeMap<&str, BTreeSet<&str>>| {
+        let one = |(value, of): (&&str, &BTreeSet<&str>)| {
+            let of: Vec<&str> = of.iter().copied().collect();
+            if of.len() == groups.len() { value.to_string() } else { format!("{value} ({})", of.join(", ")) }
+        };
+        let words: Vec<String> = values.iter().map(one).collect();
+        Cell::of(words.join("; "))
+    };
+    let rows = values.iter().map(|(name, values)| Row::Cells(name.to_string(), vec![cell(values)]));
+    Table { head: vec!["setting".into(), "value".into()], rows: rows.collect() }
+}
+
+/// What engines held where they did not agree.
+pub fn differences(data: &Data<'_>, verdict: &Verdict<'_>) -> Table {
+    let mut head = vec!["workload, round".to_string()];
+    head.extend(data.engines.iter().map(|engine| engine.title.clone()));
+    let rows = verdict.differ.iter().map(|difference| {
+        let cells = data.engines.iter().map(|engine| {
+            let Some((_, held)) = difference.found.iter().find(|(name, _)| *name == engine.name) else {
+                return Cell::missing("–");
+            };
+            let small = vec![format!("{} entries, {} bytes", held.entries, held.bytes)];
+            Cell { small, ..Cell::of(format!("{:016x}", held.checksum)) }
+        });
+        let why = if difference.explained { " (a thread wrote for as long as the readers took)" } else { "" };
+        Row::Cells(format!("{}, round {}{why}", difference.name, difference.round), cells.collect())
+    });
+    Table { rows: rows.collect(), head }
+}
+
+/// All tables as Markdown, Cairn's weakest workloads first.
+pub fn markdown(data: &Data<'_>, verdict: &Verdict<'_>) -> String {
+    let mut text = String::from("# Figures, Cairn's weakest workloads first\n\n");
+    let info = &data.info;
+    let limit = info
+        .memory_limit_bytes
+        .map_or("no memory limit".into(), |b| format!("memory limit {}", format::bytes(b as f64)));
+    text += &escape(&format!(
+        "Measured {} at {}; {}, {}, {}, {limit}; {} on {}; {}.",
+        info.started,
+        info.commit,
+        info.cpu,
+        format::plural(info.cpus, "processor"),
+        format::bytes(info.memory_bytes as f64),
+        info.file_system,
+        info.kernel,
+        format::plural(data.rounds(), "round"),
+    ));
+    text += "\n\n";
+    for warning in data.warnings() {
+        text += &format!("> **Note:** {}\n>\n", escape(&warning));
+    }
+    for failure in &data.failures {
+        let words = format!(
+            "{} did not finish {} (round {}): {}",
+            failure.engine, failure.group, failure.round, failure.message
+        );
+        text += &format!("> **Failed:** {}\n>\n", escape(&words));
+    }
+    text += "\nMedian throughput in operations per second, lowest to highest round, and beside Cairn (above 1× is better than Cairn). \
+             ★ best. † stopped by the time limit. Of histories, whose operations come at a fixed rate, p99 latency.\n\n";
+    text += &summary(data, true).markdown();
+    for (group, workload) in data.weakest_first() {
+        text += &format!("\n## {}\n\n", escape(&full_name(group, &workload.name)));
+        text += &figures(data, group, workload).markdown();
+        if let Some(kinds) = by_kind(data, workload) {
+            text += &format!("\n{}", kinds.markdown());
+        }
+    }
+    text += &format!("\n## Contents\n\n{}\n", escape(&verdict.in_words()));
+    if !verdict.differ.is_empty() {
+        text += &format!("\n{}", differences(data, verdict).markdown());
+    }
+    text += &format!("\n## Settings\n\n{}", settings(data).markdown());
+    for engine in &data.engines {
+        text +=
+            &format!("\n### {}\n\n{}", escape(&engine.title), engine_settings(data, engine.name).markdown());
+    }
+    text
+}
