@@ -154,6 +154,7 @@ pub struct Adjust {
 struct Size {
     dbbench: [(u64, usize); 2],
     reads: u64,
+    seeks: u64,
     walk: u64,
     synced: u64,
     ycsb: (u64, u64),
@@ -175,6 +176,7 @@ impl Scale {
             Scale::Quick => Size {
                 dbbench: [(400_000, 128), (60_000, 1024)],
                 reads: 60_000,
+                seeks: 30_000,
                 walk: 300_000,
                 synced: 500,
                 ycsb: (100_000, 60_000),
@@ -191,10 +193,11 @@ impl Scale {
             },
             Scale::Full => Size {
                 dbbench: [(20_000_000, 128), (5_000_000, 1024)],
-                reads: 500_000,
-                walk: 10_000_000,
+                reads: 250_000,
+                seeks: 100_000,
+                walk: 5_000_000,
                 synced: 5_000,
-                ycsb: (5_000_000, 500_000),
+                ycsb: (5_000_000, 250_000),
                 ycsb_value: 1024,
                 parallax_bytes: 3 << 30,
                 parallax_ops: 1_000_000,
@@ -230,6 +233,7 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
         size.dbbench.iter_mut().for_each(|(num, _)| times(num));
         for n in [
             &mut size.reads,
+            &mut size.seeks,
             &mut size.walk,
             &mut size.synced,
             &mut size.ycsb.0,
@@ -364,7 +368,7 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
 fn dbbench(num: u64, size: &Size) -> Vec<Step> {
     let reads = |workload| Step::new(workload, num, size.reads);
     let walk = |workload| Step::new(workload, num, size.walk);
-    let seek = |nexts| Step { seek_nexts: nexts, ..reads(Workload::SeekRandom) };
+    let seek = |nexts| Step { seek_nexts: nexts, ..Step::new(Workload::SeekRandom, num, size.seeks) };
     vec![
         Step::new(Workload::FillRandom, num, num).summed_up(),
         reads(Workload::ReadRandom),
@@ -373,7 +377,7 @@ fn dbbench(num: u64, size: &Size) -> Vec<Step> {
         seek(50).label("seekrandom-50"),
         walk(Workload::ReadSeq),
         walk(Workload::ReadReverse),
-        Step::new(Workload::Overwrite, num, num).summed_up(),
+        Step::new(Workload::Overwrite, num, num),
         reads(Workload::ReadWhileWriting).summed_up(),
         Step::new(Workload::DeleteRandom, num, num).summed_up(),
     ]
