@@ -7,7 +7,7 @@ mod fjall;
 mod leveldb;
 #[cfg(feature = "lmdb")]
 mod lmdb;
-#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb"))]
+#[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "rocksdb"))]
 mod locked;
 #[cfg(any(feature = "leveldb", feature = "fjall"))]
 mod quiet;

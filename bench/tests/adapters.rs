@@ -1,5 +1,5 @@
-//! Every engine must do what the trait says before its speed means anything: each is compared with an ordered map, killed
-//! and opened again, and used by several threads at once.
+//! Every engine must do what the trait says before its speed means anything: each is compared with an ordered map, used
+//! by several threads at once, killed and opened again, and watched for its syncs.
 //!
 //! Without features, only Cairn is built in. For all: `cargo test --release -p cairn-bench --features peers --test
 //! adapters`. With `ADAPTER=redb`, only the engine of that name is tested.
@@ -354,24 +354,47 @@ fn scan_moment(kind: &Kind, engine: &dyn Engine, forward: bool) {
     }
 }
 
-/// Names the engine and the directory for the process that is to be killed.
+/// Says what a process of its own is to do: `sync`, `engine` and `directory`, with a colon between them.
 const VICTIM: &str = "CAIRN_ADAPTER_VICTIM";
 
-/// Writes that were not synced outlive the process; the few that were synced do anyway.
+/// Which writes the victim syncs.
+const ALL: &str = "all";
+const NONE: &str = "none";
+const MIDDLE: &str = "middle";
+
+/// Not a test: the process that the tests below start. It writes, and dies before anything can be closed.
+#[test]
+#[ignore = "the tests that need it start it"]
+fn victim() {
+    let task = std::env::var(VICTIM).expect("a test starts it");
+    let [sync, name, dir] = task.splitn(3, ':').collect::<Vec<_>>().try_into().unwrap();
+    let kind = bench::engines::all().into_iter().find(|kind| kind.name == name).unwrap();
+    let engine = open(&kind, Path::new(dir));
+    for key in 0..KEYS {
+        let sync = sync == ALL || sync == MIDDLE && key == KEYS / 2 - 1;
+        engine.put(&key.to_be_bytes(), &stamped(key, 7), sync).unwrap();
+    }
+    println!("all is written");
+    std::process::abort()
+}
+
+/// Lets the victim do its work, with a command before its own: this, or another program that runs it.
+fn run_victim(kind: &Kind, dir: &Path, sync: &str, wrapper: &[&str]) {
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    let command = [wrapper, &[program, "--exact", "victim", "--ignored", "--nocapture"]].concat();
+    let task = format!("{sync}:{}:{}", kind.name, dir.display());
+    let victim = Command::new(command[0]).args(&command[1..]).env(VICTIM, task).output().unwrap();
+    let said =
+        String::from_utf8_lossy(&victim.stdout).into_owned() + &String::from_utf8_lossy(&victim.stderr);
+    assert!(said.contains("all is written"), "{}: the victim failed: {said}", kind.name);
+}
+
+/// Writes that were not synced outlive the process; one that was synced, and those before it, do anyway.
 #[test]
 fn writes_outlive_the_process() {
-    if let Ok(victim) = std::env::var(VICTIM) {
-        write_and_die(&victim);
-    }
     for_each_kind(|kind, dir| {
-        let victim = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writes_outlive_the_process", "--nocapture"])
-            .env(VICTIM, format!("{}:{}", kind.name, dir.display()))
-            .output()
-            .unwrap();
-        let said =
-            String::from_utf8_lossy(&victim.stdout).into_owned() + &String::from_utf8_lossy(&victim.stderr);
-        assert!(said.contains("all is written"), "{}: the victim failed: {said}", kind.name);
+        run_victim(kind, dir, MIDDLE, &[]);
         let engine = open(kind, dir);
         let last = if loses_unsynced(kind) { KEYS / 2 } else { KEYS };
         for key in 0..last {
@@ -384,19 +407,35 @@ fn writes_outlive_the_process() {
     });
 }
 
-/// Writes without sync, with a sync at the half; and dies before anything can be closed.
-fn write_and_die(victim: &str) -> ! {
-    let (name, dir) = victim.split_once(':').unwrap();
-    let kind = bench::engines::all().into_iter().find(|kind| kind.name == name).unwrap();
-    let engine = open(&kind, Path::new(dir));
-    for key in 0..KEYS {
-        engine.put(&key.to_be_bytes(), &stamped(key, 7), key == KEYS / 2 - 1).unwrap();
-    }
-    println!("all is written");
-    std::process::abort()
-}
-
 /// Engines that say in their settings that what is not synced may be lost with the process.
 fn loses_unsynced(kind: &Kind) -> bool {
     ["redb"].contains(&kind.name)
+}
+
+/// Each write that is to be synced makes a system call that syncs, and the others make none, as a rule: an engine that
+/// mistook one for the other would be much too fast, or much too slow. `strace` counts; without it, nothing is tested.
+#[test]
+fn writes_are_synced_when_they_are_to_be() {
+    const STRACE: [&str; 6] = ["strace", "-f", "-q", "-e", "trace=fsync,fdatasync,msync", "-o"];
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let strace = [&STRACE[..], &[log.path().to_str().unwrap()]].concat();
+    let works =
+        Command::new(strace[0]).args(&strace[1..]).arg("true").status().is_ok_and(|status| status.success());
+    if !works {
+        println!("strace is not there, or must not trace: nothing was tested");
+        return;
+    }
+    for_each_kind(|kind, dir| {
+        let count = |sync: &str| {
+            let dir = dir.join(sync);
+            std::fs::create_dir(&dir).unwrap();
+            run_victim(kind, &dir, sync, &strace);
+            // A call that was interrupted has a second line, in which its name is followed by a blank.
+            std::fs::read_to_string(log.path()).unwrap().matches("sync(").count()
+        };
+        let (all, none) = (count(ALL), count(NONE));
+        println!("{}: {all} calls that sync for {KEYS} synced writes, {none} for as many others", kind.name);
+        assert!(all >= KEYS as usize, "{}: {all} calls that sync for {KEYS} writes", kind.name);
+        assert!(none <= KEYS as usize / 4, "{}: {none} calls that sync for none", kind.name);
+    });
 }

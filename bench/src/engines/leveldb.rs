@@ -3,9 +3,9 @@
 //! It is set up with the asked-for memory and filters, no compression, and its own defaults for everything else. It has
 //! no knob for threads: one thread flushes and compacts, whatever is asked for.
 //!
-//! This is the only file of the benchmarks with unsafe code. The first part declares the C functions that are used, the
-//! second wraps them in types that own what C hands out ([`Owned`], [`Bytes`], [`Iter`]) and turn its messages into
-//! errors, and the third is the adapter, which is safe.
+//! The first part of this file declares the C functions that are used, the second wraps them in types that own what C
+//! hands out ([`Owned`], [`Bytes`], [`Iter`]) and turn its messages into errors. The third is the adapter, which has
+//! no more to prove than that what it passes is alive.
 #![allow(unsafe_code)]
 
 use super::quiet;
@@ -297,8 +297,8 @@ struct LevelDb {
     settings: BTreeMap<String, String>,
 }
 
-// SAFETY: LevelDB's database, its cache and its filter policy may be used by all threads without synchronization (`db.h`,
-// `cache.h`, `filter_policy.h`), and its options are only read once they are set.
+// SAFETY: LevelDB's database, its cache and its filter policy may be used by all threads without synchronization
+// (`db.h`, `cache.h`, `filter_policy.h`), and its options are only read once they are set.
 unsafe impl Send for LevelDb {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for LevelDb {}
@@ -378,7 +378,7 @@ impl LevelDb {
     }
 
     fn iter(&self) -> Iter<'_> {
-        // SAFETY: the database and the options are alive, and the iterator is ours; its lifetime ends before the database's.
+        // SAFETY: the database and the options are alive, and the iterator is ours; its lifetime is within the database's.
         let raw = unsafe {
             Owned::new(
                 c::leveldb_create_iterator(self.db.as_ptr(), self.read.as_ptr()),
