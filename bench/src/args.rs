@@ -1,0 +1,212 @@
+//! The command line.
+
+use crate::runner::text::{Limit, parse_limit, parse_size};
+use bench::engine::Asked;
+use bench::suite::{Group, Scale};
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  cairn-bench run --quick                                       everything, small: does it work?
+  cairn-bench run --engines cairn,rocksdb --groups ycsb         at full size: hours
+  cairn-bench run --workloads readrandom,seekrandom --rounds 1
+  cairn-bench report bench-results/*/results.jsonl --out page   several runs on one page
+  cairn-bench list
+
+Exit codes:
+  0    done
+  1    engines disagree about the contents, or one of them failed
+  2    wrong usage
+  5    the system failed: an I/O error, a full disk
+  130  interrupted";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cairn-bench",
+    version,
+    about = "Runs the same workloads on Cairn and its peers, side by side"
+)]
+#[command(after_help = EXAMPLES, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run workloads, and report
+    Run(Box<RunArgs>),
+    /// Make a report of results that are there
+    Report(ReportArgs),
+    /// List engines, groups and workloads
+    List(ListArgs),
+    /// Run one group on one engine: what `run` starts
+    #[command(hide = true)]
+    Child,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Engines, by name [default: all that are built in, of Cairn only the balanced preset]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub engines: Vec<String>,
+    /// Groups of workloads [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub groups: Vec<String>,
+    /// Of each group, the fill and these workloads only [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub workloads: Vec<String>,
+    /// Sizes: quick (minutes, in memory) or full (hours, larger than the memory limit)
+    #[arg(long, default_value_t)]
+    pub scale: Scale,
+    /// The same as --scale quick
+    #[arg(long, conflicts_with = "scale")]
+    pub quick: bool,
+    /// Multiply the numbers of keys and operations
+    #[arg(long, value_name = "F")]
+    pub factor: Option<f64>,
+    /// How often everything is run; medians are told [default: 1 for quick, 3 for full]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Memory of each engine with its page cache, or none [default: none for quick, 2GiB for full]
+    #[arg(long, value_name = "SIZE", value_parser = parse_limit)]
+    pub memory_limit: Option<Limit>,
+    /// Where databases are made, one at a time, and removed [default: `db` in --out]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Where results and report go [default: bench-results/DATE-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Add to the results that are in --out
+    #[arg(long, requires = "out")]
+    pub append: bool,
+    /// Write no report, only results
+    #[arg(long)]
+    pub no_report: bool,
+    #[command(flatten)]
+    pub asked: AskedArgs,
+    /// The same seed gives the same operations
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub seed: u64,
+    /// The most seconds of a workload, settling not counted; then it is cut short [default: 3 for quick, 240 for full]
+    #[arg(long, value_name = "S")]
+    pub seconds_max: Option<f64>,
+    /// The most seconds of a whole group on an engine; then it has failed [default: by the workloads in it]
+    #[arg(long, value_name = "S")]
+    pub turn_seconds_max: Option<f64>,
+    /// Read and compare the contents of the databases after writing workloads
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub verify: bool,
+    /// Wait so long, at most, for others to leave the processors alone
+    #[arg(long, value_name = "S", default_value_t = 30.0)]
+    pub wait_seconds: f64,
+}
+
+/// What engines are asked for.
+#[derive(Debug, clap::Args)]
+pub struct AskedArgs {
+    /// Size of a memtable
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    pub memtable_bytes: u64,
+    /// Size of the block cache
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
+    pub cache_bytes: u64,
+    /// Threads that flush and compact
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    pub background_threads: u16,
+    /// Bits of filter for a key
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub filter_bits: u32,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, clap::Args)]
+pub struct ReportArgs {
+    /// Files of results
+    #[arg(required = true, value_name = "RESULTS.jsonl")]
+    pub results: Vec<PathBuf>,
+    /// Where the report goes
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// Show the sizes of this scale
+    #[arg(long, default_value_t)]
+    pub scale: Scale,
+    /// Show each engine's settings, too
+    #[arg(long)]
+    pub settings: bool,
+    #[command(flatten)]
+    pub asked: AskedArgs,
+}
+
+impl RunArgs {
+    /// Which sizes.
+    pub fn scale(&self) -> Scale {
+        if self.quick { Scale::Quick } else { self.scale }
+    }
+
+    /// Rounds.
+    pub fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(match self.scale() {
+            Scale::Quick => 1,
+            Scale::Full => 3,
+        })
+    }
+
+    /// The limit of an engine with its page cache.
+    pub fn memory_limit_bytes(&self) -> Option<u64> {
+        match (self.memory_limit, self.scale()) {
+            (Some(Limit(limit)), _) => limit,
+            (None, Scale::Quick) => None,
+            (None, Scale::Full) => Some(2 << 30),
+        }
+    }
+}
+
+impl AskedArgs {
+    /// For a group.
+    pub fn of(&self, group: &Group) -> Asked {
+        Asked {
+            memtable_bytes: self.memtable_bytes,
+            cache_bytes: self.cache_bytes,
+            background_threads: usize::from(self.background_threads),
+            filter_bits_per_key: self.filter_bits,
+            data_bytes_max: group.data_bytes_max(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bench::suite::{Adjust, groups};
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    /// The library says what engines are asked for where nobody says otherwise; so does the help.
+    #[test]
+    fn defaults_are_the_librarys() {
+        let group = &groups(Scale::Quick, &Adjust::default())[0];
+        let Command::Run(args) = Cli::parse_from(["cairn-bench", "run", "--quick"]).command else { panic!() };
+        assert_eq!(args.asked.of(group), Asked::new(group));
+        assert_eq!((args.scale(), args.rounds(), args.memory_limit_bytes()), (Scale::Quick, 1, None));
+        let Command::Run(args) = Cli::parse_from(["cairn-bench", "run", "--memory-limit", "1GiB"]).command
+        else {
+            panic!()
+        };
+        assert_eq!((args.scale(), args.rounds(), args.memory_limit_bytes()), (Scale::Full, 3, Some(1 << 30)));
+    }
+}

@@ -1,0 +1,65 @@
+//! `list`: which engines, groups and workloads there are.
+
+use crate::Failure;
+use crate::args::ListArgs;
+use crate::runner::text::{human_bytes, human_count};
+use bench::engine::Kind;
+use bench::suite::{Adjust, Group, groups};
+use bench::workload::Workload;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// Lists all of it on standard output.
+pub fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
+    let groups = groups(args.scale, &Adjust::default());
+    let mut text = String::from("Engines\n");
+    for kind in bench::engines::all() {
+        let _ = writeln!(text, "  {:<16} {} {}", kind.name, kind.title, (kind.version)());
+        if args.settings {
+            settings(args, &kind, &groups[0], &mut text)?;
+        }
+    }
+    let _ = writeln!(text, "\nGroups, at scale {}", args.scale);
+    groups.iter().for_each(|group| describe(group, &mut text));
+    text.push_str("\nWorkloads\n");
+    for workload in Workload::ALL {
+        let _ = writeln!(text, "  {:<16} {}", workload.name(), workload.about());
+    }
+    // A reader that went away has what it wanted.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(group: &Group, text: &mut String) {
+    let _ = writeln!(text, "  {:<16} {}", group.name, group.about);
+    let size = human_bytes(group.data_bytes_max());
+    let _ = writeln!(text, "  {:16} {} keys, up to {size}:", "", human_count(group.num as f64));
+    for step in &group.steps {
+        let threads = if step.threads > 1 { format!(", {} threads", step.threads) } else { String::new() };
+        let _ = writeln!(
+            text,
+            "  {:18} {} ({} operations{threads})",
+            "",
+            step.name(),
+            human_count(step.ops as f64)
+        );
+    }
+}
+
+/// What an engine says of itself when it is open.
+fn settings(args: &ListArgs, kind: &Kind, group: &Group, text: &mut String) -> Result<(), Failure> {
+    let dir = std::env::temp_dir().join(format!("cairn-bench-list-{}", std::process::id()));
+    let failed =
+        |e: &dyn std::fmt::Display| Failure::System(format!("open {} in {}: {e}", kind.name, dir.display()));
+    std::fs::create_dir(&dir).map_err(|e| failed(&e))?;
+    let opened = (kind.open)(&dir, &args.asked.of(group)).and_then(|engine| {
+        let settings = engine.settings();
+        engine.close().map(|()| settings)
+    });
+    let _ = std::fs::remove_dir_all(&dir);
+    for (name, value) in opened.map_err(|e| failed(&e))? {
+        let _ = writeln!(text, "  {:16}   {name} = {value}", "");
+    }
+    Ok(())
+}

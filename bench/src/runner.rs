@@ -1,0 +1,371 @@
+//! `run`: engines take turns.
+//!
+//! ```text
+//!   for each round, group and engine                      (the engine that begins changes every time)
+//!     place    an empty directory, nothing dirty in the page cache
+//!     turn     a process of its own, in a control group of its own    -- child --> session
+//!     results  a line for each workload, as it comes
+//!   summary    medians, and whether all engines hold the same
+//! ```
+//!
+//! An engine that fails, dies or hangs loses its turn, and the run goes on.
+
+pub mod child;
+mod place;
+pub mod results;
+mod summary;
+pub mod text;
+mod turn;
+
+use crate::Failure;
+use crate::args::RunArgs;
+use crate::progress::{Progress, Turn};
+use bench::cgroup::Cgroup;
+use bench::engine::Kind;
+use bench::machine::{self, Busy};
+use bench::record::{Line, Record, RunInfo};
+use bench::session::Event;
+use bench::suite::{Adjust, Group, groups};
+use place::Place;
+use results::Results;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use text::{human_bytes, human_seconds};
+use turn::Fault;
+
+/// Others that use a larger share of the processors than this are worth a warning.
+const BUSY: f64 = 0.1;
+
+/// Runs what was asked for.
+pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
+    let engines = chosen_engines(args)?;
+    let groups = chosen_groups(args)?;
+    let out = args.out.clone().unwrap_or_else(default_out);
+    let dir = args.dir.clone().unwrap_or_else(|| out.join("db"));
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+        .map_err(|e| Failure::System(format!("handle interruptions: {e}")))?;
+    enough_space(&dir, &groups)?;
+    let place = Place::take(&dir).map_err(Failure::Usage)?;
+    let results = Results::create(&out, args.append).map_err(Failure::Usage)?;
+    let mut info = machine::describe(&dir);
+    info.scale = if is_custom(args) { "custom".to_string() } else { args.scale().to_string() };
+    info.rounds = args.rounds();
+    info.engines = engines.iter().map(|kind| (kind.name.to_string(), kind.title.to_string())).collect();
+    info.memory_limit_bytes = memory_limit(args, &mut info.warnings);
+    wait_for_calm(args.wait_seconds, &interrupted, &mut info.warnings);
+    info.warnings.iter().for_each(|warning| eprintln!("cairn-bench: warning: {warning}"));
+    let mut run =
+        Run { args, engines, groups, place, results, info, interrupted, records: Vec::new(), failures: 0 };
+    let finished = run.all();
+    run.conclude(finished, &out)
+}
+
+/// The engines that were named, or all; of Cairn's presets only what is named.
+fn chosen_engines(args: &RunArgs) -> Result<Vec<Kind>, Failure> {
+    let all = bench::engines::all();
+    let names: Vec<&str> = all.iter().map(|kind| kind.name).collect();
+    all_known("engine", &args.engines, &names)?;
+    let by_default = |name: &str| !name.starts_with("cairn-");
+    let asked = |name: &str| args.engines.iter().any(|asked| asked == name);
+    Ok(all
+        .into_iter()
+        .filter(|kind| if args.engines.is_empty() { by_default(kind.name) } else { asked(kind.name) })
+        .collect())
+}
+
+/// The groups that were named, or all, with the workloads that were named, or all. The fill of a group stays.
+fn chosen_groups(args: &RunArgs) -> Result<Vec<Group>, Failure> {
+    if args.factor.is_some_and(|factor| !(factor > 0.0 && factor <= 1000.0)) {
+        return Err(Failure::Usage("--factor: more than 0, and no more than 1000".to_string()));
+    }
+    if args.seconds_max.is_some_and(|seconds| !(seconds > 0.0 && seconds < 1e6)) {
+        return Err(Failure::Usage("--seconds-max: more than 0, and no more than a million".to_string()));
+    }
+    let adjust = Adjust { seed: args.seed, seconds_max: args.seconds_max, factor: args.factor };
+    let mut groups = groups(args.scale(), &adjust);
+    let names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
+    all_known("group", &args.groups, &names)?;
+    let steps = || groups.iter().flat_map(|group| &group.steps);
+    let workloads: BTreeSet<String> =
+        steps().flat_map(|step| [step.name(), step.workload.name().to_string()]).collect();
+    all_known("workload", &args.workloads, &workloads.into_iter().collect::<Vec<_>>())?;
+    groups.retain(|group| args.groups.is_empty() || args.groups.contains(&group.name));
+    if !args.workloads.is_empty() {
+        groups.iter_mut().for_each(|group| keep_steps(group, &args.workloads));
+        groups.retain(|group| !group.steps.is_empty());
+    }
+    if groups.is_empty() {
+        return Err(Failure::Usage("none of these workloads is in these groups".to_string()));
+    }
+    for step in groups.iter_mut().flat_map(|group| &mut group.steps) {
+        step.sum_up &= args.verify;
+    }
+    Ok(groups)
+}
+
+/// Leaves the steps that were named, and the first one, which fills; none when none was named.
+fn keep_steps(group: &mut Group, names: &[String]) {
+    let mut first = true;
+    let mut any = false;
+    group.steps.retain(|step| {
+        let named = names.iter().any(|name| *name == step.name() || name == step.workload.name());
+        any |= named;
+        std::mem::take(&mut first) || named
+    });
+    if !any {
+        group.steps.clear();
+    }
+}
+
+fn all_known<T: AsRef<str>>(what: &str, asked: &[String], known: &[T]) -> Result<(), Failure> {
+    let unknown = asked.iter().find(|asked| !known.iter().any(|known| known.as_ref() == asked.as_str()));
+    unknown.map_or(Ok(()), |name| {
+        let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+        Err(Failure::Usage(format!("there is no {what} {name:?} here; there are {}", known.join(", "))))
+    })
+}
+
+/// Whether the sizes are not those of a scale.
+fn is_custom(args: &RunArgs) -> bool {
+    args.factor.is_some_and(|factor| factor != 1.0) || args.seconds_max.is_some()
+}
+
+/// `bench-results/2026-03-01-1200`.
+fn default_out() -> PathBuf {
+    let now = std::process::Command::new("date").args(["-u", "+%Y-%m-%d-%H%M"]).output();
+    let name =
+        now.ok().map(|now| String::from_utf8_lossy(&now.stdout).trim().to_string()).unwrap_or_default();
+    Path::new("bench-results").join(if name.is_empty() { "run" } else { &name })
+}
+
+/// A log-structured engine needs room for all data twice while it compacts.
+fn enough_space(dir: &Path, groups: &[Group]) -> Result<(), Failure> {
+    let needed = 2 * groups.iter().map(Group::data_bytes_max).max().unwrap_or(0);
+    match place::free_bytes(dir) {
+        Some(free) if free < needed => Err(Failure::Usage(format!(
+            "{} are free at {}, and the largest group may need {}",
+            human_bytes(free),
+            dir.display(),
+            human_bytes(needed)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The limit, if it was asked for and can be had.
+fn memory_limit(args: &RunArgs, warnings: &mut Vec<String>) -> Option<u64> {
+    let limit = args.memory_limit_bytes()?;
+    match Cgroup::create(limit) {
+        Ok(_) => Some(limit),
+        Err(why) => {
+            warnings.push(format!(
+                "no memory limit: {why}. All data that fits stays in the page cache, and reads hardly meet the disk"
+            ));
+            None
+        }
+    }
+}
+
+/// Waits until others leave the processors alone, for a second at least.
+fn wait_for_calm(seconds: f64, interrupted: &AtomicBool, warnings: &mut Vec<String>) {
+    let start = Instant::now();
+    loop {
+        let busy = Busy::start();
+        thread::sleep(Duration::from_secs_f64(seconds.clamp(0.0, 1.0)));
+        let others = busy.others(Duration::ZERO).unwrap_or(0.0);
+        if others <= BUSY || interrupted.load(Ordering::Relaxed) {
+            return;
+        }
+        if start.elapsed().as_secs_f64() >= seconds {
+            return warnings
+                .push(format!("others used {:.0} % of the processors before the start", others * 100.0));
+        }
+    }
+}
+
+/// All turns: in each round each group, and each engine with it. The engine that begins changes from group to group and from round to
+/// round, so that none is always the first.
+fn turns(engines: usize, groups: usize, rounds: u32) -> Vec<Turn> {
+    let mut turns = Vec::new();
+    for round in 1..=rounds {
+        for group in 0..groups {
+            let first = round as usize - 1 + group;
+            turns.extend((0..engines).map(|i| Turn { round, group, engine: (first + i) % engines }));
+        }
+    }
+    turns
+}
+
+/// A run that goes on.
+struct Run<'a> {
+    args: &'a RunArgs,
+    engines: Vec<Kind>,
+    groups: Vec<Group>,
+    place: Place,
+    results: Results,
+    info: RunInfo,
+    interrupted: Arc<AtomicBool>,
+    records: Vec<Record>,
+    failures: usize,
+}
+
+impl Run<'_> {
+    /// All turns.
+    fn all(&mut self) -> Result<(), Failure> {
+        self.results.add(&Line::Run(self.info.clone())).map_err(Failure::System)?;
+        let turns = turns(self.engines.len(), self.groups.len(), self.info.rounds);
+        let names = self.engines.iter().map(|kind| kind.name.to_string()).collect();
+        let mut progress = Progress::new(names, &self.groups, &turns);
+        progress.say(&format!(
+            "{} engines, {} groups, {} rounds: roughly {}",
+            self.engines.len(),
+            self.groups.len(),
+            self.info.rounds,
+            human_seconds(progress.seconds_left())
+        ));
+        let ended = turns.into_iter().try_for_each(|turn| self.turn(turn, &mut progress));
+        progress.finish();
+        ended
+    }
+
+    /// One engine's turn, from an empty directory to an empty directory.
+    fn turn(&mut self, turn: Turn, progress: &mut Progress) -> Result<(), Failure> {
+        let (kind, group) = (&self.engines[turn.engine], &self.groups[turn.group]);
+        progress.begin();
+        let order = child::Order {
+            engine: kind.name.to_string(),
+            group: group.clone(),
+            asked: self.args.asked.of(group),
+            dir: self.place.database(),
+            round: turn.round,
+            procs: None,
+        };
+        let (limit, time_limit) = (self.info.memory_limit_bytes, self.time_limit(group));
+        let (results, records) = (&mut self.results, &mut self.records);
+        let mut written = Ok(());
+        let ended = turn::take(order, limit, time_limit, &self.interrupted, &mut |mut event| {
+            if let Event::Done(record) = &mut event {
+                record.settings.memory_limit_bytes = limit;
+                let added = results.add(&Line::Result(record.clone()));
+                written = std::mem::replace(&mut written, Ok(())).and(added);
+                records.push((**record).clone());
+            }
+            progress.on(turn, &event);
+        });
+        written.map_err(Failure::System)?;
+        match ended {
+            Ok(()) => {}
+            Err(Fault::Interrupted) => return Err(Failure::Interrupted),
+            Err(Fault::Failed { message, stderr }) => self.failed(turn, message, &stderr, progress)?,
+        }
+        self.place.clear().map_err(Failure::System)
+    }
+
+    fn failed(
+        &mut self,
+        turn: Turn,
+        message: String,
+        stderr: &str,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        let (engine, group) = (self.engines[turn.engine].name, &self.groups[turn.group].name);
+        stderr.lines().for_each(|line| progress.say(&format!("{engine}: {line}")));
+        progress.say(&format!("cairn-bench: {engine} failed in {group}, round {}: {message}", turn.round));
+        self.info.warnings.push(format!("{engine} failed in {group}, round {}: {message}", turn.round));
+        self.failures += 1;
+        let line =
+            Line::Failure { engine: engine.to_string(), group: group.clone(), round: turn.round, message };
+        self.results.add(&line).map_err(Failure::System)
+    }
+
+    /// How long a turn may take before it counts as hung: three times what its workloads may take, and a minute for each of them,
+    /// for settling and reading the contents.
+    fn time_limit(&self, group: &Group) -> Duration {
+        let of_steps = group.steps.len() as f64 * (60.0 + 3.0 * group.seconds_max.unwrap_or(3600.0));
+        Duration::from_secs_f64(self.args.turn_seconds_max.unwrap_or(of_steps).clamp(0.0, 1e9))
+    }
+
+    /// What is to be told when all turns are done, or the run was ended early.
+    fn conclude(mut self, finished: Result<(), Failure>, out: &Path) -> Result<ExitCode, Failure> {
+        if matches!(finished, Err(Failure::System(_))) {
+            return finished.map(|()| ExitCode::SUCCESS);
+        }
+        let agreement = summary::agreement(&self.records);
+        self.info.warnings.extend(agreement.differing.iter().map(|line| format!("contents differ: {line}")));
+        if finished.is_err() {
+            self.info.warnings.push("the run was interrupted".to_string());
+        }
+        let busy = self.records.iter().filter(|r| r.busy_others.is_some_and(|share| share > BUSY)).count();
+        if busy > 0 {
+            let all = self.records.len();
+            let percent = BUSY * 100.0;
+            self.info.warnings.push(format!(
+                "others used more than {percent:.0} % of the processors during {busy} of {all} workloads"
+            ));
+        }
+        if !self.info.warnings.is_empty() {
+            self.results.add(&Line::Run(self.info.clone())).map_err(Failure::System)?;
+        }
+        if !self.args.no_report && !self.records.is_empty() {
+            let lines = results::read(self.results.path()).map_err(Failure::System)?;
+            write_report(&lines, out)?;
+        }
+        // A reader that went away has what it wanted.
+        let _ = std::io::Write::write_all(
+            &mut std::io::stdout(),
+            format!("{}{agreement}\n", summary::table(&self.records)).as_bytes(),
+        );
+        self.info.warnings.iter().for_each(|warning| eprintln!("cairn-bench: warning: {warning}"));
+        eprintln!("cairn-bench: results are in {}", self.results.path().display());
+        finished?;
+        let fine = agreement.differing.is_empty() && self.failures == 0;
+        Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Writes the page, the pictures and the tables of these results.
+pub fn write_report(lines: &[Line], out: &Path) -> Result<(), Failure> {
+    let written = bench::report::write(lines, out);
+    written.map(drop).map_err(|e| Failure::System(format!("write a report to {}: {e}", out.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bench::suite::Scale;
+
+    #[test]
+    fn no_engine_is_always_first() {
+        let turns = turns(3, 2, 3);
+        assert_eq!(turns.len(), 18);
+        for (at, turns) in turns.chunks(3).enumerate() {
+            let engines: BTreeSet<usize> = turns.iter().map(|turn| turn.engine).collect();
+            assert_eq!(engines.len(), 3, "each has its turn: {turns:?}");
+            assert!(turns.iter().all(|turn| (turn.round as usize, turn.group) == (at / 2 + 1, at % 2)));
+        }
+        let first = |group: usize| -> BTreeSet<usize> {
+            turns.chunks(3).filter(|turns| turns[0].group == group).map(|turns| turns[0].engine).collect()
+        };
+        assert_eq!((first(0).len(), first(1).len()), (3, 3));
+    }
+
+    #[test]
+    fn the_fill_stays_with_the_workloads_that_were_chosen() {
+        let choose = |names: &[&str]| {
+            let mut group = groups(Scale::Quick, &Adjust::default()).remove(0);
+            keep_steps(&mut group, &names.iter().map(|name| name.to_string()).collect::<Vec<_>>());
+            group.steps.iter().map(|step| step.name()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(choose(&["readrandom"]), "fillrandom readrandom");
+        assert_eq!(choose(&["seekrandom"]), "fillrandom seekrandom seekrandom-50");
+        assert_eq!(choose(&["seekrandom-50", "fillrandom"]), "fillrandom seekrandom-50");
+        assert_eq!(choose(&["ycsb-a"]), "");
+    }
+}
