@@ -2,6 +2,7 @@
 //! needed and no colour must be told from another.
 
 use super::chart::{Anchor, FONT, Panel, WIDTH, fit, n, stroke, text, ticks, wrap};
+use super::format;
 use super::palette::Style;
 use super::stats::Spread;
 use maud::{Markup, html};
@@ -41,7 +42,7 @@ pub fn bars(title: &str, what: &str, rows: &[Bar], show: fn(f64) -> String, note
         (text(0.0, 14.0, Anchor::Start, "ink", 13.5, true, &fit(title, WIDTH, 13.5)))
         @for tick in &ticks {
             (stroke((scale.x(*tick), TOP - 3.0), (scale.x(*tick), floor + 3.0), "grid", 1.0))
-            (text(scale.x(*tick), floor + 15.0, Anchor::Middle, "muted", 10.0, false, &show(*tick)))
+            (text(scale.x(*tick), floor + 15.0, Anchor::Middle, "muted", 10.0, false, &format::trimmed(&show(*tick))))
         }
         @for (number, row) in rows.iter().enumerate() {
             (draw(row, TOP + number as f64 * PITCH, &scale))

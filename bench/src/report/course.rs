@@ -95,11 +95,7 @@ pub fn queries(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
         ("queries-p95", "95th percentile of queries", |s| s.p95_us),
         ("queries-p99", "99th percentile of queries", |s| s.p99_us),
     ];
-    let y = Axis {
-        title: "latency",
-        scale: Scale::Log,
-        show: |us| format::micros(us).replace(".00", "").replace(".0", ""),
-    };
+    let y = Axis { title: "latency", scale: Scale::Log, show: format::micros };
     let figure = |(key, name, of): (&str, &str, Of)| {
         let panel = |(group, workload): (&str, &Workload<'_>)| {
             let all = series(data, |engine| {

@@ -223,9 +223,9 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// A workload's name among those of other groups: `ycsb: ycsb-a`.
+/// A workload's name among those of other groups: `dbbench-128: fillrandom`, but `ycsb-a`.
 pub fn full_name(group: &str, workload: &str) -> String {
-    if group.is_empty() || group == workload { workload.to_string() } else { format!("{group}: {workload}") }
+    if workload.starts_with(group) { workload.to_string() } else { format!("{group}: {workload}") }
 }
 
 /// Whether this is Cairn, under whichever preset.

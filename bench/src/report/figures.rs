@@ -253,11 +253,7 @@ fn in_words(value: &Spread, metric: &Metric) -> String {
 
 fn latency_curves(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
     let x = Axis { title: "percentile of the operations", scale: Scale::Nines, show: percentile };
-    let y = Axis {
-        title: "latency",
-        scale: Scale::Log,
-        show: |us| format::micros(us).replace(".00", "").replace(".0", ""),
-    };
+    let y = Axis { title: "latency", scale: Scale::Log, show: format::micros };
     let panels = section.workloads().filter_map(|(group, workload)| {
         let all = series(data, |engine| curve(workload, engine));
         (!all.is_empty()).then(|| lines(&section.name_of(group, workload), x, y, &all))

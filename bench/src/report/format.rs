@@ -66,12 +66,25 @@ pub fn seconds(value: f64) -> String {
 
 /// How many times: `1.25×`.
 pub fn times(value: f64) -> String {
-    if value < 0.0995 { format!("{}×", short(value)) } else { format!("{}×", even(value)) }
+    match value {
+        x if x < 0.000995 => format!("{}×", short(value)),
+        x if x < 0.0995 => format!("{value:.3}×"),
+        _ => format!("{}×", even(value)),
+    }
 }
 
 /// A share: `3.2 %`.
 pub fn percent(value: f64) -> String {
     format!("{:.1} %", value * 100.0)
+}
+
+/// The same without zeros at the end of a fraction, for axes: `50.0 k` becomes `50 k`.
+pub fn trimmed(words: &str) -> String {
+    let end = words.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(words.len());
+    let (number, unit) = words.split_at(end);
+    let number =
+        if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+    format!("{number}{unit}")
 }
 
 /// `1 round`, `3 rounds`.
@@ -92,7 +105,9 @@ mod tests {
         let times = [0.85, 12.34, 4_560.0, 7_890_000.0].map(micros);
         assert_eq!(times, ["850 ns", "12.3 µs", "4.56 ms", "7.89 s"]);
         assert_eq!([0.5, 48.2, 200.0].map(seconds), ["0.5 s", "48 s", "3 min 20 s"]);
-        assert_eq!([0.00123, 0.5, 12.0, 140.0].map(super::times), ["0.00123×", "0.50×", "12.0×", "140×"]);
+        assert_eq!([0.00123, 0.5, 12.0, 140.0].map(super::times), ["0.001×", "0.50×", "12.0×", "140×"]);
+        let axes = ["50.0 k", "1.00×", "0", "100 k", "2.50 µs", "200"].map(trimmed);
+        assert_eq!(axes, ["50 k", "1×", "0", "100 k", "2.5 µs", "200"]);
         assert_eq!([1234.0, 56.7, 0.0891, 20.0, 0.5].map(short), ["1234", "56.7", "0.0891", "20", "0.5"]);
     }
 }

@@ -1,6 +1,7 @@
 //! A panel of lines: an engine a line, its name at the right end.
 
 use super::chart::{Anchor, FONT, Panel, WIDTH, fit, n, stroke, text, ticks};
+use super::format;
 use super::palette::Style;
 use maud::{Markup, html};
 
@@ -152,7 +153,7 @@ impl Ruler {
                 (1.0, max.max(2.0), numbers.collect())
             }
         };
-        let ticks = ticks.into_iter().map(|tick| (tick, (axis.show)(tick))).collect();
+        let ticks = ticks.into_iter().map(|tick| (tick, format::trimmed(&(axis.show)(tick)))).collect();
         Ruler { scale: axis.scale, from, to, ticks }
     }
 

@@ -5,8 +5,8 @@ use super::format;
 use super::palette::Style;
 use maud::{Markup, html};
 
-const LABELS: f64 = 164.0;
-const VALUES: f64 = 128.0;
+const LABELS: f64 = 198.0;
+const VALUES: f64 = 120.0;
 const TOP: f64 = 34.0;
 const PITCH: f64 = 17.0;
 /// Rows of one panel.

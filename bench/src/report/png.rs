@@ -33,7 +33,7 @@ impl Painter {
 
     /// Draws an SVG into a file.
     pub fn paint(&self, svg: &str, file: &Path) -> Result<()> {
-        let failed = |e: &dyn std::fmt::Display| Error(format!("drawing {}: {e}", file.display()));
+        let failed = |e: &dyn std::fmt::Display| Error::new(format!("drawing {}: {e}", file.display()));
         let tree = Tree::from_str(svg, &self.options).map_err(|e| failed(&e))?;
         let size = tree.size();
         let (width, height) = ((size.width() * SCALE).ceil() as u32, (size.height() * SCALE).ceil() as u32);

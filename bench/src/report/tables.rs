@@ -33,6 +33,8 @@ pub struct Cell {
     pub main: String,
     /// What it adds, in smaller letters, a line each.
     pub small: Vec<String>,
+    /// A remark below these.
+    pub note: Option<String>,
     /// Whether it is the best of its row or column.
     pub best: bool,
     /// Whether there is nothing.
@@ -95,6 +97,7 @@ impl Cell {
                 @if self.best { span title="best" { "★ " } }
                 (self.main)
                 @for small in &self.small { small { (small) } }
+                @if let Some(note) = &self.note { small.note { (note) } }
             }
         }
     }
@@ -104,7 +107,7 @@ impl Cell {
         let main = if self.best { format!("**★ {main}**") } else { main };
         [main]
             .into_iter()
-            .chain(self.small.iter().map(|small| escape(small)))
+            .chain(self.small.iter().chain(&self.note).map(|small| escape(small)))
             .collect::<Vec<_>>()
             .join("<br>")
     }
@@ -169,10 +172,10 @@ fn summary_row(data: &Data<'_>, group: &str, workload: &Workload<'_>, name: Stri
             let mut small = vec![spread(&value, metric)];
             let other = own.filter(|_| data.home() != Some(engine.name));
             small.extend(other.map(|own| format::times(metric.advantage(value.median, own.median))));
-            small.extend(workload.cut_short(engine.name).map(|words| format!("† {words}")));
+            let note = workload.cut_short(engine.name).map(|words| format!("† {words}"));
             small.retain(|words| !words.is_empty());
             let main = format!("{unit}{}", (metric.show)(value.median));
-            Cell { main, small, best: best == Some(engine.name), missing: false }
+            Cell { main, small, note, best: best == Some(engine.name), missing: false }
         })
         .collect();
     cells.push(match data.standing(group, workload) {
@@ -213,12 +216,12 @@ pub fn figures(data: &Data<'_>, group: &str, workload: &Workload<'_>) -> Table {
                 main: (metric.show)(metric.figure(&value)),
                 small: if metric.key == "throughput" { vec![spread(&value, metric)] } else { Vec::new() },
                 best: metric.key != "busy-others" && workload.best(metric) == Some(engine.name),
-                missing: false,
+                ..Cell::default()
             },
             None => Cell::missing("–"),
         };
         let mut cells: Vec<Cell> = columns.iter().map(figure).collect();
-        cells[0].small.extend(workload.cut_short(engine.name).map(|words| format!("† {words}")));
+        cells[0].note = workload.cut_short(engine.name).map(|words| format!("† {words}"));
         cells[0].small.retain(|words| !words.is_empty());
         cells.extend(extra.iter().map(|extra| {
             let value = stats::median(runs.iter().filter_map(|record| (extra.of)(record)));
