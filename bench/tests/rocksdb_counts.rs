@@ -15,7 +15,7 @@ const STATISTICS: &str = "CAIRN_BENCH_ENGINE_STATS";
 const KEYS: u64 = 100_000;
 const WRITES: u64 = 150_000;
 const VALUE_BYTES: usize = 1000;
-/// Of the kernel's count: the manifest and RocksDB's diary (`LOG`) are not in its own.
+/// Of the kernel's count: the manifest and RocksDB's info log (`LOG`) are not in its own.
 const DIFFERENCE_MAX: f64 = 0.03;
 
 const ASKED: Asked = Asked {

@@ -196,7 +196,7 @@ fn call<T>(function: impl FnOnce(*mut *mut c_char) -> T) -> Result<T> {
     // SAFETY: LevelDB leaves it null, or makes it a message that the caller is to free.
     match unsafe { Bytes::from_c_string(err.cast()) } {
         None => Ok(result),
-        Some(message) => Err(Error(String::from_utf8_lossy(message.as_slice()).into_owned())),
+        Some(message) => Err(Error::new(String::from_utf8_lossy(message.as_slice()).into_owned())),
     }
 }
 
@@ -352,7 +352,7 @@ fn max_open_files(asked: &Asked) -> c_int {
 
 impl LevelDb {
     fn open(dir: &Path, asked: &Asked) -> Result<LevelDb> {
-        let name = CString::new(dir.as_os_str().as_bytes()).map_err(|e| Error(e.to_string()))?;
+        let name = CString::new(dir.as_os_str().as_bytes()).map_err(|e| Error::new(e.to_string()))?;
         let options = DbOptions::new(asked);
         // SAFETY: options that are alive, and a string that ends with a zero; LevelDB copies both.
         let db = call(|err| unsafe { c::leveldb_open(options.raw.as_ptr(), name.as_ptr(), err) })?;
@@ -395,7 +395,7 @@ impl LevelDb {
             unsafe { Bytes::from_c_string(c::leveldb_property_value(self.db.as_ptr(), name.as_ptr())) };
         let text = text.map(|text| String::from_utf8_lossy(text.as_slice()).into_owned());
         text.and_then(|text| text.trim().parse().ok())
-            .ok_or_else(|| Error(format!("LevelDB has no number for {}", name.to_string_lossy())))
+            .ok_or_else(|| Error::new(format!("LevelDB has no number for {}", name.to_string_lossy())))
     }
 }
 
@@ -413,6 +413,10 @@ fn settings(asked: &Asked) -> BTreeMap<String, String> {
         ("max_file_size", format!("{MAX_FILE_SIZE} (default)")),
         ("max_open_files", format!("{}: room for all tables (default: 1000)", max_open_files(asked))),
         ("verify_checksums", "false (default): reads do not check what they read".to_string()),
+        (
+            "CRC32C",
+            "as the system's library was built: in software where it is not linked to libcrc32c".to_string(),
+        ),
         ("background threads", "1: there is no option for it".to_string()),
         ("get", "copies the value: the C interface has nothing else".to_string()),
         (
@@ -483,7 +487,7 @@ impl Engine for LevelDb {
                 return Ok(quiet);
             }
         }
-        Err(Error("LevelDB does nothing though tables wait in level 0".to_string()))
+        Err(Error::new("LevelDB does nothing though tables wait in level 0".to_string()))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
