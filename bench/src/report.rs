@@ -59,7 +59,7 @@ const COLUMNS: usize = 3;
 pub fn write(lines: &[Line], out: &Path) -> Result<Written> {
     let data = Data::of(lines);
     if data.engines.is_empty() {
-        return Err(Error::new("there is nothing to report: no line is a result or a failure".into()));
+        return Err(Error::new("there is nothing to report: no line is a result or a failure"));
     }
     fs::create_dir_all(out).map_err(|e| Error::from(e).context(format!("creating {}", out.display())))?;
     let verdict = contents::compare(&data);

@@ -7,8 +7,8 @@ use super::palette::Style;
 use super::stats::Spread;
 use maud::{Markup, html};
 
-const LABELS: f64 = 108.0;
-const VALUES: f64 = 74.0;
+const LABELS: f64 = 116.0;
+const VALUES: f64 = 72.0;
 const TOP: f64 = 30.0;
 const PITCH: f64 = 19.0;
 const BAR: f64 = 12.0;

@@ -32,6 +32,8 @@ pub struct Figure {
     pub file: String,
     /// What it shows.
     pub title: String,
+    /// Of which groups; empty when of all.
+    pub of: String,
     /// How it is to be read.
     pub caption: String,
     /// Its panels.
@@ -129,6 +131,8 @@ impl Figure {
     pub fn document(&self, columns: usize) -> String {
         let columns = columns.clamp(1, self.panels.len().max(1));
         let width = columns as f64 * (WIDTH + GAP) + GAP;
+        let title =
+            if self.of.is_empty() { self.title.clone() } else { format!("{}: {}", self.title, self.of) };
         let caption = wrap(&self.caption, width - 2.0 * GAP, FONT);
         let rows: Vec<&[Panel]> = self.panels.chunks(columns).collect();
         let mut tops = vec![GAP + 20.0 + caption.len() as f64 * CAPTION_PITCH + GAP];
@@ -139,7 +143,7 @@ impl Figure {
         let height = tops[tops.len() - 1];
         let left = |column: usize| GAP + column as f64 * (WIDTH + GAP);
         let body = html! {
-            (text(GAP, GAP + 14.0, Anchor::Start, "ink", 18.0, true, &self.title))
+            (text(GAP, GAP + 14.0, Anchor::Start, "ink", 18.0, true, &title))
             @for (number, line) in caption.iter().enumerate() {
                 (text(GAP, GAP + 36.0 + number as f64 * CAPTION_PITCH, Anchor::Start, "muted", FONT, false, line))
             }
@@ -153,7 +157,7 @@ impl Figure {
         html! {
             svg xmlns="http://www.w3.org/2000/svg" viewBox={ "0 0 " (n(width)) " " (n(height)) } width=(n(width)) height=(n(height))
                 font-family="system-ui, 'DejaVu Sans', 'Helvetica Neue', Arial, sans-serif" {
-                title { (self.title) }
+                title { (title) }
                 style { (PreEscaped(night)) }
                 (palette::hatchings())
                 rect width=(n(width)) height=(n(height)) rx="10" fill=(palette::ink("surface")) class="f-surface" {}

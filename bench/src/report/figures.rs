@@ -109,6 +109,7 @@ pub fn main_figure(data: &Data<'_>) -> Figure {
     Figure {
         file: MAIN_FILE.into(),
         title: "Cairn and its peers, side by side".into(),
+        of: String::new(),
         caption: format!("{}. {}", machine.join("; "), BARS),
         panels: panels.collect(),
     }
@@ -128,6 +129,7 @@ pub fn overview_figure(data: &Data<'_>) -> Option<Figure> {
     (!rows.is_empty()).then(|| Figure {
         file: "overview".into(),
         title: "Cairn beside the best of its peers".into(),
+        of: String::new(),
         caption: "Throughput over that of whichever peer did best in the workload (for histories, whose operations come at \
                   a fixed rate, p99 latency, turned round): right of the line Cairn was better, left of it the peer was. \
                   The scale is logarithmic; the weakest come first."
@@ -164,7 +166,8 @@ fn figure(section: &Section<'_, '_>, key: &str, name: &str, caption: String, pan
     let section = if section.name.is_empty() { "alone" } else { section.name };
     Figure {
         file: format!("{}-{key}", file_name(section)),
-        title: format!("{name}: {section}"),
+        title: name.into(),
+        of: section.into(),
         caption,
         panels,
     }

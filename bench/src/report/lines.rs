@@ -87,6 +87,7 @@ pub fn lines(title: &str, x: Axis, y: Axis, all: &[Series]) -> Panel {
 
 fn draw(series: &Series, points: &[(f64, f64)]) -> Markup {
     let path: Vec<String> = points.iter().map(|(x, y)| format!("{},{}", n(*x), n(*y))).collect();
+    let width = if series.style == Style::of("cairn") { 2.4 } else { 1.6 };
     let dashes = Some(series.style.dashes()).filter(|dashes| !dashes.is_empty());
     html! {
         g fill="none" stroke=(series.style.light()) class={ "s" (series.style.colour) } {
@@ -94,7 +95,7 @@ fn draw(series: &Series, points: &[(f64, f64)]) -> Markup {
             @if let [(x, y)] = points {
                 circle cx=(n(*x)) cy=(n(*y)) r="2" {}
             } @else {
-                polyline points=(path.join(" ")) stroke-width="1.8" stroke-linejoin="round" stroke-dasharray=[dashes] {}
+                polyline points=(path.join(" ")) stroke-width=(n(width)) stroke-linejoin="round" stroke-dasharray=[dashes] {}
             }
         }
     }
@@ -123,17 +124,20 @@ fn labels(drawn: &[(&Series, Vec<(f64, f64)>)]) -> Markup {
 
 /// Heights in the same order, `LABEL_PITCH` apart, as near to the wanted ones as that allows, inside the plot.
 fn spread_out(wanted: &[f64]) -> Vec<f64> {
-    let mut heights: Vec<f64> = Vec::with_capacity(wanted.len());
-    for want in wanted {
-        let lowest = heights.last().map_or(TOP, |last| last + LABEL_PITCH);
-        heights.push(want.max(lowest));
+    // Labels that touch move as one: so many of them, and the sum of where their first would have to be.
+    let mut heaps: Vec<(usize, f64)> = Vec::new();
+    let first = |heap: (usize, f64)| heap.1 / heap.0 as f64;
+    for (number, want) in wanted.iter().enumerate() {
+        let mut heap = (1, want - number as f64 * LABEL_PITCH);
+        while let Some(above) = heaps.pop_if(|above| first(*above) > first(heap)) {
+            heap = (heap.0 + above.0, heap.1 + above.1);
+        }
+        heaps.push(heap);
     }
-    let mut floor = TOP + PLOT;
-    for height in heights.iter_mut().rev() {
-        *height = height.min(floor);
-        floor = *height - LABEL_PITCH;
-    }
-    heights
+    let lowest = (TOP + PLOT - wanted.len().saturating_sub(1) as f64 * LABEL_PITCH).max(TOP);
+    let firsts =
+        heaps.into_iter().flat_map(|heap| std::iter::repeat_n(first(heap).clamp(TOP, lowest), heap.0));
+    firsts.enumerate().map(|(number, first)| first + number as f64 * LABEL_PITCH).collect()
 }
 
 impl Ruler {

@@ -202,7 +202,7 @@ impl<'d, 'a> Page<'d, 'a> {
                 h3 { "All workloads" }
                 p {
                     "Median throughput in operations per second; below it the lowest to the highest round, and how many times as well as Cairn "
-                    "the engine does (above 1× is better than Cairn). ★ best of the row. † stopped by the time limit: the rate is that of the operations that were done. "
+                    "the engine does (above 1× is better than Cairn); in the last column Cairn beside the best engine that is not Cairn. ★ best of the row. † stopped by the time limit: the rate is that of the operations that were done. "
                     "Of histories, whose operations come at a fixed rate, p99 latency counts instead: there, too, above 1× is better than Cairn."
                 }
                 div.summary { (tables::summary(self.data, false).html()) }

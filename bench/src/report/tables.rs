@@ -133,7 +133,7 @@ pub fn escape(words: &str) -> String {
 pub fn summary(data: &Data<'_>, weakest_first: bool) -> Table {
     let mut head = vec!["workload".to_string()];
     head.extend(data.engines.iter().map(|engine| engine.title.clone()));
-    head.push("Cairn beside the best peer".into());
+    head.push("Cairn / best peer".into());
     let mut rows = Vec::new();
     if weakest_first {
         rows.extend(
@@ -180,7 +180,7 @@ fn summary_row(data: &Data<'_>, group: &str, workload: &Workload<'_>, name: Stri
         .collect();
     cells.push(match data.standing(group, workload) {
         Some(standing) => Cell {
-            small: vec![format!("beside {}", data.label(standing.peer))],
+            small: vec![data.label(standing.peer).to_string()],
             ..Cell::of(format::times(standing.ratio))
         },
         None => Cell::missing("–"),
@@ -193,7 +193,12 @@ fn spread(value: &Spread, metric: &Metric) -> String {
     if value.rounds < 2 {
         return String::new();
     }
-    format!("{} to {}", (metric.show)(value.min), (metric.show)(value.max))
+    let (min, max) = ((metric.show)(value.min), (metric.show)(value.max));
+    // One unit for both, where it is the same.
+    match (min.split_once(' '), max.split_once(' ')) {
+        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} to {max}"),
+        _ => format!("{min} to {max}"),
+    }
 }
 
 /// All figures of a workload: an engine a row.
