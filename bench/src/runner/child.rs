@@ -53,7 +53,7 @@ pub fn main() -> ExitCode {
 fn obey() -> Result<()> {
     let order: Order = serde_json::from_reader(io::stdin().lock())?;
     if let Some(procs) = &order.procs {
-        bench::cgroup::join(procs).map_err(Error)?;
+        bench::cgroup::join(procs).map_err(Error::new)?;
     }
     let kind = engine(&order.engine)?;
     fs::create_dir_all(&order.dir)?;
@@ -64,7 +64,7 @@ fn obey() -> Result<()> {
 
 fn engine(name: &str) -> Result<Kind> {
     let found = bench::engines::all().into_iter().find(|kind| kind.name == name);
-    found.ok_or_else(|| Error(format!("no engine is called {name}")))
+    found.ok_or_else(|| Error::new(format!("no engine is called {name}")))
 }
 
 fn tell(told: &Told) -> io::Result<()> {
