@@ -394,7 +394,7 @@ fn the_whole_suite_on_nine_engines() {
     assert_sound(&report.page, "page");
     let names: Vec<String> = report.pictures().map(|(name, _)| name).collect();
     for file in
-        ["aging-space.svg", "history-queries-p99.svg", "parallax-io-amplification.svg", "ycsb-course.svg"]
+        ["aging-space.svg", "history-queries-p99.svg", "history-p99.svg", "parallax-io-amplification.svg", "ycsb-course.svg"]
     {
         assert!(names.iter().any(|name| name == file), "{file} is not among {names:?}");
     }

@@ -11,6 +11,7 @@ use super::format;
 use super::lines::{Axis, Scale, lines};
 use super::metric::{Metric, SPACE_AMP, THROUGHPUT};
 use crate::record::{Record, Sample};
+use std::collections::BTreeMap;
 
 /// The most points of a line: neighbouring samples are put together until they are no more.
 const POINTS: usize = 120;
@@ -118,13 +119,15 @@ pub fn aging(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     let y = |metric: &Metric, title| Axis { title, scale: Scale::Linear, show: metric.show };
     let panel = |title: &str, metric: &Metric, y: Axis, kind: Option<&str>| {
         let all = series(data, |engine| {
-            let step = |workload: &Workload<'_>| {
-                let (round, what) = aging_step(&workload.name)?;
-                let wanted = round > 0 && kind.is_none_or(|kind| kind == what);
-                let value = workload.spread(engine, metric)?.median;
-                wanted.then_some((f64::from(round), value))
-            };
-            section.workloads().filter_map(|(_, workload)| step(workload)).collect()
+            // The last workload of a round that has the figure tells how the round ended.
+            let mut rounds: BTreeMap<u32, f64> = BTreeMap::new();
+            for (_, workload) in section.workloads() {
+                let step = aging_step(&workload.name)
+                    .filter(|step| step.0 > 0 && kind.is_none_or(|kind| kind == step.1));
+                let value = workload.spread(engine, metric).map(|spread| spread.median);
+                rounds.extend(step.zip(value).map(|((round, _), value)| (round, value)));
+            }
+            rounds.into_iter().map(|(round, value)| (f64::from(round), value)).collect()
         });
         all.iter().any(|series| series.points.len() > 1).then(|| lines(title, x, y, &all))
     };

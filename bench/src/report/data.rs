@@ -192,15 +192,15 @@ impl<'a> Workload<'a> {
         self.runs.values().flatten().any(|record| (metric.of)(record).is_some())
     }
 
-    /// The engine with the best median, when there are two at least.
+    /// The engine with the best median, when there are others and none is as good.
     pub fn best(&self, metric: &Metric) -> Option<&'a str> {
-        let known: Vec<(&str, f64)> = self
-            .runs
-            .keys()
-            .filter_map(|engine| Some((*engine, self.spread(engine, metric)?.median)))
-            .collect();
-        let better = |a: &f64, b: &f64| if metric.more_is_better { a.total_cmp(b) } else { b.total_cmp(a) };
-        known.iter().max_by(|a, b| better(&a.1, &b.1)).filter(|_| known.len() > 1).map(|(engine, _)| *engine)
+        let median = |engine: &&'a str| Some((*engine, self.spread(engine, metric)?.median));
+        let mut known: Vec<(&str, f64)> = self.runs.keys().filter_map(median).collect();
+        known.sort_by(|a, b| if metric.more_is_better { b.1.total_cmp(&a.1) } else { a.1.total_cmp(&b.1) });
+        match known[..] {
+            [(best, first), (_, second), ..] if first != second => Some(best),
+            _ => None,
+        }
     }
 
     /// Where the time limit ended the workload, in words: `stopped after 60 s, 1.20 M of 5.00 M operations`.

@@ -6,7 +6,7 @@ use super::course;
 use super::data::{Data, Engine, Group, Workload, full_name};
 use super::format;
 use super::lines::{Axis, Scale, Series, lines, percentile};
-use super::metric::{CPU, IO_AMP, Metric, SETTLED, THROUGHPUT, WRITE_AMP};
+use super::metric::{self, CPU, IO_AMP, Metric, SETTLED, THROUGHPUT, WRITE_AMP};
 use super::overview::{self, Row};
 use super::palette::Style;
 use super::stats::{self, Spread};
@@ -74,12 +74,18 @@ pub fn of_section(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     if section.is("aging") {
         figures.extend(course::aging(data, section));
     }
-    figures.extend([bar_figure(data, section, &THROUGHPUT), bar_figure(data, section, &WRITE_AMP)]);
+    figures.extend([
+        bar_figure(data, section, metric::primary(section.name)),
+        bar_figure(data, section, &WRITE_AMP),
+    ]);
     if section.is("parallax") {
         figures.push(bar_figure(data, section, &IO_AMP));
     }
     figures.extend([bar_figure(data, section, &CPU), latency_curves(data, section)]);
-    figures.extend([course::throughput(data, section), course::amplification(data, section)]);
+    if !section.is("history") {
+        figures.push(course::throughput(data, section));
+    }
+    figures.push(course::amplification(data, section));
     figures.retain(|figure| !figure.panels.is_empty());
     figures
 }
@@ -138,8 +144,8 @@ pub fn overview_figure(data: &Data<'_>) -> Option<Figure> {
     })
 }
 
-const BARS: &str = "Bars: median; whiskers: lowest to highest round; full colour: what is left of the throughput when the time \
-                    to settle counts; ★ best; † stopped by the time limit.";
+const BARS: &str = "Bars: median, as acknowledged; in full colour up to the mark: the same with the time to settle counted; \
+                    whiskers: lowest to highest round; ★ best; † stopped by the time limit.";
 
 fn bar_figure(data: &Data<'_>, section: &Section<'_, '_>, metric: &'static Metric) -> Figure {
     // Of rounds that repeat, the first and the last: the course has a picture of its own.

@@ -145,7 +145,7 @@ macro_rules! latency {
     ($name:ident, $field:ident, $head:literal, $highest:literal) => {
         #[doc = concat!("Latency: ", $head, ".")]
         pub const $name: Metric = Metric {
-            key: "latency",
+            key: $head,
             name: concat!("Latency, ", $head),
             head: $head,
             means: "How long single operations took, seen by the caller: p99 is the time that 99 of 100 did not exceed.",

@@ -214,8 +214,8 @@ impl<'d, 'a> Page<'d, 'a> {
         html! {
             section id=(anchor(section)) {
                 h2 { (name(section)) }
-                @for group in &section.groups {
-                    p { strong { (self.words.title(group.name)) } @if !self.words.about(group.name).is_empty() { ". " (self.words.about(group.name)) } }
+                @for (title, about) in self.groups(section) {
+                    p { strong { (title) } @if !about.is_empty() { ". " (about) } }
                 }
                 (self.workloads(section))
                 @for figure in figures { (picture(figure, "")) }
@@ -230,18 +230,38 @@ impl<'d, 'a> Page<'d, 'a> {
         }
     }
 
-    /// What the workloads do, where the suite knows them.
-    fn workloads(&self, section: &Section<'d, 'a>) -> Markup {
-        let mut known: Vec<(&str, &str)> = Vec::new();
-        for (group, workload) in section.workloads() {
-            let about = self.words.workload(group, &workload.name);
-            if !about.is_empty() && !known.contains(&(&workload.name, about)) {
-                known.push((&workload.name, about));
+    /// Titles of groups, and what they do; groups that do the same are named together.
+    fn groups(&self, section: &Section<'d, 'a>) -> Vec<(String, &str)> {
+        let mut all: Vec<(String, &str)> = Vec::new();
+        for group in &section.groups {
+            let (title, about) = (self.words.title(group.name), self.words.about(group.name));
+            match all.iter_mut().find(|other| other.1 == about) {
+                Some((titles, _)) => *titles += &format!("; {title}"),
+                None => all.push((title.to_string(), about)),
             }
         }
+        all
+    }
+
+    /// What the workloads do, where the suite knows them.
+    fn workloads(&self, section: &Section<'d, 'a>) -> Markup {
+        let mut known: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (group, workload) in section.workloads() {
+            let (name, about) = (workload.name.as_str(), self.words.workload(group, &workload.name));
+            match known.iter_mut().find(|other| other.0 == about) {
+                Some((_, names)) if !names.contains(&name) => names.push(name),
+                Some(_) => {}
+                None => known.push((about, vec![name])),
+            }
+        }
+        known.retain(|(about, _)| !about.is_empty());
+        let together = |names: &[&str]| match names {
+            [first, _, .., last] => format!("{first} to {last}"),
+            _ => names.join(", "),
+        };
         html! {
             @if !known.is_empty() {
-                dl.means { @for (name, about) in known { div { dt { (name) } dd { (about) } } } }
+                dl.means { @for (about, names) in &known { div { dt { (together(names)) } dd { (about) } } } }
             }
         }
     }
