@@ -95,7 +95,7 @@ impl Tally {
         if op.is_multiple_of(VERIFY_EVERY) {
             self.verified += 1;
             if !is_value(value) {
-                return Err(Error(format!(
+                return Err(Error::corruption(format!(
                     "the value of {:?} is not one that was written",
                     key.escape_ascii().to_string()
                 )));

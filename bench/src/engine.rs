@@ -3,28 +3,47 @@
 //! The trait is small, so that an adapter is short and there is little in it to get wrong. All engines, Cairn too, are
 //! called through it: whatever the indirection costs (a few nanoseconds an operation), it costs all of them.
 
+use cairn::ErrorKind;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// An engine could not do what it was asked to.
+/// An engine could not do what it was asked to, or gave what was not written.
 #[derive(Debug)]
-pub struct Error(pub String);
+pub struct Error {
+    message: String,
+    kind: ErrorKind,
+}
 
 /// The result of an engine's operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// An error of an engine that does not say what kind it is of.
+    pub fn new(message: impl Into<String>) -> Error {
+        Error { message: message.into(), kind: ErrorKind::Io }
+    }
+
+    /// What was read is not what was written.
+    pub fn corruption(message: impl Into<String>) -> Error {
+        Error { message: message.into(), kind: ErrorKind::Corruption }
+    }
+
     /// Says what was being done.
     pub fn context(self, what: impl fmt::Display) -> Error {
-        Error(format!("{what}: {}", self.0))
+        Error { message: format!("{what}: {}", self.message), ..self }
+    }
+
+    /// What to do about it, for a program that tells it to its users.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
@@ -34,12 +53,18 @@ macro_rules! wraps {
     ($($error:ty),* $(,)?) => {
         $(impl From<$error> for Error {
             fn from(e: $error) -> Error {
-                Error(e.to_string())
+                Error::new(e.to_string())
             }
         })*
     };
 }
-wraps!(std::io::Error, cairn::Error, serde_json::Error);
+wraps!(std::io::Error, serde_json::Error);
+
+impl From<cairn::Error> for Error {
+    fn from(e: cairn::Error) -> Error {
+        Error { message: e.to_string(), kind: e.kind() }
+    }
+}
 
 /// What every engine is asked for, as far as it has a knob for it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -59,7 +59,7 @@ fn keyspace_options(asked: &Asked) -> KeyspaceCreateOptions {
 }
 
 fn error(e: fjall::Error) -> Error {
-    Error(e.to_string())
+    Error::new(e.to_string())
 }
 
 struct Fjall {

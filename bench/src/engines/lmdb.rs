@@ -60,7 +60,7 @@ fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
 }
 
 fn error(e: heed::Error) -> Error {
-    Error(e.to_string())
+    Error::new(e.to_string())
 }
 
 struct Lmdb {
@@ -81,7 +81,7 @@ impl Lmdb {
         sync: bool,
         change: impl FnOnce(&Database, &mut heed::RwTxn<'_>) -> heed::Result<()>,
     ) -> Result<()> {
-        let mut syncs = self.syncs.lock().map_err(|_| Error("a thread panicked in a write".to_string()))?;
+        let mut syncs = self.syncs.lock().map_err(|_| Error::new("a thread panicked in a write".to_string()))?;
         if *syncs != sync {
             self.set_sync(sync)?;
             *syncs = sync;

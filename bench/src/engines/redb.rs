@@ -50,7 +50,7 @@ fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
 }
 
 fn error(e: impl Display) -> Error {
-    Error(e.to_string())
+    Error::new(e.to_string())
 }
 
 struct Redb {

@@ -244,7 +244,7 @@ fn stall_seconds(text: &str) -> Option<f64> {
 
 impl From<::rocksdb::Error> for Error {
     fn from(e: ::rocksdb::Error) -> Error {
-        Error(e.to_string())
+        Error::new(e.to_string())
     }
 }
 
