@@ -29,6 +29,10 @@ pub fn kinds() -> Vec<Kind> {
 }
 
 fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(open_at(dir, asked)?))
+}
+
+fn open_at(dir: &Path, asked: &Asked) -> Result<Fjall> {
     let journals_bytes = JOURNALS_BYTES.max(4 * asked.memtable_bytes);
     let db = Database::builder(dir)
         .cache_size(asked.cache_bytes)
@@ -42,7 +46,7 @@ fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
     let fjall = Fjall { db, keyspace, asked: asked.clone(), journals_bytes };
     // What opening left to do is not the workload's.
     fjall.settle()?;
-    Ok(Box::new(fjall))
+    Ok(fjall)
 }
 
 fn keyspace_options(asked: &Asked) -> KeyspaceCreateOptions {
@@ -156,4 +160,29 @@ fn visit_all(entries: impl Iterator<Item = Guard>, visit: &mut Visit<'_>) -> Res
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_settles_when_full_memtables_are_tables() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = Asked {
+            memtable_bytes: 256 << 10,
+            cache_bytes: 1 << 20,
+            background_threads: 1,
+            filter_bits_per_key: 10,
+            data_bytes_max: 1 << 20,
+        };
+        let fjall = open_at(dir.path(), &asked).unwrap();
+        for key in 0..1000u32 {
+            fjall.put(&key.to_be_bytes(), &[0; 1000], false).unwrap();
+        }
+        fjall.settle().unwrap();
+        assert!(!fjall.busy());
+        assert!(fjall.keyspace.disk_space() > 256 << 10, "what was put fills several memtables");
+        assert!(fjall.db.write_buffer_size() <= 512 << 10, "full memtables were flushed");
+    }
 }

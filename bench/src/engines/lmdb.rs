@@ -40,8 +40,12 @@ fn version() -> String {
 }
 
 fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(open_at(dir, asked.data_bytes_max)?))
+}
+
+fn open_at(dir: &Path, data_bytes_max: u64) -> Result<Lmdb> {
     // LMDB wants whole pages of the system; none has larger ones than 64 KiB.
-    let map_bytes = (4 * asked.data_bytes_max + MAP_BYTES_MORE).next_multiple_of(64 << 10);
+    let map_bytes = (4 * data_bytes_max + MAP_BYTES_MORE).next_multiple_of(64 << 10);
     let mut options = EnvOpenOptions::new();
     options.map_size(map_bytes as usize).max_readers(READERS);
     // SAFETY: this flag is an advice to the kernel. The ones that heed warns of are those that skip locks or syncs.
@@ -56,7 +60,7 @@ fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
         })
         .map_err(error)?
         .unwrap_commit();
-    Ok(Box::new(Lmdb { env, db, map_bytes, syncs: Mutex::new(true) }))
+    Ok(Lmdb { env, db, map_bytes, syncs: Mutex::new(true) })
 }
 
 fn error(e: heed::Error) -> Error {
@@ -175,4 +179,30 @@ fn visit_all<'a>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_sync_when_they_are_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let lmdb = open_at(dir.path(), 1 << 20).unwrap();
+        let syncs = || lmdb.env.get_flags().unwrap() & EnvFlags::NO_SYNC.bits() == 0;
+        for sync in [true, false, false, true, true, false] {
+            lmdb.put(b"key", b"value", sync).unwrap();
+            assert_eq!(syncs(), sync);
+        }
+    }
+
+    #[test]
+    fn the_file_is_as_long_as_what_was_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let lmdb = open_at(dir.path(), 1 << 30).unwrap();
+        assert!(lmdb.env.info().map_size > 4 << 30);
+        lmdb.put(b"key", b"value", false).unwrap();
+        let file = dir.path().join("data.mdb").metadata().unwrap();
+        assert!(file.len() < 1 << 20, "{} bytes for one entry", file.len());
+    }
 }

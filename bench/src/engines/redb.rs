@@ -165,3 +165,41 @@ fn visit_all<'a, E: Display>(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open_at(dir: &Path, opened: Instant) -> Redb {
+        let db = Database::create(dir.join(FILE)).unwrap();
+        Redb { db, cache_bytes: 0, opened, durable_millis: AtomicU64::new(0) }
+    }
+
+    /// Whether a process that started now would find the key.
+    fn is_durable(dir: &Path, key: &[u8]) -> bool {
+        let copy = tempfile::tempdir().unwrap();
+        std::fs::copy(dir.join(FILE), copy.path().join(FILE)).unwrap();
+        let copied = open_at(copy.path(), Instant::now());
+        copied.table().is_ok_and(|table| table.get(key).unwrap().is_some())
+    }
+
+    #[test]
+    fn settling_makes_writes_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let redb = open_at(dir.path(), Instant::now());
+        redb.put(b"key", b"value", false).unwrap();
+        assert!(!is_durable(dir.path(), b"key"), "this is what the settings say");
+        redb.settle().unwrap();
+        assert!(is_durable(dir.path(), b"key"));
+    }
+
+    #[test]
+    fn a_write_a_second_is_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let redb = open_at(dir.path(), Instant::now().checked_sub(UNSAFE).unwrap());
+        redb.put(b"first", b"value", false).unwrap();
+        redb.put(b"second", b"value", false).unwrap();
+        assert!(is_durable(dir.path(), b"first"));
+        assert!(!is_durable(dir.path(), b"second"), "the second began anew");
+    }
+}
