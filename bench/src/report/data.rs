@@ -192,10 +192,10 @@ impl<'a> Workload<'a> {
         self.runs.values().flatten().any(|record| (metric.of)(record).is_some())
     }
 
-    /// The engine with the best median, when there are others and none is as good.
+    /// The engine with the best figure, when there are others and none is as good.
     pub fn best(&self, metric: &Metric) -> Option<&'a str> {
-        let median = |engine: &&'a str| Some((*engine, self.spread(engine, metric)?.median));
-        let mut known: Vec<(&str, f64)> = self.runs.keys().filter_map(median).collect();
+        let figure = |engine: &&'a str| Some((*engine, metric.figure(&self.spread(engine, metric)?)));
+        let mut known: Vec<(&str, f64)> = self.runs.keys().filter_map(figure).collect();
         known.sort_by(|a, b| if metric.more_is_better { b.1.total_cmp(&a.1) } else { a.1.total_cmp(&b.1) });
         match known[..] {
             [(best, first), (_, second), ..] if first != second => Some(best),

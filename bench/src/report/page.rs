@@ -85,9 +85,11 @@ impl<'d, 'a> Page<'d, 'a> {
         });
         let memory =
             Some(info.memory_bytes).filter(|bytes| *bytes > 0).map(|bytes| format::bytes(bytes as f64));
-        let processors = (info.cpus > 0)
-            .then(|| format!(" ({})", format::plural(info.cpus, "processor")))
-            .unwrap_or_default();
+        let processors = if info.cpus > 0 {
+            format!(" ({})", format::plural(info.cpus, "processor"))
+        } else {
+            String::new()
+        };
         let facts: [(&str, String); 9] = [
             ("Measured", info.started.clone()),
             ("Processor", format!("{}{processors}", info.cpu)),
