@@ -47,8 +47,13 @@ pub fn run_group(
 ) -> Result<()> {
     let engine = (kind.open)(dir, asked)?;
     let session = Session { engine: &*engine, group, dir, values: Values::new(&group.sizes) };
+    let mut same_everywhere = true;
     for (at, step) in group.steps.iter().enumerate() {
         let mut record = session.run(at, step, on).map_err(|e| e.context(step.name()))?;
+        same_everywhere &= !record.cut_short && group.is_repeatable(at);
+        if step.sum_up && same_everywhere {
+            record.contents = Some(sum_up(&*engine)?);
+        }
         record.engine = kind.name.to_string();
         record.engine_version = (kind.version)();
         record.round = round;
@@ -150,9 +155,6 @@ impl Session<'_> {
         let settled = outcome.started.elapsed().saturating_sub(idle).max(outcome.time);
         let mut record = self.record(step, &outcome, settled, &before)?;
         record.settings.durability = if sync { "sync" } else { "os" }.to_string();
-        if step.sum_up {
-            record.contents = Some(sum_up(self.engine)?);
-        }
         Ok(record)
     }
 

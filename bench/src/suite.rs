@@ -56,7 +56,7 @@ pub struct Step {
     pub seek_nexts: u64,
     /// Puts per second of a history, and queries per second.
     pub rates: Option<(f64, f64)>,
-    /// Whether what the database holds afterwards is read and summed up.
+    /// Whether what the database holds afterwards is read and summed up, where it is the same for all engines.
     pub sum_up: bool,
 }
 
@@ -93,6 +93,13 @@ impl Step {
 }
 
 impl Group {
+    /// Whether what the database holds after step number `at` follows from what it held before. The writer of `readwhilewriting`
+    /// puts as much as it can; only when that repeats what an `overwrite` before it put does the database stay the same.
+    pub fn is_repeatable(&self, at: usize) -> bool {
+        let overwrite = |step: &Step| step.workload == Workload::Overwrite;
+        self.steps[at].workload != Workload::ReadWhileWriting || self.steps[..at].iter().any(overwrite)
+    }
+
     /// Bytes of keys and values that it stores, at most, overwritten ones not counted.
     pub fn data_bytes_max(&self) -> u64 {
         let history =

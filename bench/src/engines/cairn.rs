@@ -12,7 +12,12 @@ pub const KEYSPACE: &str = "bench";
 /// Cairn as it comes, and its other presets.
 pub fn kinds() -> Vec<Kind> {
     vec![
-        Kind { name: "cairn", title: "Cairn", version, open: |dir, asked| open(dir, asked, Preset::Balanced) },
+        Kind {
+            name: "cairn",
+            title: "Cairn",
+            version,
+            open: |dir, asked| open(dir, asked, Preset::Balanced),
+        },
         Kind {
             name: "cairn-leveled",
             title: "Cairn, leveled",
