@@ -85,7 +85,7 @@ impl Lmdb {
         sync: bool,
         change: impl FnOnce(&Database, &mut heed::RwTxn<'_>) -> heed::Result<()>,
     ) -> Result<()> {
-        let mut syncs = self.syncs.lock().map_err(|_| Error::new("a thread panicked in a write".to_string()))?;
+        let mut syncs = self.syncs.lock().map_err(|_| Error::new("a thread panicked in a write"))?;
         if *syncs != sync {
             self.set_sync(sync)?;
             *syncs = sync;
