@@ -1,14 +1,16 @@
 //! Waits for an engine that cannot say when its background work is done.
 //!
 //! It is watched from outside instead, by what the kernel says of this process, until nothing has happened for
-//! [`QUIET`]: no thread but the caller's runs or waits for the disk (a compaction that waits for its `fsync` neither
-//! writes nor computes, but it shows here), next to nothing is written, and next to no processor time is used. "Next to
-//! nothing", because a progress bar may be drawn meanwhile.
+//! [`QUIET`]: no thread waits for the disk (a compaction that waits for its `fsync` neither writes nor computes, but it
+//! shows here), next to nothing is written, and next to no processor time is used. "Next to nothing", because a progress
+//! bar may be drawn meanwhile.
+//!
+//! That a thread is running or ready to run when it is looked at does not count: where others use the machine, a thread
+//! that wakes for a moment stays ready for long, and would be taken for work. Work shows in the processor time.
 //!
 //! Nothing else may be working in this process, or the wait has no end.
 
 use crate::process::KernelIo;
-use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -29,7 +31,7 @@ pub fn wait() -> Duration {
     loop {
         std::thread::sleep(POLL);
         let now = Counters::now();
-        if another_thread_is_busy() || !now.quiet_since(&start) {
+        if a_thread_waits_for_the_disk() || !now.quiet_since(&start) {
             start = now;
             continue;
         }
@@ -67,14 +69,13 @@ fn cpu(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
-/// Whether a thread other than this one is running, ready to run, or waiting for the disk.
-fn another_thread_is_busy() -> bool {
+/// Whether a thread is in the sleep that nothing but a device ends.
+fn a_thread_waits_for_the_disk() -> bool {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
-    let this = gettid().as_raw_nonzero().to_string();
-    threads.flatten().filter(|thread| thread.file_name() != *this).any(|thread| {
-        // A thread that has ended in the meantime is not busy.
+    threads.flatten().any(|thread| {
+        // A thread that has ended in the meantime waits for nothing.
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        matches!(state(&stat), Some('R' | 'D'))
+        state(&stat) == Some('D')
     })
 }
 
