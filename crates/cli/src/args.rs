@@ -57,7 +57,7 @@ pub enum Command {
     Shell(shell::ShellArgs),
     /// The main job in under a minute: load, look up, scan, get killed, recover
     Demo(demo::DemoArgs),
-    /// Measure: the workloads of db_bench
+    /// Measure: the workloads of db_bench, YCSB and others
     Bench(bench::Args),
     /// Print a completion script for a shell
     Completions(info::CompletionsArgs),

@@ -95,13 +95,23 @@ impl std::fmt::Display for Failure {
 
 impl From<cairn::Error> for Failure {
     fn from(error: cairn::Error) -> Failure {
-        let code = match error.kind() {
-            ErrorKind::InvalidArgument | ErrorKind::NotFound | ErrorKind::AlreadyExists => 2,
-            ErrorKind::Corruption | ErrorKind::Unsupported => 3,
-            ErrorKind::Locked => 4,
-            _ => 5,
-        };
-        Failure { code, message: Some(error.to_string()) }
+        Failure { code: code_of(error.kind()), message: Some(error.to_string()) }
+    }
+}
+
+/// What went wrong while a workload ran.
+impl From<::bench::engine::Error> for Failure {
+    fn from(error: ::bench::engine::Error) -> Failure {
+        Failure { code: code_of(error.kind()), message: Some(error.to_string()) }
+    }
+}
+
+fn code_of(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::InvalidArgument | ErrorKind::NotFound | ErrorKind::AlreadyExists => 2,
+        ErrorKind::Corruption | ErrorKind::Unsupported => 3,
+        ErrorKind::Locked => 4,
+        _ => 5,
     }
 }
 

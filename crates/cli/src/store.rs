@@ -50,7 +50,8 @@ pub fn open_database(args: &DbArgs, with: &CreateArgs, create: bool) -> Result<D
     Ok(Database::open_with(&args.db, database_options(args, with, create)?)?)
 }
 
-fn database_options(args: &DbArgs, with: &CreateArgs, create: bool) -> Result<Options> {
+/// The options of the database: what its arguments say, and `--set`.
+pub fn database_options(args: &DbArgs, with: &CreateArgs, create: bool) -> Result<Options> {
     let mut options = Options::default().create(create);
     if let Some(bytes) = args.memory_budget {
         options.memory_budget = bytes;

@@ -31,20 +31,25 @@ fn number(report: &Value, field: &str) -> f64 {
 #[track_caller]
 fn looks_right(report: &Value) {
     assert_eq!(report["engine"], "cairn");
-    for field in ["ops", "seconds", "ops_per_s", "settled_seconds", "space_bytes", "cpu_seconds"] {
+    for field in
+        ["ops", "seconds", "ops_per_s", "settled_seconds", "settled_ops_per_s", "space_bytes", "cpu_seconds"]
+    {
         assert!(number(report, field) > 0.0, "{field} of {report}");
     }
-    for field in
-        ["user_bytes", "user_bytes_read", "write_bytes", "found", "num", "reads", "seek_nexts", "seed"]
+    for field in [
+        &["user_bytes", "user_bytes_read", "write_bytes", "engine_write_bytes", "found", "verified"][..],
+        &["num", "reads", "seek_nexts", "seed", "key_size", "threads", "memory_budget", "background_threads"],
+        &["memtable_bytes", "filter_bits_per_key"],
+    ]
+    .concat()
     {
         assert!(report[field].is_u64(), "{field} of {report}");
     }
-    for field in ["key_size", "value_size", "threads", "memory_budget", "background_threads"] {
-        assert!(report[field].is_u64(), "{field} of {report}");
-    }
-    for field in ["preset", "durability", "compression"] {
+    for field in ["engine_version", "preset", "durability", "compression", "value_sizes"] {
         assert!(report[field].is_string(), "{field} of {report}");
     }
+    assert!(report["settings"].is_null(), "the settings stand beside the results: {report}");
+    assert!(report["options"].is_object() && report["engine_settings"].is_object(), "{report}");
     let (ops, seconds) = (number(report, "ops"), number(report, "seconds"));
     assert!((number(report, "ops_per_s") * seconds - ops).abs() < ops / 1000.0);
     assert!(number(report, "settled_seconds") >= seconds);
@@ -61,9 +66,9 @@ fn looks_right(report: &Value) {
 #[track_caller]
 fn kernel_agrees(report: &Value) {
     if cfg!(target_os = "linux") {
-        let (ours, kernel) = (number(report, "write_bytes"), number(report, "kernel_wchar"));
+        let (ours, kernel) = (number(report, "engine_write_bytes"), number(report, "kernel_wchar"));
         assert!((ours - kernel).abs() <= kernel * 0.02 + 100.0, "{ours} and {kernel}: {report}");
-        for field in ["read_bytes", "rss_peak_bytes", "kernel_write_bytes", "kernel_cancelled_write_bytes"] {
+        for field in ["read_bytes", "rss_peak_bytes", "cancelled_write_bytes"] {
             assert!(report[field].is_u64(), "{field} of {report}");
         }
     }
@@ -83,11 +88,13 @@ fn every_workload_does_what_its_name_says() {
         let [deleterandom, fillrandom, read_again, deleteseq, empty, fillsync] = rest else { panic!() };
         for report in reports.iter().filter(|r| !std::ptr::eq(*r, empty)) {
             looks_right(report);
+            assert_eq!((&report["key_size"], &report["value_size"]), (&16.into(), &128.into()));
             assert_eq!(report["threads"].to_string(), threads);
         }
         for fill in [fillseq, overwrite, fillrandom] {
             assert_eq!((&fill["ops"], &fill["user_bytes"]), (&3000.into(), &(3000 * 144).into()));
-            assert!(number(fill, "write_amp") > 1.5, "the memtables are small enough to be flushed: {fill}");
+            let amplification = number(fill, "engine_write_bytes") / number(fill, "user_bytes");
+            assert!(amplification > 1.5, "the memtables are small enough to be flushed: {fill}");
         }
         assert_eq!((&readrandom["ops"], &readrandom["found"]), (&2000.into(), &2000.into()));
         assert_eq!(readrandom["user_bytes_read"], 2000 * 144);
@@ -108,6 +115,57 @@ fn every_workload_does_what_its_name_says() {
         assert_eq!((&empty["ops"], &empty["found"]), (&0.into(), &0.into()));
         assert_eq!((&fillsync["ops"], &fillsync["durability"]), (&3.into(), &"sync".into()));
         assert!(number(readrandom, "verified") > 0.0 && number(readseq, "verified") > 0.0);
+    }
+}
+
+#[test]
+fn workloads_of_ycsb_and_others() {
+    let cairn = Cairn::new();
+    let args = ["--num", "2000", "--reads", "1000", "--threads", "2", "--value-size", "9:60 104:20 1004:20"];
+    let reports = bench(
+        &cairn,
+        "ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,overwrite,aging-insert,aging-read,ten-each",
+        &args,
+    );
+    reports.iter().for_each(looks_right);
+    let of = |name: &str| reports.iter().find(|r| r["workload"] == name).unwrap();
+    for report in &reports {
+        assert_eq!((&report["key_size"], &report["threads"]), (&24.into(), &2.into()));
+        assert_eq!((&report["value_size"], &report["value_sizes"]), (&args[7].into(), &args[7].into()));
+    }
+    assert_eq!((&of("ycsb-load")["ops"], &of("ycsb-c")["found"]), (&2000.into(), &1000.into()));
+    let mean = number(of("ycsb-load"), "user_bytes") / 2000.0 - 24.0;
+    assert!((200.0..256.0).contains(&mean), "the mix has a mean of 227: {mean}");
+    for (name, kinds) in [("ycsb-a", ["read", "update"]), ("ycsb-e", ["insert", "scan"])] {
+        let by_kind = of(name)["lat_us_by_kind"].as_object().unwrap();
+        assert_eq!(by_kind.keys().collect::<Vec<_>>(), kinds);
+    }
+    // It doubled what is there, and all of it is found.
+    let read = of("aging-read");
+    assert_eq!((&read["num"], &read["found"]), (&4000.into(), &1000.into()));
+    assert_eq!(of("ten-each")["ops"], 20_000);
+    // The keys that are there are those that are read, in a run of its own, too.
+    bench(&cairn, "ycsb-load", &["--num", "100"]);
+    let read = &bench(&cairn, "readrandom", &["--num", "100"])[0];
+    assert_eq!((&read["found"], &read["key_size"]), (&100.into(), &24.into()));
+    cairn.run("bench", &["--workloads", "deleteseq"]).fails(2, &["deleteseq does not go", "ycsb-load"]);
+}
+
+#[test]
+fn a_history_keeps_its_timetable() {
+    let cairn = Cairn::new();
+    let args = ["--num", "1000", "--puts-per-second", "2000", "--queries-per-second", "100"];
+    for name in ["history-zipf", "history-uniform"] {
+        let report = &bench(&cairn, name, &args)[0];
+        looks_right(report);
+        assert_eq!((&report["ops"], &report["writer"]["ops"]), (&50.into(), &1000.into()));
+        assert!((0.4..10.0).contains(&number(report, "seconds")), "{report}");
+        // The keys carry a time of eight bytes.
+        let read = &bench(&cairn, "readseq", &["--num", "1000"])[0];
+        assert_eq!((&read["found"], &read["user_bytes_read"]), (&1000.into(), &(1000 * 152).into()));
+        cairn
+            .run("bench", &["--workloads", "readrandom"])
+            .fails(2, &["readrandom does not go", "history-zipf"]);
     }
 }
 
@@ -251,7 +309,11 @@ fn wrong_arguments_are_told_before_anything_happens() {
     cairn.run("bench", &["--workloads", "fillseq", "--value-size", "300000000"]).fails(2, &["--value-size"]);
     cairn.run("bench", &["--workloads", "fillseq", "--set", "blok=1"]).fails(2, &["blok"]);
     cairn.run("bench", &["--workloads", "readrandom"]).fails(2, &["readrandom needs a database"]);
-    for args in [["--workloads", "fillsq"], ["--num", "0"], ["--threads", "0"]] {
+    cairn.run("bench", &["--workloads", "ycsb-a"]).fails(2, &["--workloads ycsb-load,ycsb-a"]);
+    cairn.run("bench", &["--workloads", "fillseq,ycsb-a"]).fails(2, &["ycsb-a does not go", "ycsb-load"]);
+    cairn.run("bench", &["--workloads", "ycsb-load", "--key-size", "20"]).fails(2, &["24 bytes"]);
+    for args in [["--workloads", "fillsq"], ["--num", "0"], ["--threads", "0"], ["--value-size", "9:50 8:51"]]
+    {
         assert_eq!(cairn.run("bench", &args).code, 2);
     }
     assert!(!cairn.db().exists());
@@ -265,5 +327,5 @@ fn a_wrong_value_ends_the_run() {
     cairn.ok("put", &["--keyspace", "bench", "0000000000000000", "not a value of the benchmark"]);
     cairn
         .run("bench", &["--workloads", "readseq", "--num", "100"])
-        .fails(3, &["readseq", "0000000000000000", "not one that bench wrote"]);
+        .fails(3, &["readseq", "0000000000000000", "not one that was written"]);
 }

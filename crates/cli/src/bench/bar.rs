@@ -1,12 +1,9 @@
-//! The progress of a workload on standard error, for people: nothing is shown, and no thread started, where it is not a
-//! terminal.
+//! The progress of a workload on standard error, for people: nothing is shown where it is not a terminal.
 
 use crate::text::human_count;
+use ::bench::session::Event;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::Scope;
-use std::time::Duration;
 
 /// The bar of one workload.
 pub struct Bar(ProgressBar);
@@ -24,29 +21,13 @@ impl Bar {
         Bar(bar)
     }
 
-    /// Shows what `done` says until the value that this returns is dropped.
-    pub fn follow<'scope>(
-        &self,
-        scope: &'scope Scope<'scope, '_>,
-        done: impl Fn() -> u64 + Send + 'scope,
-    ) -> Option<Sender<()>> {
-        if self.0.is_hidden() {
-            return None;
+    /// Shows how far the workload is.
+    pub fn show(&self, event: &Event) {
+        let Event::Progress { done, settling, .. } = event else { return };
+        self.0.set_position(*done);
+        if *settling {
+            self.0.set_message("waiting for compaction");
         }
-        let bar = self.0.clone();
-        let (end, ended) = channel();
-        scope.spawn(move || {
-            while ended.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
-                bar.set_position(done());
-            }
-        });
-        Some(end)
-    }
-
-    /// All operations are done; compaction is not.
-    pub fn settling(&self) {
-        self.0.set_position(self.0.length().unwrap_or_default());
-        self.0.set_message("waiting for compaction");
     }
 }
 

@@ -52,29 +52,6 @@ pub fn holds_database(dir: &Path) -> bool {
     list(dir).is_ok_and(|files| files.iter().any(|file| file.name().starts_with("manifest-")))
 }
 
-/// Bytes of all files of a database: their lengths, and the space that they take.
-pub fn space(dir: &Path) -> Result<(u64, u64)> {
-    let wrong = |e| Failure::file("measure", dir, &e);
-    let mut sum = (0, 0);
-    for entry in fs::read_dir(dir).map_err(wrong)? {
-        // A file may go away while we look.
-        let Ok(metadata) = entry.and_then(|entry| entry.metadata()) else { continue };
-        sum.0 += metadata.len();
-        sum.1 += allocated(&metadata);
-    }
-    Ok(sum)
-}
-
-#[cfg(unix)]
-fn allocated(metadata: &fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::blocks(metadata) * 512
-}
-
-#[cfg(not(unix))]
-fn allocated(metadata: &fs::Metadata) -> u64 {
-    metadata.len()
-}
-
 /// An entry of the directory.
 struct Entry {
     path: PathBuf,

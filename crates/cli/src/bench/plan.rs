@@ -1,0 +1,303 @@
+//! From arguments to runs: which workloads share a database, which keys it holds, and what each workload is to do.
+//!
+//! A fill begins with an empty database, so it begins a new *stretch*; the workloads behind it work on what it made. The keys
+//! of a database are all of one kind, that of its fill, and a workload that takes any keys takes those: `readrandom` behind
+//! `ycsb-load` reads YCSB's keys. What needs keys of another kind is refused before anything happens, since it would
+//! measure how fast Cairn finds nothing.
+
+use super::Args;
+use crate::failure::{Failure, Result};
+use ::bench::generate::Shape;
+use ::bench::suite::{Group, Step};
+use ::bench::workload::Workload;
+use cairn::limits;
+use std::ops::Range;
+
+/// Seconds of one sample of the course of a run.
+const SAMPLE_SECONDS: f64 = 1.0;
+
+/// The kinds of keys that a database may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Numbers in decimal, those of `db_bench`.
+    Decimal,
+    /// Numbers hashed, those of YCSB.
+    Hashed,
+    /// Numbers in decimal, each followed by a time.
+    Versions,
+}
+
+impl Keys {
+    /// Those that a workload makes or needs; `None` if it takes what is there.
+    pub fn of(workload: Workload) -> Option<Keys> {
+        use Workload::*;
+        match workload {
+            FillSeq | FillRandom | FillSync | DeleteSeq => Some(Keys::Decimal),
+            YcsbLoad | YcsbA | YcsbB | YcsbC | YcsbD | YcsbE | YcsbF => Some(Keys::Hashed),
+            TenEach | AgingInsert | AgingDelete | AgingUpdate | AgingRead => Some(Keys::Hashed),
+            HistoryZipf | HistoryUniform => Some(Keys::Versions),
+            Overwrite | ReadRandom | ReadMissing | ReadSeq | ReadReverse | SeekRandom | DeleteRandom
+            | ReadWhileWriting => None,
+        }
+    }
+
+    /// What the keys of a database look like, by one of them.
+    pub fn look(key: &[u8]) -> Keys {
+        let digits = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_digit);
+        match key.split_last_chunk::<8>() {
+            _ if key.starts_with(b"user") => Keys::Hashed,
+            // A time in microseconds begins with a zero byte for the next two thousand years.
+            Some((number, time)) if !number.is_empty() && digits(number) && time[0] == 0 => Keys::Versions,
+            _ => Keys::Decimal,
+        }
+    }
+
+    fn shape(self) -> Shape {
+        if self == Keys::Hashed { Shape::Hashed } else { Shape::Decimal }
+    }
+
+    /// Bytes of a key where nobody says otherwise.
+    fn default_size(self) -> usize {
+        if self == Keys::Hashed { 24 } else { 16 }
+    }
+
+    /// Bytes that some workloads write or look for behind a key.
+    fn behind(self) -> usize {
+        if self == Keys::Versions { 8 } else { 1 }
+    }
+
+    /// The fill that comes to mind first.
+    pub fn fill(self) -> Workload {
+        match self {
+            Keys::Decimal => Workload::FillRandom,
+            Keys::Hashed => Workload::YcsbLoad,
+            Keys::Versions => Workload::HistoryZipf,
+        }
+    }
+}
+
+/// Workloads that follow each other on one database.
+#[derive(Debug, PartialEq)]
+pub struct Stretch {
+    /// Their places among all of the run.
+    pub steps: Range<usize>,
+    /// Whether the database is empty at first.
+    pub fresh: bool,
+}
+
+/// The run, cut where a fill begins anew.
+pub fn stretches(args: &Args) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    for (at, workload) in args.workloads.iter().enumerate() {
+        let fresh = workload.is_fill() && !args.use_existing;
+        match stretches.last_mut() {
+            Some(last) if !fresh => last.steps.end = at + 1,
+            _ => stretches.push(Stretch { steps: at..at + 1, fresh }),
+        }
+    }
+    stretches
+}
+
+impl Stretch {
+    /// The keys that its workloads make or need, as far as they say.
+    pub fn keys(&self, args: &Args) -> Option<Keys> {
+        args.workloads[self.steps.clone()].iter().find_map(|workload| Keys::of(*workload))
+    }
+
+    /// Refuses workloads that do not go together with keys of this kind, and sizes that these cannot have.
+    pub fn check(&self, args: &Args, keys: Keys) -> Result<()> {
+        let unfit = |workload: &Workload| unfit(*workload, keys, args.threads.into());
+        if let Some(told) = args.workloads[self.steps.clone()].iter().find_map(unfit) {
+            return Err(Failure::usage(told));
+        }
+        let longest = |at: usize| steps(args)[at].1;
+        let num = self.steps.clone().map(longest).max().unwrap_or(args.num);
+        let (size, needed) = (key_size(args, keys), keys.shape().size_min(num));
+        let below = limits::MAX_KEY_LEN + 1 - keys.behind();
+        if size < needed || size >= below {
+            return Err(Failure::usage(format!(
+                "--key-size {size}: {num} keys as {} makes them need {needed} bytes at least, and fewer than {below} are \
+                 allowed",
+                keys.fill()
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Why a workload and keys of this kind do not go together, if they do not.
+fn unfit(workload: Workload, keys: Keys, threads: usize) -> Option<String> {
+    let walks = matches!(workload, Workload::ReadSeq | Workload::ReadReverse);
+    let other = |needed: Keys| {
+        let (made, needed) = (keys.fill(), needed.fill());
+        Some(format!(
+            "{workload} does not go with the keys of this database, which are as {made} makes them: run it behind \
+             --workloads {needed}"
+        ))
+    };
+    match Keys::of(workload) {
+        Some(Keys::Versions) if threads > 1 => {
+            Some(format!("{workload} has one thread that puts and one that asks: leave --threads at 1"))
+        }
+        Some(needed) if needed != keys => other(needed),
+        None if keys == Keys::Versions && !walks => other(Keys::Decimal),
+        None if keys == Keys::Hashed && walks && threads > 1 => Some(format!(
+            "{workload} with {threads} threads gives each a part of the keys in order, and YCSB's keys are in no order: \
+             use --threads 1"
+        )),
+        _ => None,
+    }
+}
+
+fn key_size(args: &Args, keys: Keys) -> usize {
+    args.key_size.unwrap_or(keys.default_size())
+}
+
+/// What the workloads are to do, and how many keys each must be able to name.
+fn steps(args: &Args) -> Vec<(Step, u64)> {
+    // Keys that are there: `aging-insert` adds some, which those behind it know.
+    let mut end = args.num;
+    let step = |&workload: &Workload| {
+        let common = Step {
+            threads: args.threads.into(),
+            seek_nexts: args.seek_nexts,
+            ..Step::new(workload, args.num, workload.ops(args.num, args.reads()))
+        };
+        if workload.is_fill() && !args.use_existing {
+            end = args.num;
+        }
+        match Keys::of(workload) {
+            Some(Keys::Versions) => history(args, common),
+            _ if workload == Workload::AgingInsert => {
+                let first = end;
+                end += args.num;
+                (Step { first, num: end, ..common }, end)
+            }
+            Some(Keys::Hashed) => (Step { num: end, ..common }, end),
+            _ => (common, args.num),
+        }
+    };
+    args.workloads.iter().map(step).collect()
+}
+
+/// A history has `--num` puts, and as many queries as come up meanwhile; or so many queries, and as many puts.
+fn history(args: &Args, common: Step) -> (Step, u64) {
+    let (puts, queries) = (f64::from(args.puts_per_second), f64::from(args.queries_per_second));
+    let ops = args.reads.unwrap_or((args.num as f64 / puts * queries) as u64).max(1);
+    // Any of its puts may be of a new key.
+    let keys = (ops as f64 / queries * puts) as u64;
+    (Step { ops, rates: Some((puts, queries)), ..common }, keys.max(args.num))
+}
+
+/// The workloads, over keys of this kind.
+pub fn group(args: &Args, keys: Keys) -> Group {
+    Group {
+        name: String::new(),
+        title: String::new(),
+        about: String::new(),
+        num: args.num,
+        shape: keys.shape(),
+        key_size: key_size(args, keys),
+        sizes: args.value_size.clone(),
+        seed: args.seed,
+        seconds_max: None,
+        sample_seconds: SAMPLE_SECONDS,
+        steps: steps(args).into_iter().map(|step| step.0).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Workload::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        Cli::parse_from(["bench", "--db", "x", "--workloads"].into_iter().chain(line.split(' '))).args
+    }
+
+    #[test]
+    fn a_fill_begins_a_stretch() {
+        let of = |line| {
+            let cut = stretches(&args(line));
+            cut.iter().map(|s| (s.steps.start, s.steps.end, s.fresh)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("readrandom,fillseq,readseq,ycsb-load"), [(0, 1, false), (1, 3, true), (3, 4, true)]);
+        assert_eq!(of("fillseq,readseq,fillsync --use-existing"), [(0, 3, false)]);
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_told() {
+        let check = |line| {
+            let args = args(line);
+            let check = |s: &Stretch| s.keys(&args).map_or(Ok(()), |keys| s.check(&args, keys));
+            stretches(&args).iter().try_for_each(check).err().map(|e| e.to_string()).unwrap_or_default()
+        };
+        for line in [
+            "ycsb-load,ycsb-a,ycsb-d,overwrite,readrandom,readmissing,seekrandom,readseq,deleterandom",
+            "fillrandom,readseq,ycsb-load,ycsb-c --threads 4",
+            "history-uniform,readseq,fillseq,deleteseq,ten-each,aging-insert",
+            "readrandom,ycsb-a",
+        ] {
+            assert_eq!(check(line), "", "{line}");
+        }
+        for (line, told) in [
+            ("fillrandom,ycsb-a", "behind --workloads ycsb-load"),
+            ("ycsb-load,deleteseq", "behind --workloads fillrandom"),
+            ("history-zipf,readrandom", "as history-zipf makes"),
+            ("ycsb-load,readseq --threads 2", "--threads 1"),
+            ("history-zipf --threads 2", "--threads at 1"),
+            ("ycsb-load,fillseq --use-existing", "fillseq does not go"),
+            ("ycsb-load --key-size 20", "24 bytes at least"),
+            ("fillseq --num 1001 --key-size 3", "--key-size 3"),
+            ("history-uniform --num 10 --reads 1000 --key-size 3", "need 5 bytes"),
+            ("fillseq --key-size 65536", "allowed"),
+        ] {
+            assert!(check(line).contains(told), "{line}: {:?}", check(line));
+        }
+    }
+
+    #[test]
+    fn keys_are_known_by_their_looks() {
+        assert_eq!(Keys::look(b"0000000000000017"), Keys::Decimal);
+        assert_eq!(Keys::look(b"user00000000000000000017"), Keys::Hashed);
+        assert_eq!(Keys::look(b"0000000000000017\0\0\0\0\0\x01\x02\x03"), Keys::Versions);
+        assert_eq!(Keys::look(b"x"), Keys::Decimal);
+    }
+
+    #[test]
+    fn what_ages_grows() {
+        let of = |line| {
+            let steps = steps(&args(line));
+            steps.iter().map(|(s, _)| (s.workload, s.first, s.num, s.ops)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of("ycsb-load,aging-insert,aging-insert,aging-read,ycsb-load,ycsb-c --num 10 --reads 4"),
+            [
+                (YcsbLoad, 0, 10, 10),
+                (AgingInsert, 10, 20, 10),
+                (AgingInsert, 20, 30, 10),
+                (AgingRead, 0, 30, 4),
+                (YcsbLoad, 0, 10, 10),
+                (YcsbC, 0, 10, 4),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_history_has_as_many_puts_as_asked_for() {
+        let of = |line| {
+            let (step, keys) = steps(&args(line)).remove(0);
+            (step.ops, step.rates, keys)
+        };
+        assert_eq!(of("history-zipf --num 50000"), (1000, Some((10_000.0, 200.0)), 50_000));
+        let line = "history-zipf --num 500 --reads 60 --puts-per-second 1000 --queries-per-second 50";
+        assert_eq!(of(line), (60, Some((1000.0, 50.0)), 1200));
+    }
+}
