@@ -17,7 +17,7 @@ pub fn describe(dir: &Path) -> RunInfo {
         warnings.push(format!("{} is in memory: nothing reaches a disk", dir.display()));
     }
     if cfg!(debug_assertions) {
-        warnings.push("the program was built without optimisation".to_string());
+        warnings.push("the program was built with assertions: this is no release build".to_string());
     }
     RunInfo {
         started: output("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
@@ -130,12 +130,14 @@ fn device(number: &str) -> Option<String> {
     let dir = Path::new("/sys/dev/block").join(number);
     // A partition has these files in the directory of its disk.
     let file = |name: &str| read(dir.join(name)).or_else(|| read(dir.join("..").join(name)));
-    let turns = match file("queue/rotational")?.trim() {
-        "0" => "solid state",
-        _ => "rotating",
-    };
     let model = file("device/model").map(|model| model.trim().to_string()).filter(|model| !model.is_empty());
-    Some(model.map_or(turns.to_string(), |model| format!("{model}, {turns}")))
+    // Disks of virtual machines have no model, and say that they turn whatever they are made of.
+    match (model, file("queue/rotational")?.trim()) {
+        (Some(model), "0") => Some(format!("{model}, solid state")),
+        (Some(model), _) => Some(format!("{model}, rotating")),
+        (None, "0") => Some("solid state".to_string()),
+        (None, _) => None,
+    }
 }
 
 /// Processor time of the whole machine since it started, in ticks of 10 ms.

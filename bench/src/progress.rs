@@ -8,7 +8,7 @@ use bench::record::Record;
 use bench::session::Event;
 use bench::suite::{Group, Step};
 use bench::workload::{Kind, Work};
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Instant;
 
@@ -51,10 +51,13 @@ impl Progress {
         let bars = MultiProgress::with_draw_target(target);
         let style = |text: &str| ProgressStyle::with_template(text).expect("the template is well formed");
         let whole = bars.add(ProgressBar::new(WHOLE).with_style(style("{bar:30} {msg}")));
-        let current = bars.add(
-            ProgressBar::new(0)
-                .with_style(style("{bar:30} {prefix} {human_pos} of {human_len} {per_sec} {msg}")),
-        );
+        let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            // There is nobody to tell of an error; the bar is drawn without the rate.
+            let _ = write!(text, "{}", human_count(state.per_sec()));
+        };
+        let style =
+            style("{bar:30} {prefix} {human_pos} of {human_len}, {rate}/s {msg}").with_key("rate", rate);
+        let current = bars.add(ProgressBar::new(1).with_style(style));
         let all = turns.iter().map(|turn| groups[turn.group].steps.len()).sum();
         Progress {
             bars,
@@ -70,10 +73,10 @@ impl Progress {
         }
     }
 
-    /// The next turn begins.
-    pub fn begin(&mut self) {
+    /// The next turn begins: this one.
+    pub fn begin(&mut self, turn: Turn) {
         self.estimate.begin();
-        self.workload.clear();
+        self.reset(turn, "");
         self.show_whole();
     }
 
@@ -94,14 +97,19 @@ impl Progress {
 
     fn step(&mut self, turn: Turn, workload: &str, done: u64, ops: u64, settling: bool) {
         if self.workload != workload {
-            self.workload = workload.to_string();
-            self.current.reset();
-            let (engine, group) = (&self.engines[turn.engine], &self.groups[turn.group]);
-            self.current.set_prefix(format!("{engine} {group} {workload}"));
+            self.reset(turn, workload);
         }
         self.current.set_length(ops);
         self.current.set_position(done);
         self.current.set_message(if settling { "settling" } else { "" });
+    }
+
+    fn reset(&mut self, turn: Turn, workload: &str) {
+        self.workload = workload.to_string();
+        self.current.reset();
+        self.current.set_message("");
+        self.current
+            .set_prefix(format!("{} {}/{workload}", self.engines[turn.engine], self.groups[turn.group]));
     }
 
     fn show_whole(&self) {

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use text::{human_bytes, human_seconds};
+use text::{human_bytes, human_seconds, plural};
 use turn::Fault;
 
 /// Others that use a larger share of the processors than this are worth a warning.
@@ -224,10 +224,10 @@ impl Run<'_> {
         let names = self.engines.iter().map(|kind| kind.name.to_string()).collect();
         let mut progress = Progress::new(names, &self.groups, &turns);
         progress.say(&format!(
-            "{} engines, {} groups, {} rounds: roughly {}",
-            self.engines.len(),
-            self.groups.len(),
-            self.info.rounds,
+            "{}, {}, {}: roughly {}",
+            plural(self.engines.len(), "engine"),
+            plural(self.groups.len(), "group"),
+            plural(self.info.rounds as usize, "round"),
             human_seconds(progress.seconds_left())
         ));
         let ended = turns.into_iter().try_for_each(|turn| self.turn(turn, &mut progress));
@@ -238,7 +238,7 @@ impl Run<'_> {
     /// One engine's turn, from an empty directory to an empty directory.
     fn turn(&mut self, turn: Turn, progress: &mut Progress) -> Result<(), Failure> {
         let (kind, group) = (&self.engines[turn.engine], &self.groups[turn.group]);
-        progress.begin();
+        progress.begin(turn);
         let order = child::Order {
             engine: kind.name.to_string(),
             group: group.clone(),

@@ -4,6 +4,8 @@
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
+    let number: f64 =
+        number.parse().map_err(|_| "a size is a number and a unit, such as 64MiB".to_string())?;
     let shift = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "k" | "kb" | "kib" => 10,
@@ -12,8 +14,6 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "t" | "tb" | "tib" => 40,
         _ => return Err(format!("unknown unit {unit:?}: use K, M, G or T")),
     };
-    let number: f64 =
-        number.parse().map_err(|_| "a size is a number and a unit, such as 64MiB".to_string())?;
     let bytes = number * (1u64 << shift) as f64;
     if bytes < (1u64 << 60) as f64 { Ok(bytes as u64) } else { Err("that is too large".to_string()) }
 }
@@ -66,6 +66,11 @@ pub fn human_seconds(seconds: f64) -> String {
     }
 }
 
+/// `1 engine`, `2 engines`.
+pub fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +94,7 @@ mod tests {
         let counts = [0.0, 3.25, 999.0, 1000.4, 1_234_567.0].map(human_count);
         assert_eq!(counts, ["0", "3.2", "999", "1,000", "1,234,567"]);
         let times = [3.0, 99.0, 120.0, 3600.0, 7500.0].map(human_seconds);
+        assert_eq!((plural(1, "group"), plural(0, "group")), ("1 group".into(), "0 groups".into()));
         assert_eq!(times, ["3 s", "99 s", "2 min", "60 min", "2 h 05 min"]);
     }
 }
