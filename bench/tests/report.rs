@@ -393,9 +393,13 @@ fn the_whole_suite_on_nine_engines() {
     let report = Report::into(&large(), &Path::new(env!("CARGO_TARGET_TMPDIR")).join("report"));
     assert_sound(&report.page, "page");
     let names: Vec<String> = report.pictures().map(|(name, _)| name).collect();
-    for file in
-        ["aging-space.svg", "history-queries-p99.svg", "history-p99.svg", "parallax-io-amplification.svg", "ycsb-course.svg"]
-    {
+    for file in [
+        "aging-space.svg",
+        "history-queries-p99.svg",
+        "history-p99.svg",
+        "parallax-io-amplification.svg",
+        "ycsb-course.svg",
+    ] {
         assert!(names.iter().any(|name| name == file), "{file} is not among {names:?}");
     }
     report.pictures().for_each(|(name, svg)| {

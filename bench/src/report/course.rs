@@ -1,8 +1,8 @@
 //! Pictures of how a run went on: throughput and amplification in its course, queries of a history over time, and an
 //! ageing database from round to round.
 //!
-//! Of several rounds of a workload the one with the median throughput is shown: an average of courses would show
-//! stalls that are in none of them, and hide those that are.
+//! Of several rounds of a workload the one with the median throughput (or p99, of histories) is shown: an average of
+//! courses would show stalls that are in none of them, and hide those that are.
 
 use super::chart::{Figure, Panel};
 use super::data::{Data, Workload};
@@ -57,8 +57,9 @@ pub fn amplification(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
     drawn(section, "amplification-course", "Write amplification in the course of the run", CAPTION, panels)
 }
 
-const CAPTION: &str = "Of each engine the round with the median throughput. Where engines took very different times the lower axis \
-                       counts operations instead of seconds, so that all are seen at the same point of the work.";
+const CAPTION: &str = "Of each engine the median round (by throughput; of histories by p99). Where engines took very different \
+                       times the lower axis counts operations instead of seconds, so that all are seen at the same point of the \
+                       work.";
 
 fn courses(
     data: &Data<'_>,
@@ -67,9 +68,9 @@ fn courses(
     value: impl Fn(&Stretch) -> Option<f64>,
 ) -> Vec<Panel> {
     let panel = |(group, workload): (&str, &Workload<'_>)| {
-        let by_work = far_apart(data, workload);
+        let by_work = far_apart(data, group, workload);
         let all = series(data, |engine| {
-            let stretches = workload.typical(engine).map(stretches).unwrap_or_default();
+            let stretches = workload.typical(group, engine).map(stretches).unwrap_or_default();
             let point = |s: &Stretch| Some((if by_work { s.end.1 } else { s.end.0 }, value(s)?));
             stretches.iter().filter_map(point).collect()
         });
@@ -80,8 +81,8 @@ fn courses(
 }
 
 /// Whether the engines took so different times that the faster ones would be squeezed at the left.
-fn far_apart(data: &Data<'_>, workload: &Workload<'_>) -> bool {
-    let typical = data.engines.iter().filter_map(|engine| workload.typical(engine.name));
+fn far_apart(data: &Data<'_>, group: &str, workload: &Workload<'_>) -> bool {
+    let typical = data.engines.iter().filter_map(|engine| workload.typical(group, engine.name));
     let seconds: Vec<f64> =
         typical.filter(|record| !record.samples.is_empty()).map(|record| record.seconds).collect();
     let min = seconds.iter().copied().fold(f64::INFINITY, f64::min);
@@ -100,14 +101,14 @@ pub fn queries(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     let figure = |(key, name, of): (&str, &str, Of)| {
         let panel = |(group, workload): (&str, &Workload<'_>)| {
             let all = series(data, |engine| {
-                let all = workload.typical(engine).map(stretches).unwrap_or_default();
+                let all = workload.typical(group, engine).map(stretches).unwrap_or_default();
                 all.iter().filter(|s| s.ops > 0 && of(s) > 0.0).map(|s| (s.end.0, of(s))).collect()
             });
             (!all.is_empty()).then(|| lines(&section.name_of(group, workload), TIME, y, &all))
         };
-        let caption = "Queries arrive at a fixed rate while versions are put at a fixed rate; the latency counts from the moment at \
-                       which a query was due. Lower is better. Of each engine the round with the median throughput; where samples \
-                       are put together, quantiles are those of the worst.";
+        let caption = "Queries arrive at a fixed rate while versions are put at a fixed rate; the latency counts from the \
+                       moment at which a query was due. Lower is better. Of each engine the round with the median p99; where \
+                       samples are put together, quantiles are those of the worst.";
         drawn(section, key, name, caption, section.workloads().filter_map(panel).collect())
     };
     kinds.into_iter().map(figure).collect()
@@ -151,8 +152,8 @@ pub fn aging(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     ]
 }
 
-const SPACE_CAPTION: &str = "What the files take, over the bytes of the keys and values that are live, after each round of inserts, deletes and updates. Less is \
-     better; 1 is as small as it gets without compression.";
+const SPACE_CAPTION: &str = "What the files take, over the bytes of the keys and values that are live, after each round of inserts, \
+                             deletes and updates. Less is better; 1 is as small as it gets without compression.";
 
 /// The round and the kind of a workload of an ageing database: `aging-2-insert`.
 pub fn aging_step(workload: &str) -> Option<(u32, &str)> {

@@ -215,10 +215,12 @@ impl<'a> Workload<'a> {
         ))
     }
 
-    /// The round whose throughput is the median (of an even number the lower of the two in the middle), to stand for all.
-    pub fn typical(&self, engine: &str) -> Option<&'a Record> {
+    /// The round that is the median in what counts first (of an even number the first of the two in the middle), to stand
+    /// for all.
+    pub fn typical(&self, group: &str, engine: &str) -> Option<&'a Record> {
+        let value = |record: &Record| (metric::primary(group).of)(record).unwrap_or_default();
         let mut rounds = self.of(engine).to_vec();
-        rounds.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
+        rounds.sort_by(|a, b| value(a).total_cmp(&value(b)));
         rounds.get(rounds.len().checked_sub(1)? / 2).copied()
     }
 }

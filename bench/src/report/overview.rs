@@ -38,8 +38,9 @@ fn panel(rows: &[Row], reach: f64) -> Panel {
         (text(at(1.0, reach) - 5.0, 12.0, Anchor::End, "muted", 10.0, false, "peer better"))
         (text(at(1.0, reach) + 5.0, 12.0, Anchor::Start, "muted", 10.0, false, "Cairn better"))
         @for ratio in marks(reach) {
-            (stroke((at(ratio, reach), TOP - 4.0), (at(ratio, reach), height - 2.0), if ratio == 1.0 { "muted" } else { "grid" }, 1.0))
-            (text(at(ratio, reach), TOP - 8.0, Anchor::Middle, "muted", 9.5, false, &format!("{}×", format::short(ratio))))
+            @let (x, ink) = (at(ratio, reach), if ratio == 1.0 { "muted" } else { "grid" });
+            (stroke((x, TOP - 4.0), (x, height - 2.0), ink, 1.0))
+            (text(x, TOP - 8.0, Anchor::Middle, "muted", 9.5, false, &format!("{}×", format::short(ratio))))
         }
         @for (number, row) in rows.iter().enumerate() { (draw(row, TOP + number as f64 * PITCH, reach)) }
     };

@@ -71,7 +71,12 @@ impl<'d, 'a> Page<'d, 'a> {
                         (self.settings())
                         (self.checksums())
                     }
-                    footer { p { "Beside this page: each picture as a file of its own (" code { "main.svg" } " and others), and all tables in " code { "tables.md" } "." } }
+                    footer {
+                        p {
+                            "Beside this page: each picture as a file of its own (" code { "main.svg" } " and others), and all "
+                            "tables in " code { "tables.md" } "."
+                        }
+                    }
                 }
             }
         }
@@ -113,7 +118,9 @@ impl<'d, 'a> Page<'d, 'a> {
                         li {
                             svg.swatch viewBox="0 0 20 12" width="20" height="12" aria-hidden="true" {
                                 rect width="20" height="12" fill=(engine.style.light()) class={ "f" (engine.style.colour) } {}
-                                @if let Some(hatching) = engine.style.hatching() { rect width="20" height="12" fill=(hatching) {} }
+                                @if let Some(hatching) = engine.style.hatching() {
+                                    rect width="20" height="12" fill=(hatching) {}
+                                }
                             }
                             (engine.title)
                             @if engine.title != engine.name { " " code { (engine.name) } }
@@ -122,7 +129,9 @@ impl<'d, 'a> Page<'d, 'a> {
                     }
                 }
                 dl.facts {
-                    @for (name, value) in facts.iter().filter(|fact| !fact.1.is_empty()) { div { dt { (name) } dd { (value) } } }
+                    @for (name, value) in facts.iter().filter(|fact| !fact.1.is_empty()) {
+                        div { dt { (name) } dd { (value) } }
+                    }
                 }
             }
         }
@@ -180,15 +189,16 @@ impl<'d, 'a> Page<'d, 'a> {
             section #method {
                 h2 { "How it was measured, and what the figures mean" }
                 p {
-                    "Every engine runs in a process of its own, in an empty directory of the same file system, and is called through "
-                    "the same small interface; compression is off. The engines take turns within a round, so that whatever else the "
-                    "machine does meets all of them. Figures are medians over the rounds; "
-                    em { "lowest to highest" } " round is given beside them. What an engine is asked for is the same for all as far as it has a knob for it: see "
-                    a href="#settings" { "Settings" } "."
+                    "Every engine runs in a process of its own, in an empty directory of the same file system, and is called "
+                    "through the same small interface; compression is off. The engines take turns within a round, so that "
+                    "whatever else the machine does meets all of them. Figures are medians over the rounds; "
+                    em { "lowest to highest" } " round is given beside them. What an engine is asked for is the same for all as "
+                    "far as it has a knob for it: see " a href="#settings" { "Settings" } "."
                 }
                 dl.means {
                     @for metric in &EXPLAINED {
-                        div { dt { (metric.name) } dd { (metric.means) " " (if metric.more_is_better { "More is better." } else { "Less is better." }) } }
+                        @let better = if metric.more_is_better { "More is better." } else { "Less is better." };
+                        div { dt { (metric.name) } dd { (metric.means) " " (better) } }
                     }
                 }
             }
@@ -203,9 +213,11 @@ impl<'d, 'a> Page<'d, 'a> {
                 @if let Some(overview) = &self.overview { (picture(overview, "overview")) }
                 h3 { "All workloads" }
                 p {
-                    "Median throughput in operations per second; below it the lowest to the highest round, and how many times as well as Cairn "
-                    "the engine does (above 1× is better than Cairn); in the last column Cairn beside the best engine that is not Cairn. ★ best of the row. † stopped by the time limit: the rate is that of the operations that were done. "
-                    "Of histories, whose operations come at a fixed rate, p99 latency counts instead: there, too, above 1× is better than Cairn."
+                    "Median throughput in operations per second; below it the lowest to the highest round, and how many times as "
+                    "well as Cairn the engine does (above 1× is better than Cairn); in the last column Cairn beside the best engine "
+                    "that is not Cairn. ★ best of the row. † stopped by the time limit: the rate is that of the operations that "
+                    "were done. Of histories, whose operations come at a fixed rate, p99 latency counts instead: there, too, above "
+                    "1× is better than Cairn."
                 }
                 div.summary { (tables::summary(self.data, false).html()) }
             }
@@ -290,7 +302,10 @@ impl<'d, 'a> Page<'d, 'a> {
         html! {
             section #contents {
                 h2 { "Did the engines do the same work?" }
-                p { "After the workloads that write, each database is read from the first entry to the last, and its entries are counted and hashed." }
+                p {
+                    "After the workloads that write, each database is read from the first entry to the last, and its entries are "
+                    "counted and hashed."
+                }
                 p class=(class) { (self.verdict.in_words()) }
                 @if !self.verdict.differ.is_empty() { (tables::differences(self.data, self.verdict).html()) }
             }
