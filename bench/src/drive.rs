@@ -4,23 +4,21 @@
 //! few nanoseconds and counts with the operation, as in `db_bench`. One more thread looks every so often at what the kernel
 //! counts, and shows the progress.
 
+use crate::choose::{Chooser, Picker};
 use crate::engine::{Engine, Error, Result};
-use crate::generate::{Key, Shape, Shuffle, Stream, Values, Zipf, below, is_value, random, seed_of};
+use crate::generate::{Key, Shape, Values, below, is_value, random, seed_of};
 use crate::history;
-use crate::sampling::{Course, Stretches};
+use crate::sampling::Course;
+use crate::timer::{Common, Share, Timer};
 use crate::workload::{Keys, Kind, Work, Workload};
 use hdrhistogram::Histogram;
 use std::hint::black_box;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Every so many reads the value is compared, whole, with what was written.
 const VERIFY_EVERY: u64 = 64;
-/// YCSB's exponent of Zipf's distribution.
-const ZIPF_EXPONENT: f64 = 0.99;
 /// The most entries of a scan.
 const SCAN_MAX: u64 = 100;
 
@@ -79,7 +77,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, other: &Tally) {
+    /// Adds what another thread did.
+    pub(crate) fn add(&mut self, other: &Tally) {
         self.ops += other.ops;
         self.found += other.found;
         self.bytes_put += other.bytes_put;
@@ -125,83 +124,16 @@ pub struct Outcome {
     pub course: Course,
 }
 
-/// What one thread measured.
-pub(crate) struct Share {
-    started: Instant,
-    ended: Instant,
-    latency: Histogram<u64>,
-    by_kind: Vec<Option<Histogram<u64>>>,
-    tally: Tally,
-    stretches: Stretches,
-}
-
-/// A counter with a cache line of its own, so that the threads do not slow each other down.
-#[repr(align(128))]
-#[derive(Default)]
-struct Counter {
-    ops: AtomicU64,
-    bytes_put: AtomicU64,
-}
-
-/// What the threads of a run share.
-pub(crate) struct Common {
-    start: Barrier,
-    /// When the first thread passed the barrier.
-    started: Mutex<Option<Instant>>,
-    /// Set when a thread fails, when time is up, or when the last reader has ended and the writer beside it may.
-    stop: AtomicBool,
-    cut_short: AtomicBool,
-    failed: AtomicBool,
-    readers_left: AtomicUsize,
-    done: Vec<Counter>,
-}
-
-impl Common {
-    fn begin(&self) -> Instant {
-        self.start.wait();
-        *self.started.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert_with(Instant::now)
-    }
-
-    /// Whether everybody is to stop.
-    pub(crate) fn stopped(&self) -> bool {
-        self.stop.load(Relaxed)
-    }
-
-    /// Whether the time was up, or a thread failed.
-    pub(crate) fn ended_early(&self) -> bool {
-        self.cut_short.load(Relaxed) || self.failed.load(Relaxed)
-    }
-
-    fn cut_short(&self) {
-        self.cut_short.store(true, Relaxed);
-        self.stop.store(true, Relaxed);
-    }
-
-    fn fail(&self) {
-        self.failed.store(true, Relaxed);
-        self.stop.store(true, Relaxed);
-    }
-}
-
 /// Runs a workload. `progress` is told every so often how many operations are done.
 pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outcome> {
     let history = matches!(job.workload.work(), Work::History { .. });
     let with_writer = history || job.workload == Workload::ReadWhileWriting;
-    let common = Common {
-        start: Barrier::new(job.threads + usize::from(with_writer)),
-        started: Mutex::new(None),
-        stop: AtomicBool::new(false),
-        cut_short: AtomicBool::new(false),
-        failed: AtomicBool::new(false),
-        readers_left: AtomicUsize::new(job.threads),
-        done: (0..=job.threads).map(|_| Counter::default()).collect(),
-    };
-    let common = &common;
+    let common = &Common::new(job.threads, with_writer);
     let (mut shares, writer, kernel) = thread::scope(|scope| {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let watch = scope.spawn(move || {
-            let mut show = || progress(common.done[..job.threads].iter().map(|n| n.ops.load(Relaxed)).sum());
-            let put = || common.done.iter().map(|n| n.bytes_put.load(Relaxed)).sum();
+            let mut show = || progress(common.ops());
+            let put = || common.bytes_put();
             Course::watch(job.sample, &ended, &mut show, &put)
         });
         let threads: Vec<_> = (0..job.threads).map(|t| scope.spawn(move || worker(job, common, t))).collect();
@@ -240,26 +172,9 @@ pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outc
         by_kind: if several { by_kind.collect() } else { Vec::new() },
         tally: sum.tally,
         writer: writer.map(|writer| (writer.tally, writer.latency)),
-        cut_short: common.cut_short.load(Relaxed),
+        cut_short: common.was_cut_short(),
         course,
     })
-}
-
-impl Share {
-    fn add(&mut self, other: Share) {
-        self.started = self.started.min(other.started);
-        self.ended = self.ended.max(other.ended);
-        self.latency.add(&other.latency).expect("all histograms have the same bounds");
-        for (sum, other) in self.by_kind.iter_mut().zip(other.by_kind) {
-            match (sum.as_mut(), other) {
-                (Some(sum), Some(other)) => sum.add(&other).expect("all histograms have the same bounds"),
-                (None, other) => *sum = other,
-                (Some(_), None) => {}
-            }
-        }
-        self.tally.add(&other.tally);
-        self.stretches.add(&other.stretches);
-    }
 }
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
@@ -278,86 +193,8 @@ fn worker(job: &Job<'_>, common: &Common, t: usize) -> Result<Share> {
         Work::Walk { back } => walk(job, common, t, back),
         Work::History { keys } => history::query_at_rate(job, common, keys),
     };
-    // A writer beside us has no reason to go on.
-    if common.readers_left.fetch_sub(1, Relaxed) == 1 {
-        common.stop.store(true, Relaxed);
-    }
+    common.one_is_done();
     share.inspect_err(|_| common.fail())
-}
-
-/// Chooses the keys of one thread.
-struct Chooser {
-    keys: Keys,
-    seed: u64,
-    first: u64,
-    num: u64,
-    zipf: Option<Zipf>,
-    shuffle: Option<Shuffle>,
-    /// Numbers that this thread inserted: from here, `stride` apart, so many.
-    insert_from: u64,
-    stride: u64,
-    inserted: u64,
-}
-
-impl Chooser {
-    fn new(job: &Job<'_>, keys: Keys, t: usize) -> Chooser {
-        Chooser {
-            keys,
-            seed: seed_of(job.seed, "keys", 0),
-            first: job.first,
-            num: job.num,
-            zipf: matches!(keys, Keys::Zipfian | Keys::Latest).then(|| Zipf::new(job.num, ZIPF_EXPONENT)),
-            shuffle: (keys == Keys::Shuffled).then(|| Shuffle::new(job.ops, job.seed)),
-            insert_from: job.insert_from + t as u64,
-            stride: job.threads as u64,
-            inserted: 0,
-        }
-    }
-
-    /// The number of the key that operation `op` is about, if it is there.
-    #[inline]
-    fn number(&self, op: u64) -> u64 {
-        let zipf = || self.zipf.as_ref().expect("made for it").number(&mut Stream::new(self.seed, op));
-        match self.keys {
-            Keys::Sequential => self.first + op,
-            Keys::Uniform => self.first + below(random(self.seed, op), self.num - self.first),
-            Keys::Zipfian => zipf(),
-            Keys::Latest => match (self.inserted, zipf()) {
-                (own, back) if back < own => self.insert_from + (own - 1 - back) * self.stride,
-                (own, back) => self.num - 1 - (back - own).min(self.num - 1),
-            },
-            Keys::Shuffled => self.shuffle.expect("made for it").of(op) % self.num,
-        }
-    }
-
-    /// The number of a new key.
-    fn insert(&mut self) -> u64 {
-        self.inserted += 1;
-        self.insert_from + (self.inserted - 1) * self.stride
-    }
-}
-
-/// Picks the kind of each operation.
-struct Picker {
-    kinds: &'static [(Kind, u64)],
-    seed: u64,
-}
-
-impl Picker {
-    #[inline]
-    fn kind(&self, op: u64) -> Kind {
-        if let [(kind, _)] = self.kinds {
-            return *kind;
-        }
-        let mut left = below(random(self.seed, op), 100);
-        for &(kind, percent) in self.kinds {
-            if left < percent {
-                return kind;
-            }
-            left -= percent;
-        }
-        unreachable!("the shares are 100 per cent together")
-    }
 }
 
 /// The operations of one thread of a mixed workload.
@@ -370,7 +207,7 @@ fn mixed(
 ) -> Result<Share> {
     let engine = job.engine;
     let mut chooser = Chooser::new(job, keys, t);
-    let picker = Picker { kinds, seed: seed_of(job.seed, "kinds", 0) };
+    let picker = Picker::new(job, kinds);
     let phase = seed_of(job.seed, "values", 0);
     let mut key = Key::new(job.shape, job.key_size, job.num);
     let mut missing = Key::missing(job.shape, job.key_size, job.num);
@@ -502,104 +339,18 @@ fn write_until_stopped(job: &Job<'_>, common: &Common) -> Result<Share> {
     Ok(timer.end())
 }
 
-/// Takes the time of each operation of a thread.
-pub(crate) struct Timer<'a> {
-    common: &'a Common,
-    counter: &'a Counter,
-    pub(crate) started: Instant,
-    last: Instant,
-    until: Option<Instant>,
-    latency: Histogram<u64>,
-    by_kind: Vec<Option<Histogram<u64>>>,
-    mixed: bool,
-    pub(crate) tally: Tally,
-    stretches: Stretches,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<'a> Timer<'a> {
-    /// Waits until all threads are ready, and starts.
-    pub(crate) fn new(common: &'a Common, t: usize, job: &Job<'_>) -> Timer<'a> {
-        let kinds = match job.workload.work() {
-            Work::Mix(kinds, _) => kinds,
-            _ => &[],
-        };
-        let mixed = kinds.len() > 1;
-        let has = |kind: Kind| mixed && kinds.iter().any(|k| k.0 == kind);
-        let by_kind = Kind::ALL.map(|kind| has(kind).then(new_histogram)).into();
-        let (latency, stretches) = (new_histogram(), Stretches::new(job.sample));
-        let started = common.begin();
-        Timer {
-            common,
-            counter: &common.done[t],
-            started,
-            last: started,
-            until: job.time_max.map(|time| started + time),
-            latency,
-            by_kind,
-            mixed,
-            tally: Tally::default(),
-            stretches,
+    #[test]
+    fn parts_cover_the_whole() {
+        for (whole, threads) in [(0, 1), (1, 4), (10, 3), (1000, 7), (u64::MAX, 5)] {
+            let parts: Vec<_> = (0..threads).map(|t| part(whole, t, threads)).collect();
+            assert_eq!((parts[0].start, parts[threads - 1].end), (0, whole));
+            assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
+            let lengths = || parts.iter().map(|p| p.end - p.start);
+            assert!(lengths().max().unwrap() - lengths().min().unwrap() <= 1);
         }
     }
-
-    /// Whether to stop: somebody failed, or time is up.
-    #[inline]
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_late() || self.common.stopped()
-    }
-
-    /// Whether time is up; then it is for all.
-    #[inline]
-    pub(crate) fn is_late(&self) -> bool {
-        let late = self.until.is_some_and(|until| self.last >= until);
-        if late {
-            self.common.cut_short();
-        }
-        late
-    }
-
-    /// An operation ended: it took the time since the last one ended.
-    #[inline]
-    pub(crate) fn lap(&mut self, kind: Kind) {
-        let now = Instant::now();
-        let nanos = (now - self.last).as_nanos() as u64;
-        self.last = now;
-        self.record(kind, nanos);
-    }
-
-    /// An operation ended now that was due at `due`.
-    pub(crate) fn lap_since(&mut self, kind: Kind, due: Instant) {
-        self.last = Instant::now();
-        self.record(kind, self.last.saturating_duration_since(due).as_nanos() as u64);
-    }
-
-    #[inline]
-    fn record(&mut self, kind: Kind, nanos: u64) {
-        self.latency.saturating_record(nanos);
-        if self.mixed
-            && let Some(latency) = &mut self.by_kind[kind as usize]
-        {
-            latency.saturating_record(nanos);
-        }
-        self.stretches.record(self.last - self.started, nanos);
-        self.tally.ops += 1;
-        self.counter.ops.store(self.tally.ops, Relaxed);
-        self.counter.bytes_put.store(self.tally.bytes_put, Relaxed);
-    }
-
-    pub(crate) fn end(self) -> Share {
-        Share {
-            started: self.started,
-            ended: Instant::now(),
-            latency: self.latency,
-            by_kind: self.by_kind,
-            tally: self.tally,
-            stretches: self.stretches,
-        }
-    }
-}
-
-/// From 1 ns to an hour, three digits: about 250 KiB.
-fn new_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are constant and right")
 }

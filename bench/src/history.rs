@@ -8,9 +8,10 @@
 //! An engine without versions of its own is used as the thesis uses LevelDB: the key in it is the key and the time, eight bytes,
 //! big end first.
 
-use crate::drive::{Common, Job, Share, Timer};
+use crate::drive::Job;
 use crate::engine::Result;
 use crate::generate::{Key, Shuffle, Stream, Zipf, below, random, seed_of};
+use crate::timer::{Common, Share, Timer};
 use crate::workload::{HistoryKeys, Kind};
 use std::thread;
 use std::time::{Duration, Instant};

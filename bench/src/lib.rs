@@ -7,14 +7,16 @@
 //!     |
 //!   suite            which workloads follow each other on one database
 //!     |-- workload   what there is
-//!     |-- drive      threads, latencies, samples
+//!     |-- drive      threads and what they do        choose, timer, sampling, history
 //!     |   |-- generate    keys, values, their order
 //!     |   \-- process     what the kernel counts
 //!     |-- engine     what a store must be able to do;  engines: Cairn and its peers
-//!     \-- record     the result
+//!     \-- record     the result; agreement: whether all engines hold the same
 //! ```
 
+pub mod agreement;
 pub mod cgroup;
+mod choose;
 pub mod drive;
 pub mod engine;
 pub mod engines;
@@ -28,4 +30,5 @@ pub mod report;
 pub mod sampling;
 pub mod session;
 pub mod suite;
+mod timer;
 pub mod workload;

@@ -16,7 +16,6 @@
 
 mod bars;
 mod chart;
-mod contents;
 mod course;
 mod data;
 mod figures;
@@ -32,6 +31,7 @@ mod stats;
 mod tables;
 mod words;
 
+use crate::agreement;
 use crate::engine::{Error, Result};
 use crate::record::Line;
 use chart::Figure;
@@ -62,7 +62,11 @@ pub fn write(lines: &[Line], out: &Path) -> Result<Written> {
         return Err(Error::new("there is nothing to report: no line is a result or a failure"));
     }
     fs::create_dir_all(out).map_err(|e| Error::from(e).context(format!("creating {}", out.display())))?;
-    let verdict = contents::compare(&data);
+    let results = lines.iter().filter_map(|line| match line {
+        Line::Result(record) => Some(&**record),
+        _ => None,
+    });
+    let verdict = agreement::compare(results);
     let page = page::Page::of(&data, &verdict);
     let mut written =
         Written { page: out.join("index.html"), tables: out.join("tables.md"), pictures: Vec::new() };

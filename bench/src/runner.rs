@@ -5,7 +5,7 @@
 //!     place    an empty directory, nothing dirty in the page cache
 //!     turn     a process of its own, in a control group of its own    -- child --> session
 //!     results  a line for each workload, as it comes
-//!   summary    medians, and whether all engines hold the same
+//!   summary    medians    agreement    whether all engines hold the same
 //! ```
 //!
 //! An engine that fails, dies or hangs loses its turn, and the run goes on.
@@ -20,6 +20,7 @@ mod turn;
 use crate::Failure;
 use crate::args::RunArgs;
 use crate::progress::{Progress, Turn};
+use bench::agreement;
 use bench::cgroup::Cgroup;
 use bench::engine::Kind;
 use bench::machine::{self, Busy};
@@ -297,8 +298,8 @@ impl Run<'_> {
         if matches!(finished, Err(Failure::System(_))) {
             return finished.map(|()| ExitCode::SUCCESS);
         }
-        let agreement = summary::agreement(&self.records);
-        self.info.warnings.extend(agreement.differing.iter().map(|line| format!("contents differ: {line}")));
+        let agreement = agreement::compare(&self.records);
+        self.info.warnings.extend(agreement.differ.iter().map(|line| format!("contents differ: {line}")));
         if finished.is_err() {
             self.info.warnings.push("the run was interrupted".to_string());
         }
@@ -325,7 +326,7 @@ impl Run<'_> {
         self.info.warnings.iter().for_each(|warning| eprintln!("cairn-bench: warning: {warning}"));
         eprintln!("cairn-bench: results are in {}", self.results.path().display());
         finished?;
-        let fine = agreement.differing.is_empty() && self.failures == 0;
+        let fine = agreement.differ.is_empty() && self.failures == 0;
         Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

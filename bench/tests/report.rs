@@ -1,7 +1,7 @@
 //! Reports of made-up results: what must be in them, and that they are sound.
 #![cfg(feature = "report")]
 
-use bench::record::{Contents, Latency, Line, Record, RunInfo, Sample, Settings, Writer};
+use bench::record::{Contents, Latency, Line, Record, RunInfo, Sample, Settings};
 use bench::report::{Written, write};
 use bench::suite::{Adjust, Scale, groups};
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ fn small() -> Vec<Line> {
             let mut record = result(engine, "g", "fillrandom", round, rate * factor);
             if engine == "lmdb" && round == 2 {
                 (record.ops, record.cut_short) = (123_000, true);
-                record.contents = Some(Contents { entries: 1, ..Contents::default() });
+                record.contents = None;
             }
             lines.push(line(record));
             if engine != "lmdb" {
@@ -223,28 +223,18 @@ fn contents_are_compared() {
         all_agree.contains("All agree: in all 6 comparisons"),
         "the one cut short does not count: {all_agree}"
     );
-    assert!(all_agree.contains("1 run that the time limit had cut short"), "{all_agree}");
+    assert!(all_agree.contains("one run that the time limit cut short"), "{all_agree}");
 
-    let spoil = |writer: Option<Writer>| {
-        let mut lines = small();
-        let spoilt = lines.iter_mut().find_map(|line| match line {
-            Line::Result(record) if record.engine == "rocksdb" && record.round == 3 => Some(record),
-            _ => None,
-        });
-        let record = spoilt.unwrap();
-        record.contents = Some(Contents { entries: 6, bytes: 1 << 29, checksum: 0x1234 });
-        record.writer = writer;
-        lines
-    };
-    let differ = verdict(&spoil(None));
+    let mut spoilt = small();
+    let other = spoilt.iter_mut().find_map(|line| match line {
+        Line::Result(record) if record.engine == "rocksdb" && record.round == 3 => Some(record),
+        _ => None,
+    });
+    other.unwrap().contents = Some(Contents { entries: 6, bytes: 1 << 29, checksum: 0x1234 });
+    let differ = verdict(&spoilt);
     assert!(differ.contains("ENGINES DISAGREE in 1 of 6 comparisons"), "{differ}");
     assert!(differ.contains("g: fillrandom, round 3") && differ.contains("0000000000001234"), "{differ}");
-    assert!(Report::of(&spoil(None)).page.contains("Failures</h2><ul><li>ENGINES DISAGREE"));
-    let explained = verdict(&spoil(Some(Writer::default())));
-    assert!(
-        !explained.contains("DISAGREE") && explained.contains("a thread wrote for as long"),
-        "{explained}"
-    );
+    assert!(Report::of(&spoilt).page.contains("Failures</h2><ul><li>ENGINES DISAGREE"));
 }
 
 #[test]

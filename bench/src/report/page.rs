@@ -1,7 +1,6 @@
 //! The page, from top to bottom.
 
 use super::chart::Figure;
-use super::contents::Verdict;
 use super::data::Data;
 use super::figures::{self, Section};
 use super::format;
@@ -9,12 +8,13 @@ use super::metric::EXPLAINED;
 use super::palette;
 use super::tables;
 use super::words::Words;
+use crate::agreement::Agreement;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// A page with the pictures that are in it.
 pub struct Page<'d, 'a> {
     data: &'d Data<'a>,
-    verdict: &'d Verdict<'a>,
+    verdict: &'d Agreement<'a>,
     words: Words,
     main: Figure,
     overview: Option<Figure>,
@@ -23,7 +23,7 @@ pub struct Page<'d, 'a> {
 
 impl<'d, 'a> Page<'d, 'a> {
     /// Of these results.
-    pub fn of(data: &'d Data<'a>, verdict: &'d Verdict<'a>) -> Page<'d, 'a> {
+    pub fn of(data: &'d Data<'a>, verdict: &'d Agreement<'a>) -> Page<'d, 'a> {
         let of_section = |section| {
             let figures = figures::of_section(data, &section);
             (section, figures)
@@ -158,13 +158,13 @@ impl<'d, 'a> Page<'d, 'a> {
     fn troubles(&self) -> Markup {
         let warnings = self.data.warnings();
         let failures = &self.data.failures;
-        let wrong = self.verdict.unexplained() > 0;
+        let wrong = !self.verdict.differ.is_empty();
         html! {
             @if wrong || !failures.is_empty() {
                 section.trouble.bad {
                     h2 { "Failures" }
                     ul {
-                        @if wrong { li { (self.verdict.in_words()) " " a href="#contents" { "Which ones" } "." } }
+                        @if wrong { li { (self.verdict) " " a href="#contents" { "Which ones" } "." } }
                         @for failure in failures {
                             li {
                                 strong { (self.data.label(failure.engine)) } " did not finish "
@@ -298,7 +298,7 @@ impl<'d, 'a> Page<'d, 'a> {
     }
 
     fn checksums(&self) -> Markup {
-        let class = if self.verdict.unexplained() > 0 { "trouble bad" } else { "verdict" };
+        let class = if !self.verdict.differ.is_empty() { "trouble bad" } else { "verdict" };
         html! {
             section #contents {
                 h2 { "Did the engines do the same work?" }
@@ -306,7 +306,7 @@ impl<'d, 'a> Page<'d, 'a> {
                     "After the workloads that write, each database is read from the first entry to the last, and its entries are "
                     "counted and hashed."
                 }
-                p class=(class) { (self.verdict.in_words()) }
+                p class=(class) { (self.verdict) }
                 @if !self.verdict.differ.is_empty() { (tables::differences(self.data, self.verdict).html()) }
             }
         }

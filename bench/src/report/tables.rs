@@ -1,11 +1,11 @@
 //! Tables: made once, written as HTML for the page and as Markdown for `tables.md`.
 
-use super::contents::Verdict;
 use super::data::{Data, Workload, full_name};
 use super::figures::absent;
 use super::format;
 use super::metric::{self, COLUMNS, Metric};
 use super::stats::{self, Spread};
+use crate::agreement::Agreement;
 use crate::record::{Latency, Record, Settings};
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
@@ -350,7 +350,7 @@ pub fn engine_settings(data: &Data<'_>, engine: &str) -> Table {
 }
 
 /// What engines held where they did not agree.
-pub fn differences(data: &Data<'_>, verdict: &Verdict<'_>) -> Table {
+pub fn differences(data: &Data<'_>, verdict: &Agreement<'_>) -> Table {
     let mut head = vec!["workload, round".to_string()];
     head.extend(data.engines.iter().map(|engine| engine.title.clone()));
     let rows = verdict.differ.iter().map(|difference| {
@@ -361,14 +361,14 @@ pub fn differences(data: &Data<'_>, verdict: &Verdict<'_>) -> Table {
             let small = vec![format!("{} entries, {} bytes", held.entries, held.bytes)];
             Cell { small, ..Cell::of(format!("{:016x}", held.checksum)) }
         });
-        let why = if difference.explained { " (a thread wrote for as long as the readers took)" } else { "" };
-        Row::Cells(format!("{}, round {}{why}", difference.name, difference.round), cells.collect())
+        let name = full_name(difference.group, difference.workload);
+        Row::Cells(format!("{name}, round {}", difference.round), cells.collect())
     });
     Table { rows: rows.collect(), head }
 }
 
 /// All tables as Markdown, Cairn's weakest workloads first.
-pub fn markdown(data: &Data<'_>, verdict: &Verdict<'_>) -> String {
+pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>) -> String {
     let mut text = String::from("# Figures, Cairn's weakest workloads first\n\n");
     let info = &data.info;
     let limit = info
@@ -406,7 +406,7 @@ pub fn markdown(data: &Data<'_>, verdict: &Verdict<'_>) -> String {
             text += &format!("\n{}", kinds.markdown());
         }
     }
-    text += &format!("\n## Contents\n\n{}\n", escape(&verdict.in_words()));
+    text += &format!("\n## Contents\n\n{}\n", escape(&verdict.to_string()));
     if !verdict.differ.is_empty() {
         text += &format!("\n{}", differences(data, verdict).markdown());
     }

@@ -97,7 +97,7 @@ fn write_back(_dir: &Path) -> io::Result<()> {
 /// Bytes that can still be stored in the file system of `dir`, or of the nearest directory above that is there.
 pub fn free_bytes(dir: &Path) -> Option<u64> {
     let here = |dir: &Path| if dir == Path::new("") { PathBuf::from(".") } else { dir.to_path_buf() };
-    let stat = dir.ancestors().find_map(|dir| rustix::fs::statvfs(&here(dir)).ok())?;
+    let stat = dir.ancestors().find_map(|dir| rustix::fs::statvfs(here(dir)).ok())?;
     Some(stat.f_bavail * stat.f_frsize)
 }
 

@@ -1,0 +1,87 @@
+//! Which key each operation is about, and what kind of operation it is: functions of a seed and the operation's number.
+
+use crate::drive::Job;
+use crate::generate::{Shuffle, Stream, Zipf, below, random, seed_of};
+use crate::workload::{Keys, Kind};
+
+/// YCSB's exponent of Zipf's distribution.
+const ZIPF_EXPONENT: f64 = 0.99;
+
+/// Chooses the keys of one thread.
+pub(crate) struct Chooser {
+    keys: Keys,
+    seed: u64,
+    first: u64,
+    num: u64,
+    zipf: Option<Zipf>,
+    shuffle: Option<Shuffle>,
+    /// Numbers that this thread inserted: from here, `stride` apart, so many.
+    insert_from: u64,
+    stride: u64,
+    inserted: u64,
+}
+
+impl Chooser {
+    pub(crate) fn new(job: &Job<'_>, keys: Keys, t: usize) -> Chooser {
+        Chooser {
+            keys,
+            seed: seed_of(job.seed, "keys", 0),
+            first: job.first,
+            num: job.num,
+            zipf: matches!(keys, Keys::Zipfian | Keys::Latest).then(|| Zipf::new(job.num, ZIPF_EXPONENT)),
+            shuffle: (keys == Keys::Shuffled).then(|| Shuffle::new(job.ops, job.seed)),
+            insert_from: job.insert_from + t as u64,
+            stride: job.threads as u64,
+            inserted: 0,
+        }
+    }
+
+    /// The number of the key that operation `op` is about, if it is there.
+    #[inline]
+    pub(crate) fn number(&self, op: u64) -> u64 {
+        let zipf = || self.zipf.as_ref().expect("made for it").number(&mut Stream::new(self.seed, op));
+        match self.keys {
+            Keys::Sequential => self.first + op,
+            Keys::Uniform => self.first + below(random(self.seed, op), self.num - self.first),
+            Keys::Zipfian => zipf(),
+            Keys::Latest => match (self.inserted, zipf()) {
+                (own, back) if back < own => self.insert_from + (own - 1 - back) * self.stride,
+                (own, back) => self.num - 1 - (back - own).min(self.num - 1),
+            },
+            Keys::Shuffled => self.shuffle.expect("made for it").of(op) % self.num,
+        }
+    }
+
+    /// The number of a new key.
+    pub(crate) fn insert(&mut self) -> u64 {
+        self.inserted += 1;
+        self.insert_from + (self.inserted - 1) * self.stride
+    }
+}
+
+/// Picks the kind of each operation.
+pub(crate) struct Picker {
+    kinds: &'static [(Kind, u64)],
+    pub(crate) seed: u64,
+}
+
+impl Picker {
+    pub(crate) fn new(job: &Job<'_>, kinds: &'static [(Kind, u64)]) -> Picker {
+        Picker { kinds, seed: seed_of(job.seed, "kinds", 0) }
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self, op: u64) -> Kind {
+        if let [(kind, _)] = self.kinds {
+            return *kind;
+        }
+        let mut left = below(random(self.seed, op), 100);
+        for &(kind, percent) in self.kinds {
+            if left < percent {
+                return kind;
+            }
+            left -= percent;
+        }
+        unreachable!("the shares are 100 per cent together")
+    }
+}
