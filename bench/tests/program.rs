@@ -151,8 +151,8 @@ fn a_run_leaves_results_and_a_report() {
     let summed_up = records.iter().filter(|r| r.engine == "cairn" && r.contents.is_some()).count();
     assert!(summed_up >= 6, "after each fill of each round");
     let compared = match engines().len() {
-        1 => "nothing to compare".to_string(),
-        _ => format!("agree for all engines in {summed_up} of {summed_up}"),
+        1 => "were not compared".to_string(),
+        _ => format!("All agree: in all {summed_up} comparisons"),
     };
     assert!(stdout.contains(&compared) && stdout.contains("fillrandom"), "{stdout}");
     for file in ["index.html", "tables.md", "main.svg"] {
