@@ -55,14 +55,14 @@ fn measure(name: &str) {
     let dir = tempfile::tempdir().unwrap();
     let kind = bench::engines::all().into_iter().find(|kind| kind.name == name).unwrap();
     let engine = (kind.open)(dir.path(), &ASKED).unwrap();
-    let before = (KernelIo::now().expect("the kernel counts").wchar, written(engine.as_ref()));
+    let before = (KernelIo::now().expect("the kernel counts").write_bytes, written(engine.as_ref()));
     for n in 0..WRITES {
         let value: Vec<u8> =
             (0..VALUE_BYTES as u64 / 8).flat_map(|part| mix(n ^ mix(part)).to_be_bytes()).collect();
         engine.put(&(mix(n) % KEYS).to_be_bytes(), &value, false).unwrap();
     }
     engine.settle().unwrap();
-    let after = (KernelIo::now().unwrap().wchar, written(engine.as_ref()));
+    let after = (KernelIo::now().unwrap().write_bytes, written(engine.as_ref()));
 
     let (kernel, own) = (after.0 - before.0, after.1 - before.1);
     println!("{name}: {own} bytes by its own count, {kernel} by the kernel's");
