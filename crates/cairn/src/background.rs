@@ -128,7 +128,7 @@ impl Core {
         while !self.ends() {
             match self.next_compaction() {
                 Some((keyspace, plan)) => {
-                    if self.run_plan(&keyspace, &plan).is_err() && !self.ends() {
+                    if self.run_plan(&keyspace, plan).is_err() && !self.ends() {
                         self.rest();
                     }
                 }
@@ -153,7 +153,7 @@ impl Core {
                     return;
                 }
             } else if let Some((keyspace, plan)) = self.next_compaction() {
-                if self.run_plan(&keyspace, &plan).is_err() {
+                if self.run_plan(&keyspace, plan).is_err() {
                     return;
                 }
             } else {
@@ -342,19 +342,22 @@ impl Core {
         None
     }
 
-    /// Runs a plan that was picked (and counted in `jobs`) to its end.
-    fn run_plan(&self, keyspace: &Arc<KeyspaceCore>, plan: &Arc<Plan>) -> Result<()> {
-        let result = self.compact_tables(keyspace, plan);
-        let mut state = self.state.lock();
-        state.jobs -= 1;
+    /// Runs a plan that was picked (and counted in `jobs`) to its end. When the job is no longer counted, the tables that it
+    /// replaced are deleted, unless somebody else reads them.
+    fn run_plan(&self, keyspace: &Arc<KeyspaceCore>, plan: Arc<Plan>) -> Result<()> {
+        let result = self.compact_tables(keyspace, &plan);
         let damaged = result.as_ref().is_err_and(|e| e.kind() == ErrorKind::Corruption);
-        if let Some(k) = state.keyspaces.get_mut(&keyspace.id) {
+        if let Some(k) = self.state.lock().keyspaces.get_mut(&keyspace.id) {
             // A plan that met damage stays: its tables are left alone from now on, and the others are compacted.
             match damaged {
                 true => k.damage = result.as_ref().err().cloned(),
-                false => k.tree.done(plan),
+                false => k.tree.done(&plan),
             }
         }
+        drop(plan);
+        self.collect_garbage();
+        let mut state = self.state.lock();
+        state.jobs -= 1;
         self.note_outcome(state, &result, |state| &mut state.compaction_trouble);
         result
     }
@@ -380,7 +383,6 @@ impl Core {
         let time = self.env.monotonic().saturating_sub(started);
         keyspace.counters.compactions[plan.target].note(outcome.bytes_read, outcome.bytes_written, time);
         *keyspace.counters.reasons.lock().entry(plan.reason).or_default() += 1;
-        self.collect_garbage();
         Ok(())
     }
 
@@ -460,7 +462,7 @@ impl Core {
             };
             match picked {
                 Ok(None) => return Ok(()),
-                Ok(Some(plan)) => self.run_plan(keyspace, &plan)?,
+                Ok(Some(plan)) => self.run_plan(keyspace, plan)?,
                 Err(()) => {
                     let mut state = self.state.lock();
                     let damage = state.keyspaces.get(&keyspace.id).and_then(|k| k.damage.clone());

@@ -7,7 +7,7 @@
 //! | [`threads`] | with many threads every view is one state, and no read goes back (P6) |
 //! | [`kill`] | after `kill -9` on the real file system nothing acknowledged is lost |
 //!
-//! All of them draw from a seed, print it when they fail, and replay it with `cargo run -p cairn-sim`. They use only the
+//! All of them draw from a seed, print it when they fail, and replay it with `cargo run --release -p sim`. They use only the
 //! public library; what they compare it with is in [`model`] and [`crash::Ledger`].
 
 pub mod crash;

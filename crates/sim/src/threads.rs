@@ -41,7 +41,8 @@ struct Shared {
 
 /// [`run`] as a job; it counts the observations.
 pub fn job(seed: u64, time: Duration) -> Job {
-    let replay = format!("cargo run -p cairn-sim -- threads --seed {seed}   (another interleaving, though)");
+    let replay =
+        format!("cargo run --release -p sim -- threads --seed {seed}   (another interleaving, though)");
     Job { name: format!("threads, seed {seed}"), replay, run: Box::new(move || run(seed, time)) }
 }
 

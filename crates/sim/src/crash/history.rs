@@ -77,7 +77,7 @@ pub fn job(seed: u64, coverage: Coverage) -> Job {
         Coverage::InTurn(first) => format!(" --turn {first}"),
     };
     let replay = format!(
-        "cargo run -p cairn-sim -- crash --seed {seed}{turn}   (--at N: at operation N only; --trace: what happens)"
+        "cargo run --release -p sim -- crash --seed {seed}{turn}   (--at N: at operation N only; --trace: what happens)"
     );
     Job {
         name: format!("crash, seed {seed}"),

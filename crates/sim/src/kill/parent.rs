@@ -38,7 +38,7 @@ type Reports = BTreeMap<u32, Progress>;
 pub fn job(program: PathBuf, seed: u64, kills: u64) -> Job {
     Job {
         name: format!("kill, seed {seed}"),
-        replay: format!("cargo run -p cairn-sim -- kill --seed {seed} --kills {kills}"),
+        replay: format!("cargo run --release -p sim -- kill --seed {seed} --kills {kills}"),
         run: Box::new(move || run(&program, seed, kills)),
     }
 }

@@ -113,8 +113,10 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
 
 /// [`run`] as a job; it counts the operations.
 pub fn job(set: OptionSet, seed: u64, operations: u64) -> Job {
-    let replay =
-        format!("cargo run -p cairn-sim -- model --set {} --seed {seed} --operations {operations}", set.name);
+    let replay = format!(
+        "cargo run --release -p sim -- model --set {} --seed {seed} --operations {operations}",
+        set.name
+    );
     let name = format!("model, option set {}, seed {seed}", set.name);
     Job { name, replay, run: Box::new(move || run(&set, seed, operations).map(|()| operations)) }
 }
