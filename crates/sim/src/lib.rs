@@ -23,9 +23,15 @@ pub mod threads;
 
 pub use finding::{Finding, Outcome};
 
-/// Says how much a test has done where the test runner does not hide it: on the standard error itself.
-pub fn announce(what: &str) {
+/// Says how much a test has done where the test runner does not hide it: on the standard error itself. Where `CAIRN_COUNTS`
+/// names a file, a line goes there too (what, a tab, how many): the table at the end of the continuous integration is made of them.
+pub fn count(what: &str, many: u64) {
     use std::io::Write;
     // Nobody to tell is no failure.
-    let _ = writeln!(std::io::stderr(), "{what}");
+    let _ = writeln!(std::io::stderr(), "{what}: {many}");
+    if let Some(path) = std::env::var_os("CAIRN_COUNTS") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+        let written = file.and_then(|mut file| file.write_all(format!("{what}\t{many}\n").as_bytes()));
+        written.unwrap_or_else(|e| panic!("{}: {e}", path.to_string_lossy()));
+    }
 }

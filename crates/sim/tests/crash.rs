@@ -33,7 +33,7 @@ fn recovery_yields_a_prefix_with_everything_synced() {
             break;
         }
     }
-    sim::announce(&format!("recoveries: {recoveries}"));
+    sim::count("recoveries", recoveries);
     assert!(recoveries >= RECOVERIES_MIN);
 }
 

@@ -20,7 +20,7 @@ fn nothing_acknowledged_is_lost_to_a_kill() {
     let jobs: Vec<Job> =
         (0..KILLS / KILLS_PER_SEED).map(|i| kill::job(program(), seed(i), KILLS_PER_SEED)).collect();
     let report = run_all(jobs, Duration::from_secs(300));
-    sim::announce(&format!("kills: {}", report.count));
+    sim::count("kills", report.count);
     report.expect_clean();
     assert_eq!(report.count, KILLS);
 }

@@ -23,7 +23,7 @@ fn the_store_answers_like_a_sorted_map() {
         .flat_map(|seed| sets.iter().map(move |set| session::job(set.clone(), seed, OPERATIONS)))
         .collect();
     let report = run_all(jobs, Duration::from_secs(300));
-    sim::announce(&format!("operations: {}", report.count));
+    sim::count("operations", report.count);
     report.expect_clean();
     assert!(report.count >= OPERATIONS_MIN);
 }
