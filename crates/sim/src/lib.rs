@@ -7,6 +7,8 @@
 //! | [`threads`] | with many threads every view is one state, and no read goes back (P6) |
 //! | [`kill`] | after `kill -9` on the real file system nothing acknowledged is lost |
 //!
+//! [`soak`] runs all of them for as long as one likes.
+//!
 //! All of them draw from a seed, print it when they fail, and replay it with `cargo run --release -p sim`. They use only the
 //! public library; what they compare it with is in [`model`] and [`crash::Ledger`].
 
@@ -19,6 +21,7 @@ pub mod model;
 pub mod random;
 pub mod session;
 pub mod sets;
+pub mod soak;
 pub mod threads;
 
 pub use finding::{Finding, Outcome};

@@ -1,21 +1,31 @@
-//! `cairn-sim`: runs a seed of the model, crash or kill test again, or draws new ones for as long as one likes.
+//! `cairn-sim`: runs a seed of one of the suites again, or draws new ones for as long as one likes.
 
 use clap::{Parser, Subcommand};
 use sim::crash::{Coverage, Focus};
-use sim::jobs::run_all;
 use sim::kill::{self, ChildArgs};
-use sim::random::{derive, fresh_seed};
+use sim::random::fresh_seed;
 use sim::sets::option_sets;
-use sim::{Finding, Outcome, crash, session, threads};
+use sim::{Finding, Outcome, crash, session, soak, threads};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Tests Cairn with random histories, crashes and kills. A failing test prints the command that runs it again.
 #[derive(Parser)]
-#[command(version, max_term_width = 100)]
+#[command(
+    version,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true
+)]
 struct Args {
+    /// Run all suites with new seeds for so many hours; 0.1 is six minutes.
+    #[arg(long)]
+    hours: Option<f64>,
+    /// Where the seeds of every other round come from; a new one unless given.
+    #[arg(long, requires = "hours")]
+    seed: Option<u64>,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -66,12 +76,6 @@ enum Command {
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
-    /// Run new seeds of all of them until the time is over.
-    Run {
-        /// For how long.
-        #[arg(long, default_value_t = 10)]
-        minutes: u64,
-    },
     /// List the option sets of the model test.
     List,
     /// Write until killed: the child of the kill test.
@@ -80,13 +84,22 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse().command) {
+    match start(Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(finding) => {
             eprintln!("{finding}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn start(args: Args) -> Outcome {
+    if let Some(hours) = args.hours {
+        let time = Duration::try_from_secs_f64(hours * 3600.0)
+            .map_err(|e| Finding::new(format!("--hours {hours}: {e}")))?;
+        return soak::run(time, args.seed.unwrap_or_else(fresh_seed), &this_program()?);
+    }
+    args.command.map_or(Ok(()), run)
 }
 
 fn run(command: Command) -> Outcome {
@@ -106,7 +119,6 @@ fn run(command: Command) -> Outcome {
         Command::Threads { seed, seconds } => {
             println!("observations: {}", threads::run(seed, Duration::from_secs(seconds))?);
         }
-        Command::Run { minutes } => return run_for(Duration::from_secs(minutes * 60)),
         Command::List => {
             for set in option_sets() {
                 println!("{:12} {} keyspace(s), {} keys", set.name, set.keyspaces.len(), set.sizes.keys);
@@ -119,30 +131,4 @@ fn run(command: Command) -> Outcome {
 
 fn this_program() -> Outcome<std::path::PathBuf> {
     std::env::current_exe().map_err(|e| Finding::new(format!("this program has no path: {e}")))
-}
-
-/// New seeds of everything, a round of jobs at a time.
-fn run_for(time: Duration) -> Outcome {
-    let (start, base) = (Instant::now(), fresh_seed());
-    println!("base seed: {base}");
-    let program = this_program()?;
-    let mut findings = Vec::new();
-    for round in 0.. {
-        if start.elapsed() >= time || findings.len() >= 10 {
-            break;
-        }
-        let mut jobs = Vec::new();
-        for (i, set) in option_sets().into_iter().enumerate() {
-            let seed = derive(base, round * 1000 + i as u64);
-            jobs.push(session::job(set, seed, 10_000));
-            jobs.push(crash::job(seed, Coverage::InTurn(seed % 6)));
-        }
-        jobs.push(threads::job(derive(base, round * 1000 + 998), Duration::from_secs(10)));
-        jobs.push(kill::job(program.clone(), derive(base, round * 1000 + 999), 20));
-        let report = run_all(jobs, Duration::from_secs(600));
-        println!("{:6} s: round {round}, {} findings", start.elapsed().as_secs(), report.findings.len());
-        report.findings.iter().for_each(|f| println!("\n{f}\n"));
-        findings.extend(report.findings);
-    }
-    if findings.is_empty() { Ok(()) } else { Err(Finding::new(format!("{} findings", findings.len()))) }
 }

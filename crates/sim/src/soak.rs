@@ -1,0 +1,104 @@
+//! All suites with new seeds for as long as one likes: what a night's run by hand does.
+//!
+//! Rounds follow one another until the time is over. In every other round the seeds are the same in every soak, so that a change
+//! of the engine meets what the last one met; those of the other rounds derive from the seed that was given, or from a new one.
+
+use crate::crash::Coverage;
+use crate::finding::{Finding, Outcome};
+use crate::jobs::{Job, run_all};
+use crate::random::derive;
+use crate::sets::option_sets;
+use crate::{crash, kill, session, threads};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// One that takes longer hangs.
+const HANG: Duration = Duration::from_secs(3600);
+
+/// Findings after which a soak ends: the rest is mostly the same bug.
+const MOST_FINDINGS: usize = 10;
+
+/// What runs in each round, and what it counts.
+pub struct Suite {
+    /// What its jobs count.
+    pub counts: &'static str,
+    /// The jobs of a round, from its seed. The path is that of a program that understands `kill-child`.
+    pub jobs: fn(seed: u64, program: &Path) -> Vec<Job>,
+}
+
+/// All suites.
+pub fn suites() -> Vec<Suite> {
+    vec![
+        Suite { counts: "model operations", jobs: model_jobs },
+        Suite { counts: "recoveries", jobs: crash_jobs },
+        Suite { counts: "kills", jobs: |seed, program| vec![kill::job(PathBuf::from(program), seed, 40)] },
+        Suite { counts: "observations", jobs: |seed, _| vec![threads::job(seed, Duration::from_secs(10))] },
+    ]
+}
+
+fn model_jobs(seed: u64, _: &Path) -> Vec<Job> {
+    let sets = option_sets().into_iter().zip(0..);
+    sets.map(|(set, i)| session::job(set, derive(seed, i), 10_000)).collect()
+}
+
+fn crash_jobs(seed: u64, _: &Path) -> Vec<Job> {
+    (0..24).map(|i| crash::job(derive(seed, i), Coverage::InTurn(i % 6))).collect()
+}
+
+/// Runs rounds of all suites until `time` is over, and says after each what came of it. Fails with all findings.
+pub fn run(time: Duration, base: u64, program: &Path) -> Outcome {
+    let start = Instant::now();
+    println!("base seed: {base}");
+    let suites: Vec<_> = suites().into_iter().map(|s| (s, Arc::new(AtomicU64::new(0)))).collect();
+    let mut findings = Vec::new();
+    let mut round = 0;
+    while start.elapsed() < time && findings.len() < MOST_FINDINGS {
+        let round_seed = derive(if round % 2 == 0 { 0 } else { base }, round);
+        let jobs = suites.iter().zip(0..).flat_map(|((suite, count), i)| {
+            let jobs = (suite.jobs)(derive(round_seed, i), program);
+            jobs.into_iter().map(|job| counted(job, count.clone()))
+        });
+        let report = run_all(jobs.collect(), HANG);
+        report.findings.iter().for_each(|f| println!("\n{f}\n"));
+        findings.extend(report.findings);
+        let counts: Vec<_> =
+            suites.iter().map(|(s, n)| format!("{} {}", n.load(Ordering::Relaxed), s.counts)).collect();
+        println!(
+            "{:6} s: {} rounds, {} findings; {}",
+            start.elapsed().as_secs(),
+            round + 1,
+            findings.len(),
+            counts.join(", ")
+        );
+        round += 1;
+    }
+    match findings.is_empty() {
+        true => Ok(()),
+        false => Err(Finding::new(format!("{} findings:\n\n{}", findings.len(), findings.join("\n\n")))),
+    }
+}
+
+fn counted(job: Job, sum: Arc<AtomicU64>) -> Job {
+    let run = job.run;
+    let run = Box::new(move || {
+        let count = run()?;
+        sum.fetch_add(count, Ordering::Relaxed);
+        Ok(count)
+    });
+    Job { run, ..job }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_count_for_their_suite() {
+        let sum = Arc::new(AtomicU64::new(1));
+        let job = Job { name: "a".into(), replay: "b".into(), run: Box::new(|| Ok(41)) };
+        let report = run_all(vec![counted(job, sum.clone())], HANG);
+        assert_eq!((report.count, sum.load(Ordering::Relaxed)), (41, 42));
+    }
+}
