@@ -86,6 +86,11 @@ impl Error {
         self.derive(self.0.kind, format!("{context}: {}", self.0.message))
     }
 
+    /// The same error with `reason` put behind its message.
+    pub fn because(&self, reason: impl fmt::Display) -> Error {
+        self.derive(self.0.kind, format!("{}: {reason}", self.0.message))
+    }
+
     /// The same message under another kind: what an I/O error becomes when it ends all writing, for one.
     pub fn with_kind(&self, kind: ErrorKind) -> Error {
         self.derive(kind, self.0.message.clone())
@@ -93,12 +98,33 @@ impl Error {
 
     /// The error of a failed sync: whoever meets it must stop writing for good, because what is on disk is not known
     /// any more, and a sync that is tried again and succeeds proves nothing.
+    ///
+    /// A sync that had no handle to do it with is none: nothing was tried and nothing is lost, and it may be tried again.
     pub fn sync_failed(&self) -> Error {
-        self.with_kind(ErrorKind::ReadOnly)
+        match self.is_too_many_open_files() {
+            true => self.clone(),
+            false => self.with_kind(ErrorKind::ReadOnly),
+        }
+    }
+
+    /// Whether the process or the system has no handle for another file at present. It passes when files are closed.
+    pub fn is_too_many_open_files(&self) -> bool {
+        const ENFILE: i32 = 23;
+        const EMFILE: i32 = 24;
+        matches!(self.0.source.as_ref().and_then(io::Error::raw_os_error), Some(ENFILE | EMFILE))
+    }
+
+    /// Whether one file has reached the size that the process may give to a file, or that the file system allows. Other
+    /// files may still grow.
+    pub fn is_file_too_large(&self) -> bool {
+        self.0.source.as_ref().is_some_and(|e| e.kind() == io::ErrorKind::FileTooLarge)
     }
 
     fn derive(&self, kind: ErrorKind, message: String) -> Error {
-        let source = self.0.source.as_ref().map(|e| io::Error::from(e.kind()));
+        let source = self.0.source.as_ref().map(|e| match e.raw_os_error() {
+            Some(number) => io::Error::from_raw_os_error(number),
+            None => io::Error::from(e.kind()),
+        });
         Error(Arc::new(Inner { kind, message, place: self.0.place.clone(), source }))
     }
 

@@ -4,6 +4,7 @@
 //! crash at any operation and hand out one possible surviving disk ([`SimEnv::crash_clone`]), and fails operations by rule.
 //! Everything above this crate reaches the outside world only through it.
 
+mod limits;
 mod lock;
 mod real;
 mod rng;
@@ -52,8 +53,17 @@ pub trait Env: Send + Sync + 'static {
     }
     /// Bytes free for us on the file system of `dir`; `None` when unknown.
     fn free_space(&self, dir: &Path) -> Option<u64>;
+    /// Creates a file of `len` bytes that takes this much space of the disk, so that removing it makes that space free; it
+    /// must not exist. Its content is of no use. Neither the file nor its entry is made durable: a crash may lose it, or leave it
+    /// shorter. On an error there is no file.
+    fn allocate(&self, path: &Path, len: u64) -> Result<()>;
     /// How many files the process may hold open at once.
     fn max_open_files(&self) -> usize;
+    /// How long a file may be that this process writes: an append beyond is an error that names the file, of kind
+    /// `ErrorKind::NoSpace`.
+    fn max_file_len(&self) -> u64 {
+        u64::MAX
+    }
     /// Time since some fixed moment; never goes back. For metrics and pacing, never for decisions about data.
     fn monotonic(&self) -> Duration;
     /// Blocks the calling thread.

@@ -4,6 +4,7 @@
 //! `rename` replaces atomically. What is not: that a sync may be retried after it failed (see [`WriteFile::sync`]), that a
 //! write takes all its bytes, that a hint is honoured.
 
+use crate::limits::{self, SpareHandle, check_file_len};
 use crate::lock::RealLock;
 use crate::{Env, FileLock, ReadFile, WriteFile};
 use base::{Error, ErrorKind, Result};
@@ -14,29 +15,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The operating system as an [`Env`]. Stateless but for the moment from which [`Env::monotonic`] counts.
+/// The operating system as an [`Env`]. Stateless but for the moment from which [`Env::monotonic`] counts, and a handle that is
+/// kept for syncing directories when there is no other.
 pub struct RealEnv {
     start: Instant,
+    spare: SpareHandle,
 }
 
 impl RealEnv {
     /// The environment of this process.
     #[allow(clippy::new_ret_no_self)]
     pub fn new() -> Arc<dyn Env> {
-        Arc::new(RealEnv { start: Instant::now() })
+        Arc::new(RealEnv { start: Instant::now(), spare: SpareHandle::new() })
     }
 }
 
 impl Env for RealEnv {
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
-        let file =
-            OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| match e.kind() {
-                io::ErrorKind::AlreadyExists => {
-                    Error::io("create", path, e).with_kind(ErrorKind::AlreadyExists)
-                }
-                _ => Error::io("create", path, e),
-            })?;
-        Ok(Box::new(RealWriteFile { file, path: path.to_owned(), len: 0, poison: None }))
+        let file = create_new(path)?;
+        let max_len = limits::max_file_len();
+        Ok(Box::new(RealWriteFile { file, path: path.to_owned(), len: 0, max_len, poison: None }))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
@@ -103,12 +101,14 @@ impl Env for RealEnv {
     }
 
     fn sync_file(&self, path: &Path) -> Result<()> {
-        File::open(path).and_then(|f| f.sync_data()).map_err(|e| Error::io("sync", path, e))
+        let sync = || File::open(path)?.sync_data();
+        self.spare.lend(sync).map_err(|e| Error::io("sync", path, e))
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        File::open(dir).and_then(|f| f.sync_all()).map_err(|e| Error::io("sync directory", dir, e))
+        let sync = || File::open(dir)?.sync_all();
+        self.spare.lend(sync).map_err(|e| Error::io("sync directory", dir, e))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
@@ -124,9 +124,21 @@ impl Env for RealEnv {
         stat.f_bavail.checked_mul(stat.f_frsize)
     }
 
+    fn allocate(&self, path: &Path, len: u64) -> Result<()> {
+        check_file_len("allocate", path, len, limits::max_file_len())?;
+        let file = create_new(path)?;
+        limits::fill(&file, len).map_err(|e| {
+            let _ = fs::remove_file(path);
+            Error::io("allocate", path, e)
+        })
+    }
+
     fn max_open_files(&self) -> usize {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        limit.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
+        limits::max_open_files()
+    }
+
+    fn max_file_len(&self) -> u64 {
+        limits::max_file_len()
     }
 
     fn monotonic(&self) -> Duration {
@@ -136,6 +148,13 @@ impl Env for RealEnv {
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
     }
+}
+
+fn create_new(path: &Path) -> Result<File> {
+    OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => Error::io("create", path, e).with_kind(ErrorKind::AlreadyExists),
+        _ => Error::io("create", path, e),
+    })
 }
 
 /// Refuses a rename from one directory to another: file systems differ in what a crash leaves of one.
@@ -150,6 +169,8 @@ struct RealWriteFile {
     file: File,
     path: PathBuf,
     len: u64,
+    /// How long a file might be when this one was created: the limit is rarely changed, and asking costs a tenth of a write.
+    max_len: u64,
     poison: Option<Error>,
 }
 
@@ -167,6 +188,7 @@ pub(crate) fn poisoned(cause: &Error) -> Error {
 impl WriteFile for RealWriteFile {
     fn append(&mut self, data: &[u8]) -> Result<()> {
         self.check_poison()?;
+        check_file_len("append to", &self.path, self.len + data.len() as u64, self.max_len)?;
         // Loops over short writes and EINTR; a write that takes nothing is an error.
         self.file.write_all_at(data, self.len).map_err(|e| Error::io("append to", &self.path, e))?;
         self.len += data.len() as u64;
@@ -273,7 +295,7 @@ mod tests {
     use super::*;
 
     fn writer(file: File) -> RealWriteFile {
-        RealWriteFile { file, path: "test".into(), len: 0, poison: None }
+        RealWriteFile { file, path: "test".into(), len: 0, max_len: u64::MAX, poison: None }
     }
 
     #[test]

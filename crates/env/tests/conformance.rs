@@ -217,3 +217,23 @@ fn relative_paths_work() {
     sim.sync_dir(Path::new("")).unwrap();
     RealEnv::new().sync_dir(Path::new("")).unwrap();
 }
+
+#[test]
+fn space_is_set_aside_under_a_new_name_and_free_when_it_is_removed() {
+    with_each(|env, dir| {
+        let path = dir.join("aside");
+        env.allocate(&path, 3 << 20).unwrap();
+        assert_eq!(env.len(&path).unwrap(), 3 << 20);
+        let error = env.allocate(&path, 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        assert_eq!(env.len(&path).unwrap(), 3 << 20);
+        env.remove(&path).unwrap();
+        // More than any disk has: an error, and no file.
+        let error = env.allocate(&path, 1 << 60).unwrap_err();
+        assert!(error.to_string().contains("aside"), "{error}");
+        if env.free_space(dir).unwrap() < 1 << 50 {
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        }
+        assert!(!env.exists(&path).unwrap());
+    });
+}

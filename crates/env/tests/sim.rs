@@ -414,3 +414,58 @@ fn a_clone_is_of_one_moment() {
         }
     });
 }
+
+#[test]
+fn what_is_set_aside_takes_space_and_a_crash_may_lose_it() {
+    let sim = disk();
+    let path = Path::new("/db/aside");
+    sim.set_capacity(Some(1000));
+    let before = sim.op_count();
+    sim.allocate(path, 700).unwrap();
+    assert_eq!(sim.op_count(), before + 1);
+    assert_eq!((sim.used(), sim.free_space(Path::new("/"))), (700, Some(300)));
+    let mut file = sim.create(Path::new(FILE)).unwrap();
+    assert_eq!(file.append(&[1; 301]).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(sim.allocate(Path::new("/db/more"), 1).unwrap_err().kind(), ErrorKind::NoSpace);
+    let lens = |kind: Survival| -> BTreeSet<Option<u64>> {
+        (0..50).map(|seed| sim.crash_clone(kind, seed).len(path).ok()).collect()
+    };
+    assert_eq!(lens(Survival::Nothing), BTreeSet::from([None]));
+    assert_eq!(lens(Survival::Everything), BTreeSet::from([Some(700)]));
+    let some = lens(Survival::Reordered);
+    assert!(some.contains(&None) && some.contains(&Some(700)) && some.len() > 5, "{some:?}");
+    sim.remove(path).unwrap();
+    file.append(&[1; 1000]).unwrap();
+}
+
+#[test]
+fn limits_on_open_files_and_on_their_length_are_enforced() {
+    let sim = SimEnv::new(1);
+    sim.write_file(FILE, *b"data");
+    sim.set_max_open_files(2);
+    let open = || sim.open(Path::new(FILE));
+    let (first, _second) = (open().unwrap(), open().unwrap());
+    let error = open().map(drop).unwrap_err();
+    assert!(error.is_too_many_open_files() && error.to_string().contains(FILE), "{error}");
+    assert!(sim.create(Path::new("/db/new")).is_err());
+    assert!(!sim.exists(Path::new("/db/new")).unwrap());
+    drop(first);
+    let mut file = sim.create(Path::new("/db/new")).unwrap();
+    assert_eq!(sim.open_files(), (2, 2));
+    sim.set_max_file_len(10);
+    file.append(&[0; 10]).unwrap();
+    let error = file.append(&[0; 1]).unwrap_err();
+    assert!(error.is_file_too_large() && error.to_string().contains("/new"), "{error}");
+    assert_eq!(file.len(), 10);
+}
+
+#[test]
+fn a_directory_sync_that_had_no_handle_loses_nothing() {
+    let sim = disk();
+    create(&sim, FILE);
+    sim.fail_op(sim.op_count(), Fault::EMFILE, Repeat::Once);
+    let error = sim.sync_dir(Path::new(DIR)).unwrap_err();
+    assert_eq!(error.sync_failed().kind(), ErrorKind::Io, "{error}");
+    sim.sync_dir(Path::new(DIR)).unwrap();
+    assert_eq!(sim.crash_clone(Survival::Nothing, 0).list_files().len(), 1);
+}

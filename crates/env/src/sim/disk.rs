@@ -65,6 +65,8 @@ pub(super) struct FileState {
     content: Arc<Vec<u8>>,
     durable: Durable,
     pending: Vec<Mutation>,
+    /// Bytes that are set aside for it and were never written: they take space, and have no content worth keeping.
+    allocated: u64,
 }
 
 /// A file with its identity: names and handles share it.
@@ -76,7 +78,26 @@ fn inode(state: FileState) -> Inode {
 
 impl FileState {
     fn durable_file(content: Arc<Vec<u8>>) -> FileState {
-        FileState { durable: Durable::Prefix(content.len()), content, pending: Vec::new() }
+        FileState { durable: Durable::Prefix(content.len()), content, pending: Vec::new(), allocated: 0 }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn len(&self) -> u64 {
+        (self.content.len() as u64).max(self.allocated)
+    }
+
+    pub(super) fn allocate(&mut self, len: u64) {
+        self.allocated = len;
+    }
+
+    /// What a crash leaves of the space that was set aside: nobody syncs that.
+    fn allocated_survivor(&self, kind: Survival, rng: &mut Rng) -> u64 {
+        match (self.allocated, kind) {
+            (0, _) | (_, Survival::Nothing) => 0,
+            (all, Survival::Everything) => all,
+            (all, _) if rng.chance(1, 2) => all,
+            (all, _) => rng.below(all),
+        }
     }
 
     pub(super) fn content(&self) -> &Arc<Vec<u8>> {
@@ -420,7 +441,7 @@ impl Disk {
 
     /// Bytes in the files that have a name.
     pub(super) fn used(&self) -> u64 {
-        self.dirs.values().flat_map(|d| d.entries.values()).map(|i| lock(i).content.len() as u64).sum()
+        self.dirs.values().flat_map(|d| d.entries.values()).map(|i| lock(i).len()).sum()
     }
 
     /// One disk that a power cut may leave: everything on it is durable.
@@ -430,8 +451,10 @@ impl Disk {
         for (path, dir) in &self.dirs {
             let mut survivors = dir.survivors(kind, &mut rng);
             for file in survivors.values_mut() {
-                let content = lock(file).survivor(kind, &mut rng);
-                *file = inode(FileState::durable_file(content));
+                let found = lock(file).clone();
+                let mut survivor = FileState::durable_file(found.survivor(kind, &mut rng));
+                survivor.allocate(found.allocated_survivor(kind, &mut rng));
+                *file = inode(survivor);
             }
             let dir = Dir { durable: survivors.clone(), entries: survivors, pending: Vec::new() };
             disk.dirs.insert(path.clone(), dir);

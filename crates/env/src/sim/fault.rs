@@ -18,6 +18,8 @@ pub enum OpKind {
     Sync,
     /// `WriteFile::truncate`.
     Truncate,
+    /// `Env::allocate`.
+    Allocate,
     /// `Env::rename`.
     Rename,
     /// `Env::remove`.
@@ -88,6 +90,11 @@ impl Fault {
     pub const EMFILE: Fault = Fault::Errno(24);
     /// No space left on the device.
     pub const ENOSPC: Fault = Fault::Errno(28);
+
+    /// Whether the operation did not even begin, for want of a handle.
+    pub(super) fn is_out_of_handles(self) -> bool {
+        matches!(self, Fault::Errno(23 | 24))
+    }
 
     /// The error as the operating system would give it.
     pub(super) fn error(self) -> io::Error {
@@ -216,6 +223,11 @@ pub(super) enum Stop {
 }
 
 impl Stop {
+    /// Whether a sync was under way when it failed: then what it was to make durable is lost to later ones.
+    pub(super) fn hits_the_sync(self) -> bool {
+        matches!(self, Stop::Fault(fault) if !fault.is_out_of_handles())
+    }
+
     pub(super) fn error(self, operation: &str, path: &Path) -> Error {
         match self {
             Stop::Fault(fault) => Error::io(operation, path, fault.error()),

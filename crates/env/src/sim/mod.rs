@@ -13,21 +13,26 @@
 
 mod disk;
 mod fault;
+mod files;
+mod handles;
 
 pub use disk::Survival;
 pub use fault::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, Verdict};
 
-use crate::real::{check_same_dir, check_truncate, ends_early, poisoned};
+use crate::limits::check_file_len;
+use crate::real::check_same_dir;
 use crate::{Env, FileLock, ReadFile, Rng, WriteFile};
 use base::{Error, ErrorKind, Result};
-use disk::{Disk, Inode, normal};
+use disk::{Disk, normal};
 use fault::{Faults, Stop};
+use files::{SimLock, SimReadFile, SimWriteFile, sync_inode};
+use handles::Handles;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What [`Env::free_space`] says while no capacity is set.
@@ -65,7 +70,8 @@ struct Shared {
     state: Mutex<State>,
     faults: Faults,
     clock_ns: AtomicU64,
-    max_open_files: AtomicUsize,
+    handles: Arc<Handles>,
+    max_file_len: AtomicU64,
 }
 
 struct State {
@@ -88,7 +94,8 @@ impl SimEnv {
                 state: Mutex::new(state),
                 faults: Faults::default(),
                 clock_ns: AtomicU64::new(0),
-                max_open_files: AtomicUsize::new(1024),
+                handles: Arc::default(),
+                max_file_len: AtomicU64::new(u64::MAX),
             }),
         })
     }
@@ -140,9 +147,20 @@ impl SimEnv {
         self.state().disk.used()
     }
 
-    /// What [`Env::max_open_files`] says (1024 unless set). It is not enforced: fail opens with [`Fault::EMFILE`].
+    /// What [`Env::max_open_files`] says (1024 unless set). Once set it is enforced: opening or creating one more fails with
+    /// EMFILE.
     pub fn set_max_open_files(&self, files: usize) {
-        self.shared.max_open_files.store(files, Ordering::SeqCst);
+        self.shared.handles.limit(files);
+    }
+
+    /// Files that are open now, and the most that ever were at once.
+    pub fn open_files(&self) -> (usize, usize) {
+        self.shared.handles.open()
+    }
+
+    /// Limits how long each file may become, as `RLIMIT_FSIZE` does: see [`Env::max_file_len`].
+    pub fn set_max_file_len(&self, bytes: u64) {
+        self.shared.max_file_len.store(bytes, Ordering::SeqCst);
     }
 
     /// Flips one bit (0..8) of a byte, durably.
@@ -186,6 +204,23 @@ impl SimEnv {
 }
 
 impl State {
+    fn check_new(&self, path: &Path, operation: &str) -> Result<()> {
+        if self.disk.find(path).is_none() && !self.disk.has_dir(path) {
+            return Ok(());
+        }
+        let cause = io::Error::from_raw_os_error(17);
+        Err(Error::io(operation, path, cause).with_kind(ErrorKind::AlreadyExists))
+    }
+
+    /// Sets `len` bytes aside under a new name. The lock on the disk is held, so that nobody sees the file before it has them.
+    fn allocate(&mut self, path: &Path, len: u64) -> io::Result<()> {
+        if self.disk.used() + len > self.capacity.unwrap_or(UNLIMITED) {
+            return Err(Fault::ENOSPC.error());
+        }
+        disk::lock(&found(self.disk.create(path))?).allocate(len);
+        Ok(())
+    }
+
     /// How many of `wanted` further bytes fit.
     fn fit(&self, wanted: usize) -> usize {
         match self.capacity {
@@ -232,15 +267,14 @@ fn found<T>(value: Option<T>) -> io::Result<T> {
 
 impl Env for SimEnv {
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
-        let inode = self.shared.op(OpKind::Create, path, |state, stop| {
+        let (inode, handle) = self.shared.op(OpKind::Create, path, |state, stop| {
             if let Some(stop) = stop {
                 return Err(stop.error("create", path));
             }
-            if state.disk.find(path).is_some() || state.disk.has_dir(path) {
-                let cause = io::Error::from_raw_os_error(17);
-                return Err(Error::io("create", path, cause).with_kind(ErrorKind::AlreadyExists));
-            }
-            found(state.disk.create(path)).map_err(|e| Error::io("create", path, e))
+            let handle = self.shared.handles.take().map_err(|e| Error::io("create", path, e))?;
+            state.check_new(path, "create")?;
+            let inode = found(state.disk.create(path)).map_err(|e| Error::io("create", path, e))?;
+            Ok((inode, handle))
         })?;
         Ok(Box::new(SimWriteFile {
             shared: self.shared.clone(),
@@ -248,13 +282,16 @@ impl Env for SimEnv {
             path: path.to_owned(),
             len: 0,
             poison: None,
+            _handle: handle,
         }))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
-        let inode =
-            self.shared.simple(OpKind::Open, "open", path, |state| found(state.disk.find(path).cloned()))?;
-        Ok(Arc::new(SimReadFile { shared: self.shared.clone(), inode, path: path.to_owned() }))
+        let (inode, handle) = self.shared.simple(OpKind::Open, "open", path, |state| {
+            Ok((found(state.disk.find(path).cloned())?, self.shared.handles.take()?))
+        })?;
+        let shared = self.shared.clone();
+        Ok(Arc::new(SimReadFile { shared, inode, path: path.to_owned(), _handle: handle }))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
@@ -272,7 +309,7 @@ impl Env for SimEnv {
 
     fn len(&self, path: &Path) -> Result<u64> {
         self.shared.simple(OpKind::Stat, "stat", path, |state| {
-            found(state.disk.find(path)).map(|i| disk::lock(i).content().len() as u64)
+            found(state.disk.find(path)).map(|i| disk::lock(i).len())
         })
     }
 
@@ -301,7 +338,7 @@ impl Env for SimEnv {
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.shared.op(OpKind::SyncDir, dir, |state, stop| {
             if let Some(stop) = stop {
-                if matches!(stop, Stop::Fault(_)) {
+                if stop.hits_the_sync() {
                     state.disk.fail_sync_dir(dir);
                 }
                 return Err(stop.error("sync directory", dir));
@@ -333,8 +370,23 @@ impl Env for SimEnv {
         Some(state.capacity.map_or(UNLIMITED, |capacity| capacity.saturating_sub(state.disk.used())))
     }
 
+    fn allocate(&self, path: &Path, len: u64) -> Result<()> {
+        check_file_len("allocate", path, len, self.max_file_len())?;
+        self.shared.op(OpKind::Allocate, path, |state, stop| {
+            if let Some(stop) = stop {
+                return Err(stop.error("allocate", path));
+            }
+            state.check_new(path, "allocate")?;
+            state.allocate(path, len).map_err(|e| Error::io("allocate", path, e))
+        })
+    }
+
     fn max_open_files(&self) -> usize {
-        self.shared.max_open_files.load(Ordering::SeqCst)
+        self.shared.handles.limited_to()
+    }
+
+    fn max_file_len(&self) -> u64 {
+        self.shared.max_file_len.load(Ordering::SeqCst)
     }
 
     fn monotonic(&self) -> Duration {
@@ -344,135 +396,5 @@ impl Env for SimEnv {
     fn sleep(&self, time: Duration) {
         self.shared.clock_ns.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
         std::thread::yield_now();
-    }
-}
-
-fn sync_inode(inode: &Inode, stop: Option<Stop>, path: &Path) -> Result<()> {
-    let mut file = disk::lock(inode);
-    match stop {
-        None => file.sync(),
-        Some(Stop::Fault(_)) => file.fail_sync(),
-        Some(Stop::Crashed) => {}
-    }
-    stop.map_or(Ok(()), |stop| Err(stop.error("sync", path)))
-}
-
-struct SimWriteFile {
-    shared: Arc<Shared>,
-    inode: Inode,
-    path: PathBuf,
-    len: u64,
-    poison: Option<Error>,
-}
-
-impl SimWriteFile {
-    fn check_poison(&self) -> Result<()> {
-        self.poison.as_ref().map_or(Ok(()), |e| Err(poisoned(e)))
-    }
-}
-
-impl WriteFile for SimWriteFile {
-    fn append(&mut self, data: &[u8]) -> Result<()> {
-        self.check_poison()?;
-        let (path, len) = (&self.path, self.len as usize);
-        self.shared.op(OpKind::Append, path, |state, stop| {
-            let mut stop = stop;
-            let mut taken = match stop {
-                None => data.len(),
-                Some(Stop::Fault(Fault::ShortWrite(taken))) => taken.min(data.len()),
-                Some(_) => 0,
-            };
-            let present = disk::lock(&self.inode).content().len().saturating_sub(len);
-            let fit = present.saturating_add(state.fit(taken.saturating_sub(present)));
-            if fit < taken {
-                taken = fit;
-                stop = Some(Stop::Fault(Fault::ENOSPC));
-            }
-            disk::lock(&self.inode).write(len, &data[..taken]);
-            stop.map_or(Ok(()), |stop| Err(stop.error("append to", path)))
-        })?;
-        self.len += data.len() as u64;
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        self.check_poison()?;
-        let synced =
-            self.shared.op(OpKind::Sync, &self.path, |_, stop| sync_inode(&self.inode, stop, &self.path));
-        if let Err(error) = &synced {
-            self.poison = Some(error.clone());
-        }
-        synced
-    }
-
-    fn truncate(&mut self, len: u64) -> Result<()> {
-        self.check_poison()?;
-        check_truncate(&self.path, self.len, len)?;
-        self.shared.simple(OpKind::Truncate, "truncate", &self.path, |_| {
-            disk::lock(&self.inode).truncate(len as usize);
-            Ok(())
-        })?;
-        self.len = len;
-        Ok(())
-    }
-
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn reserve(&mut self, _len: u64) {}
-}
-
-struct SimReadFile {
-    shared: Arc<Shared>,
-    inode: Inode,
-    path: PathBuf,
-}
-
-impl ReadFile for SimReadFile {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.shared.op(OpKind::Read, &self.path, |_, stop| {
-            if let Some(stop) = stop {
-                let operation = format!("read {} bytes at offset {offset} of", buf.len());
-                return Err(stop.error(&operation, &self.path));
-            }
-            let content = disk::lock(&self.inode).content().clone();
-            let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..));
-            match rest.and_then(|rest| rest.get(..buf.len())) {
-                Some(bytes) => buf.copy_from_slice(bytes),
-                None => return Err(ends_early(&self.path, offset, buf.len())),
-            }
-            Ok(())
-        })
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.shared
-            .simple(OpKind::Stat, "stat", &self.path, |_| Ok(disk::lock(&self.inode).content().len() as u64))
-    }
-
-    fn will_need(&self, _offset: u64, _len: u64) {}
-
-    fn wont_need(&self, _offset: u64, _len: u64) {}
-
-    fn path(&self) -> &PathBuf {
-        &self.path
-    }
-}
-
-struct SimLock {
-    shared: Arc<Shared>,
-    key: PathBuf,
-}
-
-impl FileLock for SimLock {
-    fn check_owner(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-impl Drop for SimLock {
-    fn drop(&mut self) {
-        self.shared.state.lock().locks.remove(&self.key);
     }
 }

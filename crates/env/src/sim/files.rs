@@ -1,0 +1,147 @@
+//! Files and locks of a simulated disk that are open.
+
+use super::Shared;
+use super::disk::{self, Inode};
+use super::fault::{Fault, OpKind, Stop};
+use super::handles::Handle;
+use crate::limits::check_file_len;
+use crate::real::{check_truncate, ends_early, poisoned};
+use crate::{FileLock, ReadFile, WriteFile};
+use base::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub(super) fn sync_inode(inode: &Inode, stop: Option<Stop>, path: &Path) -> Result<()> {
+    let mut file = disk::lock(inode);
+    match stop {
+        None => file.sync(),
+        Some(stop) if stop.hits_the_sync() => file.fail_sync(),
+        Some(_) => {}
+    }
+    stop.map_or(Ok(()), |stop| Err(stop.error("sync", path)))
+}
+
+pub(super) struct SimWriteFile {
+    pub(super) shared: Arc<Shared>,
+    pub(super) inode: Inode,
+    pub(super) path: PathBuf,
+    pub(super) len: u64,
+    pub(super) poison: Option<Error>,
+    pub(super) _handle: Handle,
+}
+
+impl SimWriteFile {
+    fn check_poison(&self) -> Result<()> {
+        self.poison.as_ref().map_or(Ok(()), |e| Err(poisoned(e)))
+    }
+}
+
+impl WriteFile for SimWriteFile {
+    fn append(&mut self, data: &[u8]) -> Result<()> {
+        self.check_poison()?;
+        let (path, len) = (&self.path, self.len as usize);
+        let max_len = self.shared.max_file_len.load(Ordering::SeqCst);
+        check_file_len("append to", path, self.len + data.len() as u64, max_len)?;
+        self.shared.op(OpKind::Append, path, |state, stop| {
+            let mut stop = stop;
+            let mut taken = match stop {
+                None => data.len(),
+                Some(Stop::Fault(Fault::ShortWrite(taken))) => taken.min(data.len()),
+                Some(_) => 0,
+            };
+            let present = disk::lock(&self.inode).content().len().saturating_sub(len);
+            let fit = present.saturating_add(state.fit(taken.saturating_sub(present)));
+            if fit < taken {
+                taken = fit;
+                stop = Some(Stop::Fault(Fault::ENOSPC));
+            }
+            disk::lock(&self.inode).write(len, &data[..taken]);
+            stop.map_or(Ok(()), |stop| Err(stop.error("append to", path)))
+        })?;
+        self.len += data.len() as u64;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.check_poison()?;
+        let synced =
+            self.shared.op(OpKind::Sync, &self.path, |_, stop| sync_inode(&self.inode, stop, &self.path));
+        if let Err(error) = &synced {
+            self.poison = Some(error.clone());
+        }
+        synced
+    }
+
+    fn truncate(&mut self, len: u64) -> Result<()> {
+        self.check_poison()?;
+        check_truncate(&self.path, self.len, len)?;
+        self.shared.simple(OpKind::Truncate, "truncate", &self.path, |_| {
+            disk::lock(&self.inode).truncate(len as usize);
+            Ok(())
+        })?;
+        self.len = len;
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn reserve(&mut self, _len: u64) {}
+}
+
+pub(super) struct SimReadFile {
+    pub(super) shared: Arc<Shared>,
+    pub(super) inode: Inode,
+    pub(super) path: PathBuf,
+    pub(super) _handle: Handle,
+}
+
+impl ReadFile for SimReadFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.shared.op(OpKind::Read, &self.path, |_, stop| {
+            if let Some(stop) = stop {
+                let operation = format!("read {} bytes at offset {offset} of", buf.len());
+                return Err(stop.error(&operation, &self.path));
+            }
+            let content = disk::lock(&self.inode).content().clone();
+            let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..));
+            match rest.and_then(|rest| rest.get(..buf.len())) {
+                Some(bytes) => buf.copy_from_slice(bytes),
+                None => return Err(ends_early(&self.path, offset, buf.len())),
+            }
+            Ok(())
+        })
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.shared
+            .simple(OpKind::Stat, "stat", &self.path, |_| Ok(disk::lock(&self.inode).content().len() as u64))
+    }
+
+    fn will_need(&self, _offset: u64, _len: u64) {}
+
+    fn wont_need(&self, _offset: u64, _len: u64) {}
+
+    fn path(&self) -> &PathBuf {
+        &self.path
+    }
+}
+
+pub(super) struct SimLock {
+    pub(super) shared: Arc<Shared>,
+    pub(super) key: PathBuf,
+}
+
+impl FileLock for SimLock {
+    fn check_owner(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.shared.state.lock().locks.remove(&self.key);
+    }
+}

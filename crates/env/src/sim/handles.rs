@@ -1,0 +1,52 @@
+//! How many files of a simulated disk are open.
+
+use super::Fault;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts the open files of one disk.
+#[derive(Default)]
+pub(super) struct Handles {
+    open: AtomicUsize,
+    most: AtomicUsize,
+    /// 0: none is enforced.
+    limit: AtomicUsize,
+}
+
+/// One open file; closed when it is dropped.
+pub(super) struct Handle(Arc<Handles>);
+
+impl Handles {
+    pub(super) fn limit(&self, files: usize) {
+        self.limit.store(files, Ordering::SeqCst);
+    }
+
+    pub(super) fn limited_to(&self) -> usize {
+        match self.limit.load(Ordering::SeqCst) {
+            0 => 1024,
+            limit => limit,
+        }
+    }
+
+    pub(super) fn open(&self) -> (usize, usize) {
+        (self.open.load(Ordering::SeqCst), self.most.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn take(self: &Arc<Self>) -> io::Result<Handle> {
+        let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
+        let handle = Handle(self.clone());
+        let limit = self.limit.load(Ordering::SeqCst);
+        if limit != 0 && open > limit {
+            return Err(Fault::EMFILE.error());
+        }
+        self.most.fetch_max(open, Ordering::SeqCst);
+        Ok(handle)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
