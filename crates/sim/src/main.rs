@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use sim::crash::{Coverage, Focus};
-use sim::kill::{self, ChildArgs};
+use sim::kill::{self, ChildArgs, Met};
 use sim::random::fresh_seed;
 use sim::sets::option_sets;
 use sim::{Finding, Outcome, crash, session, soak, threads};
@@ -115,7 +115,9 @@ fn run(command: Command) -> Outcome {
             let coverage = turn.map_or(Coverage::EveryKind, Coverage::InTurn);
             println!("recoveries: {}", crash::run(seed, coverage, Focus { at, trace })?);
         }
-        Command::Kill { seed, kills } => println!("kills: {}", kill::run(&this_program()?, seed, kills)?),
+        Command::Kill { seed, kills } => {
+            println!("kills: {}", kill::run(&this_program()?, seed, kills, &Met::default())?)
+        }
         Command::Threads { seed, seconds } => {
             println!("observations: {}", threads::run(seed, Duration::from_secs(seconds))?);
         }

@@ -33,7 +33,7 @@ pub fn suites() -> Vec<Suite> {
     vec![
         Suite { counts: "model operations", jobs: model_jobs },
         Suite { counts: "recoveries", jobs: crash_jobs },
-        Suite { counts: "kills", jobs: |seed, program| vec![kill::job(PathBuf::from(program), seed, 40)] },
+        Suite { counts: "kills", jobs: kill_jobs },
         Suite { counts: "observations", jobs: |seed, _| vec![threads::job(seed, Duration::from_secs(10))] },
     ]
 }
@@ -45,6 +45,11 @@ fn model_jobs(seed: u64, _: &Path) -> Vec<Job> {
 
 fn crash_jobs(seed: u64, _: &Path) -> Vec<Job> {
     (0..24).map(|i| crash::job(derive(seed, i), Coverage::InTurn(i % 6))).collect()
+}
+
+fn kill_jobs(seed: u64, program: &Path) -> Vec<Job> {
+    let job = |i| kill::job(PathBuf::from(program), derive(seed, i), 60, Arc::default());
+    (0..4).map(job).collect()
 }
 
 /// Runs rounds of all suites until `time` is over, and says after each what came of it. Fails with all findings.

@@ -1,15 +1,17 @@
 //! `kill -9` on the real file system, while several threads write.
 
 use sim::jobs::{Job, run_all};
-use sim::kill;
+use sim::kill::{self, Met};
 use sim::random::{derive, fresh_seed};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Kills, all in all.
-const KILLS: u64 = 200;
+const KILLS: u64 = 1500;
 
 /// Kills of one seed; its databases are its own.
-const KILLS_PER_SEED: u64 = 20;
+const KILLS_PER_SEED: u64 = 30;
 
 #[test]
 fn nothing_acknowledged_is_lost_to_a_kill() {
@@ -17,10 +19,21 @@ fn nothing_acknowledged_is_lost_to_a_kill() {
     println!("fresh seed: {fresh}");
     let program = || env!("CARGO_BIN_EXE_cairn-sim").into();
     let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };
-    let jobs: Vec<Job> =
-        (0..KILLS / KILLS_PER_SEED).map(|i| kill::job(program(), seed(i), KILLS_PER_SEED)).collect();
+    let met = Arc::new(Met::default());
+    let job = |i| kill::job(program(), seed(i), KILLS_PER_SEED, met.clone());
+    let jobs: Vec<Job> = (0..KILLS / KILLS_PER_SEED).map(job).collect();
     let report = run_all(jobs, Duration::from_secs(300));
     sim::count("kills", report.count);
+    for (what, many) in [
+        ("kills while opening", &met.opening),
+        ("kills that left unfinished tables", &met.tables),
+        ("kills in the switch of a manifest", &met.manifests),
+        ("kills at an appointed operation", &met.moments),
+    ] {
+        let many = many.load(Ordering::Relaxed);
+        sim::count(what, many);
+        assert!(many >= KILLS / 100 || !report.findings.is_empty(), "only {many} {what}");
+    }
     report.expect_clean();
     assert_eq!(report.count, KILLS);
 }

@@ -1,13 +1,13 @@
 //! The child: writes until it is killed, and says on standard output what is done.
 
+use super::moment::{Moment, MortalEnv};
 use super::script::{CATALOG, NAMES, WRITERS, change_catalog, durability, key, number_of, options, write};
-use super::{READY, Record};
+use super::{OPENING, READY, Record};
 use crate::finding::{Finding, Outcome};
+use cairn::env::RealEnv;
 use cairn::{Database, Durability, Keyspace};
 use clap::Args;
-use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 /// What the parent tells the child.
 #[derive(Args)]
@@ -21,40 +21,39 @@ pub struct ChildArgs {
     /// How many steps the thread that creates and drops keyspaces did before.
     #[arg(long)]
     pub catalog_steps: u64,
+    /// At which operation it kills itself.
+    #[arg(long)]
+    pub moment: Option<Moment>,
 }
 
-/// Standard output. Each report goes out at once and whole.
-type Out = Mutex<io::Stdout>;
-
-fn report(out: &Out, record: Record) -> Outcome {
-    let mut out = out.lock().unwrap_or_else(|e| e.into_inner());
-    let written = out.write_all(&record.encode()).and_then(|()| out.flush());
-    written.map_err(|e| Finding::new(format!("the parent does not listen: {e}")))
+fn report(record: Record) -> Outcome {
+    record.report().map_err(|e| Finding::new(format!("the parent does not listen: {e}")))
 }
 
 /// Opens the database and writes until killed; returns only with an error.
 pub fn child(args: ChildArgs) -> Outcome {
     let (options, keyspace_options) = options(args.seed);
-    let db = Database::open_with(&args.dir, options)?;
+    let env = args.moment.map_or_else(RealEnv::new, MortalEnv::new);
+    report(Record { thread: OPENING, promised: false, number: 0 })?;
+    let db = Database::open_in(env, &args.dir, options)?;
     let mut spaces = Vec::new();
     for name in NAMES {
         spaces.push(db.keyspace(name, keyspace_options.clone())?);
     }
     let spaces: [Keyspace; 3] = spaces.try_into().map_err(|_| Finding::new("there are three names"))?;
-    let out: Out = Mutex::new(io::stdout());
-    report(&out, Record { thread: READY, promised: false, number: 0 })?;
+    report(Record { thread: READY, promised: false, number: 0 })?;
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for thread in 0..WRITERS {
-            let (db, spaces, out) = (&db, &spaces, &out);
-            threads.push(scope.spawn(move || writer(db, spaces, out, thread)));
+            let (db, spaces) = (&db, &spaces);
+            threads.push(scope.spawn(move || writer(db, spaces, thread)));
         }
         let mut number = args.catalog_steps;
         let catalog: Outcome = loop {
             number += 1;
             let record = Record { thread: CATALOG, promised: true, number };
             let done = change_catalog(&db, &keyspace_options, number).map_err(Finding::from);
-            if let Err(finding) = done.and_then(|()| report(&out, record)) {
+            if let Err(finding) = done.and_then(|()| report(record)) {
                 break Err(finding);
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -69,25 +68,25 @@ pub fn child(args: ChildArgs) -> Outcome {
 }
 
 /// Goes on with the writes of one thread where the database has them end.
-fn writer(db: &Database, spaces: &[Keyspace; 3], out: &Out, thread: u32) {
-    if let Err(finding) = write_on(db, spaces, out, thread) {
+fn writer(db: &Database, spaces: &[Keyspace; 3], thread: u32) {
+    if let Err(finding) = write_on(db, spaces, thread) {
         eprintln!("thread {thread}: {finding}");
         std::process::exit(1);
     }
 }
 
-fn write_on(db: &Database, spaces: &[Keyspace; 3], out: &Out, thread: u32) -> Outcome {
+fn write_on(db: &Database, spaces: &[Keyspace; 3], thread: u32) -> Outcome {
     let own = key(thread, 0)..key(thread + 1, 0);
     let last = spaces[0].range(own).next_back().transpose()?;
     let mut number = last.and_then(|(key, _)| number_of(&key)).unwrap_or(0);
     loop {
         number += 1;
         write(db, spaces, thread, number)?;
-        report(out, Record { thread, promised: durability(thread, number) != Durability::Buffered, number })?;
-        if thread == 0 && number.is_multiple_of(2000) {
+        report(Record { thread, promised: durability(thread, number) != Durability::Buffered, number })?;
+        if thread == 0 && number.is_multiple_of(500) {
             spaces[0].flush()?;
         }
-        if thread == 1 && number.is_multiple_of(5000) {
+        if thread == 1 && number.is_multiple_of(1200) {
             spaces[0].compact()?;
         }
     }

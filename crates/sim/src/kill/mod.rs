@@ -7,19 +7,28 @@
 //!      +--kill -9--------+    then: every reported write is there, at most one more per thread, no holes, batches whole
 //! ```
 //!
-//! The next child goes on in the same directory, so that recovery builds on recovery.
+//! The next child goes on in the same directory, so that recovery builds on recovery. A child dies in one of three ways: some time
+//! after it began to write; some time after it began to open the database; or by its own hand, at an appointed operation of an
+//! appointed file (see [`moment`]): in the middle of a flush, a compaction, the manifest's renewal, a recovery.
+//!
+//! A kill leaves the page cache as it was, so what file system lies below makes no difference to it. Most directories lie in
+//! memory (`/dev/shm`), where a child does many times as much before it dies; one in eight lies on the disk.
 
 mod child;
+pub mod moment;
 mod parent;
 pub mod script;
+mod verify;
 
 pub use child::{ChildArgs, child};
-pub use parent::{job, run};
+pub use parent::{Met, job, run};
+
+use std::io::{self, Write};
 
 /// One report from the child: a write returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Record {
-    /// Which thread; [`READY`] when the child is about to start its threads.
+    /// Which thread; or one of the numbers below.
     thread: u32,
     /// Whether the write promises to survive the end of the process.
     promised: bool,
@@ -27,8 +36,14 @@ struct Record {
     number: u64,
 }
 
-/// The thread number of the first report.
-const READY: u32 = u32::MAX;
+/// In place of a thread: the child is about to open the database.
+const OPENING: u32 = u32::MAX;
+
+/// In place of a thread: the child is about to start its threads.
+const READY: u32 = u32::MAX - 1;
+
+/// In place of a thread: the child's appointed moment has come.
+const MOMENT: u32 = u32::MAX - 2;
 
 /// Bytes of a report. A pipe takes that many at once or not at all.
 const RECORD_LEN: usize = 16;
@@ -52,6 +67,13 @@ impl Record {
             promised: bytes[4] == 1,
             number: u64::from_le_bytes(number),
         }
+    }
+
+    /// Sends it to the parent, at once and whole.
+    fn report(self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(&self.encode())?;
+        out.flush()
     }
 }
 

@@ -1,89 +1,165 @@
-//! The parent: starts a child, kills it, and holds the database against the script and the reports.
+//! The parent: starts children, sees to it that they die, and has looked at what they left.
 
-use super::script::{CATALOG, NAMES, WRITERS, contents, number_of, options, temporary};
-use super::{READY, RECORD_LEN, Record};
-use crate::finding::{Finding, Outcome, ensure, first_difference, show};
+use super::moment::{Kind, Moment};
+use super::script::CATALOG;
+use super::verify::verify;
+use super::{MOMENT, OPENING, READY, RECORD_LEN, Record};
+use crate::finding::{Finding, Outcome, ensure};
 use crate::jobs::Job;
 use crate::random::{Draw, Rng, derive};
-use cairn::{Database, Slice};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Kills in one directory, before a fresh one.
-const ROUNDS_PER_DIR: u64 = 20;
+const ROUNDS_PER_DIR: u64 = 15;
 
-/// Longest time that a child writes, in milliseconds.
-const WRITING_MS_MAX: u64 = 150;
+/// A file system in memory. Where there is none, everything lies in the directory for temporary files.
+const MEMORY: &str = "/dev/shm";
+
+/// Longest time that a child writes after it is ready, in milliseconds; most of them have less.
+const WRITING_MS_MAX: u64 = 100;
+
+/// A child that neither gets ready nor ends in this time hangs.
+const HANG: Duration = Duration::from_secs(60);
 
 const SIGKILL: i32 = 9;
 
 /// How far a thread is.
 #[derive(Clone, Copy, Default)]
-struct Progress {
+pub(super) struct Progress {
     /// The last write that must be there.
-    promised: u64,
+    pub promised: u64,
     /// The last write that was reported.
-    reported: u64,
+    pub reported: u64,
 }
 
 /// All threads, by number.
-type Reports = BTreeMap<u32, Progress>;
+pub(super) type Reports = BTreeMap<u32, Progress>;
+
+/// What the children were at when they were killed, over all jobs that share this.
+#[derive(Debug, Default)]
+pub struct Met {
+    /// Opening: before the first write.
+    pub opening: AtomicU64,
+    /// A flush, a compaction or a recovery, which left tables that no manifest names.
+    pub tables: AtomicU64,
+    /// Starting a new manifest: it has no name yet, or the old one is still there.
+    pub manifests: AtomicU64,
+    /// An appointed operation.
+    pub moments: AtomicU64,
+}
+
+/// How a child comes to its end.
+enum End {
+    /// Killed so long after it began to open the database.
+    Opening(Duration),
+    /// Killed so long after it was ready.
+    Writing(Duration),
+    /// By its own hand; or, if that moment does not come, killed soon.
+    Moment(Moment),
+}
+
+impl End {
+    fn draw(rng: &mut Rng) -> End {
+        match rng.weighted(&[2, 5, 5]) {
+            0 => End::Opening(Duration::from_micros(rng.below(12_000))),
+            1 => {
+                let most_ms = *rng.pick(&[2, 10, 10, 30, WRITING_MS_MAX]);
+                End::Writing(Duration::from_micros(rng.below(most_ms * 1000)))
+            }
+            _ => End::Moment(Moment::draw(rng)),
+        }
+    }
+
+    /// How long after the event, if this is the event that starts the clock.
+    fn time_from(&self, event: &Event) -> Option<Duration> {
+        match (self, event) {
+            (End::Opening(time), Event::Opening) | (End::Writing(time), Event::Ready) => Some(*time),
+            (End::Moment(moment), Event::Ready) => {
+                // Tables take longer to come than appends.
+                Some(Duration::from_millis(if moment.kind() == Kind::Log { 10 } else { 40 }))
+            }
+            _ => None,
+        }
+    }
+}
 
 /// [`run`] as a job; it counts the kills.
-pub fn job(program: PathBuf, seed: u64, kills: u64) -> Job {
+pub fn job(program: PathBuf, seed: u64, kills: u64, met: Arc<Met>) -> Job {
     Job {
         name: format!("kill, seed {seed}"),
         replay: format!("cargo run --release -p sim -- kill --seed {seed} --kills {kills}"),
-        run: Box::new(move || run(&program, seed, kills)),
+        run: Box::new(move || run(&program, seed, kills, &met)),
     }
 }
 
 /// Starts `program` as the child and kills it `kills` times; returns how often it did.
-pub fn run(program: &Path, seed: u64, kills: u64) -> Outcome<u64> {
+pub fn run(program: &Path, seed: u64, kills: u64, met: &Met) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
-    let mut scratch = None;
+    let mut scratch = scratch(&mut rng)?;
     let mut known = Reports::new();
     for round in 0..kills {
-        if round % ROUNDS_PER_DIR == 0 {
+        if round != 0 && round % ROUNDS_PER_DIR == 0 {
+            scratch = self::scratch(&mut rng)?;
             known.clear();
         }
-        let dir = match &scratch {
-            Some(dir) if round % ROUNDS_PER_DIR != 0 => dir,
-            _ => scratch
-                .insert(TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?),
-        };
-        let path = dir.path().join("db");
+        let path = scratch.path().join("db");
         let child_seed = derive(seed, round / ROUNDS_PER_DIR);
-        let place = |f: Finding| f.context(format_args!("kill {round}"));
-        write_and_kill(program, &path, child_seed, &mut known, &mut rng).map_err(place)?;
-        verify(&path, child_seed, &mut known).map_err(place)?;
+        let end = End::draw(&mut rng);
+        let how = match &end {
+            End::Opening(time) => format!("{} us into the opening", time.as_micros()),
+            End::Writing(time) => format!("{} us into the writing", time.as_micros()),
+            End::Moment(moment) => moment.to_string(),
+        };
+        let place = |f: Finding| f.context(format_args!("kill {round} ({how})"));
+        let wrote = write_and_kill(program, &path, child_seed, &mut known, &end, met).map_err(place)?;
+        // Nobody looks after some of those that did not get to write: then an opening follows a killed one directly.
+        if wrote || !rng.chance(1, 2) {
+            verify(&path, child_seed, &mut known, &mut rng, met).map_err(place)?;
+        }
     }
     Ok(kills)
 }
 
-/// Lets a child write for a moment. Its reports end up in `known`.
-fn write_and_kill(program: &Path, path: &Path, seed: u64, known: &mut Reports, rng: &mut Rng) -> Outcome {
+/// A directory to be filled: mostly in memory.
+fn scratch(rng: &mut Rng) -> Outcome<TempDir> {
+    let disk = rng.chance(1, 8);
+    let memory = if disk { None } else { TempDir::new_in(MEMORY).ok() };
+    let made = memory.map_or_else(TempDir::new, Ok);
+    made.map_err(|e| Finding::new(format!("no temporary directory: {e}")))
+}
+
+/// Lets a child live until its end. Its reports end up in `known`. Returns whether it got to write.
+fn write_and_kill(
+    program: &Path,
+    path: &Path,
+    seed: u64,
+    known: &mut Reports,
+    end: &End,
+    met: &Met,
+) -> Outcome<bool> {
     let steps = known.get(&CATALOG).map_or(0, |p| p.reported);
-    let mut child = Command::new(program)
-        .arg("kill-child")
-        .args(["--seed", &seed.to_string(), "--catalog-steps", &steps.to_string()])
-        .arg("--dir")
-        .arg(path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| Finding::new(format!("cannot start {}: {e}", program.display())))?;
-    let outcome = listen_and_kill(&mut child, known, rng);
+    let mut command = Command::new(program);
+    command.arg("kill-child").args(["--seed", &seed.to_string(), "--catalog-steps", &steps.to_string()]);
+    if let End::Moment(moment) = end {
+        command.args(["--moment", &moment.to_string()]);
+    }
+    command.arg("--dir").arg(path);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child =
+        command.spawn().map_err(|e| Finding::new(format!("cannot start {}: {e}", program.display())))?;
+    let outcome = listen_and_kill(&mut child, known, end, met);
     // However that ended, do not leave the child behind.
     let _ = child.kill();
     let status = child.wait().map_err(|e| Finding::new(format!("cannot wait for the child: {e}")))?;
-    outcome?;
+    let wrote = outcome?;
     if status.signal() != Some(SIGKILL) {
         let mut words = String::new();
         if let Some(mut stderr) = child.stderr.take() {
@@ -91,47 +167,80 @@ fn write_and_kill(program: &Path, path: &Path, seed: u64, known: &mut Reports, r
         }
         return Err(Finding::new(format!("the child ended by itself ({status}): {}", words.trim())));
     }
-    Ok(())
+    Ok(wrote)
 }
 
-fn listen_and_kill(child: &mut Child, known: &mut Reports, rng: &mut Rng) -> Outcome {
-    let unreadable = |e: std::io::Error| Finding::new(format!("cannot read from the child: {e}"));
-    let mut pipe = child.stdout.take().ok_or_else(|| Finding::new("the child has no standard output"))?;
-    let early = rng.chance(1, 10);
-    let time = Duration::from_micros(match early {
-        // While it starts or recovers.
-        true => rng.below(15_000),
-        false => *rng.pick(&[10, 50, WRITING_MS_MAX]) * rng.below(1000),
-    });
-    let listener = std::thread::spawn(move || {
-        let mut first = [0; RECORD_LEN];
-        let ready = pipe.read_exact(&mut first).is_ok();
-        (ready, first, pipe)
-    });
-    let rest = if early {
-        std::thread::sleep(time);
-        let _ = child.kill();
-        let (ready, first, pipe) = listener.join().map_err(|_| Finding::new("the listener panicked"))?;
-        if !ready {
-            return Ok(());
+/// What the parent hears.
+enum Event {
+    Opening,
+    Ready,
+    /// The child is gone, and these are all reports after the first two; or the pipe broke.
+    Gone(std::io::Result<Vec<u8>>),
+}
+
+fn listen_and_kill(child: &mut Child, known: &mut Reports, end: &End, met: &Met) -> Outcome<bool> {
+    let pipe = child.stdout.take().ok_or_else(|| Finding::new("the child has no standard output"))?;
+    let (sender, events) = mpsc::channel();
+    let listener = std::thread::spawn(move || listen(pipe, &sender));
+    let (mut deadline, mut killed, mut ready) = (Instant::now() + HANG, false, false);
+    let bytes = loop {
+        match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(Event::Gone(bytes)) => break bytes,
+            Ok(event) => {
+                ready |= matches!(event, Event::Ready);
+                if let Some(time) = end.time_from(&event) {
+                    deadline = Instant::now() + time;
+                }
+            }
+            Err(_) => {
+                ensure!(!killed, "the child does not die");
+                let early = matches!(end, End::Opening(_));
+                let hangs = !ready && !early;
+                let _ = child.kill();
+                ensure!(!hangs, "the child was not ready after {} s", HANG.as_secs());
+                (killed, deadline) = (true, Instant::now() + HANG);
+            }
         }
-        check_ready(&first)?;
-        std::thread::spawn(move || read_to_end(pipe))
-    } else {
-        let (ready, first, pipe) = listener.join().map_err(|_| Finding::new("the listener panicked"))?;
-        if !ready {
-            // It failed: its status and words tell.
-            return Ok(());
-        }
-        check_ready(&first)?;
-        let rest = std::thread::spawn(move || read_to_end(pipe));
-        std::thread::sleep(time);
-        let _ = child.kill();
-        rest
     };
-    let bytes = rest.join().map_err(|_| Finding::new("the listener panicked"))?.map_err(unreadable)?;
+    listener.join().map_err(|_| Finding::new("the listener panicked"))?;
+    let bytes = bytes.map_err(|e| Finding::new(format!("cannot read from the child: {e}")))?;
+    if !ready {
+        met.opening.fetch_add(1, Ordering::Relaxed);
+    }
+    note(&bytes, known, met)?;
+    Ok(ready)
+}
+
+fn listen(mut pipe: ChildStdout, sender: &mpsc::Sender<Event>) {
+    let (mut rest, mut record) = (Vec::new(), [0; RECORD_LEN]);
+    while pipe.read_exact(&mut record).is_ok() {
+        let event = match Record::decode(&record).thread {
+            OPENING => Event::Opening,
+            READY => Event::Ready,
+            // A background thread meets the moment before the main thread is ready.
+            _ => {
+                rest.extend_from_slice(&record);
+                continue;
+            }
+        };
+        let last = matches!(event, Event::Ready);
+        let _ = sender.send(event);
+        if last {
+            break;
+        }
+    }
+    let read = pipe.read_to_end(&mut rest).map(|_| rest);
+    let _ = sender.send(Event::Gone(read));
+}
+
+/// Takes down what the child reported.
+fn note(bytes: &[u8], known: &mut Reports, met: &Met) -> Outcome {
     for chunk in bytes.as_chunks::<RECORD_LEN>().0 {
         let record = Record::decode(chunk);
+        if record.thread == MOMENT {
+            met.moments.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
         let progress = known.entry(record.thread).or_default();
         ensure!(record.number == progress.reported + 1, "{record:?} follows {}", progress.reported);
         progress.reported = record.number;
@@ -139,83 +248,5 @@ fn listen_and_kill(child: &mut Child, known: &mut Reports, rng: &mut Rng) -> Out
             progress.promised = record.number;
         }
     }
-    Ok(())
-}
-
-fn check_ready(first: &[u8; RECORD_LEN]) -> Outcome {
-    ensure!(Record::decode(first).thread == READY, "the child did not say that it is ready");
-    Ok(())
-}
-
-fn read_to_end(mut pipe: impl Read) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    pipe.read_to_end(&mut bytes).map(|_| bytes)
-}
-
-/// Opens what the child left; corrects `known` to what is there, since the next child goes on from that.
-fn verify(path: &Path, seed: u64, known: &mut Reports) -> Outcome {
-    let db =
-        Database::open_with(path, options(seed).0).map_err(|e| Finding::from(e).context("P3: opening"))?;
-    let names: BTreeSet<String> = db.keyspaces().into_iter().collect();
-    let fixed: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
-    verify_catalog(&db, names.difference(&fixed).cloned().collect(), known)?;
-    if names.is_superset(&fixed) {
-        for thread in 0..WRITERS {
-            verify_thread(&db, thread, known).map_err(|f| f.context(format_args!("thread {thread}")))?;
-        }
-    } else {
-        let written = (0..WRITERS).filter_map(|t| known.get(&t)).map(|p| p.reported).sum::<u64>();
-        ensure!(written == 0, "P1: the keyspaces are {names:?}, and {written} writes were reported");
-    }
-    let report = db.check(&mut |_| {})?;
-    ensure!(report.problems.is_empty(), "P3: check finds {:?}", report.problems);
-    Ok(db.close()?)
-}
-
-fn verify_catalog(db: &Database, names: BTreeSet<String>, known: &mut Reports) -> Outcome {
-    let progress = known.entry(CATALOG).or_default();
-    let candidates = [progress.reported, progress.reported + 1];
-    let Some(&steps) = candidates.iter().find(|&&steps| temporary(steps) == names) else {
-        let wanted = candidates.map(temporary);
-        return Err(Finding::new(format!(
-            "P1: the keyspaces that come and go are {names:?}, not one of {wanted:?}"
-        )));
-    };
-    if let Some(name) = names.first() {
-        let keyspace = db.open_keyspace(name)?;
-        if keyspace.get("in")?.is_none() {
-            ensure!(
-                steps > progress.promised,
-                "P1: keyspace {name} lost the write that followed its creation"
-            );
-            // The child was killed between the two. Do the second half, so that it can be asked for from now on.
-            keyspace.put("in", name)?;
-        }
-    }
-    *progress = Progress { promised: steps, reported: steps };
-    Ok(())
-}
-
-fn verify_thread(db: &Database, thread: u32, known: &mut Reports) -> Outcome {
-    let mut got: Vec<Vec<(Slice, Slice)>> = Vec::new();
-    for name in NAMES {
-        let own = if name == "state" { thread.to_string() } else { format!("{thread}/") };
-        got.push(db.open_keyspace(name)?.prefix(own).collect::<cairn::Result<_>>()?);
-    }
-    let last = got[0].last().and_then(|(key, _)| number_of(key)).unwrap_or(0);
-    let progress = known.entry(thread).or_default();
-    let Progress { promised, reported } = *progress;
-    ensure!(last >= promised, "P1: write {last} is the last one there, and {promised} was acknowledged");
-    ensure!(last <= reported + 1, "P2: write {last} is there, and {reported} was the last that returned");
-    for (i, want) in contents(thread, last).iter().enumerate() {
-        let found = got[i].iter().map(|(k, v)| (&k[..], &v[..]));
-        let want = want.iter().map(|(k, v)| (&k[..], &v[..]));
-        if let Some(difference) = first_difference(found, want) {
-            let last = show(last.to_string().as_bytes());
-            return Err(Finding::new(format!("P2: keyspace {}, after write {last}: {difference}", NAMES[i])));
-        }
-    }
-    // What recovery showed must not go away any more.
-    *progress = Progress { promised: last, reported: last };
     Ok(())
 }

@@ -29,10 +29,9 @@ pub fn options(seed: u64) -> (Options, KeyspaceOptions) {
     let mut rng = Rng::new(derive(seed, 11));
     let presets = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled];
     let preset = presets[rng.below(3) as usize];
-    let keyspace =
-        KeyspaceOptions::preset(preset).memtable_bytes(64 << 10).top_level_bits(11).bit_decrement(2);
-    let options = Options::default().memory_budget(4 << 20).log_cap(512 << 10);
-    (options.background_threads(1 + rng.below(2) as usize), keyspace)
+    let keyspace = KeyspaceOptions::preset(preset).top_level_bits(11).bit_decrement(2);
+    let options = Options::default().memory_budget(4 << 20).log_cap(256 << 10).manifest_cap(1 << 10);
+    (options.background_threads(rng.below(3) as usize), keyspace.memtable_bytes(32 << 10))
 }
 
 /// Thread 3 buffers all but every sixteenth of its writes, thread 2 syncs some.

@@ -1,0 +1,115 @@
+//! What the parent expects of a database whose process was killed.
+
+use super::parent::{Met, Progress, Reports};
+use super::script::{CATALOG, NAMES, WRITERS, contents, number_of, options, temporary};
+use crate::finding::{Finding, Outcome, ensure, first_difference, show};
+use crate::random::Rng;
+use cairn::{Database, ErrorKind, Slice};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+/// Looks at what the child left, opens it and looks again; corrects `known` to what is there, since the next child goes on from
+/// that.
+pub(super) fn verify(path: &Path, seed: u64, known: &mut Reports, rng: &mut Rng, met: &Met) -> Outcome {
+    let left = file_names(path)?;
+    if rng.chance(1, 5) {
+        check_as_it_lies(path)?;
+    }
+    let options = options(seed).0.background_threads(0);
+    let db = Database::open_with(path, options).map_err(|e| Finding::from(e).context("P3: opening"))?;
+    let kept = file_names(path)?;
+    let is_table = |name: &str| name.starts_with(|c: char| c.is_ascii_digit());
+    if left.difference(&kept).any(|name| is_table(name)) {
+        met.tables.fetch_add(1, Ordering::Relaxed);
+    }
+    if left.iter().any(|n| n.ends_with(".tmp"))
+        || left.iter().filter(|n| n.starts_with("manifest-")).count() > 1
+    {
+        met.manifests.fetch_add(1, Ordering::Relaxed);
+    }
+    let names: BTreeSet<String> = db.keyspaces().into_iter().collect();
+    let fixed: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();
+    verify_catalog(&db, names.difference(&fixed).cloned().collect(), known)?;
+    if names.is_superset(&fixed) {
+        for thread in 0..WRITERS {
+            verify_thread(&db, thread, known).map_err(|f| f.context(format_args!("thread {thread}")))?;
+        }
+    } else {
+        let written = (0..WRITERS).filter_map(|t| known.get(&t)).map(|p| p.reported).sum::<u64>();
+        ensure!(written == 0, "P1: the keyspaces are {names:?}, and {written} writes were reported");
+    }
+    let report = db.check(&mut |_| {})?;
+    ensure!(report.problems.is_empty(), "P3: check finds {:?}", report.problems);
+    Ok(db.close()?)
+}
+
+fn file_names(path: &Path) -> Outcome<BTreeSet<String>> {
+    match std::fs::read_dir(path) {
+        // The child did not come so far.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(e) => Err(Finding::new(format!("{}: {e}", path.display()))),
+        Ok(entries) => Ok(entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect()),
+    }
+}
+
+/// Checks the files before anything is repaired: what a kill leaves is no damage.
+fn check_as_it_lies(path: &Path) -> Outcome {
+    match cairn::check(path, &mut |_| {}) {
+        Ok(report) => {
+            let problems = &report.problems;
+            ensure!(problems.is_empty(), "P3: the files as the kill left them: {problems:?}");
+            Ok(())
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Finding::from(e).context("P3: checking")),
+    }
+}
+
+fn verify_catalog(db: &Database, names: BTreeSet<String>, known: &mut Reports) -> Outcome {
+    let progress = known.entry(CATALOG).or_default();
+    let candidates = [progress.reported, progress.reported + 1];
+    let Some(&steps) = candidates.iter().find(|&&steps| temporary(steps) == names) else {
+        let wanted = candidates.map(temporary);
+        return Err(Finding::new(format!(
+            "P1: the keyspaces that come and go are {names:?}, not one of {wanted:?}"
+        )));
+    };
+    if let Some(name) = names.first() {
+        let keyspace = db.open_keyspace(name)?;
+        if keyspace.get("in")?.is_none() {
+            ensure!(
+                steps > progress.promised,
+                "P1: keyspace {name} lost the write that followed its creation"
+            );
+            // The child was killed between the two. Do the second half, so that it can be asked for from now on.
+            keyspace.put("in", name)?;
+        }
+    }
+    *progress = Progress { promised: steps, reported: steps };
+    Ok(())
+}
+
+fn verify_thread(db: &Database, thread: u32, known: &mut Reports) -> Outcome {
+    let mut got: Vec<Vec<(Slice, Slice)>> = Vec::new();
+    for name in NAMES {
+        let own = if name == "state" { thread.to_string() } else { format!("{thread}/") };
+        got.push(db.open_keyspace(name)?.prefix(own).collect::<cairn::Result<_>>()?);
+    }
+    let last = got[0].last().and_then(|(key, _)| number_of(key)).unwrap_or(0);
+    let progress = known.entry(thread).or_default();
+    let Progress { promised, reported } = *progress;
+    ensure!(last >= promised, "P1: write {last} is the last one there, and {promised} was acknowledged");
+    ensure!(last <= reported + 1, "P2: write {last} is there, and {reported} was the last that returned");
+    for (i, want) in contents(thread, last).iter().enumerate() {
+        let found = got[i].iter().map(|(k, v)| (&k[..], &v[..]));
+        let want = want.iter().map(|(k, v)| (&k[..], &v[..]));
+        if let Some(difference) = first_difference(found, want) {
+            let last = show(last.to_string().as_bytes());
+            return Err(Finding::new(format!("P2: keyspace {}, after write {last}: {difference}", NAMES[i])));
+        }
+    }
+    // What recovery showed must not go away any more.
+    *progress = Progress { promised: last, reported: last };
+    Ok(())
+}
