@@ -5,7 +5,7 @@ use sim::crash::{Coverage, Focus};
 use sim::kill::{self, ChildArgs, Met};
 use sim::random::fresh_seed;
 use sim::sets::option_sets;
-use sim::{Finding, Outcome, crash, session, soak, threads};
+use sim::{Finding, Outcome, crash, history, session, soak, threads};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -76,6 +76,18 @@ enum Command {
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
+    /// Record what threads do and see, with or without crashes, and look for an order that explains it.
+    History {
+        /// Draws what each thread does, the options and the crashes; not how the threads interleave.
+        #[arg(long)]
+        seed: u64,
+        /// End each epoch with a crash.
+        #[arg(long)]
+        crashes: bool,
+        /// How often: each time the threads interleave in another way.
+        #[arg(long, default_value_t = 20)]
+        times: u64,
+    },
     /// List the option sets of the model test.
     List,
     /// Write until killed: the child of the kill test.
@@ -120,6 +132,10 @@ fn run(command: Command) -> Outcome {
         }
         Command::Threads { seed, seconds } => {
             println!("observations: {}", threads::run(seed, Duration::from_secs(seconds))?);
+        }
+        Command::History { seed, crashes, times } => {
+            let operations = (0..times).map(|_| history::run(seed, crashes, &history::Tally::default()));
+            println!("operations checked: {}", operations.sum::<Outcome<u64>>()?);
         }
         Command::List => {
             for set in option_sets() {

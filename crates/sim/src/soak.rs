@@ -8,7 +8,7 @@ use crate::finding::{Finding, Outcome};
 use crate::jobs::{Job, run_all};
 use crate::random::derive;
 use crate::sets::option_sets;
-use crate::{crash, kill, session, threads};
+use crate::{crash, history, kill, session, threads};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +35,7 @@ pub fn suites() -> Vec<Suite> {
         Suite { counts: "recoveries", jobs: crash_jobs },
         Suite { counts: "kills", jobs: kill_jobs },
         Suite { counts: "observations", jobs: |seed, _| vec![threads::job(seed, Duration::from_secs(10))] },
+        Suite { counts: "recorded operations", jobs: history_jobs },
     ]
 }
 
@@ -50,6 +51,11 @@ fn crash_jobs(seed: u64, _: &Path) -> Vec<Job> {
 fn kill_jobs(seed: u64, program: &Path) -> Vec<Job> {
     let job = |i| kill::job(PathBuf::from(program), derive(seed, i), 60, Arc::default());
     (0..4).map(job).collect()
+}
+
+fn history_jobs(seed: u64, _: &Path) -> Vec<Job> {
+    let tally = Arc::default();
+    (0..60).map(|i| history::job(derive(seed, i), i % 3 > 0, &tally)).collect()
 }
 
 /// Runs rounds of all suites until `time` is over, and says after each what came of it. Fails with all findings.

@@ -1,0 +1,361 @@
+//! A thread of a history: it writes and looks, and keeps a record.
+
+use super::operation::{ABSENT, Action, Operation, Place, Value};
+use super::world::{KEYS, PLACES, SPACES, World, bytes_of, draw_durability, locate, parse, value_of};
+use crate::finding::{Outcome, ensure};
+use crate::random::{Draw, Rng};
+use cairn::{Durability, ErrorKind, Range, Snapshot};
+use std::collections::BTreeMap;
+
+/// What a thread has when it ends.
+pub struct Ended {
+    /// What it did and saw.
+    pub record: Vec<Operation>,
+    /// The snapshots that it took.
+    pub moments: Vec<Moment>,
+    /// Iterators that are still open.
+    pub open: Vec<Held>,
+}
+
+/// When a snapshot was taken, and what it says that its moment is.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// Before.
+    pub called: u64,
+    /// After.
+    pub returned: u64,
+    /// The newest commit that it shows.
+    pub seq: u64,
+}
+
+/// A view that is looked at later than it was taken.
+pub struct Held {
+    thread: usize,
+    called: u64,
+    returned: u64,
+    /// How many operations of its thread come before it is looked at.
+    wait: u64,
+    view: View,
+}
+
+enum View {
+    Snapshot(Snapshot),
+    /// An iterator over a keyspace, what it gave, and whether it goes backward.
+    Range(usize, Box<Range>, BTreeMap<Place, Value>, bool),
+}
+
+/// A thread at work.
+pub struct Actor<'a> {
+    world: &'a World,
+    thread: usize,
+    rng: Rng,
+    /// Whether a write failed: then this thread writes no more.
+    refused: bool,
+    /// The kinds of errors that are expected.
+    expected: &'a [ErrorKind],
+    held: Vec<Held>,
+    ended: Ended,
+}
+
+impl<'a> Actor<'a> {
+    /// The thread with this number.
+    pub fn new(world: &'a World, thread: usize, rng: Rng, expected: &'a [ErrorKind]) -> Actor<'a> {
+        let ended = Ended { record: Vec::new(), moments: Vec::new(), open: Vec::new() };
+        Actor { world, thread, rng, refused: false, expected, held: Vec::new(), ended }
+    }
+
+    /// Does `steps` operations, unless it is stopped or the database is closed.
+    pub fn run(mut self, steps: u64) -> Outcome<Ended> {
+        for _ in 0..steps {
+            if !self.world.running() || self.step()?.is_none() {
+                break;
+            }
+        }
+        for held in std::mem::take(&mut self.held) {
+            match held.view {
+                View::Snapshot(_) => {
+                    self.finish(held)?;
+                }
+                View::Range(..) => self.ended.open.push(held),
+            }
+        }
+        Ok(self.ended)
+    }
+
+    /// One operation; `None` when the database is closed.
+    fn step(&mut self) -> Outcome<Option<()>> {
+        self.held.iter_mut().for_each(|held| held.wait = held.wait.saturating_sub(1));
+        if let Some(due) = self.held.iter().position(|held| held.wait == 0) {
+            let held = self.held.swap_remove(due);
+            return self.finish(held);
+        }
+        let write = !self.refused && self.rng.chance(1, 2);
+        match (write, self.rng.below(16)) {
+            (true, 0..7) => self.put(),
+            (true, 7..10) => self.delete(),
+            (true, 10..15) => self.batch(),
+            (true, _) => self.sync(),
+            (false, 0..7) => self.get(),
+            (false, 7..9) => self.multi_get(),
+            (false, 9..11) => self.hold_range(),
+            (false, 11..13) => self.hold_snapshot(),
+            (false, _) => self.scan(),
+        }
+    }
+
+    fn place(&mut self) -> Place {
+        self.rng.between(0, PLACES - 1)
+    }
+
+    /// Records a write, done by `call`.
+    fn write(
+        &mut self,
+        name: &'static str,
+        sets: Vec<(Place, Value)>,
+        durability: Durability,
+        call: impl FnOnce(&World) -> cairn::Result<()>,
+    ) -> Outcome<Option<()>> {
+        let called = self.world.clock.tick();
+        let result = call(self.world);
+        let returned = result.is_ok().then(|| self.world.clock.tick());
+        let action = Action::Write { sets, durability };
+        self.ended.record.push(Operation { thread: self.thread, name, called, returned, action });
+        self.refused |= result.is_err();
+        self.judge(result)
+    }
+
+    /// Records what was seen between `called` and `returned`.
+    fn saw(&mut self, name: &'static str, called: u64, returned: u64, seen: Vec<(Place, Value)>) {
+        let (thread, returned) = (self.thread, Some(returned));
+        self.ended.record.push(Operation { thread, name, called, returned, action: Action::Read(seen) });
+    }
+
+    /// Nothing where an expected error came, which ends this thread when the database is closed.
+    fn judge<T>(&self, result: cairn::Result<T>) -> Outcome<Option<()>> {
+        match result {
+            Ok(_) => Ok(Some(())),
+            Err(e) if !self.expected.contains(&e.kind()) => Err(e.into()),
+            Err(e) => Ok((e.kind() != ErrorKind::Closed).then_some(())),
+        }
+    }
+
+    fn put(&mut self) -> Outcome<Option<()>> {
+        let (place, value, durability) =
+            (self.place(), self.world.new_value(), draw_durability(&mut self.rng));
+        let (space, key) = locate(place);
+        let bytes = bytes_of(value);
+        let call = |world: &World| world.spaces[space].put_with(key, bytes, durability);
+        self.write("put", vec![(place, value)], durability, call)
+    }
+
+    fn delete(&mut self) -> Outcome<Option<()>> {
+        let (place, durability) = (self.place(), draw_durability(&mut self.rng));
+        let (space, key) = locate(place);
+        let call = |world: &World| world.spaces[space].delete_with(key, durability);
+        self.write("delete", vec![(place, ABSENT)], durability, call)
+    }
+
+    /// Writes to several places at once, among them sometimes one of them twice: the last entry counts.
+    fn batch(&mut self) -> Outcome<Option<()>> {
+        let durability = draw_durability(&mut self.rng);
+        let mut batch = self.world.db.batch();
+        let mut sets = BTreeMap::new();
+        for _ in 0..self.rng.between(2, 5) {
+            let place = self.place();
+            let (space, key) = locate(place);
+            let keyspace = &self.world.spaces[space];
+            match self.rng.chance(1, 5) {
+                true => {
+                    batch.delete(keyspace, key);
+                    sets.insert(place, ABSENT);
+                }
+                false => {
+                    let value = self.world.new_value();
+                    batch.put(keyspace, key, bytes_of(value));
+                    sets.insert(place, value);
+                }
+            }
+        }
+        let call = |world: &World| world.db.write(batch, durability);
+        self.write("batch", sets.into_iter().collect(), durability, call)
+    }
+
+    fn sync(&mut self) -> Outcome<Option<()>> {
+        self.write("sync", Vec::new(), Durability::Sync, |world| world.db.sync())
+    }
+
+    fn get(&mut self) -> Outcome<Option<()>> {
+        let place = self.place();
+        let (space, key) = locate(place);
+        let called = self.world.clock.tick();
+        let got = self.world.spaces[space].get(key);
+        let returned = self.world.clock.tick();
+        if let Ok(got) = &got {
+            let value = got.as_ref().map_or(Ok(ABSENT), |bytes| value_of(bytes))?;
+            self.saw("get", called, returned, vec![(place, value)]);
+        }
+        self.judge(got)
+    }
+
+    fn multi_get(&mut self) -> Outcome<Option<()>> {
+        let space = self.rng.between(0, SPACES - 1);
+        let places: Vec<Place> = (0..KEYS).map(|i| space * KEYS + i).collect();
+        let keys: Vec<String> = places.iter().map(|&place| locate(place).1).collect();
+        let called = self.world.clock.tick();
+        let got = self.world.spaces[space].multi_get(&keys);
+        let returned = self.world.clock.tick();
+        if let Ok(got) = &got {
+            let values = got.iter().map(|v| v.as_ref().map_or(Ok(ABSENT), |bytes| value_of(bytes)));
+            let values = values.collect::<Outcome<Vec<_>>>()?;
+            self.saw("multi_get", called, returned, places.into_iter().zip(values).collect());
+        }
+        self.judge(got)
+    }
+
+    /// An iterator, read at once.
+    fn scan(&mut self) -> Outcome<Option<()>> {
+        if self.hold_range()?.is_none() {
+            return Ok(None);
+        }
+        match self.held.pop() {
+            Some(held) => self.finish(held),
+            None => Ok(None),
+        }
+    }
+
+    fn hold_range(&mut self) -> Outcome<Option<()>> {
+        let space = self.rng.between(0, SPACES - 1);
+        let called = self.world.clock.tick();
+        let range = self.world.spaces[space].iter();
+        let returned = self.world.clock.tick();
+        let view = View::Range(space, Box::new(range), BTreeMap::new(), self.rng.chance(1, 2));
+        let mut held = Held { thread: self.thread, called, returned, wait: self.rng.below(60), view };
+        // Some are on their way when they have to wait.
+        for _ in 0..self.rng.below(3) {
+            if held.advance(self.expected)? == Step::Closed {
+                return Ok(None);
+            }
+        }
+        self.held.push(held);
+        Ok(Some(()))
+    }
+
+    fn hold_snapshot(&mut self) -> Outcome<Option<()>> {
+        let called = self.world.clock.tick();
+        let snapshot = self.world.db.snapshot();
+        let returned = self.world.clock.tick();
+        self.ended.moments.push(Moment { called, returned, seq: snapshot.seq() });
+        let wait = if self.rng.chance(1, 2) { 1 } else { self.rng.below(60) };
+        self.held.push(Held { thread: self.thread, called, returned, wait, view: View::Snapshot(snapshot) });
+        Ok(Some(()))
+    }
+
+    /// Looks at what was held.
+    fn finish(&mut self, held: Held) -> Outcome<Option<()>> {
+        let (called, returned) = (held.called, held.returned);
+        match held.view {
+            View::Range(..) => {
+                if let Some(operation) = held.exhaust(self.expected)? {
+                    self.ended.record.push(operation);
+                }
+                Ok(Some(()))
+            }
+            View::Snapshot(snapshot) => {
+                let mut seen = Vec::new();
+                for space in 0..SPACES {
+                    match self.look(&snapshot, space) {
+                        Ok(part) => seen.extend(part?),
+                        Err(e) => return self.judge(Err::<(), _>(e)),
+                    }
+                }
+                self.saw("snapshot", called, returned, seen);
+                Ok(Some(()))
+            }
+        }
+    }
+
+    /// One keyspace in a snapshot, in one of four ways.
+    fn look(&mut self, snapshot: &Snapshot, space: usize) -> cairn::Result<Outcome<BTreeMap<Place, Value>>> {
+        let keyspace = &self.world.spaces[space];
+        let places = space * KEYS..(space + 1) * KEYS;
+        let keys: Vec<String> = places.clone().map(|place| locate(place).1).collect();
+        let way = self.rng.below(4);
+        let entries = match way {
+            0 => snapshot.iter(keyspace).collect::<cairn::Result<Vec<_>>>()?,
+            1 => snapshot.iter(keyspace).rev().collect::<cairn::Result<Vec<_>>>()?,
+            2 => {
+                let got = snapshot.multi_get(keyspace, &keys)?;
+                let keyed =
+                    keys.iter().zip(got).filter_map(|(key, value)| Some((key.as_bytes().into(), value?)));
+                keyed.collect()
+            }
+            _ => {
+                let mut entries = Vec::new();
+                for key in &keys {
+                    entries.extend(snapshot.get(keyspace, key)?.map(|value| (key.as_bytes().into(), value)));
+                }
+                entries
+            }
+        };
+        let parsed = entries.iter().map(|entry| parse(space, entry)).collect::<Outcome<Vec<_>>>();
+        Ok(parsed.map(|parsed| {
+            let mut seen: BTreeMap<_, _> = places.map(|place| (place, ABSENT)).collect();
+            seen.extend(parsed);
+            seen
+        }))
+    }
+}
+
+/// Where a step took an iterator.
+#[derive(PartialEq, Eq)]
+enum Step {
+    Entry,
+    End,
+    /// It was made after the database was closed, and says so.
+    Closed,
+}
+
+impl Held {
+    /// One step of an iterator.
+    fn advance(&mut self, expected: &[ErrorKind]) -> Outcome<Step> {
+        let View::Range(space, range, seen, backward) = &mut self.view else { return Ok(Step::End) };
+        let entry = match if *backward { range.next_back() } else { range.next() } {
+            None => return Ok(Step::End),
+            // One that has begun goes on, whatever becomes of the database.
+            Some(Err(e))
+                if e.kind() == ErrorKind::Closed && expected.contains(&e.kind()) && seen.is_empty() =>
+            {
+                return Ok(Step::Closed);
+            }
+            Some(entry) => entry?,
+        };
+        let (place, value) = parse(*space, &entry)?;
+        let in_order = match *backward {
+            true => seen.first_key_value().is_none_or(|(first, _)| place < *first),
+            false => seen.last_key_value().is_none_or(|(last, _)| place > *last),
+        };
+        ensure!(in_order, "an iterator gives place {place} after {seen:?}");
+        seen.insert(place, value);
+        Ok(Step::Entry)
+    }
+
+    /// Reads an iterator to its end, for the record; nothing where it was made after the database was closed.
+    pub fn exhaust(mut self, expected: &[ErrorKind]) -> Outcome<Option<Operation>> {
+        loop {
+            match self.advance(expected)? {
+                Step::Entry => {}
+                Step::End => break,
+                Step::Closed => return Ok(None),
+            }
+        }
+        let View::Range(space, _, seen, _) = self.view else { return Ok(None) };
+        let of = |place| (place, seen.get(&place).copied().unwrap_or(ABSENT));
+        Ok(Some(Operation {
+            thread: self.thread,
+            name: "iterator",
+            called: self.called,
+            returned: Some(self.returned),
+            action: Action::Read((space * KEYS..(space + 1) * KEYS).map(of).collect()),
+        }))
+    }
+}

@@ -1,0 +1,107 @@
+//! What must hold of an epoch.
+
+use super::actor::Moment;
+use super::operation::{Action, Operation, State};
+use super::order::{Recovered, explain};
+use super::world::PLACES;
+use cairn::Durability;
+
+/// What was done and seen while the database was open once.
+pub struct Epoch {
+    /// What the places held at the beginning.
+    pub start: State,
+    /// All operations of all threads.
+    pub record: Vec<Operation>,
+    /// All snapshots.
+    pub moments: Vec<Moment>,
+}
+
+/// Where the epoch ends for those who come after it.
+pub struct Cut {
+    /// What had returned by then has returned.
+    pub before: u64,
+    /// What was called later never happened.
+    pub after: u64,
+    /// What was found afterwards.
+    pub recovered: State,
+    /// Acknowledged writes of this durability and above must be in it.
+    pub survives: Durability,
+}
+
+/// Checks each key alone (linearizability), all keys together (snapshot isolation, whole batches), what was recovered, and the
+/// sequence numbers of snapshots.
+pub fn check(epoch: &Epoch, cut: &Cut) -> Result<(), String> {
+    let recovered = Recovered { state: cut.recovered.clone(), survives: cut.survives };
+    let ended = until(&epoch.record, cut);
+    for place in 0..PLACES {
+        let at = |record: &[Operation]| record.iter().filter_map(|o| o.at(place)).collect::<Vec<_>>();
+        let mut start = vec![0; PLACES];
+        start[place] = epoch.start[place];
+        let start: State = start.into();
+        explain(&start, &at(&epoch.record), None)
+            .map_err(|e| format!("place {place} is not linearizable: {e}"))?;
+        explain(&start, &at(&ended), Some(&recovered.at(place)))
+            .map_err(|e| format!("place {place} was not recovered: {e}"))?;
+    }
+    explain(&epoch.start, &epoch.record, None).map_err(|e| format!("not one state in one order: {e}"))?;
+    explain(&epoch.start, &ended, Some(&recovered))
+        .map_err(|e| format!("recovery did not yield a prefix with all that must survive: {e}"))?;
+    in_sequence(&epoch.moments)
+}
+
+/// The history as one has to see it who knows it up to the cut.
+fn until(record: &[Operation], cut: &Cut) -> Vec<Operation> {
+    let known = record.iter().filter(|o| o.called <= cut.after).map(|operation| Operation {
+        returned: operation.returned.filter(|&at| at <= cut.before),
+        ..operation.clone()
+    });
+    // What a view saw that did not return in time says nothing.
+    known.filter(|o| o.returned.is_some() || matches!(o.action, Action::Write { .. })).collect()
+}
+
+/// A snapshot that was taken after another had been returned is not older.
+fn in_sequence(moments: &[Moment]) -> Result<(), String> {
+    let mut by_return: Vec<&Moment> = moments.iter().collect();
+    by_return.sort_unstable_by_key(|moment| moment.returned);
+    let mut by_call: Vec<&Moment> = moments.iter().collect();
+    by_call.sort_unstable_by_key(|moment| moment.called);
+    let (mut newest, mut returned) = (None::<&Moment>, by_return.into_iter().peekable());
+    for moment in by_call {
+        while let Some(earlier) = returned.next_if(|earlier| earlier.returned < moment.called) {
+            newest = newest.filter(|n| n.seq >= earlier.seq).or(Some(earlier));
+        }
+        if let Some(earlier) = newest.filter(|earlier| earlier.seq > moment.seq) {
+            return Err(format!("the snapshot {moment:?} is older than {earlier:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_that_go_back_are_found() {
+        let moment = |called, returned, seq| Moment { called, returned, seq };
+        assert_eq!(in_sequence(&[moment(1, 4, 7), moment(2, 3, 6), moment(5, 6, 7)]), Ok(()));
+        assert!(in_sequence(&[moment(5, 6, 6), moment(1, 4, 7), moment(2, 3, 6)]).is_err());
+    }
+
+    #[test]
+    fn what_comes_after_a_cut_is_not_known_before() {
+        let put = |called, returned, value| {
+            let action = Action::Write { sets: vec![(0, value)], durability: Durability::Sync };
+            Operation { thread: 0, name: "put", called, returned: Some(returned), action }
+        };
+        let state = |value| {
+            let mut state = vec![0; PLACES];
+            state[0] = value;
+            State::from(state)
+        };
+        let record = vec![put(1, 2, 1), put(3, 6, 2), put(8, 9, 3)];
+        let epoch = Epoch { start: state(0), record, moments: Vec::new() };
+        let cut = |value| Cut { before: 4, after: 5, recovered: state(value), survives: Durability::Sync };
+        assert_eq!([0, 1, 2, 3].map(|value| check(&epoch, &cut(value)).is_ok()), [false, true, true, false]);
+    }
+}

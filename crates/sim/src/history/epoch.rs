@@ -1,0 +1,296 @@
+//! One opening of the database: threads work until it is closed, the process is killed, the power is cut, or a sync fails; then it
+//! is opened again, and what is found begins the next epoch.
+//!
+//! A crash is a copy of the simulated disk, taken in the middle of one of its operations while the threads go on. So one run gives
+//! two histories: the whole one, and the one that ends where the copy was taken. The next epoch lives on the copy.
+
+use super::actor::{Actor, Ended, Held};
+use super::check::{self, Cut, Epoch};
+use super::operation::{Clock, State};
+use super::world::{Site, World};
+use super::{STEPS, THREADS};
+use crate::finding::{Finding, Outcome, ensure};
+use crate::random::{Draw, Rng, derive};
+use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
+use cairn::{Durability, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How an epoch ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All threads end, then the database is closed.
+    Close,
+    /// It is closed under the threads.
+    CloseDuring,
+    /// The process is killed: what it has written is there.
+    Kill,
+    /// The power is cut.
+    Power(Survival),
+    /// A sync fails, so that nothing is written any more; then the power is cut.
+    FailedSync(Survival),
+}
+
+impl Ending {
+    /// One that needs a simulated disk.
+    pub fn draw_crash(rng: &mut Rng) -> Ending {
+        let survival = *rng.pick(&Survival::ALL);
+        match rng.below(6) {
+            0 | 1 => Ending::Kill,
+            2 => Ending::FailedSync(survival),
+            _ => Ending::Power(survival),
+        }
+    }
+
+    /// One that any disk has.
+    pub fn draw_close(rng: &mut Rng) -> Ending {
+        if rng.chance(1, 3) { Ending::CloseDuring } else { Ending::Close }
+    }
+
+    fn expected(self) -> &'static [ErrorKind] {
+        match self {
+            Ending::CloseDuring => &[ErrorKind::Closed],
+            Ending::FailedSync(_) => &[ErrorKind::ReadOnly],
+            _ => &[],
+        }
+    }
+
+    /// The least durability whose acknowledged writes it leaves.
+    fn survives(self) -> Durability {
+        match self {
+            Ending::Close | Ending::CloseDuring => Durability::Buffered,
+            Ending::Kill => Durability::Os,
+            Ending::Power(_) | Ending::FailedSync(_) => Durability::Sync,
+        }
+    }
+
+    fn is_crash(self) -> bool {
+        !matches!(self, Ending::Close | Ending::CloseDuring)
+    }
+}
+
+/// A copy of the disk, and the moments around it.
+struct Copy {
+    before: u64,
+    after: u64,
+    disk: Arc<SimEnv>,
+}
+
+/// What the hook of the disk shares with the thread that waits for it.
+struct Crash {
+    ending: Ending,
+    seed: u64,
+    /// The operation of the disk in which it comes, and the one from which on a sync fails.
+    at: u64,
+    fails_at: u64,
+    phase: bool,
+    clock: Arc<Clock>,
+    copy: Mutex<Option<Copy>>,
+    sync_failed: AtomicBool,
+}
+
+impl Crash {
+    fn take(&self, disk: &SimEnv) {
+        let mut copy = self.copy.lock().unwrap_or_else(|e| e.into_inner());
+        if copy.is_none() {
+            let before = self.clock.tick();
+            let disk = match self.ending {
+                Ending::Power(survival) | Ending::FailedSync(survival) => {
+                    disk.crash_clone(survival, self.seed)
+                }
+                _ => disk.process_clone(),
+            };
+            *copy = Some(Copy { before, after: self.clock.tick(), disk });
+        }
+    }
+
+    fn is_taken(&self) -> bool {
+        self.copy.lock().unwrap_or_else(|e| e.into_inner()).is_some()
+    }
+
+    /// What the hook says of an operation.
+    fn verdict(&self, disk: &SimEnv, op: OpInfo<'_>) -> Verdict {
+        let draw = derive(self.seed, op.index) % 16;
+        let is_before = op.phase == Phase::Before;
+        if is_before && op.kind == OpKind::Sync && draw < 8 {
+            // Now others can queue behind the leader.
+            std::thread::sleep(Duration::from_micros(50));
+        } else if draw < 3 {
+            std::thread::yield_now();
+        }
+        if self.ending.is_crash() && op.index >= self.at && is_before == self.phase {
+            self.take(disk);
+        }
+        let fails = matches!(self.ending, Ending::FailedSync(_)) && op.index >= self.fails_at;
+        if fails && is_before && op.kind == OpKind::Sync && !self.sync_failed.swap(true, Ordering::SeqCst) {
+            return Verdict::Fail(Fault::EIO);
+        }
+        Verdict::Proceed
+    }
+}
+
+/// What an epoch leaves behind.
+pub struct Next {
+    /// Where the database is opened next.
+    pub site: Site,
+    /// What was found there.
+    pub state: State,
+    /// Operations that were checked.
+    pub operations: u64,
+    /// Flushes and compactions that ran.
+    pub jobs: [u64; 2],
+}
+
+/// Runs one epoch that begins at `start`, checks it, and opens the database again to see what is there. `disk` is the site's, if it
+/// is a simulated one.
+pub fn run(
+    site: &Site,
+    disk: Option<&Arc<SimEnv>>,
+    start: &State,
+    ending: Ending,
+    world: World,
+    rng: &mut Rng,
+) -> Outcome<(Next, Option<Arc<SimEnv>>)> {
+    let (clock, values) = (world.clock.clone(), world.values.clone());
+    let reach = STEPS * THREADS as u64 / 2;
+    let (begun, length) = (disk.map_or(0, |disk| disk.op_count()), rng.below(reach));
+    let crash = Arc::new(Crash {
+        ending,
+        seed: rng.next_u64(),
+        at: begun + length,
+        fails_at: begun + length * 3 / 4,
+        phase: rng.chance(1, 2),
+        clock: clock.clone(),
+        copy: Mutex::default(),
+        sync_failed: AtomicBool::new(false),
+    });
+    if let Some(disk) = disk {
+        let (crash, weak) = (crash.clone(), Arc::downgrade(disk));
+        disk.set_hook(Some(Box::new(move |op| {
+            weak.upgrade().map_or(Verdict::Proceed, |disk| crash.verdict(&disk, op))
+        })));
+    }
+    let mut epoch = Epoch { start: start.clone(), record: Vec::new(), moments: Vec::new() };
+    let mut open = Vec::new();
+    for ended in work(&world, ending, &crash, rng)? {
+        epoch.record.extend(ended.record);
+        epoch.moments.extend(ended.moments);
+        open.extend(ended.open);
+    }
+    if let (Some(disk), true) = (disk, ending.is_crash()) {
+        crash.take(disk);
+    }
+    // The other half of the iterators is read when the database is closed.
+    let later = open.split_off(open.len() / 2);
+    let exhaust = |held: Held| held.exhaust(ending.expected());
+    epoch.record.extend(open.into_iter().map(exhaust).collect::<Outcome<Vec<_>>>()?.into_iter().flatten());
+    let stats = world.db.stats();
+    let closed = world.db.clone().close();
+    match ending {
+        Ending::FailedSync(_) => ensure!(
+            closed.is_err() || !crash.sync_failed.load(Ordering::SeqCst),
+            "closing says nothing of the sync that failed"
+        ),
+        _ => closed?,
+    }
+    epoch.record.extend(later.into_iter().map(exhaust).collect::<Outcome<Vec<_>>>()?.into_iter().flatten());
+    if let Some(disk) = disk {
+        disk.set_hook(None);
+    }
+    drop(world);
+
+    let copy = crash.copy.lock().unwrap_or_else(|e| e.into_inner()).take();
+    let (site, disk) = match &copy {
+        Some(copy) => (site.on(copy.disk.clone()), Some(copy.disk.clone())),
+        None => (site.clone(), disk.cloned()),
+    };
+    let state = site.open(&clock, &values)?.state()?;
+    let cut = Cut {
+        before: copy.as_ref().map_or(u64::MAX, |copy| copy.before),
+        after: copy.as_ref().map_or(u64::MAX, |copy| copy.after),
+        recovered: state.clone(),
+        survives: ending.survives(),
+    };
+    check::check(&epoch, &cut)
+        .map_err(|what| Finding::new(what).context(format_args!("ending {ending:?}")))?;
+    let operations = epoch.record.len() as u64;
+    Ok((Next { site, state, operations, jobs: [stats.flush.jobs, stats.compaction.jobs] }, disk))
+}
+
+/// The threads of an epoch.
+fn work(world: &World, ending: Ending, crash: &Crash, rng: &mut Rng) -> Outcome<Vec<Ended>> {
+    let seed = rng.next_u64();
+    let close_after = rng.below(STEPS * THREADS as u64 * 2);
+    let begun = world.clock.tick();
+    std::thread::scope(|scope| {
+        let actors: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let actor =
+                    Actor::new(world, thread, Rng::new(derive(seed, thread as u64)), ending.expected());
+                scope.spawn(move || {
+                    let _stop = StopAll(world, false);
+                    actor.run(STEPS)
+                })
+            })
+            .collect();
+        let disturber = scope.spawn(move || {
+            let _stop = StopAll(world, false);
+            disturb(world, ending, Rng::new(derive(seed, 99)))
+        });
+        while !actors.iter().all(|actor| actor.is_finished()) && !crash.is_taken() {
+            if ending == Ending::CloseDuring && world.clock.tick() > begun + close_after {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let closed = match ending {
+            Ending::CloseDuring => world.db.clone().close(),
+            _ => Ok(()),
+        };
+        // After a crash the threads go on for a moment: what they see must still fit.
+        if crash.is_taken() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        drop(StopAll(world, true));
+        let panicked = |_| Err(Finding::new("a thread panicked"));
+        let ends: Vec<_> = actors.into_iter().map(|t| t.join().unwrap_or_else(panicked)).collect();
+        disturber.join().unwrap_or_else(|_| Err(Finding::new("a thread panicked")))?;
+        let ends = ends.into_iter().collect::<Outcome<Vec<_>>>()?;
+        closed?;
+        Ok(ends)
+    })
+}
+
+/// Stops all threads when it goes, if the thread panics or if that is what it is for.
+struct StopAll<'a>(&'a World, bool);
+
+impl Drop for StopAll<'_> {
+    fn drop(&mut self) {
+        if self.1 || std::thread::panicking() {
+            self.0.stop.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Flushes and compacts while the others work.
+fn disturb(world: &World, ending: Ending, mut rng: Rng) -> Outcome {
+    while world.running() {
+        let keyspace = rng.pick(&world.spaces);
+        let result = match rng.below(10) {
+            0 => world.db.flush(),
+            1 => keyspace.compact(),
+            2 => keyspace.compact_range("key/1".."key/3"),
+            3 => keyspace.flush(),
+            _ => {
+                std::thread::sleep(Duration::from_micros(rng.below(400)));
+                Ok(())
+            }
+        };
+        match result {
+            Err(e) if ending.expected().contains(&e.kind()) => break,
+            other => other?,
+        }
+    }
+    Ok(())
+}

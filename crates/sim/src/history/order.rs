@@ -1,0 +1,217 @@
+//! Is there an order of the operations that explains what was seen?
+//!
+//! The check of Wing and Gong (1993), as Lowe has it ("Testing for linearizability", 2017): *just in time*, with memory of what
+//! was tried. It goes through calls and returns by the clock and keeps every *configuration* that explains them so far: what the
+//! places hold, and which of the open operations have taken effect. An operation has to have taken effect when it returns, so
+//! only there it is tried in which orders the open ones may have come before it. The number of configurations is bounded by
+//! how many operations were open at once, not by the length of the history.
+//!
+//! A read that would fit takes effect at once: it changes nothing, so that later would be no better. An operation that never
+//! returned may take effect at any time, or never.
+//!
+//! Where the history ends with a crash, what was recovered has to be what the places held at some moment of the same order, with no
+//! durable write behind it: a prefix of the commits that has all of those (P2). A configuration remembers whether it has passed
+//! such a moment.
+
+use super::operation::{Action, Operation, Place, State, Value};
+use cairn::Durability;
+use std::collections::{BTreeMap, HashSet};
+
+/// Configurations at one moment, at most: far more than any history of a dozen threads has.
+const CONFIGURATIONS_MAX: usize = 500_000;
+
+/// Operations that are open at one moment, at most.
+const OPEN_MAX: usize = 64;
+
+/// The end of a history: what was found afterwards, and what must be in it.
+#[derive(Clone, Debug)]
+pub struct Recovered {
+    /// What all places hold.
+    pub state: State,
+    /// Writes of this durability, and above, that had returned must have survived.
+    pub survives: Durability,
+}
+
+impl Recovered {
+    /// The same, of one place.
+    pub fn at(&self, place: Place) -> Recovered {
+        let mut state = vec![0; self.state.len()];
+        state[place] = self.state[place];
+        Recovered { state: state.into(), survives: self.survives }
+    }
+}
+
+/// One way in which everything up to some moment may have happened.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Configuration {
+    state: State,
+    /// The open operations that have taken effect, a bit for the slot of each.
+    done: u64,
+    /// Whether what was recovered was the state at some moment, with no write after it that had to survive.
+    survived: bool,
+}
+
+struct Search<'a> {
+    operations: &'a [Operation],
+    recovered: Option<&'a Recovered>,
+    /// The open operations: slot to index.
+    open: BTreeMap<u32, usize>,
+    slots: Vec<u32>,
+    configurations: HashSet<Configuration>,
+}
+
+/// Looks for an order of `operations` that begins at `start`, agrees with the clock, and explains everything seen, and what was
+/// `recovered`.
+///
+/// # Errors
+/// The first return that no order explains, in words.
+pub fn explain(start: &State, operations: &[Operation], recovered: Option<&Recovered>) -> Result<(), String> {
+    let mut events = Vec::with_capacity(2 * operations.len());
+    for (index, operation) in operations.iter().enumerate() {
+        events.push((operation.called, false, index));
+        events.extend(operation.returned.map(|at| (at, true, index)));
+    }
+    events.sort_unstable();
+    let first = Configuration {
+        state: start.clone(),
+        done: 0,
+        survived: recovered.is_some_and(|r| r.state == *start),
+    };
+    let mut search = Search {
+        operations,
+        recovered,
+        open: BTreeMap::new(),
+        slots: (0..OPEN_MAX as u32).rev().collect(),
+        configurations: HashSet::from([first]),
+    };
+    let mut slot_of = vec![0; operations.len()];
+    for (_, is_return, index) in events {
+        match is_return {
+            false => slot_of[index] = search.call(index)?,
+            true => search.ret(index, slot_of[index])?,
+        }
+    }
+    search.end()
+}
+
+impl Search<'_> {
+    fn call(&mut self, index: usize) -> Result<u32, String> {
+        let slot =
+            self.slots.pop().ok_or("more operations were open at once than the check can tell apart")?;
+        self.open.insert(slot, index);
+        if matches!(self.operations[index].action, Action::Read(_)) {
+            let before = std::mem::take(&mut self.configurations);
+            self.configurations = before.into_iter().map(|c| self.read_all(c)).collect();
+        }
+        Ok(slot)
+    }
+
+    /// Lets all open reads take effect that fit.
+    fn read_all(&self, mut configuration: Configuration) -> Configuration {
+        for (slot, &index) in &self.open {
+            if let Action::Read(seen) = &self.operations[index].action
+                && seen.iter().all(|&(place, value)| configuration.state[place] == value)
+            {
+                configuration.done |= 1 << slot;
+            }
+        }
+        configuration
+    }
+
+    /// What becomes of a configuration when the write in `slot` takes effect.
+    fn write(&self, from: &Configuration, slot: u32, sets: &[(Place, Value)], must: bool) -> Configuration {
+        let mut next = from.clone();
+        next.done |= 1 << slot;
+        sets.iter().for_each(|&(place, value)| next.state[place] = value);
+        if let Some(recovered) = self.recovered {
+            next.survived = next.state == recovered.state || next.survived && !must;
+        }
+        self.read_all(next)
+    }
+
+    /// All that one more write leads to.
+    fn successors(&self, from: &Configuration) -> Vec<Configuration> {
+        let open = self.open.iter().filter(|(slot, _)| from.done & 1 << **slot == 0);
+        let writes = open.filter_map(|(&slot, &index)| match &self.operations[index].action {
+            Action::Write { sets, durability } => {
+                let durable = self.recovered.is_some_and(|r| *durability >= r.survives);
+                let must = durable && self.operations[index].returned.is_some();
+                Some(self.write(from, slot, sets, must))
+            }
+            Action::Read(_) => None,
+        });
+        writes.collect()
+    }
+
+    /// Goes on from each configuration, write by write, until `wanted`; those go no further.
+    fn advance(
+        &self,
+        wanted: impl Fn(&Configuration) -> bool,
+    ) -> Result<(HashSet<Configuration>, HashSet<Configuration>), String> {
+        let mut todo: Vec<Configuration> = self.configurations.iter().cloned().collect();
+        let (mut seen, mut reached) = (self.configurations.clone(), HashSet::new());
+        while let Some(configuration) = todo.pop() {
+            if wanted(&configuration) {
+                reached.insert(configuration);
+                continue;
+            }
+            for next in self.successors(&configuration) {
+                if seen.insert(next.clone()) {
+                    todo.push(next);
+                }
+            }
+            if seen.len() > CONFIGURATIONS_MAX {
+                return Err("too many orders are possible to try them all".into());
+            }
+        }
+        Ok((reached, seen))
+    }
+
+    fn ret(&mut self, index: usize, slot: u32) -> Result<(), String> {
+        let bit = 1 << slot;
+        let (mut reached, seen) = self.advance(|c| c.done & bit != 0)?;
+        if reached.is_empty() {
+            return Err(self.unexplained(&self.operations[index], &seen));
+        }
+        reached = reached.into_iter().map(|c| Configuration { done: c.done & !bit, ..c }).collect();
+        self.configurations = reached;
+        self.open.remove(&slot);
+        self.slots.push(slot);
+        Ok(())
+    }
+
+    fn end(&self) -> Result<(), String> {
+        let Some(recovered) = self.recovered else { return Ok(()) };
+        let (reached, seen) = self.advance(|c| c.survived)?;
+        match reached.is_empty() {
+            false => Ok(()),
+            true => Err(format!(
+                "what was recovered, {:?}, was never the state, or lacks a write that had to survive; at the end it was one \
+                 of {}",
+                recovered.state,
+                states(&seen)
+            )),
+        }
+    }
+
+    fn unexplained(&self, operation: &Operation, seen: &HashSet<Configuration>) -> String {
+        let open: Vec<String> =
+            self.open.values().map(|&i| format!("\n    {}", self.operations[i])).collect();
+        format!(
+            "no order explains this: {operation}\n  while the places held one of {}\n  and these were under way:{}",
+            states(seen),
+            open.concat()
+        )
+    }
+}
+
+/// Some of the states of configurations, in words.
+fn states(configurations: &HashSet<Configuration>) -> String {
+    let distinct: HashSet<&State> = configurations.iter().map(|c| &c.state).collect();
+    let mut shown: Vec<String> = distinct.iter().take(6).map(|state| format!("{state:?}")).collect();
+    shown.sort_unstable();
+    if distinct.len() > shown.len() {
+        shown.push(format!("({} more)", distinct.len() - shown.len()));
+    }
+    shown.join(" ")
+}

@@ -1,0 +1,157 @@
+//! What the threads of a history work on: two keyspaces with a few keys each, and values that tell who wrote them.
+
+use super::operation::{ABSENT, Clock, Place, State, Value};
+use crate::finding::{Finding, Outcome, ensure, show};
+use crate::random::{Draw, Rng};
+use cairn::env::Env;
+use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Keyspaces.
+pub const SPACES: usize = 2;
+/// Keys of each.
+pub const KEYS: usize = 4;
+/// Keys of all.
+pub const PLACES: usize = SPACES * KEYS;
+
+/// The names of the keyspaces.
+const NAMES: [&str; SPACES] = ["left", "right"];
+
+/// An open database, and what its threads share.
+pub struct World {
+    /// The database.
+    pub db: Database,
+    /// Its keyspaces.
+    pub spaces: Vec<Keyspace>,
+    /// Orders calls and returns.
+    pub clock: Arc<Clock>,
+    /// The number of the newest write.
+    pub values: Arc<AtomicU32>,
+    /// Tells the threads to end.
+    pub stop: AtomicBool,
+}
+
+/// Where a database lies, and with which options it is opened.
+#[derive(Clone)]
+pub struct Site {
+    /// The disk.
+    pub env: Arc<dyn Env>,
+    /// The directory.
+    pub path: PathBuf,
+    options: Options,
+    keyspaces: [KeyspaceOptions; SPACES],
+}
+
+impl Site {
+    /// Options so small that a few hundred writes switch memtables and logs, flush and compact.
+    pub fn draw(env: Arc<dyn Env>, path: &Path, rng: &mut Rng) -> Site {
+        let options = Options::default()
+            .memory_budget(1 << 20)
+            .log_cap(64 << 10)
+            .manifest_cap(2 << 10)
+            .background_threads(*rng.pick(&[0, 1, 1, 2]));
+        let mut keyspace = || {
+            KeyspaceOptions::default()
+                .memtable_bytes(*rng.pick(&[4 << 10, 6 << 10, 16 << 10]))
+                .block_size(*rng.pick(&[128, 512]))
+                .top_level_bits(*rng.pick(&[1, 2, 4]) as u32)
+                .bit_decrement(1)
+                .levels(rng.between(1, 3))
+                .level0_tables(rng.between(1, 3))
+                .max_tables_per_guard(rng.between(1, 3))
+        };
+        Site { env, path: path.to_owned(), options, keyspaces: [keyspace(), keyspace()] }
+    }
+
+    /// The same directory on another disk: what a crash left.
+    pub fn on(&self, env: Arc<dyn Env>) -> Site {
+        Site { env, ..self.clone() }
+    }
+
+    /// Opens the database.
+    pub fn open(&self, clock: &Arc<Clock>, values: &Arc<AtomicU32>) -> Outcome<World> {
+        let db = Database::open_in(self.env.clone(), &self.path, self.options.clone())?;
+        let open = |(name, options): (&&str, &KeyspaceOptions)| db.keyspace(name, options.clone());
+        let spaces = NAMES.iter().zip(&self.keyspaces).map(open).collect::<cairn::Result<Vec<_>>>()?;
+        let (clock, values) = (clock.clone(), values.clone());
+        Ok(World { db, spaces, clock, values, stop: AtomicBool::new(false) })
+    }
+}
+
+impl World {
+    /// A number that no other write has.
+    pub fn new_value(&self) -> Value {
+        self.values.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Whether the threads may go on.
+    pub fn running(&self) -> bool {
+        !self.stop.load(Ordering::SeqCst)
+    }
+
+    /// What all places hold now. For when nobody else is at work.
+    pub fn state(&self) -> Outcome<State> {
+        let mut state = vec![ABSENT; PLACES];
+        for (space, keyspace) in self.spaces.iter().enumerate() {
+            for entry in keyspace.iter() {
+                let (place, value) = parse(space, &entry?)?;
+                state[place] = value;
+            }
+        }
+        Ok(state.into())
+    }
+}
+
+/// The keyspace and the key of a place.
+pub fn locate(place: Place) -> (usize, String) {
+    (place / KEYS, format!("key/{}", place % KEYS))
+}
+
+/// The bytes that stand for a value: its number, and a length and a filling of its own.
+pub fn bytes_of(value: Value) -> Vec<u8> {
+    let mut rng = Rng::new(u64::from(value));
+    let mut bytes = format!("{value:08}").into_bytes();
+    let filling = rng.below(700) as usize;
+    bytes.resize_with(8 + filling, || rng.next_u64() as u8);
+    bytes
+}
+
+/// The value that these bytes stand for.
+pub fn value_of(bytes: &[u8]) -> Outcome<Value> {
+    let number = bytes.get(..8).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    let value = number.filter(|&value| bytes_of(value) == bytes);
+    value.ok_or_else(|| Finding::new(format!("{} was never written", show(bytes))))
+}
+
+/// The place and the value of an entry of keyspace `space`.
+pub fn parse<K: AsRef<[u8]>, V: AsRef<[u8]>>(space: usize, entry: &(K, V)) -> Outcome<(Place, Value)> {
+    let key = entry.0.as_ref();
+    let place = (space * KEYS..(space + 1) * KEYS).find(|&place| locate(place).1.as_bytes() == key);
+    ensure!(place.is_some(), "there is a key {} that was never written", show(key));
+    Ok((place.unwrap_or_default(), value_of(entry.1.as_ref())?))
+}
+
+/// A durability, drawn.
+pub fn draw_durability(rng: &mut Rng) -> Durability {
+    *rng.pick(&[Durability::Buffered, Durability::Os, Durability::Os, Durability::Sync, Durability::Sync])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_tell_the_value_and_other_bytes_are_found() {
+        for value in [1, 77, 12_345_678] {
+            assert_eq!(value_of(&bytes_of(value)), Ok(value));
+            let mut wrong = bytes_of(value);
+            wrong.push(0);
+            assert!(value_of(&wrong).is_err() && value_of(&wrong[..4]).is_err());
+        }
+        let (space, key) = locate(PLACES - 1);
+        assert_eq!(parse(space, &(&key, bytes_of(5))), Ok((PLACES - 1, 5)));
+        assert!(parse(space, &("key/x", bytes_of(5))).is_err());
+    }
+}
