@@ -1,7 +1,7 @@
 //! Checking: every checksum of every file in use, and the invariants of every tree. Nothing is written.
 
 use crate::core::Core;
-use crate::recovery::{Files, LOCK_FILE_NAME, Space, replay};
+use crate::recovery::{Files, LOCK_FILE_NAME, LogRecord, Space, check_dropped, keyspace_options, replay};
 use crate::{CheckProgress, CheckReport, Options, Problem};
 use base::{Error, ErrorKind, Result};
 use env::{Env, RealEnv};
@@ -52,6 +52,9 @@ pub fn check_in(
     let versions: Vec<&Version> = state.keyspaces.values().map(|k| &k.version).collect();
     for keyspace in state.keyspaces.values() {
         report.check_invariants(&keyspace.created.name, &keyspace.version);
+        if let Err(e) = keyspace_options(dir, keyspace) {
+            report.error("manifest", &e);
+        }
     }
     report.check_tables(&versions, progress);
     report.check_unnamed(&files, &versions);
@@ -59,14 +62,9 @@ pub fn check_in(
         Err(e) => report.error("log", &e),
         Ok(logs) => {
             let mut records = 0;
-            let replayed = replay(&env, dir, &state, &logs, &mut |mut record| {
+            let replayed = replay(&env, dir, &state, &logs, &mut |record| {
                 records += 1;
-                let count = record.batch.count;
-                let whole = (0..count).all(|_| record.batch.entries.next().is_some());
-                match whole && record.batch.entries.is_empty() {
-                    true => Ok(()),
-                    false => Err(Error::corruption(record.path, record.offset, "this record is no batch")),
-                }
+                check_batch(record, &state)
             });
             report.report.log_records = records;
             if let Err(e) = replayed {
@@ -75,6 +73,21 @@ pub fn check_in(
         }
     }
     Ok(report.report)
+}
+
+/// A record must be what the next opening can replay.
+fn check_batch(mut record: LogRecord<'_>, state: &tree::State) -> Result<()> {
+    let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
+    for _ in 0..record.batch.count {
+        let entry = record.batch.entries.next().ok_or_else(malformed)?;
+        if !state.keyspaces.contains_key(&entry.keyspace) {
+            check_dropped(entry.keyspace, state, record.path, record.offset)?;
+        }
+    }
+    match record.batch.entries.is_empty() {
+        true => Ok(()),
+        false => Err(malformed()),
+    }
 }
 
 /// Checks the tables and trees of a database that is open.

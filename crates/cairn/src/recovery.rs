@@ -184,17 +184,7 @@ impl Recovery {
     fn open_trees(&mut self) -> Result<BTreeMap<u64, Replayed>> {
         let mut keyspaces = BTreeMap::new();
         for (id, found) in std::mem::take(&mut self.state.keyspaces) {
-            let mut options = KeyspaceOptions::default();
-            for (name, value) in &found.created.options {
-                options.set(name, value).map_err(|e| {
-                    let message = format!("{}, keyspace {:?}: {e}", self.dir.display(), found.created.name);
-                    Error::new(ErrorKind::Unsupported, message)
-                })?;
-            }
-            if options.levels != found.version.last_level() {
-                let what = format!("keyspace {:?} has two numbers of levels", found.created.name);
-                return Err(Error::corruption(&self.dir.join("manifest"), 0, what));
-            }
+            let options = keyspace_options(&self.dir, &found)?;
             let tree = Tree::new(options.tree_options(), Arc::new(found.version));
             let replayed = Replayed { tree, options, name: found.created.name, memtable: Memtable::new(0) };
             keyspaces.insert(id, replayed);
@@ -215,11 +205,8 @@ impl Recovery {
         for seq in record.batch.first_seq..record.batch.first_seq + record.batch.count {
             let entry = entries.next().ok_or_else(malformed)?;
             let Some(keyspace) = keyspaces.get_mut(&entry.keyspace) else {
-                if entry.keyspace < self.state.next_keyspace {
-                    continue; // it was dropped
-                }
-                let what = format!("keyspace {} was never created", entry.keyspace);
-                return Err(Error::corruption(record.path, record.offset, what));
+                check_dropped(entry.keyspace, &self.state, record.path, record.offset)?;
+                continue;
             };
             if seq <= keyspace.tree.version().flushed_seq {
                 continue;
@@ -320,6 +307,30 @@ impl Recovery {
         core.adopt(keyspaces);
         core.remove_leftovers(&files);
         Ok(core)
+    }
+}
+
+/// The options of a keyspace, from what the manifest says of it.
+pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Result<KeyspaceOptions> {
+    let mut options = KeyspaceOptions::default();
+    for (name, value) in &found.created.options {
+        options.set(name, value).map_err(|e| {
+            let message = format!("{}, keyspace {:?}: {e}", dir.display(), found.created.name);
+            Error::new(ErrorKind::Unsupported, message)
+        })?;
+    }
+    if options.levels != found.version.last_level() {
+        let what = format!("keyspace {:?} has two numbers of levels", found.created.name);
+        return Err(Error::corruption(&dir.join("manifest"), 0, what));
+    }
+    Ok(options)
+}
+
+/// An entry of the log may be of a keyspace that is gone, but not of one that never was.
+pub(crate) fn check_dropped(keyspace: u64, state: &tree::State, log: &Path, offset: u64) -> Result<()> {
+    match keyspace < state.next_keyspace {
+        true => Ok(()),
+        false => Err(Error::corruption(log, offset, format!("keyspace {keyspace} was never created"))),
     }
 }
 

@@ -2,14 +2,15 @@
 
 use clap::{Parser, Subcommand};
 use sim::crash::{Coverage, Focus};
+use sim::damage::Tally;
 use sim::kill::{self, ChildArgs, Met};
 use sim::random::fresh_seed;
 use sim::sets::option_sets;
-use sim::{Finding, Outcome, crash, history, session, soak, threads};
+use sim::{Finding, Outcome, crash, damage, history, session, soak, threads};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Tests Cairn with random histories, crashes and kills. A failing test prints the command that runs it again.
+/// Tests Cairn with random histories, crashes, damage and kills. A failing test prints the command that runs it again.
 #[derive(Parser)]
 #[command(
     version,
@@ -55,6 +56,18 @@ enum Command {
         #[arg(long)]
         at: Option<u64>,
         /// Print every call and every operation that changes the disk.
+        #[arg(long)]
+        trace: bool,
+    },
+    /// Damage the files of a small database in every way there is, and see what it answers.
+    Damage {
+        /// Draws the database, and the damage.
+        #[arg(long)]
+        seed: u64,
+        /// The damage with this number only.
+        #[arg(long)]
+        wound: Option<usize>,
+        /// Print what the files are.
         #[arg(long)]
         trace: bool,
     },
@@ -126,6 +139,12 @@ fn run(command: Command) -> Outcome {
         Command::Crash { seed, turn, at, trace } => {
             let coverage = turn.map_or(Coverage::EveryKind, Coverage::InTurn);
             println!("recoveries: {}", crash::run(seed, coverage, Focus { at, trace })?);
+        }
+        Command::Damage { seed, wound, trace } => {
+            let tally = Tally::default();
+            println!("corrupted images: {}", damage::run(seed, wound, trace, &tally)?);
+            let (detected, harmless, tail) = (tally.detected(), tally.harmless(), tally.tail());
+            println!("of them detected: {detected}, harmless: {harmless}, indistinguishable tail: {tail}");
         }
         Command::Kill { seed, kills } => {
             println!("kills: {}", kill::run(&this_program()?, seed, kills, &Met::default())?)

@@ -434,6 +434,19 @@ impl Disk {
         dir.durable.insert(name, file);
     }
 
+    /// Takes a file away, durably, whatever of its directory was not synced. Whether it was there.
+    pub(super) fn erase(&mut self, path: &Path) -> bool {
+        let (dir, name) = split(path);
+        let Some(dir) = self.dirs.get_mut(&dir) else { return false };
+        let Some(gone) = dir.entries.remove(&name) else { return false };
+        dir.durable.retain(|_, file| !Arc::ptr_eq(file, &gone));
+        dir.pending.retain(|op| match op {
+            DirOp::Link(_, file) | DirOp::Rename(_, _, file) => !Arc::ptr_eq(file, &gone),
+            DirOp::Unlink(unlinked) => *unlinked != name,
+        });
+        true
+    }
+
     /// Every file with its whole path.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         self.dirs.iter().flat_map(|(path, dir)| dir.entries.keys().map(move |name| path.join(name))).collect()

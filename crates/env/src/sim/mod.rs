@@ -193,6 +193,12 @@ impl SimEnv {
         self.write_file(path, bytes);
     }
 
+    /// Removes a file, durably; handles that are open keep it.
+    pub fn remove_file(&self, path: impl AsRef<Path>) {
+        let removed = self.state().disk.erase(path.as_ref());
+        assert!(removed, "{} exists", path.as_ref().display());
+    }
+
     /// The paths of all files, sorted by directory and name.
     pub fn list_files(&self) -> Vec<PathBuf> {
         self.state().disk.files()

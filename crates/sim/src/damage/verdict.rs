@@ -1,0 +1,211 @@
+//! One wounded database: open it, read all of it, and say whether it was honest.
+
+use super::excuse::{Excuse, excuse};
+use super::fixture::{Fixture, PATH};
+use crate::finding::{Finding, Outcome, ensure, show, show_option};
+use crate::random::Rng;
+use cairn::env::SimEnv;
+use cairn::{Database, Error, ErrorKind, Keyspace};
+use std::sync::Arc;
+
+/// One image in so many is also compacted, and opened a second time.
+const CLOSER_LOOK: u64 = 16;
+
+/// What became of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// At least one call said that there is damage; all other answers were right.
+    Detected,
+    /// Every answer was right.
+    Harmless,
+    /// The end of a log or of the manifest is gone, and nothing proves that it was there.
+    Tail,
+}
+
+/// Judges the image that `make` makes; it is made again to be checked.
+pub(super) fn judge(fixture: &Fixture, make: &dyn Fn() -> Arc<SimEnv>, seed: u64) -> Outcome<Fate> {
+    let image = make();
+    let excuse = excuse(fixture, &image);
+    let db = match Database::open_in(image.clone(), PATH, fixture.options.clone()) {
+        Ok(db) => db,
+        Err(error) => {
+            honest(&error).map_err(|f| f.context("opening"))?;
+            check_finds(make, &error)?;
+            return Ok(Fate::Detected);
+        }
+    };
+    let whole = Excuse { commits: fixture.commits.len(), catalog: fixture.catalog.clone() };
+    let (expected, errors) = match (read_all(&db, fixture, &whole), excuse) {
+        (Ok(errors), _) => (whole, errors),
+        (Err(finding), None) => {
+            return Err(finding.context("P3, and something intact proves that it was there"));
+        }
+        (Err(finding), Some(excuse)) => {
+            let errors = read_all(&db, fixture, &excuse).map_err(|f| {
+                f.context(format!("P2: neither is everything there ({finding}), nor just {excuse:?}"))
+            })?;
+            (excuse, errors)
+        }
+    };
+    if Rng::new(seed).chance(1, CLOSER_LOOK) {
+        look_closer(db, &image, fixture, &expected)?;
+    }
+    if let Some(error) = errors.into_iter().next() {
+        check_finds(make, &error)?;
+        return Ok(Fate::Detected);
+    }
+    Ok(match expected.commits == fixture.commits.len() && expected.catalog == fixture.catalog {
+        true => Fate::Harmless,
+        false => Fate::Tail,
+    })
+}
+
+/// Errors tell what is wrong and in which file.
+fn honest(error: &Error) -> Outcome {
+    ensure!(
+        matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported),
+        "damage is reported as {error:?}"
+    );
+    ensure!(error.to_string().contains(PATH), "the error names no file: {error:?}");
+    Ok(())
+}
+
+/// Whatever a read stumbles over, a check finds.
+fn check_finds(make: &dyn Fn() -> Arc<SimEnv>, error: &Error) -> Outcome {
+    let report = cairn::check_in(make(), PATH, &mut |_| {})
+        .map_err(|e| Finding::from(e).context("check of the damaged database fails"))?;
+    ensure!(!report.problems.is_empty(), "check finds nothing, but there is {error:?}");
+    Ok(())
+}
+
+/// A compaction must not make damage look sound, nor opening once more.
+fn look_closer(db: Database, image: &Arc<SimEnv>, fixture: &Fixture, expected: &Excuse) -> Outcome {
+    if let Err(error) = db.compact() {
+        honest(&error).map_err(|f| f.context("compacting"))?;
+    }
+    read_all(&db, fixture, expected).map_err(|f| f.context("after a compaction"))?;
+    // What went wrong in the background is told.
+    if let Err(error) = db.close() {
+        honest(&error).map_err(|f| f.context("closing"))?;
+    }
+    match Database::open_in(image.clone(), PATH, fixture.options.clone()) {
+        Ok(db) => {
+            read_all(&db, fixture, expected).map_err(|f| f.context("opened once more"))?;
+            Ok(())
+        }
+        Err(error) => honest(&error).map_err(|f| f.context("opening once more")),
+    }
+}
+
+/// Reads everything in every way; returns the errors. Fails when an answer is not what `expected` says.
+fn read_all(db: &Database, fixture: &Fixture, expected: &Excuse) -> Outcome<Vec<Error>> {
+    let names: Vec<String> = expected.catalog.keys().cloned().collect();
+    ensure!(db.keyspaces() == names, "the keyspaces are {:?} instead of {names:?}", db.keyspaces());
+    let mut errors = Vec::new();
+    let contents = fixture.state(expected.commits);
+    for (name, incarnation) in &expected.catalog {
+        let content = contents.get(incarnation);
+        let truth: Vec<(&[u8], &[u8])> =
+            content.into_iter().flatten().map(|(key, value)| (&key[..], &value[..])).collect();
+        let keyspace = db.open_keyspace(name)?;
+        read_keyspace(&keyspace, &truth, &mut errors).map_err(|f| f.context(format!("keyspace {name}")))?;
+    }
+    errors.iter().try_for_each(honest)?;
+    Ok(errors)
+}
+
+/// A key and its value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+fn read_keyspace(keyspace: &Keyspace, truth: &[Pair<'_>], errors: &mut Vec<Error>) -> Outcome {
+    scan(keyspace.iter(), truth.iter(), errors).map_err(|f| f.context("scanning"))?;
+    scan(keyspace.iter().rev(), truth.iter().rev(), errors).map_err(|f| f.context("scanning backward"))?;
+    // All keys that could be there, those between them, and what lies outside.
+    let could_be = (0..25).map(|i| format!("k{i:02}").into_bytes()).chain([b"".to_vec(), b"zz".to_vec()]);
+    for key in could_be {
+        let want = truth.binary_search_by_key(&&key[..], |pair| pair.0).ok().map(|i| truth[i].1);
+        match keyspace.get(&key) {
+            Ok(got) => ensure!(
+                got.as_deref() == want,
+                "get of {} gives {} instead of {}",
+                show(&key),
+                show_option(got),
+                show_option(want)
+            ),
+            Err(error) => errors.push(error),
+        }
+    }
+    Ok(())
+}
+
+/// A scan gives what is there, in order, up to its end or up to an error.
+fn scan<'a>(
+    entries: impl Iterator<Item = cairn::Result<(cairn::Slice, cairn::Slice)>>,
+    mut truth: impl Iterator<Item = &'a Pair<'a>>,
+    errors: &mut Vec<Error>,
+) -> Outcome {
+    for entry in entries {
+        let (key, value) = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                errors.push(error);
+                return Ok(());
+            }
+        };
+        let want = truth.next();
+        ensure!(
+            want == Some(&(&key[..], &value[..])),
+            "{} = {} instead of {}",
+            show(&key),
+            show(&value),
+            show_option(want.map(|w| w.0))
+        );
+    }
+    let missing = truth.next();
+    ensure!(missing.is_none(), "{} is missing", show_option(missing.map(|m| m.0)));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::is_log;
+    use super::super::layout::Layout;
+    use super::*;
+
+    /// The same files, under a history that says otherwise: as if a value had come back that was overwritten.
+    #[test]
+    fn wrong_answers_are_found() {
+        let fixture = Fixture::build(1).unwrap();
+        assert_eq!(judge(&fixture, &|| fixture.image(), 1), Ok(Fate::Harmless));
+        let forgetful = fixture.without_last_commit();
+        let finding = judge(&forgetful, &|| fixture.image(), 1).expect_err("a wrong state passed");
+        assert!(finding.to_string().contains("P3"), "{finding}");
+    }
+
+    /// The last 11 bytes of a log are a mark, before which the newest batch lies.
+    #[test]
+    fn damage_and_lost_ends_are_told_apart() {
+        let mut lost = 0;
+        for seed in (0..24).filter(|seed| seed % 3 != 2) {
+            let fixture = Fixture::build(seed).unwrap();
+            let (log, bytes) = fixture.files.iter().rfind(|(path, _)| is_log(path)).unwrap();
+            if Layout::of(bytes).records_up_to(usize::MAX) == 0 {
+                continue;
+            }
+            let cut = |by: usize| {
+                let image = fixture.image();
+                image.truncate_file(log, (bytes.len() - by) as u64);
+                image
+            };
+            let flipped = || {
+                let image = fixture.image();
+                image.flip_bit(log, bytes.len() as u64 - 14, 0);
+                image
+            };
+            assert_eq!(judge(&fixture, &|| cut(1), 1), Ok(Fate::Harmless), "{fixture}");
+            assert_eq!(judge(&fixture, &flipped, 1), Ok(Fate::Detected), "{fixture}");
+            lost += u64::from(judge(&fixture, &|| cut(14), 1) == Ok(Fate::Tail));
+        }
+        assert!(lost > 2, "{lost}");
+    }
+}

@@ -1,0 +1,196 @@
+//! All that is done to the files of a fixture.
+
+use super::fixture::{Fixture, file_name, is_log, is_manifest};
+use crate::random::{Draw, Rng, derive};
+use cairn::env::SimEnv;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Files up to this size have every bit flipped; larger ones, one bit in each byte.
+const EVERY_BIT: usize = 4 << 10;
+
+/// Lengths by which files are extended.
+const EXTENSIONS: [usize; 8] = [1, 4, 11, 64, 80, 512, 4096, 33_000];
+
+/// Lengths of the ranges that are zeroed, overwritten and swapped, wherever they begin at a multiple of it.
+const RANGES: [usize; 4] = [16, 64, 256, 512];
+
+/// One thing done to the files.
+pub(super) enum Wound {
+    /// One bit is another.
+    Flip { path: PathBuf, offset: usize, bit: u32 },
+    /// The file ends early.
+    Cut { path: PathBuf, len: usize },
+    /// There is something behind its end.
+    Extend { path: PathBuf, tail: Vec<u8>, what: &'static str },
+    /// A range has become something else.
+    Overwrite { path: PathBuf, offset: usize, bytes: Vec<u8>, what: &'static str },
+    /// Two ranges have changed places.
+    Swap { a: (PathBuf, usize), b: (PathBuf, usize), len: usize },
+    /// The whole content of a file is another, from elsewhere.
+    Replace { path: PathBuf, bytes: Vec<u8>, what: String },
+    /// Two files have changed names.
+    Exchange { a: PathBuf, b: PathBuf },
+    /// A file is gone.
+    Remove { path: PathBuf },
+}
+
+impl fmt::Display for Wound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wound::Flip { path, offset, bit } => {
+                write!(f, "bit {bit} of byte {offset} of {} flipped", file_name(path))
+            }
+            Wound::Cut { path, len } => write!(f, "{} cut to {len} bytes", file_name(path)),
+            Wound::Extend { path, tail, what } => {
+                write!(f, "{} extended by {} bytes of {what}", file_name(path), tail.len())
+            }
+            Wound::Overwrite { path, offset, bytes, what } => {
+                write!(f, "{} bytes at {offset} of {} overwritten by {what}", bytes.len(), file_name(path))
+            }
+            Wound::Swap { a, b, len } => {
+                let (a_name, b_name) = (file_name(&a.0), file_name(&b.0));
+                write!(f, "{len} bytes at {} of {a_name} swapped with those at {} of {b_name}", a.1, b.1)
+            }
+            Wound::Replace { path, what, .. } => write!(f, "{} replaced by {what}", file_name(path)),
+            Wound::Exchange { a, b } => write!(f, "{} and {} exchanged", file_name(a), file_name(b)),
+            Wound::Remove { path } => write!(f, "{} removed", file_name(path)),
+        }
+    }
+}
+
+impl Wound {
+    /// A copy of the disk with this wound.
+    pub(super) fn apply(&self, fixture: &Fixture) -> Arc<SimEnv> {
+        let image = fixture.image();
+        let edit = |path: &Path, change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = image.read_file(path);
+            change(&mut bytes);
+            image.write_file(path, bytes);
+        };
+        match self {
+            Wound::Flip { path, offset, bit } => edit(path, &|bytes| bytes[*offset] ^= 1 << bit),
+            Wound::Cut { path, len } => edit(path, &|bytes| bytes.truncate(*len)),
+            Wound::Extend { path, tail, .. } => edit(path, &|bytes| bytes.extend_from_slice(tail)),
+            Wound::Overwrite { path, offset, bytes: new, .. } => {
+                edit(path, &|bytes| bytes[*offset..offset + new.len()].copy_from_slice(new));
+            }
+            Wound::Swap { a, b, len } => {
+                let of = |at: &(PathBuf, usize)| fixture.files[&at.0][at.1..at.1 + len].to_vec();
+                let (from_a, from_b) = (of(a), of(b));
+                edit(&a.0, &|bytes| bytes[a.1..a.1 + len].copy_from_slice(&from_b));
+                edit(&b.0, &|bytes| bytes[b.1..b.1 + len].copy_from_slice(&from_a));
+            }
+            Wound::Replace { path, bytes, .. } => image.write_file(path, bytes.clone()),
+            Wound::Exchange { a, b } => {
+                image.write_file(a, fixture.files[b].clone());
+                image.write_file(b, fixture.files[a].clone());
+            }
+            Wound::Remove { path } => image.remove_file(path),
+        }
+        image
+    }
+}
+
+/// Every wound of a fixture, in an order that follows from the seed.
+pub(super) fn all(fixture: &Fixture, seed: u64) -> Vec<Wound> {
+    let mut rng = Rng::new(derive(seed, 7));
+    let mut wounds = Vec::new();
+    for (path, bytes) in &fixture.files {
+        wounds.push(Wound::Remove { path: path.clone() });
+        flips(path, bytes, &mut rng, &mut wounds);
+        wounds.extend((0..bytes.len()).map(|len| Wound::Cut { path: path.clone(), len }));
+        extensions(path, bytes, &mut rng, &mut wounds);
+        overwrites(path, bytes, &mut rng, &mut wounds);
+    }
+    swaps(fixture, &mut rng, &mut wounds);
+    replacements(fixture, &mut wounds);
+    wounds
+}
+
+fn flips(path: &Path, bytes: &[u8], rng: &mut Rng, wounds: &mut Vec<Wound>) {
+    for offset in 0..bytes.len() {
+        let bits = match bytes.len() <= EVERY_BIT {
+            true => 0..8,
+            false => {
+                let bit = rng.below(8) as u32;
+                bit..bit + 1
+            }
+        };
+        wounds.extend(bits.map(|bit| Wound::Flip { path: path.to_owned(), offset, bit }));
+    }
+}
+
+fn extensions(path: &Path, bytes: &[u8], rng: &mut Rng, wounds: &mut Vec<Wound>) {
+    for len in EXTENSIONS {
+        let mut garbage = vec![0; len];
+        rng.fill(&mut garbage);
+        let own: Vec<u8> =
+            bytes.iter().copied().cycle().take(if bytes.is_empty() { 0 } else { len }).collect();
+        for (tail, what) in [(vec![0; len], "zeros"), (garbage, "garbage"), (own, "its own front")] {
+            wounds.push(Wound::Extend { path: path.to_owned(), tail, what });
+        }
+    }
+}
+
+fn overwrites(path: &Path, bytes: &[u8], rng: &mut Rng, wounds: &mut Vec<Wound>) {
+    let mut overwrite = |from: usize, to: usize, rng: &mut Rng| {
+        let mut garbage = vec![0; to - from];
+        rng.fill(&mut garbage);
+        for (bytes, what) in [(vec![0; to - from], "zeros"), (garbage, "garbage")] {
+            wounds.push(Wound::Overwrite { path: path.to_owned(), offset: from, bytes, what });
+        }
+    };
+    for len in RANGES {
+        for from in (0..bytes.len()).step_by(len) {
+            overwrite(from, (from + len).min(bytes.len()), rng);
+        }
+    }
+    if !bytes.is_empty() {
+        for _ in 0..64 {
+            let from = rng.below(bytes.len() as u64) as usize;
+            overwrite(from, rng.between(from + 1, bytes.len()), rng);
+        }
+    }
+}
+
+/// Ranges that change places, within a file and between two.
+fn swaps(fixture: &Fixture, rng: &mut Rng, wounds: &mut Vec<Wound>) {
+    let files: Vec<_> = fixture.files.iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
+    for _ in 0..512 {
+        let (a, b) = (*rng.pick(&files), *rng.pick(&files));
+        let b = if rng.chance(1, 2) { a } else { b };
+        let len = (*rng.pick(&RANGES)).min(a.1.len()).min(b.1.len());
+        let aligned = rng.chance(1, 2);
+        let mut place = |file: (&PathBuf, &Vec<u8>)| {
+            let most = file.1.len() - len;
+            let at = rng.between(0, most);
+            (file.0.clone(), if aligned { at - at % len } else { at })
+        };
+        let (a, b) = (place(a), place(b));
+        if a.0 != b.0 || a.1.abs_diff(b.1) >= len {
+            wounds.push(Wound::Swap { a, b, len });
+        }
+    }
+}
+
+/// Files that are another of their kind, or an older version of themselves or of another.
+fn replacements(fixture: &Fixture, wounds: &mut Vec<Wound>) {
+    let kind = |path: &Path| (is_log(path), is_manifest(path));
+    let paths: Vec<_> = fixture.files.keys().collect();
+    for (i, a) in paths.iter().enumerate() {
+        for b in &paths[..i] {
+            wounds.push(Wound::Exchange { a: (*a).clone(), b: (*b).clone() });
+        }
+        for b in paths.iter().filter(|b| *b != a && kind(b) == kind(a)) {
+            let what = format!("a copy of {}", file_name(b));
+            wounds.push(Wound::Replace { path: (*a).clone(), bytes: fixture.files[*b].clone(), what });
+        }
+        let old = fixture.older.iter().filter(|(path, _)| kind(path) == kind(a));
+        for (path, bytes) in old {
+            let what = format!("{} as it was with {} bytes", file_name(path), bytes.len());
+            wounds.push(Wound::Replace { path: (*a).clone(), bytes: bytes.clone(), what });
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Every bit, length, range and file of small databases damaged, one image at a time.
+
+use sim::damage::{self, Tally};
+use sim::jobs::{Job, run_all};
+use sim::random::{derive, fresh_seed};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Images that this test makes at least.
+const IMAGES_MIN: u64 = 200_000;
+
+/// Databases gone through: the remainders of a seed by 8 and by 3 choose its options and how it ended, so this is each pair once.
+const FIXTURES: u64 = 24;
+
+/// A database takes seconds to go through; one that takes as long as this hangs.
+const HANG: Duration = Duration::from_secs(300);
+
+/// Half of the seeds are new in every run.
+#[test]
+fn damage_is_never_a_wrong_answer() {
+    let fresh = fresh_seed();
+    println!("fresh seed: {fresh}");
+    let tally = Arc::new(Tally::default());
+    let report = run_all((0..FIXTURES).map(|i| job(i, fresh, &tally)).collect(), HANG);
+    report.expect_clean();
+    let images = report.count;
+    sim::count("corrupted images", images);
+    sim::count("of them detected", tally.detected());
+    sim::count("harmless", tally.harmless());
+    sim::count("indistinguishable tail", tally.tail());
+    assert!(images >= IMAGES_MIN);
+    assert_eq!(images, tally.detected() + tally.harmless() + tally.tail());
+    assert!(tally.detected() > images / 2 && tally.tail() > 0);
+}
+
+/// Seeds in a row have options and endings in a row, fresh ones too.
+fn job(fixture: u64, fresh: u64, tally: &Arc<Tally>) -> Job {
+    let fresh = derive(fresh, fixture) / 24 * 24 + fixture % 24;
+    damage::job(if fixture.is_multiple_of(2) { fixture } else { fresh }, tally.clone())
+}
