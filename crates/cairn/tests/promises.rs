@@ -206,6 +206,21 @@ fn a_flipped_bit_is_never_a_wrong_answer() {
     }
 }
 
+/// A manifest that lost its end, so that the log speaks of a keyspace that it does not know.
+#[test]
+fn check_finds_a_log_of_a_keyspace_that_was_never_created() {
+    let (sim, db, _keyspace) = fresh(9);
+    let manifest = files(&sim, "manifest-").remove(0);
+    let before = sim.read_file(&manifest).len() as u64;
+    let late = db.create_keyspace("late", small()).unwrap();
+    late.put_with("key", "value", Durability::Sync).unwrap();
+    db.close().unwrap();
+    sim.truncate_file(&manifest, before);
+    let report = cairn::check_in(sim.clone(), "/db", &mut |_| ()).unwrap();
+    assert!(report.problems.iter().any(|p| p.what.contains("was never created")), "{:?}", report.problems);
+    assert_eq!(open(&sim).unwrap_err().kind(), ErrorKind::Corruption);
+}
+
 #[test]
 fn a_table_that_is_gone_is_an_error_of_the_read() {
     let sim = closed();
