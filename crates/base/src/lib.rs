@@ -9,6 +9,7 @@ mod cursor;
 mod error;
 mod key;
 pub mod limits;
+pub mod planted;
 mod slice;
 
 pub use cursor::Cursor;

@@ -5,6 +5,7 @@
 
 use crate::core::{Core, KeyspaceState, State};
 use crate::keyspace::KeyspaceCore;
+use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
 use memtable::Memtable;
 use parking_lot::MutexGuard;
@@ -260,7 +261,7 @@ impl Core {
     /// their parts of the same batch.
     fn sync_older_logs(&self, keyspace: &KeyspaceCore, sealed_at: Seq) -> Result<()> {
         let older = self.state.lock().oldest_unflushed(Some(keyspace.id));
-        if older.is_some_and(|seq| seq <= sealed_at) {
+        if older.is_some_and(|seq| seq <= sealed_at) && !planted(Bug::FlushWithoutOlderLogs) {
             self.closed_logs.sync_up_to(sealed_at, &self.log_counters).map_err(|e| self.stop(&e))?;
         }
         Ok(())
@@ -405,6 +406,9 @@ impl Core {
         let mut edit = DatabaseEdit { trees: vec![(keyspace.id, edit)], ..DatabaseEdit::default() };
         self.log_edit(&mut manifest, &mut edit)?;
         self.apply(keyspace, &edit.trees[0].1, 0)?;
+        if planted(Bug::FreeFileInUse) {
+            plan.inputs.iter().for_each(|(_, table)| self.discard(std::slice::from_ref(&table.meta)));
+        }
         self.renew_manifest(&mut manifest);
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
 use crate::log::{Entries, Log, put_batch_head, put_entry_head};
 use base::codec::put_varint;
+use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Trailer};
 use env::FileLock;
 use memtable::Memtable;
@@ -180,7 +181,10 @@ impl Writer {
     pub(crate) fn sync_log(&mut self, core: &Core) -> Result<()> {
         core.check_process()?;
         self.log.flush().map_err(|e| core.judge(e))?;
-        self.log.sync().map_err(|e| core.stop(&e))
+        match self.log.sync() {
+            Err(e) if planted(Bug::GoOnAfterFailedSync) => Err(e),
+            synced => synced.map_err(|e| core.stop(&e)),
+        }
     }
 
     /// A keyspace is dropped: its memtable no longer counts.
@@ -229,8 +233,15 @@ impl Core {
         drop(writer);
         self.commit.pass_on();
         let (seq, view) = logged?;
-        let _publishing = Publishing { core: self, first_seq: seq, last_seq: seq };
+        let publishing = Publishing { core: self, first_seq: seq, last_seq: seq };
+        if planted(Bug::PublishBeforeInsert) {
+            drop(publishing);
+            std::thread::yield_now();
+            view.memtable.insert(key, Trailer::new(seq, kind), value);
+            return Ok(());
+        }
         view.memtable.insert(key, Trailer::new(seq, kind), value);
+        drop(publishing);
         Ok(())
     }
 
@@ -242,6 +253,9 @@ impl Core {
         if batch.is_empty() {
             return self.check_running();
         }
+        if planted(Bug::TearBatch) && batch.count > 1 {
+            return self.write_torn(&batch, durability);
+        }
         let Some(mut writer) = self.commit.take_writer(durability) else {
             return self.commit_queued(batch);
         };
@@ -251,6 +265,18 @@ impl Core {
         let first_seq = logged?;
         let _publishing = Publishing { core: self, first_seq, last_seq: first_seq + batch.count - 1 };
         insert(&batch, first_seq);
+        Ok(())
+    }
+
+    /// [`Bug::TearBatch`].
+    #[cold]
+    fn write_torn(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        let mut entries = Entries::new(&batch.entries);
+        while let Some(entry) = entries.next() {
+            let keyspace = batch.keyspaces.iter().find(|(keyspace, _)| keyspace.id == entry.keyspace);
+            let (keyspace, _) = keyspace.expect("push noted the keyspace");
+            self.write_one(keyspace, entry.kind, entry.key, entry.value, durability)?;
+        }
         Ok(())
     }
 
@@ -360,6 +386,7 @@ impl Core {
                 self.check_process()?;
                 writer.log.flush().map_err(|e| self.judge(e))
             }
+            Durability::Sync if planted(Bug::AcknowledgeBeforeSync) => writer.log.flush(),
             Durability::Sync => writer.sync_log(self),
         }
     }

@@ -49,6 +49,8 @@ mod snapshot;
 mod stats;
 mod stats_text;
 
+#[cfg(feature = "planted-bugs")]
+pub use base::planted;
 pub use base::{Error, ErrorKind, Result, Seq, Slice, limits};
 pub use batch::Batch;
 pub use check::{check, check_in};

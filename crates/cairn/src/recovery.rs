@@ -11,6 +11,7 @@ use crate::counters::Counters;
 use crate::log::{ClosedLogs, Log, LogCounters, LogHeader, decode_batch, log_file_name, parse_log_file_name};
 use crate::snapshot::Snapshots;
 use crate::{KeyspaceOptions, Options};
+use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Trailer};
 use env::{Env, FileLock};
 use memtable::Memtable;
@@ -69,6 +70,7 @@ impl Files {
         let temporary =
             self.temporary.iter().filter_map(|n| parse_manifest_file_name(n.strip_suffix(".tmp")?));
         let used = self.manifests.iter().chain(&self.tables).copied().chain(temporary).max();
+        let used = used.filter(|_| !planted(Bug::ReuseFileNumber));
         state.next_file.max(used.map_or(1, |n| n + 1)).max(1)
     }
 
@@ -177,6 +179,9 @@ impl Recovery {
         for keyspace in keyspaces.values_mut() {
             last_seq = last_seq.max(keyspace.tree.version().flushed_seq);
             self.flush(keyspace, &next_file)?;
+        }
+        if planted(Bug::ReuseSequenceNumber) {
+            last_seq = self.state.last_seq;
         }
         self.start(keyspaces, last_seq, next_file)
     }
@@ -429,7 +434,7 @@ pub(crate) fn replay(
             last_seq = last_seq.max(header.map_or(0, |h| h.last_seq));
         }
         while let Some(span) = reader.next(&mut record)? {
-            if record.is_empty() || torn.is_some() {
+            if record.is_empty() || torn.is_some() && !planted(Bug::ReplayOverHole) {
                 continue;
             }
             let batch = decode_batch(&record)
@@ -443,7 +448,7 @@ pub(crate) fn replay(
         }
         if let Some((hole, offset)) = &torn {
             // The header of every log is synced before the log is used; only what lies behind it proves anything of older logs.
-            if reader.proven_synced() > header_len {
+            if reader.proven_synced() > header_len && !planted(Bug::ReplayOverHole) {
                 let what = format!("the log ends here, but {} proves that more was synced", path.display());
                 return Err(Error::corruption(hole, *offset, what));
             }

@@ -93,6 +93,32 @@ pub fn option_sets() -> Vec<OptionSet> {
         ),
         set("stack", 2, &[tiny.clone().max_tables_per_guard(16).level0_tables(4).seek_compaction(0)], SMALL),
         set("real-files", 2, &[tiny.clone(), balanced.clone()], MEDIUM),
+        // More tables than files may be open.
+        set("few-files", 1, &[tiny.clone().max_tables_per_guard(16).memtable_bytes(4 << 10)], MEDIUM),
+        set("sync-threads", 2, &[tiny.clone().level0_tables(2), balanced.clone()], SMALL),
+        set("large-blocks", 1, &[tiny.clone().block_size(16 << 10).memtable_bytes(64 << 10)], LARGE),
+        // Every few writes there is another log, and every few flushes another manifest.
+        set("short-log", 0, &[tiny.clone().memtable_bytes(16 << 10), balanced.clone(), tiny.clone()], SMALL),
+        set(
+            "strict",
+            0,
+            &[leveled
+                .clone()
+                .max_tables_per_guard(1)
+                .level0_tables(1)
+                .memtable_bytes(4 << 10)
+                .block_size(128)],
+            SMALL,
+        ),
+        set(
+            "lazy",
+            1,
+            &[
+                tiny.clone().max_tables_per_guard(64).level0_tables(32).tombstone_percent(0),
+                tiny.clone().level_size_percent(1000).last_level_merge_factor(1000),
+            ],
+            SMALL,
+        ),
     ];
     for set in &mut sets {
         match set.name {
@@ -101,6 +127,13 @@ pub fn option_sets() -> Vec<OptionSet> {
             "inline" => set.options.durability = Durability::Sync,
             "guards" => set.options.log_cap = 64 << 10,
             "seeks" => set.options.memory_budget = 1 << 20,
+            "few-files" => set.options.max_open_files = 16,
+            "sync-threads" => set.options.durability = Durability::Sync,
+            "short-log" => {
+                set.options.log_cap = 64 << 10;
+                set.options.manifest_cap = 1 << 10;
+                set.options.durability = Durability::Buffered;
+            }
             _ => {}
         }
     }
@@ -116,7 +149,7 @@ mod tests {
     fn the_sets_are_many_valid_and_cover_the_presets() {
         let sets = option_sets();
         let names: BTreeSet<_> = sets.iter().map(|s| s.name).collect();
-        assert!(names.len() == sets.len() && sets.len() >= 12);
+        assert!(names.len() == sets.len() && sets.len() >= 24);
         for name in ["balanced", "pebblesdb", "leveled"] {
             assert!(names.contains(name));
         }

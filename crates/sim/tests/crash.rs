@@ -5,17 +5,14 @@ use sim::jobs::{Job, run_all};
 use sim::random::{derive, fresh_seed};
 use std::time::Duration;
 
-/// Recoveries that this test makes at least, those from a second crash included.
-const RECOVERIES_MIN: u64 = 20_000;
-
-/// Recoveries after which no further histories are begun.
-const RECOVERIES_WANTED: u64 = 60_000;
+/// Recoveries that this test makes at least, those from a second crash included: no further histories are begun then.
+const RECOVERIES_MIN: u64 = 250_000;
 
 /// Histories begun at once.
-const ROUND: u64 = 4;
+const ROUND: u64 = 16;
 
 /// A history takes seconds; one that takes as long as this hangs.
-const HANG: Duration = Duration::from_secs(180);
+const HANG: Duration = Duration::from_secs(900);
 
 /// One history in eight meets every kind of surviving disk at each crash point. The others take the kinds in turn, each
 /// beginning with another, so that over six histories each point met each kind. Half of the seeds are new in every run.
@@ -29,12 +26,11 @@ fn recovery_yields_a_prefix_with_everything_synced() {
         let report = run_all(histories.map(|i| job(i, fresh)).collect(), HANG);
         report.expect_clean();
         recoveries += report.count;
-        if recoveries >= RECOVERIES_WANTED {
+        if recoveries >= RECOVERIES_MIN {
             break;
         }
     }
     sim::count("recoveries", recoveries);
-    assert!(recoveries >= RECOVERIES_MIN);
 }
 
 fn job(history: u64, fresh: u64) -> Job {

@@ -1,4 +1,4 @@
-//! The store against a sorted map with versions: half a million random calls over every option set.
+//! The store against a sorted map with versions: two million random calls over every option set.
 
 use sim::jobs::{Job, run_all};
 use sim::random::fresh_seed;
@@ -7,10 +7,10 @@ use sim::sets::option_sets;
 use std::time::Duration;
 
 /// Calls that this test makes at least.
-const OPERATIONS_MIN: u64 = 500_000;
+const OPERATIONS_MIN: u64 = 2_000_000;
 
 /// Calls per option set and seed.
-const OPERATIONS: u64 = 14_000;
+const OPERATIONS: u64 = 42_000;
 
 /// One seed that is always the same, and one that no run had before.
 #[test]
@@ -22,8 +22,9 @@ fn the_store_answers_like_a_sorted_map() {
         .into_iter()
         .flat_map(|seed| sets.iter().map(move |set| session::job(set.clone(), seed, OPERATIONS)))
         .collect();
-    let report = run_all(jobs, Duration::from_secs(300));
-    sim::count("operations", report.count);
+    let report = run_all(jobs, Duration::from_secs(900));
+    sim::count("model operations", report.count);
+    sim::count("option sets", sets.len() as u64);
     report.expect_clean();
     assert!(report.count >= OPERATIONS_MIN);
 }

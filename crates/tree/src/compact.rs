@@ -5,6 +5,7 @@ use crate::guards::GuardHash;
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::pick::Plan;
 use crate::version::TableFile;
+use base::planted::{Bug, planted};
 use base::{Cursor, Error, ErrorKind, Result, Seq, Slice, Trailer, hash};
 use env::Env;
 use std::path::Path;
@@ -124,7 +125,8 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
     let scan = |file: &Arc<TableFile>| FileCursor::new(file.clone(), file.table.scan());
     let children = plan.inputs.iter().map(|(_, t)| scan(t)).collect();
     let mut merge = MergeCursor::new(children, shared_prefix(smallest, largest));
-    let mut retention = Retention::new(context.snapshots);
+    let snapshots = if planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };
+    let mut retention = Retention::new(snapshots);
     let mut output = Output { context, writer: None, done: outcome };
     let mut piece = 0;
     let mut countdown = CANCEL_INTERVAL;
@@ -132,11 +134,11 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
         merge.seek_to_first()?;
         while merge.valid() {
             let (key, trailer) = (merge.key(), merge.trailer());
-            while plan.cuts.get(piece).is_some_and(|cut| key >= &cut[..]) {
+            while plan.cuts.get(piece).is_some_and(|cut| is_behind(key, cut)) {
                 output.finish()?;
                 piece += 1;
             }
-            if retention.keeps(key, trailer, plan.bottom[piece]) {
+            if retention.keeps(key, trailer, plan.bottom[piece] || planted(Bug::DropTombstoneEarly)) {
                 output.writer()?.add(key, trailer, merge.value())?;
             }
             check_cancelled(context, &mut countdown)?;
@@ -148,6 +150,15 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
         output.abandon();
     }
     result
+}
+
+/// Whether `key` belongs to the piece that begins with `cut`, or to a later one.
+#[inline]
+fn is_behind(key: &[u8], cut: &[u8]) -> bool {
+    match planted(Bug::GuardKeyToTheLeft) {
+        true => key > cut,
+        false => key >= cut,
+    }
 }
 
 /// The table being written, and those that are finished.

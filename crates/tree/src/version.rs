@@ -2,6 +2,7 @@
 
 use crate::edit::VersionEdit;
 use crate::guards::Candidates;
+use base::planted::{Bug, planted};
 use base::{Result, Seq, Slice, Trailer, head};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -244,6 +245,12 @@ impl Version {
     /// Cost: one filter probe per table whose range holds the key, and one index and one block search for
     /// each that lets the key through.
     pub fn get(&self, key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+        if planted(Bug::OldestTableFirst) {
+            let reversed: Vec<_> = self.level0.iter().rev().cloned().collect();
+            if let Some(found) = search(&reversed, key, hash, seq)? {
+                return Ok(Some(found));
+            }
+        }
         if let Some(found) = search(&self.level0, key, hash, seq)? {
             return Ok(Some(found));
         }

@@ -1,0 +1,99 @@
+//! Known bugs, planted on purpose, so that the test suites can prove that they would find them.
+//!
+//! Without the feature `planted-bugs`, which nothing but that proof turns on, [`planted`] is the constant `false` and the bugs
+//! are not in the program. With it, one bug at a time is switched on for the whole process.
+
+macro_rules! bugs {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// A bug of a kind that storage engines have had.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Bug {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &'static [Bug] = &[$(Bug::$name,)+];
+
+            /// What is wrong, in words.
+            pub fn describe(self) -> &'static str {
+                match self {
+                    $(Bug::$name => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// a new manifest is renamed into place and its directory not synced
+    SkipDirectorySync,
+    /// a synced write is acknowledged when the operating system has it
+    AcknowledgeBeforeSync,
+    /// a failed sync of the log is reported, and writing goes on
+    GoOnAfterFailedSync,
+    /// a compaction drops tombstones that still hide older versions
+    DropTombstoneEarly,
+    /// a compaction forgets that there are snapshots
+    IgnoreSnapshots,
+    /// recovery takes the next sequence number from the manifest alone
+    ReuseSequenceNumber,
+    /// recovery takes the next file number from the manifest alone
+    ReuseFileNumber,
+    /// a table's file goes when a compaction replaced it, though an iterator reads it
+    FreeFileInUse,
+    /// checksums of table blocks are not looked at
+    IgnoreTableChecksum,
+    /// a damaged chunk of the log always passes for a torn tail
+    DamageIsATornTail,
+    /// recovery replays a log behind a hole in the one before
+    ReplayOverHole,
+    /// the entries of a batch are committed one by one
+    TearBatch,
+    /// a write is visible before it is in the memtable
+    PublishBeforeInsert,
+    /// a new table is not synced before the manifest names it
+    SkipTableSync,
+    /// a flush removes logs that other keyspaces still need
+    FreeLogEarly,
+    /// a flush does not sync what other keyspaces wrote before
+    FlushWithoutOlderLogs,
+    /// a compaction attaches a guard's own key to the guard before it
+    GuardKeyToTheLeft,
+    /// a look-up in level 0 begins with the oldest table
+    OldestTableFirst,
+    /// a filter denies one key in sixteen that is there
+    FilterDeniesKeys,
+    /// an iterator that meets an error ends as if there were no more entries
+    SwallowReadError,
+}
+
+#[cfg(feature = "planted-bugs")]
+mod switch {
+    use super::Bug;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// The index of the bug that is on, plus one.
+    static ON: AtomicUsize = AtomicUsize::new(0);
+
+    /// Whether this bug is on.
+    #[inline]
+    pub fn planted(bug: Bug) -> bool {
+        ON.load(Ordering::Relaxed) == bug as usize + 1
+    }
+
+    /// Switches this bug on and every other off; `None` switches all off.
+    pub fn plant(bug: Option<Bug>) {
+        ON.store(bug.map_or(0, |bug| bug as usize + 1), Ordering::SeqCst);
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use switch::{plant, planted};
+
+/// Whether this bug is on: never, without the feature.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub const fn planted(_: Bug) -> bool {
+    false
+}

@@ -1,0 +1,96 @@
+//! The proof that the suites can fail: known bugs are switched on, one after another, and each must be found.
+//!
+//! Runs with `cargo test -p sim --features planted-bugs --test planted`. The bugs are those of `cairn::planted`. Each is looked
+//! for by the suite that is there for its kind, with the very jobs that the suite runs otherwise; without a bug the same jobs
+//! must find nothing.
+
+use cairn::planted::{Bug, plant};
+use sim::crash::{self, Coverage};
+use sim::jobs::{Job, run_all};
+use sim::sets::option_sets;
+use sim::{session, threads};
+use std::time::{Duration, Instant};
+
+/// A job that takes longer has been brought to hang by its bug.
+const HANG: Duration = Duration::from_secs(60);
+
+/// Jobs that a suite may take to find a bug.
+const MOST_JOBS: u64 = 60;
+
+/// Jobs that run at once.
+const AT_ONCE: u64 = 2;
+
+/// Which suite looks for a bug, and its n-th job.
+type Suite = (&'static str, fn(u64) -> Job);
+
+const MODEL: Suite = ("model", model);
+const CRASH: Suite = ("crash", |n| crash::job(n, Coverage::InTurn(n % 6)));
+const THREADS: Suite = ("threads", |n| threads::job(n, Duration::from_secs(2)));
+
+fn model(n: u64) -> Job {
+    let mut sets = option_sets();
+    let set = sets.swap_remove(n as usize % sets.len());
+    session::job(set, n, 6_000)
+}
+
+fn suite(bug: Bug) -> Suite {
+    match bug {
+        Bug::DropTombstoneEarly
+        | Bug::IgnoreSnapshots
+        | Bug::FreeFileInUse
+        | Bug::GuardKeyToTheLeft
+        | Bug::OldestTableFirst
+        | Bug::FilterDeniesKeys => MODEL,
+        Bug::SkipDirectorySync
+        | Bug::AcknowledgeBeforeSync
+        | Bug::ReuseSequenceNumber
+        | Bug::ReuseFileNumber
+        | Bug::ReplayOverHole
+        | Bug::TearBatch
+        | Bug::SkipTableSync
+        | Bug::FreeLogEarly
+        | Bug::FlushWithoutOlderLogs => CRASH,
+        Bug::PublishBeforeInsert => THREADS,
+        _ => MODEL,
+    }
+}
+
+/// Jobs of the suite until one finds something: how many that were, and what it says first.
+fn look_for(bug: Option<Bug>, (_, job): Suite, most: u64) -> Option<(u64, String)> {
+    plant(bug);
+    let found = (0..most / AT_ONCE).find_map(|round| {
+        let jobs = (round * AT_ONCE..(round + 1) * AT_ONCE).map(job).collect();
+        let finding = run_all(jobs, HANG).findings.into_iter().next()?;
+        Some(((round + 1) * AT_ONCE, finding))
+    });
+    plant(None);
+    found
+}
+
+#[test]
+fn every_planted_bug_is_found_and_nothing_without_one() {
+    for suite in [MODEL, CRASH, THREADS] {
+        if let Some((_, finding)) = look_for(None, suite, 2) {
+            panic!("{} finds something without a planted bug: {finding}", suite.0);
+        }
+    }
+    let mut missed = Vec::new();
+    for &bug in Bug::ALL {
+        let (begun, suite) = (Instant::now(), suite(bug));
+        let found = look_for(Some(bug), suite, MOST_JOBS);
+        let seconds = begun.elapsed().as_secs_f64();
+        match &found {
+            Some((jobs, finding)) => {
+                let line = finding.lines().next().unwrap_or_default();
+                println!("{bug:?}: found by {} in {jobs} jobs, {seconds:.1} s: {line}", suite.0);
+            }
+            None => {
+                println!("{bug:?}: MISSED by {}, {seconds:.1} s", suite.0);
+                missed.push(format!("{bug:?} ({})", bug.describe()));
+            }
+        }
+    }
+    sim::count("planted bugs", Bug::ALL.len() as u64);
+    sim::count("planted bugs found", (Bug::ALL.len() - missed.len()) as u64);
+    assert!(missed.is_empty(), "not found: {missed:#?}");
+}
