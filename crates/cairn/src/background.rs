@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tree::{Context, DatabaseEdit, MergeCursor, Plan};
+use tree::{Context, DatabaseEdit, MergeCursor, Obstacle, Plan};
 
 /// How long a thread rests after a job failed in a way that may pass.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -346,13 +346,19 @@ impl Core {
     /// Runs a plan that was picked (and counted in `jobs`) to its end. When the job is no longer counted, the tables that it
     /// replaced are deleted, unless somebody else reads them.
     fn run_plan(&self, keyspace: &Arc<KeyspaceCore>, plan: Arc<Plan>) -> Result<()> {
-        let result = self.compact_tables(keyspace, &plan);
-        let damaged = result.as_ref().is_err_and(|e| e.kind() == ErrorKind::Corruption);
+        let mut result = self.compact_tables(keyspace, &plan);
+        let damaged = plan.inputs.iter().any(|(_, t)| t.is_unreadable());
         if let Some(k) = self.state.lock().keyspaces.get_mut(&keyspace.id) {
-            // A plan that met damage stays: its tables are left alone from now on, and the others are compacted.
-            match damaged {
-                true => k.damage = result.as_ref().err().cloned(),
-                false => k.tree.done(&plan),
+            k.tree.done(&plan);
+            if let Err(e) = &result
+                && damaged
+                && matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Unsupported | ErrorKind::Io)
+            {
+                // The table that could not be read is marked: the next plan goes around it, so this is progress, and no trouble
+                // that somebody would have to wait for.
+                tracing::error!(error = %e, keyspace = keyspace.name, "a table cannot be read: it is left alone");
+                k.damage = Some(e.clone());
+                result = Ok(());
             }
         }
         drop(plan);
@@ -451,6 +457,10 @@ impl Core {
         to: Option<&[u8]>,
     ) -> Result<()> {
         self.flush_keyspace(keyspace)?;
+        // Who asks gets another try at what could not be read before.
+        let tables = keyspace.view.load_full().version.clone();
+        tables.tables().filter(|(_, t)| t.overlaps_range(from, to)).for_each(|(_, t)| t.retry_damaged());
+        drop(tables);
         loop {
             self.check_running()?;
             let picked = {
@@ -467,11 +477,15 @@ impl Core {
             match picked {
                 Ok(None) => return Ok(()),
                 Ok(Some(plan)) => self.run_plan(keyspace, plan)?,
-                Err(()) => {
+                Err(obstacle) => {
                     let mut state = self.state.lock();
-                    let damage = state.keyspaces.get(&keyspace.id).and_then(|k| k.damage.clone());
-                    if let Some(trouble) = state.trouble().or(damage) {
+                    if let Some(trouble) = state.trouble() {
                         return Err(trouble);
+                    }
+                    if obstacle == Obstacle::Damage {
+                        let met = state.keyspaces.get(&keyspace.id).and_then(|k| k.damage.clone());
+                        let unknown = || Error::new(ErrorKind::Corruption, "a table cannot be read");
+                        return Err(met.unwrap_or_else(unknown));
                     }
                     self.progress.wait_for(&mut state, RETRY_PAUSE);
                 }

@@ -103,6 +103,20 @@ pub(crate) fn check_open(core: &Core, progress: &mut dyn FnMut(&CheckProgress)) 
     Ok(report.report)
 }
 
+impl Problem {
+    /// What an error says, under the file that it names, or else under `file`.
+    pub(crate) fn of(file: &str, error: &Error) -> Problem {
+        let place = error.place();
+        let named =
+            place.and_then(|(path, _)| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+        Problem {
+            file: named.unwrap_or_else(|| file.to_owned()),
+            offset: place.map(|(_, offset)| offset),
+            what: error.to_string(),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Report {
     report: CheckReport,
@@ -115,11 +129,7 @@ impl Report {
 
     /// Notes an error, under the file that it names if it names one.
     fn error(&mut self, file: &str, error: &Error) {
-        let place = error.place();
-        let named =
-            place.and_then(|(path, _)| path.file_name()).map(|name| name.to_string_lossy().into_owned());
-        let offset = place.map(|(_, offset)| offset);
-        self.problem(&named.unwrap_or_else(|| file.to_owned()), offset, error.to_string());
+        self.report.problems.push(Problem::of(file, error));
     }
 
     fn check_invariants(&mut self, keyspace: &str, version: &Version) {
@@ -141,12 +151,18 @@ impl Report {
             };
             step(0);
             match table.table.verify(&mut step) {
-                Ok(found) if found == table.meta => self.report.entries += found.entries,
+                Ok(found) if found == table.meta => {
+                    table.clear_damage();
+                    self.report.entries += found.entries;
+                }
                 Ok(found) => {
                     let what = format!("the manifest has {:?}, the table is {found:?}", table.meta);
                     self.problem(&file, None, what);
                 }
-                Err(e) => self.error(&file, &e),
+                Err(e) => {
+                    table.note_damage(&e);
+                    self.error(&file, &e);
+                }
             }
             done += table.meta.file_size;
             self.report.tables += 1;

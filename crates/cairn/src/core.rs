@@ -28,7 +28,7 @@ pub(crate) struct KeyspaceState {
     pub flushing: VecDeque<Sealed>,
     /// Whether a flush is running.
     pub busy: bool,
-    /// A compaction met damage: its tables are left alone until the database is opened again.
+    /// What the newest compaction met that could not read a table. Compactions go around the table since.
     pub damage: Option<Error>,
 }
 

@@ -103,6 +103,7 @@ pub(crate) fn keyspace_stats(core: &KeyspaceCore) -> KeyspaceStats {
         tables: version.level0.len(),
         bytes: version.level0.iter().map(|t| t.meta.file_size).sum(),
         max_tables_in_guard: version.level0.len(),
+        compactions: core.counters.compactions[0].stats(),
         ..LevelStats::default()
     }];
     for (i, level) in version.levels.iter().enumerate() {
@@ -144,6 +145,14 @@ fn metadata_bytes(core: &KeyspaceCore) -> u64 {
     (tables + guards) as u64
 }
 
+/// The tables of a version that something was found wrong with.
+fn damaged_tables(version: &tree::Version) -> Vec<Problem> {
+    let problem = |table: &tree::TableFile| {
+        Some(Problem::of(&table::table_file_name(table.meta.number), &table.damage()?))
+    };
+    version.tables().filter_map(|(_, table)| problem(table)).collect()
+}
+
 fn add(sum: &mut IoStats, more: &IoStats) {
     sum.jobs += more.jobs;
     sum.bytes_read += more.bytes_read;
@@ -164,7 +173,7 @@ pub(crate) fn stats(core: &Core) -> Stats {
     let tables = core.tables.stats();
     let views: Vec<_> = cores.iter().map(|c| c.view.load_full()).collect();
     let memtables = views.iter().flat_map(|v| std::iter::once(&v.memtable).chain(&v.flushing));
-    let trouble = core.state.lock().trouble_or_damage().map(|e| e.to_string());
+    let trouble = core.state.lock().trouble().map(|e| e.to_string());
     let log = &core.log_counters;
     let mut stats = Stats {
         flush,
@@ -205,6 +214,7 @@ pub(crate) fn stats(core: &Core) -> Stats {
         snapshots: core.snapshots.count(),
         last_seq: core.visible.load(Ordering::Acquire),
         background_error: core.fatal.get().map(|e| e.to_string()).or(trouble),
+        damage: views.iter().flat_map(|v| damaged_tables(&v.version)).collect(),
         keyspaces,
     };
     if stats.user_bytes > 0 {

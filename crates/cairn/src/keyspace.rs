@@ -50,7 +50,7 @@ pub(crate) const CLOSED: u8 = 2;
 #[derive(Default)]
 pub(crate) struct KeyspaceCounters {
     pub flush: crate::counters::JobCounter,
-    /// By the level that compactions write to; index 0 is not used.
+    /// By the level that compactions write to: level 0 where they go around a table that cannot be read.
     pub compactions: Vec<crate::counters::JobCounter>,
     pub reasons: parking_lot::Mutex<std::collections::BTreeMap<tree::Reason, u64>>,
 }

@@ -107,7 +107,20 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         Some(&number) => Manifest::read(&env, dir, number, &mut |meta| space.open_table(meta))?,
         None => fresh_state(dir, &files, &options)?,
     };
+    note_missing(&state, &files);
     Recovery { env, dir: dir.to_owned(), options, lock, files, space, state }.run()
+}
+
+/// Tables that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
+/// noted at once, so that the statistics tell before anybody reads.
+fn note_missing(state: &tree::State, files: &Files) {
+    for (_, table) in state.keyspaces.values().flat_map(|k| k.version.tables()) {
+        if files.tables.binary_search(&table.meta.number).is_err() {
+            let missing = Error::corruption(table.table.path(), 0, "the table is missing");
+            tracing::error!(error = %missing, "opened all the same");
+            table.note_damage(&missing);
+        }
+    }
 }
 
 /// A directory without a manifest holds no database yet: at most a lock file and a manifest that never got its name.

@@ -180,8 +180,10 @@ pub struct Stats {
     pub snapshots: usize,
     /// Sequence number of the newest visible commit.
     pub last_seq: u64,
-    /// Why writing stopped, if it did.
+    /// Why writing stopped, if it did; or what keeps background work from being done at present.
     pub background_error: Option<String>,
+    /// Files that some read, compaction or check found damaged, once each. Everything else can be used.
+    pub damage: Vec<Problem>,
 }
 
 impl Stats {
@@ -254,7 +256,7 @@ pub struct CheckReport {
 }
 
 /// One thing that is wrong.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Problem {
     /// The file.

@@ -98,7 +98,19 @@ impl fmt::Display for Stats {
         if let Some(error) = &self.background_error {
             writeln!(f, "error           {error}")?;
         }
+        for problem in &self.damage {
+            writeln!(f, "damage          {problem}")?;
+        }
         self.keyspaces.iter().try_for_each(|keyspace| write!(f, "\n{keyspace}"))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.offset {
+            Some(offset) => write!(f, "{}, offset {offset}: {}", self.file, self.what),
+            None => write!(f, "{}: {}", self.file, self.what),
+        }
     }
 }
 

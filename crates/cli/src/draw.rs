@@ -212,6 +212,9 @@ pub fn counters(out: &mut impl Write, stats: &Stats) -> io::Result<()> {
     if let Some(error) = &stats.background_error {
         writeln!(out, "  WRITING HAS STOPPED: {error}")?;
     }
+    for problem in &stats.damage {
+        writeln!(out, "  DAMAGED  {problem}")?;
+    }
     Ok(())
 }
 

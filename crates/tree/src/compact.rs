@@ -122,7 +122,7 @@ pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
 fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Result<()> {
     let smallest = plan.inputs.iter().map(|(_, t)| &t.meta.smallest[..]).min().unwrap_or(&[]);
     let largest = plan.inputs.iter().map(|(_, t)| &t.meta.largest[..]).max().unwrap_or(&[]);
-    let scan = |file: &Arc<TableFile>| FileCursor::new(file.clone(), file.table.scan());
+    let scan = |file: &Arc<TableFile>| FileCursor::for_merging(file.clone(), file.table.scan());
     let children = plan.inputs.iter().map(|(_, t)| scan(t)).collect();
     let mut merge = MergeCursor::new(children, shared_prefix(smallest, largest));
     let snapshots = if planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };

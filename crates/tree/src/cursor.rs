@@ -13,16 +13,29 @@ pub struct FileCursor<C> {
     file: Arc<TableFile>,
     inner: C,
     valid: bool,
+    /// Whether a compaction reads.
+    merges: bool,
 }
 
 impl<C: Cursor> FileCursor<C> {
     pub(crate) fn new(file: Arc<TableFile>, inner: C) -> Self {
-        FileCursor { file, inner, valid: false }
+        FileCursor { file, inner, valid: false, merges: false }
+    }
+
+    /// For a compaction: a table that fails it is left alone by later ones.
+    pub(crate) fn for_merging(file: Arc<TableFile>, inner: C) -> Self {
+        FileCursor { file, inner, valid: false, merges: true }
     }
 
     #[inline]
     fn settle(&mut self, moved: Result<()>) -> Result<()> {
         self.valid = moved.is_ok() && self.inner.valid();
+        if let Err(e) = &moved {
+            match self.merges {
+                true => self.file.note_failed_merge(e),
+                false => self.file.note_damage(e),
+            }
+        }
         moved
     }
 }

@@ -8,9 +8,11 @@
 //! What is absent: this crate starts no threads, never sleeps, reads no clock, and branches on no metric. Whoever calls it
 //! decides when things run, and holds the locks.
 
+mod around;
 mod check;
 mod compact;
 mod cursor;
+mod damage;
 mod edit;
 mod guards;
 mod manifest;
@@ -33,6 +35,6 @@ pub use manifest::{
 };
 pub use merge::MergeCursor;
 pub use options::TreeOptions;
-pub use pick::{Plan, Reason};
+pub use pick::{Obstacle, Plan, Reason};
 pub use shape::Tree;
 pub use version::{Garbage, Guard, Level, TableFile, Version};

@@ -1,7 +1,7 @@
 //! Choosing what to compact: a pure function of a version, the options and the plans that are running.
 
-use crate::TreeOptions;
 use crate::version::{Guard, TableFile, Version};
+use crate::{TreeOptions, around};
 use base::{Seq, Slice};
 use std::collections::HashSet;
 use std::fmt;
@@ -65,6 +65,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Numbers of the tables that go in.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.inputs.iter().map(|(_, t)| t.meta.number)
+    }
+
     /// Bytes of all inputs.
     pub fn input_bytes(&self) -> u64 {
         self.inputs.iter().map(|(_, t)| t.meta.file_size).sum()
@@ -82,6 +87,15 @@ impl Plan {
     pub(crate) fn meets(&self, from: &[u8], to: Option<&[u8]>) -> bool {
         to.is_none_or(|to| &self.from[..] < to) && self.to.as_ref().is_none_or(|end| from < &end[..])
     }
+}
+
+/// Why a range is not compacted yet, and nothing can be done about it at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// A plan that is running has to end first.
+    Running,
+    /// Tables cannot be read: all that can be done without them is done.
+    Damage,
 }
 
 /// Finds plans in a version.
@@ -116,12 +130,16 @@ impl Picker<'_> {
         wishes.iter().find_map(|wish| self.guard(wish.reason, wish.level, wish.guard, &busy))
     }
 
-    /// A plan towards having all keys of `[from, to)` in one table per guard of the last level; `Err(())` when that has to wait
-    /// for a running plan, `Ok(None)` when it is done.
-    pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, ()> {
+    /// A plan towards having all keys of `[from, to)` in one table per guard of the last level; `Ok(None)` when it is done.
+    pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, Obstacle> {
         let busy = self.busy();
+        let mut damage = false;
         if self.version.level0.iter().any(|t| t.overlaps_range(from, to)) {
-            return self.level0(Reason::Manual, &busy).map(Some).ok_or(());
+            match self.level0(Reason::Manual, &busy) {
+                Some(plan) => return Ok(Some(plan)),
+                None if self.running.iter().any(|plan| plan.source == 0) => return Err(Obstacle::Running),
+                None => damage = true,
+            }
         }
         let last = self.version.last_level();
         for n in 1..=last {
@@ -133,16 +151,26 @@ impl Picker<'_> {
                     false => !guard.tables.is_empty(),
                 };
                 if wanted && guard.tables.iter().any(|t| t.overlaps_range(from, to)) {
-                    return self.guard(Reason::Manual, n, index, &busy).map(Some).ok_or(());
+                    match self.guard(Reason::Manual, n, index, &busy) {
+                        Some(plan) => return Ok(Some(plan)),
+                        None if guard.tables.iter().any(|t| busy.contains(&t.meta.number)) => {
+                            return Err(Obstacle::Running);
+                        }
+                        // The others are compacted all the same.
+                        None => damage = true,
+                    }
                 }
             }
         }
-        Ok(None)
+        match damage {
+            true => Err(Obstacle::Damage),
+            false => Ok(None),
+        }
     }
 
     /// Numbers of the tables that running plans read.
     fn busy(&self) -> HashSet<u64> {
-        self.running.iter().flat_map(|plan| plan.inputs.iter().map(|(_, t)| t.meta.number)).collect()
+        self.running.iter().flat_map(|plan| plan.numbers()).collect()
     }
 
     fn wishes(&self) -> Vec<Wish> {
@@ -223,20 +251,34 @@ impl Picker<'_> {
             return None;
         }
         let most = self.options.level0_tables * 2;
-        let oldest = tables[tables.len().saturating_sub(most)..].iter().map(|t| (0, t.clone())).collect();
-        let plan = Plan {
+        let plan = |inputs: &[Arc<TableFile>]| Plan {
             id: 0,
             reason,
             source: 0,
-            target: 1,
+            target: 0,
             from: Slice::default(),
             to: None,
-            inputs: oldest,
+            inputs: inputs.iter().map(|t| (0, t.clone())).collect(),
             cuts: Vec::new(),
-            bottom: Vec::new(),
+            bottom: vec![false],
         };
-        let target = self.level0_target(&plan.inputs);
-        Some(self.complete(Plan { target, ..plan }, busy))
+        let down = |inputs: &[Arc<TableFile>]| {
+            let plan = plan(inputs);
+            let target = self.level0_target(&plan.inputs);
+            self.complete(Plan { target, ..plan }, busy)
+        };
+        if !around::has_unreadable(tables) {
+            return Some(down(&tables[tables.len().saturating_sub(most)..]));
+        }
+        let manual = reason == Reason::Manual;
+        let least = if manual { 1 } else { self.options.level0_tables };
+        if around::free(tables).len() >= least {
+            let sinking = around::sinking(tables, most);
+            if !sinking.is_empty() {
+                return Some(down(&sinking));
+            }
+        }
+        around::merging(tables, least, manual).map(|run| plan(&run))
     }
 
     /// The deepest level that level 0 may be cut into: everything above it must be empty (or older data would lie above newer),
@@ -280,17 +322,32 @@ impl Picker<'_> {
             return None;
         }
         let last = self.version.last_level();
-        let make = |target| Plan {
+        let make_of = |target, inputs: &[Arc<TableFile>]| Plan {
             id: 0,
             reason,
             source: n,
             target,
             from: guard.key.clone(),
             to: level.end_of(index).cloned(),
-            inputs: guard.tables.iter().map(|t| (n, t.clone())).collect(),
+            inputs: inputs.iter().map(|t| (n, t.clone())).collect(),
             cuts: Vec::new(),
-            bottom: Vec::new(),
+            bottom: vec![false],
         };
+        if around::has_unreadable(&guard.tables) {
+            let sinking = around::sinking(&guard.tables, usize::MAX);
+            return match sinking.len() {
+                1.. if n < last => Some(self.complete(make_of(n + 1, &sinking), busy)),
+                // Not cut, so that there are fewer tables afterwards; and tombstones stay, so that nobody tries again to drop them.
+                2.. => Some(make_of(n, &sinking)),
+                _ => {
+                    let eager = matches!(reason, Reason::Manual | Reason::Seeks);
+                    let least = if eager { 2 } else { self.options.max_tables_per_guard };
+                    around::merging(&guard.tables, least, reason == Reason::Manual)
+                        .map(|run| make_of(n, &run))
+                }
+            };
+        }
+        let make = |target| make_of(target, &guard.tables);
         if n == last {
             return Some(self.complete(make(n), busy));
         }
@@ -354,7 +411,7 @@ impl Picker<'_> {
         !guard.tables.is_empty()
             && guard.runs >= most
             && (most == 1 || last)
-            && !guard.tables.iter().any(|t| busy.contains(&t.meta.number))
+            && !guard.tables.iter().any(|t| busy.contains(&t.meta.number) || t.is_unreadable())
             && (plan.inputs.iter()).any(|(n, t)| *n == plan.source && t.overlaps_range(&guard.key, end))
     }
 

@@ -363,3 +363,87 @@ fn edits_survive_being_written_down() {
         let _ = VersionEdit::decode(&bytes[..len]); // never panics
     }
 }
+
+/// Marks tables as a compaction does that could not read them.
+fn damage(tree: &Tree, numbers: &[u64]) {
+    let wrong = base::Error::corruption(std::path::Path::new("/db/table"), 0, "damaged, for the test");
+    let tables = tree.version().tables().filter(|(_, t)| numbers.contains(&t.meta.number));
+    assert_eq!(tables.map(|(_, t)| t.note_failed_merge(&wrong)).count(), numbers.len());
+}
+
+fn inputs(plan: &Plan) -> Vec<u64> {
+    plan.numbers().collect()
+}
+
+/// Compacts on request until only the damaged table is in the way, and never takes it.
+fn exhaust(bench: &mut Bench, tree: &mut Tree, damaged: u64) {
+    for _ in 0..10 {
+        match tree.pick_range(b"", None, None) {
+            Ok(None) => return,
+            Ok(Some(plan)) => {
+                assert!(!inputs(&plan).contains(&damaged), "{plan:?}");
+                bench.run(tree, &plan);
+            }
+            Err(obstacle) => return assert_eq!(obstacle, crate::Obstacle::Damage),
+        }
+    }
+    panic!("it goes on for ever");
+}
+
+/// Tables in the order of their drawing have the numbers 1, 2, ...
+#[test]
+fn around_a_damaged_table_of_level_0_older_ones_sink_and_newer_ones_stay_above_it() {
+    let mut bench = Bench::new();
+    let old = [(0, "a", "m", 1, 2), (0, "b", "n", 3, 4), (0, "e", "k", 5, 6)];
+    let drawn = [&old[..], &[(0, "a", "z", 7, 8), (0, "x", "y", 9, 10)]].concat();
+    let mut tree = bench.tree(options(), &[], &drawn);
+    damage(&tree, &[3]);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.target, inputs(&plan)), (1, vec![2, 1]), "5 lies above 4, which has to stay");
+    assert!(tree.pick(None).is_none(), "one plan for level 0 at a time");
+    bench.run(&mut tree, &plan);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.source, plan.target, inputs(&plan)), (0, 0, vec![5, 4]));
+    assert_eq!((plan.cuts.len(), &plan.bottom[..]), (0, &[false][..]));
+    bench.run(&mut tree, &plan);
+    assert!(tree.pick(None).is_none(), "nothing can be gained any more");
+    assert_eq!(tree.version().level0.len(), 2);
+    exhaust(&mut bench, &mut tree, 3);
+}
+
+#[test]
+fn what_shares_no_key_with_a_damaged_table_leaves_level_0() {
+    let mut bench = Bench::new();
+    let drawn = [(0, "a", "c", 1, 2), (0, "d", "f", 3, 4), (0, "g", "i", 5, 6)];
+    let mut tree = bench.tree(options(), &[], &drawn);
+    damage(&tree, &[1]);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.target, inputs(&plan)), (1, vec![3, 2]));
+}
+
+/// A guard of the last level: what is above the damaged table is merged, what is below it, too, and never both.
+#[test]
+fn a_guard_is_compacted_around_a_damaged_table() {
+    let mut bench = Bench::new();
+    let drawn = [1, 3, 5, 7, 9].map(|seq| (3, "a", "z", seq, seq + 1));
+    let mut tree = bench.tree(options(), &[], &drawn);
+    damage(&tree, &[3]);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.target, inputs(&plan)), (3, vec![2, 1]));
+    bench.run(&mut tree, &plan);
+    assert_eq!(tree.pick(None).map(|plan| inputs(&plan)), None, "two more are not worth it yet");
+    let plan = tree.pick_range(b"", None, None).unwrap().unwrap();
+    assert_eq!(inputs(&plan), [5, 4], "unless somebody asks");
+    bench.run(&mut tree, &plan);
+    exhaust(&mut bench, &mut tree, 3);
+}
+
+#[test]
+fn a_damaged_table_is_never_merged_along() {
+    let mut bench = Bench::new();
+    let mut drawn = vec![(2, "a", "z", 20, 21), (2, "a", "z", 22, 23), (2, "a", "z", 24, 25)];
+    drawn.extend([1, 3, 5].map(|seq| (3, "a", "z", seq, seq + 1)));
+    let mut tree = bench.tree(TreeOptions { last_level_merge_factor: 1000, ..options() }, &[], &drawn);
+    damage(&tree, &[5]);
+    exhaust(&mut bench, &mut tree, 5);
+}

@@ -3,9 +3,9 @@
 use crate::compact::{Flushed, Outcome};
 use crate::edit::VersionEdit;
 use crate::guards::GuardHash;
-use crate::pick::{Picker, Plan};
+use crate::pick::{Obstacle, Picker, Plan};
 use crate::version::{TableFile, Version};
-use crate::{Reason, TreeOptions};
+use crate::{Reason, TreeOptions, around};
 use base::{Result, Seq};
 use std::sync::Arc;
 use table::TableMeta;
@@ -55,6 +55,7 @@ impl Tree {
     }
 
     fn start(&mut self, mut plan: Plan) -> Arc<Plan> {
+        debug_assert!(plan.inputs.iter().all(|(_, t)| !t.is_unreadable()), "it would fail, again and again");
         plan.id = self.next_plan;
         self.next_plan += 1;
         let plan = Arc::new(plan);
@@ -74,14 +75,13 @@ impl Tree {
     }
 
     /// The next compaction towards having `[from, to)` in one table per guard of the last level. `Ok(None)`: there is nothing left
-    /// to do. `Err(())`: it has to wait for a running plan.
-    #[allow(clippy::result_unit_err)]
+    /// to do.
     pub fn pick_range(
         &mut self,
         from: &[u8],
         to: Option<&[u8]>,
         oldest_snapshot: Option<Seq>,
-    ) -> std::result::Result<Option<Arc<Plan>>, ()> {
+    ) -> std::result::Result<Option<Arc<Plan>>, Obstacle> {
         let plan = self.picker(oldest_snapshot).pick_range(from, to)?;
         Ok(plan.map(|plan| self.start(plan)))
     }
@@ -209,9 +209,14 @@ impl Tree {
     }
 
     /// How far compaction is behind, from 0 (in time) upwards: 1 means that level 0 or some guard has twice the tables at which
-    /// it should have been compacted.
+    /// it should have been compacted. Tables that are stuck behind an unreadable one do not count: waiting would not help.
     pub fn debt(&self) -> f64 {
-        let level0 = self.version.level0.len() as f64 / self.options.level0_tables as f64;
+        let tables = &self.version.level0;
+        let waiting = match around::has_unreadable(tables) {
+            true => around::waiting(tables, self.options.level0_tables),
+            false => tables.len(),
+        };
+        let level0 = waiting as f64 / self.options.level0_tables as f64;
         (level0 - 1.0).max(0.0)
     }
 

@@ -1,9 +1,10 @@
 //! Versions: immutable pictures of the tables of one keyspace.
 
+use crate::damage::Damage;
 use crate::edit::VersionEdit;
 use crate::guards::Candidates;
 use base::planted::{Bug, planted};
-use base::{Result, Seq, Slice, Trailer, head};
+use base::{Error, Result, Seq, Slice, Trailer, head};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,17 +40,50 @@ pub struct TableFile {
     pub table: Arc<Table>,
     obsolete: std::sync::atomic::AtomicBool,
     garbage: Arc<Garbage>,
+    damage: Damage,
 }
 
 impl TableFile {
     /// A table in use.
     pub fn new(meta: TableMeta, table: Arc<Table>, garbage: Arc<Garbage>) -> Arc<TableFile> {
-        Arc::new(TableFile { meta, table, obsolete: false.into(), garbage })
+        Arc::new(TableFile { meta, table, obsolete: false.into(), garbage, damage: Damage::default() })
     }
 
     /// Notes that the manifest no longer names the table: the file may go when the last reader has.
     pub fn set_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
+    }
+
+    /// What a read or a check of the table has found wrong with it, if anything.
+    pub fn damage(&self) -> Option<Error> {
+        self.damage.first()
+    }
+
+    /// Notes that a read or a check failed, if the error says that what is in the file is wrong. See `damage.rs`.
+    #[cold]
+    pub fn note_damage(&self, error: &Error) {
+        self.damage.note(error);
+    }
+
+    /// Notes that a compaction could not read the table.
+    #[cold]
+    pub(crate) fn note_failed_merge(&self, error: &Error) {
+        self.damage.note_merge(error);
+    }
+
+    /// Takes every note back: the whole file was verified and is sound.
+    pub fn clear_damage(&self) {
+        self.damage.clear();
+    }
+
+    /// Lets the next compaction try the table again.
+    pub fn retry_damaged(&self) {
+        self.damage.retry();
+    }
+
+    /// Whether a compaction has found that it cannot read the table: then compactions go around it.
+    pub fn is_unreadable(&self) -> bool {
+        self.damage.is_unreadable()
     }
 
     /// Whether the ranges of keys of two tables meet.
@@ -281,8 +315,13 @@ fn search(tables: &[Arc<TableFile>], key: &[u8], hash: u64, seq: Seq) -> Result<
         if key < &table.meta.smallest[..] || key > &table.meta.largest[..] || table.meta.min_seq > seq {
             continue;
         }
-        if let Some(found) = table.table.get(key, hash, seq)? {
-            return Ok(Some(found));
+        match table.table.get(key, hash, seq) {
+            Ok(None) => {}
+            Ok(found) => return Ok(found),
+            Err(e) => {
+                table.note_damage(&e);
+                return Err(e);
+            }
         }
     }
     Ok(None)
