@@ -40,6 +40,9 @@ mod core;
 mod counters;
 mod cursor;
 mod database;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod keyspace;
 mod log;
 mod options;

@@ -36,7 +36,7 @@ pub(crate) struct LogHeader {
 }
 
 impl LogHeader {
-    fn encode(self) -> Vec<u8> {
+    pub(crate) fn encode(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(2 * MAX_VARINT_LEN);
         put_varint(&mut out, self.previous_len);
         put_varint(&mut out, self.last_seq);
@@ -46,7 +46,7 @@ impl LogHeader {
     pub(crate) fn decode(bytes: &[u8]) -> Option<LogHeader> {
         let mut reader = Reader::new(bytes);
         let header = LogHeader { previous_len: reader.varint()?, last_seq: reader.varint()? };
-        reader.is_empty().then_some(header)
+        (reader.is_empty() && header.last_seq <= base::MAX_SEQ).then_some(header)
     }
 }
 
@@ -352,6 +352,15 @@ mod tests {
         }
         assert!(decode_batch(&[9, 1, 1]).is_none());
         assert!(decode_batch(&[0, 0, 1]).is_none());
+    }
+
+    /// Found by the fuzz target `recovery`: the number after it was computed, and overflowed.
+    #[test]
+    fn a_header_with_an_impossible_sequence_number_is_refused() {
+        for (last_seq, known) in [(base::MAX_SEQ, true), (base::MAX_SEQ + 1, false), (u64::MAX, false)] {
+            let header = LogHeader { previous_len: 0, last_seq };
+            assert_eq!(LogHeader::decode(&header.encode()), known.then_some(header), "{last_seq}");
+        }
     }
 
     #[test]

@@ -109,17 +109,20 @@ macro_rules! option_table {
                 } ),+]
             }
 
-            /// Sets an option by name from text.
+            /// Sets an option by name from text. A value that is refused changes nothing.
             pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+                let mut changed = self.clone();
                 match name {
                     $( stringify!($name) => {
-                        self.$name = value.parse().map_err(|e| {
+                        changed.$name = value.parse().map_err(|e| {
                             Error::invalid(format!("option {name}: {value:?} is not allowed ({e}); allowed: {}", $range))
                         })?;
                     } )+
                     _ => return Err(Error::invalid(format!("there is no option {name:?}"))),
                 }
-                self.validate()
+                changed.validate()?;
+                *self = changed;
+                Ok(())
             }
 
             /// Every option as text, by name: what the manifest keeps.
@@ -255,5 +258,20 @@ impl KeyspaceOptions {
                 .skip_levels(false),
             Preset::Leveled => options.max_tables_per_guard(1).level_size_percent(10).seek_compaction(0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the fuzz target `options`: the value stayed, and only the next use of the options was refused.
+    #[test]
+    fn an_option_that_is_refused_stays_as_it_was() {
+        let mut options = KeyspaceOptions::default();
+        assert!(options.set("levels", "99").is_err() && options.set("levels", "x").is_err());
+        assert_eq!(options, KeyspaceOptions::default());
+        options.set("levels", "3").unwrap();
+        assert_eq!(options.levels, 3);
     }
 }

@@ -34,6 +34,9 @@ static IDENTITIES: AtomicU64 = AtomicU64::new(1);
 /// Name of the lock file.
 pub(crate) const LOCK_FILE_NAME: &str = "LOCK";
 
+/// Largest number of a file or keyspace that is believed.
+const MAX_NUMBER: u64 = 1 << 62;
+
 /// The files of a database directory, by kind, each ascending. Files that are not ours are left alone.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
@@ -71,7 +74,7 @@ impl Files {
             self.temporary.iter().filter_map(|n| parse_manifest_file_name(n.strip_suffix(".tmp")?));
         let used = self.manifests.iter().chain(&self.tables).copied().chain(temporary).max();
         let used = used.filter(|_| !planted(Bug::ReuseFileNumber));
-        state.next_file.max(used.map_or(1, |n| n + 1)).max(1)
+        state.next_file.max(used.map_or(1, |n| n.saturating_add(1))).max(1)
     }
 
     /// The logs that recovery needs: from `min_log` on, without a gap.
@@ -183,20 +186,38 @@ impl Recovery {
     fn run(mut self) -> Result<Arc<Core>> {
         let logs = self.files.needed_logs(&self.dir, &self.state)?;
         let next_file = AtomicU64::new(self.files.next_number(&self.state));
+        self.check_numbers(next_file.load(Ordering::Relaxed))?;
         let mut keyspaces = self.open_trees()?;
         let held = Cell::new(0);
         let replayed = replay(&self.env, &self.dir, &self.state, &logs, &mut |record| {
             self.replay_batch(&mut keyspaces, record, &next_file, &held)
         })?;
-        let mut last_seq = self.state.last_seq.max(replayed);
+        let flushed = keyspaces.values().map(|k| k.tree.version().flushed_seq).max();
+        let mut last_seq = self.state.last_seq.max(replayed).max(flushed.unwrap_or(0));
+        self.check_number(last_seq, base::MAX_SEQ / 2)?;
         for keyspace in keyspaces.values_mut() {
-            last_seq = last_seq.max(keyspace.tree.version().flushed_seq);
             self.flush(keyspace, &next_file)?;
         }
         if planted(Bug::ReuseSequenceNumber) {
             last_seq = self.state.last_seq;
         }
         self.start(keyspaces, last_seq, next_file)
+    }
+
+    /// Refuses numbers so large that counting on from them would overflow: no database gets there, so somebody made them up.
+    fn check_numbers(&self, next_file: u64) -> Result<()> {
+        let tree::State { next_keyspace, newest_log, min_log, .. } = self.state;
+        let log = self.files.logs.last().copied().unwrap_or(0).max(newest_log).max(min_log);
+        let largest = next_file.max(next_keyspace).max(log);
+        self.check_number(largest, MAX_NUMBER)
+    }
+
+    fn check_number(&self, number: u64, most: u64) -> Result<()> {
+        if number > most {
+            let what = format!("the number {number} is in use, which no database reaches");
+            return Err(Error::corruption(&self.dir.join("manifest"), 0, what));
+        }
+        Ok(())
     }
 
     fn open_trees(&mut self) -> Result<BTreeMap<u64, Replayed>> {
@@ -282,7 +303,7 @@ impl Recovery {
         let closed_logs = Arc::new(ClosedLogs::default());
         let log_counters = Arc::new(LogCounters::default());
         let newest = files.logs.last().copied().unwrap_or(0).max(state.newest_log);
-        let number = (newest + 1).max(state.min_log);
+        let number = newest.saturating_add(1).max(state.min_log);
         // The manifest first: a log without a manifest would look like what is left of a lost database. That the log exists is
         // said when it does, so that from then on its absence is damage.
         let manifest_number = next_file.fetch_add(1, Ordering::Relaxed);

@@ -331,3 +331,22 @@ fn closing_during_writes_keeps_what_was_acknowledged() {
         assert_eq!(db.open_keyspace("k").unwrap().iter().count(), acknowledged as usize);
     }
 }
+
+/// Found by the fuzz target `damage`: counting on from the number overflowed.
+#[test]
+fn files_with_numbers_that_no_database_reaches_are_refused() {
+    for name in
+        ["18446744073709551615.tbl", "manifest-18446744073709551615.tmp", "wal-18446744073709551615.log"]
+    {
+        let (sim, db, keyspace) = fresh(1);
+        keyspace.put("k", "v").unwrap();
+        db.close().unwrap();
+        let path = PathBuf::from("/db").join(name);
+        sim.write_file(&path, *b"anything");
+        assert_eq!(open(&sim).unwrap_err().kind(), ErrorKind::Corruption, "{name}");
+        // Nothing was changed: without the file, all is well.
+        sim.remove(&path).unwrap();
+        let keyspace = open(&sim).unwrap().open_keyspace("k").unwrap();
+        assert_eq!(keyspace.get("k").unwrap().unwrap(), "v");
+    }
+}

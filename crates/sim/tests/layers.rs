@@ -23,6 +23,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("capi", 7),
     ("sim", 7),
     ("cli", 8),
+    ("fuzz-targets", 9),
 ];
 
 /// Something that a crate's source must not mention.

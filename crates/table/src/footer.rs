@@ -20,7 +20,8 @@ use base::codec::Reader;
 /// Bytes of a footer.
 pub(crate) const LEN: usize = 80;
 
-const BODY: usize = 60;
+/// Bytes before the first checksum.
+pub(crate) const BODY: usize = 60;
 const VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"cairntbl";
 
@@ -102,7 +103,8 @@ impl Footer {
         if tiled { Ok(footer) } else { Err(Fault::Corrupt("parts of the table do not fit together")) }
     }
 
-    fn parse(body: &[u8]) -> Option<Footer> {
+    /// What the 60 bytes before the first checksum say; nothing vouches for them.
+    pub(crate) fn parse(body: &[u8]) -> Option<Footer> {
         let mut body = Reader::new(body);
         let (file, file_size, data_size) = (body.u64()?, body.u64()?, body.u64()?);
         let root = Handle { offset: body.u64()?, size: body.u32()? };

@@ -28,6 +28,9 @@ mod fault;
 mod filter;
 mod footer;
 mod frame;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod node;
 mod node_builder;
 mod options;

@@ -154,7 +154,7 @@ impl Layout {
         let end = if i + 1 < self.count { self.entries + self.offset(node, i + 1) } else { node.len() };
         let mut body = Body { node: node.get(..end).ok_or(BAD)?, at: start };
         let suffix_len = usize::try_from(body.varint().ok_or(BAD)?).map_err(|_| BAD)?;
-        if suffix_len > base::limits::MAX_KEY_LEN {
+        if suffix_len > base::limits::MAX_KEY_LEN - (self.heads - HEADER_LEN) {
             return Err(Fault::Corrupt("key is too long"));
         }
         let rest = body.at;

@@ -140,7 +140,9 @@ impl VersionEdit {
                     edit.candidates_added.push((read_key(&mut reader)?, level));
                 }
                 TAG_CANDIDATE_REMOVED => edit.candidates_removed.push(read_key(&mut reader)?),
-                TAG_FLUSHED_SEQ => edit.flushed_seq = Some(reader.varint()?),
+                TAG_FLUSHED_SEQ => {
+                    edit.flushed_seq = Some(reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?);
+                }
                 _ => return None,
             }
         }

@@ -14,6 +14,9 @@ mod compact;
 mod cursor;
 mod damage;
 mod edit;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guards;
 mod manifest;
 mod merge;

@@ -92,7 +92,7 @@ const MAX_OPTIONS: usize = 1024;
 const MAX_OPTION_LEN: usize = 4096;
 
 impl DatabaseEdit {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for keyspace in &self.created {
             put_varint(&mut out, TAG_CREATED);
@@ -137,7 +137,7 @@ impl DatabaseEdit {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Option<DatabaseEdit> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<DatabaseEdit> {
         let mut edit = DatabaseEdit::default();
         let mut reader = Reader::new(bytes);
         let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
@@ -381,5 +381,25 @@ impl Manifest {
             return Err(Error::corruption(&path, 0, "the manifest has no valid record"));
         }
         Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by the fuzz target `manifest`: the number after it was computed, and overflowed.
+    #[test]
+    fn an_edit_with_an_impossible_sequence_number_is_refused() {
+        for (seq, known) in [(base::MAX_SEQ, true), (base::MAX_SEQ + 1, false), (u64::MAX, false)] {
+            let flushed = VersionEdit { flushed_seq: Some(seq), ..VersionEdit::default() };
+            let edits = [
+                DatabaseEdit { trees: vec![(1, flushed)], ..DatabaseEdit::default() },
+                DatabaseEdit { last_seq: seq, ..DatabaseEdit::default() },
+            ];
+            for edit in edits {
+                assert_eq!(DatabaseEdit::decode(&edit.encode()), known.then_some(edit), "{seq}");
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! is printed but their results, and the first error ends it, naming its line.
 
 mod complete;
-mod parse;
+pub(crate) mod parse;
 mod session;
 
 use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs};

@@ -1,0 +1,57 @@
+//! The decoders of the log's records and of file names, for the fuzz targets of `crates/fuzz-targets`: bytes that anybody may have
+//! written, and what must hold of the answer. Each function says whether they were accepted.
+//!
+//! Not part of the public library: the feature `fuzzing` is off but for those targets.
+
+use crate::log::{LogHeader, decode_batch, log_file_name, parse_log_file_name, put_batch_head, put_entry};
+use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use table::{parse_table_file_name, table_file_name};
+use tree::{manifest_file_name, parse_manifest_file_name};
+
+/// The record of a batch.
+pub fn batch(data: &[u8]) -> bool {
+    let Some(mut batch) = decode_batch(data) else { return false };
+    assert!(batch.first_seq > 0 && batch.first_seq + batch.count <= base::MAX_SEQ);
+    let mut encoded = Vec::new();
+    put_batch_head(&mut encoded, batch.first_seq, batch.count);
+    // The count is not believed: the entries end where the bytes do.
+    for _ in 0..batch.count {
+        let Some(entry) = batch.entries.next() else { return false };
+        assert!(entry.key.len() <= MAX_KEY_LEN && entry.value.len() <= MAX_VALUE_LEN);
+        put_entry(&mut encoded, entry.kind, entry.keyspace, entry.key, entry.value);
+    }
+    if !batch.entries.is_empty() {
+        return false;
+    }
+    assert!(encoded.len() <= data.len(), "the canonical form is the shortest");
+    if encoded.len() == data.len() {
+        assert_eq!(encoded, data);
+    }
+    let again = decode_batch(&encoded).expect("what was encoded decodes");
+    assert_eq!((again.first_seq, again.count), (batch.first_seq, batch.count));
+    true
+}
+
+/// What stands in the header of a log.
+pub fn log_header(data: &[u8]) -> bool {
+    let Some(header) = LogHeader::decode(data) else { return false };
+    let encoded = header.encode();
+    assert_eq!(LogHeader::decode(&encoded), Some(header));
+    assert!(encoded.len() <= data.len());
+    true
+}
+
+/// The name of a file: whatever is taken for one of ours is exactly what the number in it is called.
+pub fn file_name(data: &[u8]) -> bool {
+    let Ok(name) = std::str::from_utf8(data) else { return false };
+    let ours = [
+        parse_log_file_name(name).map(log_file_name),
+        parse_table_file_name(name).map(table_file_name),
+        parse_manifest_file_name(name).map(manifest_file_name),
+    ];
+    let found: Vec<String> = ours.into_iter().flatten().collect();
+    assert!(found.len() <= 1, "{name:?} is taken for two kinds of files");
+    assert!(found.iter().all(|of_number| of_number == name), "{name:?} is taken for {found:?}");
+    assert!(found.is_empty() || !name.contains(['/', '\\', '\0']));
+    !found.is_empty()
+}

@@ -1,0 +1,77 @@
+//! Whole manifests: edits by the input, in a segment whose checksums are right.
+
+use crate::Source;
+use base::{Error, ErrorKind};
+use env::{Env, SimEnv};
+use record::{SegmentKind, SegmentWriter};
+use std::path::Path;
+use std::sync::Arc;
+use table::{BlockCache, Tables};
+use tree::{DatabaseEdit, Manifest, State, TableFile, VersionEdit, check_version, manifest_file_name};
+
+const NUMBER: u64 = 3;
+
+fn read(env: &Arc<dyn Env>, number: u64) -> Result<State, Error> {
+    let tables = Tables::new(env.clone(), "/".into(), Arc::new(BlockCache::new(0)), 16);
+    Manifest::read(env, Path::new("/"), number, &mut |meta| {
+        let table = tables.open(meta.number, meta.file_size)?;
+        Ok(TableFile::new(meta.clone(), table, Arc::default()))
+    })
+}
+
+/// The edit that leads from nothing to `state`.
+fn whole(state: &State) -> DatabaseEdit {
+    DatabaseEdit {
+        created: state.keyspaces.values().map(|k| k.created.clone()).collect(),
+        trees: state.keyspaces.iter().map(|(id, k)| (*id, VersionEdit::snapshot(&k.version))).collect(),
+        next_file: state.next_file,
+        next_keyspace: state.next_keyspace,
+        last_seq: state.last_seq,
+        min_log: state.min_log,
+        newest_log: state.newest_log,
+        closed: state.closed.iter().map(|(&number, &len)| tree::LogClosed { number, len }).collect(),
+        ..DatabaseEdit::default()
+    }
+}
+
+/// With flag 1, records (each a length of two bytes and as many bytes) in a manifest that is sound as a segment. Otherwise the
+/// bytes of the file.
+///
+/// A manifest that is accepted adds up to a state which, written as a new manifest, adds up to itself.
+pub(crate) fn manifest(data: &[u8]) -> bool {
+    let mut source = Source::new(data);
+    let flags = source.u8();
+    let sim = SimEnv::new(1);
+    let env: Arc<dyn Env> = sim.clone();
+    let path = Path::new("/").join(manifest_file_name(NUMBER));
+    if flags & 1 != 0 {
+        let mut writer =
+            SegmentWriter::create(&env, &path, SegmentKind::Manifest, NUMBER, &[]).expect("the disk works");
+        while !source.is_empty() {
+            let len = source.u16().into();
+            writer.append(&[source.take(len)]).expect("a short record");
+        }
+        writer.flush().expect("the disk works");
+    } else {
+        sim.write_file(&path, source.rest());
+    }
+    let state = match read(&env, NUMBER) {
+        Ok(state) => state,
+        Err(error) => {
+            assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains("manifest-") || text.contains(".tbl"), "{text}");
+            return false;
+        }
+    };
+    for keyspace in state.keyspaces.values() {
+        // Hostile edits may claim tables that overlap; that is what the check is for, and it must not fail.
+        let _ = check_version(&keyspace.version);
+    }
+    let edit = whole(&state);
+    let created = Manifest::create(&env, Path::new("/"), NUMBER + 1, &edit);
+    drop(created.expect("the disk works"));
+    let again = read(&env, NUMBER + 1).expect("a state that was read can be written");
+    assert_eq!(whole(&again), edit);
+    true
+}

@@ -1,0 +1,349 @@
+//! What the corpora begin with: real files of the engine and parts of them, texts, and damaged copies of all that. The corpora in
+//! `fuzz/corpus` are what fuzzers made of these, minimised.
+
+use crate::database::{Files, aged};
+use crate::tables::{self, NUMBER};
+use crate::{Source, TARGETS};
+use base::{Slice, hash};
+use cairn::{KeyspaceOptions, Options};
+use env::{Env, SimEnv};
+use record::{SegmentKind, SegmentReader, SegmentWriter};
+use std::path::Path;
+use std::sync::Arc;
+use table::{Compression, TableMeta, TableOptions};
+use tree::{DatabaseEdit, KeyspaceCreated, LogClosed, Manifest, VersionEdit, manifest_file_name};
+
+/// An input of a target, with a name.
+pub struct Seed {
+    /// The target.
+    pub target: &'static str,
+    /// What it shows.
+    pub name: String,
+    /// The input.
+    pub bytes: Vec<u8>,
+}
+
+/// All seeds of all targets.
+pub fn seeds() -> Vec<Seed> {
+    let mut seeds = Seeds(Vec::new());
+    seeds.segments();
+    seeds.records();
+    seeds.manifests();
+    seeds.tables();
+    seeds.names_and_options();
+    seeds.texts();
+    seeds.choices();
+    assert!(TARGETS.iter().all(|t| seeds.0.iter().any(|s| s.target == t.name)), "each target has a seed");
+    seeds.0
+}
+
+struct Seeds(Vec<Seed>);
+
+/// Bytes that look random and are not.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    (0u64..)
+        .flat_map(|i| hash(&[seed.to_le_bytes(), i.to_le_bytes()].concat()).to_le_bytes())
+        .take(len)
+        .collect()
+}
+
+impl Seeds {
+    /// Adds an input and damaged copies of it.
+    fn add(&mut self, target: &'static str, name: &str, bytes: Vec<u8>) {
+        let mut flipped = bytes.clone();
+        if let Some(byte) = flipped.get_mut(bytes.len() * 2 / 3) {
+            *byte ^= 0x10;
+            self.push(target, format!("{name}-flipped"), flipped);
+        }
+        if bytes.len() > 8 {
+            self.push(target, format!("{name}-cut"), bytes[..bytes.len() - 5].to_vec());
+        }
+        self.push(target, name.to_owned(), bytes);
+    }
+
+    fn push(&mut self, target: &'static str, name: String, bytes: Vec<u8>) {
+        self.0.push(Seed { target, name, bytes });
+    }
+
+    fn segments(&mut self) {
+        let sim = SimEnv::new(1);
+        let env: Arc<dyn Env> = sim.clone();
+        let mut writer =
+            SegmentWriter::create(&env, Path::new("/s"), SegmentKind::Wal, 7, b"header").expect("a disk");
+        for len in [5, 0, 300, 40_000, 7] {
+            writer.append(&[&vec![len as u8; len]]).and_then(|()| writer.sync()).expect("a disk");
+        }
+        let bytes = sim.read_file("/s");
+        self.add("segment", "synced", [&[0], &bytes[..]].concat());
+        self.add("segment", "fixed", [&[1], &bytes[..1200]].concat());
+        self.add("segment", "short", [&[1], &bytes[..80]].concat());
+        self.add("segment_write", "mixed", noise(1, 200));
+        self.add(
+            "segment_write",
+            "long",
+            [&[3, b'a', b'b', b'c', 0, 9, 1][..], &[70, 0, 90, 1, 2, 3].repeat(8)].concat(),
+        );
+        self.add(
+            "segment_write",
+            "cut",
+            [&[0, 1, 200, 3][..], &[100, 1, 2, 3, 4, 5, 6, 7, 8, 0].repeat(9)].concat(),
+        );
+    }
+
+    /// The records of the logs and manifests of a real database.
+    fn records(&mut self) {
+        let (files, _) = aged();
+        let mut batches = all_records(files, "log", SegmentKind::Wal);
+        batches.sort_by_key(Vec::len);
+        batches.dedup();
+        for (i, batch) in batches.iter().step_by(batches.len().div_ceil(4)).enumerate() {
+            self.add("batch", &format!("real-{i}"), batch.clone());
+        }
+        let mut many = vec![0, 0x80, 1, 3];
+        many.extend_from_slice(&[1, 1, 1, b'a', 2, b'b', b'c', 0, 1, 1, b'a', 1, 2, 0, 0]);
+        self.add("batch", "three", many);
+        self.add("log_header", "first", vec![0, 0]);
+        self.add("log_header", "later", vec![0x80, 0x20, 0xac, 2]);
+        let edits = all_records(files, "", SegmentKind::Manifest);
+        for (i, edit) in edits.iter().take(6).enumerate() {
+            self.add("edit", &format!("real-{i}"), edit.clone());
+        }
+        let framed: Vec<u8> =
+            edits.iter().flat_map(|e| [&(e.len() as u16).to_le_bytes()[..], e].concat()).collect();
+        self.add("manifest", "real", [&[1], &framed[..]].concat());
+    }
+
+    fn manifests(&mut self) {
+        let sim = SimEnv::new(1);
+        let env: Arc<dyn Env> = sim.clone();
+        let meta = |number: u64, from: &str, to: &str, seq: u64| TableMeta {
+            number,
+            file_size: 1000,
+            entries: 10,
+            tombstones: 2,
+            smallest: from.into(),
+            largest: to.into(),
+            min_seq: seq,
+            max_seq: seq + 9,
+            user_bytes: 500,
+        };
+        let created = KeyspaceCreated {
+            id: 1,
+            name: "k".into(),
+            levels: 2,
+            options: vec![("levels".into(), "2".into())],
+        };
+        let tree = VersionEdit {
+            added: vec![(0, meta(4, "a", "z", 20)), (2, meta(3, "c", "k", 1))],
+            guards_added: vec![(2, Slice::copy_from(b"m"))],
+            candidates_added: vec![(Slice::copy_from(b"q"), 1)],
+            flushed_seq: Some(29),
+            ..VersionEdit::default()
+        };
+        let first = DatabaseEdit {
+            created: vec![created],
+            trees: vec![(1, tree)],
+            next_file: 5,
+            next_keyspace: 2,
+            last_seq: 30,
+            min_log: 6,
+            newest_log: 7,
+            ..DatabaseEdit::default()
+        };
+        let tree = VersionEdit {
+            added: vec![(2, meta(5, "n", "q", 20))],
+            removed: vec![(0, 4)],
+            guards_added: vec![(1, Slice::copy_from(b"q")), (2, Slice::copy_from(b"q"))],
+            guards_removed: vec![(2, Slice::copy_from(b"m"))],
+            candidates_removed: vec![Slice::copy_from(b"q")],
+            ..VersionEdit::default()
+        };
+        let closed = vec![LogClosed { number: 6, len: 500 }];
+        let second = DatabaseEdit { trees: vec![(1, tree)], closed, ..DatabaseEdit::default() };
+        let third = DatabaseEdit { dropped: vec![1], ..DatabaseEdit::default() };
+        let mut manifest = Manifest::create(&env, Path::new("/"), 3, &first).expect("a disk");
+        for edit in [&second, &third] {
+            manifest.log(edit).expect("a disk");
+        }
+        let path = Path::new("/").join(manifest_file_name(3));
+        self.add("manifest", "file", [&[0], &sim.read_file(&path)[..]].concat());
+        let files = vec![(path, sim.read_file(Path::new("/").join(manifest_file_name(3))))];
+        let edits = all_records(&files, "", SegmentKind::Manifest);
+        let framed: Vec<u8> =
+            edits.iter().flat_map(|e| [&(e.len() as u16).to_le_bytes()[..], e].concat()).collect();
+        self.add("manifest", "edits", [&[1], &framed[..]].concat());
+        for (i, edit) in edits.into_iter().enumerate() {
+            self.add("edit", &format!("made-{i}"), edit);
+        }
+    }
+
+    fn tables(&mut self) {
+        for (name, len, compression) in [
+            ("small", 60, Compression::None),
+            ("large", 2500, Compression::None),
+            ("lz4", 1500, Compression::Lz4),
+            ("zstd", 1500, Compression::Zstd),
+        ] {
+            let options = TableOptions { block_size: 512, compression, filter_bits_per_key: 10 };
+            let entries = tables::entries(&mut Source::new(&noise(len, len as usize)), 512);
+            let (bytes, _) = tables::write(&entries, &options);
+            for flags in [0, 1] {
+                self.add("table", &format!("{name}-{flags}"), [&[flags, 1, b'k'], &bytes[..]].concat());
+            }
+            self.parts(name, &bytes);
+        }
+    }
+
+    /// The parts of a table, found by its footer.
+    fn parts(&mut self, name: &str, bytes: &[u8]) {
+        const FOOTER: usize = 80;
+        let start = bytes.len() - FOOTER;
+        let footer = &bytes[start..];
+        let number = |at: usize| u64::from_le_bytes(footer[at..at + 8].try_into().expect("8 bytes")) as usize;
+        let size = |at: usize| u32::from_le_bytes(footer[at..at + 4].try_into().expect("4 bytes")) as usize;
+        let front = [NUMBER.to_le_bytes(), (start as u64).to_le_bytes()].concat();
+        self.add("footer", &format!("{name}-0"), [&[0], &front[..], footer].concat());
+        self.add("footer", &format!("{name}-1"), [&[1], &front[..], footer].concat());
+        let data = size_of_frame(bytes);
+        let place = [1u64.to_le_bytes(), 0u64.to_le_bytes()].concat();
+        let cap = (1u32 << 16).to_le_bytes();
+        self.add("block", &format!("{name}-0"), [&[0], &cap[..], &place, &bytes[..data]].concat());
+        self.add("block", &format!("{name}-1"), [&[1], &cap[..], &place, &bytes[..data]].concat());
+        let (root, properties) = (number(24), number(48));
+        if bytes[8] == 0 {
+            self.add("node", &format!("{name}-leaf"), [&[0, 2, b'k', b'e'], &bytes[9..data]].concat());
+        }
+        if bytes[root + 8] == 0 {
+            let end = root + size(32);
+            self.add("node", &format!("{name}-index"), [&[1, 1, b'k'], &bytes[root + 9..end]].concat());
+        }
+        if bytes[properties + 8] == 0 {
+            self.add("properties", name, bytes[properties + 9..properties + size(56)].to_vec());
+        }
+        let shape = [&0u32.to_le_bytes()[..], &footer[40..48], &footer[37..38]].concat();
+        let filter = number(16) + 9..number(16) + 9 + 64 * size(44);
+        self.add("filter", name, [&shape[..], &bytes[filter]].concat());
+    }
+
+    fn names_and_options(&mut self) {
+        for name in [
+            "wal-000001.log",
+            "000123.tbl",
+            "manifest-000007",
+            "wal-1000000.log",
+            "manifest-000007.tmp",
+            "LOCK",
+        ] {
+            self.add("file_name", name, name.as_bytes().to_vec());
+        }
+        self.add("keyspace_name", "plain", b"users\ncities\nusers\n\nZ\xc3\xbcrich".to_vec());
+        self.add("keyspace_name", "odd", b"../../etc\n/\n.\n \n\0\n\xff\nLOCK".to_vec());
+        self.add("keyspace_name", "long", [vec![b'n'; 255], vec![b'\n'], vec![b'm'; 256]].concat());
+        let of = |table: u8, pairs: Vec<(&'static str, String)>| {
+            let mut out = vec![table];
+            for (i, (_, value)) in pairs.iter().enumerate() {
+                out.extend_from_slice(&[i as u8, value.len() as u8]);
+                out.extend_from_slice(value.as_bytes());
+            }
+            out
+        };
+        self.add("options", "keyspace", of(0, KeyspaceOptions::default().to_pairs()));
+        self.add("options", "database", of(1, Options::default().to_pairs()));
+        self.add("options", "named", [&[0, 255, 6], &b"levels\x0299\xff\x05bogus\x011"[..]].concat());
+    }
+
+    fn texts(&mut self) {
+        let samples: [(&str, [u8; 3], &str); 12] = [
+            ("tsv", [0, 0, 3], "a\t1\n\nb\\n\t\\x00\r\nc\t\n\td"),
+            ("tsv-columns", [0, 4, 1], "id\tname\tsize\n7\ta\\\\b\t1\n8\tc\t2\n9\td\n"),
+            ("tsv-raw", [0x40, 0x1d, 7], "1\tC:\\new\tx\n"),
+            ("tsv-hex", [0x80, 0, 2], "00ff\t4142\n0g\t00\n"),
+            ("csv", [1, 0, 5], "key,value\nk,\"a \"\"b\"\"\nc\"\n\"x\",y\n\"q\"z,1\n"),
+            ("csv-named", [1, 0x0c, 5], "\u{feff}id,name,value\n1,\"O,K\",v\n2,n\n"),
+            (
+                "jsonl",
+                [2, 0, 9],
+                "{\"key\":\"a\",\"value\":1}\n{\"key_hex\":\"00ff\",\"value\":\"\\u00e9\"}\nnot\n",
+            ),
+            ("jsonl-fields", [2, 0x03, 9], "{\"id\":7,\"x\":{\"y\":[1,2]}}\n{\"id\":null}\n"),
+            ("lines", [3, 0, 1], "one\ntwo\r\n\nthree"),
+            ("lines-hex", [0x83, 0, 1], "00ff\nabc\n"),
+            ("paragraphs", [4, 0, 4], "Package: a\nVersion: 1\n more\n\n# c\nPackage: b\n\n\nnothing\n"),
+            ("paragraphs-named", [4, 0x1b, 4], "id: a\nName: b\n\nID: c\n"),
+        ];
+        for (name, front, text) in samples {
+            self.add("load", name, [&front, text.as_bytes()].concat());
+        }
+        for (i, line) in [
+            "put fruit/apple \"deep red\\n\" k v; get fruit/apple",
+            "get x'00ff' 'it is' \"\\x41\\\"\" # comment",
+            "scan prefix FR/ limit 5 reverse keys; count from a to b; scan a m values",
+            "begin; commit; rollback; snapshot s; at s get a; at s scan; release s",
+            ".mode json; .USE \"x y\"; del a b; delete \"limit\"",
+            "put a \"open",
+            "at s put a b; fetch; scan a b c; limit",
+        ]
+        .iter()
+        .enumerate()
+        {
+            self.add("shell", &format!("line-{i}"), line.as_bytes().to_vec());
+        }
+        for text in [
+            "Z\u{fc}rich \\t\\n\\\\\\x00",
+            "00ffAB",
+            "1.5 MiB",
+            "18446744073709551615",
+            "\u{feff}\u{9b}\t",
+            "\\q",
+        ] {
+            self.add("escapes", &format!("{:016x}", hash(text.as_bytes())), text.as_bytes().to_vec());
+        }
+        self.add("escapes", "bytes", vec![0xff, b'a', 0xc3, 0x28, 0x5c, 0]);
+    }
+
+    /// Inputs of the targets that take bytes for choices.
+    fn choices(&mut self) {
+        for target in ["table_write", "memtable", "recovery", "damage", "history"] {
+            for (seed, len) in [(1, 40), (2, 150), (3, 400), (4, 800)] {
+                self.push(target, format!("noise-{seed}"), noise(seed, len));
+            }
+            self.push(target, "zeros".into(), vec![0; 60]);
+        }
+        for how in 0..8 {
+            let at = 17 * u16::from(how);
+            self.push(
+                "damage",
+                format!("kind-{how}"),
+                [&[how, how, 1][..], &at.to_le_bytes(), b"\x0a000999.tbl"].concat(),
+            );
+        }
+    }
+}
+
+fn size_of_frame(bytes: &[u8]) -> usize {
+    9 + u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes")) as usize
+}
+
+/// The records of all segments of a kind among `files`, whose names end in `end`.
+fn all_records(files: &Files, end: &str, kind: SegmentKind) -> Vec<Vec<u8>> {
+    let sim = SimEnv::new(1);
+    let env: Arc<dyn Env> = sim.clone();
+    let mut records = Vec::new();
+    for (path, bytes) in files {
+        let name = path.file_name().expect("it has a name").to_string_lossy().into_owned();
+        let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+        let ours = match kind {
+            SegmentKind::Wal => name.ends_with(end),
+            _ => name.starts_with("manifest-"),
+        };
+        let Some(number) = digits.parse().ok().filter(|_| ours) else { continue };
+        sim.write_file("/segment", &bytes[..]);
+        let mut reader = SegmentReader::open(&env, Path::new("/segment"), kind, number).expect("a real file");
+        let mut record = Vec::new();
+        while reader.next(&mut record).expect("a real file").is_some() {
+            records.push(record.clone());
+        }
+    }
+    records.retain(|record| !record.is_empty());
+    records
+}

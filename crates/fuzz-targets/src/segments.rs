@@ -1,0 +1,229 @@
+//! Segments: hostile ones, and honest ones that were cut or damaged.
+
+use crate::Source;
+use base::checksum::{Place, checksum};
+use base::{Error, ErrorKind};
+use env::{Env, SimEnv};
+use record::{BLOCK_LEN, CHUNK_HEADER_LEN, SegmentKind, SegmentReader, SegmentWriter, Span, Tail};
+use std::path::Path;
+use std::sync::Arc;
+
+const PATH: &str = "/000007.log";
+const NUMBER: u64 = 7;
+
+/// Everything that comes of a segment.
+#[derive(Debug)]
+struct Content {
+    header: Vec<u8>,
+    records: Vec<(Span, Vec<u8>)>,
+    /// How it ends, or why it is refused.
+    end: Result<Tail, Error>,
+    valid_len: u64,
+}
+
+/// Reads a segment, closed with a length or not, and checks what holds of every one. `None` when it is refused whole.
+fn read(bytes: &[u8], closed: Option<u64>) -> Result<Content, Error> {
+    let sim = SimEnv::new(1);
+    sim.write_file(PATH, bytes);
+    let env: Arc<dyn Env> = sim;
+    let path = Path::new(PATH);
+    let mut reader = match closed {
+        None => SegmentReader::open(&env, path, SegmentKind::Wal, NUMBER),
+        Some(len) => SegmentReader::open_closed(&env, path, SegmentKind::Wal, NUMBER, len),
+    }
+    .inspect_err(|error| check_error(error, bytes.len()))?;
+    let mut records: Vec<(Span, Vec<u8>)> = Vec::new();
+    let mut record = Vec::new();
+    let mut at = reader.valid_len();
+    let end = loop {
+        match reader.next(&mut record) {
+            Ok(Some(span)) => {
+                assert!(at <= span.start && span.start < span.end && span.end == reader.valid_len());
+                assert!((span.end - span.start) as usize >= record.len() + CHUNK_HEADER_LEN);
+                at = span.end;
+                records.push((span, record.clone()));
+            }
+            Ok(None) => break Ok(reader.tail().expect("the end was read")),
+            Err(error) => {
+                check_error(&error, bytes.len());
+                break Err(error);
+            }
+        }
+    };
+    // An end and an error stay.
+    assert!(record.is_empty() && reader.next(&mut record).ok() == end.as_ref().ok().map(|_| None));
+    assert!(reader.valid_len() == at && at <= bytes.len() as u64);
+    match end {
+        Ok(Tail::Clean) => assert_eq!(at, closed.unwrap_or(u64::MAX).min(bytes.len() as u64)),
+        Ok(Tail::Torn { offset }) => assert!(closed.is_none() && (at..=bytes.len() as u64).contains(&offset)),
+        Ok(Tail::TornHeader) => assert!(closed.is_none() && at == 0 && records.is_empty()),
+        Err(_) => {}
+    }
+    Ok(Content { header: reader.header().to_vec(), records, end, valid_len: at })
+}
+
+/// An error of a reader names its file and an offset inside.
+fn check_error(error: &Error, len: usize) {
+    match error.kind() {
+        ErrorKind::Corruption => {
+            let (path, offset) = error.place().expect("corruption has a place");
+            assert!(path == Path::new(PATH) && offset <= len as u64, "{error}");
+        }
+        ErrorKind::Unsupported => assert!(error.to_string().contains(PATH), "{error}"),
+        _ => panic!("an unexpected error: {error:?}"),
+    }
+}
+
+/// Any bytes as a segment. With flag 1 the checksums of header and chunks are made right first.
+pub(crate) fn hostile(data: &[u8]) -> bool {
+    let mut source = Source::new(data);
+    let flags = source.u8();
+    let mut bytes = source.rest().to_vec();
+    if flags & 1 != 0 {
+        fix(&mut bytes);
+    }
+    let Ok(content) = read(&bytes, None) else { return false };
+    let accepted = !content.records.is_empty();
+    if content.end.is_ok() {
+        check_closed(&bytes, &content);
+        check_rewritten(&content);
+    }
+    accepted
+}
+
+/// Closed with the length of its records, a segment is the same; closed with any more, it is damaged.
+fn check_closed(bytes: &[u8], content: &Content) {
+    if content.valid_len == 0 {
+        assert!(read(bytes, Some(1)).is_err(), "the header of a closed segment is missing");
+        return;
+    }
+    let closed = read(bytes, Some(content.valid_len)).expect("the header was good");
+    assert_eq!(closed.end.expect("all of it is there"), Tail::Clean);
+    assert_eq!(closed.records, content.records);
+    let longer = read(bytes, Some(content.valid_len + 1)).expect("the header was good");
+    assert!(longer.end.is_err() && longer.records == content.records);
+}
+
+/// What was read is read again when it is written anew.
+fn check_rewritten(content: &Content) {
+    let sim = SimEnv::new(1);
+    let env: Arc<dyn Env> = sim.clone();
+    let mut writer = SegmentWriter::create(&env, Path::new(PATH), SegmentKind::Wal, NUMBER, &content.header)
+        .expect("a header that was read can be written");
+    for (_, record) in &content.records {
+        writer.append(&[record]).expect("a record that was read can be written");
+    }
+    writer.flush().expect("the disk works");
+    let again = read(&sim.read_file(PATH), None).expect("what was written");
+    assert!(matches!(again.end, Ok(Tail::Clean)), "{:?}", again.end);
+    assert_eq!(again.header, content.header);
+    let records = |content: &Content| content.records.iter().map(|r| r.1.clone()).collect::<Vec<_>>();
+    assert_eq!(records(&again), records(content));
+}
+
+/// Makes the checksum of the header right, and those of all chunks that the lengths lead to; in the next block, of those there.
+fn fix(bytes: &mut [u8]) {
+    const FIXED: usize = 24;
+    if bytes.len() < FIXED + 4 {
+        return;
+    }
+    let caller = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]) as usize;
+    bytes[16..FIXED].copy_from_slice(&NUMBER.to_le_bytes());
+    let mut at = 0;
+    if let Some(end) = FIXED.checked_add(caller).filter(|end| end + 4 <= bytes.len()) {
+        let sum = checksum(Place { file: NUMBER, offset: 0, kind: 0 }, &bytes[..end]);
+        bytes[end..end + 4].copy_from_slice(&sum.to_le_bytes());
+        at = end + 4;
+    }
+    while at + CHUNK_HEADER_LEN <= bytes.len() {
+        let block_end = (at - at % BLOCK_LEN + BLOCK_LEN).min(bytes.len());
+        let len = usize::from(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]));
+        let end = at + CHUNK_HEADER_LEN + len;
+        if end > block_end {
+            at = at - at % BLOCK_LEN + BLOCK_LEN;
+            continue;
+        }
+        let place = Place { file: NUMBER, offset: at as u64, kind: SegmentKind::Wal.code() };
+        let sum = checksum(place, &bytes[at + 4..end]);
+        bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+        at = end;
+        if block_end - at < CHUNK_HEADER_LEN {
+            at = block_end;
+        }
+    }
+}
+
+/// Writes records as the input says, with syncs between them, then cuts the file or damages a byte of it, and reads it back.
+///
+/// What is read is a prefix of what was written. A cut is a torn tail; and so is damage, unless something behind it proves that the
+/// damaged bytes were synced.
+pub(crate) fn written(data: &[u8]) -> bool {
+    let mut source = Source::new(data);
+    let sim = SimEnv::new(1);
+    let env: Arc<dyn Env> = sim.clone();
+    let header = source.bytes();
+    let mut writer = SegmentWriter::create(&env, Path::new(PATH), SegmentKind::Wal, NUMBER, header)
+        .expect("a short header");
+    let (cut, damage) = (source.u8() & 1 != 0, source.u16());
+    let mut records: Vec<Vec<u8>> = Vec::new();
+    // Where each record ends, and up to where the file was synced when a later record was written.
+    let mut ends = Vec::new();
+    let mut proven = 0;
+    while !source.is_empty() && records.len() < 64 {
+        match source.u8() {
+            0..=31 => writer.sync().expect("the disk works"),
+            32..=47 => writer.flush().expect("the disk works"),
+            48..=63 => {
+                let keep = records.iter().zip(&ends).filter(|(_, end)| **end <= writer.flushed_len()).count();
+                records.truncate(keep);
+                ends.truncate(keep);
+                writer.rollback(writer.flushed_len());
+            }
+            length => {
+                // Long ones cross blocks; their bytes repeat, so that inputs stay short.
+                let len = if length < 80 { source.below(3 * BLOCK_LEN) } else { usize::from(length) };
+                let pattern = source.take(8);
+                let record: Vec<u8> = pattern.iter().copied().cycle().take(len).collect();
+                let (left, right) = record.split_at(record.len() / 3);
+                writer.append(&[left, b"", right]).expect("the disk works");
+                records.push(record);
+                ends.push(writer.len());
+            }
+        }
+    }
+    writer.flush().expect("the disk works");
+    let mut bytes = sim.read_file(PATH);
+    check_prefix(&read(&bytes, None).expect("nothing is damaged"), &records, records.len(), true);
+    let synced = writer.synced_len();
+    let at = usize::from(damage) * 37 % bytes.len();
+    if cut {
+        bytes.truncate(at);
+        let content = read(&bytes, None).expect("a cut is no damage");
+        let whole = ends.iter().filter(|end| **end <= at as u64).count();
+        check_prefix(&content, &records, whole, true);
+        return true;
+    }
+    bytes[at] ^= 1 << (damage % 8);
+    // A record that was appended after the last sync carries the proof of it.
+    if ends.last().is_some_and(|end| *end > synced) {
+        proven = synced;
+    }
+    let intact = ends.iter().filter(|end| **end <= at as u64).count();
+    match read(&bytes, None) {
+        Ok(content) => {
+            // Padding at the end of a block means nothing: all may be there.
+            let all = content.records.len() == records.len();
+            check_prefix(&content, &records, if all { records.len() } else { intact }, false);
+            let lost = content.end.is_ok() && !all;
+            assert!(!lost || at as u64 >= proven, "synced data is taken for a torn tail");
+        }
+        Err(_) => assert!((at as u64) < ends.first().copied().unwrap_or(u64::MAX), "the header is good"),
+    }
+    true
+}
+
+/// The content is the first `count` of the records; and it is no damage.
+fn check_prefix(content: &Content, records: &[Vec<u8>], count: usize, sound: bool) {
+    assert!(content.records.iter().map(|r| &r.1).eq(&records[..count]), "{count} records");
+    assert!(!sound || content.end.is_ok(), "{:?}", content.end);
+}

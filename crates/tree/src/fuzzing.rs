@@ -1,0 +1,30 @@
+//! The decoder of edits, for the fuzz targets of `crates/fuzz-targets`: bytes that anybody may have written, and what must hold
+//! of the answer. Not part of the public library: the feature `fuzzing` is off but for those targets.
+
+use crate::DatabaseEdit;
+use base::limits::{MAX_KEY_LEN, MAX_KEYSPACE_NAME_LEN, MAX_LEVELS};
+
+/// An edit of the manifest. Says whether it was accepted.
+pub fn edit(data: &[u8]) -> bool {
+    let Some(edit) = DatabaseEdit::decode(data) else { return false };
+    for keyspace in &edit.created {
+        assert!(keyspace.name.len() <= MAX_KEYSPACE_NAME_LEN && (1..=MAX_LEVELS).contains(&keyspace.levels));
+    }
+    for (_, tree) in &edit.trees {
+        for (level, meta) in &tree.added {
+            assert!(
+                *level <= MAX_LEVELS && meta.smallest <= meta.largest && meta.largest.len() <= MAX_KEY_LEN
+            );
+            assert!(meta.min_seq <= meta.max_seq && meta.max_seq <= base::MAX_SEQ);
+        }
+        for (level, key) in tree.guards_added.iter().chain(&tree.guards_removed) {
+            assert!((1..=MAX_LEVELS).contains(level) && key.len() <= MAX_KEY_LEN);
+        }
+    }
+    let encoded = edit.encode();
+    assert!(encoded.len() <= data.len(), "the canonical form is the shortest");
+    let again = DatabaseEdit::decode(&encoded).expect("what was encoded decodes");
+    assert_eq!(again, edit);
+    assert_eq!(again.encode(), encoded);
+    true
+}
