@@ -376,6 +376,8 @@ impl Core {
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.check_running()?;
         let mut writer = self.commit.writer.lock();
+        // Batches that have a sequence number are being inserted into the memtable that they reserved memory in.
+        self.await_visible(writer.next_seq - 1);
         let mut manifest = self.manifest.lock();
         let id = self.state.lock().by_name(name).map(|k| k.core.id);
         let dropped = id.ok_or_else(|| missing(name)).and_then(|id| {
