@@ -66,6 +66,16 @@ bugs! {
     FilterDeniesKeys,
     /// an iterator that meets an error ends as if there were no more entries
     SwallowReadError,
+    /// a leader's failed sync is told to nobody but the first of its group
+    FollowersSucceed,
+    /// a commit is visible though older ones are still being inserted
+    PublishOutOfOrder,
+    /// a memtable is switched while others still insert into it
+    SwitchUnderInsert,
+    /// who lets go of the writer does not wake those who queue for it
+    ForgetToPassOn,
+    /// closing forgets those who queue
+    CloseWithoutTurningAway,
 }
 
 #[cfg(feature = "planted-bugs")]

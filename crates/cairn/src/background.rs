@@ -5,13 +5,12 @@
 
 use crate::core::{Core, KeyspaceState, State};
 use crate::keyspace::KeyspaceCore;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{MutexGuard, Ordering};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
 use memtable::Memtable;
-use parking_lot::MutexGuard;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tree::{Context, DatabaseEdit, MergeCursor, Obstacle, Plan};
 
@@ -41,7 +40,7 @@ impl Background {
                     core.stop(&Error::new(ErrorKind::ReadOnly, "a background thread panicked"));
                 }
             };
-            let spawned = std::thread::Builder::new().name(name).spawn(body);
+            let spawned = thread::Builder::new().name(name).spawn(body);
             threads
                 .0
                 .push(spawned.map_err(|e| Error::new(ErrorKind::Io, format!("starting a thread: {e}")))?);

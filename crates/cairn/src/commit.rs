@@ -18,23 +18,27 @@ use crate::batch::{Batch, check_lengths};
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
 use crate::log::{Entries, Log, put_batch_head, put_entry_head};
+use crate::sync::{
+    AtomicUsize, Condvar, Guard, Mutex, MutexGuard, Ordering, fence, spin_loop, thread_local, yield_now,
+};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Trailer};
 use env::FileLock;
 use memtable::Memtable;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
 const BUFFER_LEN: usize = 64 << 10;
 
+/// A model checker needs few looks: what matters is who looks when.
+const CHECKED: bool = cfg!(any(loom, shuttle));
+
 /// How often a writer looks whether it is its turn before it lets other threads run between looks: some microseconds.
-const SPINS: u32 = 200;
+const SPINS: u32 = if CHECKED { 1 } else { 200 };
 /// How often it looks before it sleeps.
-const LOOKS: u32 = 400;
+const LOOKS: u32 = if CHECKED { 2 } else { 400 };
 
 /// What whoever commits holds.
 pub(crate) struct Writer {
@@ -129,8 +133,8 @@ impl Commit {
                 return writer;
             }
             match look < SPINS {
-                true => std::hint::spin_loop(),
-                false => std::thread::yield_now(),
+                true => spin_loop(),
+                false => yield_now(),
             }
         }
         self.writer.lock()
@@ -141,7 +145,7 @@ impl Commit {
     pub(crate) fn pass_on(&self) {
         // Pairs with the fence in `commit_queued`: either we see who queued, or he sees that the writer is free.
         fence(Ordering::SeqCst);
-        if self.queued.load(Ordering::SeqCst) == 0 {
+        if self.queued.load(Ordering::SeqCst) == 0 || planted(Bug::ForgetToPassOn) {
             return;
         }
         let queue = self.queue.lock();
@@ -157,6 +161,9 @@ impl Commit {
 
     /// Ends everybody's waiting with an error.
     pub(crate) fn turn_away(&self, error: &Error) {
+        if planted(Bug::CloseWithoutTurningAway) {
+            return;
+        }
         for member in self.take_queue() {
             member.waiter.set(Phase::Done(Err(error.clone())));
         }
@@ -236,7 +243,7 @@ impl Core {
         let publishing = Publishing { core: self, first_seq: seq, last_seq: seq };
         if planted(Bug::PublishBeforeInsert) {
             drop(publishing);
-            std::thread::yield_now();
+            yield_now();
             view.memtable.insert(key, Trailer::new(seq, kind), value);
             return Ok(());
         }
@@ -289,7 +296,7 @@ impl Core {
         key: &[u8],
         value: &[u8],
         durability: Durability,
-    ) -> Result<(Seq, arc_swap::Guard<Arc<View>>)> {
+    ) -> Result<(Seq, Guard<Arc<View>>)> {
         self.check_running()?;
         keyspace.check_open()?;
         let user_bytes = (key.len() + value.len()) as u64;
@@ -359,7 +366,9 @@ impl Core {
     /// Makes the commit with these sequence numbers visible, as soon as all older ones are.
     #[inline]
     fn publish(&self, first_seq: Seq, last_seq: Seq) {
-        self.await_visible(first_seq - 1);
+        if !planted(Bug::PublishOutOfOrder) {
+            self.await_visible(first_seq - 1);
+        }
         self.visible.store(last_seq, Ordering::Release);
     }
 
@@ -371,8 +380,8 @@ impl Core {
         while self.visible.load(Ordering::Acquire) < seq {
             looks += 1;
             match looks < SPINS {
-                true => std::hint::spin_loop(),
-                false => std::thread::yield_now(),
+                true => spin_loop(),
+                false => yield_now(),
             }
         }
     }
@@ -480,8 +489,9 @@ impl Core {
             let count = members.iter().map(|m| m.batch.count).sum();
             self.counters.note_writes(count, members.iter().map(|m| m.batch.user_bytes).sum());
         }
-        for member in members {
-            member.waiter.set(Phase::Done(settled.clone()));
+        for (i, member) in members.into_iter().enumerate() {
+            let told = if i > 0 && planted(Bug::FollowersSucceed) { Ok(()) } else { settled.clone() };
+            member.waiter.set(Phase::Done(told));
         }
     }
 

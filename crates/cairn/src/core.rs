@@ -6,16 +6,14 @@ use crate::counters::Counters;
 use crate::keyspace::{CLOSED, DROPPED, KeyspaceCore, OPEN, View, check_name};
 use crate::log::{ClosedLogs, LogCounters};
 use crate::snapshot::Snapshots;
+use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, Ordering};
 use crate::{KeyspaceOptions, Options};
-use arc_swap::ArcSwap;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
 use env::Env;
 use memtable::Memtable;
-use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use table::{TableMeta, Tables};
 use tree::{DatabaseEdit, Garbage, KeyspaceCreated, Manifest, ManifestError, TableFile, Tree, VersionEdit};
@@ -136,7 +134,7 @@ pub(crate) struct Core {
     pub stopped: AtomicBool,
     pub closed: AtomicBool,
     /// Tells running jobs to stop.
-    pub cancelled: AtomicBool,
+    pub cancelled: std::sync::atomic::AtomicBool,
 }
 
 /// What handles of the database and of keyspaces share: the last one to go closes the database.

@@ -6,13 +6,12 @@ use crate::commit::Writer;
 use crate::core::{Core, Handle, missing};
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::snapshot::{Pin, Snapshot};
+use crate::sync::{Mutex, MutexGuard, Ordering};
 use crate::{CheckProgress, CheckReport, Durability, KeyspaceOptions, Options, Stats};
 use base::{ErrorKind, Result};
 use env::{Env, RealEnv};
-use parking_lot::{Mutex, MutexGuard};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A database: a directory with one log, one manifest and any number of [keyspaces](Keyspace), open in one process
 /// at a time. A cheap handle: clone it and share it between threads. The last handle (of the database or of a keyspace) that goes

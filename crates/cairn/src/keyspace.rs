@@ -3,14 +3,13 @@
 use crate::core::Core;
 use crate::core::Handle;
 use crate::cursor::{Bounds, Cursor, Moment, Range};
+use crate::sync::{ArcSwap, AtomicU8, AtomicU64, Mutex, Ordering};
 use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
-use arc_swap::ArcSwap;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Slice, hash};
 use memtable::Memtable;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tree::{SeekNotice, Version};
 
 /// Everything that a reader of a keyspace looks at, from new to old. Immutable; readers load it with one atomic operation.
@@ -52,7 +51,7 @@ pub(crate) struct KeyspaceCounters {
     pub flush: crate::counters::JobCounter,
     /// By the level that compactions write to: level 0 where they go around a table that cannot be read.
     pub compactions: Vec<crate::counters::JobCounter>,
-    pub reasons: parking_lot::Mutex<std::collections::BTreeMap<tree::Reason, u64>>,
+    pub reasons: Mutex<std::collections::BTreeMap<tree::Reason, u64>>,
 }
 
 impl KeyspaceCore {

@@ -51,6 +51,7 @@ mod room;
 mod snapshot;
 mod stats;
 mod stats_text;
+mod sync;
 
 #[cfg(feature = "planted-bugs")]
 pub use base::planted;

@@ -5,15 +5,14 @@
 //!
 //! The record of a batch is described in `docs/format/log.md`.
 
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{EntryKind, Result, Seq};
 use env::Env;
-use parking_lot::Mutex;
 use record::{SegmentKind, SegmentWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Name of the file of log `number`.
 pub(crate) fn log_file_name(number: u64) -> String {

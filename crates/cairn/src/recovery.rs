@@ -10,17 +10,16 @@ use crate::core::{Core, KeyspaceState, State};
 use crate::counters::Counters;
 use crate::log::{ClosedLogs, Log, LogCounters, LogHeader, decode_batch, log_file_name, parse_log_file_name};
 use crate::snapshot::Snapshots;
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Trailer};
 use env::{Env, FileLock};
 use memtable::Memtable;
-use parking_lot::{Condvar, Mutex};
 use record::{SegmentKind, SegmentReader, Tail};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use table::{BlockCache, Tables, parse_table_file_name};
 use tree::{
@@ -29,7 +28,7 @@ use tree::{
 };
 
 /// Where the identities of databases come from.
-static IDENTITIES: AtomicU64 = AtomicU64::new(1);
+static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 /// Name of the lock file.
 pub(crate) const LOCK_FILE_NAME: &str = "LOCK";
@@ -284,7 +283,7 @@ impl Recovery {
             table: &keyspace.options.tree_options().table,
             next_number: &next_number,
             snapshots: &[],
-            cancelled: &AtomicBool::new(false),
+            cancelled: &std::sync::atomic::AtomicBool::new(false),
         };
         let flushed = tree::flush(memtable.cursor(), keyspace.tree.rule(), &context)?;
         let edit = keyspace.tree.install_flush(&flushed, newest);
@@ -337,7 +336,7 @@ impl Recovery {
             fatal: OnceLock::new(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            cancelled: AtomicBool::new(false),
+            cancelled: std::sync::atomic::AtomicBool::new(false),
             env,
             dir,
             options,

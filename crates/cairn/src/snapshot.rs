@@ -3,12 +3,11 @@
 use crate::core::Core;
 use crate::cursor::{Bounds, Cursor, Moment, Range};
 use crate::keyspace::Keyspace;
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use base::{Result, Seq, Slice};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The moments that somebody holds: sequence number and how many hold it.
 #[derive(Default)]

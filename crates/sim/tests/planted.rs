@@ -8,7 +8,8 @@ use cairn::planted::{Bug, plant};
 use sim::crash::{self, Coverage};
 use sim::jobs::{Job, run_all};
 use sim::sets::option_sets;
-use sim::{session, threads};
+use sim::{history, session, threads};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A job that takes longer has been brought to hang by its bug.
@@ -25,6 +26,7 @@ type Suite = (&'static str, fn(u64) -> Job);
 
 const MODEL: Suite = ("model", model);
 const CRASH: Suite = ("crash", |n| crash::job(n, Coverage::InTurn(n % 6)));
+const HISTORY: Suite = ("history", |n| history::job(n, n.is_multiple_of(2), &Arc::default()));
 const THREADS: Suite = ("threads", |n| threads::job(n, Duration::from_secs(2)));
 
 fn model(n: u64) -> Job {
@@ -51,8 +53,14 @@ fn suite(bug: Bug) -> Suite {
         | Bug::FreeLogEarly
         | Bug::FlushWithoutOlderLogs => CRASH,
         Bug::PublishBeforeInsert => THREADS,
+        Bug::FollowersSucceed | Bug::PublishOutOfOrder => HISTORY,
         _ => MODEL,
     }
+}
+
+/// Bugs that make the database hang, or that need a schedule that a machine hardly ever draws: `tests/shuttle` looks for these.
+fn is_for_schedules(bug: Bug) -> bool {
+    matches!(bug, Bug::SwitchUnderInsert | Bug::ForgetToPassOn | Bug::CloseWithoutTurningAway)
 }
 
 /// Jobs of the suite until one finds something: how many that were, and what it says first.
@@ -69,13 +77,13 @@ fn look_for(bug: Option<Bug>, (_, job): Suite, most: u64) -> Option<(u64, String
 
 #[test]
 fn every_planted_bug_is_found_and_nothing_without_one() {
-    for suite in [MODEL, CRASH, THREADS] {
+    for suite in [MODEL, CRASH, HISTORY, THREADS] {
         if let Some((_, finding)) = look_for(None, suite, 2) {
             panic!("{} finds something without a planted bug: {finding}", suite.0);
         }
     }
     let mut missed = Vec::new();
-    for &bug in Bug::ALL {
+    for &bug in Bug::ALL.iter().filter(|&&bug| !is_for_schedules(bug)) {
         let (begun, suite) = (Instant::now(), suite(bug));
         let found = look_for(Some(bug), suite, MOST_JOBS);
         let seconds = begun.elapsed().as_secs_f64();
@@ -90,7 +98,8 @@ fn every_planted_bug_is_found_and_nothing_without_one() {
             }
         }
     }
-    sim::count("planted bugs", Bug::ALL.len() as u64);
-    sim::count("planted bugs found", (Bug::ALL.len() - missed.len()) as u64);
+    let looked_for = Bug::ALL.iter().filter(|&&bug| !is_for_schedules(bug)).count();
+    sim::count("planted bugs", looked_for as u64);
+    sim::count("planted bugs found", (looked_for - missed.len()) as u64);
     assert!(missed.is_empty(), "not found: {missed:#?}");
 }

@@ -1,0 +1,218 @@
+//! The pipeline of commits: handing over, failing, becoming visible, closing.
+
+use crate::stage::{Stage, check, wide};
+use cairn::{Durability, ErrorKind};
+use shuttle::thread;
+use std::sync::Arc;
+
+/// Writers of every durability take turns; whoever queues is led or leads. One that is forgotten would wait for ever.
+#[test]
+fn the_writer_is_handed_over_and_nobody_is_left_waiting() {
+    check(hand_over, 4800);
+}
+
+pub fn hand_over() {
+    let stage = Arc::new(Stage::new(1));
+    let durabilities = [Durability::Sync, Durability::Os, Durability::Sync, Durability::Buffered];
+    let writers = durabilities.map(|durability| {
+        let stage = stage.clone();
+        thread::spawn(move || {
+            let name = format!("{durability}{:?}", thread::current().id());
+            stage.spaces[0].put_with(&name, "1", durability).unwrap();
+            assert_eq!(stage.spaces[0].get(&name).unwrap().unwrap(), "1", "an acknowledged write");
+            stage.write_all(&[&name], "2", durability).unwrap();
+            assert_eq!(stage.spaces[1].get(&name).unwrap().unwrap(), "2", "an acknowledged batch");
+        })
+    });
+    stage.db.sync().unwrap();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    stage.db.clone().close().unwrap();
+    assert_eq!(stage.after_power_cut().map(|entries| entries.len()), [4, 4]);
+}
+
+/// Trap 6: when the sync of a group fails, nobody in it is told that it succeeded, and none waits for ever.
+#[test]
+fn a_leaders_failed_sync_fails_every_follower() {
+    check(failing_leader, 4800);
+}
+
+pub fn failing_leader() {
+    let stage = Arc::new(Stage::new(1));
+    stage.fail_log_sync(1);
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let stage = stage.clone();
+            thread::spawn(move || {
+                let mut acknowledged = Vec::new();
+                for i in 0..2 {
+                    let key = format!("{writer}/{i}");
+                    match stage.write_all(&[&key], "1", Durability::Sync) {
+                        Ok(()) => acknowledged.push(key),
+                        Err(e) => assert_eq!(e.kind(), ErrorKind::ReadOnly, "{e}"),
+                    }
+                }
+                acknowledged
+            })
+        })
+        .collect();
+    let acknowledged: Vec<String> = writers.into_iter().flat_map(|w| w.join().unwrap()).collect();
+    let recovered = stage.after_power_cut();
+    for key in &acknowledged {
+        let found = recovered.iter().all(|entries| entries.iter().any(|entry| entry.0 == *key));
+        assert!(found, "{key} was acknowledged, and is lost: {recovered:?}");
+    }
+    assert_eq!(recovered[0], recovered[1], "half a batch");
+    let _ = stage.db.clone().close();
+}
+
+/// A memtable is switched, and flushed, only when all is inserted that has memory in it: nothing is lost that comes late.
+#[test]
+fn a_memtable_is_switched_when_everything_is_inserted() {
+    check(switches, 4000);
+}
+
+pub fn switches() {
+    let stage = Arc::new(Stage::new(1));
+    let writers: Vec<_> = (0..3)
+        .map(|writer| {
+            let stage = stage.clone();
+            thread::spawn(move || {
+                for i in 0..2 {
+                    let keys = [format!("{writer}/{i}/a"), format!("{writer}/{i}/b")];
+                    let mut batch = stage.db.batch();
+                    batch.put(&stage.spaces[0], &keys[0], wide("1"));
+                    batch.put(&stage.spaces[i], &keys[1], "1");
+                    stage.db.write(batch, Durability::Buffered).unwrap();
+                    assert!(
+                        stage.spaces[0].contains(&keys[0]).unwrap()
+                            && stage.spaces[i].contains(&keys[1]).unwrap()
+                    );
+                }
+            })
+        })
+        .collect();
+    stage.spaces[0].flush().unwrap();
+    stage.db.flush().unwrap();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    stage.db.flush().unwrap();
+    assert_eq!(stage.spaces.each_ref().map(|space| space.iter().count()), [9, 3]);
+    stage.db.clone().close().unwrap();
+    assert_eq!(stage.after_power_cut().map(|entries| entries.len()), [9, 3]);
+}
+
+/// Trap 28: what is inserted is not seen before all of it is, and all that is older; and once it is seen it stays.
+#[test]
+fn a_snapshot_between_insert_and_publish_shows_whole_commits_in_order() {
+    check(snapshots, 4000);
+}
+
+pub fn snapshots() {
+    let stage = Arc::new(Stage::new(1));
+    stage.write_all(&["a", "z"], "0", Durability::Os).unwrap();
+    let writers: Vec<_> = (1..3)
+        .map(|writer| {
+            let stage = stage.clone();
+            thread::spawn(move || {
+                for i in 0..3 {
+                    let value = format!("{writer}.{i}");
+                    stage.write_all(&["a", "z"], &value, Durability::Buffered).unwrap();
+                    let first = format!("first/{writer}");
+                    stage.spaces[0].put_with(first, i.to_string(), Durability::Os).unwrap();
+                    let second = format!("second/{writer}");
+                    stage.spaces[1].put_with(second, i.to_string(), Durability::Os).unwrap();
+                }
+            })
+        })
+        .collect();
+    let mut last = 0;
+    for _ in 0..4 {
+        let snapshot = stage.db.snapshot();
+        assert!(snapshot.seq() >= last, "a snapshot is older than one before it");
+        last = snapshot.seq();
+        let look = || {
+            let get = |space: usize, key: &str| snapshot.get(&stage.spaces[space], key).unwrap();
+            let all = [get(0, "a"), get(0, "z"), get(1, "a"), get(1, "z")];
+            assert!(all.iter().all(|value| *value == all[0]), "half a batch: {all:?}");
+            for writer in 1..3 {
+                let (first, second) =
+                    (get(0, &format!("first/{writer}")), get(1, &format!("second/{writer}")));
+                assert!(first >= second, "{second:?} before {first:?}");
+            }
+            all
+        };
+        assert_eq!(look(), look(), "a snapshot changes");
+    }
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+}
+
+/// Trap 35: closing during writes, flushes and waiting. Nobody hangs, whoever comes late is told so, and what was acknowledged is
+/// there, whatever its durability.
+#[test]
+fn closing_during_writes_and_waits_hangs_nobody_and_loses_nothing() {
+    check(closing, 4000);
+}
+
+pub fn closing() {
+    let stage = Arc::new(Stage::new(1));
+    let durabilities = [Durability::Sync, Durability::Buffered, Durability::Sync];
+    let writers = durabilities.map(|durability| {
+        let stage = stage.clone();
+        thread::spawn(move || {
+            let mut acknowledged = Vec::new();
+            for i in 0..3 {
+                let key = format!("{durability}{:?}/{i}", thread::current().id());
+                match stage.spaces[0].put_with(&key, wide("1"), durability) {
+                    Ok(()) => acknowledged.push(key),
+                    Err(e) => assert_eq!(e.kind(), ErrorKind::Closed, "{e}"),
+                }
+            }
+            acknowledged
+        })
+    });
+    let waiters = [|s: &Stage| s.db.wait_idle(), |s: &Stage| s.spaces[0].flush()].map(|wait| {
+        let stage = stage.clone();
+        thread::spawn(move || {
+            if let Err(e) = wait(&stage) {
+                assert_eq!(e.kind(), ErrorKind::Closed, "{e}");
+            }
+        })
+    });
+    stage.db.clone().close().unwrap();
+    let acknowledged: Vec<String> = writers.into_iter().flat_map(|w| w.join().unwrap()).collect();
+    waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    let [recovered, _] = stage.after_power_cut();
+    for key in &acknowledged {
+        assert!(recovered.iter().any(|entry| entry.0 == *key), "{key} is lost: {recovered:?}");
+    }
+}
+
+/// A keyspace is dropped while batches that write to it are being inserted: they are whole, or they are told.
+#[test]
+fn a_keyspace_is_dropped_under_batches() {
+    check(drops, 4000);
+}
+
+pub fn drops() {
+    let stage = Arc::new(Stage::new(1));
+    let writers: Vec<_> = (0..2)
+        .map(|writer| {
+            let stage = stage.clone();
+            thread::spawn(move || {
+                for i in 0..2 {
+                    let key = format!("{writer}/{i}");
+                    match stage.write_all(&[&key], "1", Durability::Os) {
+                        Ok(()) => assert!(stage.spaces[0].contains(&key).unwrap()),
+                        Err(e) => {
+                            assert_eq!(e.kind(), ErrorKind::Closed, "{e}");
+                            assert!(!stage.spaces[0].contains(&key).unwrap(), "half a batch");
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    stage.db.drop_keyspace("right").unwrap();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    stage.spaces[0].put("after", "1").unwrap();
+    stage.db.clone().close().unwrap();
+}

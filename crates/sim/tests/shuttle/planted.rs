@@ -1,0 +1,57 @@
+//! The proof that the scenarios can fail: a known bug is switched on, and one of them must find it; and the schedule that found it,
+//! read back from its file, must find it again. Runs with
+//! `--features planted-bugs`, and then alone: a bug is on for the whole process.
+
+use crate::commits::{failing_leader, hand_over, snapshots, switches};
+use crate::readers::iterators;
+use crate::{commits, histories, stage};
+use cairn::planted::{Bug, plant};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// Schedules that a scenario may take to find its bug.
+const MOST: usize = 4000;
+
+/// The files of schedules that failed so far.
+fn schedules() -> BTreeSet<PathBuf> {
+    std::fs::read_dir(stage::failed()).unwrap().map(|file| file.unwrap().path()).collect()
+}
+
+/// What `run` says when it panics. It gets a thread of its own: shuttle leaves the stacks behind that were panicking, and for good
+/// the thread counts as panicking.
+fn failure(run: impl FnOnce() + Send + 'static) -> Option<String> {
+    let payload = std::thread::spawn(run).join().err()?;
+    let words = payload.downcast_ref::<&str>().map(|words| (*words).to_owned());
+    Some(words.or_else(|| payload.downcast_ref().cloned()).unwrap_or_default())
+}
+
+#[test]
+fn every_planted_bug_of_the_schedules_is_found() {
+    let looks: [(Bug, fn()); 9] = [
+        (Bug::PublishBeforeInsert, histories::scenario),
+        (Bug::PublishOutOfOrder, snapshots),
+        (Bug::TearBatch, snapshots),
+        (Bug::SwitchUnderInsert, switches),
+        (Bug::FreeFileInUse, iterators),
+        (Bug::ForgetToPassOn, hand_over),
+        (Bug::FollowersSucceed, failing_leader),
+        (Bug::AcknowledgeBeforeSync, failing_leader),
+        (Bug::CloseWithoutTurningAway, commits::closing),
+    ];
+    let mut missed = Vec::new();
+    for (bug, scenario) in looks {
+        let before = schedules();
+        plant(Some(bug));
+        let found = failure(move || stage::look(scenario, MOST));
+        let written: Vec<PathBuf> = schedules().difference(&before).cloned().collect();
+        let replayed = written.into_iter().map(|file| failure(move || stage::replay(scenario, &file)));
+        let again = replayed.collect::<Vec<_>>().contains(&found);
+        plant(None);
+        println!("{bug:?}: {found:?}; again: {again}");
+        if found.is_none() || !again {
+            missed.push(bug);
+        }
+    }
+    sim::count("planted bugs of schedules found", (looks.len() - missed.len()) as u64);
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}

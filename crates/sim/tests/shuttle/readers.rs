@@ -1,0 +1,117 @@
+//! Readers beside flushes, compactions and the deletion of files.
+
+use crate::stage::{Stage, check, text, wide};
+use cairn::Durability;
+use shuttle::thread;
+use std::sync::Arc;
+
+/// Puts so much that memtables are switched, flushed and compacted.
+fn churn(stage: &Stage, rounds: usize) {
+    for round in 0..rounds {
+        for key in ["b", "d", "f"] {
+            stage.spaces[0].put_with(key, wide(&round.to_string()), Durability::Buffered).unwrap();
+        }
+    }
+}
+
+/// Traps 19 and 27: an iterator stands in tables that are replaced and would be deleted, and a memtable that is flushed; it goes
+/// on as if nothing had happened, in both directions, and after the database was closed.
+#[test]
+fn an_iterator_keeps_its_files_across_flush_compaction_and_close() {
+    check(iterators, 2400);
+}
+
+pub fn iterators() {
+    let stage = Arc::new(Stage::new(1));
+    for key in ["a", "c", "e"] {
+        stage.spaces[0].put(key, wide("old")).unwrap();
+    }
+    stage.spaces[0].flush().unwrap();
+    let mut range = stage.spaces[0].iter();
+    let mut cursor = stage.spaces[0].cursor();
+    let other = stage.clone();
+    let writer = thread::spawn(move || {
+        churn(&other, 2);
+        other.spaces[0].delete("c").unwrap();
+        other.spaces[0].compact().unwrap();
+        other.db.clone().close().unwrap();
+    });
+    let mut seen = Vec::new();
+    for backward in [false, true, false, true] {
+        let entry = if backward { range.next_back() } else { range.next() };
+        seen.extend(entry.map(|entry| entry.expect("an iterator goes on").0.to_vec()));
+        thread::yield_now();
+    }
+    assert_eq!(seen, [b"a", b"e", b"c"]);
+    for key in ["c", "a", "e"] {
+        cursor.seek_for_prev(key).expect("a cursor goes on");
+        assert!(cursor.valid() && cursor.key() == key.as_bytes() && text(cursor.value()) == "old");
+    }
+    writer.join().unwrap();
+    cursor.seek_to_first().expect("a cursor outlives its database");
+    assert_eq!(cursor.key(), b"a");
+}
+
+/// Trap 19: plain reads load a view and read its files while versions are switched and what they replaced is deleted.
+#[test]
+fn a_reader_finds_its_files_while_versions_are_switched() {
+    check(readers, 2400);
+}
+
+pub fn readers() {
+    let stage = Arc::new(Stage::new(1));
+    stage.spaces[0].put("a", wide("kept")).unwrap();
+    let other = stage.clone();
+    let writer = thread::spawn(move || churn(&other, 3));
+    let other = stage.clone();
+    let compactor = thread::spawn(move || {
+        other.spaces[0].compact().unwrap();
+        other.spaces[0].compact().unwrap();
+    });
+    let mut newest = -1;
+    for _ in 0..5 {
+        assert_eq!(text(&stage.spaces[0].get("a").unwrap().expect("it was put")), "kept");
+        let seen = stage.spaces[0].get("d").unwrap().map_or(-1, |v| text(&v).parse::<i64>().unwrap());
+        assert!(seen >= newest, "{seen} after {newest}");
+        newest = seen;
+        let entries = stage.spaces[0].iter().map(|entry| entry.unwrap().0.to_vec());
+        assert_eq!(entries.collect::<Vec<_>>()[0], b"a");
+    }
+    writer.join().unwrap();
+    compactor.join().unwrap();
+    stage.db.wait_idle().unwrap();
+    // Nothing is left behind, either: one table for each guard, and no other.
+    let tables = stage.disk.list_files().iter().filter(|f| f.to_string_lossy().contains(".tbl")).count();
+    let named: usize = stage.spaces.iter().flat_map(|s| s.guards()).map(|g| g.tables.len()).sum();
+    assert_eq!(tables, named, "tables that nobody needs are not deleted");
+}
+
+/// A snapshot keeps the versions that it shows, though everything is compacted as soon as it is written.
+#[test]
+fn a_compaction_keeps_what_a_snapshot_shows() {
+    check(versions, 2400);
+}
+
+pub fn versions() {
+    let stage = Arc::new(Stage::new(1));
+    let other = stage.clone();
+    let writer = thread::spawn(move || {
+        for round in 0..4 {
+            let mut batch = other.db.batch();
+            for key in ["b", "d"] {
+                batch.put(&other.spaces[0], key, wide(&round.to_string()));
+            }
+            other.db.write(batch, Durability::Buffered).unwrap();
+        }
+        other.spaces[0].compact().unwrap();
+    });
+    for _ in 0..3 {
+        let snapshot = stage.db.snapshot();
+        let look = || ["b", "d"].map(|key| snapshot.get(&stage.spaces[0], key).unwrap().map(|v| text(&v)));
+        let before = look();
+        assert_eq!(before[0], before[1]);
+        thread::yield_now();
+        assert_eq!(look(), before, "a version that a snapshot shows is gone");
+    }
+    writer.join().unwrap();
+}
