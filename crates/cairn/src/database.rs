@@ -156,6 +156,7 @@ impl Database {
 
     /// Writes all memtables to tables, and waits for it.
     pub fn flush(&self) -> Result<()> {
+        self.core().check_running()?;
         let keyspaces: Vec<Arc<KeyspaceCore>> =
             self.core().state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
         keyspaces.iter().try_for_each(|keyspace| match self.core().flush_keyspace(keyspace) {
@@ -166,6 +167,7 @@ impl Database {
 
     /// Compacts all keyspaces, one after another, and waits. See [`Keyspace::compact`].
     pub fn compact(&self) -> Result<()> {
+        self.core().check_running()?;
         let names = self.keyspaces();
         names.iter().try_for_each(|name| match self.open_keyspace(name) {
             Ok(keyspace) => keyspace.compact(),

@@ -5,6 +5,7 @@
 //! | [`session`] | the store answers like a sorted map with versions, over every option set of [`sets`] |
 //! | [`crash`] | after a power cut at any I/O operation, recovery yields a prefix of the commits with all synced ones (P1 to P3) |
 //! | [`damage`] | whatever bytes change in the files, each answer is right or an error that names a file (P3) |
+//! | [`fault`] | whichever operation fails, and however, no answer is wrong and nothing acknowledged is lost (P1 to P5) |
 //! | [`threads`] | with many threads every view is one state, and no read goes back (P6) |
 //! | [`history`] | recorded histories of many threads have one order that explains all that was seen, and what crashes left (P1, P2, P6) |
 //! | [`kill`] | after `kill -9` on the real file system nothing acknowledged is lost |
@@ -17,6 +18,7 @@
 pub mod crash;
 pub mod damage;
 pub mod data;
+pub mod fault;
 pub mod finding;
 pub mod history;
 pub mod jobs;

@@ -6,7 +6,7 @@ use sim::damage::Tally;
 use sim::kill::{self, ChildArgs, Met};
 use sim::random::fresh_seed;
 use sim::sets::option_sets;
-use sim::{Finding, Outcome, crash, damage, history, session, soak, threads};
+use sim::{Finding, Outcome, crash, damage, fault, history, session, soak, threads};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -68,6 +68,21 @@ enum Command {
         #[arg(long)]
         wound: Option<usize>,
         /// Print what the files are.
+        #[arg(long)]
+        trace: bool,
+    },
+    /// Fail each operation of a script of calls, in every way.
+    Fault {
+        /// Draws the calls.
+        #[arg(long)]
+        seed: u64,
+        /// Fail the operation with this index only.
+        #[arg(long)]
+        at: Option<u64>,
+        /// Only the fault with this number, of those that the operation has.
+        #[arg(long)]
+        fault: Option<usize>,
+        /// Print every call and every operation.
         #[arg(long)]
         trace: bool,
     },
@@ -145,6 +160,9 @@ fn run(command: Command) -> Outcome {
             println!("corrupted images: {}", damage::run(seed, wound, trace, &tally)?);
             let (detected, harmless, tail) = (tally.detected(), tally.harmless(), tally.tail());
             println!("of them detected: {detected}, harmless: {harmless}, indistinguishable tail: {tail}");
+        }
+        Command::Fault { seed, at, fault, trace } => {
+            println!("failed operations: {}", fault::run(seed, fault::Focus { at, fault, trace })?);
         }
         Command::Kill { seed, kills } => {
             println!("kills: {}", kill::run(&this_program()?, seed, kills, &Met::default())?)

@@ -140,6 +140,26 @@ pub fn option_sets() -> Vec<OptionSet> {
     sets
 }
 
+/// Options of keyspaces under which a few dozen writes cross flushes and compactions: every preset and compression, and trees of
+/// one level, many guards, no filters.
+pub fn tiny_shapes() -> Vec<(&'static str, KeyspaceOptions)> {
+    let small = |options: KeyspaceOptions| options.memtable_bytes(4 << 10).block_size(256);
+    let least = small(KeyspaceOptions::default()).block_size(128).bit_decrement(1);
+    vec![
+        ("balanced", small(KeyspaceOptions::preset(Preset::Balanced))),
+        ("pebblesdb", small(KeyspaceOptions::preset(Preset::PebblesDb))),
+        ("leveled", small(KeyspaceOptions::preset(Preset::Leveled))),
+        ("plain", least.clone().compression(Compression::None).filter_bits_per_key(20)),
+        ("zstd", least.clone().compression(Compression::Zstd).block_size(512)),
+        ("guards", least.clone().top_level_bits(2).levels(2).level0_tables(1).skip_levels(false)),
+        (
+            "one-level",
+            least.clone().levels(1).level0_tables(2).top_level_bits(3).compression(Compression::Lz4),
+        ),
+        ("no-filter", least.filter_bits_per_key(0).levels(3).max_tables_per_guard(2)),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use crate::finding::{Finding, Outcome};
 use crate::jobs::{Job, run_all};
 use crate::random::derive;
 use crate::sets::option_sets;
-use crate::{crash, damage, history, kill, session, threads};
+use crate::{crash, damage, fault, history, kill, session, threads};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +33,7 @@ pub fn suites() -> Vec<Suite> {
     vec![
         Suite { counts: "model operations", jobs: model_jobs },
         Suite { counts: "recoveries", jobs: crash_jobs },
+        Suite { counts: "failed operations", jobs: |seed, _| vec![fault::job(seed)] },
         Suite { counts: "corrupted images", jobs: |seed, _| vec![damage::job(seed, Arc::default())] },
         Suite { counts: "kills", jobs: kill_jobs },
         Suite { counts: "observations", jobs: |seed, _| vec![threads::job(seed, Duration::from_secs(10))] },

@@ -5,8 +5,9 @@ use crate::data::Value;
 use crate::finding::Outcome;
 use crate::model::{Incarnation, Write};
 use crate::random::{Draw, Rng, derive};
+use crate::sets::tiny_shapes;
 use cairn::env::{OpKind, SimEnv, Survival, Verdict};
-use cairn::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Options, Preset};
+use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -77,29 +78,10 @@ pub(super) fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Every preset and compression, and trees of one level, many guards, no filters.
-fn shapes() -> Vec<(&'static str, KeyspaceOptions)> {
-    let small = |options: KeyspaceOptions| options.memtable_bytes(4 << 10).block_size(256);
-    let tiny = small(KeyspaceOptions::default()).block_size(128).bit_decrement(1);
-    vec![
-        ("balanced", small(KeyspaceOptions::preset(Preset::Balanced))),
-        ("pebblesdb", small(KeyspaceOptions::preset(Preset::PebblesDb))),
-        ("leveled", small(KeyspaceOptions::preset(Preset::Leveled))),
-        ("plain", tiny.clone().compression(Compression::None).filter_bits_per_key(20)),
-        ("zstd", tiny.clone().compression(Compression::Zstd).block_size(512)),
-        ("guards", tiny.clone().top_level_bits(2).levels(2).level0_tables(1).skip_levels(false)),
-        (
-            "one-level",
-            tiny.clone().levels(1).level0_tables(2).top_level_bits(3).compression(Compression::Lz4),
-        ),
-        ("no-filter", tiny.filter_bits_per_key(0).levels(3).max_tables_per_guard(2)),
-    ]
-}
-
 impl Fixture {
     /// What follows from `seed`: the remainders by 8 and by 3 choose the shape and the ending.
     pub(super) fn build(seed: u64) -> Outcome<Fixture> {
-        let shapes = shapes();
+        let shapes = tiny_shapes();
         let ending = [Ending::Closed, Ending::Killed, Ending::PowerCut][(seed % 3) as usize];
         let (name, options) = &shapes[(seed % shapes.len() as u64) as usize];
         let mut script = Script::new(seed, options.clone());

@@ -1,0 +1,136 @@
+//! The calls of a script. They are drawn beforehand, so that every trial makes the same ones.
+
+use crate::data::Value;
+use crate::random::{Draw, Rng, derive};
+use crate::sets::tiny_shapes;
+use cairn::{Durability, KeyspaceOptions, Options};
+use std::fmt;
+
+/// The keyspaces that come and go.
+pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// Distinct keys.
+const KEYS: u64 = 14;
+
+const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
+
+/// One call.
+#[derive(Clone)]
+pub(super) enum Call {
+    /// A batch over keyspaces, or a put or delete by a call of its own.
+    Commit {
+        writes: Vec<(usize, Vec<u8>, Option<Value>)>,
+        durability: Durability,
+        alone: bool,
+    },
+    Sync,
+    Flush,
+    FlushOne(usize),
+    Compact(usize),
+    CompactAll,
+    Create(usize),
+    Drop(usize),
+    /// With a close that tells its errors, or by letting go of the last handle.
+    Reopen {
+        close: bool,
+    },
+    /// Takes a snapshot, and looks through the one before.
+    Snapshot,
+    /// Begins to iterate, and ends the iteration that was begun before.
+    Iterate(usize),
+    Get(usize, Vec<u8>),
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Call::Commit { writes, durability, alone } => {
+                let (len, single) = (writes.len(), if *alone { "single" } else { "batch" });
+                write!(f, "commit {len} ({single}, {durability})")
+            }
+            Call::Sync => write!(f, "sync"),
+            Call::Flush => write!(f, "flush"),
+            Call::FlushOne(n) => write!(f, "flush {}", NAMES[*n]),
+            Call::Compact(n) => write!(f, "compact {}", NAMES[*n]),
+            Call::CompactAll => write!(f, "compact"),
+            Call::Create(n) => write!(f, "create {}", NAMES[*n]),
+            Call::Drop(n) => write!(f, "drop {}", NAMES[*n]),
+            Call::Reopen { close } => write!(f, "reopen (close: {close})"),
+            Call::Snapshot => write!(f, "snapshot"),
+            Call::Iterate(n) => write!(f, "iterate {}", NAMES[*n]),
+            Call::Get(n, key) => write!(f, "get {} {}", NAMES[*n], key.escape_ascii()),
+        }
+    }
+}
+
+/// The calls of one seed, and its options.
+pub(super) struct Script {
+    pub(super) seed: u64,
+    pub(super) options: Options,
+    pub(super) keyspace_options: KeyspaceOptions,
+    pub(super) calls: Vec<Call>,
+}
+
+impl Script {
+    /// The remainder of the seed by the number of shapes chooses the options of its keyspaces.
+    pub(super) fn new(seed: u64) -> Script {
+        let mut rng = Rng::new(derive(seed, 11));
+        let shapes = tiny_shapes();
+        let keyspace_options = shapes[(seed % shapes.len() as u64) as usize].1.clone();
+        let options = Options::default()
+            .memory_budget(1 << 20)
+            .log_cap(64 << 10)
+            .manifest_cap(1 << 10)
+            .background_threads(0);
+        let mut calls = vec![Call::Create(0), Call::Create(1)];
+        let durabilities = *rng.pick(&[[1, 1, 1], [4, 4, 1], [0, 1, 4]]);
+        for _ in 0..rng.between(26, 36) {
+            calls.push(draw(&mut rng, &durabilities));
+        }
+        Script { seed, options, keyspace_options, calls }
+    }
+}
+
+fn draw(rng: &mut Rng, durabilities: &[u32; 3]) -> Call {
+    let (n, key) = (rng.below(3) as usize, draw_key(rng));
+    match rng.weighted(&[44, 3, 4, 7, 3, 2, 2, 2, 5, 4, 4, 4]) {
+        0 => {
+            let len = rng.weighted(&[0, 5, 2, 1, 1]);
+            let mut write = || {
+                let value = (!rng.chance(1, 5)).then(|| draw_value(rng));
+                (rng.below(3) as usize, draw_key(rng), value)
+            };
+            let writes = (0..len).map(|_| write()).collect();
+            let durability = DURABILITIES[rng.weighted(durabilities)];
+            Call::Commit { writes, durability, alone: len == 1 && rng.chance(1, 2) }
+        }
+        1 => Call::Sync,
+        2 => Call::Flush,
+        3 => Call::FlushOne(n),
+        4 => Call::Compact(n),
+        5 => Call::CompactAll,
+        6 => Call::Create(n),
+        7 => Call::Drop(n),
+        8 => Call::Reopen { close: rng.chance(2, 3) },
+        9 => Call::Snapshot,
+        10 => Call::Iterate(n),
+        _ => Call::Get(n, key),
+    }
+}
+
+fn draw_key(rng: &mut Rng) -> Vec<u8> {
+    format!("k{:02}", rng.below(KEYS)).into_bytes()
+}
+
+/// Some that a memtable is soon full of.
+fn draw_value(rng: &mut Rng) -> Value {
+    let len = match rng.weighted(&[8, 4, 2]) {
+        0 => rng.between(0, 40),
+        1 => rng.between(40, 400),
+        _ => rng.between(900, 2500),
+    };
+    let mut bytes = vec![b'v'; len];
+    let random = len.min(if rng.chance(1, 2) { 8 } else { len });
+    rng.fill(&mut bytes[..random]);
+    bytes.into()
+}

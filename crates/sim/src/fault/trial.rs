@@ -1,0 +1,487 @@
+//! One trial: the calls of a script, one operation of which fails; what each answers, and what is there afterwards.
+
+use super::expect::{Contents, End, Expected, read_all};
+use super::script::{Call, NAMES, Script};
+use super::watch::Watch;
+use crate::data::Value;
+use crate::finding::{Finding, Outcome, ensure, show};
+use crate::model::{Incarnation, Write};
+use crate::random::{Draw, Rng, derive};
+use cairn::env::{Fault, OpKind, Repeat, SimEnv, Survival};
+use cairn::{Database, Durability, Error, ErrorKind, Keyspace, Range, Snapshot};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where the database is on the simulated disk.
+const PATH: &str = "/db";
+
+/// Calls after which a fault that lasts passes.
+const LASTS: usize = 6;
+
+/// Which operation fails, and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Injection {
+    pub(super) at: u64,
+    pub(super) fault: Fault,
+    pub(super) repeat: Repeat,
+    /// Draws when and how the database is cut short besides.
+    pub(super) way: u64,
+}
+
+/// What a trial without a fault shows.
+pub(super) struct Sound {
+    pub(super) kinds: Vec<OpKind>,
+}
+
+/// An iteration that was begun.
+struct Iteration {
+    range: Range,
+    rest: std::vec::IntoIter<(Vec<u8>, Value)>,
+}
+
+/// Where a trial is with regard to its fault.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Not reached yet.
+    Before,
+    /// It was met, and lasts for so many calls more.
+    During(usize),
+    /// It is over.
+    Passed,
+}
+
+/// One trial.
+pub(super) struct Trial<'a> {
+    script: &'a Script,
+    injection: Option<Injection>,
+    trace: bool,
+    env: Arc<SimEnv>,
+    watch: Arc<Watch>,
+    rng: Rng,
+    stage: Stage,
+    expected: Expected,
+    db: Option<Database>,
+    open: BTreeMap<&'static str, (Keyspace, Incarnation)>,
+    snapshot: Option<(Snapshot, Contents)>,
+    iteration: Option<Iteration>,
+    /// Operations that had failed when the database was opened: closing may tell of later ones.
+    failures_at_opening: u64,
+    /// Closing failed, or the database was let go of: what was not handed to the operating system may be gone.
+    unsettled: bool,
+}
+
+impl<'a> Trial<'a> {
+    /// Makes all calls of the script, under this fault.
+    pub(super) fn run(script: &'a Script, injection: Option<Injection>, trace: bool) -> Outcome<Sound> {
+        let env = SimEnv::new(derive(script.seed, 1));
+        let out_of_handles = injection.is_some_and(|i| i.fault == Fault::EMFILE);
+        let watch = Arc::new(Watch::new(out_of_handles, trace));
+        let hook = watch.clone();
+        env.set_hook(Some(Box::new(move |op| hook.see(op))));
+        if let Some(Injection { at, fault, repeat, .. }) = injection {
+            env.fail_op(at, fault, repeat);
+        }
+        let way = injection.map_or(0, |i| i.way);
+        let mut trial = Trial {
+            script,
+            injection,
+            trace,
+            env,
+            watch,
+            rng: Rng::new(derive(script.seed, 1000 + way)),
+            stage: Stage::Before,
+            expected: Expected::new(),
+            db: None,
+            open: BTreeMap::new(),
+            snapshot: None,
+            iteration: None,
+            failures_at_opening: 0,
+            unsettled: false,
+        };
+        for (number, call) in script.calls.iter().enumerate() {
+            trial.step(call).map_err(|f| f.context(format_args!("call {number} ({call})")))?;
+        }
+        let kinds = trial.watch.notes().kinds.clone();
+        trial.finish().map_err(|f| f.context("at the end"))?;
+        ensure!(injection.is_none() || trial.watch.notes().failures > 0, "the operation was never reached");
+        Ok(Sound { kinds })
+    }
+
+    fn step(&mut self, call: &Call) -> Outcome {
+        if self.trace {
+            println!("{call}");
+        }
+        self.ensure_open()?;
+        if self.db.is_some() {
+            self.call(call)?;
+        }
+        self.pass_time()
+    }
+
+    /// Looks at what the fault has done, once it was met, and makes it pass in time.
+    fn pass_time(&mut self) -> Outcome {
+        let again = self.watch.notes().synced_again.clone();
+        ensure!(again.is_none(), "P4: {again:?} was synced again after a sync of it had failed");
+        match self.stage {
+            Stage::Before if self.watch.notes().failures > 0 => {
+                let lasts = self.injection.is_some_and(|i| i.repeat != Repeat::Once);
+                self.stage = if lasts { Stage::During(LASTS) } else { Stage::Passed };
+                if !lasts {
+                    self.compare()?;
+                }
+                self.end_clone()
+            }
+            Stage::During(0) => {
+                self.env.clear_faults();
+                self.stage = Stage::Passed;
+                self.ensure_open()?;
+                self.compare()
+            }
+            Stage::During(left) => {
+                self.stage = Stage::During(left - 1);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges an error: while the fault is there, or when writing has to stop, it may be; and it says where.
+    fn judge(&mut self, error: &Error, failures_before: u64) -> Outcome {
+        if self.trace {
+            println!("  -> {error:?}");
+        }
+        ensure!(error.to_string().contains(PATH), "the error names no file: {error:?}");
+        ensure!(error.kind() != ErrorKind::Corruption, "a fault is taken for damage: {error:?}");
+        let notes = self.watch.notes();
+        if error.kind() == ErrorKind::ReadOnly {
+            ensure!(notes.sync_failed || notes.unknown, "writing stopped without a cause: {error:?}");
+            return Ok(());
+        }
+        let met = notes.failures > failures_before || matches!(self.stage, Stage::During(_));
+        ensure!(met, "P5: nothing failed any more, but the call does: {error:?}");
+        Ok(())
+    }
+
+    /// The outcome of a call that writes: after a failed sync it must have been refused.
+    fn judge_write(&mut self, result: cairn::Result<()>, stopped: bool, failures: u64) -> Outcome<bool> {
+        match result {
+            Ok(()) => {
+                ensure!(!stopped, "P4: a sync had failed, but the write is accepted");
+                Ok(true)
+            }
+            Err(error) => {
+                ensure!(!stopped || error.kind() == ErrorKind::ReadOnly, "P4: refused as {error:?}");
+                self.judge(&error, failures)?;
+                Ok(false)
+            }
+        }
+    }
+
+    fn db(&self) -> &Database {
+        self.db.as_ref().expect("a call is only made while it is open")
+    }
+
+    fn keyspace(&self, n: usize) -> Option<(Keyspace, Incarnation)> {
+        let drawn = self.open.get(NAMES[n]);
+        drawn.or_else(|| self.open.values().next()).cloned()
+    }
+
+    /// How many operations have failed, and whether one of them was a sync since the database was opened.
+    fn so_far(&self) -> (u64, bool) {
+        let notes = self.watch.notes();
+        (notes.failures, notes.sync_failed)
+    }
+
+    fn call(&mut self, call: &Call) -> Outcome {
+        let (failures, stopped) = self.so_far();
+        match call {
+            Call::Commit { writes, durability, alone } => {
+                let (writes, result) = self.commit(writes, *durability, *alone);
+                let Some(result) = result else { return Ok(()) };
+                let acknowledged = self.judge_write(result, stopped, failures)?;
+                self.expected.commit(&writes, *durability, acknowledged);
+            }
+            Call::Sync => {
+                let result = self.db().sync();
+                if self.judge_write(result, stopped, failures)? {
+                    self.expected.synced();
+                }
+            }
+            Call::Flush => {
+                let result = self.db().flush();
+                if self.judge_write(result, stopped, failures)? {
+                    self.expected.all_durable();
+                }
+            }
+            Call::FlushOne(n) => {
+                let Some((keyspace, incarnation)) = self.keyspace(*n) else { return Ok(()) };
+                let result = keyspace.flush();
+                if self.judge_write(result, stopped, failures)? {
+                    self.expected.keyspace_durable(incarnation);
+                }
+            }
+            Call::Compact(n) => {
+                let Some((keyspace, _)) = self.keyspace(*n) else { return Ok(()) };
+                let result = keyspace.compact();
+                self.judge_write(result, stopped, failures)?;
+            }
+            Call::CompactAll => {
+                let result = self.db().compact();
+                self.judge_write(result, stopped, failures)?;
+            }
+            Call::Create(n) => self.create(NAMES[*n], stopped, failures)?,
+            Call::Drop(n) => self.drop_keyspace(NAMES[*n], stopped, failures)?,
+            Call::Reopen { close } => self.close(*close, failures)?,
+            Call::Snapshot => self.take_snapshot(failures)?,
+            Call::Iterate(n) => self.iterate(*n, failures)?,
+            Call::Get(n, key) => self.get(*n, key, failures)?,
+        }
+        Ok(())
+    }
+
+    /// Writes; `None` when there is no keyspace to write to.
+    fn commit(
+        &self,
+        drawn: &[(usize, Vec<u8>, Option<Value>)],
+        durability: Durability,
+        alone: bool,
+    ) -> (Vec<Write>, Option<cairn::Result<()>>) {
+        let (mut batch, mut writes, mut single) = (self.db().batch(), Vec::new(), None);
+        for (n, key, value) in drawn {
+            let Some((keyspace, incarnation)) = self.keyspace(*n) else { return (Vec::new(), None) };
+            match value {
+                Some(value) => batch.put(&keyspace, key, &value[..]),
+                None => batch.delete(&keyspace, key),
+            }
+            writes.push(Write { keyspace: incarnation, key: key.clone(), value: value.clone() });
+            single = Some(keyspace);
+        }
+        let result = match (single, &writes[..]) {
+            (Some(keyspace), [Write { key, value: Some(value), .. }]) if alone => {
+                keyspace.put_with(key, &value[..], durability)
+            }
+            (Some(keyspace), [Write { key, .. }]) if alone => keyspace.delete_with(key, durability),
+            _ => self.db().write(batch, durability),
+        };
+        (writes, Some(result))
+    }
+
+    fn create(&mut self, name: &'static str, stopped: bool, failures: u64) -> Outcome {
+        if self.open.contains_key(name) {
+            return Ok(());
+        }
+        let created = self.db().create_keyspace(name, self.script.keyspace_options.clone());
+        let (keyspace, result) = match created {
+            Ok(keyspace) => (Some(keyspace), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        let acknowledged = self.judge_write(result, stopped, failures)?;
+        self.expected.create(name, acknowledged);
+        if let Some(keyspace) = keyspace {
+            self.open.insert(name, (keyspace, self.expected.catalog[name]));
+        }
+        Ok(())
+    }
+
+    fn drop_keyspace(&mut self, name: &'static str, stopped: bool, failures: u64) -> Outcome {
+        if !self.open.contains_key(name) || self.open.len() == 1 {
+            return Ok(());
+        }
+        let result = self.db().drop_keyspace(name);
+        let acknowledged = self.judge_write(result, stopped, failures)?;
+        self.expected.drop_keyspace(name, acknowledged);
+        if acknowledged {
+            self.open.remove(name);
+        }
+        Ok(())
+    }
+
+    /// Closes, in one way or the other, and opens again.
+    fn close(&mut self, close: bool, failures: u64) -> Outcome {
+        self.open.clear();
+        (self.snapshot, self.iteration) = (None, None);
+        let db = self.db.take().expect("a call is only made while it is open");
+        if close {
+            match db.close() {
+                Ok(()) => self.expected.synced(),
+                Err(error) => {
+                    // What went wrong in the background since the opening is told here, too.
+                    let since = self.failures_at_opening;
+                    self.judge(&error, since)?;
+                    self.unsettled = true;
+                }
+            }
+        } else {
+            drop(db);
+            let notes = self.watch.notes();
+            let lasts = matches!(self.stage, Stage::During(_));
+            let settled = notes.failures == failures && !notes.sync_failed && !notes.unknown && !lasts;
+            match settled {
+                true => self.expected.synced(),
+                false => self.unsettled = true,
+            }
+        }
+        self.ensure_open()
+    }
+
+    /// Opens the database if it is not; while the fault is there, that may fail.
+    fn ensure_open(&mut self) -> Outcome {
+        if self.db.is_some() {
+            return Ok(());
+        }
+        self.watch.notes().begin_again();
+        let failures = self.watch.notes().failures;
+        self.failures_at_opening = failures;
+        let db = match Database::open_in(self.env.clone(), PATH, self.script.options.clone()) {
+            Ok(db) => db,
+            Err(error) => return self.judge(&error, failures).map_err(|f| f.context("opening")),
+        };
+        if self.unsettled {
+            // The operating system still has what it was given, however the database was closed.
+            match read_all(&db) {
+                Ok(found) => {
+                    self.expected.settle(&found, End::Process).map_err(|f| f.context("opened again"))?
+                }
+                Err(error) => {
+                    self.judge(&error, failures)?;
+                    return Ok(());
+                }
+            }
+            self.unsettled = false;
+        }
+        for (name, incarnation) in &self.expected.catalog {
+            let name = NAMES.into_iter().find(|n| n == name).expect("there are no other names");
+            self.open.insert(name, (db.open_keyspace(name)?, *incarnation));
+        }
+        self.db = Some(db);
+        Ok(())
+    }
+
+    fn take_snapshot(&mut self, failures: u64) -> Outcome {
+        let new = (self.db().snapshot(), self.expected.now().clone());
+        let Some((snapshot, contents)) = self.snapshot.replace(new) else { return Ok(()) };
+        let empty = BTreeMap::new();
+        for (keyspace, incarnation) in self.open.values().cloned().collect::<Vec<_>>() {
+            let mut want = contents.get(&incarnation).unwrap_or(&empty).iter();
+            for entry in snapshot.iter(&keyspace) {
+                match entry {
+                    Ok((key, value)) => ensure!(
+                        want.next().is_some_and(|w| w.0[..] == key[..] && w.1[..] == value[..]),
+                        "the snapshot shows {}",
+                        show(&key)
+                    ),
+                    Err(error) => return self.judge(&error, failures),
+                }
+            }
+            ensure!(want.next().is_none(), "the snapshot misses something of {}", keyspace.name());
+        }
+        Ok(())
+    }
+
+    /// Goes to the end of the iteration that was begun, and begins another.
+    fn iterate(&mut self, n: usize, failures: u64) -> Outcome {
+        if let Some(Iteration { range, mut rest }) = self.iteration.take() {
+            for entry in range {
+                match entry {
+                    Ok((key, value)) => ensure!(
+                        rest.next().is_some_and(|w| w.0[..] == key[..] && w.1[..] == value[..]),
+                        "the iterator shows {}",
+                        show(&key)
+                    ),
+                    Err(error) => return self.judge(&error, failures),
+                }
+            }
+            ensure!(rest.next().is_none(), "the iterator misses something");
+        }
+        let Some((keyspace, incarnation)) = self.keyspace(n) else { return Ok(()) };
+        let content = self.expected.now().get(&incarnation).cloned().unwrap_or_default();
+        let (mut range, mut rest) = (keyspace.iter(), content.into_iter().collect::<Vec<_>>().into_iter());
+        match range.next().transpose() {
+            Ok(entry) => {
+                let want = rest.next();
+                ensure!(
+                    entry.as_ref().map(|e| &e.0[..]) == want.as_ref().map(|w| &w.0[..]),
+                    "an iterator begins with another key"
+                );
+                self.iteration = Some(Iteration { range, rest });
+                Ok(())
+            }
+            Err(error) => self.judge(&error, failures),
+        }
+    }
+
+    fn get(&mut self, n: usize, key: &[u8], failures: u64) -> Outcome {
+        let Some((keyspace, incarnation)) = self.keyspace(n) else { return Ok(()) };
+        let want = self.expected.now().get(&incarnation).and_then(|content| content.get(key));
+        match keyspace.get(key) {
+            Ok(got) => {
+                ensure!(got.as_deref() == want.map(|v| &v[..]), "get of {} is wrong", show(key));
+                Ok(())
+            }
+            Err(error) => self.judge(&error, failures),
+        }
+    }
+
+    /// Everything there must be, and nothing else. Errors are for the time of the fault only, and it is over.
+    fn compare(&self) -> Outcome {
+        let Some(db) = &self.db else { return Ok(()) };
+        let found = read_all(db).map_err(|e| Finding::from(e).context("reading after the fault"))?;
+        self.expected.compare(&found).map_err(|f| f.context("after the fault"))
+    }
+
+    /// Copies the disk as the power or the process goes, and looks what is there.
+    fn end_clone(&mut self) -> Outcome {
+        let end = if self.rng.chance(1, 2) { End::Power } else { End::Process };
+        let env = match end {
+            End::Power => self.env.crash_clone(*self.rng.pick(&Survival::ALL), self.rng.next_u64()),
+            End::Process => self.env.process_clone(),
+        };
+        let mut expected = self.expected.clone();
+        let open = |env: &Arc<SimEnv>| Database::open_in(env.clone(), PATH, self.script.options.clone());
+        let db = open(&env).map_err(|e| Finding::from(e).context(format!("opening after {end:?}")))?;
+        expected.settle(&read_all(&db)?, end)?;
+        if end == End::Process && self.rng.chance(1, 2) {
+            // The cache showed what the disk may lack: opening must have written it anew.
+            let survival = *self.rng.pick(&Survival::ALL);
+            let env = env.crash_clone(survival, self.rng.next_u64());
+            let found = open(&env).and_then(|db| read_all(&db))?;
+            expected.compare(&found).map_err(|f| f.context("a restart, then a power cut"))?;
+        } else if self.rng.chance(1, 4) {
+            self.write_on(&mut expected, db, &env)?;
+        }
+        Ok(())
+    }
+
+    /// What was recovered can be written to, and lasts.
+    fn write_on(&self, expected: &mut Expected, db: Database, env: &Arc<SimEnv>) -> Outcome {
+        let Some((name, &incarnation)) = expected.catalog.first_key_value() else { return Ok(()) };
+        let value: Value = b"written after recovery".as_slice().into();
+        let write = Write { keyspace: incarnation, key: b"k00".to_vec(), value: Some(value.clone()) };
+        db.open_keyspace(name)?.put_with("k00", &value[..], Durability::Sync)?;
+        expected.commit(&[write], Durability::Sync, true);
+        let env = env.crash_clone(Survival::Nothing, 1);
+        let db = Database::open_in(env, PATH, self.script.options.clone())?;
+        expected.compare(&read_all(&db)?).map_err(|f| f.context("going on after recovery"))
+    }
+
+    /// The fault passes; what may go on goes on; then the end of all, in one way or another.
+    fn finish(&mut self) -> Outcome {
+        self.env.clear_faults();
+        if matches!(self.stage, Stage::During(_)) {
+            self.stage = Stage::Passed;
+        }
+        self.ensure_open()?;
+        self.compare()?;
+        let (failures, stopped) = self.so_far();
+        if self.open.is_empty() {
+            self.create(NAMES[0], stopped, failures)?;
+        }
+        let writes = vec![(0, b"last".to_vec(), Some(b"write".as_slice().into()))];
+        let last = Call::Commit { writes, durability: Durability::Os, alone: true };
+        self.call(&last).map_err(|f| f.context("a last write"))?;
+        self.end_clone()?;
+        self.close(true, failures)?;
+        self.pass_time()?;
+        self.compare()
+    }
+}

@@ -1,0 +1,94 @@
+//! What the disk sees during a trial: which operations there were, and which syncs failed.
+
+use cairn::env::{OpInfo, OpKind, Phase, Verdict};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+
+/// Notes of one trial.
+#[derive(Default)]
+pub(super) struct Watch {
+    notes: Mutex<Notes>,
+    /// The fault is that there is no handle for another file: then a sync does not even begin, and may be tried again.
+    out_of_handles: bool,
+    trace: bool,
+}
+
+/// See [`Watch`].
+#[derive(Default)]
+pub(super) struct Notes {
+    /// The kinds of all operations, in order.
+    pub(super) kinds: Vec<OpKind>,
+    /// Operations that failed.
+    pub(super) failures: u64,
+    /// A sync failed since the database was last opened.
+    pub(super) sync_failed: bool,
+    /// A renaming failed, or its sync; or a cut, or a sync for whatever reason: nobody knows what is there.
+    pub(super) unknown: bool,
+    /// Something was renamed, and the directory not synced since.
+    renamed: bool,
+    /// Files of which a sync failed.
+    poisoned: BTreeSet<PathBuf>,
+    /// One of them that was synced again.
+    pub(super) synced_again: Option<PathBuf>,
+}
+
+impl Watch {
+    pub(super) fn new(out_of_handles: bool, trace: bool) -> Watch {
+        Watch { notes: Mutex::default(), out_of_handles, trace }
+    }
+
+    pub(super) fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The hook.
+    pub(super) fn see(&self, op: OpInfo<'_>) -> Verdict {
+        let mut notes = self.notes();
+        match op.phase {
+            Phase::Before => {
+                notes.kinds.push(op.kind);
+                if op.kind == OpKind::Sync && notes.poisoned.contains(op.path) {
+                    notes.synced_again = Some(op.path.to_owned());
+                }
+            }
+            Phase::After { ok } => {
+                if self.trace {
+                    let failed = if ok { "" } else { "  FAILS" };
+                    println!("    {} {:?} {}{failed}", op.index, op.kind, op.path.display());
+                }
+                notes.after(op, ok, self.out_of_handles);
+            }
+        }
+        Verdict::Proceed
+    }
+}
+
+impl Notes {
+    fn after(&mut self, op: OpInfo<'_>, ok: bool, out_of_handles: bool) {
+        match (op.kind, ok) {
+            // A new file under the name of one that is gone.
+            (OpKind::Create, true) => {
+                self.poisoned.remove(op.path);
+            }
+            (OpKind::Rename, true) => self.renamed = true,
+            (OpKind::SyncDir, true) => self.renamed = false,
+            (_, true) => {}
+            (kind, false) => {
+                self.failures += 1;
+                self.sync_failed |= matches!(kind, OpKind::Sync | OpKind::SyncDir) && !out_of_handles;
+                self.unknown |= matches!(kind, OpKind::Rename | OpKind::Truncate | OpKind::Sync);
+                self.unknown |= kind == OpKind::SyncDir && self.renamed;
+                if kind == OpKind::Sync {
+                    self.poisoned.insert(op.path.to_owned());
+                }
+            }
+        }
+    }
+
+    /// The database is opened anew.
+    pub(super) fn begin_again(&mut self) {
+        self.sync_failed = false;
+        self.unknown = false;
+    }
+}

@@ -1,0 +1,35 @@
+//! Every operation of many scripts fails, one after the other, in every way.
+
+use sim::fault;
+use sim::jobs::run_all;
+use sim::random::{derive, fresh_seed};
+use std::time::Duration;
+
+/// Operations that are made to fail at least.
+const FAILED_MIN: u64 = 50_000;
+
+/// Scripts begun at once. The remainder of a seed by 8 chooses the options of its keyspaces.
+const ROUND: u64 = 8;
+
+/// A script takes seconds; one that takes as long as this hangs.
+const HANG: Duration = Duration::from_secs(300);
+
+/// Half of the seeds are new in every run.
+#[test]
+fn whatever_fails_no_answer_is_wrong_and_nothing_is_lost() {
+    let fresh = fresh_seed();
+    println!("fresh seed: {fresh}");
+    let mut failed = 0;
+    for round in 0.. {
+        let scripts = round * ROUND..(round + 1) * ROUND;
+        let seed =
+            |i: u64| if i.is_multiple_of(2) { i + round % 2 } else { derive(fresh, i) / 8 * 8 + i % 8 };
+        let report = run_all(scripts.map(|i| fault::job(seed(i))).collect(), HANG);
+        report.expect_clean();
+        failed += report.count;
+        if failed >= FAILED_MIN {
+            break;
+        }
+    }
+    sim::count("failed operations", failed);
+}
