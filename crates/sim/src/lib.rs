@@ -9,6 +9,7 @@
 //! | [`threads`] | with many threads every view is one state, and no read goes back (P6) |
 //! | [`history`] | recorded histories of many threads have one order that explains all that was seen, and what crashes left (P1, P2, P6) |
 //! | [`kill`] | after `kill -9` on the real file system nothing acknowledged is lost |
+//! | [`machine`] | failing system calls, full disks, limits and little memory on the real machine (P1, P4, P5) |
 //!
 //! [`soak`] runs all of them for as long as one likes.
 //!
@@ -23,6 +24,7 @@ pub mod finding;
 pub mod history;
 pub mod jobs;
 pub mod kill;
+pub mod machine;
 pub mod model;
 pub mod random;
 pub mod session;

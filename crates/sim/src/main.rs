@@ -6,7 +6,7 @@ use sim::damage::Tally;
 use sim::kill::{self, ChildArgs, Met};
 use sim::random::fresh_seed;
 use sim::sets::option_sets;
-use sim::{Finding, Outcome, crash, damage, fault, history, session, soak, threads};
+use sim::{Finding, Outcome, crash, damage, fault, history, machine, session, soak, threads};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -116,6 +116,8 @@ enum Command {
         #[arg(long, default_value_t = 20)]
         times: u64,
     },
+    #[command(flatten)]
+    Machine(machine::Command),
     /// List the option sets of the model test.
     List,
     /// Write until killed: the child of the kill test.
@@ -179,6 +181,7 @@ fn run(command: Command) -> Outcome {
                 println!("{:12} {} keyspace(s), {} keys", set.name, set.keyspaces.len(), set.sizes.keys);
             }
         }
+        Command::Machine(command) => machine::run(command, &this_program()?)?,
         Command::KillChild(args) => kill::child(args)?,
     }
     Ok(())

@@ -1,0 +1,435 @@
+//! A full disk: a small file system in memory, filled until nothing goes any more, and made less full again.
+//!
+//! The child has a mount namespace of its own (`unshare --mount`) and mounts the file system there: whatever becomes of the
+//! child, nothing stays mounted. What it does is a [`Scenario`].
+
+use super::load::Load;
+use super::{said, start};
+use crate::finding::{Finding, Outcome, ensure};
+use crate::jobs::Job;
+use crate::random::{Draw, Rng, derive};
+use cairn::{Compression, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset};
+use clap::{Args, ValueEnum};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// When there is space again, writing must go on within this time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// So many writes in a row fail: the disk is full, and no flush is about to change that.
+const REFUSALS: u64 = 40;
+
+/// Threads that fill the disk.
+const WRITERS: u64 = 3;
+
+/// What meets the full disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scenario {
+    /// Threads write until nothing goes any more, several times over: whatever comes.
+    Load,
+    /// A compaction (trap 31).
+    Compaction,
+    /// Switching the log (trap 32).
+    Rotation,
+    /// Writing the manifest (trap 32).
+    Manifest,
+    /// Opening.
+    Opening,
+}
+
+/// What the parent tells the child.
+#[derive(Args)]
+pub struct FullArgs {
+    /// Where to mount the file system.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// Draws the sizes, the options and the data.
+    #[arg(long)]
+    pub seed: u64,
+    /// What meets the full disk.
+    #[arg(long)]
+    pub scenario: Scenario,
+}
+
+/// Why no disk can be filled here; `None` when one can.
+pub fn missing() -> Option<String> {
+    let dir = TempDir::new().ok()?;
+    let tried = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none"]);
+    match tried.arg(dir.path()).output() {
+        Err(e) => Some(format!("unshare cannot be started: {e}")),
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!("no file system can be mounted: {}", said(&output.stderr))),
+    }
+}
+
+/// One scenario in a child; returns how often the disk was full.
+pub fn run(program: &Path, seed: u64, scenario: Scenario) -> Outcome<u64> {
+    let dir = TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?;
+    let name = scenario.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+    let mut command = Command::new("unshare");
+    command.arg("--mount").arg("--").arg(program).arg("full-child").arg("--dir").arg(dir.path());
+    command.args(["--seed", &seed.to_string(), "--scenario", &name]);
+    let words = start(&mut command)?;
+    words.trim().parse().map_err(|_| Finding::new(format!("the child says {words:?}")))
+}
+
+/// [`run`] as a job; it counts how often the disk was full.
+pub fn job(program: PathBuf, seed: u64, scenario: Scenario) -> Job {
+    let name = scenario.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+    Job {
+        name: format!("full disk, {name}, seed {seed}"),
+        replay: format!("cargo run --release -p sim -- full --seed {seed} --scenario {name}"),
+        run: Box::new(move || run(&program, seed, scenario)),
+    }
+}
+
+/// The file system and what lies on it beside the database.
+struct Disk {
+    root: PathBuf,
+}
+
+impl Disk {
+    fn mount(root: &Path, bytes: u64) -> Outcome<Disk> {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "none"]).arg(root);
+        start(&mut mount)?;
+        Ok(Disk { root: root.to_owned() })
+    }
+
+    fn db(&self) -> PathBuf {
+        self.root.join("db")
+    }
+
+    /// Makes another file grow by so many bytes; returns how many fit.
+    fn burden(&self, bytes: u64) -> Outcome<u64> {
+        let failed = |e: std::io::Error| Finding::new(format!("the ballast: {e}"));
+        let file = OpenOptions::new().create(true).append(true).open(self.root.join("ballast"));
+        let mut file = file.map_err(failed)?;
+        let (mut left, block) = (bytes, [7_u8; 4096]);
+        while left > 0 {
+            match file.write(&block[..block.len().min(left as usize)]) {
+                Ok(0) => break,
+                Ok(written) => left -= written as u64,
+                Err(e) if e.kind() == std::io::ErrorKind::StorageFull => break,
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        Ok(bytes - left)
+    }
+
+    /// Takes all that is left.
+    fn fill(&self) -> Outcome {
+        while self.burden(1 << 20)? > 0 {}
+        Ok(())
+    }
+
+    /// Makes the other file shorter.
+    fn give_back(&self, bytes: u64) -> Outcome {
+        let failed = |e: std::io::Error| Finding::new(format!("the ballast: {e}"));
+        let file = OpenOptions::new().write(true).open(self.root.join("ballast")).map_err(failed)?;
+        let len = file.metadata().map_err(failed)?.len();
+        file.set_len(len.saturating_sub(bytes)).map_err(failed)
+    }
+
+    fn free(&self) -> Outcome {
+        fs::remove_file(self.root.join("ballast")).map_err(|e| Finding::new(format!("the ballast: {e}")))
+    }
+}
+
+/// What the child does.
+pub fn child(args: &FullArgs) -> Outcome {
+    let mut rng = Rng::new(args.seed);
+    let size = *rng.pick(&[4_u64, 8, 12, 24]) << 20;
+    let disk = Disk::mount(&args.dir, size)?;
+    let mut trial = Trial::new(disk, size, args.seed, &mut rng);
+    match args.scenario {
+        Scenario::Load => trial.load()?,
+        Scenario::Compaction => trial.compaction()?,
+        Scenario::Rotation => trial.rotation()?,
+        Scenario::Manifest => trial.manifest()?,
+        Scenario::Opening => trial.opening()?,
+    }
+    println!("{}", trial.fulls);
+    Ok(())
+}
+
+/// The database on the disk.
+struct Trial {
+    disk: Disk,
+    size: u64,
+    options: Options,
+    keyspace: KeyspaceOptions,
+    loads: Vec<Load>,
+    /// How often the disk was full.
+    fulls: u64,
+}
+
+impl Trial {
+    fn new(disk: Disk, size: u64, seed: u64, rng: &mut Rng) -> Trial {
+        let presets = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled];
+        let keyspace = KeyspaceOptions::preset(*rng.pick(&presets))
+            .memtable_bytes(*rng.pick(&[16 << 10, 64 << 10, 256 << 10]))
+            .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
+            .top_level_bits(9)
+            .bit_decrement(2);
+        let options = Options::default()
+            .memory_budget(*rng.pick(&[1 << 20, 4 << 20]))
+            .log_cap(*rng.pick(&[64 << 10, 1 << 20]))
+            .manifest_cap(1 << 10)
+            .background_threads(rng.below(3) as usize);
+        let durability = *rng.pick(&[Durability::Sync, Durability::Os]);
+        let load = |thread| Load::new(derive(seed, thread), thread, durability, (0, 3000));
+        Trial { disk, size, options, keyspace, loads: (0..WRITERS).map(load).collect(), fulls: 0 }
+    }
+
+    fn open(&self) -> cairn::Result<(Database, Keyspace)> {
+        let db = Database::open_with(self.disk.db(), self.options.clone())?;
+        let keyspace = db.keyspace("k", self.keyspace.clone())?;
+        Ok((db, keyspace))
+    }
+
+    /// All threads write until the disk was full for each of them; or `most` each, none of which may fail.
+    fn write(&mut self, keyspace: &Keyspace, most: Option<u64>) -> Outcome {
+        std::thread::scope(|scope| {
+            let write = |load| scope.spawn(move || write(keyspace, load, most));
+            let threads: Vec<_> = self.loads.iter_mut().map(write).collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread.join().unwrap_or_else(|_| Err(Finding::new("a writer panicked")))
+            })
+        })?;
+        self.fulls += u64::from(most.is_none());
+        Ok(())
+    }
+
+    /// Reads everything. A write that failed left no trace.
+    fn look(&self, keyspace: &Keyspace) -> Outcome {
+        self.loads.iter().try_for_each(|load| load.verify(keyspace))
+    }
+
+    /// Whether it succeeded; it may fail for want of space only.
+    fn try_to(&mut self, what: &str, result: cairn::Result<()>) -> Outcome<bool> {
+        let Err(error) = result else { return Ok(true) };
+        ensure!(
+            error.kind() == ErrorKind::NoSpace,
+            "P5: the disk is full, and {what} fails otherwise: {error:?}"
+        );
+        let root = self.disk.root.to_string_lossy();
+        ensure!(error.to_string().contains(&*root), "P3: the error of {what} names no file: {error:?}");
+        self.fulls += 1;
+        Ok(false)
+    }
+
+    /// Space comes back: writing goes on without a restart.
+    fn recover(&mut self, db: &Database, keyspace: &Keyspace) -> Outcome {
+        self.disk.free()?;
+        let begun = Instant::now();
+        while let Err(e) = self.loads[0].put(keyspace) {
+            ensure!(e.kind() == ErrorKind::NoSpace, "P5: there is space again, and a put fails: {e:?}");
+            let cause = db.stats().background_error;
+            ensure!(
+                begun.elapsed() < PATIENCE,
+                "P5: writing does not go on: {e:?}; in the background: {cause:?}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.look(keyspace)?;
+        self.write(keyspace, Some(50)).map_err(|f| f.context("P5: there is space again"))?;
+        db.flush().map_err(|e| Finding::from(e).context("P5: flushing, when there is space again"))?;
+        self.look(keyspace)
+    }
+
+    /// Everything is sound, in use and reopened.
+    fn end(&mut self, db: Database, keyspace: Keyspace) -> Outcome {
+        self.look(&keyspace)?;
+        let checked = db.check(&mut |_| {})?;
+        ensure!(checked.problems.is_empty(), "P3: check finds {:?}", checked.problems);
+        drop(keyspace);
+        db.close()?;
+        let (db, keyspace) = self.open()?;
+        self.loads.iter_mut().try_for_each(|l| l.settle(&keyspace)).map_err(|f| f.context("reopened"))?;
+        drop(keyspace);
+        Ok(db.close()?)
+    }
+
+    fn load(&mut self) -> Outcome {
+        let (db, keyspace) = self.open()?;
+        for round in 0..3 {
+            self.disk.burden(self.size / 3)?;
+            self.write(&keyspace, None)?;
+            self.look(&keyspace).map_err(|f| f.context(format_args!("full, round {round}")))?;
+            if round > 0 {
+                self.make_room(&db, &keyspace)?;
+            }
+            self.recover(&db, &keyspace)?;
+            // The next round begins with little.
+            for load in &mut self.loads {
+                load.numbers().into_iter().skip(20).try_for_each(|n| load.delete(&keyspace, n))?;
+            }
+            db.compact()?;
+        }
+        self.end(db, keyspace)
+    }
+
+    /// Half of everything is deleted, as far as that goes, and the rest compacted, as far as that goes.
+    fn make_room(&mut self, db: &Database, keyspace: &Keyspace) -> Outcome {
+        let mut loads = std::mem::take(&mut self.loads);
+        let mut deleted = 0;
+        'all: for load in &mut loads {
+            for number in load.numbers().into_iter().step_by(2) {
+                let result = load.delete(keyspace, number);
+                if !self.try_to("a delete", result)? {
+                    break 'all;
+                }
+                deleted += 1;
+            }
+        }
+        self.loads = loads;
+        let least = if true { 0 } else { 50 };
+        ensure!(deleted >= least, "P5: {deleted} deletes went through");
+        self.look(keyspace)?;
+        let flushed = db.flush();
+        self.try_to("a flush", flushed)?;
+        let compacted = db.compact();
+        self.try_to("a compaction", compacted)?;
+        self.look(keyspace)
+    }
+
+    /// Data for about a third of the disk, and nothing else on it.
+    fn prepare(&mut self, keyspace: &Keyspace) -> Outcome {
+        self.write(keyspace, Some(self.size / 3 / WRITERS / 1600))
+    }
+
+    fn compaction(&mut self) -> Outcome {
+        self.keyspace = self.keyspace.clone().level0_tables(64);
+        let (db, keyspace) = self.open()?;
+        self.prepare(&keyspace)?;
+        db.flush()?;
+        // Some compactions get further than others.
+        for left in [64 << 10, 256 << 10, 512 << 10] {
+            self.disk.fill()?;
+            self.disk.give_back(left)?;
+            let compacted = db.compact();
+            self.try_to("a compaction", compacted)?;
+            self.look(&keyspace)?;
+            let flushed = db.flush();
+            self.try_to("a flush", flushed)?;
+            self.recover(&db, &keyspace)?;
+        }
+        db.compact()?;
+        self.end(db, keyspace)
+    }
+
+    fn rotation(&mut self) -> Outcome {
+        let (db, keyspace) = self.open()?;
+        self.prepare(&keyspace)?;
+        for _ in 0..4 {
+            self.disk.fill()?;
+            let mut full = false;
+            // What fits into the last page of the log still goes, so that there is something to switch.
+            for _ in 0..50 {
+                let put = keyspace.put("small", "s");
+                full |= !self.try_to("a small put", put)?;
+                let flushed = db.flush();
+                full |= !self.try_to("switching the log", flushed)?;
+            }
+            ensure!(full, "the disk has no room, and everything succeeds");
+            keyspace.get("small")?;
+            self.disk.free()?;
+            let begun = Instant::now();
+            while let Err(e) = keyspace.delete("small") {
+                ensure!(begun.elapsed() < PATIENCE, "P5: there is space again, and a delete fails: {e:?}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            self.disk.burden(4096)?;
+            self.recover(&db, &keyspace)?;
+        }
+        self.end(db, keyspace)
+    }
+
+    fn manifest(&mut self) -> Outcome {
+        let (db, keyspace) = self.open()?;
+        self.prepare(&keyspace)?;
+        let mut names = db.keyspaces();
+        for round in 0..4 {
+            self.disk.fill()?;
+            let mut refused = None;
+            for i in 0..10_000 {
+                let name = format!("k-{round}-{i}");
+                let created = db.create_keyspace(&name, self.keyspace.clone()).map(drop);
+                if !self.try_to("creating a keyspace", created)? {
+                    refused = Some(name);
+                    break;
+                }
+                names.push(name);
+            }
+            let refused = refused.ok_or_else(|| Finding::new("the manifest never met the full disk"))?;
+            self.look(&keyspace)?;
+            self.recover(&db, &keyspace)?;
+            db.create_keyspace(&refused, self.keyspace.clone())?;
+            names.push(refused);
+            let mut listed = db.keyspaces();
+            listed.sort();
+            names.sort();
+            ensure!(listed == names, "P2: the keyspaces are {listed:?} instead of {names:?}");
+        }
+        self.end(db, keyspace)?;
+        let (db, _) = self.open()?;
+        let mut listed = db.keyspaces();
+        listed.sort();
+        ensure!(listed == names, "P1: reopened, the keyspaces are {listed:?} instead of {names:?}");
+        Ok(db.close()?)
+    }
+
+    /// Closed and opened while nothing goes any more: it opens, or says why not and is none the worse.
+    fn opening(&mut self) -> Outcome {
+        for _ in 0..3 {
+            let (db, keyspace) = self.open()?;
+            self.disk.burden(self.size / 3)?;
+            self.write(&keyspace, None)?;
+            self.look(&keyspace)?;
+            self.disk.fill()?;
+            drop(keyspace);
+            let closed = db.close();
+            self.try_to("closing", closed)?;
+            for _ in 0..3 {
+                match self.open() {
+                    Ok((db, keyspace)) => {
+                        self.loads.iter_mut().try_for_each(|l| l.settle(&keyspace))?;
+                        drop(keyspace);
+                        let closed = db.close();
+                        self.try_to("closing", closed)?;
+                    }
+                    Err(e) => drop(self.try_to("opening", Err(e))?),
+                }
+            }
+            self.disk.free()?;
+            let (db, keyspace) = self.open()?;
+            self.loads.iter_mut().try_for_each(|l| l.settle(&keyspace))?;
+            for load in &mut self.loads {
+                load.numbers().into_iter().skip(20).try_for_each(|n| load.delete(&keyspace, n))?;
+            }
+            db.compact()?;
+            drop(keyspace);
+            db.close()?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes until several writes in a row met the full disk; or `most`, none of which may fail.
+fn write(keyspace: &Keyspace, load: &mut Load, most: Option<u64>) -> Outcome {
+    let (mut refused, mut written) = (0, 0);
+    while most.map_or(refused < REFUSALS, |most| written < most) {
+        match load.put(keyspace) {
+            Ok(()) => (refused, written) = (0, written + 1),
+            Err(e) if e.kind() == ErrorKind::NoSpace && most.is_none() => refused += 1,
+            Err(e) => return Err(Finding::from(e).context("P5: a put")),
+        }
+        ensure!(written < 1_000_000, "the disk does not get full");
+    }
+    Ok(())
+}

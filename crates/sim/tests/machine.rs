@@ -1,0 +1,69 @@
+//! The engine on this machine: failing system calls, full disks, limits, little memory, other processes.
+
+use sim::jobs::{Job, run_all};
+use sim::machine::full::{self, Scenario};
+use sim::machine::{skip, strace};
+use sim::random::{derive, fresh_seed};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The program that runs as a child.
+fn program() -> PathBuf {
+    env!("CARGO_BIN_EXE_cairn-sim").into()
+}
+
+/// One that takes longer hangs.
+const HANG: Duration = Duration::from_secs(400);
+
+/// P4, traps 4 and 7: after a failed sync nothing is written and the file is not synced again; other failures pass; nothing that
+/// was acknowledged is lost.
+#[test]
+fn a_failing_system_call_loses_nothing_and_a_failed_sync_ends_writing() {
+    const SEEDS: u64 = 6;
+    const INJECTIONS: u64 = 24;
+    if let Some(why) = strace::missing() {
+        return skip("failing system calls", &why);
+    }
+    let fresh = fresh_seed();
+    println!("fresh seed: {fresh}");
+    let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };
+    let jobs: Vec<Job> = (0..SEEDS).map(|i| strace::job(program(), seed(i), INJECTIONS)).collect();
+    let report = run_all(jobs, HANG);
+    sim::count("strace injections", report.count);
+    report.expect_clean();
+    assert!(report.count >= 100, "only {} injections", report.count);
+}
+
+/// Fills disks in some scenarios with so many seeds each.
+fn fill_disks(what: &str, scenarios: &[Scenario], seeds: u64) {
+    if let Some(why) = full::missing() {
+        return skip(what, &why);
+    }
+    let fresh = fresh_seed();
+    println!("fresh seed: {fresh}");
+    let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };
+    let job = |(scenario, i)| full::job(program(), seed(i), scenario);
+    let pairs = scenarios.iter().flat_map(|&s| (0..seeds).map(move |i| (s, i)));
+    let report = run_all(pairs.map(job).collect(), HANG);
+    sim::count(what, report.count);
+    report.expect_clean();
+    assert!(report.count >= seeds, "the disk was full {} times only", report.count);
+}
+
+/// P5: a full disk is an error, reads go on, and when there is space again, so does writing, without a restart.
+#[test]
+fn a_full_disk_is_an_error_and_passes() {
+    fill_disks("full disks under load", &[Scenario::Load, Scenario::Opening], 10);
+}
+
+/// Trap 31: the disk gets full in the middle of a compaction, and is freed.
+#[test]
+fn a_disk_that_is_full_in_a_compaction_loses_nothing() {
+    fill_disks("full disks in compactions", &[Scenario::Compaction], 10);
+}
+
+/// Trap 32: the disk is full while the log is switched, or the manifest written.
+#[test]
+fn a_disk_that_is_full_at_the_log_or_the_manifest_loses_nothing() {
+    fill_disks("full disks at log and manifest", &[Scenario::Rotation, Scenario::Manifest], 8);
+}
