@@ -18,7 +18,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// When there is space again, writing must go on within this time.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Space that is kept for the last opening, however much the data have grown.
+const SPARE_LEN: usize = 2 << 20;
+
+/// Longest time that a disk is being filled.
+const FILLING: Duration = Duration::from_secs(4);
 
 /// So many writes in a row fail: the disk is full, and no flush is about to change that.
 const REFUSALS: u64 = 40;
@@ -58,8 +64,9 @@ pub struct FullArgs {
 /// Why no disk can be filled here; `None` when one can.
 pub fn missing() -> Option<String> {
     let dir = TempDir::new().ok()?;
-    let tried = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none"]);
-    match tried.arg(dir.path()).output() {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none"]).arg(dir.path());
+    match command.output() {
         Err(e) => Some(format!("unshare cannot be started: {e}")),
         Ok(output) if output.status.success() => None,
         Ok(output) => Some(format!("no file system can be mounted: {}", said(&output.stderr))),
@@ -97,6 +104,8 @@ impl Disk {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "none"]).arg(root);
         start(&mut mount)?;
+        let spare = fs::write(root.join("spare"), vec![7; SPARE_LEN]);
+        spare.map_err(|e| Finding::new(format!("the spare space: {e}")))?;
         Ok(Disk { root: root.to_owned() })
     }
 
@@ -135,6 +144,12 @@ impl Disk {
         file.set_len(len.saturating_sub(bytes)).map_err(failed)
     }
 
+    /// Gives up the space that was kept for the end.
+    fn give_up_spare(&self) {
+        // It may be gone already.
+        let _ = fs::remove_file(self.root.join("spare"));
+    }
+
     fn free(&self) -> Outcome {
         fs::remove_file(self.root.join("ballast")).map_err(|e| Finding::new(format!("the ballast: {e}")))
     }
@@ -143,7 +158,7 @@ impl Disk {
 /// What the child does.
 pub fn child(args: &FullArgs) -> Outcome {
     let mut rng = Rng::new(args.seed);
-    let size = *rng.pick(&[4_u64, 8, 12, 24]) << 20;
+    let size = *rng.pick(&[8_u64, 12, 24]) << 20;
     let disk = Disk::mount(&args.dir, size)?;
     let mut trial = Trial::new(disk, size, args.seed, &mut rng);
     match args.scenario {
@@ -174,7 +189,7 @@ impl Trial {
         let keyspace = KeyspaceOptions::preset(*rng.pick(&presets))
             .memtable_bytes(*rng.pick(&[16 << 10, 64 << 10, 256 << 10]))
             .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
-            .top_level_bits(9)
+            .top_level_bits(14)
             .bit_decrement(2);
         let options = Options::default()
             .memory_budget(*rng.pick(&[1 << 20, 4 << 20]))
@@ -223,32 +238,43 @@ impl Trial {
         Ok(false)
     }
 
-    /// Space comes back: writing goes on without a restart.
+    /// Space comes back: writing goes on without a restart. An error that a job in the background met before may still come for
+    /// a moment.
     fn recover(&mut self, db: &Database, keyspace: &Keyspace) -> Outcome {
         self.disk.free()?;
-        let begun = Instant::now();
-        while let Err(e) = self.loads[0].put(keyspace) {
-            ensure!(e.kind() == ErrorKind::NoSpace, "P5: there is space again, and a put fails: {e:?}");
-            let cause = db.stats().background_error;
-            ensure!(
-                begun.elapsed() < PATIENCE,
-                "P5: writing does not go on: {e:?}; in the background: {cause:?}"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        again("a put", || self.loads[0].put(keyspace))?;
         self.look(keyspace)?;
+        again("a flush", || db.flush())?;
         self.write(keyspace, Some(50)).map_err(|f| f.context("P5: there is space again"))?;
-        db.flush().map_err(|e| Finding::from(e).context("P5: flushing, when there is space again"))?;
+        again("a flush", || db.flush())?;
         self.look(keyspace)
+    }
+
+    /// Leaves the next round with little on the disk; `false` when that needs more space than there is: a compaction of everything
+    /// may need as much again as it reads.
+    fn clear(&mut self, db: &Database, keyspace: &Keyspace) -> Outcome<bool> {
+        for load in &mut self.loads {
+            for number in load.numbers().into_iter().skip(20) {
+                again("a delete", || load.delete(keyspace, number))?;
+            }
+        }
+        let compacted = db.compact();
+        self.try_to("a compaction", compacted)
     }
 
     /// Everything is sound, in use and reopened.
     fn end(&mut self, db: Database, keyspace: Keyspace) -> Outcome {
+        self.disk.give_up_spare();
         self.look(&keyspace)?;
+        // Nothing in the background is still to be tried again: what failed last would be told by closing.
+        again("a flush", || db.flush())?;
+        let compacted = db.compact();
+        let idle = self.try_to("a compaction", compacted)?;
         let checked = db.check(&mut |_| {})?;
         ensure!(checked.problems.is_empty(), "P3: check finds {:?}", checked.problems);
         drop(keyspace);
-        db.close()?;
+        let closed = db.close();
+        ensure!(self.try_to("closing", closed)? || !idle, "P5: nothing is left to do, and closing fails");
         let (db, keyspace) = self.open()?;
         self.loads.iter_mut().try_for_each(|l| l.settle(&keyspace)).map_err(|f| f.context("reopened"))?;
         drop(keyspace);
@@ -258,18 +284,16 @@ impl Trial {
     fn load(&mut self) -> Outcome {
         let (db, keyspace) = self.open()?;
         for round in 0..3 {
-            self.disk.burden(self.size / 3)?;
+            self.disk.burden(self.size / 2)?;
             self.write(&keyspace, None)?;
             self.look(&keyspace).map_err(|f| f.context(format_args!("full, round {round}")))?;
             if round > 0 {
                 self.make_room(&db, &keyspace)?;
             }
             self.recover(&db, &keyspace)?;
-            // The next round begins with little.
-            for load in &mut self.loads {
-                load.numbers().into_iter().skip(20).try_for_each(|n| load.delete(&keyspace, n))?;
+            if !self.clear(&db, &keyspace)? {
+                break;
             }
-            db.compact()?;
         }
         self.end(db, keyspace)
     }
@@ -298,16 +322,16 @@ impl Trial {
         self.look(keyspace)
     }
 
-    /// Data for about a third of the disk, and nothing else on it.
+    /// Data for about a sixth of the disk, and nothing else on it.
     fn prepare(&mut self, keyspace: &Keyspace) -> Outcome {
-        self.write(keyspace, Some(self.size / 3 / WRITERS / 1600))
+        self.write(keyspace, Some(self.size / 6 / WRITERS / 1600))
     }
 
     fn compaction(&mut self) -> Outcome {
         self.keyspace = self.keyspace.clone().level0_tables(64);
         let (db, keyspace) = self.open()?;
         self.prepare(&keyspace)?;
-        db.flush()?;
+        again("a flush", || db.flush())?;
         // Some compactions get further than others.
         for left in [64 << 10, 256 << 10, 512 << 10] {
             self.disk.fill()?;
@@ -319,7 +343,7 @@ impl Trial {
             self.try_to("a flush", flushed)?;
             self.recover(&db, &keyspace)?;
         }
-        db.compact()?;
+        again("a compaction", || db.compact())?;
         self.end(db, keyspace)
     }
 
@@ -327,10 +351,11 @@ impl Trial {
         let (db, keyspace) = self.open()?;
         self.prepare(&keyspace)?;
         for _ in 0..4 {
-            self.disk.fill()?;
+            again("idleness", || db.wait_idle())?;
             let mut full = false;
             // What fits into the last page of the log still goes, so that there is something to switch.
             for _ in 0..50 {
+                self.disk.fill()?;
                 let put = keyspace.put("small", "s");
                 full |= !self.try_to("a small put", put)?;
                 let flushed = db.flush();
@@ -339,11 +364,7 @@ impl Trial {
             ensure!(full, "the disk has no room, and everything succeeds");
             keyspace.get("small")?;
             self.disk.free()?;
-            let begun = Instant::now();
-            while let Err(e) = keyspace.delete("small") {
-                ensure!(begun.elapsed() < PATIENCE, "P5: there is space again, and a delete fails: {e:?}");
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            again("a delete", || keyspace.delete("small"))?;
             self.disk.burden(4096)?;
             self.recover(&db, &keyspace)?;
         }
@@ -355,9 +376,12 @@ impl Trial {
         self.prepare(&keyspace)?;
         let mut names = db.keyspaces();
         for round in 0..4 {
-            self.disk.fill()?;
             let mut refused = None;
-            for i in 0..10_000 {
+            for i in 0..2000 {
+                if i % 50 == 0 {
+                    // What a job in the background gave back.
+                    self.disk.fill()?;
+                }
                 let name = format!("k-{round}-{i}");
                 let created = db.create_keyspace(&name, self.keyspace.clone()).map(drop);
                 if !self.try_to("creating a keyspace", created)? {
@@ -388,7 +412,7 @@ impl Trial {
     fn opening(&mut self) -> Outcome {
         for _ in 0..3 {
             let (db, keyspace) = self.open()?;
-            self.disk.burden(self.size / 3)?;
+            self.disk.burden(self.size / 2)?;
             self.write(&keyspace, None)?;
             self.look(&keyspace)?;
             self.disk.fill()?;
@@ -409,10 +433,9 @@ impl Trial {
             self.disk.free()?;
             let (db, keyspace) = self.open()?;
             self.loads.iter_mut().try_for_each(|l| l.settle(&keyspace))?;
-            for load in &mut self.loads {
-                load.numbers().into_iter().skip(20).try_for_each(|n| load.delete(&keyspace, n))?;
+            if !self.clear(&db, &keyspace)? {
+                return self.end(db, keyspace);
             }
-            db.compact()?;
             drop(keyspace);
             db.close()?;
         }
@@ -420,10 +443,25 @@ impl Trial {
     }
 }
 
+/// Does it, and does it again while it fails for want of space; but not for long.
+fn again(what: &str, mut act: impl FnMut() -> cairn::Result<()>) -> Outcome {
+    let begun = Instant::now();
+    while let Err(error) = act() {
+        ensure!(error.kind() == ErrorKind::NoSpace, "P5: there is space again, and {what} fails: {error:?}");
+        ensure!(begun.elapsed() < PATIENCE, "P5: there is space again, and {what} fails for ever: {error:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// Writes until several writes in a row met the full disk; or `most`, none of which may fail.
 fn write(keyspace: &Keyspace, load: &mut Load, most: Option<u64>) -> Outcome {
-    let (mut refused, mut written) = (0, 0);
+    let (mut refused, mut written, begun) = (0, 0, Instant::now());
     while most.map_or(refused < REFUSALS, |most| written < most) {
+        // Writers that are slowed down because no compaction finds room need not get to the end of it.
+        if most.is_none() && begun.elapsed() > FILLING {
+            break;
+        }
         match load.put(keyspace) {
             Ok(()) => (refused, written) = (0, written + 1),
             Err(e) if e.kind() == ErrorKind::NoSpace && most.is_none() => refused += 1,
