@@ -2,7 +2,9 @@
 
 use sim::jobs::{Job, run_all};
 use sim::machine::full::{self, Scenario};
-use sim::machine::{skip, strace};
+use sim::machine::limits::{self, Limit};
+use sim::machine::memory::{self, Group};
+use sim::machine::{processes, skip, strace};
 use sim::random::{derive, fresh_seed};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -66,4 +68,52 @@ fn a_disk_that_is_full_in_a_compaction_loses_nothing() {
 #[test]
 fn a_disk_that_is_full_at_the_log_or_the_manifest_loses_nothing() {
     fill_disks("full disks at log and manifest", &[Scenario::Rotation, Scenario::Manifest], 8);
+}
+
+/// Runs children under some limits with so many seeds each.
+fn limit(what: &str, limits: &[Limit], seeds: u64) {
+    let fresh = fresh_seed();
+    println!("fresh seed: {fresh}");
+    let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };
+    let job = |(limit, i)| limits::job(program(), seed(i), limit);
+    let pairs = limits.iter().flat_map(|&l| (0..seeds).map(move |i| (l, i)));
+    let report = run_all(pairs.map(job).collect(), HANG);
+    sim::count(what, report.count);
+    report.expect_clean();
+    assert!(report.count > 0, "the limit was never met");
+}
+
+/// P5, trap 7: a file that may not grow is an error, not the end of the process; a write that the kernel takes in part is taken
+/// back; without the limit writing goes on.
+#[test]
+fn a_file_that_may_not_grow_is_an_error_and_passes() {
+    limit("calls refused by RLIMIT_FSIZE", &[Limit::FileSize, Limit::FileSizeLowered], 6);
+}
+
+/// Trap 33: more tables than files may be open, and an application that takes all descriptors.
+#[test]
+fn too_few_descriptors_are_an_error_and_pass() {
+    limit("calls refused by RLIMIT_NOFILE", &[Limit::OpenFiles], 8);
+}
+
+/// With 64 MiB of memory and a budget of 16 MiB, a database many times as large is written, read and reopened.
+#[test]
+fn a_large_database_gets_by_with_little_memory() {
+    const VALUES: u64 = 100_000;
+    let group = match Group::create() {
+        Ok(group) => group,
+        Err(why) => return skip("little memory", &why),
+    };
+    let peak_kib = memory::run(&program(), &group, 1, VALUES).unwrap();
+    sim::count("KiB of memory at most, for 200 MB of data and a budget of 16 MiB", peak_kib);
+}
+
+/// Trap 34: two processes, the same process twice, a symbolic link to the directory.
+#[test]
+fn a_database_belongs_to_one_process() {
+    let scratch = tempfile::tempdir().unwrap();
+    processes::exclude(&program(), scratch.path()).unwrap();
+    for i in 0..5 {
+        processes::race(&program(), &scratch.path().join(format!("race-{i}"))).unwrap();
+    }
 }

@@ -2,6 +2,9 @@
 
 use super::child::{ScriptArgs, run_script};
 use super::full::{self, FullArgs, Scenario};
+use super::limits::{self, Limit, LimitArgs};
+use super::memory::{self, MemoryArgs};
+use super::processes::{self, HoldArgs};
 use super::strace::{self, Injection};
 use crate::finding::Outcome;
 use clap::Subcommand;
@@ -37,12 +40,30 @@ pub enum Command {
         #[arg(long)]
         scenario: Scenario,
     },
+    /// Write and read under a limit of the process.
+    Limit {
+        /// Draws the limit, the options and the data.
+        #[arg(long)]
+        seed: u64,
+        /// Which limit.
+        #[arg(long)]
+        limit: Limit,
+    },
     /// Go through a script: a child of the machine tests.
     #[command(hide = true)]
     ScriptChild(ScriptArgs),
     /// Fill the disk that it mounts: a child of the machine tests.
     #[command(hide = true)]
     FullChild(FullArgs),
+    /// Write and read under a limit: a child of the machine tests.
+    #[command(hide = true)]
+    LimitChild(LimitArgs),
+    /// Write and read with little memory: a child of the machine tests.
+    #[command(hide = true)]
+    MemoryChild(MemoryArgs),
+    /// Hold a database open: a child of the machine tests.
+    #[command(hide = true)]
+    HoldChild(HoldArgs),
 }
 
 /// Does it; `program` is started as the child.
@@ -57,7 +78,11 @@ pub fn run(command: Command, program: &Path) -> Outcome {
         }
         Command::Full { seed, scenario } => println!("full disks: {}", full::run(program, seed, scenario)?),
         Command::ScriptChild(args) => run_script(args)?,
+        Command::Limit { seed, limit } => println!("calls refused: {}", limits::run(program, seed, limit)?),
         Command::FullChild(args) => full::child(&args)?,
+        Command::LimitChild(args) => limits::child(&args)?,
+        Command::MemoryChild(args) => memory::child(&args)?,
+        Command::HoldChild(args) => processes::child(&args)?,
     }
     Ok(())
 }

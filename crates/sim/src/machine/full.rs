@@ -444,7 +444,7 @@ impl Trial {
 }
 
 /// Does it, and does it again while it fails for want of space; but not for long.
-fn again(what: &str, mut act: impl FnMut() -> cairn::Result<()>) -> Outcome {
+pub(super) fn again(what: &str, mut act: impl FnMut() -> cairn::Result<()>) -> Outcome {
     let begun = Instant::now();
     while let Err(error) = act() {
         ensure!(error.kind() == ErrorKind::NoSpace, "P5: there is space again, and {what} fails: {error:?}");

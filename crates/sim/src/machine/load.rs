@@ -100,6 +100,30 @@ impl Load {
         Ok(())
     }
 
+    /// Looks up so many keys. A read that fails is shown to `judge`, and counted.
+    pub fn look_up_some(
+        &mut self,
+        keyspace: &Keyspace,
+        many: u64,
+        judge: &mut dyn FnMut(&cairn::Error) -> Outcome,
+    ) -> Outcome<u64> {
+        let mut failed = 0;
+        for _ in 0..many {
+            let number = self.rng.below(self.next.max(1));
+            let want = self.present.get(&number).map(|&version| self.value(number, version));
+            match keyspace.get(self.key(number)) {
+                Ok(found) => {
+                    ensure!(found.as_deref() == want.as_deref(), "P3: key {number} is not what it was")
+                }
+                Err(e) => {
+                    judge(&e)?;
+                    failed += 1;
+                }
+            }
+        }
+        Ok(failed)
+    }
+
     /// After reopening: each write that failed may be there or not. Takes over what is there, and verifies the rest.
     pub fn settle(&mut self, keyspace: &Keyspace) -> Outcome {
         for (number, versions) in std::mem::take(&mut self.doubtful) {

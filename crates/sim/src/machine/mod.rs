@@ -4,6 +4,9 @@
 //! | --- | --- |
 //! | [`strace`] | one system call fails: a sync, a write, a rename, an opening (traps 4, 5, 7, 32, 33) |
 //! | [`full`] | the disk is full, and then it is not (traps 31, 32) |
+//! | [`limits`] | files may not grow, or not be opened (traps 7, 33) |
+//! | [`memory`] | there is little memory |
+//! | [`processes`] | other processes want it, too (trap 34) |
 //!
 //! All of it runs in child processes that this program starts as itself. What a machine does not offer is skipped, and said
 //! ([`skip`]).
@@ -11,7 +14,10 @@
 pub mod child;
 mod command;
 pub mod full;
+pub mod limits;
 mod load;
+pub mod memory;
+pub mod processes;
 pub mod script;
 pub mod strace;
 

@@ -1,0 +1,139 @@
+//! Little memory: a control group with a limit, and a database many times as large.
+//!
+//! The limit counts the page cache, too, but the kernel gives that up first. What cannot be given up is what the process itself
+//! takes; were it more than the limit, the process would be killed.
+
+use super::load::Load;
+use super::start;
+use crate::finding::{Finding, Outcome, ensure};
+use cairn::{Database, Durability, KeyspaceOptions, Options};
+use clap::Args;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The limit of the group.
+const LIMIT: u64 = 64 << 20;
+
+/// The memory budget of the database.
+const BUDGET: u64 = 16 << 20;
+
+/// What the process may take beside the budget: blocks being built, index roots, buffers, the allocator's own, this program.
+const BESIDE_BUDGET_KIB: u64 = 24 << 10;
+
+/// What the parent tells the child.
+#[derive(Args)]
+pub struct MemoryArgs {
+    /// Where the database is.
+    #[arg(long)]
+    pub dir: PathBuf,
+    /// The file through which it enters the group.
+    #[arg(long)]
+    pub procs: Option<PathBuf>,
+    /// Draws the data.
+    #[arg(long)]
+    pub seed: u64,
+    /// How many values, of 2 KB on average.
+    #[arg(long)]
+    pub values: u64,
+}
+
+/// A control group with a limit. Dropped, it is removed.
+pub struct Group(PathBuf);
+
+impl Group {
+    /// Makes it below the one that this program is in. The error says what is missing.
+    pub fn create() -> Result<Group, String> {
+        let own = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("/proc/self/cgroup: {e}"))?;
+        let v1 = own.lines().find_map(|l| l.split_once(":memory:").map(|(_, group)| group));
+        let v2 = own.lines().find_map(|l| l.strip_prefix("0::"));
+        let (root, name) = match (v1, v2) {
+            (Some(group), _) => {
+                (Path::new("/sys/fs/cgroup/memory").join(&group[1..]), "memory.limit_in_bytes")
+            }
+            (None, Some(group)) => (Path::new("/sys/fs/cgroup").join(&group[1..]), "memory.max"),
+            (None, None) => return Err("the kernel has no control groups".into()),
+        };
+        // In version 2 a group that has processes hands no control on to groups below it.
+        let parents = root.ancestors().filter(|dir| dir.starts_with("/sys/fs/cgroup"));
+        let mut trouble = String::new();
+        for parent in parents {
+            let dir = parent.join(format!("cairn-sim-{}", std::process::id()));
+            let made = fs::create_dir(&dir).and_then(|()| {
+                let limited = fs::write(dir.join(name), LIMIT.to_string());
+                limited.inspect_err(|_| drop(fs::remove_dir(&dir)))
+            });
+            match made {
+                Ok(()) => return Ok(Group(dir)),
+                Err(e) => trouble = format!("{}: {e}", dir.display()),
+            }
+        }
+        Err(trouble)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What is left of the page cache; only version 1 has this file.
+        let _ = fs::write(self.0.join("memory.force_empty"), "0");
+        for _ in 0..100 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        eprintln!("the control group {} could not be removed", self.0.display());
+    }
+}
+
+/// Loads, overwrites, reads and reopens within the limit; returns the most memory that the process took, in KiB, without the
+/// page cache.
+pub fn run(program: &Path, group: &Group, seed: u64, values: u64) -> Outcome<u64> {
+    let dir = TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?;
+    let mut command = Command::new(program);
+    command.arg("memory-child").arg("--dir").arg(dir.path().join("db"));
+    command.arg("--procs").arg(group.0.join("cgroup.procs"));
+    command.args(["--seed", &seed.to_string(), "--values", &values.to_string()]);
+    let words = start(&mut command)?;
+    let peak_kib: u64 =
+        words.trim().parse().map_err(|_| Finding::new(format!("the child says {words:?}")))?;
+    let most_kib = BUDGET / 1024 + BESIDE_BUDGET_KIB;
+    ensure!(peak_kib <= most_kib, "the process took {peak_kib} KiB; {most_kib} were expected at most");
+    Ok(peak_kib)
+}
+
+/// What the child does.
+pub fn child(args: &MemoryArgs) -> Outcome {
+    if let Some(procs) = &args.procs {
+        let joined = fs::write(procs, std::process::id().to_string());
+        joined.map_err(|e| Finding::new(format!("{}: {e}", procs.display())))?;
+    }
+    let options = Options::default().memory_budget(BUDGET).background_threads(2);
+    let open = || -> cairn::Result<_> {
+        let db = Database::open_with(&args.dir, options.clone())?;
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().memtable_bytes(2 << 20))?;
+        Ok((db, keyspace))
+    };
+    let mut load = Load::new(args.seed, 0, Durability::Os, (100, 4000));
+    let (db, keyspace) = open()?;
+    for _ in 0..args.values {
+        load.put(&keyspace)?;
+    }
+    load.verify(&keyspace)?;
+    drop((db, keyspace));
+    let (db, keyspace) = open()?;
+    load.verify(&keyspace).map_err(|f| f.context("reopened"))?;
+    drop(keyspace);
+    db.close()?;
+    println!("{}", peak_kib()?);
+    Ok(())
+}
+
+fn peak_kib() -> Outcome<u64> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let number = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse().ok());
+    number.ok_or_else(|| Finding::new("the kernel does not tell how much memory the process took"))
+}
