@@ -372,7 +372,7 @@ impl Core {
         let started = self.env.monotonic();
         let snapshots = self.snapshots.list();
         let next_number = || self.new_number();
-        let options = keyspace.options.tree_options();
+        let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
         let context = Context {
             env: &self.env,
             dir: &self.dir,

@@ -330,7 +330,7 @@ impl Core {
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
         state.next_keyspace = id + 1;
-        let tree = Tree::new(core.options.tree_options(), core.view.load().version.clone());
+        let tree = Tree::new(core.options.tree_options(id, name), core.view.load().version.clone());
         let keyspace = KeyspaceState::new(core.clone(), tree);
         state.keyspaces.insert(id, keyspace);
         drop(state);

@@ -48,6 +48,7 @@ mod log;
 mod options;
 mod recovery;
 mod room;
+mod salvage;
 mod snapshot;
 mod stats;
 mod stats_text;
@@ -63,6 +64,7 @@ pub use database::Database;
 pub use env;
 pub use keyspace::Keyspace;
 pub use options::{Compression, Durability, KeyspaceOptions, OptionSpec, Options, Preset};
+pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use snapshot::Snapshot;
 pub use stats::*;
 

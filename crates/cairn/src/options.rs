@@ -221,8 +221,8 @@ option_table! {
 const MIN_PIECE_BYTES: u64 = 1 << 20;
 
 impl KeyspaceOptions {
-    /// What the tree is told of them.
-    pub(crate) fn tree_options(&self) -> tree::TreeOptions {
+    /// What the tree is told of them, and of the keyspace that it is the tree of.
+    pub(crate) fn tree_options(&self, id: u64, name: &str) -> tree::TreeOptions {
         tree::TreeOptions {
             levels: self.levels,
             level0_tables: self.level0_tables,
@@ -241,6 +241,7 @@ impl KeyspaceOptions {
                 block_size: self.block_size,
                 compression: self.compression,
                 filter_bits_per_key: self.filter_bits_per_key,
+                owner: Some(table::TableOwner { number: id, name: name.into() }),
             },
         }
     }

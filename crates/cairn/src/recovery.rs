@@ -223,7 +223,7 @@ impl Recovery {
         let mut keyspaces = BTreeMap::new();
         for (id, found) in std::mem::take(&mut self.state.keyspaces) {
             let options = keyspace_options(&self.dir, &found)?;
-            let tree = Tree::new(options.tree_options(), Arc::new(found.version));
+            let tree = Tree::new(options.tree_options(id, &found.created.name), Arc::new(found.version));
             let replayed = Replayed { tree, options, name: found.created.name, memtable: Memtable::new(0) };
             keyspaces.insert(id, replayed);
         }
@@ -280,7 +280,7 @@ impl Recovery {
         let context = Context {
             env: &self.env,
             dir: &self.dir,
-            table: &keyspace.options.tree_options().table,
+            table: &keyspace.tree.options().table,
             next_number: &next_number,
             snapshots: &[],
             cancelled: &std::sync::atomic::AtomicBool::new(false),

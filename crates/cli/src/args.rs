@@ -1,7 +1,7 @@
 //! The command line as a whole, and the groups of arguments that several commands share.
 
 use crate::text::{parse_size, unhex};
-use crate::{bench, check, compact, demo, dump, failure, info, load, point, scan, shell, stats};
+use crate::{bench, check, compact, demo, dump, failure, info, load, point, salvage, scan, shell, stats};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::ops::Bound;
@@ -51,6 +51,8 @@ pub enum Command {
     Stats(stats::StatsArgs),
     /// Verify every checksum and invariant of a database, without writing to it
     Check(check::CheckArgs),
+    /// Write a new database from what can be had of a damaged one
+    Salvage(salvage::SalvageArgs),
     /// Merge the tables of a keyspace
     Compact(compact::CompactArgs),
     /// Work with a database by hand or by script

@@ -5,7 +5,7 @@
 //! standard error. Nothing here reaches into the engine: all of it is the public library.
 //!
 //! ```text
-//!   main -- args -- point scan load dump stats check compact shell demo bench info
+//!   main -- args -- point scan load dump stats check salvage compact shell demo bench info
 //!                     |               |    |    |
 //!                   store           format   draw      store: opens databases; format: text formats; draw: drawings
 //!                     |               |
@@ -29,6 +29,7 @@ mod load;
 mod output;
 mod point;
 mod progress;
+mod salvage;
 mod scan;
 mod shell;
 mod stats;
@@ -58,6 +59,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Dump(args) => dump::dump(args)?,
         Command::Stats(args) => stats::stats(args)?,
         Command::Check(args) => check::check(args)?,
+        Command::Salvage(args) => salvage::salvage(args)?,
         Command::Compact(args) => compact::compact(args)?,
         Command::Shell(args) => return shell::shell(args),
         Command::Demo(args) => demo::demo(args)?,

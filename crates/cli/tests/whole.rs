@@ -61,6 +61,36 @@ fn check_names_what_is_damaged() {
 }
 
 #[test]
+fn salvage_copies_what_is_sound_and_tells_what_is_not() {
+    let cairn = loaded();
+    let (from, to) = (cairn.db(), cairn.path("new"));
+    let salvage = |to: &std::path::Path, json: bool| {
+        let mut salvage = program();
+        salvage.arg("salvage").arg(&from).arg(to).args(json.then_some("--json"));
+        run(salvage, b"")
+    };
+    let before = (files(&cairn), cairn.ok("dump", &[]));
+    let text = salvage(&to, false).ok();
+    assert!(text.contains("nothing is lost") && text.contains("20035 entries"), "{text}");
+    assert!(files(&cairn) == before.0, "the source was written to");
+    let mut dump = program();
+    dump.args(["dump", "--db"]).arg(&to);
+    assert!(run(dump, b"").ok() == before.1);
+    salvage(&to, false).fails(2, &["not empty"]);
+
+    let (name, mut content) = before.0.into_iter().max_by_key(|(_, content)| content.len()).unwrap();
+    content[1000] ^= 1;
+    std::fs::write(from.join(&name), content).unwrap();
+    let run = salvage(&cairn.path("newer"), true).fails(3, &["1 part of it is lost"]);
+    let report = &json_lines(run.text())[0];
+    let loss = &report["losses"][0];
+    assert_eq!((loss["file"].as_str(), loss["keyspace"].as_str()), (Some(&*name), Some("default")));
+    assert!(loss["to_hex"].is_string() && loss["offset"].is_u64() && report["complete"] == false, "{report}");
+    let there = report["keyspaces"][0]["entries"].as_u64().unwrap();
+    assert!((19_000..20_035).contains(&there), "{there} entries");
+}
+
+#[test]
 fn stats_show_the_tree() {
     let cairn = loaded();
     let text = cairn.ok("stats", &[]);

@@ -31,8 +31,10 @@
 
 mod format;
 mod reader;
+mod salvage;
 mod writer;
 
 pub use format::{BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, MAX_HEADER_LEN, SegmentKind};
 pub use reader::{SegmentReader, Span, Tail};
+pub use salvage::{Salvaged, salvage};
 pub use writer::SegmentWriter;

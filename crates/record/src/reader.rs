@@ -362,23 +362,23 @@ impl Search {
 }
 
 /// A few blocks of the file, in memory.
-struct Window {
+pub(crate) struct Window {
     file: Arc<dyn ReadFile>,
     /// Length of the segment, as far as it is read.
-    len: u64,
+    pub(crate) len: u64,
     start: u64,
     data: Vec<u8>,
 }
 
 impl Window {
-    fn open(file: Arc<dyn ReadFile>, most: Option<u64>) -> Result<Window> {
+    pub(crate) fn open(file: Arc<dyn ReadFile>, most: Option<u64>) -> Result<Window> {
         let len = file.len()?.min(most.unwrap_or(u64::MAX));
         Ok(Window { file, len, start: 0, data: Vec::new() })
     }
 
     /// The bytes from `offset` to the end of its block or of the segment.
     #[inline]
-    fn rest(&mut self, offset: u64) -> Result<&[u8]> {
+    pub(crate) fn rest(&mut self, offset: u64) -> Result<&[u8]> {
         if offset < self.start || offset >= self.start + self.data.len() as u64 {
             self.load(offset)?;
         }

@@ -27,6 +27,8 @@ pub enum Compression {
 const NONE: u8 = 0;
 const LZ4: u8 = 1;
 const ZSTD: u8 = 2;
+/// The last of them.
+pub(crate) const LAST_CODE: u8 = ZSTD;
 
 const ZSTD_LEVEL: i32 = 1;
 

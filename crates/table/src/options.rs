@@ -2,6 +2,7 @@
 
 use crate::Compression;
 use base::Seq;
+use std::sync::Arc;
 
 /// How a table is written. Readers need none of it: a file says all of this about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,11 +13,27 @@ pub struct TableOptions {
     pub compression: Compression,
     /// Bits of filter per distinct key; 10 lets about one in a hundred absent keys pass. 0 writes no filter.
     pub filter_bits_per_key: u32,
+    /// Whom the table belongs to: what it says of itself when everything else that knows is lost.
+    pub owner: Option<TableOwner>,
+}
+
+/// Whom a table belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableOwner {
+    /// The owner's number.
+    pub number: u64,
+    /// Its name.
+    pub name: Arc<str>,
 }
 
 impl Default for TableOptions {
     fn default() -> Self {
-        TableOptions { block_size: 4096, compression: Compression::None, filter_bits_per_key: 10 }
+        TableOptions {
+            block_size: 4096,
+            compression: Compression::None,
+            filter_bits_per_key: 10,
+            owner: None,
+        }
     }
 }
 

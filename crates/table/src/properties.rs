@@ -4,10 +4,11 @@
 //! properties := (tag:u8  len:varint  bytes[len]) *
 //! ```
 //!
-//! Numbers are varints inside their fields. A reader skips tags that it does not know; those below must be there.
+//! Numbers are varints inside their fields. A reader skips tags that it does not know. The first seven must be there; whom the table
+//! belongs to is for salvage, and may be missing.
 
-use crate::TableMeta;
 use crate::fault::Fault;
+use crate::{TableMeta, TableOwner};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::MAX_KEY_LEN;
 
@@ -21,9 +22,11 @@ const MAX_SEQ: u8 = 4;
 const USER_BYTES: u8 = 5;
 const SMALLEST: u8 = 6;
 const LARGEST: u8 = 7;
+const OWNER: u8 = 8;
+const OWNER_NAME: u8 = 9;
 
 /// Appends the block's payload.
-pub(crate) fn encode(meta: &TableMeta, out: &mut Vec<u8>) {
+pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec<u8>) {
     let numbers = [
         (ENTRIES, meta.entries),
         (TOMBSTONES, meta.tombstones),
@@ -41,6 +44,30 @@ pub(crate) fn encode(meta: &TableMeta, out: &mut Vec<u8>) {
         out.push(tag);
         put_bytes(out, key);
     }
+    if let Some(owner) = owner {
+        let mut number = Vec::with_capacity(10);
+        put_varint(&mut number, owner.number);
+        out.push(OWNER);
+        put_bytes(out, &number);
+        out.push(OWNER_NAME);
+        put_bytes(out, owner.name.as_bytes());
+    }
+}
+
+/// Whom the table belongs to, if it says so.
+pub(crate) fn owner(payload: &[u8]) -> Option<TableOwner> {
+    let (mut number, mut name) = (None, None);
+    let mut reader = Reader::new(payload);
+    while !reader.is_empty() {
+        let tag = reader.u8()?;
+        let bytes = reader.bytes(MAX_KEY_LEN)?;
+        match tag {
+            OWNER => number = Reader::new(bytes).varint(),
+            OWNER_NAME => name = std::str::from_utf8(bytes).ok(),
+            _ => {}
+        }
+    }
+    Some(TableOwner { number: number?, name: name?.into() })
 }
 
 /// Reads the block's payload; number and size of the file are the caller's.
@@ -91,8 +118,11 @@ mod tests {
             user_bytes: 4000,
         };
         let mut out = vec![200, 2, 1, 1];
-        encode(&meta, &mut out);
-        assert_eq!(decode(&out, 5, 6), Ok(meta));
+        let us = TableOwner { number: 300, name: "us".into() };
+        encode(&meta, Some(&us), &mut out);
+        assert_eq!(owner(&out), Some(us));
+        out.truncate(out.len() - 8);
+        assert_eq!((decode(&out, 5, 6), owner(&out)), (Ok(meta), None));
         assert!(decode(&out[7..], 5, 6).is_err());
         for len in 0..out.len() {
             assert!(decode(&out[..len], 5, 6).is_err(), "{len}");

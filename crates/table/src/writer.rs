@@ -8,7 +8,7 @@ use crate::filter::{self, FilterShape};
 use crate::footer::Footer;
 use crate::frame::{self, Handle, Kind};
 use crate::node_builder::{NodeBuilder, common_prefix};
-use crate::{TableMeta, TableOptions, footer, properties, table_file_name};
+use crate::{TableMeta, TableOptions, TableOwner, footer, properties, table_file_name};
 use base::checksum::Place;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::planted::{Bug, planted};
@@ -49,6 +49,7 @@ pub struct TableWriter {
     /// Last entry of the block before.
     last: Option<(Vec<u8>, Trailer)>,
     meta: TableMeta,
+    owner: Option<TableOwner>,
     failed: bool,
 }
 
@@ -109,6 +110,7 @@ impl TableWriter {
             hashes: Vec::new(),
             last: None,
             meta,
+            owner: options.owner.clone(),
             failed: false,
         })
     }
@@ -182,7 +184,9 @@ impl TableWriter {
         let data_size = self.out.end();
         let filter = self.write_filter()?;
         let (root, levels) = self.write_index()?;
-        let properties = self.out.block(Kind::Properties, true, |out| properties::encode(&self.meta, out));
+        let properties = self
+            .out
+            .block(Kind::Properties, true, |out| properties::encode(&self.meta, self.owner.as_ref(), out));
         let file_size = self.out.end() + footer::LEN as u64;
         let footer =
             Footer { file: self.meta.number, file_size, data_size, root, levels, filter, properties };

@@ -25,7 +25,7 @@ fn small() -> Vec<Entry> {
 }
 
 fn options(compression: Compression) -> TableOptions {
-    TableOptions { block_size: 256, compression, filter_bits_per_key: 10 }
+    TableOptions { block_size: 256, compression, filter_bits_per_key: 10, ..TableOptions::default() }
 }
 
 /// Whether a walk over the table reported an error; what it saw before must be right.

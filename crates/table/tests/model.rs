@@ -14,6 +14,7 @@ fn random_options(rng: &mut Rng) -> TableOptions {
         block_size: [64, 128, 512, 4096, 65_536][rng.below(5) as usize],
         compression: ALL[rng.below(3) as usize],
         filter_bits_per_key: [0, 5, 10, 20][rng.below(4) as usize],
+        ..TableOptions::default()
     }
 }
 

@@ -24,6 +24,7 @@ mod options;
 mod pick;
 #[cfg(test)]
 mod pick_tests;
+mod salvage;
 mod shape;
 mod version;
 
@@ -39,5 +40,6 @@ pub use manifest::{
 pub use merge::MergeCursor;
 pub use options::TreeOptions;
 pub use pick::{Obstacle, Plan, Reason};
+pub use salvage::SalvagedManifest;
 pub use shape::Tree;
 pub use version::{Garbage, Guard, Level, TableFile, Version};

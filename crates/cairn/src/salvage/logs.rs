@@ -1,0 +1,167 @@
+//! What the logs hold.
+
+use super::report::{Loss, SalvageReport, SalvagedFile};
+use super::sources::Sources;
+use crate::log::{BatchRecord, decode_batch, log_file_name};
+use crate::recovery::{Files, replay};
+use base::{Error, ErrorKind, Result, Trailer};
+use env::Env;
+use memtable::Memtable;
+use record::SegmentKind;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes of a memtable: there are as many as it takes.
+const MEMTABLE: usize = 4 << 20;
+
+/// Puts what the logs have of each keyspace into its memtables: as an opening would, if it would; otherwise all that is intact.
+pub(super) fn read(
+    env: &Arc<dyn Env>,
+    dir: &Path,
+    files: &Files,
+    sources: &mut Sources,
+    report: &mut SalvageReport,
+) -> Result<()> {
+    let Some(state) = sources.state.take() else {
+        let logs: Vec<u64> = files.logs.iter().copied().filter(|n| *n >= sources.remains.min_log).collect();
+        return read_intact(env, dir, &logs, None, sources, report);
+    };
+    let replayed = files.needed_logs(dir, &state).and_then(|logs| {
+        let mut seen: Vec<(u64, u64)> = logs.iter().map(|n| (*n, 0)).collect();
+        replay(env, dir, &state, &logs, &mut |mut record| {
+            let number = record.path.file_name().and_then(|n| crate::log::parse_log_file_name(n.to_str()?));
+            seen.iter_mut().filter(|(n, _)| Some(*n) == number).for_each(|(_, records)| *records += 1);
+            match insert(&mut record.batch, Some(&state), sources, report) {
+                true => Ok(()),
+                false => Err(Error::corruption(record.path, record.offset, "this record is no batch")),
+            }
+        })?;
+        Ok(seen)
+    });
+    match replayed {
+        Ok(seen) => {
+            for (number, records) in seen {
+                let name = log_file_name(number);
+                let bytes = env.len(&dir.join(&name)).unwrap_or(0);
+                report.files.push(SalvagedFile { name, bytes, read: records, outcome: "sound".to_owned() });
+            }
+            Ok(())
+        }
+        Err(e) if e.kind() == ErrorKind::Unsupported => Err(e),
+        Err(e) => {
+            report.notes.push(format!("the log would not open: {e}; all that is intact of it counts"));
+            sources.keyspaces.values_mut().for_each(|k| k.memtables.clear());
+            let logs: Vec<u64> = files.logs.iter().copied().filter(|n| *n >= state.min_log).collect();
+            read_intact(env, dir, &logs, Some(&state), sources, report)
+        }
+    }
+}
+
+/// Every intact batch of these logs.
+fn read_intact(
+    env: &Arc<dyn Env>,
+    dir: &Path,
+    logs: &[u64],
+    state: Option<&tree::State>,
+    sources: &mut Sources,
+    report: &mut SalvageReport,
+) -> Result<()> {
+    let first = state.map_or_else(|| logs.first().copied().unwrap_or(0), |state| state.min_log);
+    let newest = logs.last().copied().unwrap_or(0).max(state.map_or(0, |state| state.newest_log));
+    for number in (first..=newest).filter(|_| newest > 0) {
+        let name = log_file_name(number);
+        if logs.binary_search(&number).is_err() {
+            report.losses.push(loss(&name, None, 0, "this part of the log is missing"));
+            continue;
+        }
+        let mut batches = 0;
+        let mut malformed = Vec::new();
+        let found =
+            record::salvage(env, &dir.join(&name), SegmentKind::Wal, number, &mut |offset, record| {
+                if record.is_empty() {
+                    return Ok(()); // a mark
+                }
+                match decode_batch(record).is_some_and(|mut batch| insert(&mut batch, state, sources, report))
+                {
+                    true => batches += 1,
+                    false => malformed.push((offset, offset + record.len() as u64)),
+                }
+                Ok(())
+            });
+        let found = match found {
+            Ok(found) => found,
+            Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
+            Err(e) => {
+                report.losses.push(Loss { older: true, ..Loss::of(&name, &e) });
+                continue;
+            }
+        };
+        let mut lost = 0;
+        let closed = state.and_then(|state| state.closed.get(&number)).copied();
+        for (from, to) in found.gaps.iter().chain(&malformed).copied() {
+            if number == newest && to == found.len && closed.is_none() {
+                let bytes = to - from;
+                report.notes.push(format!("{name} ends with {bytes} bytes that a crash may have left"));
+                continue;
+            }
+            lost += 1;
+            report.losses.push(loss(&name, Some(from), to - from, "no intact record of the log is here"));
+        }
+        if let Some(len) = closed.filter(|len| found.len < *len) {
+            lost += 1;
+            report.losses.push(loss(&name, Some(found.len), len - found.len, "the log ends early"));
+        }
+        let outcome = match lost {
+            0 => "read to its end".to_owned(),
+            n => format!("damaged: {n} gaps"),
+        };
+        report.files.push(SalvagedFile { name, bytes: found.len, read: batches, outcome });
+    }
+    Ok(())
+}
+
+fn loss(name: &str, offset: Option<u64>, bytes: u64, what: &str) -> Loss {
+    Loss { file: name.to_owned(), offset, bytes, older: true, what: what.to_owned(), ..Loss::default() }
+}
+
+/// Puts a batch into memtables; `false` when it is malformed. Entries that tables have are left out, unless a table of the
+/// keyspace is damaged: then the log may still have what the table lost.
+fn insert(
+    batch: &mut BatchRecord<'_>,
+    state: Option<&tree::State>,
+    sources: &mut Sources,
+    report: &mut SalvageReport,
+) -> bool {
+    let mut entries = Vec::new();
+    for seq in batch.first_seq..batch.first_seq + batch.count {
+        let Some(entry) = batch.entries.next() else { return false };
+        entries.push((seq, entry));
+    }
+    if !batch.entries.is_empty() {
+        return false;
+    }
+    for (seq, entry) in entries {
+        let gone = match state {
+            // What no manifest has named was never created, or dropped.
+            Some(state) => !state.keyspaces.contains_key(&entry.keyspace),
+            None => sources.remains.dropped.contains(&entry.keyspace),
+        };
+        if gone {
+            continue;
+        }
+        let keyspace = sources.keyspace(entry.keyspace, None, report);
+        if seq <= keyspace.flushed && !keyspace.wounded {
+            continue;
+        }
+        let need = Memtable::entry_cost(entry.key.len(), entry.value.len());
+        if !keyspace.memtables.last().is_some_and(|memtable| memtable.reserve(need)) {
+            let memtable = Memtable::new(MEMTABLE.max(need));
+            assert!(memtable.reserve(need), "a new memtable has room for what it was made for");
+            keyspace.memtables.push(memtable);
+        }
+        if let Some(memtable) = keyspace.memtables.last() {
+            memtable.insert(entry.key, Trailer::new(seq, entry.kind), entry.value);
+        }
+    }
+    true
+}

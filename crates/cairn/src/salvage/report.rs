@@ -1,0 +1,131 @@
+//! What a salvage tells.
+
+use std::fmt;
+
+/// What was had of a damaged database, and what was not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SalvageReport {
+    /// Every file of the database, and what was read of it.
+    pub files: Vec<SalvagedFile>,
+    /// The keyspaces of the new database.
+    pub keyspaces: Vec<SalvagedKeyspace>,
+    /// What is lost, or may be: empty when the new database holds all that the old one held.
+    pub losses: Vec<Loss>,
+    /// What is worth knowing and no loss.
+    pub notes: Vec<String>,
+}
+
+/// One file of the damaged database.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SalvagedFile {
+    /// Its name.
+    pub name: String,
+    /// Its length, in bytes.
+    pub bytes: u64,
+    /// Entries (of a table), records (of a log), or edits (of a manifest) that were read.
+    pub read: u64,
+    /// What became of it, in a few words.
+    pub outcome: String,
+}
+
+/// One keyspace of the new database.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SalvagedKeyspace {
+    /// Its name: that of the old one, or a made-up one where that is lost.
+    pub name: String,
+    /// Entries.
+    pub entries: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+}
+
+/// Something that could not be had.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Loss {
+    /// The file.
+    pub file: String,
+    /// Where in the file, when that is known.
+    pub offset: Option<u64>,
+    /// How many bytes there cannot be read; 0 when that is not known.
+    pub bytes: u64,
+    /// Name of the keyspace, when that is known.
+    pub keyspace: Option<String>,
+    /// The smallest key that may be concerned; `None` when any may be.
+    pub from: Option<Vec<u8>>,
+    /// The largest key that may be concerned (itself included); `None` when any may be.
+    pub to: Option<Vec<u8>>,
+    /// Whether keys in this range may now show an older value, or be there although they were deleted.
+    pub older: bool,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl SalvageReport {
+    /// Whether anything is lost, or may be.
+    pub fn is_complete(&self) -> bool {
+        self.losses.is_empty()
+    }
+}
+
+fn shown(key: &Option<Vec<u8>>, otherwise: &str) -> String {
+    match key {
+        Some(key) => format!("\"{}\"", key[..key.len().min(100)].escape_ascii()),
+        None => otherwise.to_owned(),
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file)?;
+        if let Some(offset) = self.offset {
+            write!(f, ", offset {offset}")?;
+        }
+        if self.bytes > 0 {
+            write!(f, ", {} bytes", self.bytes)?;
+        }
+        write!(f, ": {}", self.what)?;
+        let keyspace = match &self.keyspace {
+            Some(name) => format!("keyspace {name:?}"),
+            None => "any keyspace".to_owned(),
+        };
+        write!(
+            f,
+            "; keys that may be missing: {keyspace}, from {} to {}",
+            shown(&self.from, "the first"),
+            shown(&self.to, "the last")
+        )?;
+        match self.older {
+            true => write!(f, "; older versions of them may have come back"),
+            false => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for SalvageReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for file in &self.files {
+            writeln!(
+                f,
+                "{:<18} {:>12} bytes {:>10} read  {}",
+                file.name, file.bytes, file.read, file.outcome
+            )?;
+        }
+        for keyspace in &self.keyspaces {
+            writeln!(
+                f,
+                "keyspace {:?}: {} entries, {} bytes of keys and values",
+                keyspace.name, keyspace.entries, keyspace.bytes
+            )?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        for loss in &self.losses {
+            writeln!(f, "lost: {loss}")?;
+        }
+        match self.is_complete() {
+            true => writeln!(f, "nothing is lost"),
+            false => Ok(()),
+        }
+    }
+}

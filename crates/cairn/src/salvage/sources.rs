@@ -1,0 +1,380 @@
+//! Which keyspaces and tables there are, and what is intact of them.
+
+use super::report::{Loss, SalvageReport, SalvagedFile};
+use crate::recovery::{Files, Space};
+use crate::{KeyspaceOptions, Options};
+use base::{Error, ErrorKind, Result, Seq};
+use env::Env;
+use memtable::Memtable;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use table::{SalvageCursor, Survey, TableMeta, table_file_name};
+use tree::{KeyspaceCreated, Manifest, SalvagedManifest, manifest_file_name};
+
+/// What was found of one keyspace.
+#[derive(Default)]
+pub(super) struct KeyspaceSource {
+    pub name: String,
+    pub options: KeyspaceOptions,
+    /// Numbers of its tables that can be read, at least in part.
+    pub tables: Vec<u64>,
+    /// What the logs have of it.
+    pub memtables: Vec<Arc<Memtable>>,
+    /// Everything up to this number is in tables; 0 when that is not known.
+    pub flushed: Seq,
+    /// Whether something of its tables is lost.
+    pub wounded: bool,
+}
+
+/// Everything that the new database is made from.
+#[derive(Default)]
+pub(super) struct Sources {
+    pub keyspaces: BTreeMap<u64, KeyspaceSource>,
+    /// The state by a manifest that is sound.
+    pub state: Option<tree::State>,
+    /// What is intact of one that is not.
+    pub remains: SalvagedManifest,
+}
+
+/// A table before it is known what is left of it.
+struct Candidate {
+    number: u64,
+    keyspace: Option<u64>,
+    meta: Option<TableMeta>,
+}
+
+/// A table and what it covers, to tell what lies above and below what.
+struct Covered {
+    keyspace: u64,
+    smallest: Vec<u8>,
+    largest: Vec<u8>,
+    min_seq: Seq,
+}
+
+/// Keyspaces that are known by nothing but one table get numbers from here downwards.
+const UNKNOWN: u64 = u64::MAX;
+
+impl Sources {
+    /// Reads the manifest and surveys the tables.
+    pub(super) fn find(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        files: &Files,
+        report: &mut SalvageReport,
+    ) -> Result<Sources> {
+        let mut sources = Sources::default();
+        sources.read_manifests(env, dir, files, report)?;
+        let created: Vec<KeyspaceCreated> = match &sources.state {
+            Some(state) => state.keyspaces.values().map(|k| k.created.clone()).collect(),
+            None => {
+                let remains = &sources.remains;
+                let live = |k: &&KeyspaceCreated| !remains.dropped.contains(&k.id);
+                remains.keyspaces.values().filter(live).cloned().collect()
+            }
+        };
+        for created in created {
+            sources.add_keyspace(&created, report);
+        }
+        if let Some(state) = &sources.state {
+            for (id, found) in &state.keyspaces {
+                if let Some(keyspace) = sources.keyspaces.get_mut(id) {
+                    keyspace.flushed = found.version.flushed_seq;
+                }
+            }
+        }
+        let candidates = sources.candidates(files, report);
+        sources.survey(env, dir, files, candidates, report)?;
+        Ok(sources)
+    }
+
+    pub(super) fn ids(&self) -> Vec<u64> {
+        self.keyspaces.keys().copied().collect()
+    }
+
+    fn read_manifests(
+        &mut self,
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        files: &Files,
+        report: &mut SalvageReport,
+    ) -> Result<()> {
+        let Some(&newest) = files.manifests.last() else {
+            let what = "the manifest is missing: every table and log that is there counts, and keyspaces have default options";
+            report.losses.push(Loss {
+                file: manifest_file_name(1),
+                older: true,
+                what: what.to_owned(),
+                ..Loss::default()
+            });
+            return Ok(());
+        };
+        let space = Space::new(env, dir, &Options::default());
+        let name = manifest_file_name(newest);
+        let bytes = env.len(&dir.join(&name)).unwrap_or(0);
+        match Manifest::read(env, dir, newest, &mut |meta| space.open_table(meta)) {
+            Ok(state) => {
+                report.files.push(SalvagedFile { name, bytes, read: 1, outcome: "sound".to_owned() });
+                self.state = Some(state);
+                return Ok(());
+            }
+            // It may be fine, for those who know the format.
+            Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
+            Err(e) => {
+                let mut loss = Loss::of(&name, &e);
+                loss.older = true;
+                loss.what =
+                    format!("{}; every table on disk counts but those that it says are gone", loss.what);
+                report.losses.push(loss);
+            }
+        }
+        // The newest that says anything; what older ones know of keyspaces helps, too.
+        for &number in files.manifests.iter().rev() {
+            let remains = SalvagedManifest::read(env, dir, number)?;
+            report.files.push(SalvagedFile {
+                name: manifest_file_name(number),
+                bytes: env.len(&dir.join(manifest_file_name(number))).unwrap_or(0),
+                read: remains.edits,
+                outcome: format!("damaged in {} places", remains.gaps.len().max(1)),
+            });
+            match self.remains.edits {
+                0 => self.remains = remains,
+                _ => {
+                    for (id, created) in remains.keyspaces {
+                        self.remains.keyspaces.entry(id).or_insert(created);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_keyspace(&mut self, created: &KeyspaceCreated, report: &mut SalvageReport) {
+        let mut options = KeyspaceOptions::default();
+        for (name, value) in &created.options {
+            if let Err(e) = options.set(name, value) {
+                report.notes.push(format!("keyspace {:?}: {e}; it has the default now", created.name));
+            }
+        }
+        let source = KeyspaceSource { name: created.name.clone(), options, ..KeyspaceSource::default() };
+        self.keyspaces.insert(created.id, source);
+    }
+
+    /// The keyspace with this number; it is made up, with this name or one from its number, where no manifest knows it.
+    pub(super) fn keyspace(
+        &mut self,
+        id: u64,
+        name: Option<&str>,
+        report: &mut SalvageReport,
+    ) -> &mut KeyspaceSource {
+        let taken = |name: &str, keyspaces: &BTreeMap<u64, KeyspaceSource>| {
+            keyspaces.values().any(|k| k.name == name)
+        };
+        if !self.keyspaces.contains_key(&id) {
+            let by_number = format!("keyspace-{id}");
+            let chosen = match name.filter(|name| !taken(name, &self.keyspaces)) {
+                Some(name) => name.to_owned(),
+                None => {
+                    report
+                        .notes
+                        .push(format!("the name of keyspace {id} is not known: it is {by_number:?} now"));
+                    by_number
+                }
+            };
+            self.keyspaces.insert(id, KeyspaceSource { name: chosen, ..KeyspaceSource::default() });
+        }
+        self.keyspaces.entry(id).or_default()
+    }
+
+    /// The tables that count: those that a sound manifest names, or else all but those that are known to be gone.
+    fn candidates(&self, files: &Files, report: &mut SalvageReport) -> Vec<Candidate> {
+        let mut all: BTreeMap<u64, Candidate> = BTreeMap::new();
+        let mut add = |number, keyspace, meta| all.insert(number, Candidate { number, keyspace, meta });
+        match &self.state {
+            Some(state) => {
+                for (id, keyspace) in &state.keyspaces {
+                    for (_, t) in keyspace.version.tables() {
+                        add(t.meta.number, Some(*id), Some(t.meta.clone()));
+                    }
+                }
+            }
+            None => {
+                for number in files.tables.iter().filter(|n| !self.remains.removed.contains(n)) {
+                    add(*number, None, None);
+                }
+                for (number, (id, meta)) in &self.remains.tables {
+                    add(*number, Some(*id), Some(meta.clone()));
+                }
+            }
+        }
+        let unused = files.tables.iter().filter(|n| !all.contains_key(n)).count();
+        if unused > 0 {
+            report.notes.push(format!("{unused} tables are not in use and were left out"));
+        }
+        all.into_values().collect()
+    }
+
+    fn survey(
+        &mut self,
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        files: &Files,
+        candidates: Vec<Candidate>,
+        report: &mut SalvageReport,
+    ) -> Result<()> {
+        let mut losses = Vec::new();
+        let mut covered = Vec::new();
+        let survey = |table: &Candidate| match files.tables.binary_search(&table.number) {
+            Ok(_) => SalvageCursor::open(env, dir, table.number).map(SalvageCursor::survey),
+            Err(_) => {
+                let path = dir.join(table_file_name(table.number));
+                Err(Error::corruption(&path, 0, "the table is missing"))
+            }
+        };
+        let surveys: Vec<_> = candidates.iter().map(survey).collect();
+        self.learn_names(&surveys, report);
+        for (table, survey) in candidates.into_iter().zip(surveys) {
+            let name = table_file_name(table.number);
+            let survey = match survey {
+                Ok(survey) => survey,
+                Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
+                Err(e) => {
+                    losses.push((table.keyspace, whole_loss(&name, &table, &e)));
+                    if let Some(keyspace) = table.keyspace.and_then(|id| self.keyspaces.get_mut(&id)) {
+                        keyspace.wounded = true;
+                    }
+                    continue;
+                }
+            };
+            let id = self.owner(&table, &survey, report);
+            let Some(id) = id else {
+                report.notes.push(format!("{name} belongs to a keyspace that was dropped, and is left out"));
+                continue;
+            };
+            let lost = losses_of(&name, &table, &survey);
+            report.files.push(SalvagedFile {
+                name,
+                bytes: survey.file_size,
+                read: survey.entries,
+                outcome: outcome(&survey, lost.len()),
+            });
+            let keyspace = self.keyspace(id, None, report);
+            keyspace.wounded |= !lost.is_empty();
+            if survey.entries > 0 {
+                keyspace.tables.push(table.number);
+                covered.push(Covered {
+                    keyspace: id,
+                    smallest: survey.smallest,
+                    largest: survey.largest,
+                    min_seq: survey.min_seq,
+                });
+            }
+            let newest = table.meta.as_ref().map_or(Seq::MAX, |meta| meta.max_seq);
+            losses.extend(lost.into_iter().map(|loss| (Some(id), (newest, loss))));
+        }
+        for (id, (newest, mut loss)) in losses {
+            loss.keyspace = id.and_then(|id| self.keyspaces.get(&id)).map(|k| k.name.clone());
+            loss.older = covered.iter().any(|below| {
+                id.is_none_or(|id| id == below.keyspace)
+                    && below.min_seq < newest
+                    && loss.from.as_ref().is_none_or(|from| below.largest >= *from)
+                    && loss.to.as_ref().is_none_or(|to| below.smallest <= *to)
+            });
+            report.losses.push(loss);
+        }
+        Ok(())
+    }
+
+    /// Makes the keyspaces known that only tables know. Where two have had one name, the newer one has it now.
+    fn learn_names(&mut self, surveys: &[Result<Survey>], report: &mut SalvageReport) {
+        if self.state.is_some() {
+            return;
+        }
+        let owners = surveys.iter().filter_map(|survey| survey.as_ref().ok()?.owner.as_ref());
+        let mut owners: Vec<_> =
+            owners.filter(|owner| !self.remains.dropped.contains(&owner.number)).collect();
+        owners.sort_by_key(|owner| std::cmp::Reverse(owner.number));
+        for owner in owners {
+            self.keyspace(owner.number, Some(&owner.name), report);
+        }
+    }
+
+    /// Whose a table is: by the manifest, or by what it says itself. `None` when its keyspace was dropped.
+    fn owner(&mut self, table: &Candidate, survey: &Survey, report: &mut SalvageReport) -> Option<u64> {
+        if let Some(id) = table.keyspace {
+            return Some(id);
+        }
+        let Some(owner) = &survey.owner else {
+            let id = UNKNOWN - table.number;
+            let name = format!("unknown-{:06}", table.number);
+            self.keyspace(id, Some(&name), report);
+            report.losses.push(Loss {
+                file: table_file_name(table.number),
+                keyspace: Some(name.clone()),
+                what: format!("nothing says which keyspace it belongs to: its entries are in {name:?} now"),
+                ..Loss::default()
+            });
+            return Some(id);
+        };
+        if self.remains.dropped.contains(&owner.number) {
+            return None;
+        }
+        Some(owner.number)
+    }
+}
+
+impl Loss {
+    /// What an error says.
+    pub(super) fn of(file: &str, error: &Error) -> Loss {
+        let problem = crate::Problem::of(file, error);
+        Loss { file: problem.file, offset: problem.offset, what: problem.what, ..Loss::default() }
+    }
+}
+
+fn whole_loss(name: &str, table: &Candidate, error: &Error) -> (Seq, Loss) {
+    let mut loss = Loss::of(name, error);
+    let Some(meta) = &table.meta else { return (Seq::MAX, loss) };
+    loss.bytes = meta.file_size;
+    loss.from = Some(meta.smallest.clone());
+    loss.to = Some(meta.largest.clone());
+    (meta.max_seq, loss)
+}
+
+/// What is missing of a table that can be read in part.
+fn losses_of(name: &str, table: &Candidate, survey: &Survey) -> Vec<Loss> {
+    let meta = table.meta.as_ref();
+    // The manifest knows how many entries there were, even if no part of the table does.
+    if meta.is_some_and(|meta| meta.entries == survey.entries) {
+        return Vec::new();
+    }
+    let loss = |gap: &table::Gap| Loss {
+        file: name.to_owned(),
+        offset: Some(gap.offset),
+        bytes: gap.len,
+        from: gap.after.clone().or_else(|| meta.map(|m| m.smallest.clone())),
+        to: gap.before.clone().or_else(|| meta.map(|m| m.largest.clone())),
+        what: "no intact block of the table is here".to_owned(),
+        ..Loss::default()
+    };
+    let mut losses: Vec<Loss> = survey.gaps.iter().map(loss).collect();
+    if let Some(meta) = meta
+        && losses.is_empty()
+    {
+        let what = format!(
+            "{} entries of {} are missing",
+            meta.entries.saturating_sub(survey.entries),
+            meta.entries
+        );
+        let (from, to) = (Some(meta.smallest.clone()), Some(meta.largest.clone()));
+        losses.push(Loss { file: name.to_owned(), from, to, what, ..Loss::default() });
+    }
+    losses
+}
+
+fn outcome(survey: &Survey, losses: usize) -> String {
+    match (losses, survey.other_damage) {
+        (0, false) => "sound".to_owned(),
+        (0, true) => "damaged where no entries are: all of them were read".to_owned(),
+        (n, _) => format!("damaged: {n} gaps"),
+    }
+}

@@ -1,0 +1,239 @@
+//! Salvage: what it brings back is what was written, and what it does not bring back it reports.
+#![allow(missing_docs)]
+
+use cairn::env::{Env, SimEnv};
+use cairn::{
+    Compression, Database, Durability, ErrorKind, KeyspaceOptions, Loss, Options, SalvageReport, salvage_in,
+};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Per keyspace and key: every value that it ever had, oldest first; `None` for a delete.
+type History = BTreeMap<&'static str, BTreeMap<String, Vec<Option<Vec<u8>>>>>;
+
+const NAMES: [&str; 2] = ["first", "second"];
+
+fn options() -> Options {
+    Options::default().background_threads(0).memory_budget(1 << 20)
+}
+
+fn small(compression: Compression) -> KeyspaceOptions {
+    KeyspaceOptions::default()
+        .memtable_bytes(8 << 10)
+        .block_size(512)
+        .top_level_bits(7)
+        .bit_decrement(1)
+        .levels(3)
+        .compression(compression)
+}
+
+fn open(sim: &Arc<SimEnv>, dir: &str) -> Database {
+    Database::open_in(sim.clone(), dir, options()).unwrap()
+}
+
+fn mix(n: u64) -> u64 {
+    let n = (n ^ n >> 31).wrapping_mul(0x7fb5_d329_728e_a185);
+    (n ^ n >> 27).wrapping_mul(0x81da_def4_bc2d_d44d) ^ n >> 33
+}
+
+/// A closed database in `/db`: two keyspaces with tables in several levels, overwritten and deleted keys, batches across
+/// both, and a log that was not flushed.
+fn database(seed: u64) -> (Arc<SimEnv>, History) {
+    let sim = SimEnv::new(seed);
+    let db = open(&sim, "/db");
+    let codec = [Compression::None, Compression::Lz4, Compression::Zstd][seed as usize % 3];
+    let keyspaces = NAMES.map(|name| db.create_keyspace(name, small(codec)).unwrap());
+    let mut history = History::new();
+    for i in 0..900 {
+        let mut batch = db.batch();
+        for (name, keyspace) in NAMES.iter().zip(&keyspaces) {
+            let n = mix(seed * 10_000 + i * 2 + name.len() as u64);
+            let key = format!("key/{:03}", n % 300);
+            let versions = history.entry(name).or_default().entry(key.clone()).or_default();
+            if (n >> 32).is_multiple_of(4) {
+                batch.delete(keyspace, &key);
+                versions.push(None);
+            } else {
+                let value = format!("{i} {}", "v".repeat((n >> 40) as usize % 50)).into_bytes();
+                batch.put(keyspace, &key, &value);
+                versions.push(Some(value));
+            }
+        }
+        db.write(batch, if i % 50 == 0 { Durability::Sync } else { Durability::Os }).unwrap();
+        if i == 800 {
+            db.flush().unwrap();
+        }
+    }
+    drop(keyspaces);
+    db.close().unwrap();
+    (sim, history)
+}
+
+fn salvage(sim: &Arc<SimEnv>) -> cairn::Result<SalvageReport> {
+    salvage_in(sim.clone(), "/db", "/new", options())
+}
+
+fn files(sim: &SimEnv, part: &str) -> Vec<PathBuf> {
+    let ours = |path: &PathBuf| path.starts_with("/db") && path.to_string_lossy().contains(part);
+    sim.list_files().into_iter().filter(ours).collect()
+}
+
+fn excuses(loss: &Loss, name: &str, key: &str) -> bool {
+    loss.keyspace.as_ref().is_none_or(|k| k == name)
+        && loss.from.as_ref().is_none_or(|from| &from[..] <= key.as_bytes())
+        && loss.to.as_ref().is_none_or(|to| key.as_bytes() <= &to[..])
+}
+
+/// Holds what was salvaged against what was written: the newest version, or one that a reported loss excuses. How many keys
+/// needed an excuse.
+fn compare(sim: &Arc<SimEnv>, history: &History, report: &SalvageReport) -> usize {
+    let db = open(sim, "/new");
+    let mut excused = 0;
+    for name in db.keyspaces() {
+        assert!(NAMES.contains(&&*name), "{name} was never there");
+    }
+    for (name, keys) in history {
+        let found: BTreeMap<String, Vec<u8>> = match db.open_keyspace(name) {
+            Ok(keyspace) => (keyspace.iter())
+                .map(|entry| entry.unwrap())
+                .map(|(k, v)| (String::from_utf8(k.to_vec()).unwrap(), v.to_vec()))
+                .collect(),
+            Err(_) => BTreeMap::new(),
+        };
+        assert!(found.keys().all(|key| keys.contains_key(key)), "a key that was never written");
+        for (key, versions) in keys {
+            let found = found.get(key).cloned();
+            if found == *versions.last().unwrap() {
+                continue;
+            }
+            excused += 1;
+            assert!(
+                found.is_none() || versions.contains(&found),
+                "{name} {key}: a value that was never written"
+            );
+            let mut losses = report.losses.iter().filter(|loss| excuses(loss, name, key));
+            let told = losses.any(|loss| found.is_none() || loss.older);
+            assert!(told, "{name} {key} is {found:?}, and no loss says so:\n{report}");
+        }
+    }
+    db.close().unwrap();
+    excused
+}
+
+#[test]
+fn a_sound_database_is_copied_whole_and_not_touched() {
+    for seed in 0..3 {
+        let (sim, history) = database(seed);
+        let before: Vec<_> =
+            files(&sim, "/db").iter().map(|path| (path.clone(), sim.read_file(path))).collect();
+        let report = salvage(&sim).unwrap();
+        assert!(report.is_complete() && report.to_string().ends_with("nothing is lost\n"), "{report}");
+        assert_eq!(compare(&sim, &history, &report), 0, "{report}");
+        for (path, content) in before {
+            assert!(sim.read_file(&path) == content, "{} was changed", path.display());
+        }
+        let db = open(&sim, "/new");
+        let keyspace = db.open_keyspace("first").unwrap();
+        assert_eq!((keyspace.options().block_size, keyspace.options().levels), (512, 3));
+    }
+}
+
+/// One flipped bit anywhere: a table loses a block at most, a log a record; the manifest costs nothing that is still on disk.
+#[test]
+fn a_flipped_bit_costs_little_and_all_of_it_is_reported() {
+    let (mut most, mut lossy) = (0, 0);
+    for seed in 0..3 {
+        let (sim, history) = database(seed);
+        for file in [files(&sim, ".tbl"), files(&sim, "wal"), files(&sim, "manifest")].concat() {
+            let len = sim.read_file(&file).len() as u64;
+            for n in 0..6 {
+                let damaged = sim.process_clone();
+                damaged.flip_bit(&file, mix(seed + n * 77) % len, n as u32);
+                let report = salvage(&damaged).unwrap();
+                let excused = compare(&damaged, &history, &report);
+                most = most.max(excused);
+                lossy += usize::from(!report.is_complete());
+            }
+        }
+    }
+    assert!(lossy > 10 && most < 60, "{lossy} reports of losses, {most} keys at most");
+}
+
+#[test]
+fn missing_files_cost_what_was_in_them() {
+    for seed in 3..6 {
+        let (sim, history) = database(seed);
+        for file in [files(&sim, ".tbl"), files(&sim, "wal")].concat() {
+            let damaged = sim.process_clone();
+            damaged.remove(&file).unwrap();
+            let report = salvage(&damaged).unwrap();
+            let name = file.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(report.losses.iter().any(|loss| loss.file == name), "{report}");
+            compare(&damaged, &history, &report);
+        }
+    }
+}
+
+/// Tables say whose they are, so that nothing but the options is lost with the manifest; and what is deleted stays deleted, because
+/// no table lies around that is not in use.
+#[test]
+fn without_a_manifest_tables_and_logs_tell_all() {
+    for seed in 0..3 {
+        let (sim, history) = database(seed);
+        for manifest in files(&sim, "manifest") {
+            sim.remove(&manifest).unwrap();
+        }
+        let report = salvage(&sim).unwrap();
+        assert_eq!(report.losses.len(), 1, "{report}");
+        assert!(report.losses[0].file.contains("manifest") && report.losses[0].older);
+        assert_eq!(compare(&sim, &history, &report), 0, "{report}");
+    }
+}
+
+/// Half of the blocks of a table, the end of one, and everything at once.
+#[test]
+fn broken_files_give_what_is_intact_in_them() {
+    for seed in 6..9 {
+        let (sim, history) = database(seed);
+        for table in files(&sim, ".tbl") {
+            let len = sim.read_file(&table).len() as u64;
+            let damaged = sim.process_clone();
+            (0..len).step_by(999).for_each(|offset| damaged.flip_bit(&table, offset, 5));
+            let report = salvage(&damaged).unwrap();
+            compare(&damaged, &history, &report);
+            for cut in [0, 50, len / 2, len - 81, len - 1] {
+                let damaged = sim.process_clone();
+                let mut content = damaged.read_file(&table);
+                content.truncate(cut as usize);
+                replace(&damaged, &table, &content);
+                compare(&damaged, &history, &salvage(&damaged).unwrap());
+            }
+        }
+        for file in files(&sim, "") {
+            let len = sim.read_file(&file).len() as u64;
+            (0..len).step_by(4001).for_each(|offset| sim.flip_bit(&file, offset, 2));
+        }
+        compare(&sim, &history, &salvage(&sim).unwrap());
+    }
+}
+
+fn replace(sim: &Arc<SimEnv>, path: &Path, content: &[u8]) {
+    sim.remove(path).unwrap();
+    let mut file = sim.create(path).unwrap();
+    file.append(content).unwrap();
+    file.sync().unwrap();
+}
+
+#[test]
+fn salvage_refuses_what_it_must_not_do() {
+    let (sim, _) = database(1);
+    let kind = |from: &str, to: &str| salvage_in(sim.clone(), from, to, options()).unwrap_err().kind();
+    assert_eq!(kind("/nowhere", "/new"), ErrorKind::NotFound);
+    assert_eq!(kind("/db", "/db"), ErrorKind::AlreadyExists);
+    let db = open(&sim, "/db");
+    assert_eq!(kind("/db", "/new"), ErrorKind::Locked);
+    db.close().unwrap();
+    open(&sim, "/other").close().unwrap();
+    assert_eq!(kind("/db", "/other"), ErrorKind::AlreadyExists);
+}

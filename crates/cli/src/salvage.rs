@@ -1,0 +1,71 @@
+//! `salvage`: a new database from what can be had of a damaged one.
+
+use crate::failure::{Failure, Result};
+use crate::output::{print_json, stdout};
+use crate::text::hex;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  cairn salvage /tmp/damaged /tmp/new
+  cairn salvage /tmp/damaged /tmp/new --json | jq .losses
+
+SRC is not changed and must not be open. DST must be empty or not there. Damaged parts are skipped; the report says where,
+which keys may be missing, and whether older versions of them may have come back. It ends with 3 if anything is lost. Do not
+use DST before it has ended.";
+
+/// Arguments of `salvage`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SalvageArgs {
+    /// Directory of the damaged database
+    #[arg(value_name = "SRC")]
+    from: PathBuf,
+    /// Directory of the new one
+    #[arg(value_name = "DST")]
+    to: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Salvages a database.
+pub fn salvage(args: SalvageArgs) -> Result<()> {
+    let report = cairn::salvage(&args.from, &args.to)?;
+    let mut out = stdout();
+    match args.json {
+        true => print_json(&mut out, &as_json(&report))?,
+        false => write!(out, "{report}")?,
+    }
+    out.flush()?;
+    match report.losses.len() {
+        0 => Ok(()),
+        1 => Err(Failure::damage(format!("{}: 1 part of it is lost", args.from.display()))),
+        n => Err(Failure::damage(format!("{}: {n} parts of it are lost", args.from.display()))),
+    }
+}
+
+fn as_json(report: &cairn::SalvageReport) -> Value {
+    let files: Vec<Value> = (report.files.iter())
+        .map(|f| json!({ "file": f.name, "bytes": f.bytes, "read": f.read, "outcome": f.outcome }))
+        .collect();
+    let keyspaces: Vec<Value> = (report.keyspaces.iter())
+        .map(|k| json!({ "name": k.name, "entries": k.entries, "bytes": k.bytes }))
+        .collect();
+    let key = |key: &Option<Vec<u8>>| key.as_ref().map(|key| hex(key));
+    let losses: Vec<Value> = (report.losses.iter())
+        .map(|l| {
+            json!({
+                "file": l.file, "offset": l.offset, "bytes": l.bytes, "keyspace": l.keyspace,
+                "from_hex": key(&l.from), "to_hex": key(&l.to),
+                "older_versions": l.older, "what": l.what,
+            })
+        })
+        .collect();
+    json!({
+        "complete": report.is_complete(), "files": files, "keyspaces": keyspaces,
+        "losses": losses, "notes": report.notes,
+    })
+}

@@ -1,0 +1,238 @@
+//! Every record of a segment that is intact, whatever lies before it.
+//!
+//! [`SegmentReader`](crate::SegmentReader) stops at the first bad chunk, as recovery must. This reader goes on behind it, with the
+//! next intact chunk that begins a record: damage costs the records that it touches. A chunk's checksum is bound to its offset,
+//! so what is found is what was written just there; only whole records are given out.
+
+use crate::format::{
+    BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, Identity, RawChunk, SegmentKind, decode_segment_header,
+};
+use crate::reader::Window;
+use crate::writer::room;
+use base::limits::MAX_BATCH_LEN;
+use base::{Error, Result};
+use env::Env;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How many checksums are tried at places where nothing but a guess says that a chunk begins. Then only the starts of blocks are.
+const GUESSES: u32 = 1 << 18;
+
+/// What a segment holds, as far as it can be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// The caller's header; `None` when it is damaged.
+    pub header: Option<Vec<u8>>,
+    /// Length of the file, in bytes.
+    pub len: u64,
+    /// Records that were given out, empty ones included.
+    pub records: u64,
+    /// Bytes that are no part of them, from offset to offset: damage, or the torn tail that a crash leaves.
+    pub gaps: Vec<(u64, u64)>,
+}
+
+/// Gives every intact record of a segment to `each`, with its offset.
+///
+/// # Errors
+/// `Unsupported` when a newer version wrote the segment; `Corruption` when it is another segment; what `each` says.
+pub fn salvage(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    kind: SegmentKind,
+    number: u64,
+    each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<Salvaged> {
+    let mut window = Window::open(env.open(path)?, None)?;
+    let id = Identity { kind, number };
+    let mut found = Salvaged { len: window.len, ..Salvaged::default() };
+    let mut position = 0;
+    if window.len > 0
+        && let Ok(front) = window.rest(0)
+        && let Some(header) = decode_segment_header(front)
+    {
+        if header.version != FORMAT_VERSION {
+            let message =
+                format!("segment format version {} is not known; {FORMAT_VERSION} is", header.version);
+            return Err(Error::unsupported(path, message));
+        }
+        if header.kind != kind.code() || header.number != number {
+            let what = format!("this is segment {} of kind {}", header.number, header.kind);
+            return Err(Error::corruption(path, 0, what));
+        }
+        position = header.encoded_len() as u64;
+        found.header = Some(header.caller.to_vec());
+    }
+    let mut walk = Walk { id, found, record: None, bad: None, guesses_left: GUESSES };
+    while position < window.len {
+        position = walk.step(&mut window, position, each)?;
+    }
+    walk.finish(position.min(window.len));
+    Ok(walk.found)
+}
+
+struct Walk {
+    id: Identity,
+    found: Salvaged,
+    /// The record that is being put together, and where it began.
+    record: Option<(u64, Vec<u8>)>,
+    /// Where the bytes began that are no part of any whole record.
+    bad: Option<u64>,
+    guesses_left: u32,
+}
+
+impl Walk {
+    /// Looks at what is at `position`, and says where to look next.
+    fn step(
+        &mut self,
+        window: &mut Window,
+        position: u64,
+        each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let room = room(position);
+        if room < CHUNK_HEADER_LEN {
+            return Ok(position + room as u64);
+        }
+        let Ok(rest) = window.rest(position) else {
+            // The system cannot read here: the block is lost.
+            self.lose(position);
+            return Ok(position + room as u64);
+        };
+        let Some(chunk) = self.chunk(rest, position) else {
+            self.lose(position);
+            return Ok(position + self.search(rest, position) as u64);
+        };
+        let len = CHUNK_HEADER_LEN + chunk.payload_len;
+        let payload = &rest[CHUNK_HEADER_LEN..len];
+        if chunk.kind.begins() {
+            if let Some((start, _)) = self.record.take() {
+                self.bad.get_or_insert(start);
+            }
+            self.close_gap(position);
+            self.record = Some((position, Vec::new()));
+        }
+        match &mut self.record {
+            Some((_, record)) if record.len() + payload.len() <= MAX_BATCH_LEN => {
+                record.extend_from_slice(payload)
+            }
+            // A piece of a record whose front is lost.
+            _ => self.lose(position),
+        }
+        if chunk.kind.ends()
+            && let Some((start, record)) = self.record.take()
+        {
+            self.found.records += 1;
+            each(start, &record)?;
+        }
+        Ok(position + len as u64)
+    }
+
+    fn chunk(&self, rest: &[u8], offset: u64) -> Option<RawChunk> {
+        RawChunk::parse(rest).filter(|chunk| chunk.verify(self.id, offset, rest))
+    }
+
+    /// Bytes at `offset` are no part of a whole record, and neither is the record before them if it goes on here.
+    fn lose(&mut self, offset: u64) {
+        let from = self.record.take().map_or(offset, |(start, _)| start);
+        self.bad.get_or_insert(from);
+    }
+
+    fn close_gap(&mut self, to: u64) {
+        if let Some(from) = self.bad.take() {
+            self.found.gaps.push((from, to));
+        }
+    }
+
+    fn finish(&mut self, end: u64) {
+        if let Some((start, _)) = self.record.take() {
+            self.bad.get_or_insert(start);
+        }
+        self.close_gap(end);
+    }
+
+    /// How far behind a bad chunk the next intact one begins, or the next block.
+    fn search(&mut self, rest: &[u8], offset: u64) -> usize {
+        let claimed = RawChunk::parse(rest).map(|chunk| CHUNK_HEADER_LEN + chunk.payload_len);
+        let intact = |at: usize| self.chunk(&rest[at..], offset + at as u64).is_some();
+        if let Some(at) = claimed.filter(|&at| at < rest.len() && intact(at)) {
+            return at;
+        }
+        for at in 1..rest.len().saturating_sub(CHUNK_HEADER_LEN - 1) {
+            if self.guesses_left == 0 {
+                break;
+            }
+            if RawChunk::parse(&rest[at..]).is_some() {
+                self.guesses_left -= 1;
+                if self.chunk(&rest[at..], offset + at as u64).is_some() {
+                    return at;
+                }
+            }
+        }
+        rest.len().clamp(1, BLOCK_LEN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SegmentWriter;
+    use env::SimEnv;
+
+    const PATH: &str = "/000005.log";
+
+    /// Records of very different lengths, and where each begins.
+    fn write(sim: &Arc<SimEnv>) -> Vec<(u64, Vec<u8>)> {
+        let env: Arc<dyn Env> = sim.clone();
+        let mut log = SegmentWriter::create(&env, Path::new(PATH), SegmentKind::Wal, 5, b"header").unwrap();
+        let mut records = Vec::new();
+        for i in 0..60usize {
+            let record: Vec<u8> = (0..(i * i * i) % 9000).map(|n| (n * 7 + i) as u8).collect();
+            records.push((log.len(), record.clone()));
+            log.append(&[&record]).unwrap();
+        }
+        log.sync().unwrap();
+        records
+    }
+
+    fn read(sim: &Arc<SimEnv>) -> (Salvaged, Vec<(u64, Vec<u8>)>) {
+        let env: Arc<dyn Env> = sim.clone();
+        let mut records = Vec::new();
+        let found = salvage(&env, Path::new(PATH), SegmentKind::Wal, 5, &mut |offset, record| {
+            records.push((offset, record.to_vec()));
+            Ok(())
+        });
+        (found.unwrap(), records)
+    }
+
+    #[test]
+    fn a_sound_segment_is_read_whole() {
+        let sim = SimEnv::new(1);
+        let written = write(&sim);
+        let (found, read) = read(&sim);
+        assert_eq!(found.gaps, []);
+        assert_eq!((found.header.as_deref(), found.records), (Some(&b"header"[..]), 60));
+        assert_eq!(read, written);
+    }
+
+    #[test]
+    fn a_flipped_bit_costs_the_record_that_it_is_in_and_no_other() {
+        let sim = SimEnv::new(1);
+        let written = write(&sim);
+        let len = sim.read_file(Path::new(PATH)).len() as u64;
+        for offset in (0..len).step_by(463) {
+            let damaged = sim.process_clone();
+            damaged.flip_bit(Path::new(PATH), offset, (offset % 8) as u32);
+            let (found, read) = read(&damaged);
+            assert!(read.iter().all(|record| written.contains(record)), "offset {offset}");
+            match found.header {
+                // Between two blocks there may be bytes that nobody needs.
+                Some(_) if read.len() == written.len() => assert_eq!(found.gaps, []),
+                Some(_) => {
+                    assert_eq!(read.len(), written.len() - 1, "offset {offset}");
+                    let (from, to) = found.gaps[0];
+                    assert!(from <= offset && offset < to, "offset {offset} is not in {from}..{to}");
+                }
+                None => assert_eq!(read, written, "a damaged header costs no record"),
+            }
+        }
+    }
+}

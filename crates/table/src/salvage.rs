@@ -1,0 +1,464 @@
+//! What is intact in a table file, whatever else is not.
+//!
+//! The file is read as a row of blocks from offset 0, without footer and index: each block says how long it is, and has a
+//! checksum that is bound to this file and this offset, so a block that verifies is one that was written just there. Where none
+//! does, the next one is looked for: first where the bad one seems to end, then byte by byte. What lies between is a [`Gap`].
+//!
+//! Entries come in order, as in the table; gaps tell between which of them others may be missing.
+
+use crate::compression;
+use crate::entry_cursor::EntryCursor;
+use crate::fault::Fault;
+use crate::footer::{self, Footer};
+use crate::frame::{self, HEADER_LEN, Kind};
+use crate::node::Layout;
+use crate::options::TableOwner;
+use crate::{properties, table_file_name};
+use base::checksum::Place;
+use base::{Cursor, Error, ErrorKind, Result, Seq, Slice, Trailer};
+use env::{Env, ReadFile};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes per read.
+const READ: usize = 64 << 10;
+/// What is read apart where a larger read fails: a bad sector spoils no more than this.
+const SECTOR: usize = 4 << 10;
+/// Largest block that is found byte by byte. Larger ones are found only behind an intact block.
+const SEARCHED_BLOCK: u64 = 8 << 20;
+/// Fewest bytes of a block's payload: a node's header.
+const LEAST_PAYLOAD: u64 = 16;
+
+/// Bytes of a table file that are no intact block, and may have held entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Where they begin.
+    pub offset: u64,
+    /// How many they are.
+    pub len: u64,
+    /// The last key before them: what is missing has this key (in an older version) or a larger one. `None` at the beginning.
+    pub after: Option<Vec<u8>>,
+    /// The first key behind them; `None` at the end.
+    pub before: Option<Vec<u8>>,
+}
+
+/// What a file holds, as far as it can be read.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// Length of the file, in bytes.
+    pub file_size: u64,
+    /// Entries that can be read.
+    pub entries: u64,
+    /// How many there were, if a part of the file that says so can be read.
+    pub promised: Option<u64>,
+    /// Smallest key that can be read.
+    pub smallest: Vec<u8>,
+    /// Largest key that can be read.
+    pub largest: Vec<u8>,
+    /// Smallest sequence number that can be read.
+    pub min_seq: Seq,
+    /// Largest sequence number that can be read.
+    pub max_seq: Seq,
+    /// Where entries may be missing.
+    pub gaps: Vec<Gap>,
+    /// Whether footer, index, filter or properties are damaged, which hold no entries.
+    pub other_damage: bool,
+    /// Whom the table belongs to, if a part of the file that says so can be read.
+    pub owner: Option<TableOwner>,
+}
+
+/// Reads the intact blocks of one table file, in order. As a [`Cursor`] it goes forward only.
+///
+/// The file is open while it is read from, and not in between: many files can be read at once. Memory: a block, and a
+/// buffer of 64 KiB.
+pub struct SalvageCursor {
+    env: Arc<dyn Env>,
+    path: PathBuf,
+    number: u64,
+    len: u64,
+    /// Where the blocks end; where the data ends, when the footer tells.
+    end: u64,
+    footer: Option<Footer>,
+    position: u64,
+    window: Window,
+    payload: Vec<u8>,
+    layout: Option<Layout>,
+    at: EntryCursor,
+    valid: bool,
+    /// Kind of the block before.
+    last_kind: Kind,
+    /// A gap that waits for the key behind it.
+    open_gap: Option<Gap>,
+    survey: Survey,
+}
+
+#[derive(Default)]
+struct Window {
+    bytes: Vec<u8>,
+    offset: u64,
+}
+
+impl SalvageCursor {
+    /// Looks at table `number` in `dir`.
+    ///
+    /// # Errors
+    /// `Unsupported` when a newer version wrote it; what `env` says when the file cannot be opened.
+    pub fn open(env: &Arc<dyn Env>, dir: &Path, number: u64) -> Result<SalvageCursor> {
+        let path = dir.join(table_file_name(number));
+        let len = env.open(&path)?.len()?;
+        let mut cursor = SalvageCursor {
+            env: env.clone(),
+            path,
+            number,
+            len,
+            end: len,
+            footer: None,
+            position: 0,
+            window: Window::default(),
+            payload: Vec::new(),
+            layout: None,
+            at: EntryCursor::new(),
+            valid: false,
+            last_kind: Kind::Data,
+            open_gap: None,
+            survey: Survey { file_size: len, min_seq: base::MAX_SEQ, ..Survey::default() },
+        };
+        cursor.read_end()?;
+        Ok(cursor)
+    }
+
+    /// Footer and properties, as far as they are intact.
+    fn read_end(&mut self) -> Result<()> {
+        self.survey.other_damage = true;
+        let Some(start) = self.len.checked_sub(footer::LEN as u64) else { return Ok(()) };
+        let mut bytes = [0; footer::LEN];
+        self.read(start, footer::LEN as u64);
+        bytes.copy_from_slice(self.bytes(start, footer::LEN as u64));
+        match Footer::decode(&bytes, self.number, self.len) {
+            Ok(footer) => {
+                self.end = footer.data_size;
+                self.footer = Some(footer);
+                let properties = footer.properties;
+                if self.block(properties.offset, &[Kind::Properties]).is_some() {
+                    self.note_properties();
+                    self.survey.other_damage = false;
+                }
+                Ok(())
+            }
+            Err(unknown @ Fault::Unknown(..)) => Err(unknown.at(&self.path, start)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn note_properties(&mut self) {
+        let meta = properties::decode(&self.payload, self.number, self.len).ok();
+        self.survey.promised = meta.map(|meta| meta.entries);
+        self.survey.owner = properties::owner(&self.payload);
+    }
+
+    /// Reads the rest of the file and says what is in it. To be called on a new cursor.
+    pub fn survey(mut self) -> Survey {
+        let mut last = Vec::new();
+        let survey = |cursor: &mut SalvageCursor, last: &mut Vec<u8>| {
+            let (key, seq) = (cursor.key(), cursor.trailer().seq());
+            last.clear();
+            last.extend_from_slice(key);
+            let first = (cursor.survey.entries == 0).then(|| key.to_vec());
+            let survey = &mut cursor.survey;
+            if let Some(first) = first {
+                survey.smallest = first;
+            }
+            survey.entries += 1;
+            survey.min_seq = survey.min_seq.min(seq);
+            survey.max_seq = survey.max_seq.max(seq);
+        };
+        self.rewind();
+        while self.valid {
+            survey(&mut self, &mut last);
+            self.step();
+        }
+        self.survey.largest = last;
+        self.close_gap(None);
+        self.note_early_end();
+        // When everything that was written could be read, the bad bytes held something else.
+        if self.survey.promised == Some(self.survey.entries) {
+            self.survey.other_damage |= !self.survey.gaps.is_empty();
+            self.survey.gaps.clear();
+        }
+        if self.footer.is_some() && !self.survey.other_damage {
+            self.survey.other_damage = self.rest_is_damaged();
+        }
+        self.survey
+    }
+
+    /// A file that was cut off between two blocks has no bad bytes.
+    fn note_early_end(&mut self) {
+        let survey = &mut self.survey;
+        let cut_off = match survey.promised {
+            Some(promised) => promised > survey.entries && survey.gaps.is_empty(),
+            None => self.footer.is_none() && self.last_kind == Kind::Data && survey.gaps.is_empty(),
+        };
+        if cut_off {
+            let after = (survey.entries > 0).then(|| survey.largest.clone());
+            survey.gaps.push(Gap { offset: self.end, len: 0, after, before: None });
+        }
+    }
+
+    /// Whether any block behind the data fails.
+    fn rest_is_damaged(&mut self) -> bool {
+        let Some(footer) = self.footer else { return true };
+        let mut offset = footer.data_size;
+        while offset < footer.properties.end() {
+            match self.block(offset, &[Kind::Filter, Kind::Index, Kind::Properties]) {
+                Some((_, len)) => offset += len,
+                None => return true,
+            }
+        }
+        false
+    }
+
+    fn rewind(&mut self) {
+        self.position = 0;
+        self.last_kind = Kind::Data;
+        self.layout = None;
+        self.next_block();
+    }
+
+    /// Moves to the next entry that can be read.
+    fn step(&mut self) {
+        let next = self.at.index() + 1;
+        match &self.layout {
+            Some(layout) if next < layout.count() => self.stand(next),
+            _ => self.next_block(),
+        }
+    }
+
+    /// Stands on entry `i` of the current block; when it is malformed, on what comes behind the block.
+    fn stand(&mut self, i: usize) {
+        let Some(layout) = &self.layout else { return self.next_block() };
+        match self.at.move_to(&self.payload, layout, i) {
+            Ok(()) => {
+                self.valid = true;
+                if self.open_gap.is_some() {
+                    let key = self.at.key().to_vec();
+                    self.close_gap(Some(key));
+                }
+            }
+            Err(_) => {
+                // The key is not to be trusted: what is missing may have any.
+                self.layout = None;
+                self.bad(self.position, 0);
+                self.next_block();
+            }
+        }
+    }
+
+    fn close_gap(&mut self, before: Option<Vec<u8>>) {
+        if let Some(mut gap) = self.open_gap.take() {
+            gap.before = before;
+            self.survey.gaps.push(gap);
+        }
+    }
+
+    /// Notes bytes that are no block. Behind the last block of data they can have held no entry.
+    fn bad(&mut self, offset: u64, len: u64) {
+        if self.last_kind != Kind::Data {
+            self.survey.other_damage = true;
+            return;
+        }
+        match &mut self.open_gap {
+            Some(gap) => gap.len = offset + len - gap.offset,
+            None => {
+                let after = self.layout.is_some().then(|| self.at.key().to_vec());
+                self.open_gap = Some(Gap { offset, len, after, before: None });
+            }
+        }
+    }
+
+    /// Goes to the first entry of the next intact block of data.
+    fn next_block(&mut self) {
+        self.valid = false;
+        while self.position < self.end {
+            let offset = self.position;
+            let kinds = match self.footer {
+                Some(_) => &[Kind::Data][..],
+                None => &[Kind::Data, Kind::Filter, Kind::Index, Kind::Properties][..],
+            };
+            let Some((kind, len)) = self.block(offset, kinds) else {
+                let next = self.search(offset, kinds);
+                self.bad(offset, next - offset);
+                self.position = next;
+                continue;
+            };
+            self.position = offset + len;
+            match kind {
+                Kind::Data => {
+                    let Ok(layout) = Layout::parse(&self.payload, false) else {
+                        self.bad(offset, len);
+                        continue;
+                    };
+                    self.at.enter(&self.payload, &layout);
+                    self.layout = Some(layout);
+                    return self.stand(0);
+                }
+                Kind::Properties => self.note_properties(),
+                _ => {}
+            }
+            self.last_kind = kind;
+        }
+    }
+
+    /// The block at `offset`, if an intact one of these kinds is there: its kind and its whole length. Its payload goes to
+    /// `payload`.
+    fn block(&mut self, offset: u64, kinds: &[Kind]) -> Option<(Kind, u64)> {
+        let end = self.len;
+        if offset + HEADER_LEN as u64 > end {
+            return None;
+        }
+        self.read(offset, HEADER_LEN as u64);
+        let header = *self.bytes(offset, HEADER_LEN as u64).first_chunk::<HEADER_LEN>()?;
+        let len = frame::claimed_len(&header);
+        if len > end - offset || len > (frame::MAX_PAYLOAD + HEADER_LEN) as u64 {
+            return None;
+        }
+        self.read(offset, len);
+        let number = self.number;
+        let place = |kind: Kind| Place { file: number, offset, kind: kind as u8 };
+        let start = (offset - self.window.offset) as usize;
+        let bytes = &self.window.bytes[start..start + len as usize];
+        for &kind in kinds {
+            let Ok((codec, payload)) = frame::check(bytes, place(kind)) else { continue };
+            if compression::is_raw(codec) {
+                self.payload.clear();
+                self.payload.extend_from_slice(payload);
+            } else {
+                compression::decompress(codec, payload, frame::MAX_PAYLOAD, &mut self.payload).ok()?;
+            }
+            return Some((kind, len));
+        }
+        None
+    }
+
+    /// Where the next intact block begins behind a bad one; where the blocks end if there is none.
+    fn search(&mut self, bad: u64, kinds: &[Kind]) -> u64 {
+        let claimed = self.claimed_len(bad);
+        let next = bad.saturating_add(claimed);
+        if next == self.end || (next < self.end && self.block(next, kinds).is_some()) {
+            return next;
+        }
+        (bad + 1..self.end)
+            .find(|&offset| self.may_begin(offset) && self.block(offset, kinds).is_some())
+            .unwrap_or(self.end)
+    }
+
+    fn claimed_len(&mut self, offset: u64) -> u64 {
+        if offset + HEADER_LEN as u64 > self.len {
+            return u64::MAX;
+        }
+        self.read(offset, HEADER_LEN as u64);
+        self.bytes(offset, HEADER_LEN as u64).first_chunk::<HEADER_LEN>().map_or(u64::MAX, frame::claimed_len)
+    }
+
+    /// Whether what is at `offset` looks like the header of a block: so that few checksums have to be tried.
+    fn may_begin(&mut self, offset: u64) -> bool {
+        let len = self.claimed_len(offset);
+        let codec = match len <= SEARCHED_BLOCK && offset.saturating_add(len) <= self.end {
+            true => self.bytes(offset, HEADER_LEN as u64)[HEADER_LEN - 1],
+            false => return false,
+        };
+        len >= LEAST_PAYLOAD + HEADER_LEN as u64 && codec <= compression::LAST_CODE
+    }
+
+    /// The bytes that [`SalvageCursor::read`] has made sure of.
+    fn bytes(&self, offset: u64, len: u64) -> &[u8] {
+        let start = (offset - self.window.offset) as usize;
+        &self.window.bytes[start..start + len as usize]
+    }
+
+    /// Puts bytes of the file, which are within it, into the window. What the system cannot read becomes zeros, which no
+    /// checksum vouches for.
+    fn read(&mut self, offset: u64, len: u64) {
+        let filled = self.window.offset + self.window.bytes.len() as u64;
+        if offset >= self.window.offset && offset + len <= filled {
+            return;
+        }
+        let want = len.max(READ as u64).min(self.len - offset) as usize;
+        self.window.bytes.clear();
+        self.window.bytes.resize(want, 0);
+        self.window.offset = offset;
+        let Ok(file) = self.env.open(&self.path) else { return };
+        if file.read_exact_at(&mut self.window.bytes, offset).is_err() {
+            read_sectors(&*file, &mut self.window.bytes, offset);
+        }
+    }
+}
+
+/// Reads what can be read, sector by sector.
+fn read_sectors(file: &dyn ReadFile, bytes: &mut [u8], offset: u64) {
+    let mut at = 0;
+    while at < bytes.len() {
+        let in_sector = ((offset + at as u64) % SECTOR as u64) as usize;
+        let to = (at + SECTOR - in_sector).min(bytes.len());
+        if file.read_exact_at(&mut bytes[at..to], offset + at as u64).is_err() {
+            bytes[at..to].fill(0);
+        }
+        at = to;
+    }
+}
+
+fn forward_only() -> Result<()> {
+    Err(Error::new(ErrorKind::InvalidArgument, "what is left of a table is read from front to back"))
+}
+
+impl Cursor for SalvageCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.rewind();
+        Ok(())
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        forward_only()
+    }
+
+    fn seek(&mut self, _: &[u8], _: Seq) -> Result<()> {
+        forward_only()
+    }
+
+    fn seek_before(&mut self, _: &[u8]) -> Result<()> {
+        forward_only()
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.step();
+        if !self.valid {
+            // Nothing more comes: the memory goes to those that are still read.
+            self.window = Window::default();
+            self.payload = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        forward_only()
+    }
+
+    fn valid(&self) -> bool {
+        self.valid
+    }
+
+    fn key(&self) -> &[u8] {
+        self.at.key()
+    }
+
+    fn trailer(&self) -> Trailer {
+        self.at.trailer()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.at.value(&self.payload)
+    }
+
+    fn value_slice(&self) -> Slice {
+        Slice::copy_from(self.value())
+    }
+}
