@@ -48,8 +48,11 @@ impl Background {
         };
         let compactors = (0..core.options.background_threads)
             .map(|i| (format!("cairn-compact-{i}"), Core::compact_loop as fn(&Core)));
-        let all =
-            std::iter::once(("cairn-flush".to_owned(), Core::flush_loop as fn(&Core))).chain(compactors);
+        let scrub =
+            (core.options.scrub_rate > 0).then(|| ("cairn-scrub".to_owned(), Core::scrub_loop as fn(&Core)));
+        let all = std::iter::once(("cairn-flush".to_owned(), Core::flush_loop as fn(&Core)))
+            .chain(compactors)
+            .chain(scrub);
         for (name, work) in all {
             if let Err(e) = start(name, work) {
                 core.stop(&e);

@@ -117,9 +117,10 @@ impl Problem {
     }
 }
 
+/// A report that is being written. `scrub.rs` writes one, too.
 #[derive(Default)]
-struct Report {
-    report: CheckReport,
+pub(crate) struct Report {
+    pub report: CheckReport,
 }
 
 impl Report {
@@ -128,7 +129,7 @@ impl Report {
     }
 
     /// Notes an error, under the file that it names if it names one.
-    fn error(&mut self, file: &str, error: &Error) {
+    pub(crate) fn error(&mut self, file: &str, error: &Error) {
         self.report.problems.push(Problem::of(file, error));
     }
 
@@ -148,27 +149,41 @@ impl Report {
             let mut step = |bytes: u64| {
                 let bytes_done = done + bytes.min(table.meta.file_size);
                 progress(&CheckProgress { bytes_done, bytes_total, file: file.clone() });
+                Ok(())
             };
-            step(0);
-            match table.table.verify(&mut step) {
-                Ok(found) if found == table.meta => {
-                    table.clear_damage();
-                    self.report.entries += found.entries;
-                }
-                Ok(found) => {
-                    let what = format!("the manifest has {:?}, the table is {found:?}", table.meta);
-                    self.problem(&file, None, what);
-                }
-                Err(e) => {
-                    table.note_damage(&e);
-                    self.error(&file, &e);
-                }
-            }
+            let verified = step(0).and_then(|()| self.verify_table(table, &mut step));
+            debug_assert!(verified.is_ok(), "only the step ends it early");
             done += table.meta.file_size;
-            self.report.tables += 1;
-            self.report.bytes += table.meta.file_size;
         }
         progress(&CheckProgress { bytes_done: done, bytes_total, file: String::new() });
+    }
+
+    /// Verifies one table, and notes what is found here and with the table. Fails only when `step`, which is told how many bytes are
+    /// done, fails with `Closed`.
+    pub(crate) fn verify_table(
+        &mut self,
+        table: &TableFile,
+        step: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let file = table::table_file_name(table.meta.number);
+        match table.table.verify_by_steps(step) {
+            Ok(found) if found == table.meta => {
+                table.clear_damage();
+                self.report.entries += found.entries;
+            }
+            Ok(found) => {
+                let what = format!("the manifest has {:?}, the table is {found:?}", table.meta);
+                self.problem(&file, None, what);
+            }
+            Err(e) if e.kind() == ErrorKind::Closed => return Err(e),
+            Err(e) => {
+                table.note_damage(&e);
+                self.error(&file, &e);
+            }
+        }
+        self.report.tables += 1;
+        self.report.bytes += table.meta.file_size;
+        Ok(())
     }
 
     /// Tables that no version names are no damage: a crash leaves them, and the next opening removes them.

@@ -124,6 +124,7 @@ pub(crate) struct Core {
     pub end: Condvar,
     pub next_file: AtomicU64,
     pub counters: Counters,
+    pub scrub: crate::scrub::Scrub,
     /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
     pub slowdown: AtomicU64,
     /// Held by who deletes tables.

@@ -214,7 +214,10 @@ pub(crate) fn stats(core: &Core) -> Stats {
         snapshots: core.snapshots.count(),
         last_seq: core.visible.load(Ordering::Acquire),
         background_error: core.fatal.get().map(|e| e.to_string()).or(trouble),
-        damage: views.iter().flat_map(|v| damaged_tables(&v.version)).collect(),
+        scrub: core.scrub.stats(),
+        damage: (views.iter().flat_map(|v| damaged_tables(&v.version)))
+            .chain(core.scrub.findings())
+            .collect(),
         keyspaces,
     };
     if stats.user_bytes > 0 {

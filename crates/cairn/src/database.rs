@@ -186,6 +186,16 @@ impl Database {
         crate::counters::stats(self.core())
     }
 
+    /// Reads and verifies everything that lies on disk: tables, closed logs, the manifest; at `rate` bytes per second, 0 being no
+    /// limit. Writers and readers go on, and the block cache is left alone. What is wrong is also in [`Stats::damage`] from then
+    /// on. The option `scrub_rate` does the same in the background, round after round.
+    ///
+    /// # Errors
+    /// `Closed` when the database is closed meanwhile. Damage is no error of this call.
+    pub fn scrub(&self, rate: u64) -> Result<CheckReport> {
+        self.core().scrub_round(rate)
+    }
+
     /// Verifies every checksum of every table in use, and the invariants of every tree. Reads the whole database; writers go on.
     pub fn check(&self, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
         crate::check::check_open(self.core(), progress)

@@ -49,6 +49,7 @@ mod options;
 mod recovery;
 mod room;
 mod salvage;
+mod scrub;
 mod snapshot;
 mod stats;
 mod stats_text;

@@ -170,6 +170,9 @@ option_table! {
     manifest_cap: u64 = 1 << 20, "1 KiB to 1 GiB", |v| (1 << 10..=1 << 30).contains(v);
     /// Create the database when the directory holds none.
     create: bool = true, "true, false", |_| true;
+    /// Bytes per second at which everything on disk is read and verified in the background, round after round. 0 is off, and so
+    /// is any rate without background threads.
+    scrub_rate: u64 = 0, "0 and more", |_| true;
     /// Files held open at most; 0 derives it from the limit of the process.
     max_open_files: usize = 0, "0, or 16 and more", |v| *v == 0 || *v >= 16;
 }

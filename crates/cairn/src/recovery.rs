@@ -331,6 +331,7 @@ impl Recovery {
             process: std::process::id(),
             next_file,
             counters: Counters::default(),
+            scrub: crate::scrub::Scrub::default(),
             slowdown: AtomicU64::new(0),
             collecting: Mutex::new(()),
             fatal: OnceLock::new(),

@@ -68,6 +68,16 @@ pub struct FilterStats {
     pub false_positives: u64,
 }
 
+/// What scrubbing has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ScrubStats {
+    /// Rounds that came to their end.
+    pub rounds: u64,
+    /// Bytes read and verified.
+    pub bytes: u64,
+}
+
 /// Time that writers were made to wait, by reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -182,6 +192,8 @@ pub struct Stats {
     pub last_seq: u64,
     /// Why writing stopped, if it did; or what keeps background work from being done at present.
     pub background_error: Option<String>,
+    /// Scrubbing.
+    pub scrub: ScrubStats,
     /// Files that some read, compaction or check found damaged, once each. Everything else can be used.
     pub damage: Vec<Problem>,
 }

@@ -98,6 +98,9 @@ impl fmt::Display for Stats {
         if let Some(error) = &self.background_error {
             writeln!(f, "error           {error}")?;
         }
+        if self.scrub.bytes > 0 {
+            writeln!(f, "scrubbing       {} in {} whole rounds", Bytes(self.scrub.bytes), self.scrub.rounds)?;
+        }
         for problem in &self.damage {
             writeln!(f, "damage          {problem}")?;
         }

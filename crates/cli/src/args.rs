@@ -1,7 +1,9 @@
 //! The command line as a whole, and the groups of arguments that several commands share.
 
 use crate::text::{parse_size, unhex};
-use crate::{bench, check, compact, demo, dump, failure, info, load, point, salvage, scan, shell, stats};
+use crate::{
+    bench, check, compact, demo, dump, failure, info, load, point, salvage, scan, scrub, shell, stats,
+};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::ops::Bound;
@@ -53,6 +55,8 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Write a new database from what can be had of a damaged one
     Salvage(salvage::SalvageArgs),
+    /// Read and verify a database slowly, without writing to it
+    Scrub(scrub::ScrubArgs),
     /// Merge the tables of a keyspace
     Compact(compact::CompactArgs),
     /// Work with a database by hand or by script

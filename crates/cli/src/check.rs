@@ -6,6 +6,7 @@ use crate::output::{print_json, stdout};
 use crate::progress::Progress;
 use crate::text::{human_bytes, human_count};
 use std::io::Write;
+use std::path::Path;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,8 +36,14 @@ pub fn check(args: CheckArgs) -> Result<()> {
             progress.at(at.bytes_done, || at.file.clone());
         })?
     };
+    print_report(&report, args.json)?;
+    verdict(&args.db.db, &report)
+}
+
+/// Prints what was found.
+pub fn print_report(report: &cairn::CheckReport, json: bool) -> Result<()> {
     let mut out = stdout();
-    if args.json {
+    if json {
         print_json(&mut out, &serde_json::json!(report))?;
     } else {
         for problem in &report.problems {
@@ -61,10 +68,14 @@ pub fn check(args: CheckArgs) -> Result<()> {
             writeln!(out, "all is well")?;
         }
     }
-    out.flush()?;
+    Ok(out.flush()?)
+}
+
+/// Fails when something is damaged.
+pub fn verdict(path: &Path, report: &cairn::CheckReport) -> Result<()> {
     match report.problems.len() {
         0 => Ok(()),
-        1 => Err(Failure::damage(format!("{} is damaged in 1 place", args.db.db.display()))),
-        n => Err(Failure::damage(format!("{} is damaged in {n} places", args.db.db.display()))),
+        1 => Err(Failure::damage(format!("{} is damaged in 1 place", path.display()))),
+        n => Err(Failure::damage(format!("{} is damaged in {n} places", path.display()))),
     }
 }

@@ -31,6 +31,7 @@ mod point;
 mod progress;
 mod salvage;
 mod scan;
+mod scrub;
 mod shell;
 mod stats;
 mod store;
@@ -60,6 +61,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Stats(args) => stats::stats(args)?,
         Command::Check(args) => check::check(args)?,
         Command::Salvage(args) => salvage::salvage(args)?,
+        Command::Scrub(args) => scrub::scrub(args)?,
         Command::Compact(args) => compact::compact(args)?,
         Command::Shell(args) => return shell::shell(args),
         Command::Demo(args) => demo::demo(args)?,

@@ -61,6 +61,21 @@ fn check_names_what_is_damaged() {
 }
 
 #[test]
+fn scrub_holds_its_rate_and_finds_what_check_finds() {
+    let cairn = loaded();
+    let bytes = json_lines(&cairn.ok("check", &["--json"]))[0]["bytes"].as_u64().unwrap();
+    let started = std::time::Instant::now();
+    let rate = format!("{}", bytes * 2);
+    assert!(cairn.ok("scrub", &["--rate", &rate]).contains("all is well"));
+    assert!(started.elapsed().as_secs_f64() > 0.45, "faster than it may: {:?}", started.elapsed());
+    let (name, mut content) = files(&cairn).into_iter().max_by_key(|(_, content)| content.len()).unwrap();
+    content[1000] ^= 1;
+    std::fs::write(cairn.db().join(&name), content).unwrap();
+    let run = cairn.run("scrub", &["--rate", "0", "--rounds", "3"]).fails(3, &["damaged in 1 place"]);
+    assert!(run.text().contains(&name));
+}
+
+#[test]
 fn salvage_copies_what_is_sound_and_tells_what_is_not() {
     let cairn = loaded();
     let (from, to) = (cairn.db(), cairn.path("new"));
@@ -69,16 +84,17 @@ fn salvage_copies_what_is_sound_and_tells_what_is_not() {
         salvage.arg("salvage").arg(&from).arg(to).args(json.then_some("--json"));
         run(salvage, b"")
     };
-    let before = (files(&cairn), cairn.ok("dump", &[]));
+    let dumped = cairn.ok("dump", &[]);
+    let before = files(&cairn);
     let text = salvage(&to, false).ok();
     assert!(text.contains("nothing is lost") && text.contains("20035 entries"), "{text}");
-    assert!(files(&cairn) == before.0, "the source was written to");
+    assert!(files(&cairn) == before, "the source was written to");
     let mut dump = program();
     dump.args(["dump", "--db"]).arg(&to);
-    assert!(run(dump, b"").ok() == before.1);
+    assert!(run(dump, b"").ok() == dumped);
     salvage(&to, false).fails(2, &["not empty"]);
 
-    let (name, mut content) = before.0.into_iter().max_by_key(|(_, content)| content.len()).unwrap();
+    let (name, mut content) = before.into_iter().max_by_key(|(_, content)| content.len()).unwrap();
     content[1000] ^= 1;
     std::fs::write(from.join(&name), content).unwrap();
     let run = salvage(&cairn.path("newer"), true).fails(3, &["1 part of it is lost"]);

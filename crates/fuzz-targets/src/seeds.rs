@@ -184,7 +184,12 @@ impl Seeds {
             ("lz4", 1500, Compression::Lz4),
             ("zstd", 1500, Compression::Zstd),
         ] {
-            let options = TableOptions { block_size: 512, compression, filter_bits_per_key: 10 };
+            let options = TableOptions {
+                block_size: 512,
+                compression,
+                filter_bits_per_key: 10,
+                ..TableOptions::default()
+            };
             let entries = tables::entries(&mut Source::new(&noise(len, len as usize)), 512);
             let (bytes, _) = tables::write(&entries, &options);
             for flags in [0, 1] {

@@ -166,6 +166,7 @@ pub(crate) fn written(data: &[u8]) -> bool {
         block_size: source.pick(&[64, 128, 512, 4096]),
         compression: source.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
         filter_bits_per_key: source.pick(&[0, 1, 10, 32]),
+        ..TableOptions::default()
     };
     let (how, at, probe) = (source.u8(), source.u16(), source.bytes());
     let entries = entries(&mut source, 512);

@@ -126,7 +126,22 @@ impl Table {
     /// properties agree with them, and that no byte lies outside. Returns what was found, which is what the
     /// properties say. `progress` is told how many bytes are done, now and then.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<TableMeta> {
-        crate::verify::verify(self, progress)
+        self.verify_by_steps(&mut |done| {
+            progress(done);
+            Ok(())
+        })
+    }
+
+    /// [`Table::verify`], which ends with the error of `step` when it fails: for checks that take their time, or are called off.
+    pub fn verify_by_steps(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
+        crate::verify::verify(self, step)
+    }
+
+    /// Asks the operating system to forget what it has of the file in memory, so that what is read next comes from the disk.
+    pub fn forget_pages(&self) {
+        if let Ok(file) = self.tables.file(self) {
+            file.wont_need(0, self.file_size);
+        }
     }
 
     /// About how many bytes of the file lie before `key`: for choosing where to cut. Reads index nodes only.

@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 /// A key and a trailer: an entry without its value, or a bound.
 type Mark = (Vec<u8>, Trailer);
 
-pub(crate) fn verify(table: &Table, progress: &mut dyn FnMut(u64)) -> Result<TableMeta> {
+pub(crate) fn verify(table: &Table, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
     let footer = table.root()?.footer;
     let filter = read_filter(table)?;
     let leaves = read_index(table)?;
@@ -27,7 +27,7 @@ pub(crate) fn verify(table: &Table, progress: &mut dyn FnMut(u64)) -> Result<Tab
         }
         next = handle.end();
         walk.block(*handle, bound, leaves.get(i + 1).map(|(bound, _)| bound))?;
-        progress(next);
+        step(next)?;
     }
     if next != footer.data_size {
         return Err(table.fault(Fault::Corrupt("data that the index does not know"), next));
@@ -36,7 +36,7 @@ pub(crate) fn verify(table: &Table, progress: &mut dyn FnMut(u64)) -> Result<Tab
     if table.meta()? != found {
         return Err(table.fault(Fault::Corrupt("properties and data do not agree"), footer.properties.offset));
     }
-    progress(table.file_size());
+    step(table.file_size())?;
     Ok(found)
 }
 

@@ -341,6 +341,33 @@ impl Manifest {
         self.writer.len()
     }
 
+    /// Bytes of it that the operating system has: all but perhaps the newest mark.
+    pub fn flushed_len(&self) -> u64 {
+        self.writer.flushed_len()
+    }
+
+    /// Reads the first `len` bytes of manifest `number`, which are known to have been written, and verifies that they are edits.
+    /// `step` is told how many bytes are done; its error ends it.
+    pub fn verify(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        number: u64,
+        len: u64,
+        step: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let path = dir.join(manifest_file_name(number));
+        let mut reader = SegmentReader::open_closed(env, &path, SegmentKind::Manifest, number, len)?;
+        let mut record = Vec::new();
+        while let Some(span) = reader.next(&mut record)? {
+            if !record.is_empty() && DatabaseEdit::decode(&record).is_none() {
+                let what = "this is no edit that this version can read";
+                return Err(Error::corruption(&path, span.start, what));
+            }
+            step(span.end)?;
+        }
+        Ok(())
+    }
+
     /// Whether nothing was written: never.
     pub fn is_empty(&self) -> bool {
         false

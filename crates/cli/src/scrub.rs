@@ -1,0 +1,60 @@
+//! `scrub`: reads and verifies a database at a limited rate, and writes nothing. What `check` does, in no hurry.
+
+use crate::check::{print_report, verdict};
+use crate::failure::{Failure, Result};
+use crate::progress::Progress;
+use crate::text::parse_size;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  cairn scrub /tmp/d --rate 10MiB
+  cairn scrub --db /tmp/d --rate 1MiB --rounds 5
+
+It reads and verifies what `cairn check` does, at no more than so many bytes per second, and ends with 3 when something is
+damaged. The database must not be open elsewhere: one that is in use scrubs itself (option scrub_rate).";
+
+/// Arguments of `scrub`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ScrubArgs {
+    /// Directory of the database
+    #[arg(value_name = "PATH", conflicts_with = "db")]
+    path: Option<PathBuf>,
+    /// The same
+    #[arg(long, value_name = "DIR", env = "CAIRN_DB", hide_env_values = true)]
+    db: Option<PathBuf>,
+    /// Bytes per second at most, such as 10MiB; 0 is no limit
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "10MiB")]
+    rate: u64,
+    /// How often everything is read
+    #[arg(long, value_name = "N", default_value = "1")]
+    rounds: u64,
+    /// Print one JSON object a round
+    #[arg(long)]
+    json: bool,
+}
+
+/// Scrubs a database.
+pub fn scrub(args: ScrubArgs) -> Result<()> {
+    let no_path = || Failure::usage("which database? name its directory");
+    let path = args.path.as_ref().or(args.db.as_ref()).ok_or_else(no_path)?;
+    for _ in 0..args.rounds.max(1) {
+        let report = {
+            let progress = Progress::bytes(Some(0));
+            let started = Instant::now();
+            cairn::check(path, &mut |at| {
+                progress.total(at.bytes_total);
+                progress.at(at.bytes_done, || at.file.clone());
+                if args.rate > 0 {
+                    let due = Duration::from_secs_f64(at.bytes_done as f64 / args.rate as f64);
+                    std::thread::sleep(due.saturating_sub(started.elapsed()));
+                }
+            })?
+        };
+        print_report(&report, args.json)?;
+        verdict(path, &report)?;
+    }
+    Ok(())
+}
