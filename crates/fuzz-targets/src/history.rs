@@ -27,7 +27,7 @@ pub(crate) fn history(data: &[u8]) -> bool {
     let mut source = Source::new(data);
     let sim = SimEnv::new(source.u8().into());
     let mut history = History { source, sim, open: None, snapshots: Vec::new(), model: Model::new() };
-    let compression = history.source.pick(&[Compression::None, Compression::Lz4]);
+    let compression = history.source.pick(&[Compression::None, Compression::None, Compression::Lz4]);
     let tables = 1 + history.source.below(3);
     let db = Database::open_in(history.sim.clone(), Path::new("/db"), options()).expect(FINE);
     let keyspaces = ["one", "two"].map(|name| {
@@ -68,10 +68,11 @@ impl History<'_> {
     fn value(&mut self) -> Vec<u8> {
         let shape = self.source.u8();
         let len = match shape {
-            0..=159 => usize::from(shape % 32),
-            160..=239 => usize::from(shape) * 4,
+            0..=199 => usize::from(shape % 32),
+            200..=249 => usize::from(shape) * 3,
             // More than a memtable, and more than a block of the log.
-            _ => usize::from(shape) * 150,
+            250..=254 => 5000,
+            255 => 40_000,
         };
         self.source.take(3).iter().copied().cycle().take(len).collect()
     }

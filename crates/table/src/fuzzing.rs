@@ -81,7 +81,8 @@ pub fn filter(data: &[u8]) -> bool {
     let bits = u32::from(probes % 33);
     let built = FilterShape::new(offset.into(), hashes.len() as u64, bits);
     assert!(built.is_valid());
-    let lines_built = filter::build(&built, &hashes);
+    // Without a filter there is nothing to build, and no place for a key.
+    let lines_built = if built.probes > 0 { filter::build(&built, &hashes) } else { Vec::new() };
     let contains = |hash: &u64| {
         let (part, line) = built.locate(*hash);
         let part = &lines_built[part as usize * built.partition_len()..][..built.partition_len()];
@@ -241,7 +242,8 @@ pub fn fix_table(bytes: &mut [u8], file: u64) {
     last[8..16].copy_from_slice(&file_size.to_le_bytes());
     fix_footer(&mut last, file, file_size);
     bytes[end..].copy_from_slice(&last);
-    let Some(footer) = Footer::parse(&last[..footer::BODY]) else { return };
+    let footer = Footer::parse(&last[..footer::BODY]).filter(|footer| footer.data_size <= file_size);
+    let Some(footer) = footer else { return };
     fix_run(bytes, file, Kind::Data, 0, footer.data_size);
     if footer.filter.is_valid() {
         for i in 0..footer.filter.partitions.min(64) {
