@@ -109,7 +109,9 @@ pub fn properties(data: &[u8]) -> bool {
     let Ok(meta) = properties::decode(data, 7, 8) else { return false };
     assert!(meta.smallest.len() <= MAX_KEY_LEN && meta.largest.len() <= MAX_KEY_LEN);
     let mut out = Vec::new();
-    properties::encode(&meta, &mut out);
+    let owner = properties::owner(data);
+    properties::encode(&meta, owner.as_ref(), &mut out);
+    assert_eq!(properties::owner(&out), owner);
     assert_eq!(properties::decode(&out, 7, 8), Ok(TableMeta { ..meta }));
     assert!(out.len() <= data.len(), "the canonical form is the shortest");
     true
