@@ -8,12 +8,12 @@ use cairn::planted::{Bug, plant};
 use sim::crash::{self, Coverage};
 use sim::jobs::{Job, run_all};
 use sim::sets::option_sets;
-use sim::{history, session, threads};
+use sim::{damage, fault, history, session, threads};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A job that takes longer has been brought to hang by its bug.
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(300);
 
 /// Jobs that a suite may take to find a bug.
 const MOST_JOBS: u64 = 60;
@@ -26,6 +26,8 @@ type Suite = (&'static str, fn(u64) -> Job);
 
 const MODEL: Suite = ("model", model);
 const CRASH: Suite = ("crash", |n| crash::job(n, Coverage::InTurn(n % 6)));
+const DAMAGE: Suite = ("damage", |n| damage::job(n, Arc::default()));
+const FAULT: Suite = ("fault", fault::job);
 const HISTORY: Suite = ("history", |n| history::job(n, n.is_multiple_of(2), &Arc::default()));
 const THREADS: Suite = ("threads", |n| threads::job(n, Duration::from_secs(2)));
 
@@ -54,7 +56,10 @@ fn suite(bug: Bug) -> Suite {
         | Bug::FlushWithoutOlderLogs => CRASH,
         Bug::PublishBeforeInsert => THREADS,
         Bug::FollowersSucceed | Bug::PublishOutOfOrder => HISTORY,
-        _ => MODEL,
+        Bug::IgnoreTableChecksum | Bug::DamageIsATornTail | Bug::SwallowReadError => DAMAGE,
+        Bug::GoOnAfterFailedSync => FAULT,
+        // See `is_for_schedules`.
+        Bug::SwitchUnderInsert | Bug::ForgetToPassOn | Bug::CloseWithoutTurningAway => THREADS,
     }
 }
 
@@ -77,7 +82,7 @@ fn look_for(bug: Option<Bug>, (_, job): Suite, most: u64) -> Option<(u64, String
 
 #[test]
 fn every_planted_bug_is_found_and_nothing_without_one() {
-    for suite in [MODEL, CRASH, HISTORY, THREADS] {
+    for suite in [MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS] {
         if let Some((_, finding)) = look_for(None, suite, 2) {
             panic!("{} finds something without a planted bug: {finding}", suite.0);
         }
