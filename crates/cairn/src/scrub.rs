@@ -8,12 +8,11 @@
 use crate::check::Report;
 use crate::core::Core;
 use crate::log::log_file_name;
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{CheckReport, Problem, ScrubStats};
 use base::{Error, ErrorKind, Result};
-use parking_lot::Mutex;
 use record::{SegmentKind, SegmentReader};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tree::{Manifest, TableFile, manifest_file_name};

@@ -130,7 +130,11 @@ impl Sources {
         }
         // The newest that says anything; what older ones know of keyspaces helps, too.
         for &number in files.manifests.iter().rev() {
-            let remains = SalvagedManifest::read(env, dir, number)?;
+            let remains = match SalvagedManifest::read(env, dir, number) {
+                Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
+                // That the newest one is of no use has been said.
+                read => read.unwrap_or_default(),
+            };
             report.files.push(SalvagedFile {
                 name: manifest_file_name(number),
                 bytes: env.len(&dir.join(manifest_file_name(number))).unwrap_or(0),

@@ -1,0 +1,483 @@
+//! Databases that earlier versions wrote, kept as files in `tests/fixtures`: they open with what was in them, or are refused by
+//! name; and damaged ones, with what is to be answered then.
+//!
+//! ```text
+//! fixtures/v1/good/NAME/         the files of a database, and contents.txt: keyspace, key, value, one entry a line
+//! fixtures/v1/damaged/NAME/      the files of `base` with one thing wrong, and answers.txt: what opening, each get and each scan say
+//! ```
+//!
+//! `UPDATE_FIXTURES=1 cargo test -p cairn --test fixtures` writes the fixtures that are not there, and the answers of damaged ones
+//! anew. **It never writes over the files of a database**: they are what that version wrote. A new format gets a directory of its
+//! own beside `v1`.
+#![allow(missing_docs)]
+
+use base::checksum::{Place, checksum};
+use cairn::env::SimEnv;
+use cairn::{Compression, Database, Durability, ErrorKind, KeyspaceOptions, Options};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Files of a directory, by name.
+type Files = BTreeMap<String, Vec<u8>>;
+/// Keyspace, key, and value; `None` for a key that was deleted.
+type Contents = BTreeMap<(String, String), Option<String>>;
+
+const CONTENTS: &str = "contents.txt";
+const ANSWERS: &str = "answers.txt";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1")
+}
+
+fn updating() -> bool {
+    std::env::var_os("UPDATE_FIXTURES").is_some()
+}
+
+// ---- making them
+
+/// A database under way: what is written to it is remembered.
+struct Maker {
+    sim: Arc<SimEnv>,
+    db: Database,
+    contents: Contents,
+}
+
+impl Maker {
+    fn new() -> Maker {
+        let sim = SimEnv::new(1);
+        let db = Database::open_in(sim.clone(), "/db", options().create(true)).unwrap();
+        Maker { sim, db, contents: Contents::new() }
+    }
+
+    fn keyspace(&self, name: &str, compression: Compression) {
+        let options = KeyspaceOptions::default()
+            .compression(compression)
+            .block_size(256)
+            .top_level_bits(8)
+            .bit_decrement(1)
+            .levels(3)
+            .level0_tables(2);
+        self.db.create_keyspace(name, options).unwrap();
+    }
+
+    /// Writes some entries as one batch; an empty value is a delete.
+    fn write(&mut self, entries: &[(&str, String, String)], durability: Durability) {
+        let mut batch = self.db.batch();
+        for (name, key, value) in entries {
+            let keyspace = self.db.open_keyspace(name).unwrap();
+            match value.is_empty() {
+                true => batch.delete(&keyspace, key),
+                false => batch.put(&keyspace, key, value),
+            }
+            let value = Some(value.clone()).filter(|v| !v.is_empty());
+            self.contents.insert((name.to_string(), key.clone()), value);
+        }
+        self.db.write(batch, durability).unwrap();
+    }
+
+    /// Two keyspaces with everything: tables in level 0 and below, old versions, tombstones, batches across both, a large
+    /// value, and a log that holds more.
+    fn fill(&mut self, compression: Compression) {
+        self.keyspace("fruit", compression);
+        self.keyspace("stones", compression);
+        for round in 0..4u32 {
+            for i in (round..48).step_by(2 + round as usize) {
+                let value =
+                    if (i + round) % 7 == 3 { String::new() } else { format!("round {round}, number {i}") };
+                let both =
+                    [("fruit", format!("key/{i:03}"), value.clone()), ("stones", format!("{i}"), value)];
+                self.write(&both, Durability::Os);
+            }
+            if round == 1 {
+                self.write(&[("stones", "large".into(), "granite, ".repeat(300))], Durability::Os);
+            }
+            if round < 3 {
+                self.db.flush().unwrap();
+            }
+            if round == 1 {
+                self.db.compact().unwrap();
+            }
+        }
+        self.write(&[("fruit", "synced".into(), "the last but one".into())], Durability::Sync);
+        self.write(&[("fruit", "unsynced".into(), "the last".into())], Durability::Os);
+    }
+
+    fn files(&self) -> Files {
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let files = self.sim.list_files().into_iter().filter(|path| !path.ends_with("LOCK"));
+        files.map(|path| (name(&path), self.sim.read_file(&path))).collect()
+    }
+}
+
+fn options() -> Options {
+    Options::default().background_threads(0).memory_budget(1 << 20).create(false)
+}
+
+/// Every sound fixture.
+fn good() -> Vec<(&'static str, Files, Contents)> {
+    let mut all = Vec::new();
+    let mut add = |name, make: &dyn Fn(&mut Maker)| {
+        let mut maker = Maker::new();
+        make(&mut maker);
+        all.push((name, maker.files(), maker.contents));
+    };
+    add("empty", &|_| ());
+    add("base", &|m| m.fill(Compression::Lz4));
+    add("none", &|m| m.fill(Compression::None));
+    add("zstd", &|m| m.fill(Compression::Zstd));
+    add("log-only", &|m| {
+        m.keyspace("fruit", Compression::Lz4);
+        (0..20).for_each(|i| m.write(&[("fruit", format!("{i}"), format!("value {i}"))], Durability::Os));
+    });
+    add("dropped-keyspace", &|m| {
+        m.keyspace("fruit", Compression::Lz4);
+        m.keyspace("gone", Compression::Lz4);
+        for i in 0..20 {
+            m.write(
+                &[("gone", format!("{i}"), "x".into()), ("fruit", format!("{i}"), "y".into())],
+                Durability::Os,
+            );
+        }
+        m.db.drop_keyspace("gone").unwrap();
+        m.contents.retain(|(name, _), _| name != "gone");
+    });
+    // A crash in the last write, which was not synced.
+    let mut torn = Maker::new();
+    torn.fill(Compression::Lz4);
+    let mut files = torn.files();
+    let log = files.values_mut().next_back().unwrap();
+    log.truncate(log.len() - 3);
+    torn.contents.remove(&("fruit".into(), "unsynced".into()));
+    all.push(("torn-tail", files, torn.contents));
+    // A crash while the manifest was switched: the old one and a half-written one are still there.
+    let mut switched = Maker::new();
+    switched.fill(Compression::Lz4);
+    let old = switched.files();
+    let old = old
+        .iter()
+        .find(|(name, _)| name.starts_with("manifest"))
+        .map(|(n, f)| (n.clone(), f.clone()))
+        .unwrap();
+    switched.db.close().unwrap();
+    switched.db = Database::open_in(switched.sim.clone(), "/db", options()).unwrap();
+    let mut files = switched.files();
+    files.insert("manifest-900000.tmp".into(), old.1[..40].to_vec());
+    files.insert(old.0, old.1);
+    all.push(("two-manifests", files, switched.contents));
+    all
+}
+
+/// The file of `base` whose name has this in it; of several, the largest.
+fn named<'a>(files: &'a mut Files, part: &str) -> (String, &'a mut Vec<u8>) {
+    let of_kind = files.iter().filter(|(name, _)| name.contains(part));
+    let name = of_kind.max_by_key(|(_, content)| content.len()).unwrap().0.clone();
+    let number: String = name.chars().filter(char::is_ascii_digit).collect();
+    (number, files.get_mut(&name).unwrap())
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> usize {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize
+}
+
+/// Makes a segment one of format version 2, intact.
+fn future_segment((number, bytes): (String, &mut Vec<u8>)) {
+    bytes[8] = 2;
+    let header = 24 + bytes[12] as usize;
+    let place = Place { file: number.parse().unwrap(), offset: 0, kind: 0 };
+    let sum = checksum(place, &bytes[..header]);
+    bytes[header..header + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+type Wound = (&'static str, fn(&mut Files));
+
+/// What is done to `base`.
+fn wounds() -> Vec<Wound> {
+    vec![
+        ("table-data", |f| named(f, ".tbl").1[30] ^= 1),
+        ("table-index", |f| {
+            let table = named(f, ".tbl").1;
+            let footer = table.len() - 80;
+            let root = u64_at(table, footer + 24);
+            table[root + 12] ^= 1;
+        }),
+        ("table-filter", |f| {
+            let table = named(f, ".tbl").1;
+            let footer = table.len() - 80;
+            let filter = u64_at(table, footer + 16);
+            table[filter + 12] ^= 1;
+        }),
+        ("table-footer", |f| {
+            let table = named(f, ".tbl").1;
+            let at = table.len() - 60;
+            table[at] ^= 1;
+        }),
+        ("table-short", |f| {
+            let table = named(f, ".tbl").1;
+            table.truncate(table.len() / 2);
+        }),
+        ("table-missing", |f| {
+            let number = named(f, ".tbl").0;
+            f.remove(&format!("{number}.tbl"));
+        }),
+        ("table-of-another-number", |f| {
+            let mut tables = f.iter().filter(|(name, _)| name.contains(".tbl"));
+            let (first, last) = (tables.next().unwrap().0.clone(), tables.next_back().unwrap().1.clone());
+            f.insert(first, last);
+        }),
+        ("log-middle", |f| {
+            let log = named(f, "wal").1;
+            let middle = log.len() / 2;
+            log[middle] ^= 1;
+        }),
+        ("log-header", |f| named(f, "wal").1[20] ^= 1),
+        ("log-missing", |f| f.retain(|name, _| !name.contains("wal"))),
+        ("manifest-middle", |f| {
+            let manifest = named(f, "manifest").1;
+            let middle = manifest.len() / 2;
+            manifest[middle] ^= 1;
+        }),
+        ("manifest-empty", |f| named(f, "manifest").1.clear()),
+        ("manifest-missing", |f| f.retain(|name, _| !name.contains("manifest"))),
+        ("manifest-renamed", |f| {
+            let name = f.keys().find(|name| name.contains("manifest")).unwrap().clone();
+            let content = f.remove(&name).unwrap();
+            f.insert("manifest-000777".into(), content);
+        }),
+        ("future-table", |f| {
+            let (number, table) = named(f, ".tbl");
+            let footer = table.len() - 80;
+            table[footer + 64] = 2;
+            let place = Place { file: number.parse().unwrap(), offset: footer as u64, kind: 6 };
+            let sum = checksum(place, &table[footer + 64..footer + 68]);
+            table[footer + 68..footer + 72].copy_from_slice(&sum.to_le_bytes());
+        }),
+        ("future-log", |f| future_segment(named(f, "wal"))),
+        ("future-manifest", |f| future_segment(named(f, "manifest"))),
+    ]
+}
+
+// ---- reading and writing them
+
+fn listing(contents: &Contents) -> String {
+    let mut text = String::new();
+    for ((keyspace, key), value) in contents {
+        let value = value.as_ref().map_or("-".to_owned(), |value| format!("={value}"));
+        writeln!(text, "{keyspace}\t{key}\t{value}").unwrap();
+    }
+    text
+}
+
+fn parse_listing(text: &str) -> Contents {
+    let line = |line: &str| {
+        let mut parts = line.splitn(3, '\t').map(str::to_owned);
+        let (keyspace, key, value) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+        ((keyspace, key), value.strip_prefix('=').map(str::to_owned))
+    };
+    text.lines().map(line).collect()
+}
+
+/// The files of a fixture, without the text beside them.
+fn read(dir: &Path) -> Files {
+    let entries = fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())).map(|e| e.unwrap());
+    let name = |e: &fs::DirEntry| e.file_name().into_string().unwrap();
+    let files = entries.filter(|e| !name(e).ends_with(".txt"));
+    files.map(|e| (name(&e), fs::read(e.path()).unwrap())).collect()
+}
+
+fn create(dir: &Path, files: &Files) {
+    fs::create_dir_all(dir).unwrap();
+    files.iter().for_each(|(name, content)| fs::write(dir.join(name), content).unwrap());
+}
+
+fn names(kind: &str) -> Vec<String> {
+    let dirs =
+        fs::read_dir(root().join(kind)).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = dirs.collect();
+    names.sort();
+    names
+}
+
+/// Writes what is not there.
+fn update() {
+    if !updating() {
+        return;
+    }
+    for (name, files, contents) in good() {
+        let dir = root().join("good").join(name);
+        if !dir.exists() {
+            create(&dir, &files);
+            fs::write(dir.join(CONTENTS), listing(&contents)).unwrap();
+        }
+    }
+    for (name, wound) in wounds() {
+        let dir = root().join("damaged").join(name);
+        if !dir.exists() {
+            let mut files = read(&root().join("good/base"));
+            wound(&mut files);
+            create(&dir, &files);
+        }
+    }
+}
+
+fn base_contents() -> Contents {
+    parse_listing(&fs::read_to_string(root().join("good/base").join(CONTENTS)).unwrap())
+}
+
+/// A copy of a fixture, to open.
+fn copy(kind: &str, name: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    create(&dir.path().join("db"), &read(&root().join(kind).join(name)));
+    dir
+}
+
+fn told(error: &cairn::Error, dir: &Path) -> String {
+    format!("! {:?}: {}", error.kind(), error.to_string().replace(&*dir.to_string_lossy(), "DB"))
+}
+
+/// What opening, every get and every scan say; and, beside it, whether each get was right or failed.
+fn answers(dir: &Path, contents: &Contents) -> String {
+    let mut text = String::new();
+    let db = match Database::open_with(dir, options()) {
+        Ok(db) => db,
+        Err(e) => return format!("open\t{}\n", told(&e, dir)),
+    };
+    writeln!(text, "open\tok").unwrap();
+    for ((keyspace, key), value) in contents {
+        let found = db.open_keyspace(keyspace).unwrap().get(key);
+        match found {
+            Ok(found) => {
+                let found = found.map(|v| String::from_utf8(v.to_vec()).unwrap());
+                assert_eq!(found, *value, "{}: {keyspace} {key}", dir.display());
+            }
+            Err(e) => writeln!(text, "{keyspace}\t{key}\t{}", told(&e, dir)).unwrap(),
+        }
+    }
+    for name in db.keyspaces() {
+        let expected = contents.iter().filter(|((keyspace, _), value)| *keyspace == name && value.is_some());
+        let expected: Vec<_> =
+            expected.map(|((_, key), value)| (key.clone(), value.clone().unwrap())).collect();
+        let mut read = 0;
+        let mut failed = None;
+        for entry in db.open_keyspace(&name).unwrap().iter() {
+            match entry {
+                Ok((key, value)) => {
+                    assert_eq!(
+                        (&key[..], &value[..]),
+                        (expected[read].0.as_bytes(), expected[read].1.as_bytes())
+                    );
+                    read += 1;
+                }
+                Err(e) => failed = Some(told(&e, dir)),
+            }
+        }
+        assert!(failed.is_some() || read == expected.len(), "{}: a scan ends early", dir.display());
+        writeln!(
+            text,
+            "scan\t{name}\t{read} entries{}",
+            failed.map_or(String::new(), |e| format!(", then {e}"))
+        )
+        .unwrap();
+    }
+    let _ = db.close();
+    text
+}
+
+// ---- the tests
+
+#[test]
+fn sound_databases_open_with_what_was_in_them() {
+    update();
+    let names = names("good");
+    assert!(names.len() >= 8, "{names:?}");
+    for name in names {
+        let contents = fs::read_to_string(root().join("good").join(&name).join(CONTENTS)).unwrap();
+        let contents = parse_listing(&contents);
+        let dir = copy("good", &name);
+        let path = dir.path().join("db");
+        for _ in 0..2 {
+            let text = answers(&path, &contents);
+            assert!(text.starts_with("open\tok") && !text.contains('!'), "{name}: {text}");
+        }
+        // It can be gone on with.
+        let db = Database::open_with(&path, options()).unwrap();
+        let keyspace = db.keyspace("new", KeyspaceOptions::default()).unwrap();
+        keyspace.put("a", "b").unwrap();
+        db.compact().unwrap();
+        db.close().unwrap();
+        drop(keyspace);
+        let report = cairn::check(&path, &mut |_| ()).unwrap();
+        assert!(report.problems.is_empty(), "{name}: {:?}", report.problems);
+        let db = Database::open_with(&path, options()).unwrap();
+        db.drop_keyspace("new").unwrap();
+        db.close().unwrap();
+        assert!(!answers(&path, &contents).contains('!'), "{name}, compacted");
+    }
+}
+
+/// Every answer is right or an error, and the errors are those that were looked at when the fixture was made.
+#[test]
+fn damaged_databases_say_what_is_wrong() {
+    update();
+    let contents = base_contents();
+    let names = names("damaged");
+    assert!(names.len() >= wounds().len(), "{names:?}");
+    for name in names {
+        let dir = copy("damaged", &name);
+        let text = answers(&dir.path().join("db"), &contents);
+        assert!(text.contains('!'), "{name}: nobody noticed");
+        let file = root().join("damaged").join(&name).join(ANSWERS);
+        if updating() {
+            fs::write(&file, &text).unwrap();
+        }
+        let expected = fs::read_to_string(&file).unwrap();
+        assert!(text == expected, "{name} says:\n{text}\nand not:\n{expected}");
+        let future = name.starts_with("future");
+        assert_eq!(text.contains("! Unsupported"), future, "{name}: {text}");
+        assert!(!future || text.contains("version"), "{name} is not refused by name: {text}");
+    }
+}
+
+/// What salvage brings back of each damaged database: nothing that was never there, and what is missing is reported.
+#[test]
+fn damaged_databases_can_be_salvaged() {
+    update();
+    let contents = base_contents();
+    for name in names("damaged") {
+        let dir = copy("damaged", &name);
+        let (from, to) = (dir.path().join("db"), dir.path().join("new"));
+        let report = match cairn::salvage(&from, &to) {
+            Ok(report) => report,
+            Err(e) => {
+                assert!(name.starts_with("future") && e.kind() == ErrorKind::Unsupported, "{name}: {e}");
+                continue;
+            }
+        };
+        let db = Database::open_with(&to, options()).unwrap();
+        let mut wrong = 0;
+        for ((keyspace, key), value) in &contents {
+            let found = db.open_keyspace(keyspace).ok().and_then(|k| k.get(key).unwrap());
+            wrong += usize::from(found.map(|v| String::from_utf8(v.to_vec()).unwrap()) != *value);
+        }
+        assert!(
+            wrong == 0 || !report.is_complete(),
+            "{name}: {wrong} answers are wrong and nothing is reported"
+        );
+        assert!(wrong <= contents.len() / 2, "{name}: {wrong} of {} are lost\n{report}", contents.len());
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn fixtures_stay_small() {
+    let mut bytes = 0;
+    for kind in ["good", "damaged"] {
+        for name in names(kind) {
+            let dir = fs::read_dir(root().join(kind).join(name)).unwrap();
+            bytes += dir.map(|e| e.unwrap().metadata().unwrap().len()).sum::<u64>();
+        }
+    }
+    assert!(bytes < 500 << 10, "{bytes} bytes");
+}
