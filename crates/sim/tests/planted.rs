@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A job that takes longer has been brought to hang by its bug.
-const HANG: Duration = Duration::from_secs(300);
+const HANG: Duration = Duration::from_secs(120);
 
 /// Jobs that a suite may take to find a bug.
 const MOST_JOBS: u64 = 60;
@@ -49,23 +49,28 @@ fn suite(bug: Bug) -> Suite {
         | Bug::AcknowledgeBeforeSync
         | Bug::ReuseSequenceNumber
         | Bug::ReuseFileNumber
-        | Bug::ReplayOverHole
         | Bug::TearBatch
         | Bug::SkipTableSync
         | Bug::FreeLogEarly
         | Bug::FlushWithoutOlderLogs => CRASH,
         Bug::PublishBeforeInsert => THREADS,
-        Bug::FollowersSucceed | Bug::PublishOutOfOrder => HISTORY,
+        Bug::ReplayOverHole | Bug::FollowersSucceed => HISTORY,
         Bug::IgnoreTableChecksum | Bug::DamageIsATornTail | Bug::SwallowReadError => DAMAGE,
         Bug::GoOnAfterFailedSync => FAULT,
         // See `is_for_schedules`.
-        Bug::SwitchUnderInsert | Bug::ForgetToPassOn | Bug::CloseWithoutTurningAway => THREADS,
+        Bug::PublishOutOfOrder
+        | Bug::SwitchUnderInsert
+        | Bug::ForgetToPassOn
+        | Bug::CloseWithoutTurningAway => THREADS,
     }
 }
 
 /// Bugs that make the database hang, or that need a schedule that a machine hardly ever draws: `tests/shuttle` looks for these.
 fn is_for_schedules(bug: Bug) -> bool {
-    matches!(bug, Bug::SwitchUnderInsert | Bug::ForgetToPassOn | Bug::CloseWithoutTurningAway)
+    matches!(
+        bug,
+        Bug::PublishOutOfOrder | Bug::SwitchUnderInsert | Bug::ForgetToPassOn | Bug::CloseWithoutTurningAway
+    )
 }
 
 /// Jobs of the suite until one finds something: how many that were, and what it says first.
