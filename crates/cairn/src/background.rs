@@ -278,7 +278,7 @@ impl Core {
             let min_log = self.min_log(&state, Some((id, job.memtables.len())));
             DatabaseEdit {
                 trees: vec![(id, k.tree.install_flush(flushed, newest))],
-                last_seq: self.visible.load(Ordering::Acquire),
+                last_seq: self.visible.newest(),
                 min_log,
                 newest_log: self.log_counters.current.load(Ordering::Acquire),
                 closed: self.closed_logs.synced(),

@@ -18,27 +18,17 @@ use crate::batch::{Batch, check_lengths};
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
 use crate::log::{Entries, Log, put_batch_head, put_entry_head};
-use crate::sync::{
-    AtomicUsize, Condvar, Guard, Mutex, MutexGuard, Ordering, fence, spin_loop, thread_local, yield_now,
-};
+use crate::sync::{Guard, MutexGuard, Ordering, thread_local, yield_now};
+use crate::turn::{self, Turn, Waiter};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Trailer};
 use env::FileLock;
 use memtable::Memtable;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
 const BUFFER_LEN: usize = 64 << 10;
-
-/// A model checker needs few looks: what matters is who looks when.
-const CHECKED: bool = cfg!(any(loom, shuttle));
-
-/// How often a writer looks whether it is its turn before it lets other threads run between looks: some microseconds.
-const SPINS: u32 = if CHECKED { 1 } else { 200 };
-/// How often it looks before it sleeps.
-const LOOKS: u32 = if CHECKED { 2 } else { 400 };
 
 /// What whoever commits holds.
 pub(crate) struct Writer {
@@ -55,131 +45,35 @@ pub(crate) struct Writer {
     pub check_log_at: u64,
 }
 
-/// The queue behind the leader.
-pub(crate) struct Commit {
-    pub writer: Mutex<Writer>,
-    queue: Mutex<VecDeque<Arc<Waiter>>>,
-    queued: AtomicUsize,
-}
-
-/// A thread that waits for a leader to commit its batch.
-struct Waiter {
-    phase: Mutex<Phase>,
-    wake: Condvar,
-}
-
-/// Where a waiting thread's batch is.
-enum Phase {
-    /// With nobody: this thread is not waiting.
-    Idle,
-    /// In the queue.
-    Queued(Batch),
-    /// In the queue, and nobody commits any more: this thread may lead.
-    Lead(Batch),
-    /// With the leader.
-    Taken,
-    /// Done with.
-    Done(Result<()>),
-}
+/// The writer, and `Sync` batches that queue for it.
+pub(crate) type Commit = Turn<Writer, Batch, Result<()>>;
 
 /// A queued batch that the leader has taken.
-struct Member {
-    waiter: Arc<Waiter>,
-    batch: Batch,
-    first_seq: Seq,
-}
+type Member = turn::Member<Batch, Result<()>>;
 
 thread_local! {
-    static WAITER: Arc<Waiter> = Arc::new(Waiter { phase: Mutex::new(Phase::Idle), wake: Condvar::new() });
+    static WAITER: Arc<Waiter<Batch, Result<()>>> = Arc::default();
 }
 
-impl Waiter {
-    fn set(&self, phase: Phase) {
-        *self.phase.lock() = phase;
-        self.wake.notify_one();
-    }
+/// For a database whose log is open.
+pub(crate) fn new_commit(log: Log, next_seq: Seq, lock: Box<dyn FileLock>) -> Commit {
+    Turn::new(Writer {
+        log,
+        next_seq,
+        lock: Some(lock),
+        scratch: Vec::new(),
+        active_bytes: 0,
+        owed: 0,
+        check_log_at: 0,
+    })
 }
 
-impl Commit {
-    pub(crate) fn new(log: Log, next_seq: Seq, lock: Box<dyn FileLock>) -> Commit {
-        let writer = Writer {
-            log,
-            next_seq,
-            lock: Some(lock),
-            scratch: Vec::new(),
-            active_bytes: 0,
-            owed: 0,
-            check_log_at: 0,
-        };
-        Commit { writer: Mutex::new(writer), queue: Mutex::default(), queued: AtomicUsize::new(0) }
-    }
-
-    /// The writer; for a `Sync` write only when it is free, and nobody queues for it.
-    #[inline]
-    fn take_writer(&self, durability: Durability) -> Option<MutexGuard<'_, Writer>> {
-        match durability {
-            Durability::Sync if self.queued.load(Ordering::SeqCst) > 0 => None,
-            Durability::Sync => self.writer.try_lock(),
-            Durability::Buffered | Durability::Os => Some(self.await_writer()),
-        }
-    }
-
-    /// The writer. Whoever holds it commits in a microsecond, unless he syncs or makes room; to sleep and be woken takes many. So
-    /// a writer looks again for a while, then lets other threads run between looks, and only then sleeps.
-    #[inline]
-    fn await_writer(&self) -> MutexGuard<'_, Writer> {
-        for look in 0..LOOKS {
-            if let Some(writer) = self.writer.try_lock() {
-                return writer;
-            }
-            match look < SPINS {
-                true => spin_loop(),
-                false => yield_now(),
-            }
-        }
-        self.writer.lock()
-    }
-
-    /// Makes the thread at the head of the queue the leader. To be called whenever the writer was let go: whoever queued while it
-    /// was held relies on it.
-    pub(crate) fn pass_on(&self) {
-        // Pairs with the fence in `commit_queued`: either we see who queued, or he sees that the writer is free.
-        fence(Ordering::SeqCst);
-        if self.queued.load(Ordering::SeqCst) == 0 || planted(Bug::ForgetToPassOn) {
-            return;
-        }
-        let queue = self.queue.lock();
-        if let Some(waiter) = queue.front() {
-            let mut phase = waiter.phase.lock();
-            *phase = match std::mem::replace(&mut *phase, Phase::Taken) {
-                Phase::Queued(batch) => Phase::Lead(batch),
-                other => other,
-            };
-            waiter.wake.notify_one();
-        }
-    }
-
-    /// Ends everybody's waiting with an error.
-    pub(crate) fn turn_away(&self, error: &Error) {
-        if planted(Bug::CloseWithoutTurningAway) {
-            return;
-        }
-        for member in self.take_queue() {
-            member.waiter.set(Phase::Done(Err(error.clone())));
-        }
-    }
-
-    fn take_queue(&self) -> Vec<Member> {
-        let mut queue = self.queue.lock();
-        self.queued.store(0, Ordering::SeqCst);
-        let take = |waiter: Arc<Waiter>| {
-            let phase = std::mem::replace(&mut *waiter.phase.lock(), Phase::Taken);
-            match phase {
-                Phase::Queued(batch) | Phase::Lead(batch) => Some(Member { waiter, batch, first_seq: 0 }),
-                _ => None,
-            }
-        };
-        queue.drain(..).filter_map(take).collect()
+/// The writer; for a `Sync` write only when it is free, and nobody queues for it.
+#[inline]
+fn take_writer(commit: &Commit, durability: Durability) -> Option<MutexGuard<'_, Writer>> {
+    match durability {
+        Durability::Sync => commit.try_now(),
+        Durability::Buffered | Durability::Os => Some(commit.wait()),
     }
 }
 
@@ -231,7 +125,7 @@ impl Core {
         durability: Durability,
     ) -> Result<()> {
         check_lengths(key, value)?;
-        let Some(mut writer) = self.commit.take_writer(durability) else {
+        let Some(mut writer) = take_writer(&self.commit, durability) else {
             let mut batch = Batch::default();
             batch.push(keyspace, kind, key, value);
             return self.commit_queued(batch);
@@ -263,7 +157,7 @@ impl Core {
         if planted(Bug::TearBatch) && batch.count > 1 {
             return self.write_torn(&batch, durability);
         }
-        let Some(mut writer) = self.commit.take_writer(durability) else {
+        let Some(mut writer) = take_writer(&self.commit, durability) else {
             return self.commit_queued(batch);
         };
         let logged = self.log_batch(&mut writer, &batch, durability);
@@ -358,32 +252,9 @@ impl Core {
     ) -> Result<()> {
         if persisted.is_err() {
             writer.log.rollback(start);
-            self.publish(first_seq, writer.next_seq - 1);
+            self.visible.publish(first_seq, writer.next_seq - 1);
         }
         persisted
-    }
-
-    /// Makes the commit with these sequence numbers visible, as soon as all older ones are.
-    #[inline]
-    fn publish(&self, first_seq: Seq, last_seq: Seq) {
-        if !planted(Bug::PublishOutOfOrder) {
-            self.await_visible(first_seq - 1);
-        }
-        self.visible.store(last_seq, Ordering::Release);
-    }
-
-    /// Waits until everything up to `seq` is visible. Those who have older sequence numbers are inserting: it takes
-    /// microseconds.
-    #[inline]
-    pub(crate) fn await_visible(&self, seq: Seq) {
-        let mut looks = 0;
-        while self.visible.load(Ordering::Acquire) < seq {
-            looks += 1;
-            match looks < SPINS {
-                true => spin_loop(),
-                false => yield_now(),
-            }
-        }
     }
 
     /// Takes what was appended as far as the durability asks.
@@ -406,53 +277,20 @@ impl Core {
             return Err(error);
         }
         WAITER.with(|waiter| {
-            *waiter.phase.lock() = Phase::Queued(batch);
-            {
-                let mut queue = self.commit.queue.lock();
-                queue.push_back(waiter.clone());
-                self.commit.queued.store(queue.len(), Ordering::SeqCst);
-            }
-            fence(Ordering::SeqCst);
-            self.try_to_lead();
-            self.await_commit(waiter)
+            self.commit.queue(waiter, batch, |writer, members| self.commit_members(writer, members))
         })
     }
 
-    fn await_commit(&self, waiter: &Waiter) -> Result<()> {
-        let mut phase = waiter.phase.lock();
-        loop {
-            match std::mem::replace(&mut *phase, Phase::Taken) {
-                Phase::Done(result) => {
-                    *phase = Phase::Idle;
-                    return result;
-                }
-                Phase::Lead(batch) => {
-                    *phase = Phase::Queued(batch);
-                    drop(phase);
-                    self.try_to_lead();
-                    phase = waiter.phase.lock();
-                }
-                other => {
-                    *phase = other;
-                    waiter.wake.wait(&mut phase);
-                }
-            }
-        }
-    }
-
-    /// Commits everything that is queued, if nobody else is committing: otherwise he passes the lead on when he lets go.
-    fn try_to_lead(&self) {
-        let Some(mut writer) = self.commit.writer.try_lock() else { return };
+    /// Commits everything that was queued, as one group where memory allows.
+    fn commit_members(&self, writer: &mut Writer, members: Vec<Member>) {
         let mut ready: Vec<Member> = Vec::new();
-        for member in self.commit.take_queue() {
-            match self.make_ready(&mut writer, &member.batch, &mut ready) {
+        for member in members {
+            match self.make_ready(writer, &member.job, &mut ready) {
                 Ok(()) => ready.push(member),
-                Err(e) => member.waiter.set(Phase::Done(Err(e))),
+                Err(e) => member.done(Err(e)),
             }
         }
-        self.commit_group(&mut writer, ready);
-        drop(writer);
-        self.commit.pass_on();
+        self.commit_group(writer, ready);
     }
 
     /// Sets memory aside for a batch. Where a memtable has to be switched for it, the group so far is committed first: what it had
@@ -470,28 +308,30 @@ impl Core {
     }
 
     /// Commits the members of a group with one sync, and inserts them: beside the sync that is nothing.
-    fn commit_group(&self, writer: &mut Writer, mut members: Vec<Member>) {
-        let Some(last) = members.len().checked_sub(1) else { return };
-        let start = writer.log.len();
+    fn commit_group(&self, writer: &mut Writer, members: Vec<Member>) {
+        if members.is_empty() {
+            return;
+        }
+        let (start, first_seq) = (writer.log.len(), writer.next_seq);
+        let mut seqs = Vec::with_capacity(members.len());
         let mut logged = Ok(());
-        for member in &mut members {
-            let (first_seq, appended) = writer.append(&member.batch);
-            member.first_seq = first_seq;
+        for member in &members {
+            let (seq, appended) = writer.append(&member.job);
+            seqs.push(seq);
             logged = logged.and(appended);
         }
         let persisted = logged.and_then(|()| self.persist(writer, Durability::Sync));
-        let settled = self.settle_log(writer, start, members[0].first_seq, persisted);
+        let settled = self.settle_log(writer, start, first_seq, persisted);
         if settled.is_ok() {
-            let last_seq = members[last].first_seq + members[last].batch.count - 1;
-            let publishing = Publishing { core: self, first_seq: members[0].first_seq, last_seq };
-            members.iter().for_each(|m| insert(&m.batch, m.first_seq));
+            let publishing = Publishing { core: self, first_seq, last_seq: writer.next_seq - 1 };
+            members.iter().zip(seqs).for_each(|(member, seq)| insert(&member.job, seq));
             drop(publishing);
-            let count = members.iter().map(|m| m.batch.count).sum();
-            self.counters.note_writes(count, members.iter().map(|m| m.batch.user_bytes).sum());
+            let count = members.iter().map(|m| m.job.count).sum();
+            self.counters.note_writes(count, members.iter().map(|m| m.job.user_bytes).sum());
         }
         for (i, member) in members.into_iter().enumerate() {
             let told = if i > 0 && planted(Bug::FollowersSucceed) { Ok(()) } else { settled.clone() };
-            member.waiter.set(Phase::Done(told));
+            member.done(told);
         }
     }
 
@@ -536,7 +376,7 @@ impl Drop for Publishing<'_> {
         if std::thread::panicking() {
             self.core.stop(&Error::new(ErrorKind::ReadOnly, "a writer panicked"));
         }
-        self.core.publish(self.first_seq, self.last_seq);
+        self.core.visible.publish(self.first_seq, self.last_seq);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::keyspace::{CLOSED, DROPPED, KeyspaceCore, OPEN, View, check_name};
 use crate::log::{ClosedLogs, LogCounters};
 use crate::snapshot::Snapshots;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, Ordering};
+use crate::visible::Visible;
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
@@ -109,7 +110,7 @@ pub(crate) struct Core {
     pub garbage: Arc<Garbage>,
     pub snapshots: Snapshots,
     /// The newest sequence number that readers see.
-    pub visible: AtomicU64,
+    pub visible: Visible,
     pub commit: Commit,
     pub closed_logs: Arc<ClosedLogs>,
     pub log_counters: Arc<LogCounters>,
@@ -273,7 +274,7 @@ impl Core {
                 .collect(),
             next_file: self.next_file.load(Ordering::Relaxed),
             next_keyspace: state.next_keyspace,
-            last_seq: self.visible.load(Ordering::Acquire),
+            last_seq: self.visible.newest(),
             closed: self.closed_logs.synced(),
             ..DatabaseEdit::default()
         }
@@ -376,7 +377,7 @@ impl Core {
         self.check_running()?;
         let mut writer = self.commit.writer.lock();
         // Batches that have a sequence number are being inserted into the memtable that they reserved memory in.
-        self.await_visible(writer.next_seq - 1);
+        self.visible.wait_for(writer.next_seq - 1);
         let mut manifest = self.manifest.lock();
         let id = self.state.lock().by_name(name).map(|k| k.core.id);
         let dropped = id.ok_or_else(|| missing(name)).and_then(|id| {
@@ -434,7 +435,7 @@ impl Core {
             Some(fatal) => Err(fatal.clone()),
         };
         drop(writer);
-        self.commit.turn_away(&self.stop_reason());
+        self.commit.turn_away(|| Err(self.stop_reason()));
         self.cancelled.store(true, Ordering::SeqCst);
         {
             let state = self.state.lock();
@@ -448,7 +449,7 @@ impl Core {
         self.collect_garbage();
         // Only now may somebody else open it.
         self.commit.writer.lock().lock = None;
-        self.commit.turn_away(&self.stop_reason());
+        self.commit.turn_away(|| Err(self.stop_reason()));
         let trouble = self.state.lock().trouble_or_damage();
         synced.and(joined).and(trouble.map_or(Ok(()), Err))
     }

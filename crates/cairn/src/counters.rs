@@ -212,7 +212,7 @@ pub(crate) fn stats(core: &Core) -> Stats {
             metadata: cores.iter().map(|c| metadata_bytes(c)).sum(),
         },
         snapshots: core.snapshots.count(),
-        last_seq: core.visible.load(Ordering::Acquire),
+        last_seq: core.visible.newest(),
         background_error: core.fatal.get().map(|e| e.to_string()).or(trouble),
         scrub: core.scrub.stats(),
         damage: (views.iter().flat_map(|v| damaged_tables(&v.version)))

@@ -8,7 +8,6 @@ use base::{Cursor as _, Error, Result, Seq, Slice};
 use memtable::MemtableCursor;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tree::{MergeCursor, TreeSource};
 
 /// A range of keys: from an inclusive start to an exclusive end.
@@ -83,7 +82,7 @@ impl Moment {
         // the look at whether the keyspace is there after the view: one that is dropped in between is not shown as empty.
         let view = keyspace.view.load_full();
         let closed = keyspace.check_of(core.identity).err();
-        let seq = pin.as_ref().map_or_else(|| core.visible.load(Ordering::Acquire), |pin| pin.seq);
+        let seq = pin.as_ref().map_or_else(|| core.visible.newest(), |pin| pin.seq);
         Moment { keyspace: keyspace.clone(), core: core.clone(), view, seq, pin, closed }
     }
 }

@@ -219,7 +219,7 @@ impl Keyspace {
         // is dropped in between must not look empty.
         let view = self.core.view.load();
         self.core.check_open()?;
-        let seq = self.database().visible.load(Ordering::Acquire);
+        let seq = self.database().visible.newest();
         self.core.get_in(&view, key.as_ref(), seq)
     }
 
@@ -232,7 +232,7 @@ impl Keyspace {
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let view = self.core.view.load_full();
         self.core.check_open()?;
-        let seq = self.database().visible.load(Ordering::Acquire);
+        let seq = self.database().visible.newest();
         keys.iter().map(|key| self.core.get_in(&view, key.as_ref(), seq)).collect()
     }
 

@@ -45,6 +45,8 @@ mod database;
 pub mod fuzzing;
 mod keyspace;
 mod log;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod options;
 mod recovery;
 mod room;
@@ -54,6 +56,8 @@ mod snapshot;
 mod stats;
 mod stats_text;
 mod sync;
+mod turn;
+mod visible;
 
 #[cfg(feature = "planted-bugs")]
 pub use base::planted;

@@ -5,12 +5,13 @@
 //! cache only. So what the logs hold is written to new tables, and the state to a new manifest, both synced, before any
 //! old file goes. Until then nothing is removed or changed, and a crash leaves what there was.
 
-use crate::commit::Commit;
+use crate::commit::new_commit;
 use crate::core::{Core, KeyspaceState, State};
 use crate::counters::Counters;
 use crate::log::{ClosedLogs, Log, LogCounters, LogHeader, decode_batch, log_file_name, parse_log_file_name};
 use crate::snapshot::Snapshots;
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::visible::Visible;
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Trailer};
@@ -318,8 +319,8 @@ impl Recovery {
             tables,
             garbage,
             snapshots: Snapshots::default(),
-            visible: AtomicU64::new(last_seq),
-            commit: Commit::new(log, last_seq + 1, lock),
+            visible: Visible::new(last_seq),
+            commit: new_commit(log, last_seq + 1, lock),
             closed_logs,
             log_counters,
             manifest: Mutex::new(manifest),

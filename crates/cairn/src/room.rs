@@ -76,7 +76,7 @@ impl Core {
         self.check_process()?;
         // Whoever committed before may still be inserting into the old memtable.
         if !planted(Bug::SwitchUnderInsert) {
-            self.await_visible(writer.next_seq - 1);
+            self.visible.wait_for(writer.next_seq - 1);
         }
         let old = keyspace.view.load().memtable.clone();
         if !old.is_empty() {

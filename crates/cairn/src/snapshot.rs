@@ -3,7 +3,8 @@
 use crate::core::Core;
 use crate::cursor::{Bounds, Cursor, Moment, Range};
 use crate::keyspace::Keyspace;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::sync::Mutex;
+use crate::visible::Visible;
 use base::{Result, Seq, Slice};
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -16,9 +17,9 @@ pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
 impl Snapshots {
     /// Holds the present moment. Read under the lock, so that a compaction that lists the snapshots afterwards sees it, and
     /// one that listed them before drops only what this moment does not show.
-    fn take(&self, visible: &AtomicU64) -> Seq {
+    fn take(&self, visible: &Visible) -> Seq {
         let mut held = self.0.lock();
-        let seq = visible.load(Ordering::Acquire);
+        let seq = visible.newest();
         *held.entry(seq).or_default() += 1;
         seq
     }

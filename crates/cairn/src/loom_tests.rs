@@ -1,0 +1,156 @@
+//! Loom tries every interleaving of a few threads at the two small cores of a commit, and every value that a weak memory may show:
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p cairn --lib loom`. The same cores run in whole databases under shuttle, see
+//! `crates/sim/tests/shuttle`. With `--features planted-bugs` they prove that they can fail: first `loom -- --skip planted`, then
+//! `loom_planted`.
+
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::turn::{Member, Turn, Waiter};
+use crate::visible::Visible;
+use loom::thread;
+use std::sync::Arc;
+
+/// Bounded, or the search takes hours: almost all bugs need only a few preemptions.
+fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 10_000;
+    model.check(test);
+}
+
+/// Three commits, the second of two entries, insert side by side. A reader sees whole commits, in order, and what he sees is there.
+#[test]
+fn loom_commits_become_visible_in_order_and_whole() {
+    check(3, || {
+        let visible = Arc::new(Visible::new(0));
+        let inserted: Arc<[AtomicU64; 4]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let commit = |first: u64, last: u64| {
+            let (visible, inserted) = (visible.clone(), inserted.clone());
+            move || {
+                // As weak as the memtable may be: only publishing orders these.
+                (first..=last).for_each(|seq| inserted[seq as usize - 1].store(seq, Ordering::Relaxed));
+                visible.publish(first, last);
+            }
+        };
+        let writers = [thread::spawn(commit(1, 1)), thread::spawn(commit(2, 3))];
+        let mut last = 0;
+        for _ in 0..2 {
+            let seq = visible.newest();
+            assert!(seq != 2 && seq >= last, "{seq} after {last}");
+            (1..=seq).for_each(|s| assert_eq!(inserted[s as usize - 1].load(Ordering::Relaxed), s));
+            last = seq;
+        }
+        // Like a switch of memtables: everything is inserted when this returns.
+        visible.wait_for(3);
+        (1..=3).for_each(|s| assert_eq!(inserted[s as usize - 1].load(Ordering::Relaxed), s));
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        commit(4, 4)();
+        assert_eq!(visible.newest(), 4);
+    });
+}
+
+type Jobs = Turn<Vec<u64>, u64, Result<u64, ()>>;
+
+/// Does all jobs: writes them down, and answers with as much.
+fn lead(written: &mut Vec<u64>, members: Vec<Member<u64, Result<u64, ()>>>) {
+    for member in members {
+        written.push(member.job);
+        let job = member.job;
+        member.done(Ok(job));
+    }
+}
+
+/// As a synced write does it: at once when nobody is at it, in the queue otherwise.
+fn synced(turn: &Jobs, job: u64) -> Result<u64, ()> {
+    match turn.try_now() {
+        Some(mut writer) => {
+            writer.push(job);
+            drop(writer);
+            turn.pass_on();
+            Ok(job)
+        }
+        None => turn.queue(&Arc::new(Waiter::default()), job, lead),
+    }
+}
+
+/// As any other write does it.
+fn plain(turn: &Jobs, job: u64) {
+    turn.wait().push(job);
+    turn.pass_on();
+}
+
+/// Whoever queues is led or leads, whoever lets go of the writer in the meantime. One that is forgotten is a deadlock.
+#[test]
+fn loom_nobody_queues_for_ever() {
+    check(2, || {
+        let turn = Arc::new(Jobs::new(Vec::new()));
+        let [one, two] = [turn.clone(), turn.clone()];
+        let threads = [
+            thread::spawn(move || assert_eq!(synced(&one, 1), Ok(1))),
+            thread::spawn(move || assert_eq!(synced(&two, 2), Ok(2))),
+        ];
+        plain(&turn, 3);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let mut written = turn.writer.lock().clone();
+        written.sort_unstable();
+        assert_eq!(written, [1, 2, 3], "each job is done once");
+    });
+}
+
+/// A leader that fails tells all that it leads, and the next one leads the others.
+#[test]
+fn loom_a_failing_leader_fails_those_it_leads() {
+    check(2, || {
+        let turn = Arc::new(Jobs::new(Vec::new()));
+        let failing = |written: &mut Vec<u64>, members: Vec<Member<u64, Result<u64, ()>>>| {
+            written.push(members.len() as u64);
+            members.into_iter().for_each(|member| member.done(Err(())));
+        };
+        let other = turn.clone();
+        let thread = thread::spawn(move || other.queue(&Arc::new(Waiter::default()), 1, failing));
+        assert_eq!(turn.queue(&Arc::new(Waiter::default()), 2, failing), Err(()));
+        assert_eq!(thread.join().unwrap(), Err(()));
+        assert_eq!(turn.writer.lock().iter().sum::<u64>(), 2, "each job is answered once");
+    });
+}
+
+/// Closing: who queues while the writer is held for the last time is turned away, or finds out himself.
+#[test]
+fn loom_closing_turns_everybody_away() {
+    check(3, || {
+        let turn = Arc::new(Jobs::new(Vec::new()));
+        let closed = Arc::new(AtomicBool::new(false));
+        let (other, stopped) = (turn.clone(), closed.clone());
+        let thread = thread::spawn(move || {
+            other.queue(&Arc::new(Waiter::default()), 1, |written, members| {
+                match stopped.load(Ordering::Acquire) {
+                    true => members.into_iter().for_each(|member| member.done(Err(()))),
+                    false => lead(written, members),
+                }
+            })
+        });
+        let writer = turn.writer.lock();
+        closed.store(true, Ordering::SeqCst);
+        drop(writer);
+        turn.turn_away(|| Err(()));
+        let written = thread.join().unwrap().is_ok();
+        assert_eq!(turn.writer.lock().len(), usize::from(written));
+    });
+}
+
+/// A known bug is switched on, for the whole process, and its test must fail.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn loom_planted_bugs_are_found() {
+    use base::planted::{Bug, plant};
+    let tests: [(Bug, fn()); 3] = [
+        (Bug::PublishOutOfOrder, loom_commits_become_visible_in_order_and_whole),
+        (Bug::ForgetToPassOn, loom_nobody_queues_for_ever),
+        (Bug::CloseWithoutTurningAway, loom_closing_turns_everybody_away),
+    ];
+    for (bug, test) in tests {
+        plant(Some(bug));
+        let found = std::thread::spawn(test).join().is_err();
+        plant(None);
+        assert!(found, "{bug:?} is not found");
+    }
+}
