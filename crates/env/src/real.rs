@@ -8,6 +8,8 @@ use crate::limits::{self, SpareHandle, check_file_len};
 use crate::lock::RealLock;
 use crate::{Env, FileLock, ReadFile, WriteFile};
 use base::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -20,13 +22,15 @@ use std::time::{Duration, Instant};
 pub struct RealEnv {
     start: Instant,
     spare: SpareHandle,
+    /// Directories whose sync failed: like a file, none of them is synced again until its database is opened anew.
+    failed_dirs: Mutex<BTreeMap<PathBuf, Error>>,
 }
 
 impl RealEnv {
     /// The environment of this process.
     #[allow(clippy::new_ret_no_self)]
     pub fn new() -> Arc<dyn Env> {
-        Arc::new(RealEnv { start: Instant::now(), spare: SpareHandle::new() })
+        Arc::new(RealEnv { start: Instant::now(), spare: SpareHandle::new(), failed_dirs: Mutex::default() })
     }
 }
 
@@ -107,11 +111,24 @@ impl Env for RealEnv {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        let sync = || File::open(dir)?.sync_all();
-        self.spare.lend(sync).map_err(|e| Error::io("sync directory", dir, e))
+        // Locked while it is synced: otherwise another thread's sync could begin when this one has failed, succeed, and seem to
+        // prove what it does not.
+        let mut failed = self.failed_dirs.lock();
+        if let Some(cause) = failed.get(dir) {
+            return Err(poisoned(cause));
+        }
+        let fail = |e| Error::io("sync directory", dir, e);
+        let sync = || Ok(File::open(dir)?.sync_all());
+        self.spare.lend(sync).map_err(fail)?.map_err(|e| {
+            let error = fail(e);
+            failed.insert(dir.to_owned(), error.clone());
+            error
+        })
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        // Whoever begins anew trusts nothing that he finds, so he may sync it.
+        path.parent().and_then(|dir| self.failed_dirs.lock().remove(dir));
         Ok(Box::new(RealLock::take(path, true)?))
     }
 
@@ -305,6 +322,19 @@ mod tests {
             assert_eq!(file.append(b"data").unwrap_err().kind(), ErrorKind::NoSpace);
             assert_eq!(file.len(), 0);
         }
+    }
+
+    #[test]
+    fn a_failed_sync_of_a_directory_poisons_until_it_is_opened_anew() {
+        // No directory of /proc can be synced.
+        let (env, dir) = (RealEnv::new(), Path::new("/proc"));
+        assert_eq!(env.sync_dir(dir).unwrap_err().kind(), ErrorKind::Io);
+        let error = env.sync_dir(dir).unwrap_err();
+        assert!(error.kind() == ErrorKind::ReadOnly && error.to_string().contains("/proc"), "{error:?}");
+        assert!(env.lock(&dir.join("LOCK")).is_err());
+        assert_eq!(env.sync_dir(dir).unwrap_err().kind(), ErrorKind::Io);
+        env.sync_dir(&std::env::temp_dir()).unwrap();
+        assert_eq!(env.sync_dir(Path::new("/proc/nowhere")).unwrap_err().kind(), ErrorKind::NotFound);
     }
 
     #[test]

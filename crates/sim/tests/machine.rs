@@ -83,13 +83,6 @@ fn limit(what: &str, limits: &[Limit], seeds: u64) {
     assert!(report.count > 0, "the limit was never met");
 }
 
-/// P5, trap 7: a file that may not grow is an error, not the end of the process; a write that the kernel takes in part is taken
-/// back; without the limit writing goes on.
-#[test]
-fn a_file_that_may_not_grow_is_an_error_and_passes() {
-    limit("calls refused by RLIMIT_FSIZE", &[Limit::FileSize, Limit::FileSizeLowered], 6);
-}
-
 /// Trap 33: more tables than files may be open, and an application that takes all descriptors.
 #[test]
 fn too_few_descriptors_are_an_error_and_pass() {
