@@ -82,8 +82,8 @@ targets! {
     KEYSPACE_NAME "keyspace_name" = options::keyspace_name, |len| disk(len) + (8 << 20);
     /// Options as text.
     OPTIONS "options" = options::options, small;
-    /// An edit of a manifest.
-    EDIT "edit" = tree::fuzzing::edit, small;
+    /// An edit of a manifest: a table of it takes ten times its bytes in memory.
+    EDIT "edit" = tree::fuzzing::edit, |len| (64 << 10) + 512 * len;
     /// A whole manifest.
     MANIFEST "manifest" = manifests::manifest, disk;
     /// The footer of a table.

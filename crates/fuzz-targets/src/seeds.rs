@@ -237,6 +237,8 @@ impl Seeds {
             "manifest-000007",
             "wal-1000000.log",
             "manifest-000007.tmp",
+            "wal-12.log",
+            "+00123.tbl",
             "LOCK",
         ] {
             self.add("file_name", name, name.as_bytes().to_vec());
