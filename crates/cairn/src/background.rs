@@ -7,17 +7,19 @@ use crate::core::{Core, KeyspaceState, State};
 use crate::keyspace::KeyspaceCore;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{MutexGuard, Ordering};
+use crate::writer::PanicWatch;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, Seq};
-use memtable::Memtable;
+use base::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{Context, DatabaseEdit, MergeCursor, Obstacle, Plan};
+use tree::{Context, DatabaseEdit, Obstacle, Plan};
 
 /// How long a thread rests after a job failed in a way that may pass.
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// `Buffered` writes reach the operating system at least this often.
 const BUFFER_PAUSE: Duration = Duration::from_millis(100);
+/// A reserve that was released is tried again each time that the flush thread has rested so often: about once a second.
+const RESERVE_ROUNDS: u32 = 10;
 /// Slowdown per KiB and unit of debt. At a debt of 1 a write of 1 KiB waits 2 us longer, at 4 it waits 32 us: the square.
 const SLOWDOWN_NANOS: f64 = 2_000.0;
 
@@ -73,22 +75,13 @@ impl Background {
     }
 }
 
-/// What a flush has to do.
-struct FlushJob {
-    keyspace: Arc<KeyspaceCore>,
-    memtables: Vec<Arc<Memtable>>,
-    /// See [`crate::core::Sealed::last_seq`], of the newest.
-    sealed_at: Seq,
-    rule: tree::GuardHash,
-    table: table::TableOptions,
-}
-
 impl Core {
-    fn ends(&self) -> bool {
+    pub(crate) fn ends(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
     fn flush_loop(&self) {
+        let mut rounds = 0u32;
         while !self.ends() {
             match self.next_flush() {
                 Some(job) => {
@@ -103,6 +96,10 @@ impl Core {
                     }
                     drop(state);
                     self.flush_buffered();
+                    rounds = rounds.wrapping_add(1);
+                    if rounds.is_multiple_of(RESERVE_ROUNDS) {
+                        self.reserve.retake();
+                    }
                 }
             }
         }
@@ -110,13 +107,12 @@ impl Core {
 
     /// Hands `Buffered` writes that have waited to the operating system, unless somebody is writing: then he will.
     fn flush_buffered(&self) {
-        if let Some(mut writer) = self.commit.writer.try_lock() {
-            if writer.log.buffered() > 0 && !self.ends() {
-                // An error stays with the buffer, and with the next writer who tries.
-                let _ = writer.log.flush();
-            }
-            drop(writer);
-            self.commit.pass_on();
+        if let Some(mut writer) = self.try_writer()
+            && writer.log.buffered() > 0
+            && !self.ends()
+        {
+            // An error stays with the buffer, and with the next writer who tries.
+            let _ = self.flush_log(&mut writer);
         }
     }
 
@@ -170,38 +166,9 @@ impl Core {
         self.compact_work.notify_one();
     }
 
-    /// Takes the memtables of one keyspace that wait to be flushed.
-    fn next_flush(&self) -> Option<FlushJob> {
-        let mut state = self.state.lock();
-        let keyspace = state.keyspaces.values_mut().filter(|k| !k.busy && !k.flushing.is_empty());
-        // The one that holds the oldest log first.
-        let keyspace = keyspace.min_by_key(|k| k.flushing.front().and_then(|s| s.memtable.min_seq()))?;
-        keyspace.busy = true;
-        let job = FlushJob {
-            keyspace: keyspace.core.clone(),
-            memtables: keyspace.flushing.iter().map(|s| s.memtable.clone()).collect(),
-            sealed_at: keyspace.flushing.back().map_or(0, |s| s.last_seq),
-            rule: *keyspace.tree.rule(),
-            table: keyspace.tree.options().table.clone(),
-        };
-        state.jobs += 1;
-        Some(job)
-    }
-
-    fn run_flush(&self, job: FlushJob) -> Result<()> {
-        let result = self.flush_memtables(&job);
-        let mut state = self.state.lock();
-        state.jobs -= 1;
-        if let Some(k) = state.keyspaces.get_mut(&job.keyspace.id) {
-            k.busy = false;
-        }
-        self.note_outcome(state, &result, |state| &mut state.flush_trouble);
-        result
-    }
-
     /// After a job: a failure that may pass is remembered for those who wait, and forgotten when a job of its kind succeeds. A
     /// failed sync ends all writing.
-    fn note_outcome(
+    pub(crate) fn note_outcome(
         &self,
         mut state: MutexGuard<'_, State>,
         result: &Result<()>,
@@ -226,82 +193,14 @@ impl Core {
         }
     }
 
-    fn flush_memtables(&self, job: &FlushJob) -> Result<()> {
-        let started = self.env.monotonic();
-        let keyspace = &job.keyspace;
-        let snapshots = self.snapshots.list();
-        let next_number = || self.new_number();
-        let context = Context {
-            env: &self.env,
-            dir: &self.dir,
-            table: &job.table,
-            next_number: &next_number,
-            snapshots: &snapshots,
-            cancelled: &self.cancelled,
-        };
-        let newest = job.memtables.iter().filter_map(|m| m.max_seq()).max().unwrap_or(0);
-        let cursors = job.memtables.iter().map(|m| m.cursor()).collect();
-        let flushed = tree::flush(MergeCursor::new(cursors, 0), &job.rule, &context)?;
-        let installed = self
-            .sync_older_logs(keyspace, job.sealed_at)
-            .and_then(|()| self.install_flush(job, &flushed, newest));
-        if let Some(table) = &flushed.table {
-            match &installed {
-                Ok(()) => keyspace.counters.flush.note(
-                    0,
-                    table.file_size,
-                    self.env.monotonic().saturating_sub(started),
-                ),
-                Err(_) => self.discard(std::slice::from_ref(table)),
-            }
-        }
-        installed
-    }
-
-    /// Before the table takes over from the log, the log must durably hold what other keyspaces wrote up to the moment when the
-    /// memtable was sealed: otherwise a power cut could keep this keyspace's writes and lose older ones of others, or
-    /// their parts of the same batch.
-    fn sync_older_logs(&self, keyspace: &KeyspaceCore, sealed_at: Seq) -> Result<()> {
-        let older = self.state.lock().oldest_unflushed(Some(keyspace.id));
-        if older.is_some_and(|seq| seq <= sealed_at) && !planted(Bug::FlushWithoutOlderLogs) {
-            self.closed_logs.sync_up_to(sealed_at, &self.log_counters).map_err(|e| self.stop(&e))?;
-        }
-        Ok(())
-    }
-
-    fn install_flush(&self, job: &FlushJob, flushed: &tree::Flushed, newest: Seq) -> Result<()> {
-        let id = job.keyspace.id;
-        let mut manifest = self.manifest.lock();
-        let mut edit = {
-            let state = self.state.lock();
-            let Some(k) = state.keyspaces.get(&id) else { return self.dropped_meanwhile(flushed) };
-            let min_log = self.min_log(&state, Some((id, job.memtables.len())));
-            DatabaseEdit {
-                trees: vec![(id, k.tree.install_flush(flushed, newest))],
-                last_seq: self.visible.newest(),
-                min_log,
-                newest_log: self.log_counters.current.load(Ordering::Acquire),
-                closed: self.closed_logs.synced(),
-                ..DatabaseEdit::default()
-            }
-        };
-        self.log_edit(&mut manifest, &mut edit)?;
-        self.apply(&job.keyspace, &edit.trees[0].1, job.memtables.len())?;
-        self.renew_manifest(&mut manifest);
-        drop(manifest);
-        self.remove_logs(edit.min_log);
-        self.collect_garbage();
-        Ok(())
-    }
-
-    fn dropped_meanwhile(&self, flushed: &tree::Flushed) -> Result<()> {
-        flushed.table.iter().for_each(|table| self.discard(std::slice::from_ref(table)));
-        Ok(())
-    }
-
     /// Takes a durable edit over, and puts the new version in front of the readers. That it does not fit can only be a bug: then
     /// nothing may be written any more.
-    fn apply(&self, keyspace: &KeyspaceCore, edit: &tree::VersionEdit, flushed: usize) -> Result<()> {
+    pub(crate) fn apply(
+        &self,
+        keyspace: &KeyspaceCore,
+        edit: &tree::VersionEdit,
+        flushed: usize,
+    ) -> Result<()> {
         let mut state = self.state.lock();
         let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return Ok(()) };
         if let Err(e) = k.tree.apply(edit, &mut |meta| self.open_table(meta)) {
@@ -316,7 +215,7 @@ impl Core {
     }
 
     /// Removes tables that did not make it into the manifest. When it is not known whether they did, they stay.
-    fn discard(&self, tables: &[table::TableMeta]) {
+    pub(crate) fn discard(&self, tables: &[table::TableMeta]) {
         if self.fatal.get().is_some() {
             return;
         }
@@ -332,10 +231,12 @@ impl Core {
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
         let oldest = self.snapshots.oldest();
+        let room = self.room_for_plans(&state);
         let mut by_debt: Vec<u64> = state.keyspaces.keys().copied().collect();
         by_debt.sort_by(|a, b| state.keyspaces[b].tree.debt().total_cmp(&state.keyspaces[a].tree.debt()));
         for id in by_debt {
             let Some(k) = state.keyspaces.get_mut(&id) else { continue };
+            k.tree.set_room(room);
             if let Some(plan) = k.tree.pick(oldest) {
                 let core = k.core.clone();
                 state.jobs += 1;
@@ -345,10 +246,24 @@ impl Core {
         None
     }
 
+    /// Bytes that are left for what a compaction writes, when the disk is full.
+    fn room_for_plans(&self, state: &State) -> Option<u64> {
+        let full = |e: &Error| e.kind() == ErrorKind::NoSpace && !e.is_file_too_large();
+        match self.reserve.is_spent() || state.compaction_trouble.as_ref().is_some_and(full) {
+            true => self.env.free_space(&self.dir),
+            false => None,
+        }
+    }
+
     /// Runs a plan that was picked (and counted in `jobs`) to its end. When the job is no longer counted, the tables that it
     /// replaced are deleted, unless somebody else reads them.
     fn run_plan(&self, keyspace: &Arc<KeyspaceCore>, plan: Arc<Plan>) -> Result<()> {
+        let _watch = PanicWatch::new(self, "a compaction");
         let mut result = self.compact_tables(keyspace, &plan);
+        if result.as_ref().is_err_and(|e| self.reserve.release_for(e)) {
+            // The next plan fits into what the reserve has left.
+            result = Ok(());
+        }
         let damaged = plan.inputs.iter().any(|(_, t)| t.is_unreadable());
         if let Some(k) = self.state.lock().keyspaces.get_mut(&keyspace.id) {
             k.tree.done(&plan);
@@ -428,29 +343,6 @@ impl Core {
         self.slowdown.store((SLOWDOWN_NANOS * excess * excess) as u64, Ordering::Relaxed);
     }
 
-    /// Flushes a keyspace and waits for it.
-    pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
-        self.check_running()?;
-        keyspace.check_open()?;
-        {
-            let mut writer = self.commit.writer.lock();
-            let switched = match keyspace.view.load().memtable.is_empty() {
-                true => Ok(()),
-                false => self.switch_memtable(&mut writer, keyspace, 0),
-            };
-            drop(writer);
-            self.commit.pass_on();
-            switched?;
-        }
-        if self.is_inline() {
-            self.run_pending();
-        }
-        self.wait_for(
-            |state| state.keyspaces.get(&keyspace.id).is_none_or(|k| k.flushing.is_empty()),
-            |state| state.flush_trouble.clone(),
-        )
-    }
-
     /// Compacts what meets `[from, to)`, in this thread.
     pub(crate) fn compact_keyspace(
         &self,
@@ -469,7 +361,9 @@ impl Core {
                 let _manifest = self.manifest.lock();
                 let mut state = self.state.lock();
                 let oldest = self.snapshots.oldest();
+                let room = self.room_for_plans(&state);
                 let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
+                k.tree.set_room(room);
                 let picked = k.tree.pick_range(from, to, oldest);
                 if let Ok(Some(_)) = &picked {
                     state.jobs += 1;
@@ -515,7 +409,7 @@ impl Core {
     }
 
     /// Waits until `done`, or until writing stops, or until there is `trouble`.
-    fn wait_for(
+    pub(crate) fn wait_for(
         &self,
         mut done: impl FnMut(&State) -> bool,
         trouble: impl Fn(&State) -> Option<Error>,

@@ -19,6 +19,8 @@ pub struct Batch {
     pub(crate) count: u64,
     /// Bytes of all keys and values.
     pub(crate) user_bytes: u64,
+    /// Whether it has anything but deletes.
+    pub(crate) has_puts: bool,
     /// The keyspaces that are written to, each with the bytes that its memtable must have room for.
     pub(crate) keyspaces: Vec<(Arc<KeyspaceCore>, usize)>,
     /// The first thing that is wrong with it.
@@ -55,6 +57,7 @@ impl Batch {
         }
         put_entry(&mut self.entries, kind, keyspace.id, key, value);
         self.count += 1;
+        self.has_puts |= kind == EntryKind::Put;
         self.user_bytes += (key.len() + value.len()) as u64;
     }
 
@@ -78,6 +81,7 @@ impl Batch {
         self.entries.clear();
         self.count = 0;
         self.user_bytes = 0;
+        self.has_puts = false;
         self.keyspaces.clear();
         self.error = None;
     }

@@ -1,7 +1,9 @@
 //! Checking: every checksum of every file in use, and the invariants of every tree. Nothing is written.
 
 use crate::core::Core;
-use crate::recovery::{Files, LOCK_FILE_NAME, LogRecord, Space, check_dropped, keyspace_options, replay};
+use crate::files::{Files, LOCK_FILE_NAME};
+use crate::recovery::{Space, keyspace_options};
+use crate::replay::{LogRecord, check_dropped, replay};
 use crate::{CheckProgress, CheckReport, Options, Problem};
 use base::{Error, ErrorKind, Result};
 use env::{Env, RealEnv};

@@ -17,33 +17,18 @@ use crate::Durability;
 use crate::batch::{Batch, check_lengths};
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
-use crate::log::{Entries, Log, put_batch_head, put_entry_head};
-use crate::sync::{Guard, MutexGuard, Ordering, thread_local, yield_now};
+use crate::log::{Entries, put_batch_head, put_entry_head};
+use crate::sync::{Guard, thread_local, yield_now};
 use crate::turn::{self, Turn, Waiter};
+use crate::writer::{PanicWatch, Publishing, Writer, WriterGuard, panicked};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Trailer};
-use env::FileLock;
 use memtable::Memtable;
 use std::sync::Arc;
 
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
 const BUFFER_LEN: usize = 64 << 10;
-
-/// What whoever commits holds.
-pub(crate) struct Writer {
-    pub log: Log,
-    pub next_seq: Seq,
-    /// Held until the database is closed.
-    pub lock: Option<Box<dyn FileLock>>,
-    scratch: Vec<u8>,
-    /// Bytes reserved in active memtables, over all keyspaces.
-    pub active_bytes: u64,
-    /// Time that writers owe to compaction, in nanoseconds.
-    pub owed: u64,
-    /// Length of the current log at which to look at the length of all logs again.
-    pub check_log_at: u64,
-}
 
 /// The writer, and `Sync` batches that queue for it.
 pub(crate) type Commit = Turn<Writer, Batch, Result<()>>;
@@ -56,65 +41,20 @@ thread_local! {
 }
 
 /// For a database whose log is open.
-pub(crate) fn new_commit(log: Log, next_seq: Seq, lock: Box<dyn FileLock>) -> Commit {
-    Turn::new(Writer {
-        log,
-        next_seq,
-        lock: Some(lock),
-        scratch: Vec::new(),
-        active_bytes: 0,
-        owed: 0,
-        check_log_at: 0,
-    })
-}
-
-/// The writer; for a `Sync` write only when it is free, and nobody queues for it.
-#[inline]
-fn take_writer(commit: &Commit, durability: Durability) -> Option<MutexGuard<'_, Writer>> {
-    match durability {
-        Durability::Sync => commit.try_now(),
-        Durability::Buffered | Durability::Os => Some(commit.wait()),
-    }
-}
-
-impl Writer {
-    /// Makes everything that was acknowledged durable. An error ends all writing.
-    pub(crate) fn sync_log(&mut self, core: &Core) -> Result<()> {
-        core.check_process()?;
-        self.log.flush().map_err(|e| core.judge(e))?;
-        match self.log.sync() {
-            Err(e) if planted(Bug::GoOnAfterFailedSync) => Err(e),
-            synced => synced.map_err(|e| core.stop(&e)),
-        }
-    }
-
-    /// A keyspace is dropped: its memtable no longer counts.
-    pub(crate) fn forget(&mut self, keyspace: &KeyspaceCore) {
-        let reserved = keyspace.reserved.swap(0, Ordering::Relaxed);
-        self.active_bytes = self.active_bytes.saturating_sub(reserved);
-    }
-
-    /// Appends a batch to the log's buffer under the next sequence numbers, of which it gives the first.
-    fn append(&mut self, batch: &Batch) -> (Seq, Result<()>) {
-        let first_seq = self.next_seq;
-        self.next_seq += batch.count;
-        self.scratch.clear();
-        put_batch_head(&mut self.scratch, first_seq, batch.count);
-        (first_seq, self.log.append(&[&self.scratch, &batch.entries]))
-    }
-
-    fn reserve(&mut self, keyspace: &KeyspaceCore, memtable: &Memtable, bytes: usize) -> bool {
-        let fits = memtable.reserve(bytes);
-        if fits {
-            let reserved = keyspace.reserved.load(Ordering::Relaxed) + bytes as u64;
-            keyspace.reserved.store(reserved, Ordering::Relaxed);
-            self.active_bytes += bytes as u64;
-        }
-        fits
-    }
+pub(crate) fn new_commit(writer: Writer) -> Commit {
+    Turn::new(writer, || Err(panicked("the thread that committed for this one")))
 }
 
 impl Core {
+    /// The writer; for a `Sync` write only when it is free, and nobody queues for it.
+    #[inline]
+    fn take_writer(&self, durability: Durability) -> Option<WriterGuard<'_>> {
+        match durability {
+            Durability::Sync => self.try_writer(),
+            Durability::Buffered | Durability::Os => Some(self.writer()),
+        }
+    }
+
     /// Commits one put or delete. The record goes from the caller's bytes straight into the log's buffer and the memtable.
     pub(crate) fn write_one(
         &self,
@@ -125,16 +65,20 @@ impl Core {
         durability: Durability,
     ) -> Result<()> {
         check_lengths(key, value)?;
-        let Some(mut writer) = take_writer(&self.commit, durability) else {
+        if kind == EntryKind::Put {
+            self.reserve.admit()?;
+        }
+        let Some(mut writer) = self.take_writer(durability) else {
             let mut batch = Batch::default();
             batch.push(keyspace, kind, key, value);
             return self.commit_queued(batch);
         };
-        let logged = self.log_one(&mut writer, keyspace, kind, key, value, durability);
+        let deletes = kind == EntryKind::Delete;
+        let logged =
+            self.insist(deletes, || self.log_one(&mut writer, keyspace, kind, key, value, durability));
         drop(writer);
-        self.commit.pass_on();
         let (seq, view) = logged?;
-        let publishing = Publishing { core: self, first_seq: seq, last_seq: seq };
+        let publishing = Publishing::new(self, seq, seq);
         if planted(Bug::PublishBeforeInsert) {
             drop(publishing);
             yield_now();
@@ -157,14 +101,16 @@ impl Core {
         if planted(Bug::TearBatch) && batch.count > 1 {
             return self.write_torn(&batch, durability);
         }
-        let Some(mut writer) = take_writer(&self.commit, durability) else {
+        if batch.has_puts {
+            self.reserve.admit()?;
+        }
+        let Some(mut writer) = self.take_writer(durability) else {
             return self.commit_queued(batch);
         };
-        let logged = self.log_batch(&mut writer, &batch, durability);
+        let logged = self.insist(!batch.has_puts, || self.log_batch(&mut writer, &batch, durability));
         drop(writer);
-        self.commit.pass_on();
         let first_seq = logged?;
-        let _publishing = Publishing { core: self, first_seq, last_seq: first_seq + batch.count - 1 };
+        let _publishing = Publishing::new(self, first_seq, first_seq + batch.count - 1);
         insert(&batch, first_seq);
         Ok(())
     }
@@ -218,7 +164,8 @@ impl Core {
             }
             EntryKind::Delete => writer.log.append(&[&writer.scratch, key]),
         };
-        let persisted = appended.and_then(|()| self.persist(writer, durability));
+        let deletes = kind == EntryKind::Delete;
+        let persisted = appended.and_then(|()| self.persist(writer, durability, deletes));
         self.settle_log(writer, start, seq, persisted)?;
         self.counters.note_writes(1, user_bytes);
         Ok((seq, view))
@@ -234,7 +181,7 @@ impl Core {
         }
         let start = writer.log.len();
         let (first_seq, appended) = writer.append(batch);
-        let persisted = appended.and_then(|()| self.persist(writer, durability));
+        let persisted = appended.and_then(|()| self.persist(writer, durability, !batch.has_puts));
         self.settle_log(writer, start, first_seq, persisted)?;
         self.counters.note_writes(batch.count, batch.user_bytes);
         Ok(first_seq)
@@ -257,18 +204,35 @@ impl Core {
         persisted
     }
 
-    /// Takes what was appended as far as the durability asks.
+    /// Takes what was appended as far as the durability asks. `deletes`: it has no puts, so it may use the reserve.
     #[inline]
-    fn persist(&self, writer: &mut Writer, durability: Durability) -> Result<()> {
-        match durability {
-            Durability::Buffered if writer.log.buffered() < BUFFER_LEN => Ok(()),
-            Durability::Buffered | Durability::Os => {
-                self.check_process()?;
-                writer.log.flush().map_err(|e| self.judge(e))
-            }
-            Durability::Sync if planted(Bug::AcknowledgeBeforeSync) => writer.log.flush(),
-            Durability::Sync => writer.sync_log(self),
+    fn persist(&self, writer: &mut Writer, durability: Durability, deletes: bool) -> Result<()> {
+        if durability == Durability::Buffered && writer.log.buffered() < BUFFER_LEN {
+            return Ok(());
         }
+        self.check_process()?;
+        if let Err(e) = writer.log.flush() {
+            // A put that does not fit is refused, but the reserve is there for who makes room from now on.
+            let _ = self.reserve.release_for(&e);
+            match deletes && e.kind() == ErrorKind::NoSpace {
+                true => writer.log.flush().map_err(|e| self.judge(e))?,
+                false => return Err(self.judge(e)),
+            }
+        }
+        match durability {
+            Durability::Buffered | Durability::Os => Ok(()),
+            Durability::Sync if planted(Bug::AcknowledgeBeforeSync) => Ok(()),
+            Durability::Sync => writer.sync(self),
+        }
+    }
+
+    /// Hands to the operating system what was acknowledged and is in the log's buffer: with the help of the reserve if need be.
+    pub(crate) fn flush_log(&self, writer: &mut Writer) -> Result<()> {
+        let flushed = match writer.log.flush() {
+            Err(e) if self.reserve.release_for(&e) => writer.log.flush(),
+            flushed => flushed,
+        };
+        flushed.map_err(|e| self.judge(e))
     }
 
     /// Queues a `Sync` batch and waits, or leads.
@@ -283,9 +247,11 @@ impl Core {
 
     /// Commits everything that was queued, as one group where memory allows.
     fn commit_members(&self, writer: &mut Writer, members: Vec<Member>) {
+        let _watch = PanicWatch::new(self, "a writer");
         let mut ready: Vec<Member> = Vec::new();
         for member in members {
-            match self.make_ready(writer, &member.job, &mut ready) {
+            let deletes = !member.job.has_puts;
+            match self.insist(deletes, || self.make_ready(writer, &member.job, &mut ready)) {
                 Ok(()) => ready.push(member),
                 Err(e) => member.done(Err(e)),
             }
@@ -307,32 +273,47 @@ impl Core {
         Ok(())
     }
 
-    /// Commits the members of a group with one sync, and inserts them: beside the sync that is nothing.
+    /// Commits the members of a group with one sync, and inserts them: beside the sync that is nothing. Where the disk is too
+    /// full for it, those are committed that only delete.
     fn commit_group(&self, writer: &mut Writer, members: Vec<Member>) {
+        let deletes = members.iter().all(|m| !m.job.has_puts);
+        let committed = self.insist(deletes, || self.log_and_insert(writer, &members, deletes));
+        match committed {
+            Err(e) if e.kind() == ErrorKind::NoSpace && !deletes => {
+                let (puts, deletes): (Vec<_>, Vec<_>) = members.into_iter().partition(|m| m.job.has_puts);
+                puts.into_iter().for_each(|member| member.done(Err(e.clone())));
+                self.commit_group(writer, deletes);
+            }
+            committed => {
+                for (i, member) in members.into_iter().enumerate() {
+                    let told =
+                        if i > 0 && planted(Bug::FollowersSucceed) { Ok(()) } else { committed.clone() };
+                    member.done(told);
+                }
+            }
+        }
+    }
+
+    fn log_and_insert(&self, writer: &mut Writer, members: &[Member], deletes: bool) -> Result<()> {
         if members.is_empty() {
-            return;
+            return Ok(());
         }
         let (start, first_seq) = (writer.log.len(), writer.next_seq);
         let mut seqs = Vec::with_capacity(members.len());
         let mut logged = Ok(());
-        for member in &members {
+        for member in members {
             let (seq, appended) = writer.append(&member.job);
             seqs.push(seq);
             logged = logged.and(appended);
         }
-        let persisted = logged.and_then(|()| self.persist(writer, Durability::Sync));
-        let settled = self.settle_log(writer, start, first_seq, persisted);
-        if settled.is_ok() {
-            let publishing = Publishing { core: self, first_seq, last_seq: writer.next_seq - 1 };
-            members.iter().zip(seqs).for_each(|(member, seq)| insert(&member.job, seq));
-            drop(publishing);
-            let count = members.iter().map(|m| m.job.count).sum();
-            self.counters.note_writes(count, members.iter().map(|m| m.job.user_bytes).sum());
-        }
-        for (i, member) in members.into_iter().enumerate() {
-            let told = if i > 0 && planted(Bug::FollowersSucceed) { Ok(()) } else { settled.clone() };
-            member.done(told);
-        }
+        let persisted = logged.and_then(|()| self.persist(writer, Durability::Sync, deletes));
+        self.settle_log(writer, start, first_seq, persisted)?;
+        let publishing = Publishing::new(self, first_seq, writer.next_seq - 1);
+        members.iter().zip(seqs).for_each(|(member, seq)| insert(&member.job, seq));
+        drop(publishing);
+        let count = members.iter().map(|m| m.job.count).sum();
+        self.counters.note_writes(count, members.iter().map(|m| m.job.user_bytes).sum());
+        Ok(())
     }
 
     /// Sets memory aside for a batch; when a memtable has none left, says which, and how much is needed.
@@ -359,24 +340,6 @@ impl Core {
             debug_assert!(reserved, "only the leader reserves, and there was room");
         }
         Ok(None)
-    }
-}
-
-/// Publishes a commit when its insertion ends, however it ends: those who come after it wait for it. A panic, which only a bug
-/// can cause, ends all writing.
-struct Publishing<'a> {
-    core: &'a Core,
-    first_seq: Seq,
-    last_seq: Seq,
-}
-
-impl Drop for Publishing<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.core.stop(&Error::new(ErrorKind::ReadOnly, "a writer panicked"));
-        }
-        self.core.visible.publish(self.first_seq, self.last_seq);
     }
 }
 

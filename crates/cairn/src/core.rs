@@ -5,9 +5,11 @@ use crate::commit::Commit;
 use crate::counters::Counters;
 use crate::keyspace::{CLOSED, DROPPED, KeyspaceCore, OPEN, View, check_name};
 use crate::log::{ClosedLogs, LogCounters};
+use crate::reserve::Reserve;
 use crate::snapshot::Snapshots;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, Ordering};
 use crate::visible::Visible;
+use crate::writer::PanicWatch;
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
@@ -96,8 +98,8 @@ impl KeyspaceState {
 
 /// A database that is open. Threads, handles, iterators and snapshots share it.
 ///
-/// Locks, in the order in which they are taken: `commit.writer`, `manifest`, `state`; that of the closed logs is taken under
-/// any of them and takes none.
+/// Locks, in the order in which they are taken: the writer's, `manifest`, `state`; those of the closed logs and of the reserve are
+/// taken under any of them and take none.
 pub(crate) struct Core {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
@@ -115,6 +117,7 @@ pub(crate) struct Core {
     pub closed_logs: Arc<ClosedLogs>,
     pub log_counters: Arc<LogCounters>,
     pub manifest: Mutex<Manifest>,
+    pub reserve: Reserve,
     pub state: Mutex<State>,
     /// There may be something to flush, or to compact.
     pub flush_work: Condvar,
@@ -178,7 +181,12 @@ impl Core {
     /// Ends all writing: nobody knows any more what is on disk, or a thread is gone. Reads go on.
     pub(crate) fn stop(&self, cause: &Error) -> Error {
         let message = format!("the database is read-only until it is reopened, because: {cause}");
-        let fatal = self.fatal.get_or_init(|| Error::new(ErrorKind::ReadOnly, message)).clone();
+        self.refuse(Error::new(ErrorKind::ReadOnly, message))
+    }
+
+    /// Ends all writing, of which everybody is told this reason, unless there was one before.
+    pub(crate) fn refuse(&self, reason: Error) -> Error {
+        let fatal = self.fatal.get_or_init(|| reason).clone();
         tracing::error!(error = %fatal, "writing stopped");
         self.stopped.store(true, Ordering::SeqCst);
         let _state = self.state.lock();
@@ -226,9 +234,13 @@ impl Core {
     /// Makes an edit durable. The caller holds the manifest.
     pub(crate) fn log_edit(&self, manifest: &mut Manifest, edit: &mut DatabaseEdit) -> Result<()> {
         self.check_process()?;
+        let _watch = PanicWatch::new(self, "a writer of the manifest");
         edit.next_file = self.next_file.load(Ordering::Relaxed);
         let before = manifest.len();
-        let result = manifest.log(edit);
+        let result = match manifest.log(edit) {
+            Err(ManifestError::Rejected(e)) if self.reserve.release_for(&e) => manifest.log(edit),
+            result => result,
+        };
         self.counters.manifest_bytes.fetch_add(manifest.len().saturating_sub(before), Ordering::Relaxed);
         match result {
             Ok(()) => Ok(()),
@@ -250,6 +262,7 @@ impl Core {
             edit
         };
         let old = manifest.number();
+        let _watch = PanicWatch::new(self, "a writer of the manifest");
         match Manifest::create(&self.env, &self.dir, self.new_number(), &edit) {
             Ok(new) => {
                 self.counters.manifest_bytes.fetch_add(new.len(), Ordering::Relaxed);
@@ -297,9 +310,18 @@ impl Core {
 
     /// Removes logs that the manifest no longer asks for.
     pub(crate) fn remove_logs(&self, min_log: u64) {
-        for number in self.closed_logs.release(min_log) {
+        let gone = self.closed_logs.release(min_log);
+        for &number in &gone {
             // What stays behind is removed when the database is next opened.
             let _ = self.env.remove(&self.dir.join(crate::log::log_file_name(number)));
+        }
+        self.made_room(!gone.is_empty());
+    }
+
+    /// Files are gone, perhaps: if the reserve is spent, it may fit again.
+    fn made_room(&self, gone: bool) {
+        if gone && self.reserve.is_spent() {
+            self.reserve.retake();
         }
     }
 
@@ -307,10 +329,12 @@ impl Core {
     pub(crate) fn collect_garbage(&self) {
         // One at a time: who returns from here may rely on what was garbage being gone.
         let _collecting = self.collecting.lock();
-        for number in self.garbage.take() {
+        let gone = self.garbage.take();
+        for &number in &gone {
             self.tables.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
         }
+        self.made_room(!gone.is_empty());
     }
 
     pub(crate) fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Arc<KeyspaceCore>> {
@@ -374,26 +398,17 @@ impl Core {
     /// Nobody may be writing while a keyspace goes, so this holds the log. The log may still name the keyspace: recovery skips
     /// entries of keyspaces that are gone, and numbers are not used again.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let mut writer = self.writer();
         self.check_running()?;
-        let mut writer = self.commit.writer.lock();
         // Batches that have a sequence number are being inserted into the memtable that they reserved memory in.
         self.visible.wait_for(writer.next_seq - 1);
         let mut manifest = self.manifest.lock();
         let id = self.state.lock().by_name(name).map(|k| k.core.id);
-        let dropped = id.ok_or_else(|| missing(name)).and_then(|id| {
-            // What was written before, to other keyspaces, must not be lost where this is not.
-            writer.sync_log(self)?;
-            let mut edit = DatabaseEdit { dropped: vec![id], ..Default::default() };
-            self.log_edit(&mut manifest, &mut edit).map(|()| id)
-        });
-        let id = match dropped {
-            Ok(id) => id,
-            Err(e) => {
-                drop(writer);
-                self.commit.pass_on();
-                return Err(e);
-            }
-        };
+        let id = id.ok_or_else(|| missing(name))?;
+        // What was written before, to other keyspaces, must not be lost where this is not.
+        writer.sync_log(self)?;
+        let mut edit = DatabaseEdit { dropped: vec![id], ..Default::default() };
+        self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
         if let Some(mut keyspace) = state.keyspaces.remove(&id) {
             keyspace.core.state.store(DROPPED, Ordering::Release);
@@ -406,7 +421,6 @@ impl Core {
         drop(state);
         drop(manifest);
         drop(writer);
-        self.commit.pass_on();
         self.collect_garbage();
         Ok(())
     }
@@ -428,7 +442,7 @@ impl Core {
             return Ok(());
         }
         // Writers that are under way finish first; later ones are turned away.
-        let mut writer = self.commit.writer.lock();
+        let mut writer = self.writer();
         self.stopped.store(true, Ordering::SeqCst);
         let synced = match self.fatal.get() {
             None => writer.sync_log(self),
@@ -448,7 +462,7 @@ impl Core {
         let joined = background.join();
         self.collect_garbage();
         // Only now may somebody else open it.
-        self.commit.writer.lock().lock = None;
+        self.writer().lock = None;
         self.commit.turn_away(|| Err(self.stop_reason()));
         let trouble = self.state.lock().trouble_or_damage();
         synced.and(joined).and(trouble.map_or(Ok(()), Err))

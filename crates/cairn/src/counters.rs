@@ -211,6 +211,7 @@ pub(crate) fn stats(core: &Core) -> Stats {
             cache: cache.used_bytes(),
             metadata: cores.iter().map(|c| metadata_bytes(c)).sum(),
         },
+        reserve: core.reserve.stats(),
         snapshots: core.snapshots.count(),
         last_seq: core.visible.newest(),
         background_error: core.fatal.get().map(|e| e.to_string()).or(trouble),

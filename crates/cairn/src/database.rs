@@ -2,11 +2,10 @@
 
 use crate::background::Background;
 use crate::batch::Batch;
-use crate::commit::Writer;
 use crate::core::{Core, Handle, missing};
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::snapshot::{Pin, Snapshot};
-use crate::sync::{Mutex, MutexGuard, Ordering};
+use crate::sync::{Mutex, Ordering};
 use crate::{CheckProgress, CheckReport, Durability, KeyspaceOptions, Options, Stats};
 use base::{ErrorKind, Result};
 use env::{Env, RealEnv};
@@ -147,11 +146,9 @@ impl Database {
     /// Makes everything durable that was acknowledged so far.
     pub fn sync(&self) -> Result<()> {
         self.core().check_running()?;
-        let mut writer: MutexGuard<'_, Writer> = self.core().commit.writer.lock();
-        let result = writer.sync_log(self.core());
-        drop(writer);
-        self.core().commit.pass_on();
-        result
+        let mut writer = self.core().writer();
+        self.core().check_running()?;
+        writer.sync_log(self.core())
     }
 
     /// Writes all memtables to tables, and waits for it.

@@ -40,6 +40,8 @@ mod core;
 mod counters;
 mod cursor;
 mod database;
+mod files;
+mod flush;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -49,6 +51,8 @@ mod log;
 mod loom_tests;
 mod options;
 mod recovery;
+mod replay;
+mod reserve;
 mod room;
 mod salvage;
 mod scrub;
@@ -58,6 +62,7 @@ mod stats_text;
 mod sync;
 mod turn;
 mod visible;
+mod writer;
 
 #[cfg(feature = "planted-bugs")]
 pub use base::planted;

@@ -8,7 +8,7 @@
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use base::{EntryKind, Result, Seq};
+use base::{EntryKind, Error, Result, Seq};
 use env::Env;
 use record::{SegmentKind, SegmentWriter};
 use std::path::{Path, PathBuf};
@@ -134,14 +134,17 @@ pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
     })
 }
 
+/// So many logs that are not synced stay open: only the handle that wrote a file is told that its sync failed.
+pub(crate) const OPEN_LOGS_MAX: usize = 8;
+
 /// A log that is no longer written to, and may still be needed.
 #[derive(Clone)]
 struct Closed {
     number: u64,
     len: u64,
     last_seq: Seq,
-    /// Locked while it is synced.
-    writer: Arc<Mutex<SegmentWriter>>,
+    /// Locked while it is synced; gone, and the file closed, when it is.
+    writer: Arc<Mutex<Option<SegmentWriter>>>,
     synced: Arc<AtomicBool>,
 }
 
@@ -160,14 +163,27 @@ impl ClosedLogs {
                 break;
             }
             let mut writer = log.writer.lock();
-            if !log.synced.load(Ordering::Acquire) {
-                writer.sync()?;
+            if let Some(segment) = &mut *writer {
+                segment.sync()?;
                 log.synced.store(true, Ordering::Release);
                 counters.syncs.fetch_add(1, Ordering::Relaxed);
+                *writer = None;
             }
             begins = log.last_seq + 1;
         }
         Ok(())
+    }
+
+    /// Syncs, and so closes, the oldest logs that are open, but for the newest few: a keyspace that is hardly written to can make
+    /// any number of logs wait for it.
+    fn close_old(&self, counters: &LogCounters) -> Result<()> {
+        let upto = {
+            let logs = self.0.lock();
+            let open = || logs.iter().filter(|log| !log.synced.load(Ordering::Acquire));
+            let many = open().count().checked_sub(OPEN_LOGS_MAX).filter(|&n| n > 0);
+            many.and_then(|n| open().nth(n - 1)).map(|log| log.last_seq)
+        };
+        upto.map_or(Ok(()), |seq| self.sync_up_to(seq, counters))
     }
 
     /// Number of the oldest log that holds an entry with this sequence number or a newer one; `None` when only the current
@@ -238,6 +254,21 @@ impl Log {
         Ok(Log { env: env.clone(), dir: dir.to_owned(), writer, closed, counters, counted: 0 })
     }
 
+    /// Stands for log `number` where nothing may be written: everything fails with `error`.
+    pub(crate) fn refusing(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        number: u64,
+        error: Error,
+        closed: Arc<ClosedLogs>,
+        counters: Arc<LogCounters>,
+    ) -> Log {
+        let writer =
+            SegmentWriter::refusing(&dir.join(log_file_name(number)), SegmentKind::Wal, number, error);
+        counters.current.store(number, Ordering::Release);
+        Log { env: env.clone(), dir: dir.to_owned(), writer, closed, counters, counted: 0 }
+    }
+
     /// Appends a record, in parts, to the buffer.
     #[inline]
     pub(crate) fn append(&mut self, parts: &[&[u8]]) -> Result<()> {
@@ -297,16 +328,18 @@ impl Log {
         let next = create_segment(&self.env, &self.dir, self.writer.number() + 1, header)?;
         let writer = std::mem::replace(&mut self.writer, next);
         self.counted = 0;
+        let synced = writer.synced_len() == writer.len();
         self.closed.0.lock().push(Closed {
             number: writer.number(),
             len: writer.len(),
             last_seq,
-            synced: Arc::new(AtomicBool::new(writer.synced_len() == writer.len())),
-            writer: Arc::new(Mutex::new(writer)),
+            synced: Arc::new(AtomicBool::new(synced)),
+            writer: Arc::new(Mutex::new((!synced).then_some(writer))),
         });
         self.counters.current.store(self.writer.number(), Ordering::Release);
         self.count();
-        Ok(())
+        // The switch is done; that a sync fails ends all writing.
+        self.closed.close_old(&self.counters).map_err(|e| e.sync_failed())
     }
 }
 

@@ -82,7 +82,7 @@ fn plain(turn: &Jobs, job: u64) {
 #[test]
 fn loom_nobody_queues_for_ever() {
     check(2, || {
-        let turn = Arc::new(Jobs::new(Vec::new()));
+        let turn = Arc::new(Jobs::new(Vec::new(), || Err(())));
         let [one, two] = [turn.clone(), turn.clone()];
         let threads = [
             thread::spawn(move || assert_eq!(synced(&one, 1), Ok(1))),
@@ -100,7 +100,7 @@ fn loom_nobody_queues_for_ever() {
 #[test]
 fn loom_a_failing_leader_fails_those_it_leads() {
     check(2, || {
-        let turn = Arc::new(Jobs::new(Vec::new()));
+        let turn = Arc::new(Jobs::new(Vec::new(), || Err(())));
         let failing = |written: &mut Vec<u64>, members: Vec<Member<u64, Result<u64, ()>>>| {
             written.push(members.len() as u64);
             members.into_iter().for_each(|member| member.done(Err(())));
@@ -117,7 +117,7 @@ fn loom_a_failing_leader_fails_those_it_leads() {
 #[test]
 fn loom_closing_turns_everybody_away() {
     check(3, || {
-        let turn = Arc::new(Jobs::new(Vec::new()));
+        let turn = Arc::new(Jobs::new(Vec::new(), || Err(())));
         let closed = Arc::new(AtomicBool::new(false));
         let (other, stopped) = (turn.clone(), closed.clone());
         let thread = thread::spawn(move || {

@@ -6,92 +6,33 @@
 //! old file goes. Until then nothing is removed or changed, and a crash leaves what there was.
 
 use crate::commit::new_commit;
-use crate::core::{Core, KeyspaceState, State};
+use crate::core::{Core, KeyspaceState, Sealed, State};
 use crate::counters::Counters;
-use crate::log::{ClosedLogs, Log, LogCounters, LogHeader, decode_batch, log_file_name, parse_log_file_name};
+use crate::files::{Files, LOCK_FILE_NAME};
+use crate::log::{ClosedLogs, Log, LogCounters, LogHeader, OPEN_LOGS_MAX, log_file_name};
+use crate::replay::{LogRecord, check_dropped, replay};
+use crate::reserve::Reserve;
 use crate::snapshot::Snapshots;
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::visible::Visible;
+use crate::writer::Writer;
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Trailer};
 use env::{Env, FileLock};
 use memtable::Memtable;
-use record::{SegmentKind, SegmentReader, Tail};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use table::{BlockCache, Tables, parse_table_file_name};
-use tree::{
-    Context, DatabaseEdit, Garbage, Manifest, ManifestError, TableFile, Tree, manifest_file_name,
-    parse_manifest_file_name,
-};
+use table::{BlockCache, Tables};
+use tree::{Context, DatabaseEdit, Garbage, Manifest, ManifestError, TableFile, Tree, manifest_file_name};
 
 /// Where the identities of databases come from.
 static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
-/// Name of the lock file.
-pub(crate) const LOCK_FILE_NAME: &str = "LOCK";
-
 /// Largest number of a file or keyspace that is believed.
 const MAX_NUMBER: u64 = 1 << 62;
-
-/// The files of a database directory, by kind, each ascending. Files that are not ours are left alone.
-#[derive(Debug, Default)]
-pub(crate) struct Files {
-    pub manifests: Vec<u64>,
-    pub logs: Vec<u64>,
-    pub tables: Vec<u64>,
-    /// Half-written manifests.
-    pub temporary: Vec<String>,
-}
-
-impl Files {
-    pub(crate) fn list(env: &Arc<dyn Env>, dir: &Path) -> Result<Files> {
-        let mut files = Files::default();
-        for name in env.list(dir)? {
-            if let Some(number) = parse_manifest_file_name(&name) {
-                files.manifests.push(number);
-            } else if let Some(number) = parse_log_file_name(&name) {
-                files.logs.push(number);
-            } else if let Some(number) = parse_table_file_name(&name) {
-                files.tables.push(number);
-            } else if name.strip_suffix(".tmp").is_some_and(|n| parse_manifest_file_name(n).is_some()) {
-                files.temporary.push(name);
-            }
-        }
-        files.manifests.sort_unstable();
-        files.logs.sort_unstable();
-        files.tables.sort_unstable();
-        files.temporary.sort_unstable();
-        Ok(files)
-    }
-
-    /// Larger than every file number in use, on disk or in `state`: a number is never used again.
-    fn next_number(&self, state: &tree::State) -> u64 {
-        let temporary =
-            self.temporary.iter().filter_map(|n| parse_manifest_file_name(n.strip_suffix(".tmp")?));
-        let used = self.manifests.iter().chain(&self.tables).copied().chain(temporary).max();
-        let used = used.filter(|_| !planted(Bug::ReuseFileNumber));
-        state.next_file.max(used.map_or(1, |n| n.saturating_add(1))).max(1)
-    }
-
-    /// The logs that recovery needs: from `min_log` on, without a gap.
-    pub(crate) fn needed_logs(&self, dir: &Path, state: &tree::State) -> Result<Vec<u64>> {
-        let needed: Vec<u64> = self.logs.iter().copied().filter(|&n| n >= state.min_log).collect();
-        let newest = needed.last().copied().unwrap_or(0).max(state.newest_log);
-        let mut expected = state.min_log..=newest;
-        if let Some(missing) = expected.find(|n| needed.binary_search(n).is_err()) {
-            return Err(Error::corruption(
-                &dir.join(log_file_name(missing)),
-                0,
-                "this part of the log is missing, and the writes in it with it",
-            ));
-        }
-        Ok(needed)
-    }
-}
 
 /// Opens or creates the database in `dir`.
 pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Arc<Core>> {
@@ -111,7 +52,10 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         None => fresh_state(dir, &files, &options)?,
     };
     note_missing(&state, &files);
-    Recovery { env, dir: dir.to_owned(), options, lock, files, space, state }.run()
+    let reserve = Reserve::new(&env, dir, options.reserve_bytes());
+    reserve.adopt();
+    let next_file = AtomicU64::new(files.next_number(&state));
+    Recovery { env, dir: dir.to_owned(), options, lock, files, space, state, reserve, next_file }.run()
 }
 
 /// Tables that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
@@ -141,6 +85,9 @@ fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::Sta
     Ok(tree::State { next_file: 1, next_keyspace: 1, min_log: 1, ..tree::State::default() })
 }
 
+/// Files that are open beside the tables that are read: logs, the manifest, the lock, and tables that are being written.
+const OTHER_FILES: usize = OPEN_LOGS_MAX + 4;
+
 /// What tables need to be read.
 pub(crate) struct Space {
     pub tables: Arc<Tables>,
@@ -150,11 +97,12 @@ pub(crate) struct Space {
 impl Space {
     pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, options: &Options) -> Space {
         let cache = Arc::new(BlockCache::new(options.memory_budget / 2));
-        // The log, the manifest, new tables and the rest of the process need some, too.
+        // The other half is for the rest of the process.
         let most = match options.max_open_files {
             0 => (env.max_open_files() / 2).clamp(16, 100_000),
             n => n,
         };
+        let most = most.saturating_sub(OTHER_FILES).max(4);
         Space { tables: Tables::new(env.clone(), dir.to_owned(), cache, most), garbage: Arc::default() }
     }
 
@@ -166,10 +114,33 @@ impl Space {
 
 /// A keyspace while its part of the log is replayed.
 struct Replayed {
+    /// As the manifest has it.
+    found: Arc<tree::Version>,
     tree: Tree,
     options: KeyspaceOptions,
     name: String,
     memtable: Arc<Memtable>,
+    /// Full memtables that could not be written to tables, oldest first.
+    full: Vec<Arc<Memtable>>,
+}
+
+impl Replayed {
+    /// Forgets what was replayed.
+    fn reset(&mut self) {
+        self.tree = Tree::new(self.tree.options().clone(), self.found.clone());
+        self.memtable = Memtable::new(0);
+        self.full.clear();
+    }
+}
+
+type Keyspaces = BTreeMap<u64, Replayed>;
+
+/// Where memtables go that are full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spill {
+    Tables,
+    /// The disk is full: they stay, and nothing is written.
+    Nowhere,
 }
 
 struct Recovery {
@@ -180,28 +151,31 @@ struct Recovery {
     files: Files,
     space: Space,
     state: tree::State,
+    reserve: Reserve,
+    next_file: AtomicU64,
 }
 
 impl Recovery {
+    /// Recovers into new files. Where the disk is too full for them even without the reserve, all of it stays in memory, nothing is
+    /// changed on disk, and the database can be read only.
     fn run(mut self) -> Result<Arc<Core>> {
         let logs = self.files.needed_logs(&self.dir, &self.state)?;
-        let next_file = AtomicU64::new(self.files.next_number(&self.state));
-        self.check_numbers(next_file.load(Ordering::Relaxed))?;
+        self.check_numbers(self.next_file.load(Ordering::Relaxed))?;
         let mut keyspaces = self.open_trees()?;
-        let held = Cell::new(0);
-        let replayed = replay(&self.env, &self.dir, &self.state, &logs, &mut |record| {
-            self.replay_batch(&mut keyspaces, record, &next_file, &held)
-        })?;
-        let flushed = keyspaces.values().map(|k| k.tree.version().flushed_seq).max();
-        let mut last_seq = self.state.last_seq.max(replayed).max(flushed.unwrap_or(0));
-        self.check_number(last_seq, base::MAX_SEQ / 2)?;
-        for keyspace in keyspaces.values_mut() {
-            self.flush(keyspace, &next_file)?;
+        loop {
+            let first_new = self.next_file.load(Ordering::Relaxed);
+            match self.recover(&mut keyspaces, &logs) {
+                Ok((last_seq, manifest)) => return self.start(keyspaces, last_seq, manifest),
+                Err(e) if e.kind() == ErrorKind::NoSpace && !self.files.manifests.is_empty() => {
+                    self.take_back(&mut keyspaces, first_new);
+                    if !self.reserve.release_for(&e) {
+                        let last_seq = self.replay(&mut keyspaces, &logs, Spill::Nowhere)?;
+                        return self.start_without_room(keyspaces, last_seq, &e);
+                    }
+                }
+                Err(e) => return Err(e),
+            }
         }
-        if planted(Bug::ReuseSequenceNumber) {
-            last_seq = self.state.last_seq;
-        }
-        self.start(keyspaces, last_seq, next_file)
     }
 
     /// Refuses numbers so large that counting on from them would overflow: no database gets there, so somebody made them up.
@@ -220,12 +194,65 @@ impl Recovery {
         Ok(())
     }
 
-    fn open_trees(&mut self) -> Result<BTreeMap<u64, Replayed>> {
+    /// Replays the logs, and makes what was recovered durable under a new manifest.
+    fn recover(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(Seq, Manifest)> {
+        let last_seq = self.replay(keyspaces, logs, Spill::Tables)?;
+        keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::Tables))?;
+        // The manifest first, before the log: a log without a manifest would look like what is left of a lost database. That the
+        // log exists is said when it does, so that from then on its absence is damage.
+        let number = self.next_file.fetch_add(1, Ordering::Relaxed);
+        let next_file = self.next_file.load(Ordering::Relaxed);
+        let edit = whole_state(keyspaces, &self.state, last_seq, self.next_log(), next_file);
+        let manifest = Manifest::create(&self.env, &self.dir, number, &edit).map_err(|e| match e {
+            ManifestError::Rejected(e) => e,
+            // It may be in force already, and name the new tables.
+            ManifestError::Unknown(e) => e.with_kind(ErrorKind::ReadOnly),
+        })?;
+        Ok((last_seq, manifest))
+    }
+
+    /// The number of the log that is started.
+    fn next_log(&self) -> u64 {
+        let newest = self.files.logs.last().copied().unwrap_or(0).max(self.state.newest_log);
+        newest.saturating_add(1).max(self.state.min_log)
+    }
+
+    /// Removes the tables from `first_new` on, which no manifest names, and begins anew.
+    fn take_back(&self, keyspaces: &mut Keyspaces, first_new: u64) {
+        keyspaces.values_mut().for_each(Replayed::reset);
+        for number in first_new..self.next_file.load(Ordering::Relaxed) {
+            self.space.tables.forget(number);
+            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
+        }
+    }
+
+    fn replay(&self, keyspaces: &mut Keyspaces, logs: &[u64], spill: Spill) -> Result<Seq> {
+        let held = Cell::new(0);
+        let replayed = replay(&self.env, &self.dir, &self.state, logs, &mut |record| {
+            self.replay_batch(keyspaces, record, &held, spill)
+        })?;
+        let flushed = keyspaces.values().map(|k| k.tree.version().flushed_seq).max();
+        if planted(Bug::ReuseSequenceNumber) {
+            return Ok(self.state.last_seq);
+        }
+        let last_seq = self.state.last_seq.max(replayed).max(flushed.unwrap_or(0));
+        self.check_number(last_seq, base::MAX_SEQ / 2)?;
+        Ok(last_seq)
+    }
+
+    fn open_trees(&mut self) -> Result<Keyspaces> {
         let mut keyspaces = BTreeMap::new();
         for (id, found) in std::mem::take(&mut self.state.keyspaces) {
             let options = keyspace_options(&self.dir, &found)?;
-            let tree = Tree::new(options.tree_options(id, &found.created.name), Arc::new(found.version));
-            let replayed = Replayed { tree, options, name: found.created.name, memtable: Memtable::new(0) };
+            let version = Arc::new(found.version);
+            let replayed = Replayed {
+                tree: Tree::new(options.tree_options(id, &found.created.name), version.clone()),
+                found: version,
+                options,
+                name: found.created.name,
+                memtable: Memtable::new(0),
+                full: Vec::new(),
+            };
             keyspaces.insert(id, replayed);
         }
         Ok(keyspaces)
@@ -234,10 +261,10 @@ impl Recovery {
     /// Inserts what a batch says of keyspaces that do not have it in tables already. `held`: bytes set aside in memtables so far.
     fn replay_batch(
         &self,
-        keyspaces: &mut BTreeMap<u64, Replayed>,
+        keyspaces: &mut Keyspaces,
         record: LogRecord<'_>,
-        next_file: &AtomicU64,
         held: &Cell<u64>,
+        spill: Spill,
     ) -> Result<()> {
         let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
         let mut entries = record.batch.entries;
@@ -252,7 +279,7 @@ impl Recovery {
             }
             let need = Memtable::entry_cost(entry.key.len(), entry.value.len());
             if !keyspace.memtable.reserve(need) {
-                self.flush(keyspace, next_file)?;
+                self.flush(keyspace, spill)?;
                 let bytes = keyspace.options.memtable_bytes.min((self.options.memory_budget / 8) as usize);
                 keyspace.memtable = Memtable::new(bytes.max(need));
                 if !keyspace.memtable.reserve(need) {
@@ -261,9 +288,9 @@ impl Recovery {
             }
             keyspace.memtable.insert(entry.key, Trailer::new(seq, entry.kind), entry.value);
             held.set(held.get() + need as u64);
-            if held.get() > self.options.memory_budget / 2 {
+            if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
                 // More than all of them may have together: all go, and the count begins anew.
-                keyspaces.values_mut().try_for_each(|k| self.flush(k, next_file))?;
+                keyspaces.values_mut().try_for_each(|k| self.flush(k, spill))?;
                 held.set(0);
             }
         }
@@ -273,11 +300,15 @@ impl Recovery {
         }
     }
 
-    /// Writes a keyspace's memtable to a table. No manifest names it yet.
-    fn flush(&self, keyspace: &mut Replayed, next_file: &AtomicU64) -> Result<()> {
+    /// Writes a keyspace's memtable to a table, unless it has to stay. No manifest names the table yet.
+    fn flush(&self, keyspace: &mut Replayed, spill: Spill) -> Result<()> {
         let memtable = std::mem::replace(&mut keyspace.memtable, Memtable::new(0));
         let Some(newest) = memtable.max_seq() else { return Ok(()) };
-        let next_number = || next_file.fetch_add(1, Ordering::Relaxed);
+        if spill == Spill::Nowhere {
+            keyspace.full.push(memtable);
+            return Ok(());
+        }
+        let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
         let context = Context {
             env: &self.env,
             dir: &self.dir,
@@ -292,45 +323,113 @@ impl Recovery {
         Ok(())
     }
 
-    /// Makes what was recovered durable under a new manifest and a new log, then removes what they replace.
-    fn start(
-        self,
-        keyspaces: BTreeMap<u64, Replayed>,
-        last_seq: Seq,
-        next_file: AtomicU64,
-    ) -> Result<Arc<Core>> {
-        let Recovery { env, dir, options, lock, files, space, state } = self;
-        let closed_logs = Arc::new(ClosedLogs::default());
-        let log_counters = Arc::new(LogCounters::default());
-        let newest = files.logs.last().copied().unwrap_or(0).max(state.newest_log);
-        let number = newest.saturating_add(1).max(state.min_log);
-        // The manifest first: a log without a manifest would look like what is left of a lost database. That the log exists is
-        // said when it does, so that from then on its absence is damage.
-        let manifest_number = next_file.fetch_add(1, Ordering::Relaxed);
-        let edit = whole_state(&keyspaces, &state, last_seq, number, next_file.load(Ordering::Relaxed));
-        let mut manifest =
-            Manifest::create(&env, &dir, manifest_number, &edit).map_err(ManifestError::into_error)?;
-        let header = LogHeader { previous_len: 0, last_seq };
-        let log = Log::create(&env, &dir, number, header, closed_logs.clone(), log_counters.clone())?;
+    /// Starts a new log under the new manifest, then removes what they replace. What was recovered is durable by now.
+    fn start(self, keyspaces: Keyspaces, last_seq: Seq, mut manifest: Manifest) -> Result<Arc<Core>> {
+        let versions = keyspaces.values().map(|k| k.tree.version());
+        let named =
+            versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>()).collect();
+        let leftovers = self.files.leftovers(&named);
+        let logs = Logs::default();
+        let log = match self.start_log(&logs, last_seq, &mut manifest) {
+            // What is not needed any more goes first, then.
+            Err(e) if e.kind() == ErrorKind::NoSpace => {
+                self.remove(&leftovers);
+                self.reserve.release_for(&e);
+                self.start_log(&logs, last_seq, &mut manifest)
+            }
+            log => log,
+        };
+        let (log, refusal) = match log {
+            Ok(log) => (log, None),
+            Err(e) if e.kind() == ErrorKind::NoSpace => {
+                let (log, refusal) = self.no_log(&logs, &e);
+                (log, Some(refusal))
+            }
+            Err(e) => return Err(e),
+        };
+        self.remove(&leftovers);
+        let core = self.build(keyspaces, last_seq, manifest, log, logs);
+        if let Some(refusal) = refusal {
+            core.refuse(refusal);
+        }
+        core.reserve.retake();
+        Ok(core)
+    }
+
+    fn start_log(&self, logs: &Logs, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
+        let (number, header) = (self.next_log(), LogHeader { previous_len: 0, last_seq });
+        let path = self.dir.join(log_file_name(number));
+        if self.env.exists(&path)? {
+            // The manifest did not take the news of it: see below.
+            self.env.remove(&path)?;
+        }
+        let (closed, counters) = (logs.closed.clone(), logs.counters.clone());
+        let log = Log::create(&self.env, &self.dir, number, header, closed, counters)?;
         let exists = DatabaseEdit { newest_log: number, ..DatabaseEdit::default() };
-        manifest.log(&exists).map_err(ManifestError::into_error)?;
-        let Space { tables, garbage } = space;
+        manifest.log(&exists).map_err(|e| match e {
+            ManifestError::Rejected(e) => e,
+            ManifestError::Unknown(e) => e.with_kind(ErrorKind::ReadOnly),
+        })?;
+        Ok(log)
+    }
+
+    /// What stands for a log that the disk has no room for, and the error of whoever wants to write.
+    fn no_log(&self, logs: &Logs, cause: &Error) -> (Log, Error) {
+        let message = format!(
+            "{}: the disk was full when the database was opened, so it can only be read; free some space and open it again: \
+             {cause}",
+            self.dir.display()
+        );
+        let refusal = Error::new(ErrorKind::ReadOnly, message);
+        let (closed, counters) = (logs.closed.clone(), logs.counters.clone());
+        let log = Log::refusing(&self.env, &self.dir, self.next_log(), refusal.clone(), closed, counters);
+        (log, refusal)
+    }
+
+    /// Opens for reading what is on disk and what was replayed into memory, and changes nothing.
+    fn start_without_room(self, keyspaces: Keyspaces, last_seq: Seq, cause: &Error) -> Result<Arc<Core>> {
+        let logs = Logs::default();
+        let (log, refusal) = self.no_log(&logs, cause);
+        let number = self.files.manifests.last().copied().unwrap_or(0);
+        let manifest = Manifest::refusing(&self.dir, number, refusal.clone());
+        let core = self.build(keyspaces, last_seq, manifest, log, logs);
+        core.refuse(refusal);
+        Ok(core)
+    }
+
+    /// Best effort: what stays is removed by the next opening.
+    fn remove(&self, names: &[String]) {
+        for name in names {
+            let _ = self.env.remove(&self.dir.join(name));
+        }
+    }
+
+    fn build(
+        self,
+        keyspaces: Keyspaces,
+        last_seq: Seq,
+        manifest: Manifest,
+        log: Log,
+        logs: Logs,
+    ) -> Arc<Core> {
+        let Space { tables, garbage } = self.space;
         let core = Arc::new(Core {
             tables,
             garbage,
             snapshots: Snapshots::default(),
             visible: Visible::new(last_seq),
-            commit: new_commit(log, last_seq + 1, lock),
-            closed_logs,
-            log_counters,
+            commit: new_commit(Writer::new(log, last_seq + 1, self.lock)),
+            closed_logs: logs.closed,
+            log_counters: logs.counters,
             manifest: Mutex::new(manifest),
-            state: Mutex::new(State { next_keyspace: state.next_keyspace, ..State::default() }),
+            reserve: self.reserve,
+            state: Mutex::new(State { next_keyspace: self.state.next_keyspace, ..State::default() }),
             flush_work: Condvar::new(),
             compact_work: Condvar::new(),
             progress: Condvar::new(),
             end: Condvar::new(),
             process: std::process::id(),
-            next_file,
+            next_file: self.next_file,
             counters: Counters::default(),
             scrub: crate::scrub::Scrub::default(),
             slowdown: AtomicU64::new(0),
@@ -339,15 +438,21 @@ impl Recovery {
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             cancelled: std::sync::atomic::AtomicBool::new(false),
-            env,
-            dir,
-            options,
+            env: self.env,
+            dir: self.dir,
+            options: self.options,
             identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
         });
         core.adopt(keyspaces);
-        core.remove_leftovers(&files);
-        Ok(core)
+        core
     }
+}
+
+/// What the log shares with the rest.
+#[derive(Default)]
+struct Logs {
+    closed: Arc<ClosedLogs>,
+    counters: Arc<LogCounters>,
 }
 
 /// The options of a keyspace, from what the manifest says of it.
@@ -366,16 +471,8 @@ pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Resul
     Ok(options)
 }
 
-/// An entry of the log may be of a keyspace that is gone, but not of one that never was.
-pub(crate) fn check_dropped(keyspace: u64, state: &tree::State, log: &Path, offset: u64) -> Result<()> {
-    match keyspace < state.next_keyspace {
-        true => Ok(()),
-        false => Err(Error::corruption(log, offset, format!("keyspace {keyspace} was never created"))),
-    }
-}
-
 fn whole_state(
-    keyspaces: &BTreeMap<u64, Replayed>,
+    keyspaces: &Keyspaces,
     state: &tree::State,
     last_seq: Seq,
     log: u64,
@@ -399,99 +496,19 @@ fn whole_state(
 }
 
 impl Core {
-    fn adopt(&self, keyspaces: BTreeMap<u64, Replayed>) {
+    fn adopt(&self, keyspaces: Keyspaces) {
         let mut state = self.state.lock();
         for (id, k) in keyspaces {
             let core = self.new_keyspace_core(id, k.name, k.options, tree::Version::empty);
-            let keyspace = KeyspaceState::new(core, k.tree);
+            let mut keyspace = KeyspaceState::new(core, k.tree);
+            // In most cases there are none: all that was replayed is in tables.
+            let memtables = k.full.into_iter().chain([k.memtable]).filter(|m| !m.is_empty());
+            keyspace.flushing = memtables
+                .map(|memtable| Sealed { last_seq: memtable.max_seq().unwrap_or(0), memtable })
+                .collect();
             let memtable = keyspace.core.view.load().memtable.clone();
             keyspace.publish(memtable);
             state.keyspaces.insert(id, keyspace);
         }
     }
-
-    /// Removes the files that the new manifest does not name. What cannot be removed is tried again at the next opening.
-    fn remove_leftovers(&self, files: &Files) {
-        let named: std::collections::HashSet<u64> = {
-            let state = self.state.lock();
-            let versions = state.keyspaces.values().map(|k| k.tree.version());
-            versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>()).collect()
-        };
-        let tables = files.tables.iter().filter(|n| !named.contains(n)).map(|n| table::table_file_name(*n));
-        let logs = files.logs.iter().map(|n| log_file_name(*n));
-        let manifests = files.manifests.iter().map(|n| manifest_file_name(*n));
-        for name in tables.chain(logs).chain(manifests).chain(files.temporary.iter().cloned()) {
-            let _ = self.env.remove(&self.dir.join(name));
-        }
-    }
-}
-
-/// A record of the log, and where it stands.
-pub(crate) struct LogRecord<'a> {
-    pub batch: crate::log::BatchRecord<'a>,
-    pub path: &'a Path,
-    pub offset: u64,
-}
-
-/// Reads the logs one after another up to the first torn end, and gives every batch to `apply`. Returns the newest sequence
-/// number that was in use.
-///
-/// A log that ends before the length that its successor states has a hole behind it: what comes later is dropped, because
-/// it was not acknowledged as durable; or, where something later proves that it was synced, the hole is damage.
-pub(crate) fn replay(
-    env: &Arc<dyn Env>,
-    dir: &Path,
-    state: &tree::State,
-    logs: &[u64],
-    apply: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
-) -> Result<Seq> {
-    let mut last_seq = 0;
-    let mut torn: Option<(PathBuf, u64)> = None;
-    let mut read: Option<(PathBuf, u64)> = None;
-    let mut record = Vec::new();
-    for &number in logs {
-        let path = dir.join(log_file_name(number));
-        let mut reader = match state.closed.get(&number) {
-            Some(&len) => SegmentReader::open_closed(env, &path, SegmentKind::Wal, number, len)?,
-            None => SegmentReader::open(env, &path, SegmentKind::Wal, number)?,
-        };
-        let header_len = reader.valid_len();
-        let header = LogHeader::decode(reader.header());
-        if header.is_none() && !matches!(reader.tail(), Some(Tail::TornHeader)) {
-            return Err(Error::corruption(&path, 0, "the header of the log is malformed"));
-        }
-        if let (Some(header), Some((previous, len)), None) = (header, &read, &torn)
-            && header.previous_len > *len
-        {
-            torn = Some((previous.clone(), *len));
-        }
-        if torn.is_none() {
-            last_seq = last_seq.max(header.map_or(0, |h| h.last_seq));
-        }
-        while let Some(span) = reader.next(&mut record)? {
-            if record.is_empty() || torn.is_some() && !planted(Bug::ReplayOverHole) {
-                continue;
-            }
-            let batch = decode_batch(&record)
-                .ok_or_else(|| Error::corruption(&path, span.start, "this record is no batch"))?;
-            if batch.first_seq <= last_seq {
-                let what = format!("sequence number {} comes after {last_seq}", batch.first_seq);
-                return Err(Error::corruption(&path, span.start, what));
-            }
-            last_seq = batch.first_seq + batch.count.max(1) - 1;
-            apply(LogRecord { batch, path: &path, offset: span.start })?;
-        }
-        if let Some((hole, offset)) = &torn {
-            // The header of every log is synced before the log is used; only what lies behind it proves anything of older logs.
-            if reader.proven_synced() > header_len && !planted(Bug::ReplayOverHole) {
-                let what = format!("the log ends here, but {} proves that more was synced", path.display());
-                return Err(Error::corruption(hole, *offset, what));
-            }
-        }
-        if torn.is_none() && !matches!(reader.tail(), Some(Tail::Clean)) {
-            torn = Some((path.clone(), reader.valid_len()));
-        }
-        read = Some((path, reader.valid_len()));
-    }
-    Ok(last_seq)
 }

@@ -1,15 +1,21 @@
 //! Room for writes: switching memtables and logs, keeping memory and logs within their bounds, and making writers wait when
 //! flushing or compaction is behind. Only the leader of a commit calls this, when no member of its group has memory set aside.
 
-use crate::commit::Writer;
+use crate::background::RETRY_PAUSE;
 use crate::core::{Core, Sealed, State};
 use crate::keyspace::KeyspaceCore;
-use base::Result;
+use crate::sync::Ordering;
+use crate::writer::Writer;
 use base::planted::{Bug, planted};
+use base::{ErrorKind, Result};
 use memtable::Memtable;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// How often a delete waits for the background when the disk is full.
+const ROUNDS_FOR_ROOM: u32 = 5;
+/// How long it waits each time for a job that runs.
+const LONGEST_JOB: Duration = Duration::from_secs(1);
 
 /// A writer that owes less than this goes on: shorter sleeps are not worth it.
 const LEAST_SLEEP: Duration = Duration::from_millis(1);
@@ -74,6 +80,8 @@ impl Core {
         need: usize,
     ) -> Result<()> {
         self.check_process()?;
+        // A writer that panicked may have left sequence numbers that never become visible.
+        self.check_running()?;
         // Whoever committed before may still be inserting into the old memtable.
         if !planted(Bug::SwitchUnderInsert) {
             self.visible.wait_for(writer.next_seq - 1);
@@ -81,7 +89,11 @@ impl Core {
         let old = keyspace.view.load().memtable.clone();
         if !old.is_empty() {
             let last_seq = writer.next_seq - 1;
-            writer.log.rotate(last_seq).map_err(|e| self.judge(e))?;
+            let rotated = match writer.log.rotate(last_seq) {
+                Err(e) if self.reserve.release_for(&e) => writer.log.rotate(last_seq),
+                rotated => rotated,
+            };
+            rotated.map_err(|e| self.judge(e))?;
             writer.check_log_at = 0;
         }
         writer.forget(keyspace);
@@ -97,10 +109,11 @@ impl Core {
     }
 
     /// Flushes when all active memtables together, or the logs, have grown past their share: the largest memtable, and the
-    /// one that holds the oldest log.
+    /// one that holds the oldest log. A log that comes near the length at which the system lets no file grow is switched, too.
     #[cold]
     fn relieve(&self, writer: &mut Writer) -> Result<()> {
-        if writer.active_bytes > self.write_budget() / 2 {
+        let longest = self.env.max_file_len() / 2;
+        if writer.active_bytes > self.write_budget() / 2 || writer.log.len() > longest {
             let largest = {
                 let state = self.state.lock();
                 let cores = state.keyspaces.values().map(|k| &k.core);
@@ -111,7 +124,9 @@ impl Core {
             }
         }
         let log_bytes = self.closed_logs.bytes() + writer.log.len();
-        if log_bytes > self.options.log_cap {
+        // The table that they are flushed to must not become too long, either.
+        let log_cap = self.options.log_cap.min(longest);
+        if log_bytes > log_cap {
             let holder = {
                 let state = self.state.lock();
                 let oldest = state.keyspaces.values().filter_map(|k| Some((k.oldest_unflushed(0)?, k)));
@@ -125,8 +140,40 @@ impl Core {
                 self.make_room(writer, &keyspace, 0)?;
             }
         }
-        writer.check_log_at = writer.log.len() + (self.options.log_cap / 64).max(4 << 10);
+        writer.check_log_at = writer.log.len() + (log_cap / 64).max(4 << 10);
         Ok(())
+    }
+
+    /// Does `work`, which may need room on the disk. What only deletes is tried again when the disk is too full for it because the
+    /// background has all of the reserve at the moment.
+    #[inline]
+    pub(crate) fn insist<T>(&self, deletes: bool, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut done = work();
+        if deletes {
+            for _ in 0..ROUNDS_FOR_ROOM {
+                match &done {
+                    Err(e) if e.kind() == ErrorKind::NoSpace && self.await_background() => done = work(),
+                    _ => break,
+                }
+            }
+        }
+        done
+    }
+
+    /// Waits until some job in the background ends, or is tried again; whether there is any.
+    #[cold]
+    fn await_background(&self) -> bool {
+        let mut state = self.state.lock();
+        if self.is_inline() || self.stopped.load(Ordering::Acquire) {
+            return false;
+        }
+        let patience = match (state.jobs, state.trouble()) {
+            (0, None) => return false,
+            (0, Some(_)) => RETRY_PAUSE,
+            _ => LONGEST_JOB,
+        };
+        self.progress.wait_for(&mut state, patience);
+        true
     }
 
     /// Waits while memtables that are being flushed take so much that another one would break the budget.

@@ -110,6 +110,18 @@ pub struct MemoryStats {
     pub metadata: u64,
 }
 
+/// Space of the disk that is held back, for deletes, flushes and compactions when the disk is full.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ReserveStats {
+    /// Bytes that are held back.
+    pub held_bytes: u64,
+    /// Whether they were given up because the disk was full: puts are refused until they are held again.
+    pub spent: bool,
+    /// Why they could not be had, the last time that it was tried; `None` while they are held.
+    pub trouble: Option<String>,
+}
+
 /// One level of a keyspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -186,6 +198,8 @@ pub struct Stats {
     pub stalls: StallStats,
     /// Memory.
     pub memory: MemoryStats,
+    /// Space that is held back.
+    pub reserve: ReserveStats,
     /// Snapshots held.
     pub snapshots: usize,
     /// Sequence number of the newest visible commit.

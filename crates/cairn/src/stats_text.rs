@@ -94,6 +94,12 @@ impl fmt::Display for Stats {
             Bytes(m.metadata),
             Bytes(m.budget)
         )?;
+        let r = &self.reserve;
+        if r.held_bytes > 0 || r.trouble.is_some() || r.spent {
+            let state = if r.spent { "; given up, the disk is full: puts are refused" } else { "" };
+            let trouble = r.trouble.as_ref().map_or(String::new(), |trouble| format!("; {trouble}"));
+            writeln!(f, "reserve         {} held back on the disk{state}{trouble}", Bytes(r.held_bytes))?;
+        }
         writeln!(f, "snapshots       {}; newest sequence number {}", self.snapshots, self.last_seq)?;
         if let Some(error) = &self.background_error {
             writeln!(f, "error           {error}")?;

@@ -28,6 +28,8 @@ pub(crate) struct Turn<W, J, R> {
     pub writer: Mutex<W>,
     queue: Mutex<VecDeque<Arc<Waiter<J, R>>>>,
     queued: AtomicUsize,
+    /// What comes of a job whose leader panicked.
+    abandoned: fn() -> R,
 }
 
 /// A thread that can wait for a leader to do its job. Each thread needs but one.
@@ -50,17 +52,48 @@ enum Phase<J, R> {
     Done(R),
 }
 
-/// A queued job that the leader has taken.
+/// A queued job that the leader has taken. Its thread waits until it is [`Member::done`].
 pub(crate) struct Member<J, R> {
     waiter: Arc<Waiter<J, R>>,
     pub job: J,
+    told: bool,
+    abandoned: fn() -> R,
 }
 
 impl<J, R> Member<J, R> {
     /// Tells the thread that waits what came of its job.
-    pub(crate) fn done(self, result: R) {
+    pub(crate) fn done(mut self, result: R) {
+        self.tell(result);
+    }
+
+    fn tell(&mut self, result: R) {
+        self.told = true;
         *self.waiter.phase.lock() = Phase::Done(result);
         self.waiter.wake.notify_one();
+    }
+}
+
+impl<J, R> Drop for Member<J, R> {
+    fn drop(&mut self) {
+        if !self.told {
+            // Only a leader that panics lets it fall. Nobody but its thread would ever wait for it again.
+            self.tell((self.abandoned)());
+        }
+    }
+}
+
+/// The writer in the hands of a leader. However he ends, the lead is passed on.
+struct Led<'a, W, J, R> {
+    // Dropped in this order.
+    writer: MutexGuard<'a, W>,
+    _pass_on: PassOn<'a, W, J, R>,
+}
+
+struct PassOn<'a, W, J, R>(&'a Turn<W, J, R>);
+
+impl<W, J, R> Drop for PassOn<'_, W, J, R> {
+    fn drop(&mut self) {
+        self.0.pass_on();
     }
 }
 
@@ -71,8 +104,10 @@ impl<J, R> Default for Waiter<J, R> {
 }
 
 impl<W, J, R> Turn<W, J, R> {
-    pub(crate) fn new(writer: W) -> Turn<W, J, R> {
-        Turn { writer: Mutex::new(writer), queue: Mutex::new(VecDeque::new()), queued: AtomicUsize::new(0) }
+    /// `abandoned`: what comes of a job whose leader panicked.
+    pub(crate) fn new(writer: W, abandoned: fn() -> R) -> Turn<W, J, R> {
+        let (queue, queued) = (Mutex::new(VecDeque::new()), AtomicUsize::new(0));
+        Turn { writer: Mutex::new(writer), queue, queued, abandoned }
     }
 
     /// The writer, if it is free and nobody queues for it. For those who would rather queue than wait.
@@ -161,10 +196,9 @@ impl<W, J, R> Turn<W, J, R> {
 
     /// Does everything that is queued, if nobody else holds the writer: otherwise he passes the lead on when he lets go.
     fn try_to_lead(&self, lead: &impl Fn(&mut W, Vec<Member<J, R>>)) {
-        let Some(mut writer) = self.writer.try_lock() else { return };
-        lead(&mut writer, self.take_queue());
-        drop(writer);
-        self.pass_on();
+        let Some(writer) = self.writer.try_lock() else { return };
+        let mut led = Led { writer, _pass_on: PassOn(self) };
+        lead(&mut led.writer, self.take_queue());
     }
 
     fn take_queue(&self) -> Vec<Member<J, R>> {
@@ -173,7 +207,9 @@ impl<W, J, R> Turn<W, J, R> {
         let take = |waiter: Arc<Waiter<J, R>>| {
             let phase = std::mem::replace(&mut *waiter.phase.lock(), Phase::Taken);
             match phase {
-                Phase::Queued(job) | Phase::Lead(job) => Some(Member { waiter, job }),
+                Phase::Queued(job) | Phase::Lead(job) => {
+                    Some(Member { waiter, job, told: false, abandoned: self.abandoned })
+                }
                 _ => None,
             }
         };

@@ -71,6 +71,20 @@ impl SegmentWriter {
         })
     }
 
+    /// A segment that there is not, for who must not write: every call fails with `error`.
+    pub fn refusing(path: &Path, kind: SegmentKind, number: u64, error: Error) -> SegmentWriter {
+        SegmentWriter {
+            file: Box::new(NoFile(error.clone())),
+            path: path.to_owned(),
+            id: Identity { kind, number },
+            buffer: Vec::new(),
+            flushed_len: 0,
+            synced_len: 0,
+            remains: false,
+            poison: Some(error),
+        }
+    }
+
     /// Appends one record, given in parts, to the buffer. Touches the file only to clean up after a failed flush. A record is
     /// at most [`MAX_BATCH_LEN`] bytes and may be empty. Costs one copy and one checksum.
     #[inline]
@@ -267,6 +281,29 @@ impl SegmentWriter {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// What a segment writes to that there is not.
+struct NoFile(Error);
+
+impl WriteFile for NoFile {
+    fn append(&mut self, _data: &[u8]) -> Result<()> {
+        Err(self.0.clone())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Err(self.0.clone())
+    }
+
+    fn truncate(&mut self, _len: u64) -> Result<()> {
+        Err(self.0.clone())
+    }
+
+    fn len(&self) -> u64 {
+        0
+    }
+
+    fn reserve(&mut self, _len: u64) {}
 }
 
 /// Bytes left in the block that `offset` lies in.

@@ -34,6 +34,9 @@ pub(crate) const FILTER_PROBES: usize = 3;
 pub(crate) const FILTER_NEGATIVES: usize = 4;
 pub(crate) const FILTER_FALSE_POSITIVES: usize = 5;
 
+/// However few handles the process has left, so many tables are held open.
+const FEWEST_OPEN_FILES: u64 = 4;
+
 /// The tables in one directory. Shared between threads.
 pub struct Tables {
     env: Arc<dyn Env>,
@@ -105,12 +108,27 @@ impl Tables {
         }
     }
 
+    /// The process has no handle left: closes all that no read uses at this moment, and holds half as many from now on.
+    #[cold]
+    fn hold_fewer(&self) {
+        let half = self.files.len() as u64 / 2;
+        self.files.clear();
+        self.files.set_capacity(half.max(FEWEST_OPEN_FILES).min(self.files.capacity()));
+    }
+
     /// The open file of `table`; its length is checked when it is opened.
     pub(crate) fn file(&self, table: &Table) -> Result<Arc<dyn ReadFile>> {
         if let Some(file) = self.files.get(&table.number()) {
             return Ok(file);
         }
-        let file = self.env.open(table.path()).map_err(|e| match e.kind() {
+        let opened = match self.env.open(table.path()) {
+            Err(e) if e.is_too_many_open_files() => {
+                self.hold_fewer();
+                self.env.open(table.path())
+            }
+            opened => opened,
+        };
+        let file = opened.map_err(|e| match e.kind() {
             // Whoever asks has it from a manifest: that it is not there is damage.
             ErrorKind::NotFound => Error::corruption(table.path(), 0, "the table is missing"),
             _ => e,

@@ -115,6 +115,31 @@ fn open_files_stay_below_their_limit() {
 }
 
 #[test]
+fn when_no_handle_is_left_others_are_closed_and_it_is_tried_once_more() {
+    let (sim, env) = sim();
+    let entries = entries();
+    let metas: Vec<TableMeta> =
+        (1..=30).map(|number| write(&env, number, &TableOptions::default(), &entries[..10])).collect();
+    let tables = Tables::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), 25);
+    // The application has most of them.
+    sim.set_max_open_files(12);
+    for meta in metas.iter().chain(&metas) {
+        let table = tables.open(meta.number, meta.file_size).unwrap();
+        assert_eq!(table.meta().unwrap(), *meta);
+    }
+    assert!((1..=12).contains(&tables.open_files()), "{} are open", tables.open_files());
+    drop(tables);
+    // All of them: then it is an error that names the file, and passes.
+    let tables = Tables::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), 25);
+    sim.set_max_open_files(1);
+    let _held = env.open(&Path::new(DIR).join("000001.tbl")).unwrap();
+    let error = tables.open(3, metas[2].file_size).unwrap().meta().unwrap_err();
+    assert!(error.is_too_many_open_files() && error.to_string().contains("000003.tbl"), "{error}");
+    sim.set_max_open_files(100);
+    assert_eq!(tables.open(3, metas[2].file_size).unwrap().meta().unwrap(), metas[2]);
+}
+
+#[test]
 fn an_unknown_kind_of_entry_is_refused_by_name_and_others_are_read() {
     let (_, env) = sim();
     let mut entries =

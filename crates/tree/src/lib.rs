@@ -26,6 +26,7 @@ mod pick;
 mod pick_tests;
 mod salvage;
 mod shape;
+mod tight;
 mod version;
 
 pub use check::check_version;

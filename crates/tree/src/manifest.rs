@@ -310,6 +310,13 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// Stands for a manifest where nothing may be written: every edit fails with `error`.
+    pub fn refusing(dir: &Path, number: u64, error: Error) -> Manifest {
+        let path = dir.join(manifest_file_name(number));
+        let writer = SegmentWriter::refusing(&path, SegmentKind::Manifest, number, error);
+        Manifest { writer, number, snapshot_len: 0 }
+    }
+
     /// Appends an edit and makes it durable.
     pub fn log(&mut self, edit: &DatabaseEdit) -> std::result::Result<(), ManifestError> {
         let appended = self.writer.append(&[&edit.encode()]).and_then(|()| self.writer.flush());

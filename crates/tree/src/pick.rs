@@ -106,6 +106,8 @@ pub(crate) struct Picker<'a> {
     pub running: &'a [Arc<Plan>],
     /// The oldest sequence number at which somebody reads; `None` when nobody does.
     pub oldest_snapshot: Option<Seq>,
+    /// Bytes that the disk has left for what a plan writes, when it is nearly full.
+    pub room: Option<u64>,
 }
 
 /// A guard that asks to be compacted, and how much.
@@ -120,6 +122,9 @@ impl Picker<'_> {
     /// The most urgent plan that touches no running one.
     pub fn pick(&self) -> Option<Plan> {
         let busy = self.busy();
+        if self.room.is_some() {
+            return self.pick_tight(&busy);
+        }
         if self.version.level0.len() >= self.options.level0_tables
             && let Some(plan) = self.level0(Reason::Level0, &busy)
         {
@@ -134,9 +139,12 @@ impl Picker<'_> {
     pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, Obstacle> {
         let busy = self.busy();
         let mut damage = false;
+        // A plan for which there is no room; it may be tried when there is no other.
+        let mut large = None;
         if self.version.level0.iter().any(|t| t.overlaps_range(from, to)) {
-            match self.level0(Reason::Manual, &busy) {
-                Some(plan) => return Ok(Some(plan)),
+            match self.level0_tight(Reason::Manual, &busy) {
+                Some(plan) if self.fits(&plan) => return Ok(Some(plan)),
+                Some(plan) => large = Some(plan),
                 None if self.running.iter().any(|plan| plan.source == 0) => return Err(Obstacle::Running),
                 None => damage = true,
             }
@@ -152,7 +160,10 @@ impl Picker<'_> {
                 };
                 if wanted && guard.tables.iter().any(|t| t.overlaps_range(from, to)) {
                     match self.guard(Reason::Manual, n, index, &busy) {
-                        Some(plan) => return Ok(Some(plan)),
+                        Some(plan) if self.fits(&plan) => return Ok(Some(plan)),
+                        Some(plan) => {
+                            large.get_or_insert(plan);
+                        }
                         None if guard.tables.iter().any(|t| busy.contains(&t.meta.number)) => {
                             return Err(Obstacle::Running);
                         }
@@ -162,9 +173,10 @@ impl Picker<'_> {
                 }
             }
         }
-        match damage {
-            true => Err(Obstacle::Damage),
-            false => Ok(None),
+        match (large, damage) {
+            (Some(plan), _) => Ok(Some(plan)),
+            (None, true) => Err(Obstacle::Damage),
+            (None, false) => Ok(None),
         }
     }
 
@@ -238,19 +250,19 @@ impl Picker<'_> {
     }
 
     /// Whether merging this guard of the last level is sure to drop tombstones: nobody reads as of a time before them.
-    fn droppable_tombstones(&self, guard: &Guard) -> bool {
+    pub(crate) fn droppable_tombstones(&self, guard: &Guard) -> bool {
         let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX);
         guard.tables.iter().any(|t| t.meta.tombstones > 0 && t.meta.max_seq <= oldest)
     }
 
     /// A plan for the oldest tables of level 0.
-    fn level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
+    pub(crate) fn level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
         let tables = &self.version.level0;
         // One at a time: a second would have to wait below the first, or older data would end up above newer.
         if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
             return None;
         }
-        let most = self.options.level0_tables * 2;
+        let most = (self.options.level0_tables * 2).min(self.fitting(tables));
         let plan = |inputs: &[Arc<TableFile>]| Plan {
             id: 0,
             reason,
@@ -315,7 +327,7 @@ impl Picker<'_> {
     }
 
     /// A plan for one guard; `None` when a running plan holds one of its tables.
-    fn guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
+    pub(crate) fn guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
         let level = self.version.level(n);
         let guard = &level.guards[index];
         if guard.tables.is_empty() || guard.tables.iter().any(|t| busy.contains(&t.meta.number)) {

@@ -447,3 +447,33 @@ fn a_damaged_table_is_never_merged_along() {
     damage(&tree, &[5]);
     exhaust(&mut bench, &mut tree, 5);
 }
+
+#[test]
+fn on_a_full_disk_plans_fit_and_make_room_first() {
+    let mut bench = Bench::new();
+    let tables = [
+        (0, "a", "z", 9, 9),
+        (0, "a", "z", 8, 8),
+        (0, "a", "z", 7, 7),
+        (3, "a", "p", 3, 4),
+        (3, "a", "p", 1, 2),
+    ];
+    let mut tree = bench.tree(options(), &[], &tables);
+    tree.set_room(Some(2600));
+    // The guard of the last level is not full, and nobody asked for it; but a merge may give room back.
+    let guard = tree.pick(None).unwrap();
+    assert_eq!((guard.source, guard.target, guard.inputs.len()), (3, 3, 2));
+    // Of level 0 the oldest: what the plan that runs will write is taken already.
+    tree.set_room(Some(2600));
+    let level0 = tree.pick(None).unwrap();
+    assert_eq!((level0.source, level0.inputs.len(), level0.inputs[0].1.meta.max_seq), (0, 1, 7));
+    bench.run(&mut tree, &guard);
+    bench.run(&mut tree, &level0);
+    tree.set_room(Some(2600));
+    let level0 = tree.pick(None).unwrap();
+    assert_eq!((level0.source, level0.inputs.len()), (0, 2));
+    bench.run(&mut tree, &level0);
+    tree.set_room(Some(2600));
+    assert!(tree.pick(None).is_none(), "there is nothing left to gain");
+    assert!(!tree.is_due(None));
+}

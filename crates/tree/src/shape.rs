@@ -21,13 +21,14 @@ pub struct Tree {
     version: Arc<Version>,
     running: Vec<Arc<Plan>>,
     next_plan: u64,
+    room: Option<u64>,
 }
 
 impl Tree {
     /// A tree that stands at `version`.
     pub fn new(options: TreeOptions, version: Arc<Version>) -> Tree {
         let rule = GuardHash::new(&options);
-        Tree { options, rule, version, running: Vec::new(), next_plan: 1 }
+        Tree { options, rule, version, running: Vec::new(), next_plan: 1, room: None }
     }
 
     /// Its options.
@@ -51,7 +52,8 @@ impl Tree {
     }
 
     fn picker(&self, oldest_snapshot: Option<Seq>) -> Picker<'_> {
-        Picker { version: &self.version, options: &self.options, running: &self.running, oldest_snapshot }
+        let (running, room) = (&self.running, self.room);
+        Picker { version: &self.version, options: &self.options, running, oldest_snapshot, room }
     }
 
     fn start(&mut self, mut plan: Plan) -> Arc<Plan> {
@@ -61,6 +63,12 @@ impl Tree {
         let plan = Arc::new(plan);
         self.running.push(plan.clone());
         plan
+    }
+
+    /// How many bytes the disk has left, when it is nearly full: from now on only plans are picked that fit, and that make room.
+    pub fn set_room(&mut self, room: Option<u64>) {
+        let taken = self.running.iter().map(|plan| plan.input_bytes()).sum();
+        self.room = room.map(|room| room.saturating_sub(taken));
     }
 
     /// The most urgent compaction that touches no running one, if any is due.

@@ -2,8 +2,9 @@
 
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use super::sources::Sources;
+use crate::files::Files;
 use crate::log::{BatchRecord, decode_batch, log_file_name};
-use crate::recovery::{Files, replay};
+use crate::replay::replay;
 use base::{Error, ErrorKind, Result, Trailer};
 use env::Env;
 use memtable::Memtable;

@@ -18,7 +18,7 @@ mod sources;
 
 pub use report::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace};
 
-use crate::recovery::{Files, LOCK_FILE_NAME};
+use crate::files::{Files, LOCK_FILE_NAME};
 use crate::{Database, Durability, Options};
 use base::{Cursor as _, Error, ErrorKind, Result};
 use env::{Env, RealEnv};

@@ -1,7 +1,8 @@
 //! Which keyspaces and tables there are, and what is intact of them.
 
 use super::report::{Loss, SalvageReport, SalvagedFile};
-use crate::recovery::{Files, Space};
+use crate::files::Files;
+use crate::recovery::Space;
 use crate::{KeyspaceOptions, Options};
 use base::{Error, ErrorKind, Result, Seq};
 use env::Env;

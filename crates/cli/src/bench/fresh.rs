@@ -84,7 +84,7 @@ fn is_our_name(name: &str) -> bool {
     let log = name.strip_prefix("wal-").and_then(|rest| rest.strip_suffix(".log"));
     let number = manifest.or(log).or(name.strip_suffix(".tbl"));
     let is_number = |digits: &str| digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());
-    matches!(name, LOCK | MARK) || number.is_some_and(is_number)
+    matches!(name, LOCK | MARK | "RESERVE") || number.is_some_and(is_number)
 }
 
 #[cfg(test)]
@@ -93,9 +93,15 @@ mod tests {
 
     #[test]
     fn names_of_a_database() {
-        for ours in
-            ["LOCK", "BENCH", "manifest-000001", "manifest-000012.tmp", "wal-000001.log", "1234567.tbl"]
-        {
+        for ours in [
+            "LOCK",
+            "BENCH",
+            "RESERVE",
+            "manifest-000001",
+            "manifest-000012.tmp",
+            "wal-000001.log",
+            "1234567.tbl",
+        ] {
             assert!(is_our_name(ours), "{ours}");
         }
         for foreign in

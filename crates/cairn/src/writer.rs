@@ -1,0 +1,193 @@
+//! Who may commit: the one [`Writer`], and the guard under which a thread holds it.
+
+use crate::batch::Batch;
+use crate::core::Core;
+use crate::keyspace::KeyspaceCore;
+use crate::log::{Log, put_batch_head};
+use crate::sync::{MutexGuard, Ordering};
+use base::planted::{Bug, planted};
+use base::{Error, ErrorKind, Result, Seq};
+use env::FileLock;
+use memtable::Memtable;
+use std::ops::{Deref, DerefMut};
+
+/// What whoever commits holds.
+pub(crate) struct Writer {
+    pub log: Log,
+    pub next_seq: Seq,
+    /// Held until the database is closed.
+    pub lock: Option<Box<dyn FileLock>>,
+    pub scratch: Vec<u8>,
+    /// Bytes reserved in active memtables, over all keyspaces.
+    pub active_bytes: u64,
+    /// Time that writers owe to compaction, in nanoseconds.
+    pub owed: u64,
+    /// Length of the current log at which to look at the length of all logs again.
+    pub check_log_at: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(log: Log, next_seq: Seq, lock: Box<dyn FileLock>) -> Writer {
+        let lock = Some(lock);
+        Writer { log, next_seq, lock, scratch: Vec::new(), active_bytes: 0, owed: 0, check_log_at: 0 }
+    }
+
+    /// Makes everything that was acknowledged durable. An error of the sync ends all writing.
+    pub(crate) fn sync_log(&mut self, core: &Core) -> Result<()> {
+        core.check_process()?;
+        core.flush_log(self)?;
+        self.sync(core)
+    }
+
+    /// Makes everything durable that the operating system has.
+    pub(crate) fn sync(&mut self, core: &Core) -> Result<()> {
+        match self.log.sync() {
+            Err(e) if planted(Bug::GoOnAfterFailedSync) => Err(e),
+            synced => synced.map_err(|e| core.stop(&e)),
+        }
+    }
+
+    /// A keyspace is dropped: its memtable no longer counts.
+    pub(crate) fn forget(&mut self, keyspace: &KeyspaceCore) {
+        let reserved = keyspace.reserved.swap(0, Ordering::Relaxed);
+        self.active_bytes = self.active_bytes.saturating_sub(reserved);
+    }
+
+    /// Appends a batch to the log's buffer under the next sequence numbers, of which it gives the first.
+    pub(crate) fn append(&mut self, batch: &Batch) -> (Seq, Result<()>) {
+        let first_seq = self.next_seq;
+        self.next_seq += batch.count;
+        self.scratch.clear();
+        put_batch_head(&mut self.scratch, first_seq, batch.count);
+        (first_seq, self.log.append(&[&self.scratch, &batch.entries]))
+    }
+
+    /// Sets memory aside in a memtable; whether there was room.
+    #[inline]
+    pub(crate) fn reserve(&mut self, keyspace: &KeyspaceCore, memtable: &Memtable, bytes: usize) -> bool {
+        let fits = memtable.reserve(bytes);
+        if fits {
+            let reserved = keyspace.reserved.load(Ordering::Relaxed) + bytes as u64;
+            keyspace.reserved.store(reserved, Ordering::Relaxed);
+            self.active_bytes += bytes as u64;
+        }
+        fits
+    }
+}
+
+/// Ends all writing when it is dropped by a panic, which only a bug can cause: what the thread was about is half done, and
+/// others may wait for it.
+pub(crate) struct PanicWatch<'a> {
+    core: &'a Core,
+    what: &'static str,
+    /// The thread was panicking before, and is unwinding through a destructor that uses the database.
+    unwinding: bool,
+}
+
+impl<'a> PanicWatch<'a> {
+    #[inline]
+    pub(crate) fn new(core: &'a Core, what: &'static str) -> PanicWatch<'a> {
+        PanicWatch { core, what, unwinding: std::thread::panicking() }
+    }
+}
+
+impl PanicWatch<'_> {
+    /// Does what dropping it does.
+    #[inline]
+    pub(crate) fn look(&self) {
+        if std::thread::panicking() && !self.unwinding {
+            self.core.stop(&panicked(self.what));
+        }
+    }
+}
+
+impl Drop for PanicWatch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.look();
+    }
+}
+
+/// Publishes a commit when its insertion ends, however it ends: those who come after it wait for it. A panic, which only a bug
+/// can cause, ends all writing.
+pub(crate) struct Publishing<'a> {
+    watch: PanicWatch<'a>,
+    core: &'a Core,
+    first_seq: Seq,
+    last_seq: Seq,
+}
+
+impl<'a> Publishing<'a> {
+    #[inline]
+    pub(crate) fn new(core: &'a Core, first_seq: Seq, last_seq: Seq) -> Publishing<'a> {
+        Publishing { watch: PanicWatch::new(core, "a writer"), core, first_seq, last_seq }
+    }
+}
+
+impl Drop for Publishing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.watch.look();
+        self.core.visible.publish(self.first_seq, self.last_seq);
+    }
+}
+
+/// The error that a panic of `what` leaves for others.
+#[cold]
+pub(crate) fn panicked(what: &str) -> Error {
+    Error::new(ErrorKind::ReadOnly, format!("{what} panicked"))
+}
+
+/// The writer, held. Letting it go passes the lead on to who queued meanwhile; a panic while it is held ends all writing, before
+/// anybody else gets it.
+pub(crate) struct WriterGuard<'a> {
+    // Dropped in this order.
+    _watch: PanicWatch<'a>,
+    writer: MutexGuard<'a, Writer>,
+    _pass_on: PassOn<'a>,
+}
+
+struct PassOn<'a>(&'a Core);
+
+impl Drop for PassOn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.commit.pass_on();
+    }
+}
+
+impl<'a> WriterGuard<'a> {
+    #[inline]
+    fn new(core: &'a Core, writer: MutexGuard<'a, Writer>) -> WriterGuard<'a> {
+        WriterGuard { _watch: PanicWatch::new(core, "a writer"), writer, _pass_on: PassOn(core) }
+    }
+}
+
+impl Deref for WriterGuard<'_> {
+    type Target = Writer;
+    #[inline]
+    fn deref(&self) -> &Writer {
+        &self.writer
+    }
+}
+
+impl DerefMut for WriterGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+}
+
+impl Core {
+    /// The writer.
+    #[inline]
+    pub(crate) fn writer(&self) -> WriterGuard<'_> {
+        WriterGuard::new(self, self.commit.wait())
+    }
+
+    /// The writer, if it is free and nobody queues for it.
+    #[inline]
+    pub(crate) fn try_writer(&self) -> Option<WriterGuard<'_>> {
+        Some(WriterGuard::new(self, self.commit.try_now()?))
+    }
+}

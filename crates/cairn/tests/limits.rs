@@ -1,0 +1,207 @@
+//! What the system allows a process: how many files it opens, how long they become. Each test runs its part in a process of its
+//! own, on the real file system, because limits cannot be raised again.
+#![allow(missing_docs)]
+
+use cairn::env::SimEnv;
+use cairn::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Options};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Names the directory in the child.
+const VARIABLE: &str = "CAIRN_LIMITS_DIR";
+
+/// Runs the test `name` of this program in a child process.
+fn in_child(name: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--exact", name, "--nocapture"]).env(VARIABLE, dir.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{}\n{text}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(text.contains("child done"), "{text}");
+}
+
+fn child_dir() -> Option<PathBuf> {
+    std::env::var_os(VARIABLE).map(PathBuf::from)
+}
+
+fn lower(resource: Resource, to: u64) {
+    let Rlimit { maximum, .. } = getrlimit(resource);
+    setrlimit(resource, Rlimit { current: Some(to), maximum }).unwrap();
+}
+
+fn open_files() -> usize {
+    // One of them is the directory that is listed.
+    std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
+}
+
+/// Many small tables: nearly every key is a guard.
+fn many_tables() -> KeyspaceOptions {
+    KeyspaceOptions::default().memtable_bytes(16 << 10).top_level_bits(5).bit_decrement(1).levels(3)
+}
+
+fn key(i: u32) -> String {
+    format!("key/{:06}", i.wrapping_mul(2_654_435_761) % 1_000_000)
+}
+
+fn value(i: u32) -> Vec<u8> {
+    i.to_le_bytes().repeat(20)
+}
+
+fn tables(db: &Database) -> usize {
+    db.stats().keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.tables).sum()
+}
+
+/// Trap 33: several hundred tables, many readers, and 64 handles for the whole process.
+#[test]
+fn hundreds_of_tables_need_few_files() {
+    let Some(dir) = child_dir() else { return in_child("hundreds_of_tables_need_few_files") };
+    lower(Resource::Nofile, 64);
+    let options = Options::default().memory_budget(1 << 20);
+    let db = Database::open_with(dir.join("db"), options).unwrap();
+    let keyspace = db.create_keyspace("k", many_tables()).unwrap();
+    // Its oldest write keeps every log alive: they are closed all the same.
+    let idle = db.create_keyspace("idle", KeyspaceOptions::default()).unwrap();
+    idle.put("first", "1").unwrap();
+    for i in 0..20_000 {
+        keyspace.put(key(i), value(i)).unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert!(tables(&db) > 300, "{} tables", tables(&db));
+    let done = AtomicBool::new(false);
+    let most = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..8)
+            .map(|t| {
+                let keyspace = &keyspace;
+                scope.spawn(move || {
+                    for i in (t..20_000).step_by(8) {
+                        assert_eq!(keyspace.get(key(i)).unwrap().unwrap(), value(i)[..]);
+                    }
+                    assert_eq!(keyspace.iter().filter(|e| e.is_ok()).count(), 20_000);
+                })
+            })
+            .collect();
+        let watch = scope.spawn(|| {
+            let mut most = 0;
+            while !done.load(Ordering::SeqCst) {
+                most = most.max(open_files());
+                std::thread::yield_now();
+            }
+            most
+        });
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        done.store(true, Ordering::SeqCst);
+        watch.join().unwrap()
+    });
+    assert!(most < 60, "{most} files were open");
+    assert_eq!(db.stats().background_error, None);
+    // The application takes all that is left: reads go on with what we have, or fail and name the file; then it passes.
+    let mut taken = Vec::new();
+    while let Ok(file) = std::fs::File::open("/") {
+        taken.push(file);
+    }
+    for i in 0..2000 {
+        if let Err(e) = keyspace.get(key(i)) {
+            assert!(e.is_too_many_open_files() && e.to_string().contains(".tbl"), "{e}");
+        }
+    }
+    for i in 20_000..24_000 {
+        if let Err(e) = keyspace.put(key(i), value(i)) {
+            assert!(e.is_too_many_open_files(), "{e}");
+        }
+    }
+    drop(taken);
+    keyspace.put("afterwards", "1").unwrap();
+    // A job that failed for want of a handle is tried again by itself.
+    while let Err(e) = db.flush().and_then(|()| db.wait_idle()) {
+        assert!(e.is_too_many_open_files(), "{e}");
+    }
+    for i in 0..20_000 {
+        assert_eq!(keyspace.get(key(i)).unwrap().unwrap(), value(i)[..]);
+    }
+    db.close().unwrap();
+    println!("child done");
+}
+
+/// Incompressible, so that files grow by what is written.
+fn noise(i: u32) -> Vec<u8> {
+    let mix = |n: u32| (n ^ n >> 15).wrapping_mul(0x2c1b_3c6d).rotate_right(12).wrapping_mul(0x297a_2d39);
+    (0..64).flat_map(|n| mix(i * 64 + n + 1).to_le_bytes()).collect()
+}
+
+#[test]
+fn a_limit_on_the_length_of_files_is_an_error_and_no_signal() {
+    let Some(dir) = child_dir() else {
+        return in_child("a_limit_on_the_length_of_files_is_an_error_and_no_signal");
+    };
+    const LIMIT: u64 = 1 << 20;
+    lower(Resource::Fsize, LIMIT);
+    let open = || Database::open_with(dir.join("db"), Options::default()).unwrap();
+    let options = KeyspaceOptions::default().compression(Compression::None);
+    let db = open();
+    let keyspace: Keyspace = db.create_keyspace("k", options).unwrap();
+    let mut batch = db.batch();
+    for i in 0..5000 {
+        batch.put(&keyspace, key(i), noise(i));
+    }
+    let error = db.write(batch, Durability::Sync).unwrap_err();
+    assert_eq!(error.kind(), cairn::ErrorKind::NoSpace, "{error}");
+    assert!(error.is_file_too_large() && error.to_string().contains("wal-000001.log"), "{error}");
+    assert!(keyspace.iter().next().is_none());
+    // Sixteen times the limit, in small writes: logs are switched in time.
+    for i in 0..60_000 {
+        keyspace.put(key(i), noise(i)).unwrap_or_else(|e| panic!("{i}: {e}"));
+    }
+    // Compactions may want longer tables than there may be: a passing trouble that says so.
+    if let Some(trouble) = db.stats().background_error {
+        assert!(trouble.contains("RLIMIT_FSIZE") && trouble.contains(".tbl"), "{trouble}");
+    }
+    let check = |keyspace: &Keyspace| {
+        for i in (0..60_000).step_by(7) {
+            assert_eq!(keyspace.get(key(i)).unwrap().unwrap(), noise(i)[..]);
+        }
+    };
+    check(&keyspace);
+    drop(keyspace);
+    let _ = db.close();
+    for entry in std::fs::read_dir(dir.join("db")).unwrap() {
+        let entry = entry.unwrap();
+        assert!(entry.metadata().unwrap().len() <= LIMIT, "{}", entry.path().display());
+    }
+    check(&open().open_keyspace("k").unwrap());
+    println!("child done");
+}
+
+/// The same on the simulated disk, which counts every handle.
+#[test]
+fn a_simulated_disk_with_few_handles_is_enough() {
+    for threads in [0, 2] {
+        let sim: Arc<SimEnv> = SimEnv::new(1);
+        sim.set_max_open_files(64);
+        let options = Options::default().memory_budget(1 << 20).background_threads(threads);
+        let db = Database::open_in(sim.clone(), "/db", options).unwrap();
+        let keyspace = db.create_keyspace("k", many_tables()).unwrap();
+        let idle = db.create_keyspace("idle", KeyspaceOptions::default()).unwrap();
+        idle.put("first", "1").unwrap();
+        for i in 0..10_000 {
+            keyspace.put(key(i), value(i)).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        for i in 0..10_000 {
+            assert_eq!(keyspace.get(key(i)).unwrap().unwrap(), value(i)[..]);
+        }
+        assert!(tables(&db) > 150, "{threads}: {} tables\n{}", tables(&db), db.stats());
+        let (_, most) = sim.open_files();
+        assert!(most <= 40, "{most} files were open at once");
+        db.close().unwrap();
+    }
+}
