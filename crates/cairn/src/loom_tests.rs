@@ -108,7 +108,7 @@ impl Hall {
 fn loom_nobody_queues_for_ever() {
     for threads in [1, 2] {
         check(2, move || {
-            let hall = Arc::new(Hall { turn: Jobs::new(Vec::new()), place: AtomicU64::new(0) });
+            let hall = Arc::new(Hall { turn: Jobs::new(Vec::new(), || Err(())), place: AtomicU64::new(0) });
             let queue = |job| {
                 let hall = hall.clone();
                 thread::spawn(move || assert_eq!(hall.synced(job), Ok(job)))
@@ -128,7 +128,7 @@ fn loom_nobody_queues_for_ever() {
 #[test]
 fn loom_a_failing_leader_fails_those_it_leads() {
     check(2, || {
-        let turn = Arc::new(Jobs::new(Vec::new()));
+        let turn = Arc::new(Jobs::new(Vec::new(), || Err(())));
         let failing = |written: &mut Vec<u64>, members: Vec<Member<u64, Result<u64, ()>>>| {
             written.push(members.len() as u64);
             members.into_iter().for_each(|member| member.done(Err(())));
@@ -145,7 +145,7 @@ fn loom_a_failing_leader_fails_those_it_leads() {
 #[test]
 fn loom_closing_turns_everybody_away() {
     check(3, || {
-        let turn = Arc::new(Jobs::new(Vec::new()));
+        let turn = Arc::new(Jobs::new(Vec::new(), || Err(())));
         let closed = Arc::new(AtomicBool::new(false));
         let (other, stopped) = (turn.clone(), closed.clone());
         let thread = thread::spawn(move || {
