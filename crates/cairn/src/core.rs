@@ -61,9 +61,13 @@ impl State {
         self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone())
     }
 
-    /// The same, or damage that some compaction met.
+    /// The same, or damage that some compaction met and that is still there.
     pub(crate) fn trouble_or_damage(&self) -> Option<Error> {
-        self.trouble().or_else(|| self.keyspaces.values().find_map(|k| k.damage.clone()))
+        let damage = |k: &KeyspaceState| {
+            let still_there = k.tree.version().tables().any(|(_, t)| t.is_unreadable());
+            k.damage.clone().filter(|_| still_there)
+        };
+        self.trouble().or_else(|| self.keyspaces.values().find_map(damage))
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {

@@ -268,6 +268,9 @@ fn a_table_that_the_system_cannot_read_is_gone_around_after_a_while() {
     sim.set_hook(None);
     keyspace.compact().unwrap();
     assert_eq!(compare(&keyspace, &model, &[]), 0);
+    assert_eq!(db.stats().damage, []);
+    drop(keyspace);
+    db.close().unwrap();
 }
 
 /// A missing table, one that was cut off, one with a damaged end: the database opens, reads that need it say which file, and

@@ -237,3 +237,31 @@ fn salvage_refuses_what_it_must_not_do() {
     open(&sim, "/other").close().unwrap();
     assert_eq!(kind("/db", "/other"), ErrorKind::AlreadyExists);
 }
+
+/// A keyspace that was not flushed keeps the log of one that was: what a table has lost comes back from there, and that it may be
+/// older than what was lost is said.
+#[test]
+fn what_a_table_has_lost_may_still_be_in_the_log() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim, "/db");
+    let [first, second] = NAMES.map(|name| db.create_keyspace(name, small(Compression::None)).unwrap());
+    second.put("holds", "the log").unwrap();
+    first.put("key", "old").unwrap();
+    first.flush().unwrap();
+    first.put("key", "new").unwrap();
+    first.flush().unwrap();
+    db.sync().unwrap();
+    let tables = files(&sim, ".tbl");
+    for table in &tables {
+        sim.flip_bit(table, 30, 0);
+    }
+    drop((first, second));
+    let report = salvage_in(sim.process_clone(), "/db", "/new", options()).unwrap();
+    assert!(report.losses.len() == tables.len() && report.losses.iter().all(|loss| loss.older), "{report}");
+    // Both versions are in the log, and nothing says that a third was not in the tables alone.
+    let copy = sim.process_clone();
+    salvage(&copy).unwrap();
+    let db = open(&copy, "/new");
+    assert_eq!(db.open_keyspace("first").unwrap().get("key").unwrap().unwrap(), "new");
+    assert_eq!(db.open_keyspace("second").unwrap().get("holds").unwrap().unwrap(), "the log");
+}

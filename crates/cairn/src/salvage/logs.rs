@@ -151,8 +151,11 @@ fn insert(
             continue;
         }
         let keyspace = sources.keyspace(entry.keyspace, None, report);
-        if seq <= keyspace.flushed && !keyspace.wounded {
-            continue;
+        if seq <= keyspace.flushed {
+            if !keyspace.wounded {
+                continue;
+            }
+            keyspace.old_from_logs = true;
         }
         let need = Memtable::entry_cost(entry.key.len(), entry.value.len());
         if !keyspace.memtables.last().is_some_and(|memtable| memtable.reserve(need)) {

@@ -71,6 +71,7 @@ pub fn salvage_in(
     let mut report = SalvageReport::default();
     let mut sources = Sources::find(&env, from, &files, &mut report)?;
     logs::read(&env, from, &files, &mut sources, &mut report)?;
+    sources.judge_logs(&mut report);
     let db = Database::open_in(env.clone(), to, options.create(true))?;
     for id in sources.ids() {
         let written = write(&db, &env, from, &sources, id)?;

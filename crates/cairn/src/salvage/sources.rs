@@ -26,6 +26,8 @@ pub(super) struct KeyspaceSource {
     pub flushed: Seq,
     /// Whether something of its tables is lost.
     pub wounded: bool,
+    /// Whether the logs gave entries that tables had, too, or had newer versions of.
+    pub old_from_logs: bool,
 }
 
 /// Everything that the new database is made from.
@@ -301,6 +303,15 @@ impl Sources {
         owners.sort_by_key(|owner| std::cmp::Reverse(owner.number));
         for owner in owners {
             self.keyspace(owner.number, Some(&owner.name), report);
+        }
+    }
+
+    /// To be called when the logs were read: what they gave for a lost part of a table may be older than what was lost.
+    pub(super) fn judge_logs(&self, report: &mut SalvageReport) {
+        let old: Vec<&String> =
+            self.keyspaces.values().filter(|k| k.old_from_logs).map(|k| &k.name).collect();
+        for loss in &mut report.losses {
+            loss.older |= loss.keyspace.as_ref().is_some_and(|name| old.contains(&name));
         }
     }
 
