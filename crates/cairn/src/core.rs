@@ -9,7 +9,7 @@ use crate::reserve::Reserve;
 use crate::snapshot::Snapshots;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, Ordering};
 use crate::visible::Visible;
-use crate::writer::PanicWatch;
+use crate::writer::{PanicWatch, Writer};
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
@@ -436,6 +436,23 @@ impl Core {
         }
     }
 
+    /// Lets the manifest say how long the log is, now that it is synced and nobody writes to it again: then damage to its very end is
+    /// told from a torn tail, too.
+    fn note_end_of_log(&self, writer: &Writer) -> Result<()> {
+        let end = writer.log.closed_at();
+        if end.len == 0 {
+            return Ok(()); // it was never made: the disk was full at the opening
+        }
+        let closed = vec![end];
+        let newest_log = self.log_counters.current.load(Ordering::Acquire);
+        let mut edit = DatabaseEdit { closed, newest_log, ..DatabaseEdit::default() };
+        match self.log_edit(&mut self.manifest.lock(), &mut edit) {
+            Err(e) if e.kind() == ErrorKind::ReadOnly => Err(e),
+            // It is a proof more, and nothing is lost without it.
+            _ => Ok(()),
+        }
+    }
+
     /// Stops the threads, makes the log durable, and says what went wrong since the database was opened and was not told
     /// to anybody.
     pub(crate) fn shut_down(&self, background: &Mutex<Background>) -> Result<()> {
@@ -449,7 +466,7 @@ impl Core {
         let mut writer = self.writer();
         self.stopped.store(true, Ordering::SeqCst);
         let synced = match self.fatal.get() {
-            None => writer.sync_log(self),
+            None => writer.sync_log(self).and_then(|()| self.note_end_of_log(&writer)),
             Some(fatal) => Err(fatal.clone()),
         };
         drop(writer);

@@ -69,9 +69,15 @@ impl Files {
     }
 
     /// The names of those that a manifest does not name: all manifests and logs that were found, and all other tables.
-    pub(crate) fn leftovers(&self, named: &HashSet<u64>) -> Vec<String> {
-        let tables = self.tables.iter().filter(|n| !named.contains(n)).map(|n| table_file_name(*n));
+    ///
+    /// `lacking`: a table that the manifest names was not there. Then its last edit may be lost, and what it does not name may be all
+    /// there is of that table's content: tables and manifests stay, for salvage.
+    pub(crate) fn leftovers(&self, named: &HashSet<u64>, lacking: bool) -> Vec<String> {
         let logs = self.logs.iter().map(|n| log_file_name(*n));
+        if lacking {
+            return logs.chain(self.temporary.iter().cloned()).collect();
+        }
+        let tables = self.tables.iter().filter(|n| !named.contains(n)).map(|n| table_file_name(*n));
         let manifests = self.manifests.iter().map(|n| manifest_file_name(*n));
         tables.chain(logs).chain(manifests).chain(self.temporary.iter().cloned()).collect()
     }

@@ -281,6 +281,11 @@ impl Log {
         self.writer.len()
     }
 
+    /// Which log it is, and how much of it is durable.
+    pub(crate) fn closed_at(&self) -> tree::LogClosed {
+        tree::LogClosed { number: self.writer.number(), len: self.writer.synced_len() }
+    }
+
     /// Bytes in the buffer.
     #[inline]
     pub(crate) fn buffered(&self) -> usize {

@@ -51,23 +51,27 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         Some(&number) => Manifest::read(&env, dir, number, &mut |meta| space.open_table(meta))?,
         None => fresh_state(dir, &files, &options)?,
     };
-    note_missing(&state, &files);
+    let lacking = note_missing(&state, &files);
     let reserve = Reserve::new(&env, dir, options.reserve_bytes());
     reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
-    Recovery { env, dir: dir.to_owned(), options, lock, files, space, state, reserve, next_file }.run()
+    let dir = dir.to_owned();
+    Recovery { env, dir, options, lock, files, lacking, space, state, reserve, next_file }.run()
 }
 
 /// Tables that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
-/// noted at once, so that the statistics tell before anybody reads.
-fn note_missing(state: &tree::State, files: &Files) {
+/// noted at once, so that the statistics tell before anybody reads. Whether there are any.
+fn note_missing(state: &tree::State, files: &Files) -> bool {
+    let mut lacking = false;
     for (_, table) in state.keyspaces.values().flat_map(|k| k.version.tables()) {
         if files.tables.binary_search(&table.meta.number).is_err() {
             let missing = Error::corruption(table.table.path(), 0, "the table is missing");
             tracing::error!(error = %missing, "opened all the same");
             table.note_damage(&missing);
+            lacking = true;
         }
     }
+    lacking
 }
 
 /// A directory without a manifest holds no database yet: at most a lock file and a manifest that never got its name.
@@ -149,6 +153,8 @@ struct Recovery {
     options: Options,
     lock: Box<dyn FileLock>,
     files: Files,
+    /// Tables are missing that the manifest names.
+    lacking: bool,
     space: Space,
     state: tree::State,
     reserve: Reserve,
@@ -328,7 +334,7 @@ impl Recovery {
         let versions = keyspaces.values().map(|k| k.tree.version());
         let named =
             versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>()).collect();
-        let leftovers = self.files.leftovers(&named);
+        let leftovers = self.files.leftovers(&named, self.lacking);
         let logs = Logs::default();
         let log = match self.start_log(&logs, last_seq, &mut manifest) {
             // What is not needed any more goes first, then.

@@ -50,6 +50,11 @@ pub(crate) fn replay(
         if header.is_none() && !matches!(reader.tail(), Some(Tail::TornHeader)) {
             return Err(Error::corruption(&path, 0, "the header of the log is malformed"));
         }
+        if header.is_none() && number <= state.newest_log {
+            // Header and name of a log are durable before the manifest says that it exists.
+            let what = "the header of the log is damaged, though the manifest says that it was durable";
+            return Err(Error::corruption(&path, 0, what));
+        }
         if let (Some(header), Some((previous, len)), None) = (header, &read, &torn)
             && header.previous_len > *len
         {

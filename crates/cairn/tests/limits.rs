@@ -201,7 +201,10 @@ fn a_simulated_disk_with_few_handles_is_enough() {
         }
         assert!(tables(&db) > 150, "{threads}: {} tables\n{}", tables(&db), db.stats());
         let (_, most) = sim.open_files();
-        assert!(most <= 40, "{most} files were open at once");
+        // Beside those of the bound there are the inputs of compactions that run, which stay open while they are read.
+        let bound = if threads == 0 { 40 } else { 63 };
+        assert!(most <= bound, "{threads} threads: {most} files were open at once");
+        assert_eq!(db.stats().background_error, None);
         db.close().unwrap();
     }
 }

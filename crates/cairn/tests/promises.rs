@@ -175,6 +175,57 @@ fn a_missing_log_is_damage() {
     assert!(error.to_string().contains("wal-"), "{error}");
 }
 
+/// The manifest knows that the newest log was durable, and, once the database was closed, how long it was: so no end that is lost
+/// passes for a torn one.
+#[test]
+fn a_log_that_was_closed_cannot_lose_its_end() {
+    let sim = closed();
+    let log = files(&sim, "wal").pop().unwrap();
+    // But for the mark behind the newest group, which was never synced.
+    for len in 0..sim.read_file(&log).len() as u64 - 11 {
+        let cut = sim.process_clone();
+        cut.truncate_file(&log, len);
+        let error = open(&cut).unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Corruption && error.to_string().contains("wal-"),
+            "{len}: {error}"
+        );
+        let report = cairn::check_in(cut, &PathBuf::from("/db"), &mut |_| {});
+        assert!(!report.is_ok_and(|report| report.problems.is_empty()), "check misses the cut at {len}");
+    }
+}
+
+/// Not closed, either, the newest log must have its header.
+#[test]
+fn a_log_that_the_manifest_knows_cannot_be_empty() {
+    let (sim, _db, keyspace) = fresh(5);
+    keyspace.put_with("a", "1", Durability::Sync).unwrap();
+    let killed = sim.process_clone();
+    killed.truncate_file(files(&killed, "wal").pop().unwrap(), 0);
+    let error = open(&killed).unwrap_err();
+    assert!(error.kind() == ErrorKind::Corruption && error.to_string().contains("wal-"), "{error}");
+}
+
+/// Where a table is gone, the manifest may have lost the edit that replaced it: what it does not name may be the only copy.
+#[test]
+fn unnamed_tables_stay_while_a_named_one_is_missing() {
+    let (sim, db, keyspace) = fresh(6);
+    for round in 0..2 {
+        (0..50).for_each(|i| keyspace.put(key(i), value(i + round)).unwrap());
+        keyspace.flush().unwrap();
+    }
+    drop(keyspace);
+    db.close().unwrap();
+    let manifest = files(&sim, "manifest").pop().unwrap();
+    let tables = files(&sim, ".tbl");
+    let unnamed = tables[0].with_file_name("000900.tbl");
+    sim.write_file(&unnamed, sim.read_file(&tables[0]));
+    sim.remove(&tables[1]).unwrap();
+    drop(open(&sim).unwrap());
+    let left = sim.list_files();
+    assert!(left.contains(&unnamed) && left.contains(&manifest), "{left:?}");
+}
+
 /// Every byte of the log and the manifest of a synced database, with one bit flipped: the right answer or an error that names the
 /// file. Never another answer.
 #[test]
