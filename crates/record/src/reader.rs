@@ -11,6 +11,10 @@ use env::{Env, ReadFile};
 use std::path::Path;
 use std::sync::Arc;
 
+/// What salvage reads apart where a larger read fails. Blocks begin where one does.
+const SECTOR: usize = 4 << 10;
+const _: () = assert!(BLOCK_LEN.is_multiple_of(SECTOR));
+
 /// Blocks that are read at once.
 const BLOCKS_PER_READ: usize = 8;
 
@@ -364,6 +368,8 @@ impl Search {
 /// A few blocks of the file, in memory.
 pub(crate) struct Window {
     file: Arc<dyn ReadFile>,
+    /// Whether zeros stand for what the system cannot read: no checksum vouches for them.
+    zeros_for_unreadable: bool,
     /// Length of the segment, as far as it is read.
     pub(crate) len: u64,
     start: u64,
@@ -373,7 +379,13 @@ pub(crate) struct Window {
 impl Window {
     pub(crate) fn open(file: Arc<dyn ReadFile>, most: Option<u64>) -> Result<Window> {
         let len = file.len()?.min(most.unwrap_or(u64::MAX));
-        Ok(Window { file, len, start: 0, data: Vec::new() })
+        Ok(Window { file, zeros_for_unreadable: false, len, start: 0, data: Vec::new() })
+    }
+
+    /// For salvage: what the system cannot read costs no more than its sectors.
+    pub(crate) fn open_to_salvage(file: Arc<dyn ReadFile>) -> Result<Window> {
+        let window = Window::open(file, None)?;
+        Ok(Window { zeros_for_unreadable: true, ..window })
     }
 
     /// The bytes from `offset` to the end of its block or of the segment.
@@ -393,10 +405,24 @@ impl Window {
         self.data.resize(len as usize, 0);
         self.start = start;
         if let Err(error) = self.file.read_exact_at(&mut self.data, start) {
+            if self.zeros_for_unreadable {
+                self.load_sectors();
+                return Ok(());
+            }
             self.data.clear();
             return Err(error);
         }
         self.file.will_need(start + len, len);
         Ok(())
+    }
+
+    /// Reads one sector after the other.
+    fn load_sectors(&mut self) {
+        let sectors = (self.start..).step_by(SECTOR).zip(self.data.chunks_mut(SECTOR));
+        for (offset, sector) in sectors {
+            if self.file.read_exact_at(sector, offset).is_err() {
+                sector.fill(0);
+            }
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! [`SegmentReader`](crate::SegmentReader) stops at the first bad chunk, as recovery must. This reader goes on behind it, with the
 //! next intact chunk that begins a record: damage costs the records that it touches. A chunk's checksum is bound to its offset,
-//! so what is found is what was written just there; only whole records are given out.
+//! so what is found is what was written just there; only whole records are given out. What the system cannot read counts as damaged, by the
+//! sector.
 
 use crate::format::{
     BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, Identity, RawChunk, SegmentKind, decode_segment_header,
@@ -11,7 +12,7 @@ use crate::reader::Window;
 use crate::writer::room;
 use base::limits::MAX_BATCH_LEN;
 use base::{Error, Result};
-use env::Env;
+use env::{Env, ReadFile};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,7 +43,18 @@ pub fn salvage(
     number: u64,
     each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<Salvaged> {
-    let mut window = Window::open(env.open(path)?, None)?;
+    salvage_file(env.open(path)?, kind, number, each)
+}
+
+fn salvage_file(
+    file: Arc<dyn ReadFile>,
+    kind: SegmentKind,
+    number: u64,
+    each: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<Salvaged> {
+    let path = file.path().clone();
+    let path = path.as_path();
+    let mut window = Window::open_to_salvage(file)?;
     let id = Identity { kind, number };
     let mut found = Salvaged { len: window.len, ..Salvaged::default() };
     let mut position = 0;
@@ -93,7 +105,7 @@ impl Walk {
             return Ok(position + room as u64);
         }
         let Ok(rest) = window.rest(position) else {
-            // The system cannot read here: the block is lost.
+            // Nothing can be read here, not even in part.
             self.lose(position);
             return Ok(position + room as u64);
         };
@@ -176,6 +188,7 @@ mod tests {
     use super::*;
     use crate::SegmentWriter;
     use env::SimEnv;
+    use std::path::PathBuf;
 
     const PATH: &str = "/000005.log";
 
@@ -233,6 +246,65 @@ mod tests {
                 }
                 None => assert_eq!(read, written, "a damaged header costs no record"),
             }
+        }
+    }
+
+    /// A file of which one sector cannot be read.
+    struct BadSector {
+        file: Arc<dyn ReadFile>,
+        sector: u64,
+    }
+
+    impl ReadFile for BadSector {
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+            let (from, to) = (self.sector * 4096, (self.sector + 1) * 4096);
+            if offset < to && offset + buf.len() as u64 > from {
+                let error = std::io::Error::from_raw_os_error(5);
+                return Err(Error::io("read", self.file.path(), error));
+            }
+            self.file.read_exact_at(buf, offset)
+        }
+
+        fn len(&self) -> Result<u64> {
+            self.file.len()
+        }
+
+        fn will_need(&self, _: u64, _: u64) {}
+
+        fn wont_need(&self, _: u64, _: u64) {}
+
+        fn path(&self) -> &PathBuf {
+            self.file.path()
+        }
+    }
+
+    #[test]
+    fn an_unreadable_sector_costs_the_records_that_lie_in_it_and_no_other() {
+        let sim = SimEnv::new(1);
+        let written = write(&sim);
+        let file = sim.open(Path::new(PATH)).unwrap();
+        let len = file.len().unwrap();
+        let end = |i: usize| written.get(i + 1).map_or(len, |(start, _)| *start);
+        for sector in 0..len.div_ceil(4096) {
+            let mut read = Vec::new();
+            let found = salvage_file(
+                Arc::new(BadSector { file: file.clone(), sector }),
+                SegmentKind::Wal,
+                5,
+                &mut |offset, record| {
+                    read.push((offset, record.to_vec()));
+                    Ok(())
+                },
+            );
+            let (from, to) = (sector * 4096, (sector + 1) * 4096);
+            let apart = |(i, record): (usize, &(u64, Vec<u8>))| {
+                (end(i) <= from || record.0 >= to).then(|| record.clone())
+            };
+            let expected: Vec<_> = written.iter().enumerate().filter_map(apart).collect();
+            let missing = expected.iter().filter(|record| !read.contains(record)).count();
+            assert_eq!(missing, 0, "sector {sector}: records beside it are lost");
+            assert!(read.iter().all(|record| written.contains(record)), "sector {sector}");
+            assert!(read.len() == written.len() || !found.unwrap().gaps.is_empty(), "sector {sector}");
         }
     }
 }
