@@ -124,3 +124,38 @@ fn a_scrub_keeps_to_its_rate_and_ends_with_the_database() {
     assert!(started.elapsed() < Duration::from_secs(2), "closing took {:?}", started.elapsed());
     assert_eq!(scrubbing.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
 }
+
+/// What was read once stays in memory: the footer, and the file itself as long as it is open. A round looks at what is there now.
+#[test]
+fn footer_length_and_presence_are_looked_at_each_time() {
+    let table = |sim: &SimEnv| files(sim, ".tbl")[0].clone();
+    let footer = |sim: &SimEnv, path: &PathBuf| {
+        let len = sim.read_file(path).len() as u64;
+        sim.flip_bit(path, len - 20, 1);
+    };
+    let shorter = |sim: &SimEnv, path: &PathBuf| {
+        let content = sim.read_file(path);
+        sim.remove_file(path);
+        sim.write_file(path, &content[..content.len() - 5]);
+    };
+    let longer = |sim: &SimEnv, path: &PathBuf| {
+        let content = [sim.read_file(path), vec![0; 5]].concat();
+        sim.remove_file(path);
+        sim.write_file(path, content);
+    };
+    let missing = |sim: &SimEnv, path: &PathBuf| sim.remove_file(path);
+    let damages: [&dyn Fn(&SimEnv, &PathBuf); 4] = [&footer, &shorter, &longer, &missing];
+    for (n, damage) in damages.iter().enumerate() {
+        let (sim, db) = database(inline());
+        assert!(db.open_keyspace("a").unwrap().iter().count() > 500, "all tables have been read");
+        assert!(db.scrub(0).unwrap().problems.is_empty());
+        let path = table(&sim);
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        damage(&sim, &path);
+        let scrubbed = db.scrub(0).unwrap();
+        assert!(scrubbed.problems.iter().any(|p| p.file == name), "damage {n}, scrub: {scrubbed:?}");
+        let checked = db.check(&mut |_| {}).unwrap();
+        assert!(checked.problems.iter().any(|p| p.file == name), "damage {n}, check: {checked:?}");
+        assert!(db.stats().damage.iter().any(|p| p.file == name), "damage {n}");
+    }
+}

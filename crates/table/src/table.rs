@@ -15,6 +15,7 @@ use crate::tables::{self, Tables};
 use crate::{ScanCursor, TableCursor, TableMeta};
 use base::checksum::Place;
 use base::{Error, Result, Seq, Slice, Trailer};
+use env::ReadFile;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -25,6 +26,8 @@ pub struct Table {
     number: u64,
     file_size: u64,
     root: OnceLock<Box<Root>>,
+    /// The file, where it is not to come from those that are held open.
+    own_file: Option<Arc<dyn ReadFile>>,
 }
 
 /// What stays with a table once it was used.
@@ -47,7 +50,14 @@ impl Table {
         if file_size < footer::LEN as u64 {
             return Err(Error::corruption(&path, file_size, "too short for a table"));
         }
-        Ok(Table { tables, path, number, file_size, root: OnceLock::new() })
+        Ok(Table { tables, path, number, file_size, root: OnceLock::new(), own_file: None })
+    }
+
+    /// The table as a first opening would see it: the file that is there now, and nothing of it known.
+    pub(crate) fn anew(&self) -> Result<Table> {
+        let file = self.tables.open_file(self)?;
+        let table = Table::new(Arc::clone(&self.tables), self.path.clone(), self.number, self.file_size)?;
+        Ok(Table { own_file: Some(file), ..table })
     }
 
     /// Number of the file.
@@ -122,7 +132,7 @@ impl Table {
         properties::decode(&payload, self.number, self.file_size).map_err(|f| self.fault(f, handle.offset))
     }
 
-    /// Reads all of the file and checks all of it: every checksum, the order of the entries, that index, filter and
+    /// Opens the file anew, reads all of it and checks all of it: its length, every checksum, the order of the entries, that index, filter and
     /// properties agree with them, and that no byte lies outside. Returns what was found, which is what the
     /// properties say. `progress` is told how many bytes are done, now and then.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<TableMeta> {
@@ -134,12 +144,12 @@ impl Table {
 
     /// [`Table::verify`], which ends with the error of `step` when it fails: for checks that take their time, or are called off.
     pub fn verify_by_steps(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
-        crate::verify::verify(self, step)
+        crate::verify::verify(&self.anew()?, step)
     }
 
     /// Asks the operating system to forget what it has of the file in memory, so that what is read next comes from the disk.
     pub fn forget_pages(&self) {
-        if let Ok(file) = self.tables.file(self) {
+        if let Ok(file) = self.tables.open_file(self) {
             file.wont_need(0, self.file_size);
         }
     }
@@ -249,7 +259,10 @@ impl Table {
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         self.tables.counters.add(tables::BYTES_READ, bytes.len() as u64);
         self.tables.counters.add(tables::READS, 1);
-        self.tables.file(self)?.read_exact_at(bytes, offset)
+        match &self.own_file {
+            Some(file) => file.read_exact_at(bytes, offset),
+            None => self.tables.file(self)?.read_exact_at(bytes, offset),
+        }
     }
 
     pub(crate) fn place(&self, offset: u64, kind: Kind) -> Place {

@@ -121,6 +121,13 @@ impl Tables {
         if let Some(file) = self.files.get(&table.number()) {
             return Ok(file);
         }
+        let file = self.open_file(table)?;
+        self.files.insert(table.number(), Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// The file of `table`, opened anew: what the directory has under its name now. Its length is checked.
+    pub(crate) fn open_file(&self, table: &Table) -> Result<Arc<dyn ReadFile>> {
         let opened = match self.env.open(table.path()) {
             Err(e) if e.is_too_many_open_files() => {
                 self.hold_fewer();
@@ -139,7 +146,6 @@ impl Tables {
             let what = format!("the file is {len} bytes long, the table {}", table.file_size());
             return Err(Error::corruption(table.path(), len.min(table.file_size()), what));
         }
-        self.files.insert(table.number(), Arc::clone(&file));
         Ok(file)
     }
 }

@@ -1,4 +1,4 @@
-//! Checking a whole table: nothing is taken from the cache, and every byte of the file is accounted for.
+//! Checking a whole table: the file is opened anew, nothing is taken from memory, and every byte of the file is accounted for.
 //!
 //! The index is walked first and gives the list of data blocks that it knows; then the data is streamed once, and each
 //! block must be the next of that list, lie between its bounds, and pass the filter with all its keys.
