@@ -2,7 +2,7 @@
 
 use cairn::ErrorKind;
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -70,7 +70,8 @@ impl Failure {
     /// Tells the message and gives the exit code. The message is kept to one line, whatever file names are in it.
     pub fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            eprintln!("cairn: {}", one_line(&message));
+            // Nobody may be there to read it: the exit code is still due.
+            let _ = writeln!(io::stderr(), "cairn: {}", one_line(&message));
         }
         ExitCode::from(self.code)
     }

@@ -34,17 +34,22 @@ pub struct SalvageArgs {
 /// Salvages a database.
 pub fn salvage(args: SalvageArgs) -> Result<()> {
     let report = cairn::salvage(&args.from, &args.to)?;
-    let mut out = stdout();
-    match args.json {
-        true => print_json(&mut out, &as_json(&report))?,
-        false => write!(out, "{report}")?,
-    }
-    out.flush()?;
+    // What is lost counts for more than whether anybody has read of it.
+    let printed = print_report(&report, args.json);
     match report.losses.len() {
-        0 => Ok(()),
+        0 => printed,
         1 => Err(Failure::damage(format!("{}: 1 part of it is lost", args.from.display()))),
         n => Err(Failure::damage(format!("{}: {n} parts of it are lost", args.from.display()))),
     }
+}
+
+fn print_report(report: &cairn::SalvageReport, json: bool) -> Result<()> {
+    let mut out = stdout();
+    match json {
+        true => print_json(&mut out, &as_json(report))?,
+        false => write!(out, "{report}")?,
+    }
+    Ok(out.flush()?)
 }
 
 fn as_json(report: &cairn::SalvageReport) -> Value {

@@ -106,6 +106,32 @@ fn salvage_copies_what_is_sound_and_tells_what_is_not() {
     assert!((19_000..20_035).contains(&there), "{there} entries");
 }
 
+/// `cairn salvage | head -1`: a reader that leaves must not turn damage into success.
+#[test]
+fn damage_is_told_by_the_exit_code_though_nobody_reads() {
+    let cairn = loaded();
+    let (name, mut content) = files(&cairn).into_iter().max_by_key(|(_, content)| content.len()).unwrap();
+    content[1000] ^= 1;
+    std::fs::write(cairn.db().join(&name), content).unwrap();
+    let unread = |mut command: std::process::Command, with_errors: bool| {
+        let pipe = std::process::Stdio::piped;
+        command.stdin(std::process::Stdio::null()).stdout(pipe());
+        command.stderr(if with_errors { pipe() } else { std::process::Stdio::null() });
+        let mut child = command.spawn().unwrap();
+        drop((child.stdout.take(), child.stderr.take()));
+        child.wait().unwrap().code()
+    };
+    for (n, with_errors) in [false, true].into_iter().enumerate() {
+        let mut salvage = program();
+        salvage.arg("salvage").arg(cairn.db()).arg(cairn.path(&format!("new{n}")));
+        assert_eq!(unread(salvage, with_errors), Some(3), "salvage");
+        assert_eq!(unread(cairn.command("check"), with_errors), Some(3), "check");
+        let mut scrub = cairn.command("scrub");
+        scrub.args(["--rate", "0"]);
+        assert_eq!(unread(scrub, with_errors), Some(3), "scrub");
+    }
+}
+
 #[test]
 fn stats_show_the_tree() {
     let cairn = loaded();
