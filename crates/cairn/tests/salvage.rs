@@ -1,13 +1,14 @@
 //! Salvage: what it brings back is what was written, and what it does not bring back it reports.
 #![allow(missing_docs)]
 
-use cairn::env::{Env, SimEnv};
+use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, SimEnv, Verdict};
 use cairn::{
     Compression, Database, Durability, ErrorKind, KeyspaceOptions, Loss, Options, SalvageReport, salvage_in,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Per keyspace and key: every value that it ever had, oldest first; `None` for a delete.
 type History = BTreeMap<&'static str, BTreeMap<String, Vec<Option<Vec<u8>>>>>;
@@ -264,4 +265,173 @@ fn what_a_table_has_lost_may_still_be_in_the_log() {
     let db = open(&copy, "/new");
     assert_eq!(db.open_keyspace("first").unwrap().get("key").unwrap().unwrap(), "new");
     assert_eq!(db.open_keyspace("second").unwrap().get("holds").unwrap().unwrap(), "the log");
+}
+
+/// Lets operations of these kinds on a file fail once so many have run.
+fn fail_after(sim: &SimEnv, path: &Path, kinds: &'static [OpKind], most: u64) -> Arc<AtomicU64> {
+    let (path, count) = (path.to_owned(), Arc::new(AtomicU64::new(0)));
+    let counted = count.clone();
+    sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+        let counts = op.phase == Phase::Before && op.path == path && kinds.contains(&op.kind);
+        match counts && count.fetch_add(1, Ordering::Relaxed) >= most {
+            true => Verdict::Fail(Fault::EIO),
+            false => Verdict::Proceed,
+        }
+    })));
+    counted
+}
+
+/// Tables are read twice: what was there the first time and is not the second time must not be missing in silence.
+#[test]
+fn a_disk_that_fails_between_the_two_readings_of_a_table_is_a_loss() {
+    const KINDS: &[OpKind] = &[OpKind::Open, OpKind::Read];
+    let (sim, history) = database(1);
+    for table in files(&sim, ".tbl") {
+        let sound = sim.process_clone();
+        let count = fail_after(&sound, &table, KINDS, u64::MAX);
+        assert!(salvage(&sound).unwrap().is_complete());
+        let operations = count.load(Ordering::Relaxed);
+        assert!(operations > 4, "{operations} operations on a table that is read twice");
+        for most in 0..operations {
+            let damaged = sim.process_clone();
+            fail_after(&damaged, &table, KINDS, most);
+            let report = salvage(&damaged).unwrap();
+            assert!(!report.is_complete(), "from operation {most} of {operations} on: {report}");
+            compare(&damaged, &history, &report);
+        }
+    }
+}
+
+/// Two logs, the newer one begun while the tables of the older one could not be written, and with synced writes in both; then the
+/// older one is cut. No manifest knows its length: the newer one does.
+#[test]
+fn a_log_that_was_cut_is_a_loss_though_no_manifest_knows_its_length() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim, "/db");
+    let keyspace = db.create_keyspace("first", small(Compression::None)).unwrap();
+    let mut history = History::new();
+    let mut lengths = vec![0, 1];
+    let mut put = |n: u64| {
+        let (key, value) = (format!("key/{n:03}"), vec![n as u8; 40]);
+        keyspace.put_with(&key, &value, Durability::Sync).unwrap();
+        history.entry("first").or_default().entry(key).or_default().push(Some(value));
+    };
+    let log = &files(&sim, "wal")[0];
+    for n in 0..20 {
+        lengths.push(sim.read_file(log).len() as u64);
+        put(n);
+    }
+    sim.set_hook(Some(Box::new(|op: OpInfo<'_>| {
+        match op.phase == Phase::Before
+            && op.kind == OpKind::Create
+            && op.path.to_string_lossy().ends_with(".tbl")
+        {
+            true => Verdict::Fail(Fault::ENOSPC),
+            false => Verdict::Proceed,
+        }
+    })));
+    keyspace.flush().unwrap_err();
+    (20..40).for_each(&mut put);
+    let killed = sim.process_clone();
+    let logs = files(&killed, "wal");
+    assert_eq!(logs.len(), 2, "{logs:?}");
+    for len in lengths {
+        for cut in [len, len.saturating_sub(3)] {
+            let damaged = killed.process_clone();
+            damaged.truncate_file(log, cut);
+            let refused = Database::open_in(damaged.process_clone(), "/db", options()).unwrap_err();
+            let report = salvage(&damaged).unwrap();
+            assert!(!report.is_complete(), "cut to {cut} bytes it would not open: {refused}\n{report}");
+            let name = log.file_name().unwrap().to_string_lossy();
+            let told = report.losses.iter().any(|loss| loss.file == name && loss.bytes > 0);
+            assert!(told, "cut to {cut} bytes: {report}");
+            assert!(compare(&damaged, &history, &report) > 0);
+        }
+    }
+}
+
+/// The last edit of the manifest was a compaction, and is lost: what is named is gone, what is there is not named.
+#[test]
+fn tables_that_no_edit_names_count_while_named_ones_are_missing() {
+    let (sim, history) = database(2);
+    let before = files(&sim, "manifest");
+    let db = open(&sim, "/db");
+    db.flush().unwrap();
+    let manifest = files(&sim, "manifest").pop().unwrap();
+    assert!(!before.contains(&manifest));
+    let named = sim.read_file(&manifest);
+    db.open_keyspace("first").unwrap().compact().unwrap();
+    db.close().unwrap();
+    let compacted = sim.read_file(&manifest);
+    assert!(compacted.len() > named.len() && compacted.starts_with(&named), "the same manifest, with edits");
+    sim.truncate_file(&manifest, named.len() as u64);
+    let report = salvage(&sim).unwrap();
+    assert!(
+        report.losses.iter().any(|loss| loss.what.contains("does not name it") && loss.older),
+        "{report}"
+    );
+    assert_eq!(compare(&sim, &history, &report), 0, "all of it is in the tables that are there: {report}");
+}
+
+/// A keyspace is dropped and made anew; the edit that drops it is lost.
+#[test]
+fn two_keyspaces_of_one_name_are_both_salvaged() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim, "/db");
+    let manifest = files(&sim, "manifest")[0].clone();
+    for (round, value) in ["old", "new"].iter().enumerate() {
+        // A keyspace that has the name that would be made up for the older one.
+        db.keyspace("keyspace-2", small(Compression::None)).unwrap().put("a", "b").unwrap();
+        let keyspace = db.create_keyspace("first", small(Compression::None)).unwrap();
+        keyspace.put("key", value).unwrap();
+        db.flush().unwrap();
+        if round == 0 {
+            drop(keyspace);
+            let from = sim.read_file(&manifest).len() as u64;
+            db.drop_keyspace("first").unwrap();
+            // Bits of the edit: they stay flipped in the file that is written on.
+            let to = sim.read_file(&manifest).len() as u64;
+            (from..to).for_each(|offset| sim.flip_bit(&manifest, offset, 3));
+        }
+    }
+    db.close().unwrap();
+    let report = salvage(&sim).unwrap();
+    assert!(!report.is_complete());
+    let new = open(&sim, "/new");
+    let value = new.open_keyspace("first").unwrap().get("key").unwrap().map(|v| v.to_vec());
+    assert_eq!(value.as_deref(), Some(&b"new"[..]), "the newer one keeps the name: {report}");
+    let names = new.keyspaces();
+    assert!(names.len() >= 2 && names.iter().any(|name| &**name == "keyspace-2"), "{names:?}");
+}
+
+/// A stray file may bear any number: what is missing between is one loss, and no list of them.
+#[test]
+fn a_stray_log_is_one_loss_however_large_its_number_is() {
+    for number in [999_999_999_999, u64::MAX] {
+        let (sim, history) = database(1);
+        sim.write_file(format!("/db/wal-{number:06}.log"), b"stray".to_vec());
+        let report = salvage(&sim).unwrap();
+        assert!((1..5).contains(&report.losses.len()), "{report}");
+        compare(&sim, &history, &report);
+    }
+}
+
+#[test]
+fn source_and_destination_must_not_lie_in_each_other() {
+    let (sim, _) = database(1);
+    let kind = |from: &str, to: &str| salvage_in(sim.clone(), from, to, options()).unwrap_err().kind();
+    assert_eq!(kind("/db", "/db/new"), ErrorKind::InvalidArgument);
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    Database::open(path("db")).unwrap().close().unwrap();
+    let refused = |to: PathBuf| cairn::salvage(path("db"), to).unwrap_err().kind();
+    assert_eq!(refused(path("db/new")), ErrorKind::InvalidArgument);
+    assert_eq!(refused(path("new/../db/new")), ErrorKind::InvalidArgument);
+    std::os::unix::fs::symlink(path("db"), path("link")).unwrap();
+    assert_eq!(refused(path("link/new")), ErrorKind::InvalidArgument);
+    assert!(!path("db/new").exists() && !path("new").exists(), "nothing was made");
+    // What no list of file names shows.
+    std::fs::create_dir_all(path("taken/directory")).unwrap();
+    assert_eq!(refused(path("taken")), ErrorKind::AlreadyExists);
+    cairn::salvage(path("db"), path("new")).unwrap();
 }

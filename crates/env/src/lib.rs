@@ -29,6 +29,14 @@ pub trait Env: Send + Sync + 'static {
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>>;
     /// The names of the files in a directory, in no order. Directories and names that are not UTF-8 are left out.
     fn list(&self, dir: &Path) -> Result<Vec<String>>;
+    /// Whether nothing at all is in a directory, of whatever kind and name.
+    fn is_empty_dir(&self, dir: &Path) -> Result<bool> {
+        Ok(self.list(dir)?.is_empty())
+    }
+    /// The one path that leads to where `path` leads, which need not be there.
+    fn canonical(&self, path: &Path) -> Result<PathBuf> {
+        Ok(path.to_owned())
+    }
     /// Whether the file or directory exists.
     fn exists(&self, path: &Path) -> Result<bool>;
     /// Length of the file, in bytes.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,35 @@ impl Env for RealEnv {
             names.extend(entry.file_name().into_string());
         }
         Ok(names)
+    }
+
+    fn is_empty_dir(&self, dir: &Path) -> Result<bool> {
+        let fail = |e| Error::io("list", dir, e);
+        match fs::read_dir(dir).map_err(fail)?.next() {
+            None => Ok(true),
+            Some(entry) => entry.map(|_| false).map_err(fail),
+        }
+    }
+
+    fn canonical(&self, path: &Path) -> Result<PathBuf> {
+        let fail = |e| Error::io("look for", path, e);
+        let whole = std::path::absolute(path).map_err(fail)?;
+        for there in whole.ancestors() {
+            let found = match fs::canonicalize(there) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                found => found.map_err(fail)?,
+            };
+            // What is not there has no links in it: its dots mean what they seem to.
+            let rest = whole.strip_prefix(there).expect("an ancestor").components();
+            return Ok(rest.fold(found, |mut path, part| {
+                match part {
+                    Component::ParentDir => _ = path.pop(),
+                    part => path.push(part),
+                }
+                path
+            }));
+        }
+        Ok(whole)
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {

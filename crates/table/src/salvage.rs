@@ -49,6 +49,8 @@ pub struct Survey {
     pub file_size: u64,
     /// Entries that can be read.
     pub entries: u64,
+    /// What [`SalvageCursor::fingerprint`] says of them.
+    pub fingerprint: u64,
     /// How many there were, if a part of the file that says so can be read.
     pub promised: Option<u64>,
     /// Smallest key that can be read.
@@ -89,6 +91,7 @@ pub struct SalvageCursor {
     last_kind: Kind,
     /// A gap that waits for the key behind it.
     open_gap: Option<Gap>,
+    fingerprint: u64,
     survey: Survey,
 }
 
@@ -121,6 +124,7 @@ impl SalvageCursor {
             valid: false,
             last_kind: Kind::Data,
             open_gap: None,
+            fingerprint: 0,
             survey: Survey { file_size: len, min_seq: base::MAX_SEQ, ..Survey::default() },
         };
         cursor.read_end()?;
@@ -178,6 +182,7 @@ impl SalvageCursor {
             self.step();
         }
         self.survey.largest = last;
+        self.survey.fingerprint = self.fingerprint;
         self.close_gap(None);
         self.note_early_end();
         // When everything that was written could be read, the bad bytes held something else.
@@ -196,7 +201,10 @@ impl SalvageCursor {
         let survey = &mut self.survey;
         let cut_off = match survey.promised {
             Some(promised) => promised > survey.entries && survey.gaps.is_empty(),
-            None => self.footer.is_none() && self.last_kind == Kind::Data && survey.gaps.is_empty(),
+            None => {
+                let reaches_end = survey.gaps.last().is_some_and(|gap| gap.offset + gap.len >= self.end);
+                self.footer.is_none() && self.last_kind == Kind::Data && !reaches_end
+            }
         };
         if cut_off {
             let after = (survey.entries > 0).then(|| survey.largest.clone());
@@ -217,8 +225,20 @@ impl SalvageCursor {
         false
     }
 
+    /// Number of the file.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A sum over the entries that it has stood on since the beginning: two readings of a file have the same when they gave the
+    /// same entries, which a failing disk does not promise.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
     fn rewind(&mut self) {
         self.position = 0;
+        self.fingerprint = 0;
         self.last_kind = Kind::Data;
         self.layout = None;
         self.next_block();
@@ -239,6 +259,9 @@ impl SalvageCursor {
         match self.at.move_to(&self.payload, layout, i) {
             Ok(()) => {
                 self.valid = true;
+                let entry =
+                    base::hash(self.at.key()) ^ self.at.trailer().0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                self.fingerprint = self.fingerprint.wrapping_add(entry);
                 if self.open_gap.is_some() {
                     let key = self.at.key().to_vec();
                     self.close_gap(Some(key));

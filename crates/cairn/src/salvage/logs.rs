@@ -3,7 +3,7 @@
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use super::sources::Sources;
 use crate::files::Files;
-use crate::log::{BatchRecord, decode_batch, log_file_name};
+use crate::log::{BatchRecord, LogHeader, decode_batch, log_file_name};
 use crate::replay::replay;
 use base::{Error, ErrorKind, Result, Trailer};
 use env::Env;
@@ -50,7 +50,10 @@ pub(super) fn read(
         }
         Err(e) if e.kind() == ErrorKind::Unsupported => Err(e),
         Err(e) => {
-            report.notes.push(format!("the log would not open: {e}; all that is intact of it counts"));
+            // A loss whatever the logs seem to hold: where they prove that more was synced than is there, nothing else may show it.
+            let mut loss = Loss { older: true, ..Loss::of(&log_file_name(state.min_log), &e) };
+            loss.what = format!("the log would not open: {}; all that is intact of it counts", loss.what);
+            report.losses.push(loss);
             sources.keyspaces.values_mut().for_each(|k| k.memtables.clear());
             let logs: Vec<u64> = files.logs.iter().copied().filter(|n| *n >= state.min_log).collect();
             read_intact(env, dir, &logs, Some(&state), sources, report)
@@ -69,12 +72,12 @@ fn read_intact(
 ) -> Result<()> {
     let first = state.map_or_else(|| logs.first().copied().unwrap_or(0), |state| state.min_log);
     let newest = logs.last().copied().unwrap_or(0).max(state.map_or(0, |state| state.newest_log));
-    for number in (first..=newest).filter(|_| newest > 0) {
+    let mut expected = first;
+    let mut before: Option<LogBefore> = None;
+    for &number in logs {
+        note_missing(expected, number, report);
+        expected = number.saturating_add(1);
         let name = log_file_name(number);
-        if logs.binary_search(&number).is_err() {
-            report.losses.push(loss(&name, None, 0, "this part of the log is missing"));
-            continue;
-        }
         let mut batches = 0;
         let mut malformed = Vec::new();
         let found =
@@ -94,9 +97,14 @@ fn read_intact(
             Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
             Err(e) => {
                 report.losses.push(Loss { older: true, ..Loss::of(&name, &e) });
+                before = None;
                 continue;
             }
         };
+        let header = found.header.as_deref().and_then(LogHeader::decode);
+        if let (Some(header), Some(before)) = (header, &before) {
+            before.check(number, header.previous_len, report);
+        }
         let mut lost = 0;
         let closed = state.and_then(|state| state.closed.get(&number)).copied();
         for (from, to) in found.gaps.iter().chain(&malformed).copied() {
@@ -116,9 +124,51 @@ fn read_intact(
             0 => "read to its end".to_owned(),
             n => format!("damaged: {n} gaps"),
         };
+        let len = found.len.max(closed.unwrap_or(0));
+        before = Some(LogBefore { number, len, file: report.files.len() });
         report.files.push(SalvagedFile { name, bytes: found.len, read: batches, outcome });
     }
+    if newest > 0 {
+        note_missing(expected, newest.saturating_add(1), report);
+    }
     Ok(())
+}
+
+/// Notes that the logs from `expected` to the one before `found` are missing: one loss, however many they are, for a stray file
+/// may bear any number.
+fn note_missing(expected: u64, found: u64, report: &mut SalvageReport) {
+    if expected >= found {
+        return;
+    }
+    let what = match found - expected {
+        1 => "this part of the log is missing".to_owned(),
+        n => format!("this part of the log is missing, and the {} after it", n - 1),
+    };
+    report.losses.push(loss(&log_file_name(expected), None, 0, &what));
+}
+
+/// The log before the one that is looked at.
+struct LogBefore {
+    number: u64,
+    /// Its length, or that which it should have, where that is in the report already.
+    len: u64,
+    /// Its place among the files of the report.
+    file: usize,
+}
+
+impl LogBefore {
+    /// Holds it against what the header of the log `next` says of its length.
+    fn check(&self, next: u64, previous_len: u64, report: &mut SalvageReport) {
+        if self.number.checked_add(1) != Some(next) || previous_len <= self.len {
+            return;
+        }
+        let what = format!("the log ends early: {} knows {previous_len} bytes of it", log_file_name(next));
+        let (name, bytes) = (log_file_name(self.number), previous_len - self.len);
+        report.losses.push(loss(&name, Some(self.len), bytes, &what));
+        if let Some(file) = report.files.get_mut(self.file) {
+            file.outcome = "damaged: it ends early".to_owned();
+        }
+    }
 }
 
 fn loss(name: &str, offset: Option<u64>, bytes: u64, what: &str) -> Loss {
@@ -150,7 +200,7 @@ fn insert(
         if gone {
             continue;
         }
-        let keyspace = sources.keyspace(entry.keyspace, None, report);
+        let keyspace = sources.keyspace(entry.keyspace, report);
         if seq <= keyspace.flushed {
             if !keyspace.wounded {
                 continue;

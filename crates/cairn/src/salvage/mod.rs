@@ -9,7 +9,8 @@
 //! 4. All of it is merged by key, and of each key the version with the largest sequence number goes into the new database,
 //!    unless it is a tombstone.
 //!
-//! Cost: the tables are read twice, once to see what they hold and once to merge. Memory: what the logs hold, and for each
+//! Cost: the tables are read twice, once to see what they hold and once to merge; what comes the second time is held against what
+//! came the first, so that a disk that fails in between is a loss in the report. Memory: what the logs hold, and for each
 //! table a block and 64 KiB.
 
 mod logs;
@@ -23,7 +24,7 @@ use crate::{Database, Durability, Options};
 use base::{Cursor as _, Error, ErrorKind, Result};
 use env::{Env, RealEnv};
 use memtable::MemtableCursor;
-use sources::Sources;
+use sources::{KeyspaceSource, Sources, TableSource};
 use std::path::Path;
 use std::sync::Arc;
 use table::SalvageCursor;
@@ -41,7 +42,8 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageRe
 /// and whether older versions of them may have come back.
 ///
 /// # Errors
-/// `NotFound` when there is no database; `Locked` when it is open; `AlreadyExists` when there is something at the destination;
+/// `NotFound` when there is no database; `Locked` when it is open; `AlreadyExists` when there is something at the destination; `InvalidArgument` when
+/// one of the directories lies in the other;
 /// `Unsupported` when a newer Cairn wrote it; errors of writing the new database.
 pub fn salvage_in(
     env: Arc<dyn Env>,
@@ -64,22 +66,32 @@ pub fn salvage_in(
     if files.manifests.is_empty() && files.tables.is_empty() && files.logs.is_empty() {
         return Err(nothing());
     }
-    if env.exists(to)? && (!env.list(to)?.is_empty() || from == to) {
-        let message = format!("{}: not empty; salvage writes a new database", to.display());
-        return Err(Error::new(ErrorKind::AlreadyExists, message));
-    }
+    check_destination(&env, from, to)?;
     let mut report = SalvageReport::default();
     let mut sources = Sources::find(&env, from, &files, &mut report)?;
     logs::read(&env, from, &files, &mut sources, &mut report)?;
     sources.judge_logs(&mut report);
     let db = Database::open_in(env.clone(), to, options.create(true))?;
     for id in sources.ids() {
-        let written = write(&db, &env, from, &sources, id)?;
-        report.keyspaces.push(written);
+        write(&db, &env, from, &sources.keyspaces[&id], &mut report)?;
     }
     db.flush()?;
     db.close()?;
     Ok(report)
+}
+
+/// The new database must not come to lie among other files, least of all those of the old one.
+fn check_destination(env: &Arc<dyn Env>, from: &Path, to: &Path) -> Result<()> {
+    if env.exists(to)? && !env.is_empty_dir(to)? {
+        let message = format!("{}: not empty; salvage writes a new database", to.display());
+        return Err(Error::new(ErrorKind::AlreadyExists, message));
+    }
+    let (old, new) = (env.canonical(from)?, env.canonical(to)?);
+    if old.starts_with(&new) || new.starts_with(&old) {
+        let message = format!("{} and {}: one lies in the other", from.display(), to.display());
+        return Err(Error::new(ErrorKind::InvalidArgument, message));
+    }
+    Ok(())
 }
 
 impl Database {
@@ -103,15 +115,17 @@ fn write(
     db: &Database,
     env: &Arc<dyn Env>,
     from: &Path,
-    sources: &Sources,
-    id: u64,
-) -> Result<SalvagedKeyspace> {
-    let source = &sources.keyspaces[&id];
+    source: &KeyspaceSource,
+    report: &mut SalvageReport,
+) -> Result<()> {
     let keyspace = db.create_keyspace(&source.name, source.options.clone())?;
     let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
     let mut runs = Vec::new();
-    for number in &source.tables {
-        runs.push(Run::Table(SalvageCursor::open(env, from, *number)?));
+    for table in &source.tables {
+        match SalvageCursor::open(env, from, table.number) {
+            Ok(cursor) => runs.push(Run::Table(cursor)),
+            Err(e) => report.losses.push(unlike_before(source, table, &e.to_string())),
+        }
     }
     runs.extend(source.memtables.iter().map(|memtable| Run::Log(memtable.cursor())));
     let mut merge = MergeCursor::new(runs, 0);
@@ -130,5 +144,28 @@ fn write(
         }
         merge.next()?;
     }
-    Ok(written)
+    for run in merge.children() {
+        let Run::Table(cursor) = run else { continue };
+        let table = source.tables.iter().find(|table| table.number == cursor.number());
+        if let Some(table) = table.filter(|table| table.fingerprint != cursor.fingerprint()) {
+            report.losses.push(unlike_before(source, table, "it gave other entries"));
+        }
+    }
+    report.keyspaces.push(written);
+    Ok(())
+}
+
+/// What was surveyed of a table was not there when it was to be written: the disk does not give the same twice.
+fn unlike_before(source: &KeyspaceSource, table: &TableSource, why: &str) -> Loss {
+    Loss {
+        file: table::table_file_name(table.number),
+        keyspace: Some(source.name.clone()),
+        from: Some(table.smallest.clone()),
+        to: Some(table.largest.clone()),
+        older: true,
+        what: format!(
+            "read twice, it was not the same ({why}): the disk may be failing; salvage it once more"
+        ),
+        ..Loss::default()
+    }
 }

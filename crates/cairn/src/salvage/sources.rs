@@ -7,7 +7,7 @@ use crate::{KeyspaceOptions, Options};
 use base::{Error, ErrorKind, Result, Seq};
 use env::Env;
 use memtable::Memtable;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use table::{SalvageCursor, Survey, TableMeta, table_file_name};
@@ -18,8 +18,8 @@ use tree::{KeyspaceCreated, Manifest, SalvagedManifest, manifest_file_name};
 pub(super) struct KeyspaceSource {
     pub name: String,
     pub options: KeyspaceOptions,
-    /// Numbers of its tables that can be read, at least in part.
-    pub tables: Vec<u64>,
+    /// Its tables that can be read, at least in part.
+    pub tables: Vec<TableSource>,
     /// What the logs have of it.
     pub memtables: Vec<Arc<Memtable>>,
     /// Everything up to this number is in tables; 0 when that is not known.
@@ -30,6 +30,14 @@ pub(super) struct KeyspaceSource {
     pub old_from_logs: bool,
 }
 
+/// A table that can be read, at least in part, and what was read of it when it was surveyed.
+pub(super) struct TableSource {
+    pub number: u64,
+    pub fingerprint: u64,
+    pub smallest: Vec<u8>,
+    pub largest: Vec<u8>,
+}
+
 /// Everything that the new database is made from.
 #[derive(Default)]
 pub(super) struct Sources {
@@ -38,6 +46,8 @@ pub(super) struct Sources {
     pub state: Option<tree::State>,
     /// What is intact of one that is not.
     pub remains: SalvagedManifest,
+    /// Keyspaces of which tables are missing that a sound manifest names.
+    bereft: BTreeSet<u64>,
 }
 
 /// A table before it is known what is left of it.
@@ -76,9 +86,8 @@ impl Sources {
                 remains.keyspaces.values().filter(live).cloned().collect()
             }
         };
-        for created in created {
-            sources.add_keyspace(&created, report);
-        }
+        let candidates = sources.candidates(files, report);
+        sources.survey(env, dir, files, created, candidates, report)?;
         if let Some(state) = &sources.state {
             for (id, found) in &state.keyspaces {
                 if let Some(keyspace) = sources.keyspaces.get_mut(id) {
@@ -86,8 +95,6 @@ impl Sources {
                 }
             }
         }
-        let candidates = sources.candidates(files, report);
-        sources.survey(env, dir, files, candidates, report)?;
         Ok(sources)
     }
 
@@ -156,45 +163,77 @@ impl Sources {
         Ok(())
     }
 
-    fn add_keyspace(&mut self, created: &KeyspaceCreated, report: &mut SalvageReport) {
-        let mut options = KeyspaceOptions::default();
-        for (name, value) in &created.options {
-            if let Err(e) = options.set(name, value) {
-                report.notes.push(format!("keyspace {:?}: {e}; it has the default now", created.name));
+    /// Makes the keyspaces known that a manifest knows, and where none is sound those that only tables know. Where several have
+    /// had one name (one was dropped, and the edit that says so is lost), the newest has it now, and the others get new ones.
+    fn name_keyspaces(
+        &mut self,
+        created: Vec<KeyspaceCreated>,
+        surveys: &[Result<Survey>],
+        report: &mut SalvageReport,
+    ) {
+        let mut known = BTreeMap::new();
+        if self.state.is_none() {
+            let owners = surveys.iter().filter_map(|survey| survey.as_ref().ok()?.owner.as_ref());
+            for owner in owners.filter(|owner| !self.remains.dropped.contains(&owner.number)) {
+                known.insert(owner.number, (owner.name.to_string(), KeyspaceOptions::default()));
             }
         }
-        let source = KeyspaceSource { name: created.name.clone(), options, ..KeyspaceSource::default() };
-        self.keyspaces.insert(created.id, source);
+        for created in created {
+            let mut options = KeyspaceOptions::default();
+            for (name, value) in &created.options {
+                if let Err(e) = options.set(name, value) {
+                    report.notes.push(format!("keyspace {:?}: {e}; it has the default now", created.name));
+                }
+            }
+            known.insert(created.id, (created.name, options));
+        }
+        let mut older = Vec::new();
+        for (id, (name, options)) in known.into_iter().rev() {
+            match self.is_taken(&name) {
+                true => older.push((id, name, options)),
+                false => self.add(id, name, options),
+            }
+        }
+        for (id, name, options) in older {
+            let free = self.free_name(format!("keyspace-{id}"));
+            report
+                .notes
+                .push(format!("keyspace {id} had the name {name:?} of a newer one: it is {free:?} now"));
+            self.add(id, free, options);
+        }
     }
 
-    /// The keyspace with this number; it is made up, with this name or one from its number, where no manifest knows it.
-    pub(super) fn keyspace(
-        &mut self,
-        id: u64,
-        name: Option<&str>,
-        report: &mut SalvageReport,
-    ) -> &mut KeyspaceSource {
-        let taken = |name: &str, keyspaces: &BTreeMap<u64, KeyspaceSource>| {
-            keyspaces.values().any(|k| k.name == name)
-        };
+    fn add(&mut self, id: u64, name: String, options: KeyspaceOptions) {
+        self.keyspaces.insert(id, KeyspaceSource { name, options, ..KeyspaceSource::default() });
+    }
+
+    fn is_taken(&self, name: &str) -> bool {
+        self.keyspaces.values().any(|k| k.name == name)
+    }
+
+    /// This name, or one like it that no keyspace has.
+    fn free_name(&self, wanted: String) -> String {
+        let mut name = wanted.clone();
+        let mut n = 1;
+        while self.is_taken(&name) {
+            n += 1;
+            name = format!("{wanted}-{n}");
+        }
+        name
+    }
+
+    /// The keyspace with this number; where nothing knows it, its name is made up.
+    pub(super) fn keyspace(&mut self, id: u64, report: &mut SalvageReport) -> &mut KeyspaceSource {
         if !self.keyspaces.contains_key(&id) {
-            let by_number = format!("keyspace-{id}");
-            let chosen = match name.filter(|name| !taken(name, &self.keyspaces)) {
-                Some(name) => name.to_owned(),
-                None => {
-                    report
-                        .notes
-                        .push(format!("the name of keyspace {id} is not known: it is {by_number:?} now"));
-                    by_number
-                }
-            };
-            self.keyspaces.insert(id, KeyspaceSource { name: chosen, ..KeyspaceSource::default() });
+            let name = self.free_name(format!("keyspace-{id}"));
+            report.notes.push(format!("the name of keyspace {id} is not known: it is {name:?} now"));
+            self.add(id, name, KeyspaceOptions::default());
         }
         self.keyspaces.entry(id).or_default()
     }
 
     /// The tables that count: those that a sound manifest names, or else all but those that are known to be gone.
-    fn candidates(&self, files: &Files, report: &mut SalvageReport) -> Vec<Candidate> {
+    fn candidates(&mut self, files: &Files, report: &mut SalvageReport) -> Vec<Candidate> {
         let mut all: BTreeMap<u64, Candidate> = BTreeMap::new();
         let mut add = |number, keyspace, meta| all.insert(number, Candidate { number, keyspace, meta });
         match &self.state {
@@ -214,9 +253,17 @@ impl Sources {
                 }
             }
         }
-        let unused = files.tables.iter().filter(|n| !all.contains_key(n)).count();
-        if unused > 0 {
-            report.notes.push(format!("{unused} tables are not in use and were left out"));
+        let is_there = |number: &u64| files.tables.binary_search(number).is_ok();
+        if self.state.is_some() {
+            self.bereft = all.values().filter(|t| !is_there(&t.number)).filter_map(|t| t.keyspace).collect();
+        }
+        let unused: Vec<u64> = files.tables.iter().copied().filter(|n| !all.contains_key(n)).collect();
+        if !self.bereft.is_empty() {
+            all.extend(
+                unused.into_iter().map(|number| (number, Candidate { number, keyspace: None, meta: None })),
+            );
+        } else if !unused.is_empty() {
+            report.notes.push(format!("{} tables are not in use and were left out", unused.len()));
         }
         all.into_values().collect()
     }
@@ -226,6 +273,7 @@ impl Sources {
         env: &Arc<dyn Env>,
         dir: &Path,
         files: &Files,
+        created: Vec<KeyspaceCreated>,
         candidates: Vec<Candidate>,
         report: &mut SalvageReport,
     ) -> Result<()> {
@@ -239,7 +287,7 @@ impl Sources {
             }
         };
         let surveys: Vec<_> = candidates.iter().map(survey).collect();
-        self.learn_names(&surveys, report);
+        self.name_keyspaces(created, &surveys, report);
         for (table, survey) in candidates.into_iter().zip(surveys) {
             let name = table_file_name(table.number);
             let survey = match survey {
@@ -253,6 +301,9 @@ impl Sources {
                     continue;
                 }
             };
+            if !self.counts(&table, &survey, report) {
+                continue;
+            }
             let id = self.owner(&table, &survey, report);
             let Some(id) = id else {
                 report.notes.push(format!("{name} belongs to a keyspace that was dropped, and is left out"));
@@ -265,10 +316,15 @@ impl Sources {
                 read: survey.entries,
                 outcome: outcome(&survey, lost.len()),
             });
-            let keyspace = self.keyspace(id, None, report);
+            let keyspace = self.keyspace(id, report);
             keyspace.wounded |= !lost.is_empty();
             if survey.entries > 0 {
-                keyspace.tables.push(table.number);
+                keyspace.tables.push(TableSource {
+                    number: table.number,
+                    fingerprint: survey.fingerprint,
+                    smallest: survey.smallest.clone(),
+                    largest: survey.largest.clone(),
+                });
                 covered.push(Covered {
                     keyspace: id,
                     smallest: survey.smallest,
@@ -292,18 +348,30 @@ impl Sources {
         Ok(())
     }
 
-    /// Makes the keyspaces known that only tables know. Where two have had one name, the newer one has it now.
-    fn learn_names(&mut self, surveys: &[Result<Survey>], report: &mut SalvageReport) {
-        if self.state.is_some() {
-            return;
+    /// Whether a table counts. One that a sound manifest does not name counts while tables of its keyspace are missing: it may be
+    /// what they were compacted into, and the edit that says so lost.
+    fn counts(&self, table: &Candidate, survey: &Survey, report: &mut SalvageReport) -> bool {
+        if self.state.is_none() || table.keyspace.is_some() {
+            return true;
         }
-        let owners = surveys.iter().filter_map(|survey| survey.as_ref().ok()?.owner.as_ref());
-        let mut owners: Vec<_> =
-            owners.filter(|owner| !self.remains.dropped.contains(&owner.number)).collect();
-        owners.sort_by_key(|owner| std::cmp::Reverse(owner.number));
-        for owner in owners {
-            self.keyspace(owner.number, Some(&owner.name), report);
+        let owner = survey.owner.as_ref().map(|owner| owner.number);
+        let (name, counts) =
+            (table_file_name(table.number), owner.is_none_or(|id| self.bereft.contains(&id)));
+        if !counts {
+            report.notes.push(format!("{name} is not in use and was left out"));
+        } else if survey.entries > 0 {
+            report.losses.push(Loss {
+                file: name,
+                keyspace: owner.and_then(|id| self.keyspaces.get(&id)).map(|k| k.name.clone()),
+                from: Some(survey.smallest.clone()),
+                to: Some(survey.largest.clone()),
+                older: true,
+                what: "the manifest does not name it; it counts because tables that it names are missing"
+                    .to_owned(),
+                ..Loss::default()
+            });
         }
+        counts
     }
 
     /// To be called when the logs were read: what they gave for a lost part of a table may be older than what was lost.
@@ -322,8 +390,8 @@ impl Sources {
         }
         let Some(owner) = &survey.owner else {
             let id = UNKNOWN - table.number;
-            let name = format!("unknown-{:06}", table.number);
-            self.keyspace(id, Some(&name), report);
+            let name = self.free_name(format!("unknown-{:06}", table.number));
+            self.add(id, name.clone(), KeyspaceOptions::default());
             report.losses.push(Loss {
                 file: table_file_name(table.number),
                 keyspace: Some(name.clone()),
