@@ -144,7 +144,8 @@ fn footer_length_and_presence_are_looked_at_each_time() {
         sim.write_file(path, content);
     };
     let missing = |sim: &SimEnv, path: &PathBuf| sim.remove_file(path);
-    let damages: [&dyn Fn(&SimEnv, &PathBuf); 4] = [&footer, &shorter, &longer, &missing];
+    type Damage<'a> = &'a dyn Fn(&SimEnv, &PathBuf);
+    let damages: [Damage<'_>; 4] = [&footer, &shorter, &longer, &missing];
     for (n, damage) in damages.iter().enumerate() {
         let (sim, db) = database(inline());
         assert!(db.open_keyspace("a").unwrap().iter().count() > 500, "all tables have been read");
