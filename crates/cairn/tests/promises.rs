@@ -190,7 +190,7 @@ fn a_log_that_was_closed_cannot_lose_its_end() {
             error.kind() == ErrorKind::Corruption && error.to_string().contains("wal-"),
             "{len}: {error}"
         );
-        let report = cairn::check_in(cut, &PathBuf::from("/db"), &mut |_| {});
+        let report = cairn::check_in(cut, PathBuf::from("/db"), &mut |_| {});
         assert!(!report.is_ok_and(|report| report.problems.is_empty()), "check misses the cut at {len}");
     }
 }
