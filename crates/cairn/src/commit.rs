@@ -55,6 +55,16 @@ impl Core {
         }
     }
 
+    /// Lets a put go on, unless the reserve is spent.
+    #[inline]
+    fn admit(&self) -> Result<()> {
+        match self.reserve.is_spent() {
+            false => Ok(()),
+            // Where writing has stopped for good, that is what is wrong, and not the disk.
+            true => self.check_running().and_then(|()| self.reserve.admit()),
+        }
+    }
+
     /// Commits one put or delete. The record goes from the caller's bytes straight into the log's buffer and the memtable.
     pub(crate) fn write_one(
         &self,
@@ -66,7 +76,7 @@ impl Core {
     ) -> Result<()> {
         check_lengths(key, value)?;
         if kind == EntryKind::Put {
-            self.reserve.admit()?;
+            self.admit()?;
         }
         let Some(mut writer) = self.take_writer(durability) else {
             let mut batch = Batch::default();
@@ -102,7 +112,7 @@ impl Core {
             return self.write_torn(&batch, durability);
         }
         if batch.has_puts {
-            self.reserve.admit()?;
+            self.admit()?;
         }
         let Some(mut writer) = self.take_writer(durability) else {
             return self.commit_queued(batch);
