@@ -228,6 +228,51 @@ fn histories_go_on_around_a_damaged_table() {
     assert!(failed > 20 && levels.iter().all(|&n| n > 0), "{failed} reads failed, levels {levels:?}");
 }
 
+/// What sank past a damaged table is merged down there with what is older than the table. When the table can be read again, nothing of
+/// that hides what is in it.
+#[test]
+fn a_table_that_can_be_read_again_is_not_hidden_by_older_versions() {
+    for per_guard in [1, 3] {
+        let sim = SimEnv::new(9);
+        let options = small().memtable_bytes(1 << 20).top_level_bits(30).skip_levels(true);
+        let db = open(&sim);
+        let keyspace = db.create_keyspace("k", options.max_tables_per_guard(per_guard)).unwrap();
+        let mut model = Model::new();
+        let put = |keyspace: &Keyspace, model: &mut Model, range: std::ops::Range<u32>, value: &str| {
+            for i in range {
+                keyspace.put(format!("{i:03}"), value).unwrap();
+                model.insert(format!("{i:03}"), Some(value.into()));
+            }
+            keyspace.flush().unwrap();
+        };
+        put(&keyspace, &mut model, 0..100, "old");
+        keyspace.compact().unwrap();
+        put(&keyspace, &mut model, 50..100, "new");
+        let table = tables(&sim).pop().unwrap();
+        scratch(&sim, &table);
+        // The compaction that fails, and what stays above the table from then on.
+        // Much, so that it is not merged in place with what follows.
+        let newer = "newer".repeat(200);
+        (0..3).for_each(|_| put(&keyspace, &mut model, 51..99, &newer));
+        assert_eq!(db.stats().damage.len(), 1);
+        (0..9).for_each(|_| put(&keyspace, &mut model, 100..200, "beside"));
+        db.wait_idle().unwrap();
+        assert!(level_of(&keyspace, &table) == 0 && level0(&db) <= 4, "what is beside it has sunk");
+        let depth = |g: &cairn::GuardInfo| g.level == 3 && g.tables.len() > 1;
+        assert!(keyspace.guards().iter().any(depth), "and was cut where the damaged table begins and ends");
+        drop(keyspace);
+        db.close().unwrap_err();
+        scratch(&sim, &table); // every bit flipped back
+        let db = open(&sim);
+        let keyspace = db.open_keyspace("k").unwrap();
+        assert_eq!(compare(&keyspace, &model, &[]), 0);
+        keyspace.compact().unwrap();
+        assert_eq!((compare(&keyspace, &model, &[]), level0(&db)), (0, 0));
+        assert_eq!(keyspace.get("050").unwrap().as_deref(), Some(&b"new"[..]));
+        assert_eq!(db.check(&mut |_| ()).unwrap().problems.len(), 0);
+    }
+}
+
 /// With threads: nothing turns in circles over a table that cannot be read.
 #[test]
 fn nothing_is_busy_with_a_damaged_table() {

@@ -15,47 +15,16 @@
 //! - the others are merged in *runs* between unreadable tables, without cuts, so that each such plan leaves fewer tables.
 //!
 //! Both kinds keep the order of sequence numbers that `check_version` asserts, as whole boxes (range of keys by range of
-//! sequence numbers): what would break it is left out of the plan. Every plan shortens the stack or moves tables down, so this
-//! comes to an end where there is nothing left to gain, and nobody is kept busy.
+//! sequence numbers). Within the stack, what would break it is left out of the plan. But what has sunk past an unreadable table
+//! is newer than that and lies deeper, for good, so every later plan that meets it down there has to look at the tables of
+//! all levels: see `order.rs`. A plan that goes down is cut for it, one in place is not made (`fits`). So every plan here shortens
+//! the stack or moves tables down, and this comes to an end where there is nothing left to gain: nobody is kept busy.
 
+use crate::order::Hull;
 use crate::version::TableFile;
 use std::sync::Arc;
 
 type Stack = [Arc<TableFile>];
-
-/// The range of keys and the newest and oldest sequence number of some tables.
-struct Hull<'a> {
-    smallest: &'a [u8],
-    largest: &'a [u8],
-    min_seq: u64,
-    max_seq: u64,
-}
-
-impl<'a> Hull<'a> {
-    fn of(tables: impl Iterator<Item = &'a Arc<TableFile>>) -> Option<Hull<'a>> {
-        tables.map(|t| &t.meta).fold(None, |hull, meta| {
-            let one = Hull {
-                smallest: &meta.smallest,
-                largest: &meta.largest,
-                min_seq: meta.min_seq,
-                max_seq: meta.max_seq,
-            };
-            Some(match hull {
-                None => one,
-                Some(hull) => Hull {
-                    smallest: hull.smallest.min(one.smallest),
-                    largest: hull.largest.max(one.largest),
-                    min_seq: hull.min_seq.min(one.min_seq),
-                    max_seq: hull.max_seq.max(one.max_seq),
-                },
-            })
-        })
-    }
-
-    fn meets(&self, table: &TableFile) -> bool {
-        table.overlaps_range(self.smallest, None) && table.meta.smallest[..] <= *self.largest
-    }
-}
 
 pub(crate) fn has_unreadable(stack: &Stack) -> bool {
     stack.iter().any(|t| t.is_unreadable())
@@ -86,6 +55,19 @@ pub(crate) fn sinking(stack: &Stack, most: usize) -> Vec<Arc<TableFile>> {
     sinks
 }
 
+/// The newest tables of `sinks` are left out until what remains `fits` as one table.
+pub(crate) fn without_those_that_do_not_fit(
+    mut sinks: Vec<Arc<TableFile>>,
+    stack: &Stack,
+    fits: impl Fn(&Stack) -> bool,
+) -> Vec<Arc<TableFile>> {
+    let fit = |sinks: &Stack| sinks.is_empty() || (lies_below_the_rest(sinks, stack) && fits(sinks));
+    while !fit(&sinks) {
+        sinks.remove(0);
+    }
+    sinks
+}
+
 /// Whether everything else in the stack that meets the tables' hull is newer than all of them.
 fn lies_below_the_rest(tables: &Stack, stack: &Stack) -> bool {
     let Some(hull) = Hull::of(tables.iter()) else { return true };
@@ -93,16 +75,15 @@ fn lies_below_the_rest(tables: &Stack, stack: &Stack) -> bool {
     rest.all(|t| !hull.meets(t) || t.meta.min_seq > hull.max_seq)
 }
 
-/// Whether everything else in the stack that meets the tables' hull is newer than all of them or older than all of them.
-fn is_one_stretch(tables: &Stack, stack: &Stack) -> bool {
-    let Some(hull) = Hull::of(tables.iter()) else { return false };
-    let mut rest = stack.iter().filter(|t| !tables.iter().any(|one| Arc::ptr_eq(one, t)));
-    rest.all(|t| !hull.meets(t) || t.meta.min_seq > hull.max_seq || t.meta.max_seq < hull.min_seq)
-}
-
 /// Tables to merge in place: of the newest run between unreadable tables where at least `least` are worth it. From the newest
-/// on, a table is taken along if it is no larger than all before it together; with `all`, the whole run.
-pub(crate) fn merging(stack: &Stack, least: usize, all: bool) -> Option<Vec<Arc<TableFile>>> {
+/// on, a table is taken along if it is no larger than all before it together; with `all`, the whole run. What they make together
+/// has to fit into the tree as one table: that is asked of `fits`.
+pub(crate) fn merging(
+    stack: &Stack,
+    least: usize,
+    all: bool,
+    fits: impl Fn(&Stack) -> bool,
+) -> Option<Vec<Arc<TableFile>>> {
     stack.split(|t| t.is_unreadable()).find_map(|run| {
         let mut bytes = 0;
         let worth = |t: &&Arc<TableFile>| {
@@ -111,7 +92,7 @@ pub(crate) fn merging(stack: &Stack, least: usize, all: bool) -> Option<Vec<Arc<
             taken
         };
         let mut take = run.iter().take_while(worth).count();
-        while take >= 2 && !is_one_stretch(&run[..take], stack) {
+        while take >= 2 && !fits(&run[..take]) {
             take -= 1;
         }
         (take >= least.max(2)).then(|| run[..take].to_vec())
@@ -119,6 +100,6 @@ pub(crate) fn merging(stack: &Stack, least: usize, all: bool) -> Option<Vec<Arc<
 }
 
 /// How many tables of a stack with unreadable ones a compaction could do something about: what its debt is counted by.
-pub(crate) fn waiting(stack: &Stack, least: usize) -> usize {
-    free(stack).len().max(merging(stack, least, false).map_or(0, |run| run.len()))
+pub(crate) fn waiting(stack: &Stack, least: usize, fits: impl Fn(&Stack) -> bool) -> usize {
+    free(stack).len().max(merging(stack, least, false, fits).map_or(0, |run| run.len()))
 }

@@ -21,6 +21,9 @@ mod guards;
 mod manifest;
 mod merge;
 mod options;
+mod order;
+#[cfg(test)]
+mod order_tests;
 mod pick;
 #[cfg(test)]
 mod pick_tests;

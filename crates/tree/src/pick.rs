@@ -1,7 +1,7 @@
 //! Choosing what to compact: a pure function of a version, the options and the plans that are running.
 
 use crate::version::{Guard, TableFile, Version};
-use crate::{TreeOptions, around};
+use crate::{TreeOptions, around, order};
 use base::{Seq, Slice};
 use std::collections::HashSet;
 use std::fmt;
@@ -175,6 +175,8 @@ impl Picker<'_> {
         }
         match (large, damage) {
             (Some(plan), _) => Ok(Some(plan)),
+            // What is possible when they have ended is another question.
+            (None, true) if !self.running.is_empty() => Err(Obstacle::Running),
             (None, true) => Err(Obstacle::Damage),
             (None, false) => Ok(None),
         }
@@ -255,8 +257,12 @@ impl Picker<'_> {
         guard.tables.iter().any(|t| t.meta.tombstones > 0 && t.meta.max_seq <= oldest)
     }
 
-    /// A plan for the oldest tables of level 0.
+    /// A plan for the oldest tables of level 0; `None` as well when it has to wait for one that is running.
     pub(crate) fn level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
+        self.plan_level0(reason, busy).filter(|plan| order::agrees(plan, self.running))
+    }
+
+    fn plan_level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
         let tables = &self.version.level0;
         // One at a time: a second would have to wait below the first, or older data would end up above newer.
         if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
@@ -290,7 +296,8 @@ impl Picker<'_> {
                 return Some(down(&sinking));
             }
         }
-        around::merging(tables, least, manual).map(|run| plan(&run))
+        let fits = |run: &[Arc<TableFile>]| order::fits_as_one(self.version, run, 0);
+        around::merging(tables, least, manual, fits).map(|run| plan(&run))
     }
 
     /// The deepest level that level 0 may be cut into: everything above it must be empty (or older data would lie above newer),
@@ -326,8 +333,12 @@ impl Picker<'_> {
         target
     }
 
-    /// A plan for one guard; `None` when a running plan holds one of its tables.
+    /// A plan for one guard; `None` when a running plan holds one of its tables, or has to end first for another reason.
     pub(crate) fn guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
+        self.plan_guard(reason, n, index, busy).filter(|plan| order::agrees(plan, self.running))
+    }
+
+    fn plan_guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
         let level = self.version.level(n);
         let guard = &level.guards[index];
         if guard.tables.is_empty() || guard.tables.iter().any(|t| busy.contains(&t.meta.number)) {
@@ -346,22 +357,28 @@ impl Picker<'_> {
             bottom: vec![false],
         };
         if around::has_unreadable(&guard.tables) {
+            let fits = |run: &[Arc<TableFile>]| order::fits_as_one(self.version, run, n);
             let sinking = around::sinking(&guard.tables, usize::MAX);
-            return match sinking.len() {
-                1.. if n < last => Some(self.complete(make_of(n + 1, &sinking), busy)),
-                // Not cut, so that there are fewer tables afterwards; and tombstones stay, so that nobody tries again to drop them.
-                2.. => Some(make_of(n, &sinking)),
-                _ => {
-                    let eager = matches!(reason, Reason::Manual | Reason::Seeks);
-                    let least = if eager { 2 } else { self.options.max_tables_per_guard };
-                    around::merging(&guard.tables, least, reason == Reason::Manual)
-                        .map(|run| make_of(n, &run))
-                }
-            };
+            if n < last && !sinking.is_empty() {
+                return Some(self.complete(make_of(n + 1, &sinking), busy));
+            }
+            // Not cut, so that there are fewer tables afterwards; and tombstones stay, so that nobody tries again to drop them.
+            let sinking = around::without_those_that_do_not_fit(sinking, &guard.tables, fits);
+            if sinking.len() > 1 {
+                return Some(make_of(n, &sinking));
+            }
+            let eager = matches!(reason, Reason::Manual | Reason::Seeks);
+            let least = if eager { 2 } else { self.options.max_tables_per_guard };
+            let all = reason == Reason::Manual;
+            return around::merging(&guard.tables, least, all, fits).map(|run| make_of(n, &run));
         }
         let make = |target| make_of(target, &guard.tables);
         if n == last {
-            return Some(self.complete(make(n), busy));
+            let plan = self.complete(make(n), busy);
+            // Where no tables share keys, and cuts for the order leave as many as there were, it would go on for ever.
+            let seams = plan.cuts.iter().filter(|key| self.version.candidates.get(key).is_none()).count();
+            let in_vain = reason == Reason::GuardFull && guard.runs == 1 && seams + 1 >= guard.tables.len();
+            return (!in_vain).then_some(plan);
         }
         let down = self.complete(make(n + 1), busy);
         let own = guard.bytes();
@@ -374,7 +391,8 @@ impl Picker<'_> {
         Some(down)
     }
 
-    /// Fills in the cuts, the tables of full guards that are merged along, and where tombstones may go.
+    /// Fills in the tables of full guards that are merged along, the cuts, at guards and for the order (`order.rs`), and where
+    /// tombstones may go.
     fn complete(&self, mut plan: Plan, busy: &HashSet<u64>) -> Plan {
         let target = self.version.level(plan.target);
         let to = plan.to.clone();
@@ -404,6 +422,7 @@ impl Picker<'_> {
             }
         }
         plan.cuts.sort_unstable();
+        order::cut_seams(self.version, &mut plan);
         plan.bottom = (0..=plan.cuts.len())
             .map(|i| {
                 let piece_from = if i == 0 { &from[..] } else { &plan.cuts[i - 1][..] };

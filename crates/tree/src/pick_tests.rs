@@ -10,15 +10,15 @@ use std::sync::Arc;
 use table::{BlockCache, TableMeta, Tables};
 
 /// One table: level, smallest and largest key, smallest and largest sequence number.
-type Drawn = (usize, &'static str, &'static str, Seq, Seq);
+pub(crate) type Drawn = (usize, &'static str, &'static str, Seq, Seq);
 
-struct Bench {
+pub(crate) struct Bench {
     tables: Arc<Tables>,
     next: u64,
 }
 
 impl Bench {
-    fn new() -> Bench {
+    pub(crate) fn new() -> Bench {
         let env: Arc<dyn Env> = SimEnv::new(1);
         Bench {
             tables: Tables::new(env, PathBuf::from("/db"), Arc::new(BlockCache::new(1 << 20)), 16),
@@ -26,7 +26,7 @@ impl Bench {
         }
     }
 
-    fn meta(&mut self, drawn: Drawn) -> TableMeta {
+    pub(crate) fn meta(&mut self, drawn: Drawn) -> TableMeta {
         let (_, smallest, largest, min_seq, max_seq) = drawn;
         self.next += 1;
         TableMeta {
@@ -42,14 +42,14 @@ impl Bench {
         }
     }
 
-    fn open(&self) -> impl FnMut(&TableMeta) -> base::Result<Arc<crate::TableFile>> + use<'_> {
+    pub(crate) fn open(&self) -> impl FnMut(&TableMeta) -> base::Result<Arc<crate::TableFile>> + use<'_> {
         |meta| {
             let table = self.tables.open(meta.number, meta.file_size)?;
             Ok(crate::TableFile::new(meta.clone(), table, Arc::default()))
         }
     }
 
-    fn tree(&mut self, options: TreeOptions, guards: &[(usize, &str)], tables: &[Drawn]) -> Tree {
+    pub(crate) fn tree(&mut self, options: TreeOptions, guards: &[(usize, &str)], tables: &[Drawn]) -> Tree {
         let edit = VersionEdit {
             added: tables.iter().map(|t| (t.0, self.meta(*t))).collect(),
             guards_added: guards.iter().map(|(level, key)| (*level, slice(key))).collect(),
@@ -61,19 +61,24 @@ impl Bench {
         Tree::new(options, Arc::new(version))
     }
 
-    /// Pretends that the plan ran, and wrote one table per piece that its inputs reach into.
-    fn run(&mut self, tree: &mut Tree, plan: &Plan) -> VersionEdit {
+    /// Pretends that the plan ran, and wrote one table per piece that its inputs reach into: with all the keys and sequence numbers
+    /// that it could have.
+    pub(crate) fn run(&mut self, tree: &mut Tree, plan: &Plan) -> VersionEdit {
         let mut outcome = Outcome::default();
         let mut from = plan.from.clone();
         for i in 0..=plan.cuts.len() {
             let to = plan.cuts.get(i).or(plan.to.as_ref());
             let end = to.map(|k| &k[..]);
-            if plan.inputs.iter().any(|(_, t)| t.overlaps_range(&from, end)) {
-                let min_seq = plan.inputs.iter().map(|(_, t)| t.meta.min_seq).min().unwrap();
-                let max_seq = plan.inputs.iter().map(|(_, t)| t.meta.max_seq).max().unwrap();
+            let inputs = || plan.inputs.iter().map(|(_, t)| t).filter(|t| t.overlaps_range(&from, end));
+            if let Some(min_seq) = inputs().map(|t| t.meta.min_seq).min() {
+                let max_seq = inputs().map(|t| t.meta.max_seq).max().unwrap();
                 let mut meta = self.meta((0, "", "", min_seq, max_seq));
-                meta.smallest = from.to_vec();
-                meta.largest = from.to_vec();
+                meta.smallest = inputs().map(|t| t.meta.smallest.clone().max(from.to_vec())).min().unwrap();
+                let largest = inputs().map(|t| &t.meta.largest).max().unwrap().clone();
+                meta.largest = match end {
+                    Some(end) if &largest[..] >= end => before(end).max(meta.smallest.clone()),
+                    _ => largest,
+                };
                 outcome.added.push(meta);
             }
             from = to.cloned().unwrap_or_default();
@@ -85,11 +90,20 @@ impl Bench {
     }
 }
 
-fn slice(text: &str) -> Slice {
+/// A key shortly before `key`.
+fn before(key: &[u8]) -> Vec<u8> {
+    match key {
+        [shorter @ .., 0] => shorter.to_vec(),
+        [shorter @ .., last] => [shorter, &[last - 1, 0xff]].concat(),
+        [] => Vec::new(),
+    }
+}
+
+pub(crate) fn slice(text: &str) -> Slice {
     Slice::copy_from(text.as_bytes())
 }
 
-fn cuts(plan: &Plan) -> Vec<String> {
+pub(crate) fn cuts(plan: &Plan) -> Vec<String> {
     plan.cuts.iter().map(|k| String::from_utf8_lossy(k).into_owned()).collect()
 }
 
@@ -365,13 +379,13 @@ fn edits_survive_being_written_down() {
 }
 
 /// Marks tables as a compaction does that could not read them.
-fn damage(tree: &Tree, numbers: &[u64]) {
+pub(crate) fn damage(tree: &Tree, numbers: &[u64]) {
     let wrong = base::Error::corruption(std::path::Path::new("/db/table"), 0, "damaged, for the test");
     let tables = tree.version().tables().filter(|(_, t)| numbers.contains(&t.meta.number));
     assert_eq!(tables.map(|(_, t)| t.note_failed_merge(&wrong)).count(), numbers.len());
 }
 
-fn inputs(plan: &Plan) -> Vec<u64> {
+pub(crate) fn inputs(plan: &Plan) -> Vec<u64> {
     plan.numbers().collect()
 }
 

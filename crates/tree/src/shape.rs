@@ -5,8 +5,8 @@ use crate::edit::VersionEdit;
 use crate::guards::GuardHash;
 use crate::pick::{Obstacle, Picker, Plan};
 use crate::version::{TableFile, Version};
-use crate::{Reason, TreeOptions, around};
-use base::{Result, Seq};
+use crate::{Reason, TreeOptions, around, order};
+use base::{Error, ErrorKind, Result, Seq};
 use std::sync::Arc;
 use table::TableMeta;
 
@@ -114,7 +114,8 @@ impl Tree {
     }
 
     /// The edit that a compaction leads to: its tables, the guards that can be taken up now that its inputs are gone, and
-    /// the guards that have become useless.
+    /// the guards that have become useless. An error if the tables would not be in order with the others: then nothing may be
+    /// published.
     pub fn install(
         &self,
         plan: &Plan,
@@ -128,6 +129,10 @@ impl Tree {
         };
         // A piece cut at a key that could not become a guard after all lies in the guard before it, beside its sibling.
         let after = self.version.apply(&edit, open)?;
+        // What is out of order could answer reads with old versions, for good: rather fail.
+        if let Some(problem) = order::misplaced(&after, plan.target, &outcome.added) {
+            return Err(Error::new(ErrorKind::Io, format!("a compaction is not installed: {problem}")));
+        }
         self.take_up_guards(plan, &after, &mut edit);
         self.drop_guards(plan, &after, &mut edit);
         Ok(edit)
@@ -221,7 +226,9 @@ impl Tree {
     pub fn debt(&self) -> f64 {
         let tables = &self.version.level0;
         let waiting = match around::has_unreadable(tables) {
-            true => around::waiting(tables, self.options.level0_tables),
+            true => around::waiting(tables, self.options.level0_tables, |run| {
+                order::fits_as_one(&self.version, run, 0)
+            }),
             false => tables.len(),
         };
         let level0 = waiting as f64 / self.options.level0_tables as f64;

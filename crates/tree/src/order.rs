@@ -1,0 +1,192 @@
+//! The order of sequence numbers, kept by every plan whatever the tree has been through.
+//!
+//! In a tree of sound tables, all that lies in a range of keys comes down together, so what a plan writes is newer than all below it
+//! and older than all above it. Where compactions have gone around an unreadable table (see `around.rs`) this holds for
+//! each table, but no longer for ranges:
+//!
+//! ```text
+//!   level 0   X                 d......#####......u        unreadable, sequence numbers 101 to 150
+//!   level 6   Y  x.....z                                   newer, came past X because they share no key
+//!             T  a...............................z         older than X
+//! ```
+//!
+//! Y and T merged to one table would span X's keys, with entries newer than X. It would lie below X though its largest sequence
+//! number is greater; and when X can be read again and comes down, above it: old entries of T would hide newer ones of X.
+//!
+//! So every plan is held against all tables that it leaves alone, and its output is cut where one of those begins and just behind where it
+//! ends, if it would not be entirely newer or older as its place demands ([`cut_seams`]). Between two such cuts all inputs share
+//! keys with that table, so each of them is in order with it already. The flags of unreadable tables have no say in
+//! it: they are forgotten on closing, the shape of the tree is not. In a tree that was never damaged there are no seams.
+//!
+//! Two plans that run at once are held against each other as well ([`agrees`]); the later one waits. And before anything is published,
+//! [`misplaced`] looks at what was really written.
+
+use crate::pick::Plan;
+use crate::version::{TableFile, Version};
+use base::Slice;
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use table::TableMeta;
+
+/// The range of keys and the newest and oldest sequence number of some tables, or of the part of them before `to`.
+#[derive(Clone, Copy)]
+pub(crate) struct Hull<'a> {
+    pub smallest: &'a [u8],
+    pub largest: &'a [u8],
+    to: Option<&'a [u8]>,
+    pub min_seq: u64,
+    pub max_seq: u64,
+}
+
+impl<'a> Hull<'a> {
+    fn one(meta: &'a TableMeta) -> Hull<'a> {
+        Hull {
+            smallest: &meta.smallest,
+            largest: &meta.largest,
+            to: None,
+            min_seq: meta.min_seq,
+            max_seq: meta.max_seq,
+        }
+    }
+
+    fn and(self, other: Hull<'a>) -> Hull<'a> {
+        Hull {
+            smallest: self.smallest.min(other.smallest),
+            largest: self.largest.max(other.largest),
+            to: None,
+            min_seq: self.min_seq.min(other.min_seq),
+            max_seq: self.max_seq.max(other.max_seq),
+        }
+    }
+
+    pub fn of(tables: impl Iterator<Item = &'a Arc<TableFile>>) -> Option<Hull<'a>> {
+        tables.map(|t| Hull::one(&t.meta)).reduce(Hull::and)
+    }
+
+    pub fn meets(&self, table: &TableFile) -> bool {
+        self.meets_hull(&Hull::one(&table.meta))
+    }
+
+    fn meets_hull(&self, other: &Hull<'_>) -> bool {
+        let begins_in =
+            |a: &Hull<'_>, b: &Hull<'_>| a.smallest <= b.largest && b.to.is_none_or(|to| a.smallest < to);
+        begins_in(self, other) && begins_in(other, self)
+    }
+
+    /// Whether a table at `target` made of this may share keys with `other` at `level`: what lies higher up is newer. In one stack
+    /// the sequence numbers themselves tell the place.
+    fn fits(&self, target: usize, other: &Hull<'_>, level: usize) -> bool {
+        let newer = other.min_seq > self.max_seq;
+        let older = other.max_seq < self.min_seq;
+        match level.cmp(&target) {
+            Ordering::Less => newer,
+            Ordering::Equal => newer || older,
+            Ordering::Greater => older,
+        }
+    }
+}
+
+/// The tables of `version` that a table at `target` made of `hull` would be out of order with.
+fn in_the_way<'v>(
+    version: &'v Version,
+    hull: Hull<'_>,
+    target: usize,
+) -> impl Iterator<Item = (usize, &'v Arc<TableFile>)> {
+    let levels = version.levels.iter().enumerate().filter(|(_, level)| level.tables() > 0);
+    let below = levels.flat_map(move |(i, level)| {
+        let guards = &level.guards[level.find(hull.smallest)..=level.find(hull.largest)];
+        guards.iter().flat_map(move |g| g.tables.iter().map(move |t| (i + 1, t)))
+    });
+    let all = version.level0.iter().map(|t| (0, t)).chain(below);
+    all.filter(move |(level, t)| !hull.fits(target, &Hull::one(&t.meta), *level) && hull.meets(t))
+}
+
+/// The indices of the pieces of a plan that a range of keys reaches into.
+fn reached(plan: &Plan, hull: &Hull<'_>) -> RangeInclusive<usize> {
+    let piece = |key: &[u8]| plan.cuts.partition_point(|cut| &cut[..] <= key);
+    piece(hull.smallest)..=piece(hull.largest)
+}
+
+/// What goes into each piece of a plan.
+fn pieces(plan: &Plan) -> Vec<Option<Hull<'_>>> {
+    let mut pieces: Vec<Option<Hull<'_>>> = vec![None; plan.cuts.len() + 1];
+    for (_, table) in &plan.inputs {
+        let one = Hull::one(&table.meta);
+        for piece in &mut pieces[reached(plan, &one)] {
+            *piece = Some(piece.map_or(one, |hull| hull.and(one)));
+        }
+    }
+    for (i, piece) in pieces.iter_mut().enumerate() {
+        if let Some(hull) = piece {
+            let from = if i == 0 { &plan.from[..] } else { &plan.cuts[i - 1][..] };
+            hull.smallest = hull.smallest.max(from);
+            hull.to = plan.cuts.get(i).or(plan.to.as_ref()).map(|k| &k[..]);
+        }
+    }
+    pieces
+}
+
+/// Whether no piece of `plan` meets `other` at `level` without fitting it.
+fn all_fit(plan: &Plan, pieces: &[Option<Hull<'_>>], other: &Hull<'_>, level: usize) -> bool {
+    let mut reached = pieces[reached(plan, other)].iter().flatten();
+    reached.all(|piece| piece.fits(plan.target, other, level) || !piece.meets_hull(other))
+}
+
+/// Cuts the output of `plan` where that is needed besides.
+pub(crate) fn cut_seams(version: &Version, plan: &mut Plan) {
+    let Some(whole) = Hull::of(plan.inputs.iter().map(|(_, t)| t)) else { return };
+    let inputs: HashSet<u64> = plan.numbers().collect();
+    let others = in_the_way(version, whole, plan.target).filter(|(_, t)| !inputs.contains(&t.meta.number));
+    let suspects: Vec<_> = others.collect();
+    let misfit = |plan: &Plan, suspects: &[(usize, &Arc<TableFile>)]| {
+        let parts = pieces(plan);
+        suspects.iter().rposition(|(level, t)| !all_fit(plan, &parts, &Hull::one(&t.meta), *level))
+    };
+    // Older ones first: when the output is cut for them, most of what is above them fits.
+    let mut left = &suspects[..];
+    while !left.is_empty()
+        && let Some(at) = misfit(plan, left)
+    {
+        let meta = &left[at].1.meta;
+        plan.cuts.push(Slice::copy_from(&meta.smallest));
+        plan.cuts.push(Slice::copy_from(&[&meta.largest[..], &[0]].concat()));
+        let (from, to) = (&plan.from, &plan.to);
+        plan.cuts.retain(|key| key > from && to.as_ref().is_none_or(|to| key < to));
+        plan.cuts.sort_unstable();
+        plan.cuts.dedup();
+        left = &left[..at];
+    }
+}
+
+/// Whether one table at `target` made of `inputs` would be in order with everything else.
+pub(crate) fn fits_as_one(version: &Version, inputs: &[Arc<TableFile>], target: usize) -> bool {
+    let Some(whole) = Hull::of(inputs.iter()) else { return false };
+    in_the_way(version, whole, target).all(|(_, other)| inputs.iter().any(|t| Arc::ptr_eq(t, other)))
+}
+
+/// Whether the outputs of `plan` and those of the plans that are running will be in order, whichever is finished first.
+pub(crate) fn agrees<'a>(plan: &'a Plan, running: &'a [Arc<Plan>]) -> bool {
+    running.iter().all(|other| {
+        let whole = |plan: &'a Plan| Hull::of(plan.inputs.iter().map(|(_, t)| t));
+        let (Some(ours), Some(theirs)) = (whole(plan), whole(other)) else { return true };
+        if ours.fits(plan.target, &theirs, other.target) {
+            return true;
+        }
+        let parts = pieces(plan);
+        pieces(other).iter().flatten().all(|piece| all_fit(plan, &parts, piece, other.target))
+    })
+}
+
+/// A table that one of `added` at `target` is out of order with, in words.
+pub(crate) fn misplaced(version: &Version, target: usize, added: &[TableMeta]) -> Option<String> {
+    added.iter().find_map(|meta| {
+        let mut others = in_the_way(version, Hull::one(meta), target).filter(|(_, t)| t.meta.number != meta.number);
+        let (level, other) = others.next()?;
+        Some(format!(
+            "table {} for level {target} (sequence numbers {} to {}) is out of order with table {} of level {level} ({} to {})",
+            meta.number, meta.min_seq, meta.max_seq, other.meta.number, other.meta.min_seq, other.meta.max_seq
+        ))
+    })
+}

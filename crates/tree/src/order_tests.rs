@@ -1,0 +1,227 @@
+//! Plans and unreadable tables: whatever is compacted, in whatever order, nothing gets out of order. Every edit that is applied
+//! here is held against [`crate::check_version`] (debug builds do that in [`Tree::apply`]).
+
+use crate::compact::Outcome;
+use crate::pick_tests::{Bench, Drawn, cuts, damage, inputs, slice};
+use crate::version::tests::options;
+use crate::{Plan, Reason, Tree, TreeOptions, Version, VersionEdit};
+use base::ErrorKind;
+use std::sync::Arc;
+
+/// T is old and deep, X (number 2) will be unreadable, B and C stay above it; the others share no key with any of these but T.
+const T: Drawn = (3, "k000", "k099", 1, 100);
+const X: Drawn = (0, "k050", "k099", 101, 150);
+const ABOVE: [Drawn; 2] = [(0, "k051", "k098", 151, 160), (0, "k051", "k098", 161, 170)];
+const BESIDE: [Drawn; 2] = [(0, "k100", "k199", 201, 210), (0, "k100", "k199", 211, 220)];
+
+fn sound(tree: &Tree) {
+    assert_eq!(crate::check_version(tree.version()), Vec::<String>::new());
+}
+
+/// The tree as it is after closing and opening: nobody remembers what was unreadable.
+fn reopen(bench: &mut Bench, tree: Tree) -> Tree {
+    let empty = Version::empty(tree.options().levels);
+    let version = empty.apply(&VersionEdit::snapshot(tree.version()), &mut bench.open()).unwrap();
+    Tree::new(tree.options().clone(), Arc::new(version))
+}
+
+/// Compacts everything on request.
+fn exhaust(bench: &mut Bench, tree: &mut Tree) {
+    for _ in 0..200 {
+        match tree.pick_range(b"", None, None) {
+            Ok(Some(plan)) => bench.run(tree, &plan),
+            Ok(None) | Err(_) => return,
+        };
+    }
+    panic!("it goes on for ever");
+}
+
+/// The tables beside X have sunk to T's guard.
+fn sunk(bench: &mut Bench, options: TreeOptions) -> (Tree, Vec<Arc<Plan>>) {
+    let drawn = [&[T, X][..], &ABOVE, &BESIDE].concat();
+    let mut tree = bench.tree(TreeOptions { skip_levels: true, ..options }, &[], &drawn);
+    damage(&tree, &[2]);
+    let mut plans = Vec::new();
+    while let Some(plan) = tree.pick(None) {
+        assert!(!inputs(&plan).contains(&2) && plans.len() < 20);
+        bench.run(&mut tree, &plan);
+        plans.push(plan);
+    }
+    assert_eq!(tree.version().level0.len(), 2, "X and what is above it");
+    (tree, plans)
+}
+
+#[test]
+fn what_sank_past_an_unreadable_table_is_not_merged_across_it() {
+    for reopened in [false, true] {
+        let mut bench = Bench::new();
+        let (mut tree, _) = sunk(&mut bench, options());
+        // Another one comes down, so that the guard of the last level has something to merge.
+        let more = [(0, "k100", "k199", 301, 310), (0, "k100", "k199", 311, 320)];
+        let added = more.map(|drawn| (0, bench.meta(drawn))).to_vec();
+        tree.apply(&VersionEdit { added, ..VersionEdit::default() }, &mut bench.open()).unwrap();
+        while let Some(plan) = tree.pick(None) {
+            bench.run(&mut tree, &plan);
+        }
+        if reopened {
+            tree = reopen(&mut bench, tree);
+            // Before X and what is above it can go down.
+            tree = Tree::new(TreeOptions { level0_tables: 10, ..options() }, tree.version().clone());
+        }
+        let guard = &tree.version().level(3).guards[0];
+        assert!(guard.runs > 1, "{guard:?}");
+        guard.seeks.store(10, std::sync::atomic::Ordering::Relaxed);
+        let plan = tree.pick(None).unwrap();
+        assert_eq!((plan.reason, plan.target), (Reason::Seeks, 3));
+        assert!(inputs(&plan).contains(&1), "T takes part");
+        assert_eq!(cuts(&plan), ["k050", "k099\0"]);
+        bench.run(&mut tree, &plan);
+        // The file is there again.
+        tree.version().tables().for_each(|(_, t)| t.clear_damage());
+        exhaust(&mut bench, &mut tree);
+        sound(&tree);
+        assert_eq!(tree.version().level0.len(), 0);
+    }
+}
+
+#[test]
+fn a_plan_that_goes_down_is_cut_for_what_it_merges_along() {
+    let mut bench = Bench::new();
+    let (mut tree, plans) = sunk(&mut bench, TreeOptions { max_tables_per_guard: 1, ..options() });
+    let across = plans.iter().find(|plan| inputs(plan).contains(&1)).expect("T is merged along at once");
+    assert_eq!(cuts(across), ["k050", "k099\0"]);
+    tree.version().tables().for_each(|(_, t)| t.clear_damage());
+    exhaust(&mut bench, &mut tree);
+    sound(&tree);
+}
+
+#[test]
+fn tables_that_are_out_of_order_are_not_installed() {
+    let mut bench = Bench::new();
+    let drawn = [X, T, (3, "k100", "k199", 201, 210), (3, "k100", "k199", 211, 220)];
+    let mut tree = bench.tree(TreeOptions { seek_compaction: 1, ..options() }, &[], &drawn);
+    tree.version().level(3).guards[0].note_seek();
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.source, plan.target), (3, 3));
+    let whole = Outcome { added: vec![bench.meta((3, "k000", "k199", 1, 220))], ..Outcome::default() };
+    let error = tree.install(&plan, &whole, &mut bench.open()).unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Io && error.to_string().contains("out of order with table 1"),
+        "{error}"
+    );
+    bench.run(&mut tree, &plan);
+}
+
+#[test]
+fn plans_that_run_at_once_do_not_get_out_of_order() {
+    let mut bench = Bench::new();
+    // A plan merges 1 and 2, with what is between them; meanwhile 3, which has come from somewhere between, stays away.
+    let drawn = [
+        (3, "k020", "k040", 1, 50),
+        (3, "k130", "k140", 51, 300),
+        (3, "k030", "k035", 60, 70),
+        (2, "k000", "k010", 101, 110),
+        (2, "k050", "k060", 400, 410),
+        (2, "k100", "k110", 250, 260),
+    ];
+    let mut tree = bench.tree(TreeOptions { seek_compaction: 1, ..options() }, &[], &drawn);
+    tree.version().level(3).guards[0].note_seek();
+    let first = tree.pick(None).unwrap();
+    assert_eq!(inputs(&first).len(), 3);
+    while let Ok(Some(plan)) = tree.pick_range(b"", None, None) {
+        bench.run(&mut tree, &plan);
+    }
+    bench.run(&mut tree, &first);
+    exhaust(&mut bench, &mut tree);
+    sound(&tree);
+    assert_eq!(tree.version().level(3).guards[0].runs, 1);
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = base::hash(&self.0.to_le_bytes());
+        self.0 % end
+    }
+
+    fn key(&mut self) -> &'static str {
+        const KEYS: &str = "abcdefghijklmnopqrstuvwxyz";
+        let at = self.below(26) as usize;
+        &KEYS[at..=at]
+    }
+}
+
+/// Flushes of random ranges, tables that become unreadable and readable again, up to three plans at once that end in any order,
+/// reopening: `run` fails when an outcome is refused, `apply` when it breaks the order.
+#[test]
+fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
+    let (mut with_seams, mut done) = (0, 0);
+    for seed in 0..300 {
+        let mut random = Random(seed);
+        let options = TreeOptions {
+            max_tables_per_guard: 1 + random.below(3) as usize,
+            skip_levels: random.below(2) == 0,
+            level_size_percent: [0, 20][random.below(2) as usize],
+            seek_compaction: 1,
+            ..options()
+        };
+        let mut bench = Bench::new();
+        let mut tree = bench.tree(options, &[], &[]);
+        let mut running: Vec<Arc<Plan>> = Vec::new();
+        let mut seq = 0;
+        for _ in 0..150 {
+            match random.below(10) {
+                0..=3 => {
+                    let (a, b) = (random.key(), random.key());
+                    let meta = bench.meta((0, a.min(b), a.max(b), seq + 1, seq + 10));
+                    seq += 10;
+                    let mut edit = VersionEdit { added: vec![(0, meta)], ..VersionEdit::default() };
+                    let chosen = random.key();
+                    let known = (1..=3).any(|n| tree.version().level(n).has_guard(chosen.as_bytes()));
+                    if random.below(4) == 0
+                        && !known
+                        && tree.version().candidates.get(chosen.as_bytes()).is_none()
+                    {
+                        edit.candidates_added.push((slice(chosen), 1 + random.below(3) as usize));
+                    }
+                    tree.apply(&edit, &mut bench.open()).unwrap();
+                }
+                4 => {
+                    let tables: Vec<u64> = tree.version().tables().map(|(_, t)| t.meta.number).collect();
+                    if !tables.is_empty() {
+                        damage(&tree, &[tables[random.below(tables.len() as u64) as usize]]);
+                    }
+                }
+                5 => {
+                    let tables = tree.version().tables().filter(|_| random.below(4) == 0);
+                    tables.for_each(|(_, t)| t.clear_damage());
+                }
+                6 if running.is_empty() => tree = reopen(&mut bench, tree),
+                7 if !running.is_empty() => {
+                    let plan = running.swap_remove(random.below(running.len() as u64) as usize);
+                    bench.run(&mut tree, &plan);
+                    done += 1;
+                }
+                _ if running.len() < 3 => {
+                    let level = tree.version().level(1 + random.below(3) as usize);
+                    level.guards[random.below(level.guards.len() as u64) as usize].note_seek();
+                    let plan = match random.below(3) {
+                        0 => tree.pick_range(b"", None, None).ok().flatten(),
+                        _ => tree.pick(None),
+                    };
+                    with_seams +=
+                        plan.iter().filter(|p| p.cuts.iter().any(|key| key.ends_with(b"\0"))).count();
+                    running.extend(plan);
+                }
+                _ => {}
+            }
+        }
+        running.iter().for_each(|plan| drop(bench.run(&mut tree, plan)));
+        exhaust(&mut bench, &mut tree);
+        tree = reopen(&mut bench, tree);
+        exhaust(&mut bench, &mut tree);
+        sound(&tree);
+    }
+    assert!(with_seams > 50 && done > 2000, "{with_seams} plans of {done} were cut for the order");
+}
