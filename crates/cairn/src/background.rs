@@ -265,17 +265,21 @@ impl Core {
             result = Ok(());
         }
         let damaged = plan.inputs.iter().any(|(_, t)| t.is_unreadable());
-        if let Some(k) = self.state.lock().keyspaces.get_mut(&keyspace.id) {
-            k.tree.done(&plan);
-            if let Err(e) = &result
-                && damaged
-                && matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Unsupported | ErrorKind::Io)
-            {
-                // The table that could not be read is marked: the next plan goes around it, so this is progress, and no trouble
-                // that somebody would have to wait for.
-                tracing::error!(error = %e, keyspace = keyspace.name, "a table cannot be read: it is left alone");
-                k.damage = Some(e.clone());
-                result = Ok(());
+        match self.state.lock().keyspaces.get_mut(&keyspace.id) {
+            // Dropped meanwhile: what failed is nobody's trouble any more, unless it was a sync.
+            None if result.as_ref().is_err_and(|e| e.kind() != ErrorKind::ReadOnly) => result = Ok(()),
+            None => {}
+            Some(k) => {
+                k.tree.done(&plan);
+                if let Err(e) = &result
+                    && damaged
+                    && matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Unsupported | ErrorKind::Io)
+                {
+                    // The table that could not be read is marked: the next plan goes around it, so this is progress, and no trouble
+                    // that somebody would have to wait for.
+                    tracing::error!(error = %e, keyspace = keyspace.name, "a table cannot be read: it is left alone");
+                    result = Ok(());
+                }
             }
         }
         drop(plan);
@@ -379,7 +383,7 @@ impl Core {
                         return Err(trouble);
                     }
                     if obstacle == Obstacle::Damage {
-                        let met = state.keyspaces.get(&keyspace.id).and_then(|k| k.damage.clone());
+                        let met = state.keyspaces.get(&keyspace.id).and_then(|k| k.damage(from, to));
                         let unknown = || Error::new(ErrorKind::Corruption, "a table cannot be read");
                         return Err(met.unwrap_or_else(unknown));
                     }

@@ -29,8 +29,6 @@ pub(crate) struct KeyspaceState {
     pub flushing: VecDeque<Sealed>,
     /// Whether a flush is running.
     pub busy: bool,
-    /// What the newest compaction met that could not read a table. Compactions go around the table since.
-    pub damage: Option<Error>,
 }
 
 /// A memtable that is no longer written to.
@@ -63,11 +61,7 @@ impl State {
 
     /// The same, or damage that some compaction met and that is still there.
     pub(crate) fn trouble_or_damage(&self) -> Option<Error> {
-        let damage = |k: &KeyspaceState| {
-            let still_there = k.tree.version().tables().any(|(_, t)| t.is_unreadable());
-            k.damage.clone().filter(|_| still_there)
-        };
-        self.trouble().or_else(|| self.keyspaces.values().find_map(damage))
+        self.trouble().or_else(|| self.keyspaces.values().find_map(|k| k.damage(&[], None)))
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {
@@ -83,7 +77,16 @@ impl State {
 
 impl KeyspaceState {
     pub(crate) fn new(core: Arc<KeyspaceCore>, tree: Tree) -> KeyspaceState {
-        KeyspaceState { core, tree, flushing: VecDeque::new(), busy: false, damage: None }
+        KeyspaceState { core, tree, flushing: VecDeque::new(), busy: false }
+    }
+
+    /// What some compaction met that could not read a table, which is still there: one with keys in `[from, to)`, or else any that
+    /// may be in the way of the others.
+    pub(crate) fn damage(&self, from: &[u8], to: Option<&[u8]>) -> Option<Error> {
+        let tables = self.tree.version().tables().map(|(_, t)| t);
+        let (inside, outside): (Vec<_>, Vec<_>) =
+            tables.filter(|t| t.is_unreadable()).partition(|t| t.overlaps_range(from, to));
+        inside.iter().chain(&outside).find_map(|t| t.damage())
     }
 
     /// The oldest sequence number in the memtables, leaving out the `skip` oldest of those to be flushed.
@@ -420,6 +423,11 @@ impl Core {
             keyspace.tree.abandon();
             keyspace.flushing.clear();
             keyspace.publish(Memtable::new(0));
+            // It may have been this one's. What is another's is met again when it is tried again.
+            state.compaction_trouble = None;
+            if state.keyspaces.values().all(|k| k.flushing.is_empty()) {
+                state.flush_trouble = None;
+            }
         }
         self.progress.notify_all();
         drop(state);

@@ -8,7 +8,7 @@ use base::{Cursor as _, Error, Result, Seq, Slice};
 use memtable::MemtableCursor;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use tree::{MergeCursor, TreeSource};
+use tree::{KeyRange, MergeCursor, TreeSource};
 
 /// A range of keys: from an inclusive start to an exclusive end.
 #[derive(Clone, Debug)]
@@ -142,7 +142,8 @@ impl Cursor {
         let mut sources = Vec::with_capacity(1 + view.flushing.len() + view.version.level0.len() + 4);
         sources.push(Source::Memtable(view.memtable.cursor()));
         sources.extend(view.flushing.iter().map(|m| Source::Memtable(m.cursor())));
-        sources.extend(view.version.sources(&keyspace.notice).into_iter().map(Source::Tree));
+        let range = KeyRange::new(&bounds.from, bounds.to.as_deref());
+        sources.extend(view.version.sources(&keyspace.notice, &range).into_iter().map(Source::Tree));
         Cursor {
             merge: MergeCursor::new(sources, 0),
             seq: *seq,

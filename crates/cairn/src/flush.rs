@@ -43,11 +43,14 @@ impl Core {
         let _watch = PanicWatch::new(self, "a flush");
         // Now, because a database that never gets here is too small for it, and before this flush needs it.
         self.reserve.establish();
-        let result = self.flush_by_all_means(&mut job);
+        let mut result = self.flush_by_all_means(&mut job);
         let mut state = self.state.lock();
         state.jobs -= 1;
-        if let Some(k) = state.keyspaces.get_mut(&job.keyspace.id) {
-            k.busy = false;
+        match state.keyspaces.get_mut(&job.keyspace.id) {
+            Some(k) => k.busy = false,
+            // Dropped meanwhile: what failed is nobody's trouble any more, unless it was a sync.
+            None if result.as_ref().is_err_and(|e| e.kind() != ErrorKind::ReadOnly) => result = Ok(()),
+            None => {}
         }
         self.note_outcome(state, &result, |state| &mut state.flush_trouble);
         result

@@ -273,6 +273,67 @@ fn a_table_that_can_be_read_again_is_not_hidden_by_older_versions() {
     }
 }
 
+/// Scans of a range that has none of a damaged table's keys, forward and backward, do not look at it: be it in level 0 or beside the
+/// tables that they need in a guard.
+#[test]
+fn scans_of_other_keys_do_not_need_a_damaged_table() {
+    for (level0_tables, level) in [(4, 0), (1, 3)] {
+        let sim = SimEnv::new(3);
+        let options = small().memtable_bytes(1 << 20).top_level_bits(30).skip_levels(true);
+        let options = options.level0_tables(level0_tables);
+        let db = open(&sim);
+        let keyspace = db.create_keyspace("k", options).unwrap();
+        let mut damaged = PathBuf::new();
+        for part in 0..3 {
+            (part * 100..part * 100 + 100).for_each(|i| keyspace.put(format!("{i:03}"), [b'v'; 50]).unwrap());
+            keyspace.flush().unwrap();
+            if part == 1 {
+                damaged = tables(&sim).pop().unwrap();
+            }
+        }
+        db.wait_idle().unwrap();
+        assert_eq!(level_of(&keyspace, &damaged), level);
+        sim.remove(&damaged).unwrap();
+        drop(keyspace);
+        db.close().unwrap();
+        let db = open(&sim);
+        let keyspace = db.open_keyspace("k").unwrap();
+        for (from, to) in [("000", "100"), ("200", "300"), ("20", "2~")] {
+            let mut both = keyspace.range(from..to).chain(keyspace.range(from..to).rev());
+            assert!(both.all(|entry| entry.is_ok()), "{level}: {from}");
+            assert_eq!(keyspace.range(from..to).count(), 100);
+            assert_eq!(keyspace.range(from..to).rev().count(), 100);
+        }
+        for (from, to) in [("000", "101"), ("150", "160"), ("199", "300")] {
+            assert!(keyspace.range(from..to).any(|entry| entry.is_err()), "{level}: {from}");
+            assert!(keyspace.range(from..to).rev().any(|entry| entry.is_err()));
+        }
+        assert_eq!(keyspace.range("1995".."1999").count(), 0);
+    }
+}
+
+/// What failed in a keyspace that has been dropped since is nobody's trouble: closing succeeds.
+#[test]
+fn trouble_of_a_dropped_keyspace_goes_with_it() {
+    use cairn::env::{Fault, OpInfo, OpKind, Phase, Verdict};
+    let (sim, mut model) = closed(1, 150, 4000);
+    let db = open(&sim);
+    let keyspace = db.open_keyspace("k").unwrap();
+    sim.set_hook(Some(Box::new(|op: OpInfo<'_>| match (op.kind, op.phase) {
+        (OpKind::Read, Phase::Before) if op.path.extension().is_some_and(|e| e == "tbl") => {
+            Verdict::Fail(Fault::EIO)
+        }
+        _ => Verdict::Proceed,
+    })));
+    write(&keyspace, &mut model, 1_000_000..1_000_300, 4000);
+    let _ = db.flush();
+    assert!(db.wait_idle().is_err(), "a compaction fails, for the time being");
+    drop(keyspace);
+    db.drop_keyspace("k").unwrap();
+    db.wait_idle().unwrap();
+    db.close().unwrap();
+}
+
 /// With threads: nothing turns in circles over a table that cannot be read.
 #[test]
 fn nothing_is_busy_with_a_damaged_table() {

@@ -132,10 +132,32 @@ impl SeekNotice {
     }
 }
 
+/// The keys that somebody wants to see, from an inclusive start to an exclusive end: tables that hold none of them are left alone,
+/// so that what is wrong with them is none of his concern.
+#[derive(Clone, Debug)]
+pub struct KeyRange {
+    from: Slice,
+    to: Option<Slice>,
+}
+
+impl KeyRange {
+    /// The keys in `[from, to)`; `to` of `None` is the end of all keys.
+    pub fn new(from: &[u8], to: Option<&[u8]>) -> KeyRange {
+        KeyRange { from: Slice::copy_from(from), to: to.map(Slice::copy_from) }
+    }
+
+    fn meets(&self, table: &TableFile) -> bool {
+        table.overlaps_range(&self.from, self.to.as_deref())
+    }
+}
+
 /// A cursor over one level: guard after guard, merging the tables of the guard it stands in.
 pub struct LevelCursor {
     level: Arc<Level>,
     notice: Arc<SeekNotice>,
+    range: KeyRange,
+    /// The guards that have keys of the range.
+    guards: std::ops::Range<usize>,
     /// Index of the guard that `tables` merges.
     guard: usize,
     tables: MergeCursor<FileCursor<TableCursor>>,
@@ -144,19 +166,21 @@ pub struct LevelCursor {
 }
 
 impl LevelCursor {
-    /// A cursor over `level`.
-    pub fn new(level: Arc<Level>, notice: Arc<SeekNotice>) -> LevelCursor {
-        LevelCursor { level, notice, guard: 0, tables: MergeCursor::new(Vec::new(), 0), open: false }
+    /// A cursor over `level`, which shows the keys of `range` and perhaps others.
+    pub fn new(level: Arc<Level>, notice: Arc<SeekNotice>, range: KeyRange) -> LevelCursor {
+        let guards = level.overlapping(&range.from, range.to.as_deref());
+        let tables = MergeCursor::new(Vec::new(), 0);
+        LevelCursor { level, notice, range, guards, guard: 0, tables, open: false }
     }
 
     fn enter(&mut self, guard: usize) {
         if self.open && self.guard == guard {
             return;
         }
-        let tables = &self.level.guards[guard].tables;
-        let smallest = tables.iter().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
-        let largest = tables.iter().map(|t| &t.meta.largest[..]).max().unwrap_or(&[]);
-        let children = tables.iter().map(|t| FileCursor::new(t.clone(), t.table.cursor())).collect();
+        let tables = || self.level.guards[guard].tables.iter().filter(|t| self.range.meets(t));
+        let smallest = tables().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
+        let largest = tables().map(|t| &t.meta.largest[..]).max().unwrap_or(&[]);
+        let children = tables().map(|t| FileCursor::new(t.clone(), t.table.cursor())).collect();
         self.tables = MergeCursor::new(children, shared_prefix(smallest, largest));
         self.guard = guard;
         self.open = true;
@@ -164,7 +188,7 @@ impl LevelCursor {
 
     /// Enters the next guard that has tables, at its first entry; when there is none the cursor becomes invalid.
     fn forward(&mut self) -> Result<()> {
-        while !self.tables.valid() && self.guard + 1 < self.level.guards.len() {
+        while !self.tables.valid() && self.guard + 1 < self.guards.end {
             self.enter(self.guard + 1);
             self.tables.seek_to_first()?;
         }
@@ -172,7 +196,7 @@ impl LevelCursor {
     }
 
     fn back(&mut self) -> Result<()> {
-        while !self.tables.valid() && self.guard > 0 {
+        while !self.tables.valid() && self.guard > self.guards.start {
             self.enter(self.guard - 1);
             self.tables.seek_to_last()?;
         }
@@ -189,13 +213,13 @@ impl LevelCursor {
 
 impl Cursor for LevelCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.enter(0);
+        self.enter(self.guards.start);
         self.tables.seek_to_first()?;
         self.forward()
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.enter(self.level.guards.len() - 1);
+        self.enter(self.guards.end - 1);
         self.tables.seek_to_last()?;
         self.back()
     }
@@ -266,12 +290,14 @@ pub enum TreeSource {
 }
 
 impl Version {
-    /// Cursors over every table of level 0 and every level that has tables. None of them has been positioned.
-    pub fn sources(&self, notice: &Arc<SeekNotice>) -> Vec<TreeSource> {
-        let level0 =
-            self.level0.iter().map(|t| TreeSource::Table(FileCursor::new(t.clone(), t.table.cursor())));
+    /// Cursors over every table of level 0 that has keys of `range`, and every level that has tables. None of them has been
+    /// positioned.
+    pub fn sources(&self, notice: &Arc<SeekNotice>, range: &KeyRange) -> Vec<TreeSource> {
+        let level0 = self.level0.iter().filter(|t| range.meets(t));
+        let level0 = level0.map(|t| TreeSource::Table(FileCursor::new(t.clone(), t.table.cursor())));
         let levels = self.levels.iter().filter(|l| l.tables() > 0);
-        level0.chain(levels.map(|l| TreeSource::Level(LevelCursor::new(l.clone(), notice.clone())))).collect()
+        let levels = levels.map(|l| LevelCursor::new(l.clone(), notice.clone(), range.clone()));
+        level0.chain(levels.map(TreeSource::Level)).collect()
     }
 }
 

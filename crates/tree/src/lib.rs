@@ -34,7 +34,7 @@ mod version;
 
 pub use check::check_version;
 pub use compact::{Context, Flushed, Outcome, compact, flush};
-pub use cursor::{LevelCursor, SeekNotice, TreeSource};
+pub use cursor::{KeyRange, LevelCursor, SeekNotice, TreeSource};
 pub use edit::VersionEdit;
 pub use guards::{Candidates, GuardHash};
 pub use manifest::{
