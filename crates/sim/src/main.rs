@@ -86,6 +86,12 @@ enum Command {
         #[arg(long)]
         trace: bool,
     },
+    /// Lose the end of a log whose successor survives.
+    Hole {
+        /// Draws what survives.
+        #[arg(long)]
+        seed: u64,
+    },
     /// Kill a process that writes to a real database, again and again.
     Kill {
         /// Draws everything but the speed of this machine.
@@ -166,6 +172,7 @@ fn run(command: Command) -> Outcome {
         Command::Fault { seed, at, fault, trace } => {
             println!("failed operations: {}", fault::run(seed, fault::Focus { at, fault, trace })?);
         }
+        Command::Hole { seed } => println!("recoveries: {}", crash::hole::run(seed)?),
         Command::Kill { seed, kills } => {
             println!("kills: {}", kill::run(&this_program()?, seed, kills, &Met::default())?)
         }

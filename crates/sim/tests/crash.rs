@@ -42,6 +42,14 @@ fn job(history: u64, fresh: u64) -> Job {
     crash::job(seed, coverage)
 }
 
+/// Trap 11.
+#[test]
+fn no_log_is_replayed_over_a_hole_in_the_one_before() {
+    let report = run_all([1, fresh_seed()].map(crash::hole::job).into(), HANG);
+    sim::count("recoveries", report.count);
+    report.expect_clean();
+}
+
 /// A seed is worth printing only if it replays.
 #[test]
 fn a_history_replays_from_its_seed() {

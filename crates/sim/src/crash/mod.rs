@@ -11,6 +11,7 @@
 //! crash before or after an operation that only reads leaves the disk that its neighbours leave, so these are left out.
 
 mod history;
+pub mod hole;
 mod ledger;
 mod recover;
 mod trials;
