@@ -22,7 +22,7 @@ fn nothing_acknowledged_is_lost_to_a_kill() {
     let met = Arc::new(Met::default());
     let job = |i| kill::job(program(), seed(i), KILLS_PER_SEED, met.clone());
     let jobs: Vec<Job> = (0..KILLS / KILLS_PER_SEED).map(job).collect();
-    let report = run_all(jobs, Duration::from_secs(300));
+    let report = run_all(jobs, Duration::from_secs(900));
     sim::count("kills", report.count);
     for (what, many) in [
         ("kills while opening", &met.opening),

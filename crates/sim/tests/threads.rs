@@ -10,7 +10,7 @@ fn every_view_is_one_state() {
     let fresh = fresh_seed();
     println!("fresh seed: {fresh}");
     let jobs = (0..12).map(|i| threads::job(derive(fresh, i), Duration::from_millis(2500))).collect();
-    let report = run_all(jobs, Duration::from_secs(120));
+    let report = run_all(jobs, Duration::from_secs(600));
     sim::count("observations", report.count);
     report.expect_clean();
     assert!(report.count > 1000);
