@@ -394,6 +394,7 @@ impl Recovery {
 
     /// Opens for reading what is on disk and what was replayed into memory, and changes nothing.
     fn start_without_room(self, keyspaces: Keyspaces, last_seq: Seq, cause: &Error) -> Result<Arc<Core>> {
+        self.sync_what_was_found()?;
         let logs = Logs::default();
         let (log, refusal) = self.no_log(&logs, cause);
         let number = self.files.manifests.last().copied().unwrap_or(0);
@@ -401,6 +402,15 @@ impl Recovery {
         let core = self.build(keyspaces, last_seq, manifest, log, logs);
         core.refuse(refusal);
         Ok(core)
+    }
+
+    /// Makes durable what the answers come from, where it is not written anew: what somebody reads must not be gone after a power
+    /// cut. Tables were durable before the manifest named them.
+    fn sync_what_was_found(&self) -> Result<()> {
+        let manifest = self.files.manifests.last().map(|&n| manifest_file_name(n));
+        let logs = self.files.logs.iter().filter(|&&n| n >= self.state.min_log).map(|&n| log_file_name(n));
+        manifest.into_iter().chain(logs).try_for_each(|name| self.env.sync_file(&self.dir.join(name)))?;
+        self.env.sync_dir(&self.dir)
     }
 
     /// Best effort: what stays is removed by the next opening.

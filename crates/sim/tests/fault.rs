@@ -33,3 +33,9 @@ fn whatever_fails_no_answer_is_wrong_and_nothing_is_lost() {
     }
     sim::count("failed operations", failed);
 }
+
+/// What a database shows that was opened on a full disk, for reading only, is there after a power cut, too.
+#[test]
+fn what_was_found_once_is_not_found_again() {
+    run_all(vec![fault::job(2_808_628_627_188_532_155)], HANG).expect_clean();
+}
