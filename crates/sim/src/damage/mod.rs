@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What a wound may do in silence is nothing (P3), but for one thing: the end of the newest log (or manifest) may be gone where
-//! nothing intact that was written later proves that it was there. [`excuse`] works out, from the layout of the files alone, whether that is
+//! nothing intact that was written later proves that it was there. `excuse.rs` works out, from the layout of the files alone, whether that is
 //! so and what exactly must be found then; the database may not lose one commit more.
 
 mod excuse;

@@ -4,7 +4,7 @@
 
 use crate::commits::{failing_leader, hand_over, snapshots, switches};
 use crate::readers::iterators;
-use crate::{commits, histories, stage};
+use crate::{histories, stage};
 use cairn::planted::{Bug, plant};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
