@@ -5,7 +5,7 @@
 //!     |-- page          what the reader sees, from top to bottom;  style.css
 //!     |   |-- tables        HTML and Markdown;  contents: did the engines do the same work?
 //!     |   |-- words         what groups and workloads are, from the suite
-//!     |   \-- figures       which pictures there are;  course: those over time;  overview
+//!     |   \-- figures       which pictures there are;  course: those over time;  growth;  overview
 //!     |       \-- bars, lines       panels;  chart: texts, scales, files;  palette: colours
 //!     |-- data          the lines in order: groups, workloads, engines, rounds
 //!     \-- metric, stats, format     what a figure is, its median, and how it is written
@@ -20,6 +20,7 @@ mod course;
 mod data;
 mod figures;
 mod format;
+mod growth;
 mod lines;
 mod metric;
 mod overview;

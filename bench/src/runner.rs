@@ -91,13 +91,13 @@ fn chosen_groups(args: &RunArgs) -> Result<Vec<Group>, Failure> {
     }
     let adjust = Adjust { seed: args.seed, seconds_max: args.seconds_max, factor: args.factor };
     let mut groups = groups(args.scale(), &adjust);
-    let names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
-    all_known("group", &args.groups, &names)?;
+    all_known("group", &args.groups, &with_families(&groups))?;
     let steps = || groups.iter().flat_map(|group| &group.steps);
     let workloads: BTreeSet<String> =
         steps().flat_map(|step| [step.name(), step.workload.name().to_string()]).collect();
     all_known("workload", &args.workloads, &workloads.into_iter().collect::<Vec<_>>())?;
-    groups.retain(|group| args.groups.is_empty() || args.groups.contains(&group.name));
+    let named = |group: &Group| args.groups.iter().any(|name| *name == group.name || name == group.family());
+    groups.retain(|group| if args.groups.is_empty() { !group.on_request } else { named(group) });
     if !args.workloads.is_empty() {
         groups.iter_mut().for_each(|group| keep_steps(group, &args.workloads));
         groups.retain(|group| !group.steps.is_empty());
@@ -109,6 +109,19 @@ fn chosen_groups(args: &RunArgs) -> Result<Vec<Group>, Failure> {
         step.sum_up &= args.verify;
     }
     Ok(groups)
+}
+
+/// What groups can be called: their names, and those of families of several.
+fn with_families(groups: &[Group]) -> Vec<String> {
+    let mut names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
+    for family in groups.iter().map(Group::family) {
+        if groups.iter().filter(|group| group.family() == family).count() > 1
+            && !names.iter().any(|n| n == family)
+        {
+            names.push(family.to_string());
+        }
+    }
+    names
 }
 
 /// Leaves the steps that were named, and the first one, which fills; none when none was named.
@@ -355,6 +368,33 @@ mod tests {
             turns.chunks(3).filter(|turns| turns[0].group == group).map(|turns| turns[0].engine).collect()
         };
         assert_eq!((first(0).len(), first(1).len()), (3, 3));
+    }
+
+    #[test]
+    fn families_and_groups_on_request_are_chosen_by_name() {
+        let chosen = |names: &[&str]| {
+            let names = names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+            let args = RunArgs { groups: names, quick: true, ..parse(&["run"]) };
+            chosen_groups(&args)
+                .map(|groups| groups.into_iter().map(|group| group.name).collect::<Vec<_>>())
+                .ok()
+        };
+        let all = chosen(&[]).unwrap();
+        assert!(
+            all.iter().any(|name| name == "parallax-sd")
+                && !all.iter().any(|name| name.starts_with("growth"))
+        );
+        assert_eq!(chosen(&["growth"]).unwrap().len(), 6);
+        assert_eq!(chosen(&["growth-2", "sync"]).unwrap(), ["sync", "growth-2"]);
+        assert_eq!(chosen(&["growth-3"]), None);
+    }
+
+    fn parse(args: &[&str]) -> RunArgs {
+        use clap::Parser;
+        match crate::args::Cli::parse_from(["cairn-bench"].iter().chain(args)).command {
+            crate::args::Command::Run(args) => *args,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Group {
     pub seconds_max: Option<f64>,
     /// Seconds of one sample.
     pub sample_seconds: f64,
+    /// Whether it runs only when it is named: it takes long, and few need it.
+    pub on_request: bool,
     /// The workloads, in order.
     pub steps: Vec<Step>,
 }
@@ -93,6 +95,11 @@ impl Step {
 }
 
 impl Group {
+    /// What it shares with others of its kind: `parallax` of `parallax-sd`.
+    pub fn family(&self) -> &str {
+        self.name.split_once('-').map_or(&self.name, |(family, _)| family)
+    }
+
     /// Whether what the database holds after step number `at` follows from what it held before. The writer of `readwhilewriting`
     /// puts as much as it can; only when that repeats what an `overwrite` before it put does the database stay the same.
     pub fn is_repeatable(&self, at: usize) -> bool {
@@ -229,6 +236,8 @@ const PARALLAX: [(&str, &str, &str); 6] = [
     ("md", "medium values dominate (20-60-20 %)", "9:20 104:60 1004:20"),
     ("ld", "large values dominate (20-20-60 %)", "9:20 104:20 1004:60"),
 ];
+/// How large the databases are from which one sees how cost grows: in eighths of that of `dbbench`.
+const GROWTH: [(&str, u64); 6] = [("eighth", 1), ("quarter", 2), ("half", 4), ("1", 8), ("2", 16), ("4", 32)];
 /// Bytes of YCSB's keys here.
 const YCSB_KEY: usize = 24;
 
@@ -266,6 +275,7 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
         seed: adjust.seed,
         seconds_max: Some(adjust.seconds_max.unwrap_or(size.seconds_max)),
         sample_seconds: size.sample_seconds,
+        on_request: false,
         steps: Vec::new(),
     };
     let mut groups = Vec::new();
@@ -359,6 +369,29 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
             "The workload of the report on log and sstable databases, section 4: 20,000 keys, ten random reads, writes or deletes each.",
         )
     });
+    let (num, value) = size.dbbench[0];
+    groups.extend(GROWTH.map(|(name, eighths)| {
+        let num = num * eighths / 8;
+        Group {
+            num,
+            shape: Shape::Decimal,
+            key_size: 16,
+            sizes: Sizes::all(value),
+            // The slowest engine is to end, too: a fill that is cut short says nothing about its size.
+            seconds_max: adjust.seconds_max,
+            on_request: true,
+            steps: vec![
+                Step::new(Workload::FillRandom, num, num),
+                Step::new(Workload::ReadRandom, num, size.reads),
+            ],
+            ..group(
+                &format!("growth-{name}"),
+                &format!("Growth, {num} keys"),
+                "The same fill and the same reads at sizes from an eighth to four times those of db_bench: 16-byte keys, 128-byte \
+                 values, one thread. Runs only when it is named.",
+            )
+        }
+    }));
     groups.push(Group {
         num: size.aging,
         sizes: Sizes::all(256),

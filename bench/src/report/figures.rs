@@ -5,6 +5,7 @@ use super::chart::{Figure, Panel};
 use super::course;
 use super::data::{Data, Engine, Group, Workload, full_name};
 use super::format;
+use super::growth;
 use super::lines::{Axis, Scale, Series, lines, percentile};
 use super::metric::{self, CPU, IO_AMP, Metric, SETTLED, THROUGHPUT, WRITE_AMP};
 use super::overview::{self, Row};
@@ -70,6 +71,9 @@ pub fn of_section(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     let mut figures = Vec::new();
     if section.is("history") {
         figures.extend(course::queries(data, section));
+    }
+    if section.is("growth") {
+        figures.push(growth::figure(data, section));
     }
     if section.is("aging") {
         figures.extend(course::aging(data, section));

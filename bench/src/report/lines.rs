@@ -35,6 +35,8 @@ pub enum Scale {
     Nines,
     /// Whole numbers from 1.
     Steps,
+    /// Each mark twice the one before, from the least value on.
+    Doubling,
 }
 
 /// An axis.
@@ -150,6 +152,10 @@ impl Ruler {
                 (0.0, *ticks.last().unwrap_or(&1.0), ticks)
             }
             Scale::Log => log_range(min, max),
+            Scale::Doubling => {
+                let marks = std::iter::successors(Some(min), |mark| Some(mark * 2.0));
+                (min, max.max(min * 1.01), marks.take_while(|mark| *mark <= max * 1.01).collect())
+            }
             Scale::Nines => (0.0, NINES, vec![0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 1.0]),
             Scale::Steps => {
                 let step = (max / 8.0).ceil().max(1.0);
@@ -165,7 +171,9 @@ impl Ruler {
     fn at(&self, value: f64) -> f64 {
         let along = match self.scale {
             Scale::Linear | Scale::Steps => (value - self.from) / (self.to - self.from),
-            Scale::Log => (value.max(self.from) / self.from).log10() / (self.to / self.from).log10(),
+            Scale::Log | Scale::Doubling => {
+                (value.max(self.from) / self.from).log10() / (self.to / self.from).log10()
+            }
             Scale::Nines => nines(value) / NINES,
         };
         along.clamp(0.0, 1.0)
@@ -214,6 +222,19 @@ mod tests {
         at.iter().enumerate().for_each(|(i, nines)| assert!((nines - i as f64).abs() < 1e-9, "{at:?}"));
         assert_eq!(nines(1.0), NINES);
         assert_eq!([0.0, 0.5, 0.999, 0.9999, 1.0].map(percentile), ["0", "50", "99.9", "99.99", "max"]);
+    }
+
+    #[test]
+    fn doublings_are_equally_far_apart() {
+        let axis = Axis { title: "", scale: Scale::Doubling, show: format::count };
+        let ruler = Ruler::of(axis, [2.5e6, 8e7, 1e7].into_iter(), 4);
+        let marks: Vec<f64> = ruler.ticks.iter().map(|tick| tick.0).collect();
+        assert_eq!(marks, [2.5e6, 5e6, 1e7, 2e7, 4e7, 8e7]);
+        for (i, &mark) in marks.iter().enumerate() {
+            assert!((ruler.at(mark) - i as f64 / 5.0).abs() < 1e-9, "{mark}");
+        }
+        // A single size is no axis, but must not divide by zero.
+        assert!(Ruler::of(axis, [1e6].into_iter(), 4).at(1e6).is_finite());
     }
 
     #[test]

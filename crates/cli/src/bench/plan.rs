@@ -202,6 +202,7 @@ pub fn group(args: &Args, keys: Keys) -> Group {
         seed: args.seed,
         seconds_max: None,
         sample_seconds: SAMPLE_SECONDS,
+        on_request: false,
         steps: steps(args).into_iter().map(|step| step.0).collect(),
     }
 }

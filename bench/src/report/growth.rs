@@ -1,0 +1,66 @@
+//! How cost grows with the database: the same fill and the same reads at several sizes, a line an engine.
+//!
+//! Each mark of the lower axis is twice the one before. So where cost grows with the logarithm of the size, as that of a log-structured
+//! tree should, its line is straight; where it bends upward, it grows faster.
+
+use super::chart::{Figure, Panel};
+use super::data::Data;
+use super::figures::{Section, drawn, series};
+use super::format;
+use super::lines::{Axis, Scale, lines};
+use super::metric::{CPU, Metric, WRITE_AMP};
+use crate::record::Record;
+
+const KEYS: Axis = Axis { title: "keys put", scale: Scale::Doubling, show: format::count };
+
+/// The workloads of a group of this family.
+const FILL: &str = "fillrandom";
+const READ: &str = "readrandom";
+
+const CAPTION: &str = "The lower axis is logarithmic, each mark twice the one before: cost that grows with the logarithm of the size \
+                       is a straight line. Less is better. Medians over the rounds.";
+
+/// Write amplification, processor time and the latency of reads over the number of keys.
+pub fn figure(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
+    let panels = [
+        panel(data, section, FILL, "bytes written for each byte put", WRITE_AMP.of, WRITE_AMP.show),
+        panel(data, section, FILL, "processor time of a put, settled", CPU.of, CPU.show),
+        panel(
+            data,
+            section,
+            READ,
+            "mean latency of a read",
+            |record| Some(record.lat_us.mean),
+            format::micros,
+        ),
+        panel(data, section, READ, "p99 latency of a read", |record| Some(record.lat_us.p99), format::micros),
+    ];
+    drawn(section, "cost", "How cost grows", CAPTION, panels.into_iter().flatten().collect())
+}
+
+fn panel(
+    data: &Data<'_>,
+    section: &Section<'_, '_>,
+    workload: &str,
+    what: &'static str,
+    of: fn(&Record) -> Option<f64>,
+    show: fn(f64) -> String,
+) -> Option<Panel> {
+    let metric = Metric { of, ..WRITE_AMP };
+    let all = series(data, |engine| {
+        let mut points: Vec<(f64, f64)> = section
+            .workloads()
+            .filter(|(_, known)| known.name == workload)
+            .filter_map(|(_, known)| {
+                let keys = known.of(engine).first()?.settings.num as f64;
+                Some((keys, known.spread(engine, &metric)?.median))
+            })
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points
+    });
+    let y = Axis { title: what, scale: Scale::Linear, show };
+    // One size is no growth.
+    let grows = all.iter().any(|series| series.points.len() > 1);
+    grows.then(|| lines(workload, KEYS, y, &all))
+}
