@@ -394,7 +394,7 @@ impl Core {
             name,
             memtable_bytes,
             view: ArcSwap::from_pointee(view),
-            notice: tree::SeekNotice::new(options.seek_compaction),
+            notice: tree::SeekNotice::new(options.seek_cost),
             state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
             counters,

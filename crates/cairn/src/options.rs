@@ -215,8 +215,9 @@ option_table! {
     guards_by_size: bool = true, "true, false", |_| true;
     /// Compact a level when its size reaches this share (in per cent) of the next non-empty one. 0 is off.
     level_size_percent: u32 = 0, "0 to 1000", |v| *v <= 1000;
-    /// Compact a guard of several tables after this many seeks. 0 is off.
-    seek_compaction: u32 = 10, "0 and more", |_| true;
+    /// Bytes of compaction that a seek is worth for each sorted run that it looks through in a guard beside the first; what it reads
+    /// from files for it counts besides. A guard is compacted when seeks have paid what that will read and write. 0 is off.
+    seek_cost: u32 = 256, "0 and more", |_| true;
     /// Rewrite a guard of the last level but one in place when pushing it down would read and write this many times more.
     last_level_merge_factor: u32 = 25, "1 to 1000", |v| (1..=1000).contains(v);
     /// Compact a guard when this share (in per cent) of a table's entries are tombstones. 0 is off.
@@ -252,7 +253,7 @@ impl KeyspaceOptions {
             bit_decrement: self.bit_decrement,
             guards_by_size: self.guards_by_size,
             level_size_percent: self.level_size_percent,
-            seek_compaction: self.seek_compaction,
+            seek_cost: self.seek_cost,
             last_level_merge_factor: self.last_level_merge_factor,
             tombstone_percent: self.tombstone_percent,
             skip_levels: self.skip_levels,
@@ -267,6 +268,16 @@ impl KeyspaceOptions {
         }
     }
 
+    /// Sets an option as a database kept it, which may have been an older one: what an option that is gone has said is translated.
+    pub(crate) fn set_kept(&mut self, name: &str, value: &str) -> Result<()> {
+        match (name, value) {
+            // A number of seeks, or none at all.
+            ("seek_compaction", "0") => self.set("seek_cost", "0"),
+            ("seek_compaction", _) if value.parse::<u32>().is_ok() => Ok(()),
+            _ => self.set(name, value),
+        }
+    }
+
     /// The options of a preset.
     pub fn preset(preset: Preset) -> KeyspaceOptions {
         let options = KeyspaceOptions::default();
@@ -278,7 +289,7 @@ impl KeyspaceOptions {
                 .guards_by_size(false)
                 .level_size_percent(25)
                 .skip_levels(false),
-            Preset::Leveled => options.max_tables_per_guard(1).level_size_percent(10).seek_compaction(0),
+            Preset::Leveled => options.max_tables_per_guard(1).level_size_percent(10).seek_cost(0),
         }
     }
 }
@@ -295,5 +306,18 @@ mod tests {
         assert_eq!(options, KeyspaceOptions::default());
         options.set("levels", "3").unwrap();
         assert_eq!(options.levels, 3);
+    }
+
+    #[test]
+    fn what_an_older_database_kept_of_an_option_that_is_gone_still_counts() {
+        let mut options = KeyspaceOptions::default();
+        assert!(options.set("seek_compaction", "10").is_err(), "only what is kept may have it");
+        options.set_kept("seek_compaction", "10").unwrap();
+        assert_eq!(options, KeyspaceOptions::default());
+        options.set_kept("seek_compaction", "0").unwrap();
+        assert_eq!(options.seek_cost, 0);
+        assert!(options.set_kept("seek_compaction", "x").is_err());
+        options.set_kept("levels", "3").unwrap();
+        assert!(options.levels == 3 && options.set_kept("levels", "99").is_err());
     }
 }

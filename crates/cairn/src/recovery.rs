@@ -475,7 +475,7 @@ struct Logs {
 pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Result<KeyspaceOptions> {
     let mut options = KeyspaceOptions::default();
     for (name, value) in &found.created.options {
-        options.set(name, value).map_err(|e| {
+        options.set_kept(name, value).map_err(|e| {
             let message = format!("{}, keyspace {:?}: {e}", dir.display(), found.created.name);
             Error::new(ErrorKind::Unsupported, message)
         })?;

@@ -81,7 +81,12 @@ pub fn option_sets() -> Vec<OptionSet> {
             &[tiny.clone().compression(Compression::Zstd).block_size(4096).filter_bits_per_key(20)],
             LARGE,
         ),
-        set("seeks", 1, &[tiny.clone().seek_compaction(1), tiny.clone().seek_compaction(0)], SMALL),
+        set(
+            "seeks",
+            1,
+            &[tiny.clone().seek_cost(1 << 20), tiny.clone().seek_cost(1 << 10), tiny.clone().seek_cost(0)],
+            SMALL,
+        ),
         set(
             "merges",
             0,
@@ -91,7 +96,7 @@ pub fn option_sets() -> Vec<OptionSet> {
             ],
             SMALL,
         ),
-        set("stack", 2, &[tiny.clone().max_tables_per_guard(16).level0_tables(4).seek_compaction(0)], SMALL),
+        set("stack", 2, &[tiny.clone().max_tables_per_guard(16).level0_tables(4).seek_cost(0)], SMALL),
         set("real-files", 2, &[tiny.clone(), balanced.clone()], MEDIUM),
         // More tables than files may be open.
         set("few-files", 1, &[tiny.clone().max_tables_per_guard(16).memtable_bytes(4 << 10)], MEDIUM),

@@ -49,5 +49,5 @@ pub use options::{TableMeta, TableOptions, TableOwner, parse_table_file_name, ta
 pub use salvage::{Gap, SalvageCursor, Survey};
 pub use scan::ScanCursor;
 pub use table::Table;
-pub use tables::{TableStats, Tables};
+pub use tables::{TableStats, Tables, bytes_read_by_this_thread};
 pub use writer::TableWriter;

@@ -258,6 +258,7 @@ impl Table {
 
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         self.tables.counters.add(tables::BYTES_READ, bytes.len() as u64);
+        tables::note_read(bytes.len());
         self.tables.counters.add(tables::READS, 1);
         match &self.own_file {
             Some(file) => file.read_exact_at(bytes, offset),

@@ -7,6 +7,7 @@ use base::{Error, ErrorKind, Result};
 use env::{Env, ReadFile};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,6 +34,21 @@ pub(crate) const FILES_OPENED: usize = 2;
 pub(crate) const FILTER_PROBES: usize = 3;
 pub(crate) const FILTER_NEGATIVES: usize = 4;
 pub(crate) const FILTER_FALSE_POSITIVES: usize = 5;
+
+thread_local! {
+    static READ_HERE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Bytes that this thread has read from tables' files since it started: who looks before and after a read knows what it took.
+#[inline]
+pub fn bytes_read_by_this_thread() -> u64 {
+    READ_HERE.get()
+}
+
+#[inline]
+pub(crate) fn note_read(bytes: usize) {
+    READ_HERE.set(READ_HERE.get().wrapping_add(bytes as u64));
+}
 
 /// However few handles the process has left, so many tables are held open.
 const FEWEST_OPEN_FILES: u64 = 4;

@@ -112,17 +112,18 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     }
 }
 
-/// What a cursor tells the scheduler: some guard has been visited by so many seeks that it should be compacted.
+/// What a cursor tells the scheduler: seeks have paid as much for the runs of some guard as merging them costs.
 #[derive(Debug)]
 pub struct SeekNotice {
-    threshold: u32,
+    cost: u64,
     due: AtomicBool,
 }
 
 impl SeekNotice {
-    /// A notice that is due after `threshold` seeks to one guard of several tables; never with a threshold of 0.
-    pub fn new(threshold: u32) -> Arc<SeekNotice> {
-        Arc::new(SeekNotice { threshold, due: AtomicBool::new(false) })
+    /// A notice for which each run that a seek looks through, beside the first, costs so many bytes, and what is read for it; with
+    /// 0 it is never due.
+    pub fn new(cost: u32) -> Arc<SeekNotice> {
+        Arc::new(SeekNotice { cost: u64::from(cost), due: AtomicBool::new(false) })
     }
 
     /// Whether a guard has become due since the last call.
@@ -203,9 +204,16 @@ impl LevelCursor {
         Ok(())
     }
 
-    fn count_seek(&self) {
+    /// A seek in the guard pays for the runs beside the first. It has read from files what this thread has read since `read_before`:
+    /// each run has its part in that.
+    fn pay_for_seek(&self, read_before: u64) {
         let guard = &self.level.guards[self.guard];
-        if guard.runs > 1 && self.notice.threshold > 0 && guard.note_seek() == self.notice.threshold {
+        if guard.runs < 2 || self.notice.cost == 0 {
+            return;
+        }
+        let extra = guard.runs as u64 - 1;
+        let read = table::bytes_read_by_this_thread().wrapping_sub(read_before);
+        if guard.pay(extra * self.notice.cost + read / guard.runs as u64 * extra) {
             self.notice.due.store(true, Ordering::Relaxed);
         }
     }
@@ -226,15 +234,17 @@ impl Cursor for LevelCursor {
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         self.enter(self.level.find(key));
-        self.count_seek();
+        let read_before = table::bytes_read_by_this_thread();
         self.tables.seek(key, seq)?;
+        self.pay_for_seek(read_before);
         self.forward()
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         self.enter(self.level.find(key));
-        self.count_seek();
+        let read_before = table::bytes_read_by_this_thread();
         self.tables.seek_before(key)?;
+        self.pay_for_seek(read_before);
         self.back()
     }
 

@@ -304,7 +304,11 @@ impl LevelChange<'_> {
                 )));
             }
             tables.sort_by_key(|t| std::cmp::Reverse(t.meta.max_seq));
-            guards.push(Guard::new(key.clone(), tables));
+            let guard = Guard::new(key.clone(), tables);
+            if same.key == *key && old.end_of(source) == end && !goes {
+                guard.inherit(same);
+            }
+            guards.push(guard);
         }
         if removed != self.removed.len() {
             return Err(wrong(format!("an edit removes a table that level {n} does not have")));

@@ -16,8 +16,9 @@ pub struct TreeOptions {
     pub guards_by_size: bool,
     /// A level is compacted at this share of the next, in per cent; 0 is off.
     pub level_size_percent: u32,
-    /// A guard is compacted after this many seeks; 0 is off.
-    pub seek_compaction: u32,
+    /// Bytes of compaction that a seek is worth for each run beside the first that it looks through, besides what it reads
+    /// from files for it; 0 is off.
+    pub seek_cost: u32,
     /// A guard of the last level but one is rewritten in place when pushing it down costs this many times more.
     pub last_level_merge_factor: u32,
     /// A guard is compacted when this share of a table's entries are tombstones, in per cent; 0 is off.

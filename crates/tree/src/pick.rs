@@ -6,7 +6,6 @@ use base::{Seq, Slice};
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A guard with so many tables is compacted even if they make up one run.
 const MOST_TABLES: usize = 64;
@@ -20,7 +19,8 @@ pub enum Reason {
     GuardFull,
     /// A level is large beside the next one (section 4.2).
     LevelSize,
-    /// A guard of several tables was visited by many seeks (section 4.2).
+    /// Seeks have paid as much for looking through several runs of a guard as merging them costs. (Section 4.2 counts seeks; see
+    /// ADR 5 for why that is not enough.)
     Seeks,
     /// Many entries of a table are tombstones.
     Tombstones,
@@ -190,7 +190,6 @@ impl Picker<'_> {
     fn wishes(&self) -> Vec<Wish> {
         let mut wishes = Vec::new();
         let full = self.options.max_tables_per_guard.max(2);
-        let seeks = self.options.seek_compaction;
         for n in 1..=self.version.last_level() {
             let level = self.version.level(n);
             if level.tables() == 0 {
@@ -200,14 +199,15 @@ impl Picker<'_> {
                 if g.tables.is_empty() {
                     continue;
                 }
-                let visited = g.seeks.load(Ordering::Relaxed);
+                let paid = if self.options.seek_cost > 0 { g.paid() } else { 0 };
                 // Merging tables that do not overlap gains little, so runs count; but there is an end to how many a read may have
                 // to look through.
                 if g.runs >= full || g.tables.len() >= MOST_TABLES {
                     let score = (g.runs as f64 / full as f64).max(1.0);
                     wishes.push(Wish { reason: Reason::GuardFull, level: n, guard, score });
-                } else if seeks > 0 && g.runs > 1 && visited >= seeks {
-                    wishes.push(Wish { reason: Reason::Seeks, level: n, guard, score: f64::from(visited) });
+                } else if g.runs > 1 && paid >= g.merge_cost {
+                    let score = paid as f64 / g.merge_cost as f64;
+                    wishes.push(Wish { reason: Reason::Seeks, level: n, guard, score });
                 } else if self.tombstones_due(n, g) {
                     let score = g.tables.iter().map(|t| t.meta.tombstones).sum::<u64>() as f64;
                     wishes.push(Wish { reason: Reason::Tombstones, level: n, guard, score });

@@ -221,7 +221,7 @@ fn a_running_plan_keeps_guards_out_of_its_way() {
     let mut tree = bench.tree(options(), &[], &tables);
     let down = tree.pick(None).unwrap();
     assert_eq!((down.source, down.target), (2, 3));
-    tree.version().level(3).guards[0].seeks.store(10, std::sync::atomic::Ordering::Relaxed);
+    tree.version().level(3).guards[0].pay(1 << 20);
     let candidate = VersionEdit { candidates_added: vec![(slice("m"), 3)], ..VersionEdit::default() };
     tree.apply(&candidate, &mut bench.open()).unwrap();
     let in_place = tree.pick(None).unwrap();
@@ -271,11 +271,10 @@ fn seeks_and_tombstones_ask_for_compaction() {
     let mut bench = Bench::new();
     let tables = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8)];
     let mut tree = bench.tree(options(), &[], &tables);
-    for _ in 0..9 {
-        tree.version().level(3).guards[0].note_seek();
-    }
-    assert!(!tree.is_due(None));
-    tree.version().level(3).guards[0].note_seek();
+    let guard = tree.version().level(3).guards[0].clone();
+    assert_eq!(guard.merge_cost, 4000, "two tables of 1000 bytes, read and written");
+    assert!(!guard.pay(3999) && !tree.is_due(None));
+    assert!(guard.pay(1) && !guard.pay(1), "told once");
     assert_eq!(tree.pick(None).unwrap().reason, Reason::Seeks);
 
     let with_tombstones = TreeOptions { tombstone_percent: 50, ..options() };

@@ -7,7 +7,7 @@ use base::planted::{Bug, planted};
 use base::{Error, Result, Seq, Slice, Trailer, head};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use table::{Table, TableMeta};
 
 /// Numbers of table files that no version uses any more: they wait for the owner of the directory to delete them.
@@ -123,8 +123,11 @@ pub struct Guard {
     /// How many sorted runs the tables make up: the most that any one key may have to be looked for in. Tables that do not
     /// overlap count as one.
     pub runs: usize,
-    /// Seeks that landed here since the guard last changed.
-    pub seeks: AtomicU32,
+    /// What merging the tables would read and write, in bytes, about.
+    pub merge_cost: u64,
+    /// What seeks have paid for looking through more than one run, in bytes that a merge may read and write, since tables of the
+    /// guard last went into one.
+    paid: AtomicU64,
 }
 
 /// The largest number of tables that share a key.
@@ -138,18 +141,31 @@ fn runs(tables: &[Arc<TableFile>]) -> usize {
 
 impl Guard {
     pub(crate) fn new(key: Slice, tables: Vec<Arc<TableFile>>) -> Arc<Guard> {
-        Arc::new(Guard { key, runs: runs(&tables), tables, seeks: AtomicU32::new(0) })
+        let merge_cost = 2 * tables.iter().map(|t| t.meta.file_size).sum::<u64>();
+        Arc::new(Guard { key, runs: runs(&tables), tables, merge_cost, paid: AtomicU64::new(0) })
     }
 
     /// Bytes of its tables.
     pub fn bytes(&self) -> u64 {
-        self.tables.iter().map(|t| t.meta.file_size).sum()
+        self.merge_cost / 2
     }
 
-    /// Counts a seek; cheap enough for every seek.
+    /// A seek pays for the runs that it had to look through beside the first: rent, and when as much was paid as a merge costs
+    /// it is time to buy. Cheap enough for every seek. Whether this one made the difference.
     #[inline]
-    pub fn note_seek(&self) -> u32 {
-        self.seeks.fetch_add(1, Ordering::Relaxed) + 1
+    pub fn pay(&self, bytes: u64) -> bool {
+        let before = self.paid.fetch_add(bytes, Ordering::Relaxed);
+        before < self.merge_cost && before + bytes >= self.merge_cost
+    }
+
+    /// What seeks have paid so far.
+    pub fn paid(&self) -> u64 {
+        self.paid.load(Ordering::Relaxed)
+    }
+
+    /// The guard with tables attached: what was paid still counts.
+    pub(crate) fn inherit(&self, old: &Guard) {
+        self.paid.store(old.paid(), Ordering::Relaxed);
     }
 }
 
@@ -341,7 +357,7 @@ pub(crate) mod tests {
             bit_decrement: 2,
             guards_by_size: false,
             level_size_percent: 0,
-            seek_compaction: 10,
+            seek_cost: 400,
             last_level_merge_factor: 25,
             tombstone_percent: 0,
             skip_levels: false,

@@ -181,7 +181,7 @@ impl Sources {
         for created in created {
             let mut options = KeyspaceOptions::default();
             for (name, value) in &created.options {
-                if let Err(e) = options.set(name, value) {
+                if let Err(e) = options.set_kept(name, value) {
                     report.notes.push(format!("keyspace {:?}: {e}; it has the default now", created.name));
                 }
             }
