@@ -303,13 +303,16 @@ impl Core {
             snapshots: &snapshots,
             cancelled: &self.cancelled,
         };
+        // Of a move there is nothing but the edit.
         let outcome = tree::compact(plan, &context)?;
         if let Err(e) = self.install_compaction(keyspace, plan, &outcome) {
             self.discard(&outcome.added);
             return Err(e);
         }
         let time = self.env.monotonic().saturating_sub(started);
-        keyspace.counters.compactions[plan.target].note(outcome.bytes_read, outcome.bytes_written, time);
+        if !plan.is_move() {
+            keyspace.counters.compactions[plan.target].note(outcome.bytes_read, outcome.bytes_written, time);
+        }
         *keyspace.counters.reasons.lock().entry(plan.reason).or_default() += 1;
         Ok(())
     }
@@ -333,7 +336,7 @@ impl Core {
         let mut edit = DatabaseEdit { trees: vec![(keyspace.id, edit)], ..DatabaseEdit::default() };
         self.log_edit(&mut manifest, &mut edit)?;
         self.apply(keyspace, &edit.trees[0].1, 0)?;
-        if planted(Bug::FreeFileInUse) {
+        if planted(Bug::FreeFileInUse) && !plan.is_move() {
             plan.inputs.iter().for_each(|(_, table)| self.discard(std::slice::from_ref(&table.meta)));
         }
         self.renew_manifest(&mut manifest);

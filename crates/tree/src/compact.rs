@@ -98,12 +98,15 @@ fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
     Ok(())
 }
 
-/// Merges the plan's tables and cuts the result at the plan's keys. On an error, what was written is removed again; one of
+/// Merges the plan's tables and cuts the result at the plan's keys; for a move there is nothing to do. On an error, what was written is removed again; one of
 /// kind `ReadOnly` says that a sync failed.
 ///
 /// Cost: one sequential read of the inputs and one sequential write of what is kept; a heap of the inputs, no allocation per
 /// record.
 pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
+    if plan.is_move() {
+        return Ok(Outcome::default());
+    }
     let mut outcome = Outcome { bytes_read: plan.input_bytes(), ..Outcome::default() };
     let result = merge_inputs(plan, context, &mut outcome).and_then(|()| match outcome.added.is_empty() {
         true => Ok(()),

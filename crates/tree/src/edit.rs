@@ -5,7 +5,7 @@ use crate::version::{Guard, Level, TableFile, Version};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_LEVELS};
 use base::{Error, ErrorKind, Result, Seq, Slice};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use table::TableMeta;
 
@@ -174,6 +174,17 @@ fn wrong(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corruption, what)
 }
 
+/// The tables that an edit takes from one level and puts into another: readers, and what is known of damage, stay.
+fn moved(version: &Version, edit: &VersionEdit) -> HashMap<u64, Arc<TableFile>> {
+    let added: HashSet<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();
+    let both: HashSet<u64> = edit.removed.iter().map(|(_, n)| *n).filter(|n| added.contains(n)).collect();
+    if both.is_empty() {
+        return HashMap::new();
+    }
+    let tables = version.tables().filter(|(_, t)| both.contains(&t.meta.number));
+    tables.map(|(_, t)| (t.meta.number, t.clone())).collect()
+}
+
 /// See [`Version::apply`]. An edit that does not fit the version (a table that is not there, a table across a guard) is an
 /// error: it can only come from a damaged manifest or from a bug.
 pub(crate) fn apply(
@@ -190,8 +201,13 @@ pub(crate) fn apply(
         return Err(wrong(format!("an edit names level {}, the tree has {levels}", deepest.unwrap_or(0))));
     }
     let mut added: Vec<Vec<Arc<TableFile>>> = vec![Vec::new(); levels + 1];
+    let mut moved = moved(version, edit);
     for (level, meta) in &edit.added {
-        added[*level].push(open(meta)?);
+        added[*level].push(match moved.remove(&meta.number) {
+            Some(table) if table.meta == *meta => table,
+            Some(_) => return Err(wrong(format!("an edit moves table {} and changes it", meta.number))),
+            None => open(meta)?,
+        });
     }
     let mut removed: Vec<HashSet<u64>> = vec![HashSet::new(); levels + 1];
     for (level, number) in &edit.removed {

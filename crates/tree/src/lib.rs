@@ -20,6 +20,9 @@ pub mod fuzzing;
 mod guards;
 mod manifest;
 mod merge;
+#[cfg(test)]
+mod move_tests;
+mod moves;
 mod options;
 mod order;
 #[cfg(test)]

@@ -8,11 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A guard with so many tables is compacted even if they make up one run.
-const MOST_TABLES: usize = 64;
+pub(crate) const MOST_TABLES: usize = 64;
 
 /// Why a compaction runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
+    /// Tables that nothing is in the way of go down as they are (`moves.rs`).
+    Move,
     /// Level 0 has enough tables.
     Level0,
     /// A guard has as many tables as it may (PebblesDB, section 3.4).
@@ -31,6 +33,7 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Reason::Move => "move",
             Reason::Level0 => "level 0",
             Reason::GuardFull => "guard full",
             Reason::LevelSize => "level size",
@@ -41,7 +44,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A compaction to run: merge `inputs`, cut the result at `cuts`, attach the pieces to `target`.
+/// A compaction to run: merge `inputs`, cut the result at `cuts`, attach the pieces to `target`. Or a move: the inputs themselves are
+/// the pieces, and nothing is read or written.
 #[derive(Debug)]
 pub struct Plan {
     /// Tells plans of one tree apart.
@@ -65,6 +69,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether the tables go to the target as they are.
+    pub fn is_move(&self) -> bool {
+        self.reason == Reason::Move
+    }
+
     /// Numbers of the tables that go in.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         self.inputs.iter().map(|(_, t)| t.meta.number)
@@ -125,10 +134,11 @@ impl Picker<'_> {
         if self.room.is_some() {
             return self.pick_tight(&busy);
         }
-        if self.version.level0.len() >= self.options.level0_tables
-            && let Some(plan) = self.level0(Reason::Level0, &busy)
-        {
-            return Some(plan);
+        if self.version.level0.len() >= self.options.level0_tables {
+            let plan = self.move_level0(&busy).or_else(|| self.level0(Reason::Level0, &busy));
+            if plan.is_some() {
+                return plan;
+            }
         }
         let mut wishes = self.wishes();
         wishes.sort_by(|a, b| a.reason.cmp(&b.reason).then(b.score.total_cmp(&a.score)));
@@ -142,6 +152,9 @@ impl Picker<'_> {
         // A plan for which there is no room; it may be tried when there is no other.
         let mut large = None;
         if self.version.level0.iter().any(|t| t.overlaps_range(from, to)) {
+            if let Some(plan) = self.move_level0(&busy) {
+                return Ok(Some(plan));
+            }
             match self.level0_tight(Reason::Manual, &busy) {
                 Some(plan) if self.fits(&plan) => return Ok(Some(plan)),
                 Some(plan) => large = Some(plan),
@@ -300,6 +313,13 @@ impl Picker<'_> {
         around::merging(tables, least, manual, fits).map(|run| plan(&run))
     }
 
+    /// The first level that has tables; the last one where none has. A plan that is on its way to a level makes it as good as used.
+    pub(crate) fn first_used(&self) -> usize {
+        let last = self.version.last_level();
+        let first_used = (1..=last).find(|&n| self.version.level(n).tables() > 0).unwrap_or(last);
+        self.running.iter().map(|plan| plan.target).fold(first_used, usize::min)
+    }
+
     /// The deepest level that level 0 may be cut into: everything above it must be empty (or older data would lie above newer),
     /// the pieces must be worth a file, and the level must not be so large that merging into it costs more than another level.
     fn level0_target(&self, inputs: &[(usize, Arc<TableFile>)]) -> usize {
@@ -307,13 +327,9 @@ impl Picker<'_> {
             return 1;
         }
         let version = self.version;
-        let last = version.last_level();
         let bytes: u64 = inputs.iter().map(|(_, t)| t.meta.file_size).sum();
         let patience = (2 * self.options.max_tables_per_guard as u64).max(10);
-        let first_used = (1..=last).find(|&n| version.level(n).tables() > 0).unwrap_or(last);
-        // A plan that is on its way to a level makes it as good as used.
-        let first_used = self.running.iter().map(|plan| plan.target).fold(first_used, usize::min);
-        let mut target = first_used;
+        let mut target = self.first_used();
         while target > 1 {
             let level = version.level(target);
             let touched = (level.guards.iter().enumerate())
@@ -345,6 +361,13 @@ impl Picker<'_> {
             return None;
         }
         let last = self.version.last_level();
+        // Tombstones are worth a merge, and so is what seeks look through.
+        if n < last
+            && matches!(reason, Reason::GuardFull | Reason::LevelSize | Reason::Manual)
+            && let Some(plan) = self.move_guard(n, index, busy)
+        {
+            return Some(plan);
+        }
         let make_of = |target, inputs: &[Arc<TableFile>]| Plan {
             id: 0,
             reason,

@@ -14,6 +14,7 @@ pub(crate) type Drawn = (usize, &'static str, &'static str, Seq, Seq);
 
 pub(crate) struct Bench {
     tables: Arc<Tables>,
+    pub(crate) garbage: Arc<crate::Garbage>,
     next: u64,
 }
 
@@ -22,6 +23,7 @@ impl Bench {
         let env: Arc<dyn Env> = SimEnv::new(1);
         Bench {
             tables: Tables::new(env, PathBuf::from("/db"), Arc::new(BlockCache::new(1 << 20)), 16),
+            garbage: Arc::default(),
             next: 1,
         }
     }
@@ -45,7 +47,7 @@ impl Bench {
     pub(crate) fn open(&self) -> impl FnMut(&TableMeta) -> base::Result<Arc<crate::TableFile>> + use<'_> {
         |meta| {
             let table = self.tables.open(meta.number, meta.file_size)?;
-            Ok(crate::TableFile::new(meta.clone(), table, Arc::default()))
+            Ok(crate::TableFile::new(meta.clone(), table, self.garbage.clone()))
         }
     }
 
@@ -66,7 +68,8 @@ impl Bench {
     pub(crate) fn run(&mut self, tree: &mut Tree, plan: &Plan) -> VersionEdit {
         let mut outcome = Outcome::default();
         let mut from = plan.from.clone();
-        for i in 0..=plan.cuts.len() {
+        let pieces = if plan.is_move() { 0 } else { plan.cuts.len() + 1 };
+        for i in 0..pieces {
             let to = plan.cuts.get(i).or(plan.to.as_ref());
             let end = to.map(|k| &k[..]);
             let inputs = || plan.inputs.iter().map(|(_, t)| t).filter(|t| t.overlaps_range(&from, end));
@@ -429,6 +432,12 @@ fn what_shares_no_key_with_a_damaged_table_leaves_level_0() {
     let mut bench = Bench::new();
     let drawn = [(0, "a", "c", 1, 2), (0, "d", "f", 3, 4), (0, "g", "i", 5, 6)];
     let mut tree = bench.tree(options(), &[], &drawn);
+    damage(&tree, &[1]);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.reason, plan.target, inputs(&plan)), (Reason::Move, 3, vec![2, 3]));
+    // The same with keys on the way: they are merged into the first level.
+    let mut bench = Bench::new();
+    let mut tree = bench.tree(options(), &[], &[&drawn[..], &[(1, "d", "z", 0, 0)]].concat());
     damage(&tree, &[1]);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.target, inputs(&plan)), (1, vec![3, 2]));

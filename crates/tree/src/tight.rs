@@ -17,7 +17,8 @@ impl Picker<'_> {
     /// Whether there is room for the output of a plan.
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         let pieces = plan.cuts.len() as u64 + 1;
-        self.room.is_none_or(|room| plan.input_bytes() + pieces * PIECE_OVERHEAD <= room)
+        let needed = if plan.is_move() { 0 } else { plan.input_bytes() + pieces * PIECE_OVERHEAD };
+        self.room.is_none_or(|room| needed <= room)
     }
 
     /// How many of the oldest tables of level 0 there is room for; at least one.

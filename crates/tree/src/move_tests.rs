@@ -1,0 +1,155 @@
+//! Moves, as cases: what goes down as it is, how deep, and what has to be merged. `order_tests.rs` makes moves in random histories.
+
+use crate::pick_tests::{Bench, Drawn, damage, inputs};
+use crate::version::tests::options;
+use crate::{Reason, Tree, TreeOptions, VersionEdit};
+
+fn skipping() -> TreeOptions {
+    TreeOptions { skip_levels: true, ..options() }
+}
+
+/// The levels of tables by number.
+fn levels(tree: &Tree) -> Vec<(u64, usize)> {
+    let mut levels: Vec<_> = tree.version().tables().map(|(n, t)| (t.meta.number, n)).collect();
+    levels.sort_unstable();
+    levels
+}
+
+#[test]
+fn disjoint_tables_of_level_0_go_to_the_last_level_by_an_edit_alone() {
+    let mut bench = Bench::new();
+    let mut tree = bench.tree(skipping(), &[], &[(0, "d", "f", 3, 4), (0, "a", "c", 1, 2)]);
+    let before: Vec<_> = tree.version().tables().map(|(_, t)| t.clone()).collect();
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.reason, plan.source, plan.target), (Reason::Move, 0, 3));
+    let edit = bench.run(&mut tree, &plan);
+    let mut moved: Vec<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();
+    moved.sort_unstable();
+    assert_eq!((moved, edit.removed.len()), (vec![1, 2], 2));
+    assert_eq!(levels(&tree), [(1, 3), (2, 3)]);
+    for (_, table) in tree.version().tables() {
+        assert!(before.iter().any(|t| std::sync::Arc::ptr_eq(t, table)), "readers and notes of damage stay");
+    }
+    assert_eq!(tree.version().level(3).guards[0].runs, 1);
+    assert!(!tree.is_due(None));
+}
+
+#[test]
+fn a_moved_table_is_no_garbage_until_it_is_replaced() {
+    let mut bench = Bench::new();
+    let tree = &mut bench.tree(skipping(), &[], &[(0, "d", "f", 3, 4), (0, "a", "c", 1, 2)]);
+    let garbage = bench.garbage.clone();
+    let plan = tree.pick(None).unwrap();
+    bench.run(tree, &plan);
+    drop(plan);
+    assert!(garbage.is_empty());
+    let gone = VersionEdit { removed: vec![(3, 1)], ..VersionEdit::default() };
+    tree.apply(&gone, &mut bench.open()).unwrap();
+    assert_eq!(garbage.take(), [1]);
+}
+
+#[test]
+fn what_shares_keys_with_anything_on_its_way_is_merged() {
+    let ours = [(0, "d", "f", 8, 9), (0, "a", "c", 6, 7)];
+    // An older or a newer table of level 0, one of each level: "d".."f" can go past none of them, nor onto it.
+    let cases: [(Drawn, Vec<(u64, usize)>); 4] = [
+        ((0, "f", "g", 1, 2), vec![(2, 3)]),
+        ((0, "f", "g", 10, 11), vec![(2, 3)]),
+        ((3, "f", "g", 1, 2), vec![(2, 3)]),
+        ((3, "f", "z", 1, 2), vec![(2, 3)]),
+    ];
+    for (other, moved) in cases {
+        let mut bench = Bench::new();
+        let mut tree = bench.tree(skipping(), &[], &[ours[0], ours[1], other]);
+        let plan = tree.pick(None).unwrap();
+        assert_eq!(plan.reason, Reason::Move);
+        bench.run(&mut tree, &plan);
+        let now: Vec<_> =
+            levels(&tree).into_iter().filter(|(number, _)| moved.iter().any(|m| m.0 == *number)).collect();
+        assert_eq!(now, moved, "{other:?}");
+        assert!(levels(&tree).contains(&(1, 0)), "{other:?}");
+    }
+    // Where a level is in use, level 0 stops there; the one that is free goes on.
+    let mut bench = Bench::new();
+    let mut tree = bench.tree(skipping(), &[], &[ours[0], ours[1], (2, "f", "g", 1, 2)]);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.reason, plan.target, inputs(&plan)), (Reason::Move, 3, vec![2]));
+}
+
+#[test]
+fn a_table_stays_inside_of_one_guard() {
+    let mut bench = Bench::new();
+    let guards = [(2, "p"), (3, "b"), (3, "p")];
+    let mut tree = bench.tree(options(), &guards, &[(0, "d", "f", 8, 9), (0, "a", "c", 6, 7)]);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!(
+        (plan.target, inputs(&plan)),
+        (2, vec![2]),
+        "the oldest comes first, and \"b\" divides it in level 3"
+    );
+    bench.run(&mut tree, &plan);
+    // No level above those in use is opened up: nothing could get past it any more.
+    let mut bench = Bench::new();
+    let tables = [(0, "d", "f", 8, 9), (0, "a", "c", 6, 7), (3, "x", "z", 1, 1)];
+    let mut tree = bench.tree(skipping(), &guards, &tables);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.reason, plan.target, inputs(&plan)), (Reason::Move, 3, vec![1]));
+}
+
+#[test]
+fn tombstones_are_merged_where_they_can_do_their_work() {
+    let mut bench = Bench::new();
+    let mut tree = bench.tree(skipping(), &[], &[]);
+    let mut metas = [bench.meta((0, "a", "c", 1, 2)), bench.meta((0, "d", "f", 3, 4))];
+    metas.iter_mut().for_each(|meta| meta.tombstones = 2);
+    let edit = VersionEdit { added: metas.map(|meta| (0, meta)).to_vec(), ..VersionEdit::default() };
+    tree.apply(&edit, &mut bench.open()).unwrap();
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.reason, plan.target, &plan.bottom[..]), (Reason::Level0, 3, &[true][..]));
+}
+
+#[test]
+fn a_range_is_compacted_by_moves_where_that_is_possible() {
+    let mut bench = Bench::new();
+    let tables = [(0, "a", "c", 9, 9), (1, "d", "f", 5, 6), (2, "g", "i", 3, 4), (2, "x", "z", 1, 2)];
+    let mut tree = bench.tree(options(), &[], &tables);
+    damage(&tree, &[4]);
+    while let Ok(Some(plan)) = tree.pick_range(b"", None, None) {
+        assert!(plan.is_move(), "{plan:?}");
+        bench.run(&mut tree, &plan);
+    }
+    assert_eq!(levels(&tree), [(1, 3), (2, 3), (3, 3), (4, 2)]);
+}
+
+#[test]
+fn plans_that_run_keep_moves_in_order() {
+    let mut bench = Bench::new();
+    // Level 1 is being merged into level 2, across "h": a table of level 2 below it may go on, one of level 0 waits.
+    let tables = [(1, "a", "m", 21, 22), (1, "a", "m", 23, 24), (1, "a", "m", 25, 26), (2, "n", "p", 1, 2)];
+    let mut tree = bench.tree(options(), &[(3, "c"), (3, "n")], &tables);
+    let down = tree.pick(None).unwrap();
+    assert_eq!((down.source, down.target), (1, 2));
+    let flush = VersionEdit {
+        added: vec![(0, bench.meta((0, "k", "o", 31, 32))), (0, bench.meta((0, "q", "r", 33, 34)))],
+        ..VersionEdit::default()
+    };
+    tree.apply(&flush, &mut bench.open()).unwrap();
+    let moved = tree.pick(None).unwrap();
+    assert_eq!((moved.reason, moved.target, inputs(&moved)), (Reason::Move, 3, vec![6]));
+    assert!(tree.pick(None).is_none(), "one plan from level 0 at a time, also when it is a move");
+    // They end in either order.
+    bench.run(&mut tree, &down);
+    bench.run(&mut tree, &moved);
+    assert_eq!(crate::check_version(tree.version()), Vec::<String>::new());
+}
+
+#[test]
+fn an_edit_that_changes_what_it_moves_is_refused() {
+    let mut bench = Bench::new();
+    let mut tree = bench.tree(skipping(), &[], &[(0, "a", "c", 1, 2)]);
+    let mut meta = tree.version().level0[0].meta.clone();
+    meta.largest = b"d".to_vec();
+    let edit = VersionEdit { added: vec![(3, meta)], removed: vec![(0, 1)], ..VersionEdit::default() };
+    let error = tree.apply(&edit, &mut bench.open()).unwrap_err();
+    assert!(error.to_string().contains("moves table 1"), "{error}");
+}

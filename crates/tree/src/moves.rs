@@ -1,0 +1,111 @@
+//! Moves: tables that go down by an edit of the manifest alone.
+//!
+//! The paper rewrites a table each time that it goes down, and loses a factor of three on sequential inserts by it. A table whose
+//! keys nobody else has on its way can go as it is:
+//!
+//! ```text
+//!   level 0   a..c   m..p   x..z          disjoint: as after sequential, clustered or time-ordered inserts
+//!   level 5   (empty)                     nothing in the way
+//!   level 6   a....d |   | q...t |        m..p and x..z move here; a..c has to be merged, as its keys are here already
+//! ```
+//!
+//! What must hold, and why it does:
+//! - *Nothing newer gets below anything older.* No table of the stack that it leaves, newer or older, shares a key with it, nor does any of the levels that
+//!   it passes or the one that it gets to; besides, it is held against every table of the tree as one box of keys and sequence numbers
+//!   (`order.rs`), and against the plans that are running.
+//! - *It lies inside one guard* of the level that it gets to, and plans that are running keep guards out of it.
+//! - *The shape stays*: a table of level 0 does not open up a level above those in use, where all that comes later would have to stop, too.
+//! - *Progress*: tables full of tombstones are merged, because only that makes them smaller.
+//!
+//! When a merge is due anyway, what can be moved is moved first. A guard or level 0 that is not full waits: its tables could be merged into fewer.
+
+use crate::order;
+use crate::pick::{MOST_TABLES, Picker, Plan, Reason};
+use crate::version::TableFile;
+use base::Slice;
+use base::planted::{Bug, planted};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Per cent of entries from which on a table is merged for its tombstones instead of being moved.
+const MOST_TOMBSTONES: u64 = 10;
+
+impl Picker<'_> {
+    /// The tables of level 0 that can go down as they are, as one plan.
+    pub(crate) fn move_level0(&self, busy: &HashSet<u64>) -> Option<Plan> {
+        if self.running.iter().any(|plan| plan.source == 0) {
+            return None;
+        }
+        let least = match self.options.skip_levels {
+            true => self.first_used(),
+            false => 1,
+        };
+        self.moves(0, &self.version.level0, least, busy)
+    }
+
+    /// The tables of a guard that can go down as they are.
+    pub(crate) fn move_guard(&self, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
+        self.moves(n, &self.version.level(n).guards[index].tables, n + 1, busy)
+    }
+
+    fn moves(
+        &self,
+        source: usize,
+        stack: &[Arc<TableFile>],
+        least: usize,
+        busy: &HashSet<u64>,
+    ) -> Option<Plan> {
+        let mut chosen: Vec<Arc<TableFile>> = Vec::new();
+        let mut target = 0;
+        for table in stack.iter().rev() {
+            let meta = &table.meta;
+            let shared = stack.iter().any(|other| !Arc::ptr_eq(other, table) && other.overlaps(table));
+            if (shared && !planted(Bug::MovePastOlderTables))
+                || table.is_unreadable()
+                || busy.contains(&meta.number)
+                || meta.tombstones * 100 > meta.entries * MOST_TOMBSTONES
+            {
+                continue;
+            }
+            let Some(n) = self.deepest_for(source, table).filter(|&n| n >= least) else { continue };
+            if target == 0 || target == n {
+                target = n;
+                chosen.push(table.clone());
+            }
+        }
+        chosen.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
+        let (first, last) = (chosen.first()?, chosen.last()?);
+        let plan = Plan {
+            id: 0,
+            reason: Reason::Move,
+            source,
+            target,
+            from: Slice::copy_from(&first.meta.smallest),
+            to: Some(Slice::copy_from(&[&last.meta.largest[..], &[0]].concat())),
+            cuts: chosen[1..].iter().map(|t| Slice::copy_from(&t.meta.smallest)).collect(),
+            bottom: vec![false; chosen.len()],
+            inputs: chosen.iter().map(|t| (source, t.clone())).collect(),
+        };
+        order::agrees(&plan, self.running).then_some(plan)
+    }
+
+    /// The deepest level below `source` that the table can go to as it is.
+    fn deepest_for(&self, source: usize, table: &Arc<TableFile>) -> Option<usize> {
+        let mut found = None;
+        for n in source + 1..=self.version.last_level() {
+            let level = self.version.level(n);
+            let (first, last) = (level.find(&table.meta.smallest), level.find(&table.meta.largest));
+            let mut there = level.guards[first..=last].iter().flat_map(|g| &g.tables);
+            if there.any(|t| t.overlaps(table)) && !planted(Bug::MovePastOlderTables) {
+                break;
+            }
+            if first == last
+                && level.guards[first].tables.len() + 1 < MOST_TABLES
+                && order::fits_as_one(self.version, std::slice::from_ref(table), n)
+            {
+                found = Some(n);
+            }
+        }
+        found
+    }
+}
