@@ -60,6 +60,8 @@ bugs! {
     FlushWithoutOlderLogs,
     /// a compaction attaches a guard's own key to the guard before it
     GuardKeyToTheLeft,
+    /// a compaction cuts its output between two versions of a key
+    CutBetweenVersions,
     /// a table is moved past tables that share keys with it
     MovePastOlderTables,
     /// a look-up in level 0 begins with the oldest table

@@ -73,7 +73,7 @@ pub use cursor::{Cursor, Range};
 pub use database::Database;
 pub use env;
 pub use keyspace::Keyspace;
-pub use options::{Compression, Durability, KeyspaceOptions, OptionSpec, Options, Preset};
+pub use options::{Compression, Durability, GuardPolicy, KeyspaceOptions, OptionSpec, Options, Preset};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use snapshot::Snapshot;
 pub use stats::*;

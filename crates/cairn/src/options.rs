@@ -34,6 +34,16 @@ pub enum Preset {
     Leveled,
 }
 
+/// How the guards of a tree are chosen: the keys that divide its levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GuardPolicy {
+    /// By the hash of inserted keys (PebblesDB, section 4.5).
+    Hash,
+    /// While compacting, from the data itself, so that guards have useful sizes whatever the keys are.
+    #[default]
+    Adaptive,
+}
+
 macro_rules! named_enum {
     ($type:ty, $what:literal, $($name:literal => $value:path),+) => {
         impl fmt::Display for $type {
@@ -55,6 +65,7 @@ macro_rules! named_enum {
     };
 }
 named_enum!(Durability, "durability", "buffered" => Durability::Buffered, "os" => Durability::Os, "sync" => Durability::Sync);
+named_enum!(GuardPolicy, "guard policy", "hash" => GuardPolicy::Hash, "adaptive" => GuardPolicy::Adaptive);
 named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled);
 
 /// One row of an option table.
@@ -206,6 +217,9 @@ option_table! {
     levels: usize = 6, "1 to 15", |v| (1..=base::limits::MAX_LEVELS).contains(v);
     /// Tables in a guard before it is compacted; 1 makes the tree a leveled LSM tree.
     max_tables_per_guard: usize = 8, "1 to 64", |v| (1..=64).contains(v);
+    /// How guards are chosen: `adaptive`, while compacting, from the data itself, so that guards have useful sizes; or by the `hash` of inserted
+    /// keys, by the three options that follow.
+    guard_policy: GuardPolicy = GuardPolicy::Adaptive, "hash, adaptive", |_| true;
     /// A key is a guard of level 1 when this many low bits of its hash are set (PebblesDB, section 4.5).
     top_level_bits: u32 = 31, "1 to 60", |v| (1..=60).contains(v);
     /// How many bits fewer each deeper level asks for.
@@ -242,6 +256,9 @@ impl Options {
 /// Level 0 is cut into pieces of at least this size, in bytes, while that is possible.
 const MIN_PIECE_BYTES: u64 = 1 << 20;
 
+/// Bytes of a guard of the last level that is chosen from the data: half a memtable, and no more than this.
+const GUARD_BYTES: u64 = 32 << 20;
+
 impl KeyspaceOptions {
     /// What the tree is told of them, and of the keyspace that it is the tree of.
     pub(crate) fn tree_options(&self, id: u64, name: &str) -> tree::TreeOptions {
@@ -258,6 +275,10 @@ impl KeyspaceOptions {
             tombstone_percent: self.tombstone_percent,
             skip_levels: self.skip_levels,
             // A small memtable means small data: then pieces are small, too.
+            guard_bytes: match self.guard_policy {
+                GuardPolicy::Hash => 0,
+                GuardPolicy::Adaptive => GUARD_BYTES.min(self.memtable_bytes as u64 / 2),
+            },
             min_piece_bytes: MIN_PIECE_BYTES.min(self.memtable_bytes as u64 / 64),
             table: table::TableOptions {
                 block_size: self.block_size,
@@ -284,6 +305,7 @@ impl KeyspaceOptions {
         match preset {
             Preset::Balanced => options,
             Preset::PebblesDb => options
+                .guard_policy(GuardPolicy::Hash)
                 .top_level_bits(27)
                 .bit_decrement(2)
                 .guards_by_size(false)

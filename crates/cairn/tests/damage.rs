@@ -173,8 +173,10 @@ fn what_shares_no_key_with_a_damaged_table_sinks() {
     };
     put(&keyspace, 0..50);
     let table = tables(&sim)[0].clone();
-    put(&keyspace, 50..100);
+    put(&keyspace, 1..100);
     scratch(&sim, &table);
+    // Until a merge needs it nobody knows; and nothing that could just be moved would ask.
+    assert!(keyspace.compact().is_err());
     for i in 1..60 {
         put(&keyspace, i * 100..i * 100 + 100);
     }

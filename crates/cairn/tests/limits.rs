@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use cairn::env::SimEnv;
-use cairn::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Options};
+use cairn::{Compression, Database, Durability, Keyspace, GuardPolicy, KeyspaceOptions, Options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::PathBuf;
 use std::process::Command;
@@ -44,7 +44,12 @@ fn open_files() -> usize {
 
 /// Many small tables: nearly every key is a guard.
 fn many_tables() -> KeyspaceOptions {
-    KeyspaceOptions::default().memtable_bytes(16 << 10).top_level_bits(5).bit_decrement(1).levels(3)
+    KeyspaceOptions::default()
+        .memtable_bytes(16 << 10)
+        .guard_policy(GuardPolicy::Hash)
+        .top_level_bits(5)
+        .bit_decrement(1)
+        .levels(3)
 }
 
 fn key(i: u32) -> String {

@@ -5,7 +5,7 @@
 use cairn::env::SimEnv;
 use cairn::{Compression, Database, Keyspace, KeyspaceOptions, Options};
 
-const ENTRIES: u64 = 6_000;
+const ENTRIES: u64 = 30_000;
 const MEMTABLE: usize = 16 << 10;
 
 fn database() -> (Database, Keyspace) {
@@ -36,7 +36,7 @@ fn moves(db: &Database) -> u64 {
 #[test]
 fn sequential_and_time_ordered_inserts_are_written_once() {
     // Ascending; and many series, one after another in bursts, each burst behind all that its series has.
-    let patterns: [fn(u64) -> u64; 2] = [|i| i, |i| (i / 1500 % 3) << 32 | i];
+    let patterns: [fn(u64) -> u64; 2] = [|i| i, |i| (i / 3000 % 4) << 32 | i];
     for (which, pattern) in patterns.into_iter().enumerate() {
         let (db, keyspace) = database();
         for i in 0..ENTRIES {

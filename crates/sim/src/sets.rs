@@ -2,7 +2,7 @@
 //! operations cross hundreds of flushes and compactions.
 
 use crate::data::Sizes;
-use cairn::{Compression, Durability, KeyspaceOptions, Options, Preset};
+use cairn::{Compression, Durability, GuardPolicy, KeyspaceOptions, Options, Preset};
 
 /// One configuration.
 #[derive(Clone, Debug)]
@@ -25,6 +25,11 @@ const LARGE: Sizes = Sizes { keys: 300, huge_keys: true, value_bytes_max: 100 <<
 
 fn tiny() -> KeyspaceOptions {
     KeyspaceOptions::default().memtable_bytes(8 << 10).block_size(256).top_level_bits(6).bit_decrement(1)
+}
+
+/// The same with guards by the hash of keys.
+fn hashed() -> KeyspaceOptions {
+    tiny().guard_policy(GuardPolicy::Hash)
 }
 
 fn set(name: &'static str, threads: usize, keyspaces: &[KeyspaceOptions], sizes: Sizes) -> OptionSet {
@@ -54,19 +59,19 @@ pub fn option_sets() -> Vec<OptionSet> {
         set("inline", 0, &[tiny.clone().memtable_bytes(4 << 10), tiny.clone().level0_tables(1)], SMALL),
         set("inline-large", 0, &[tiny.clone().memtable_bytes(64 << 10), leveled.clone()], LARGE),
         // Nearly every key is a guard.
-        set("guards", 1, &[tiny.clone().top_level_bits(3).bit_decrement(1).max_tables_per_guard(2)], SMALL),
+        set("guards", 1, &[hashed().top_level_bits(3).bit_decrement(1).max_tables_per_guard(2)], SMALL),
         set(
             "guards-deep",
             2,
-            &[tiny.clone().top_level_bits(12).bit_decrement(3).levels(5).max_tables_per_guard(3)],
+            &[hashed().top_level_bits(12).bit_decrement(3).levels(5).max_tables_per_guard(3)],
             MEDIUM,
         ),
-        set("one-level", 0, &[tiny.clone().levels(1), tiny.clone().levels(1).max_tables_per_guard(1)], SMALL),
-        set("two-levels", 1, &[tiny.clone().levels(2).level0_tables(2).level_size_percent(25)], MEDIUM),
+        set("one-level", 0, &[hashed().levels(1), tiny.clone().levels(1).max_tables_per_guard(1)], SMALL),
+        set("two-levels", 1, &[hashed().levels(2).level0_tables(2).level_size_percent(25)], MEDIUM),
         set(
             "no-skip",
             1,
-            &[tiny.clone().skip_levels(false).levels(4).level0_tables(3).guards_by_size(false)],
+            &[hashed().skip_levels(false).levels(4).level0_tables(3).guards_by_size(false)],
             MEDIUM,
         ),
         set(
@@ -98,6 +103,18 @@ pub fn option_sets() -> Vec<OptionSet> {
         ),
         set("stack", 2, &[tiny.clone().max_tables_per_guard(16).level0_tables(4).seek_cost(0)], SMALL),
         set("real-files", 2, &[tiny.clone(), balanced.clone()], MEDIUM),
+        // Guards from the data, so small that they are divided and joined all the time, in several levels.
+        set(
+            "adaptive",
+            1,
+            &[
+                tiny.clone().memtable_bytes(4 << 10).max_tables_per_guard(2).level0_tables(2),
+                tiny.clone().memtable_bytes(4 << 10).skip_levels(false).levels(3).level0_tables(1),
+                hashed(),
+            ],
+            MEDIUM,
+        ),
+        set("adaptive-inline", 0, &[tiny.clone().memtable_bytes(4 << 10).max_tables_per_guard(3)], MEDIUM),
         // More tables than files may be open.
         set("few-files", 1, &[tiny.clone().max_tables_per_guard(16).memtable_bytes(4 << 10)], MEDIUM),
         set("sync-threads", 2, &[tiny.clone().level0_tables(2), balanced.clone()], SMALL),
@@ -156,7 +173,16 @@ pub fn tiny_shapes() -> Vec<(&'static str, KeyspaceOptions)> {
         ("leveled", small(KeyspaceOptions::preset(Preset::Leveled))),
         ("plain", least.clone().compression(Compression::None).filter_bits_per_key(20)),
         ("zstd", least.clone().compression(Compression::Zstd).block_size(512)),
-        ("guards", least.clone().top_level_bits(2).levels(2).level0_tables(1).skip_levels(false)),
+        (
+            "guards",
+            least
+                .clone()
+                .guard_policy(GuardPolicy::Hash)
+                .top_level_bits(2)
+                .levels(2)
+                .level0_tables(1)
+                .skip_levels(false),
+        ),
         (
             "one-level",
             least.clone().levels(1).level0_tables(2).top_level_bits(3).compression(Compression::Lz4),

@@ -44,6 +44,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::IgnoreSnapshots
         | Bug::FreeFileInUse
         | Bug::GuardKeyToTheLeft
+        | Bug::CutBetweenVersions
         | Bug::MovePastOlderTables
         | Bug::OldestTableFirst
         | Bug::FilterDeniesKeys => MODEL,

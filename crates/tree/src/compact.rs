@@ -65,6 +65,11 @@ impl<'a> Retention<'a> {
         Retention { snapshots, key: Vec::new(), started: false, stripe: 0 }
     }
 
+    /// Whether a version of this key was seen last.
+    fn has_seen(&self, key: &[u8]) -> bool {
+        self.started && self.key == key
+    }
+
     /// Whether to keep this entry. `bottom` says that no older version of the key exists outside of the merge.
     #[inline]
     fn keeps(&mut self, key: &[u8], trailer: Trailer, bottom: bool) -> bool {
@@ -86,6 +91,10 @@ impl<'a> Retention<'a> {
         !(shadowed || has_done_its_work)
     }
 }
+
+/// A piece that other tables lie across is cut only when it has so many times the bytes that it should have: the cut cannot become a
+/// guard, but files have an end.
+const LARGEST_PIECE: u64 = 4;
 
 /// Entries between two looks at whether the job was cancelled.
 const CANCEL_INTERVAL: u32 = 1024;
@@ -141,6 +150,14 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
                 output.finish()?;
                 piece += 1;
             }
+            let most = if plan.bottom[piece] { plan.piece_bytes } else { plan.piece_bytes * LARGEST_PIECE };
+            // The versions of a key stay together: in two tables, the older ones could hide the newer.
+            if most > 0
+                && output.len() >= most
+                && (!retention.has_seen(key) || planted(Bug::CutBetweenVersions))
+            {
+                output.finish()?;
+            }
             if retention.keeps(key, trailer, plan.bottom[piece] || planted(Bug::DropTombstoneEarly)) {
                 output.writer()?.add(key, trailer, merge.value())?;
             }
@@ -183,6 +200,12 @@ impl Output<'_> {
             Some(writer) => Ok(writer),
             None => unreachable!("it was just put there"),
         }
+    }
+
+    /// Bytes of the table that is being written, about.
+    #[inline]
+    fn len(&self) -> u64 {
+        self.writer.as_ref().map_or(0, |writer| writer.estimated_size())
     }
 
     fn finish(&mut self) -> Result<()> {

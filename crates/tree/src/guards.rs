@@ -34,6 +34,8 @@ impl GuardHash {
             least_bits: 0,
         };
         rule.least_bits = match rule.by_size {
+            // The data decides, and no hash has so many ones.
+            _ if options.guard_bytes > 0 => u64::BITS + 1,
             true => 0,
             false => rule.bits(levels),
         };

@@ -8,6 +8,9 @@
 //! What is absent: this crate starts no threads, never sleeps, reads no clock, and branches on no metric. Whoever calls it
 //! decides when things run, and holds the locks.
 
+mod adaptive;
+#[cfg(test)]
+mod adaptive_tests;
 mod around;
 mod check;
 mod compact;

@@ -76,6 +76,8 @@ impl Picker<'_> {
         chosen.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
         let (first, last) = (chosen.first()?, chosen.last()?);
         let plan = Plan {
+            piece_bytes: 0,
+            joins: Vec::new(),
             id: 0,
             reason: Reason::Move,
             source,
@@ -99,10 +101,9 @@ impl Picker<'_> {
             if there.any(|t| t.overlaps(table)) && !planted(Bug::MovePastOlderTables) {
                 break;
             }
-            if first == last
-                && level.guards[first].tables.len() + 1 < MOST_TABLES
-                && order::fits_as_one(self.version, std::slice::from_ref(table), n)
-            {
+            // Where guards are chosen from the data, the table may have one of its own.
+            let room = self.options.guard_bytes > 0 || level.guards[first].tables.len() + 1 < MOST_TABLES;
+            if first == last && room && order::fits_as_one(self.version, std::slice::from_ref(table), n) {
                 found = Some(n);
             }
         }

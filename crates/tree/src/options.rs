@@ -27,6 +27,9 @@ pub struct TreeOptions {
     pub skip_levels: bool,
     /// Pieces smaller than this make level 0 go to a shallower level, in bytes.
     pub min_piece_bytes: u64,
+    /// Guards are chosen from the data, so that those of the last level have about so many bytes; 0 chooses them by the hash of
+    /// inserted keys instead.
+    pub guard_bytes: u64,
     /// How tables are written.
     pub table: table::TableOptions,
 }

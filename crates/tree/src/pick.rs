@@ -1,7 +1,7 @@
 //! Choosing what to compact: a pure function of a version, the options and the plans that are running.
 
 use crate::version::{Guard, TableFile, Version};
-use crate::{TreeOptions, around, order};
+use crate::{TreeOptions, adaptive, around, order};
 use base::{Seq, Slice};
 use std::collections::HashSet;
 use std::fmt;
@@ -26,6 +26,8 @@ pub enum Reason {
     Seeks,
     /// Many entries of a table are tombstones.
     Tombstones,
+    /// Neighbouring guards of the last level have become very small.
+    SmallGuards,
     /// Somebody asked for it.
     Manual,
 }
@@ -39,6 +41,7 @@ impl fmt::Display for Reason {
             Reason::LevelSize => "level size",
             Reason::Seeks => "seeks",
             Reason::Tombstones => "tombstones",
+            Reason::SmallGuards => "small guards",
             Reason::Manual => "manual",
         })
     }
@@ -66,6 +69,10 @@ pub struct Plan {
     pub cuts: Vec<Slice>,
     /// For each piece between cuts: whether nothing older than the inputs lies in its range, so that tombstones can go.
     pub bottom: Vec<bool>,
+    /// Bytes after which a piece is cut besides, between two keys and where nothing else lies in the range; 0 for never.
+    pub piece_bytes: u64,
+    /// Guards of the target inside of the range that go with this plan: their tables are among the inputs.
+    pub joins: Vec<Slice>,
 }
 
 impl Plan {
@@ -215,7 +222,9 @@ impl Picker<'_> {
                 let paid = if self.options.seek_cost > 0 { g.paid() } else { 0 };
                 // Merging tables that do not overlap gains little, so runs count; but there is an end to how many a read may have
                 // to look through.
-                if g.runs >= full || g.tables.len() >= MOST_TABLES {
+                let too_large =
+                    n == self.version.last_level() && adaptive::is_too_large(g, self.options.guard_bytes);
+                if g.runs >= full || g.tables.len() >= MOST_TABLES || too_large {
                     let score = (g.runs as f64 / full as f64).max(1.0);
                     wishes.push(Wish { reason: Reason::GuardFull, level: n, guard, score });
                 } else if g.runs > 1 && paid >= g.merge_cost {
@@ -224,6 +233,8 @@ impl Picker<'_> {
                 } else if self.tombstones_due(n, g) {
                     let score = g.tables.iter().map(|t| t.meta.tombstones).sum::<u64>() as f64;
                     wishes.push(Wish { reason: Reason::Tombstones, level: n, guard, score });
+                } else if n == self.version.last_level() && self.should_be_joined(guard) {
+                    wishes.push(Wish { reason: Reason::SmallGuards, level: n, guard, score: 0.0 });
                 }
             }
             if let Some(score) = self.level_size_score(n) {
@@ -283,6 +294,8 @@ impl Picker<'_> {
         }
         let most = (self.options.level0_tables * 2).min(self.fitting(tables));
         let plan = |inputs: &[Arc<TableFile>]| Plan {
+            piece_bytes: 0,
+            joins: Vec::new(),
             id: 0,
             reason,
             source: 0,
@@ -369,6 +382,8 @@ impl Picker<'_> {
             return Some(plan);
         }
         let make_of = |target, inputs: &[Arc<TableFile>]| Plan {
+            piece_bytes: 0,
+            joins: Vec::new(),
             id: 0,
             reason,
             source: n,
@@ -397,10 +412,25 @@ impl Picker<'_> {
         }
         let make = |target| make_of(target, &guard.tables);
         if n == last {
-            let plan = self.complete(make(n), busy);
+            let range = self.small_neighbours(index, busy);
+            let mut plan = make(n);
+            if range.len() > 1 {
+                plan.from = level.guards[range.start].key.clone();
+                plan.to = level.end_of(range.end - 1).cloned();
+                plan.inputs = level.guards[range.clone()]
+                    .iter()
+                    .flat_map(|g| &g.tables)
+                    .map(|t| (n, t.clone()))
+                    .collect();
+                plan.joins = level.guards[range.start + 1..range.end].iter().map(|g| g.key.clone()).collect();
+            }
+            let plan = self.complete(plan, busy);
             // Where no tables share keys, and cuts for the order leave as many as there were, it would go on for ever.
             let seams = plan.cuts.iter().filter(|key| self.version.candidates.get(key).is_none()).count();
-            let in_vain = reason == Reason::GuardFull && guard.runs == 1 && seams + 1 >= guard.tables.len();
+            let in_vain = reason == Reason::GuardFull
+                && guard.runs == 1
+                && plan.joins.is_empty()
+                && seams + 1 >= guard.tables.len();
             return (!in_vain).then_some(plan);
         }
         let down = self.complete(make(n + 1), busy);
@@ -421,17 +451,24 @@ impl Picker<'_> {
         let to = plan.to.clone();
         let to = to.as_ref().map(|k| &k[..]);
         let from = plan.from.clone();
-        for index in target.overlapping(&from, to) {
+        let indices = target.overlapping(&from, to);
+        let guards = indices.len() as u64;
+        let mut along = Vec::new();
+        for index in indices {
             let guard = &target.guards[index];
             let end = target.end_of(index).map(|k| &k[..]);
-            if plan.target != plan.source && self.merges_along(&plan, guard, end, busy) {
-                plan.inputs.extend(guard.tables.iter().map(|t| (plan.target, t.clone())));
+            if plan.target != plan.source && self.merges_along(&plan, guard, end, guards, busy) {
+                along.extend(guard.tables.iter().map(|t| (plan.target, t.clone())));
             }
-            if guard.key > plan.from {
+            if guard.key > plan.from && !plan.joins.contains(&guard.key) {
                 plan.cuts.push(guard.key.clone());
             }
         }
+        plan.inputs.extend(along);
         let consumed: HashSet<u64> = plan.inputs.iter().map(|(_, t)| t.meta.number).collect();
+        let above = self.cuts_above(&plan, &consumed);
+        plan.cuts.extend(above);
+        plan.piece_bytes = self.piece_bytes(&plan);
         for (key, level) in self.version.candidates.range(&from, to) {
             let guard = &target.guards[target.find(key)];
             let straddled = (guard.tables.iter())
@@ -459,12 +496,19 @@ impl Picker<'_> {
     /// Whether a guard of the target level takes part in the merge instead of having a piece attached. In a leveled tree
     /// always. In the last level when it is full ("we cannot attach new sstables in the last level if the guard is full",
     /// section 3.4); but not when the whole of level 0 comes, or one job would rewrite the whole level.
-    fn merges_along(&self, plan: &Plan, guard: &Guard, end: Option<&[u8]>, busy: &HashSet<u64>) -> bool {
+    fn merges_along(
+        &self,
+        plan: &Plan,
+        guard: &Guard,
+        end: Option<&[u8]>,
+        guards: u64,
+        busy: &HashSet<u64>,
+    ) -> bool {
         let most = self.options.max_tables_per_guard;
         let last = plan.target == self.version.last_level() && plan.source != 0;
         !guard.tables.is_empty()
-            && guard.runs >= most
-            && (most == 1 || last)
+            && (guard.runs >= most && (most == 1 || last)
+                || plan.target == self.version.last_level() && self.outgrown(plan, guard, guards))
             && !guard.tables.iter().any(|t| busy.contains(&t.meta.number) || t.is_unreadable())
             && (plan.inputs.iter()).any(|(n, t)| *n == plan.source && t.overlaps_range(&guard.key, end))
     }

@@ -82,6 +82,14 @@ impl Bench {
                     Some(end) if &largest[..] >= end => before(end).max(meta.smallest.clone()),
                     _ => largest,
                 };
+                // Where it may be cut besides, behind its first key.
+                if plan.piece_bytes > 0 && plan.bottom[i] && meta.smallest < meta.largest {
+                    let mut first = self.meta((0, "", "", min_seq, max_seq));
+                    first.smallest = meta.smallest.clone();
+                    first.largest = meta.smallest.clone();
+                    meta.smallest.push(0);
+                    outcome.added.push(first);
+                }
                 outcome.added.push(meta);
             }
             from = to.cloned().unwrap_or_default();

@@ -5,9 +5,9 @@ use crate::edit::VersionEdit;
 use crate::guards::GuardHash;
 use crate::pick::{Obstacle, Picker, Plan};
 use crate::version::{TableFile, Version};
-use crate::{Reason, TreeOptions, around, order};
+use crate::{Reason, TreeOptions, adaptive, around, order};
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, Seq};
+use base::{Error, ErrorKind, Result, Seq, Slice};
 use std::collections::HashSet;
 use std::sync::Arc;
 use table::TableMeta;
@@ -133,6 +133,11 @@ impl Tree {
             removed: plan.inputs.iter().map(|(level, t)| (*level, t.meta.number)).collect(),
             ..VersionEdit::default()
         };
+        // Meanwhile one of them may have become a guard of other levels, or of none.
+        for key in &plan.joins {
+            let having = (1..=self.version.last_level()).filter(|&n| self.version.level(n).has_guard(key));
+            edit.guards_removed.extend(having.map(|n| (n, key.clone())));
+        }
         // A piece cut at a key that could not become a guard after all lies in the guard before it, beside its sibling.
         let after = self.version.apply(&edit, open)?;
         // What is out of order could answer reads with old versions, for good: rather fail.
@@ -142,6 +147,7 @@ impl Tree {
             return Err(Error::new(ErrorKind::Io, format!("a compaction is not installed: {problem}")));
         }
         self.take_up_guards(plan, &after, &mut edit);
+        self.choose_guards(plan, &after, &mut edit);
         self.drop_guards(plan, &after, &mut edit);
         Ok(edit)
     }
@@ -165,6 +171,31 @@ impl Tree {
             }
             if level < shallowest {
                 edit.candidates_removed.push(key.clone());
+            }
+        }
+    }
+
+    /// Chooses guards from the data (`adaptive.rs`): of the last level where a guard is large enough to be divided, of a level above among the
+    /// cuts of the plan, which are guards below.
+    fn choose_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
+        let wanted = self.options.guard_bytes;
+        if wanted == 0 || plan.target == 0 {
+            return;
+        }
+        let (target, last) = (plan.target, after.last_level());
+        let level = after.level(target);
+        let places: Vec<Slice> = match target == last {
+            true => (level.overlapping(&plan.from, plan.to.as_ref().map(|k| &k[..])))
+                .flat_map(|i| adaptive::places_to_divide(&level.guards[i], wanted))
+                .collect(),
+            false => plan.cuts.clone(),
+        };
+        let running = || self.running.iter().filter(|p| p.id != plan.id);
+        for key in places {
+            let below = (target + 1..=last).all(|n| after.level(n).has_guard(&key));
+            let new = !level.has_guard(&key) && !edit.guards_added.contains(&(target, key.clone()));
+            if below && new && !level.straddled(&key) && !running().any(|p| p.would_straddle(target, &key)) {
+                edit.guards_added.push((target, key));
             }
         }
     }

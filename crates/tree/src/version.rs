@@ -362,6 +362,7 @@ pub(crate) mod tests {
             tombstone_percent: 0,
             skip_levels: false,
             min_piece_bytes: 0,
+            guard_bytes: 0,
             table: table::TableOptions::default(),
         }
     }
