@@ -18,6 +18,11 @@ pub trait Cursor {
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
     /// Moves one entry forward. The cursor must be valid.
     fn next(&mut self) -> Result<()>;
+    /// Moves forward, past this entry, and perhaps past older versions of its key, which it need not look at: for those who want
+    /// the next key, and skip what is left of this one. The cursor must be valid.
+    fn next_key(&mut self) -> Result<()> {
+        self.next()
+    }
     /// Moves one entry back. The cursor must be valid.
     fn prev(&mut self) -> Result<()>;
     /// Whether the cursor stands on an entry.
@@ -53,6 +58,10 @@ macro_rules! delegate_cursor {
             #[inline]
             fn next(&mut self) -> $crate::Result<()> {
                 match self { $(Self::$variant(cursor) => cursor.next()),+ }
+            }
+            #[inline]
+            fn next_key(&mut self) -> $crate::Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.next_key()),+ }
             }
             #[inline]
             fn prev(&mut self) -> $crate::Result<()> {

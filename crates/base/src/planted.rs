@@ -66,6 +66,10 @@ bugs! {
     MovePastOlderTables,
     /// a look-up in level 0 begins with the oldest table
     OldestTableFirst,
+    /// a view leads to the wrong table, now and then
+    ViewSelectsWrongRun,
+    /// a guard whose tables changed keeps its view
+    ViewOutlivesGuard,
     /// a filter denies one key in sixteen that is there
     FilterDeniesKeys,
     /// an iterator that meets an error ends as if there were no more entries

@@ -131,6 +131,7 @@ impl Core {
                         self.rest();
                     }
                 }
+                None if self.build_next_view() => {}
                 None => {
                     // An iterator that went may have been the last to hold some tables.
                     self.collect_garbage();
@@ -158,6 +159,16 @@ impl Core {
             } else {
                 return;
             }
+        }
+    }
+
+    /// Some guard of the keyspace is to be compacted for the seeks, or to have a view.
+    #[cold]
+    pub(crate) fn seeks_have_paid(&self, keyspace: &KeyspaceCore) {
+        match self.is_inline() {
+            // Compactions are the writers' business.
+            true => self.build_views_of(keyspace),
+            false => self.wake_compaction(),
         }
     }
 
@@ -284,6 +295,7 @@ impl Core {
         }
         drop(plan);
         self.collect_garbage();
+        self.views.prune();
         let mut state = self.state.lock();
         state.jobs -= 1;
         self.note_outcome(state, &result, |state| &mut state.compaction_trouble);

@@ -136,6 +136,7 @@ pub(crate) struct Core {
     pub next_file: AtomicU64,
     pub counters: Counters,
     pub scrub: crate::scrub::Scrub,
+    pub views: crate::views::Views,
     /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
     pub slowdown: AtomicU64,
     /// Held by who deletes tables.
@@ -394,7 +395,7 @@ impl Core {
             name,
             memtable_bytes,
             view: ArcSwap::from_pointee(view),
-            notice: tree::SeekNotice::new(options.seek_cost),
+            notice: tree::SeekNotice::new(options.seek_cost, options.views),
             state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
             counters,

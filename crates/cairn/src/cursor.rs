@@ -220,7 +220,7 @@ impl Cursor {
     #[inline]
     fn notice(&self) {
         if self.keyspace.notice.take() {
-            self.core.wake_compaction();
+            self.core.seeks_have_paid(&self.keyspace);
         }
     }
 
@@ -232,7 +232,7 @@ impl Cursor {
             Place::Forward => {
                 self.key.clear();
                 self.key.extend_from_slice(self.merge.key());
-                self.merge.next()?;
+                self.merge.next_key()?;
             }
             // Behind every version of the saved key.
             Place::Backward => self.merge.seek(&self.key, 0)?,
@@ -270,7 +270,11 @@ impl Cursor {
                 self.key.extend_from_slice(key);
                 skip = true;
             }
-            self.merge.next()?;
+            // What is too new may have versions behind it that are not.
+            match trailer.seq() <= self.seq {
+                true => self.merge.next_key()?,
+                false => self.merge.next()?,
+            }
         }
         Ok(())
     }

@@ -61,6 +61,7 @@ mod stats;
 mod stats_text;
 mod sync;
 mod turn;
+mod views;
 mod visible;
 mod writer;
 

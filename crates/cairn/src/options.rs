@@ -232,6 +232,10 @@ option_table! {
     /// Bytes of compaction that a seek is worth for each sorted run that it looks through in a guard beside the first; what it reads
     /// from files for it counts besides. A guard is compacted when seeks have paid what that will read and write. 0 is off.
     seek_cost: u32 = 256, "0 and more", |_| true;
+    /// Note the order of all entries of a guard in memory (a view: about five bytes an entry) when seeks have paid this share, in per
+    /// cent, of the bytes of its tables: 256 bytes for each sorted run beside the first, and what they read from files for it. Views
+    /// take up to a quarter of the block cache. 0 is off.
+    views: u32 = 12, "0 to 10000", |v| *v <= 10_000;
     /// Rewrite a guard of the last level but one in place when pushing it down would read and write this many times more.
     last_level_merge_factor: u32 = 25, "1 to 1000", |v| (1..=1000).contains(v);
     /// Compact a guard when this share (in per cent) of a table's entries are tombstones. 0 is off.

@@ -430,6 +430,7 @@ impl Recovery {
     ) -> Arc<Core> {
         let Space { tables, garbage } = self.space;
         let core = Arc::new(Core {
+            views: crate::views::Views::new(tables.cache().clone()),
             tables,
             garbage,
             snapshots: Snapshots::default(),

@@ -108,6 +108,24 @@ pub struct MemoryStats {
     pub cache: u64,
     /// Guards and table metadata of the current versions.
     pub metadata: u64,
+    /// Views of guards. The block cache holds as much less.
+    pub views: u64,
+}
+
+/// Views: the order of the entries of a guard, in memory, for seeks and scans.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ViewStats {
+    /// Guards that have one.
+    pub count: usize,
+    /// Bytes of memory that they take.
+    pub bytes: u64,
+    /// Views that were built.
+    pub built: u64,
+    /// Views for which there was no room.
+    pub refused: u64,
+    /// Views that went to make room.
+    pub dropped: u64,
 }
 
 /// Space of the disk that is held back, for deletes, flushes and compactions when the disk is full.
@@ -198,6 +216,8 @@ pub struct Stats {
     pub stalls: StallStats,
     /// Memory.
     pub memory: MemoryStats,
+    /// Views of guards.
+    pub views: ViewStats,
     /// Space that is held back.
     pub reserve: ReserveStats,
     /// Snapshots held.

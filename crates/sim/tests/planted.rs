@@ -46,6 +46,8 @@ fn suite(bug: Bug) -> Suite {
         | Bug::GuardKeyToTheLeft
         | Bug::CutBetweenVersions
         | Bug::MovePastOlderTables
+        | Bug::ViewSelectsWrongRun
+        | Bug::ViewOutlivesGuard
         | Bug::OldestTableFirst
         | Bug::FilterDeniesKeys => MODEL,
         Bug::SkipDirectorySync

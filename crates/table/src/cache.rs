@@ -170,6 +170,11 @@ impl BlockCache {
         self.capacity
     }
 
+    /// Gives so many bytes of the budget to somebody else, instead of what was given before: at most all of it.
+    pub fn lend(&self, bytes: u64) {
+        self.blocks.set_capacity(self.capacity.saturating_sub(bytes));
+    }
+
     /// Counters since the cache was made. Not one moment's: other threads go on meanwhile.
     pub fn stats(&self) -> CacheStats {
         let class = |class: BlockClass| ClassStats {

@@ -24,11 +24,11 @@ pub struct TableCursor {
 
 /// What was read of the file beyond the current block. It is put into the cache block by block, when the cursor gets there.
 #[derive(Default)]
-struct Ahead {
+pub(crate) struct Ahead {
     bytes: Vec<u8>,
     offset: u64,
     /// How many times in a row the cursor went to the next block.
-    steps: u32,
+    pub(crate) steps: u32,
 }
 
 /// Steps to the next block before the cursor reads ahead, and bounds of how much it then reads at a time.
@@ -174,7 +174,7 @@ impl TableCursor {
 
 impl Ahead {
     /// The payload of a data block that is not cached.
-    fn read(&mut self, table: &Table, handle: Handle) -> Result<Slice> {
+    pub(crate) fn read(&mut self, table: &Table, handle: Handle) -> Result<Slice> {
         table.check_handle(handle, frame::MAX_PAYLOAD)?;
         if self.part(handle).is_none() {
             if self.steps < STEPS {

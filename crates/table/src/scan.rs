@@ -9,6 +9,7 @@ use crate::entry_cursor::EntryCursor;
 use crate::fault::Fault;
 use crate::frame::{self, HEADER_LEN, Kind};
 use crate::node::Layout;
+use crate::place::BlockPlace;
 use crate::table::Table;
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
 use std::ops::Range;
@@ -35,6 +36,8 @@ struct Block {
     /// Payload in the read buffer; `None` when it was unpacked.
     raw: Option<Range<usize>>,
     offset: u64,
+    /// Length of its frame.
+    size: u32,
     /// Where the next block begins.
     end: u64,
 }
@@ -50,6 +53,13 @@ impl ScanCursor {
             valid: false,
             error: None,
         }
+    }
+
+    /// Where the current entry is: its block, and its number there. For [`crate::PlaceCursor`].
+    #[inline]
+    pub fn place(&self) -> Option<(BlockPlace, usize)> {
+        let block = self.block.as_ref().filter(|_| self.valid)?;
+        Some((BlockPlace { offset: block.offset, size: block.size }, self.at.index()))
     }
 
     #[inline]
@@ -68,7 +78,7 @@ impl ScanCursor {
             return Ok(false);
         }
         let range = self.ahead.frame(&self.table, offset, data_size)?;
-        let end = offset + range.len() as u64;
+        let (end, size) = (offset + range.len() as u64, range.len() as u32);
         let fault = |f: Fault| self.table.fault(f, offset);
         let (codec, payload) =
             frame::check(&self.ahead.bytes[range.clone()], self.table.place(offset, Kind::Data))
@@ -82,7 +92,7 @@ impl ScanCursor {
         let bytes = raw.clone().map_or(&self.unpacked[..], |range| &self.ahead.bytes[range]);
         let layout = Layout::parse(bytes, false).map_err(fault)?;
         self.at.enter(bytes, &layout);
-        self.block = Some(Block { layout, raw, offset, end });
+        self.block = Some(Block { layout, raw, offset, size, end });
         Ok(true)
     }
 

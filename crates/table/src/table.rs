@@ -12,7 +12,7 @@ use crate::frame::{self, Handle, Kind};
 use crate::node::{self, Layout};
 use crate::properties;
 use crate::tables::{self, Tables};
-use crate::{ScanCursor, TableCursor, TableMeta};
+use crate::{PlaceCursor, ScanCursor, TableCursor, TableMeta};
 use base::checksum::Place;
 use base::{Error, Result, Seq, Slice, Trailer};
 use env::ReadFile;
@@ -118,6 +118,11 @@ impl Table {
     /// A cursor through the block cache, for reads. Does no I/O yet.
     pub fn cursor(self: &Arc<Self>) -> TableCursor {
         TableCursor::new(Arc::clone(self))
+    }
+
+    /// A cursor through the block cache that is told where to stand. Does no I/O yet.
+    pub fn places(self: &Arc<Self>) -> PlaceCursor {
+        PlaceCursor::new(Arc::clone(self))
     }
 
     /// A cursor for compaction: it reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.

@@ -1,10 +1,12 @@
 //! Cursors over the tables of a version.
 
 use crate::merge::{MergeCursor, shared_prefix};
-use crate::version::{Level, TableFile, Version};
+use crate::version::{Guard, Level, TableFile, Version};
+use crate::view_cursor::ViewCursor;
 use base::{Cursor, Result, Seq, Slice, Trailer};
-use std::sync::Arc;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use table::TableCursor;
 
 /// A cursor over one table that stays away from the file where the table's range of keys already tells the answer,
@@ -25,6 +27,11 @@ impl<C: Cursor> FileCursor<C> {
     /// For a compaction: a table that fails it is left alone by later ones.
     pub(crate) fn for_merging(file: Arc<TableFile>, inner: C) -> Self {
         FileCursor { file, inner, valid: false, merges: true }
+    }
+
+    /// The cursor over the table itself.
+    pub(crate) fn inner(&self) -> &C {
+        &self.inner
     }
 
     #[inline]
@@ -112,18 +119,42 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     }
 }
 
-/// What a cursor tells the scheduler: seeks have paid as much for the runs of some guard as merging them costs.
+/// What a cursor tells the scheduler: seeks have paid as much for the runs of some guard as merging them costs, or a view of them.
 #[derive(Debug)]
 pub struct SeekNotice {
     cost: u64,
+    /// What a view costs, in per cent of the bytes of its guard; 0 when there are to be none.
+    views: u64,
     due: AtomicBool,
+    /// Guards for which a view was paid.
+    wanted: Mutex<Vec<Weak<Guard>>>,
 }
+
+/// What a seek pays towards a view for each run that it looks through beside the first, in bytes; what it reads for it besides.
+const COST_OF_RUN: u64 = 256;
 
 impl SeekNotice {
     /// A notice for which each run that a seek looks through, beside the first, costs so many bytes, and what is read for it; with
     /// 0 it is never due.
-    pub fn new(cost: u32) -> Arc<SeekNotice> {
-        Arc::new(SeekNotice { cost: u64::from(cost), due: AtomicBool::new(false) })
+    ///
+    /// A view is wanted when seeks have paid `views` per cent of the bytes of its guard; never with 0.
+    pub fn new(cost: u32, views: u32) -> Arc<SeekNotice> {
+        let (due, wanted) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(SeekNotice { cost: u64::from(cost), views: u64::from(views), due, wanted })
+    }
+
+    /// A guard for which seeks have paid a view; each is told once.
+    pub fn take_wanted(&self) -> Option<Arc<Guard>> {
+        if self.views == 0 {
+            return None;
+        }
+        let mut wanted = self.wanted.lock();
+        std::iter::from_fn(|| wanted.pop()).find_map(|guard| guard.upgrade())
+    }
+
+    /// Whether seeks may use views.
+    fn has_views(&self) -> bool {
+        self.views > 0
     }
 
     /// Whether a guard has become due since the last call.
@@ -147,22 +178,30 @@ impl KeyRange {
         KeyRange { from: Slice::copy_from(from), to: to.map(Slice::copy_from) }
     }
 
-    fn meets(&self, table: &TableFile) -> bool {
+    pub(crate) fn meets(&self, table: &TableFile) -> bool {
         table.overlaps_range(&self.from, self.to.as_deref())
     }
 }
 
-/// A cursor over one level: guard after guard, merging the tables of the guard it stands in.
+/// The entries of one guard, in order: by merging its tables, or by its view.
+enum Stack {
+    Merge(MergeCursor<FileCursor<TableCursor>>),
+    View(ViewCursor),
+}
+
+base::delegate_cursor!(Stack { Merge, View });
+
+/// A cursor over one level: guard after guard, merging the tables of the guard it stands in, or following its view.
 pub struct LevelCursor {
     level: Arc<Level>,
     notice: Arc<SeekNotice>,
     range: KeyRange,
     /// The guards that have keys of the range.
     guards: std::ops::Range<usize>,
-    /// Index of the guard that `tables` merges.
+    /// Index of the guard that `tables` shows.
     guard: usize,
-    tables: MergeCursor<FileCursor<TableCursor>>,
-    /// Whether `tables` merges the guard at all: not before the first move.
+    tables: Stack,
+    /// Whether `tables` shows the guard at all: not before the first move.
     open: bool,
 }
 
@@ -170,7 +209,7 @@ impl LevelCursor {
     /// A cursor over `level`, which shows the keys of `range` and perhaps others.
     pub fn new(level: Arc<Level>, notice: Arc<SeekNotice>, range: KeyRange) -> LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
-        let tables = MergeCursor::new(Vec::new(), 0);
+        let tables = Stack::Merge(MergeCursor::new(Vec::new(), 0));
         LevelCursor { level, notice, range, guards, guard: 0, tables, open: false }
     }
 
@@ -178,13 +217,30 @@ impl LevelCursor {
         if self.open && self.guard == guard {
             return;
         }
-        let tables = || self.level.guards[guard].tables.iter().filter(|t| self.range.meets(t));
+        let stack = &self.level.guards[guard];
+        let tables = || stack.tables.iter().filter(|t| self.range.meets(t));
+        if self.notice.has_views()
+            && let Some(view) = stack.view()
+            && tables().nth(1).is_some()
+        {
+            self.tables = Stack::View(ViewCursor::new(stack.clone(), view, &self.range));
+            (self.guard, self.open) = (guard, true);
+            return;
+        }
         let smallest = tables().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
         let largest = tables().map(|t| &t.meta.largest[..]).max().unwrap_or(&[]);
         let children = tables().map(|t| FileCursor::new(t.clone(), t.table.cursor())).collect();
-        self.tables = MergeCursor::new(children, shared_prefix(smallest, largest));
-        self.guard = guard;
-        self.open = true;
+        self.tables = Stack::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)));
+        (self.guard, self.open) = (guard, true);
+    }
+
+    /// Enters the guard that owns `key`, for a seek: with its view, if it has got one meanwhile.
+    fn enter_at(&mut self, key: &[u8]) {
+        let guard = self.level.find(key);
+        if self.open && matches!(self.tables, Stack::Merge(_)) && self.level.guards[guard].view().is_some() {
+            self.open = false;
+        }
+        self.enter(guard);
     }
 
     /// Enters the next guard that has tables, at its first entry; when there is none the cursor becomes invalid.
@@ -207,14 +263,22 @@ impl LevelCursor {
     /// A seek in the guard pays for the runs beside the first. It has read from files what this thread has read since `read_before`:
     /// each run has its part in that.
     fn pay_for_seek(&self, read_before: u64) {
-        let guard = &self.level.guards[self.guard];
-        if guard.runs < 2 || self.notice.cost == 0 {
+        let (guard, notice) = (&self.level.guards[self.guard], &self.notice);
+        if guard.runs < 2 || matches!(self.tables, Stack::View(_)) {
             return;
         }
         let extra = guard.runs as u64 - 1;
         let read = table::bytes_read_by_this_thread().wrapping_sub(read_before);
-        if guard.pay(extra * self.notice.cost + read / guard.runs as u64 * extra) {
-            self.notice.due.store(true, Ordering::Relaxed);
+        let read = read / guard.runs as u64 * extra;
+        if notice.views > 0 {
+            let price = (guard.bytes() * notice.views / 100).max(1);
+            if guard.pay_for_view(extra * COST_OF_RUN + read, price) {
+                notice.wanted.lock().push(Arc::downgrade(guard));
+                notice.due.store(true, Ordering::Relaxed);
+            }
+        }
+        if notice.cost > 0 && guard.pay(extra * notice.cost + read) {
+            notice.due.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -233,7 +297,7 @@ impl Cursor for LevelCursor {
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
-        self.enter(self.level.find(key));
+        self.enter_at(key);
         let read_before = table::bytes_read_by_this_thread();
         self.tables.seek(key, seq)?;
         self.pay_for_seek(read_before);
@@ -241,7 +305,7 @@ impl Cursor for LevelCursor {
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.enter(self.level.find(key));
+        self.enter_at(key);
         let read_before = table::bytes_read_by_this_thread();
         self.tables.seek_before(key)?;
         self.pay_for_seek(read_before);
@@ -251,6 +315,15 @@ impl Cursor for LevelCursor {
     #[inline]
     fn next(&mut self) -> Result<()> {
         self.tables.next()?;
+        match self.tables.valid() {
+            true => Ok(()),
+            false => self.forward(),
+        }
+    }
+
+    #[inline]
+    fn next_key(&mut self) -> Result<()> {
+        self.tables.next_key()?;
         match self.tables.valid() {
             true => Ok(()),
             false => self.forward(),

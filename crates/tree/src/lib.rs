@@ -37,6 +37,11 @@ mod salvage;
 mod shape;
 mod tight;
 mod version;
+mod view;
+mod view_build;
+mod view_cursor;
+#[cfg(test)]
+mod view_tests;
 
 pub use check::check_version;
 pub use compact::{Context, Flushed, Outcome, compact, flush};
@@ -53,3 +58,5 @@ pub use pick::{Obstacle, Plan, Reason};
 pub use salvage::SalvagedManifest;
 pub use shape::Tree;
 pub use version::{Garbage, Guard, Level, TableFile, Version};
+pub use view::View;
+pub use view_build::{Built, build_view};

@@ -37,7 +37,11 @@ impl<C: Cursor> MergeCursor<C> {
         &self.children
     }
 
-    /// Index of the child that holds the current entry.
+    /// Index of the child that holds the current entry. The cursor must be valid.
+    pub fn current(&self) -> usize {
+        self.top()
+    }
+
     #[inline]
     fn top(&self) -> usize {
         self.heap[0].child as usize
@@ -112,12 +116,11 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// Moves the child at the root and puts it where it belongs.
+    /// Moves the child at the root, and puts it where it belongs.
     #[inline]
-    fn step(&mut self) -> Result<()> {
+    fn step(&mut self, run: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
         let top = self.top();
-        let child = &mut self.children[top];
-        let moved = if self.backward { child.prev() } else { child.next() };
+        let moved = run(&mut self.children[top]);
         if let Err(e) = moved {
             self.failed = true;
             self.heap.clear();
@@ -192,7 +195,16 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         if self.backward {
             self.turn(false)?;
         }
-        self.step()
+        self.step(C::next)
+    }
+
+    #[inline]
+    fn next_key(&mut self) -> Result<()> {
+        self.guard()?;
+        if self.backward {
+            self.turn(false)?;
+        }
+        self.step(C::next_key)
     }
 
     #[inline]
@@ -201,7 +213,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         if !self.backward {
             self.turn(true)?;
         }
-        self.step()
+        self.step(C::prev)
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 use crate::damage::Damage;
 use crate::edit::VersionEdit;
 use crate::guards::Candidates;
+use crate::view::{View, ViewSlot};
 use base::planted::{Bug, planted};
 use base::{Error, Result, Seq, Slice, Trailer, head};
 use parking_lot::Mutex;
@@ -128,6 +129,8 @@ pub struct Guard {
     /// What seeks have paid for looking through more than one run, in bytes that a merge may read and write, since tables of the
     /// guard last went into one.
     paid: AtomicU64,
+    /// The view of its tables, if there is one.
+    view: ViewSlot,
 }
 
 /// The largest number of tables that share a key.
@@ -142,7 +145,14 @@ fn runs(tables: &[Arc<TableFile>]) -> usize {
 impl Guard {
     pub(crate) fn new(key: Slice, tables: Vec<Arc<TableFile>>) -> Arc<Guard> {
         let merge_cost = 2 * tables.iter().map(|t| t.meta.file_size).sum::<u64>();
-        Arc::new(Guard { key, runs: runs(&tables), tables, merge_cost, paid: AtomicU64::new(0) })
+        Arc::new(Guard {
+            key,
+            runs: runs(&tables),
+            tables,
+            merge_cost,
+            paid: AtomicU64::new(0),
+            view: ViewSlot::default(),
+        })
     }
 
     /// Bytes of its tables.
@@ -166,6 +176,34 @@ impl Guard {
     /// The guard with tables attached: what was paid still counts.
     pub(crate) fn inherit(&self, old: &Guard) {
         self.paid.store(old.paid(), Ordering::Relaxed);
+    }
+
+    /// The view of its tables, if somebody has made one.
+    #[inline]
+    pub fn view(&self) -> Option<Arc<View>> {
+        self.view.get()
+    }
+
+    /// Lets seeks use a view, which must have been built of this guard; or none any more. Whatever seeks have paid for one is spent.
+    pub fn set_view(&self, view: Option<Arc<View>>) {
+        self.view.set(view);
+        self.view.pay_anew();
+    }
+
+    /// Whether a seek has used its view since the last call.
+    pub fn take_view_used(&self) -> bool {
+        self.view.take_used()
+    }
+
+    /// Whether something is known to be wrong with one of its tables.
+    pub fn is_damaged(&self) -> bool {
+        self.tables.iter().any(|t| t.is_unreadable() || t.damage().is_some())
+    }
+
+    /// A seek that had no view pays towards one. Whether that made up the price.
+    #[inline]
+    pub(crate) fn pay_for_view(&self, bytes: u64, price: u64) -> bool {
+        self.view.pay(bytes, price)
     }
 }
 

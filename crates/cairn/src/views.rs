@@ -1,0 +1,166 @@
+//! Views of guards: which are made, and that they stay within their share of the memory budget.
+//!
+//! A seek in a guard that has none pays towards one (`tree::SeekNotice`). When it is paid, a compaction thread that has nothing more
+//! urgent builds it, with no lock held: one sequential read of the guard. A database without threads builds it in the thread that
+//! seeks. A view is dropped with its guard; and where there is no room for a new one, those go that no seek has used since the last
+//! time that room was looked for. If all are in use the new one is not made, and seeks go on paying.
+//!
+//! Views take up to a quarter of the block cache's budget, which holds less meanwhile.
+
+use crate::core::Core;
+use crate::keyspace::KeyspaceCore;
+use crate::stats::ViewStats;
+use crate::sync::{Mutex, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use table::BlockCache;
+use tree::{Built, Guard, View};
+
+/// The part of the block cache that views may have: one in so many.
+const SHARE: u64 = 4;
+/// Bytes of memory for an entry that a view takes, about; and for a table, for its first block and anchor.
+const ENTRY_BYTES: u64 = 6;
+const TABLE_BYTES: u64 = 256;
+
+/// The views of a database.
+pub(crate) struct Views {
+    cache: Arc<BlockCache>,
+    /// Guards that have one, and what it takes. The lock is held for moments, and nothing is locked under it.
+    members: Mutex<Vec<Member>>,
+    built: AtomicU64,
+    refused: AtomicU64,
+    dropped: AtomicU64,
+}
+
+struct Member {
+    guard: Weak<Guard>,
+    bytes: u64,
+}
+
+fn sum(members: &[Member]) -> u64 {
+    members.iter().map(|m| m.bytes).sum()
+}
+
+impl Views {
+    pub(crate) fn new(cache: Arc<BlockCache>) -> Views {
+        let (built, refused, dropped) = Default::default();
+        Views { cache, members: Mutex::new(Vec::new()), built, refused, dropped }
+    }
+
+    fn most_bytes(&self) -> u64 {
+        self.cache.capacity() / SHARE
+    }
+
+    /// Bytes that a view of `guard` may take, when that is likely to be enough; others may have to go for it.
+    fn room_for(&self, guard: &Guard) -> Option<u64> {
+        let expected = guard.tables.iter().map(|t| ENTRY_BYTES * t.meta.entries + TABLE_BYTES).sum::<u64>();
+        let mut members = self.members.lock();
+        members.retain(|m| m.guard.strong_count() > 0);
+        let mut free = self.most_bytes().saturating_sub(sum(&members));
+        if free < expected && expected <= self.most_bytes() {
+            members.retain(|m| {
+                let Some(guard) = m.guard.upgrade() else { return false };
+                if guard.take_view_used() || free >= expected {
+                    return true;
+                }
+                guard.set_view(None);
+                self.dropped.fetch_add(1, Relaxed);
+                free += m.bytes;
+                false
+            });
+        }
+        self.cache.lend(sum(&members));
+        (free >= expected).then_some(free)
+    }
+
+    /// Takes a view that was built, if there is still room for it.
+    fn admit(&self, guard: &Arc<Guard>, view: View) {
+        let bytes = view.bytes();
+        let mut members = self.members.lock();
+        if sum(&members) + bytes > self.most_bytes() {
+            return self.refuse(guard);
+        }
+        guard.set_view(Some(Arc::new(view)));
+        members.push(Member { guard: Arc::downgrade(guard), bytes });
+        self.cache.lend(sum(&members));
+        self.built.fetch_add(1, Relaxed);
+    }
+
+    /// There is no room: seeks have to pay anew before it is tried again.
+    fn refuse(&self, guard: &Guard) {
+        self.refused.fetch_add(1, Relaxed);
+        guard.set_view(None);
+    }
+
+    /// Gives what views of guards took that are gone back to the cache.
+    pub(crate) fn prune(&self) {
+        let mut members = self.members.lock();
+        let before = members.len();
+        members.retain(|m| m.guard.strong_count() > 0);
+        if members.len() < before {
+            self.cache.lend(sum(&members));
+        }
+    }
+
+    pub(crate) fn stats(&self) -> ViewStats {
+        let members = self.members.lock();
+        ViewStats {
+            count: members.len(),
+            bytes: sum(&members),
+            built: self.built.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+            dropped: self.dropped.load(Relaxed),
+        }
+    }
+}
+
+/// Whether the guard is one of the keyspace's present version.
+fn is_current(keyspace: &KeyspaceCore, guard: &Arc<Guard>) -> bool {
+    let view = keyspace.view.load_full();
+    view.version.levels.iter().any(|level| Arc::ptr_eq(&level.guards[level.find(&guard.key)], guard))
+}
+
+impl Core {
+    /// Builds a view that was paid for, if there is one. Whether there was.
+    pub(crate) fn build_next_view(&self) -> bool {
+        let (keyspace, guard) = {
+            let mut state = self.state.lock();
+            let wanted = |k: &Arc<KeyspaceCore>| k.notice.take_wanted().map(|guard| (k.clone(), guard));
+            let Some(found) = state.keyspaces.values().find_map(|k| wanted(&k.core)) else { return false };
+            state.jobs += 1;
+            found
+        };
+        self.build_view(&keyspace, &guard);
+        drop(guard);
+        self.state.lock().jobs -= 1;
+        self.progress.notify_all();
+        true
+    }
+
+    /// Builds all views of a keyspace that were paid for, in this thread.
+    pub(crate) fn build_views_of(&self, keyspace: &KeyspaceCore) {
+        while let Some(guard) = keyspace.notice.take_wanted() {
+            self.build_view(keyspace, &guard);
+        }
+    }
+
+    fn build_view(&self, keyspace: &KeyspaceCore, guard: &Arc<Guard>) {
+        // A guard with a table that cannot be read keeps what was paid, so that it is not tried again.
+        if guard.view().is_some() || guard.is_damaged() || !is_current(keyspace, guard) {
+            return;
+        }
+        let views = &self.views;
+        let mut abandoned = || self.closed.load(Ordering::Acquire) || !is_current(keyspace, guard);
+        let built = match views.room_for(guard) {
+            Some(room) => tree::build_view(guard, room, &mut abandoned),
+            None => Ok(Built::TooLarge),
+        };
+        match built {
+            Ok(Built::View(view)) => views.admit(guard, view),
+            Ok(Built::TooLarge) => views.refuse(guard),
+            Ok(Built::Abandoned) => {}
+            // The table has a note of it. Reads that need what is damaged fail, and no others.
+            Err(e) => tracing::warn!(error = %e, keyspace = keyspace.name, "a view was not built"),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Standing on entries whose place somebody has noted before: without the index, and without a search.
+//!
+//! A place is a data block and the number of an entry in it. Blocks come through the cache, and are verified like any other. What
+//! is noted cannot grow old, because a table never changes; a place that is not there means that the note is wrong, and is an error.
+
+use crate::cursor::Ahead;
+use crate::entry_cursor::EntryCursor;
+use crate::fault::Fault;
+use crate::frame::{Handle, Kind};
+use crate::table::{Node, Table};
+use base::{Result, Slice, Trailer};
+use std::sync::Arc;
+
+/// Where a data block lies: offset and length of its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockPlace {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Length, with what stands in front of the payload.
+    pub size: u32,
+}
+
+/// Stands on entries of a table by their place.
+pub struct PlaceCursor {
+    table: Arc<Table>,
+    /// The block that it stood in last, and where that ends.
+    block: Option<(Node, u64)>,
+    at: EntryCursor,
+    ahead: Ahead,
+}
+
+impl PlaceCursor {
+    pub(crate) fn new(table: Arc<Table>) -> PlaceCursor {
+        PlaceCursor { table, block: None, at: EntryCursor::new(), ahead: Ahead::default() }
+    }
+
+    /// Stands on entry `entry` of the data block at `place`. After an error it stands nowhere: what [`PlaceCursor::key`] and the
+    /// others say then means nothing.
+    #[inline]
+    pub fn stand_at(&mut self, place: BlockPlace, entry: usize) -> Result<()> {
+        match &self.block {
+            Some((block, _)) if block.offset == place.offset => {}
+            _ => self.enter(place)?,
+        }
+        let Some((block, _)) = &self.block else { return Ok(()) };
+        if entry >= block.layout.count() {
+            return Err(self
+                .table
+                .fault(Fault::Corrupt("block has fewer entries than before"), place.offset));
+        }
+        let moved = self.at.move_to(&block.bytes, &block.layout, entry);
+        moved.map_err(|f| self.table.fault(f, place.offset))
+    }
+
+    /// Makes the block at `place` the current one. Steps from block to block forward are counted: many of them, and it reads ahead.
+    fn enter(&mut self, place: BlockPlace) -> Result<()> {
+        let follows = self.block.take().is_some_and(|(_, end)| end == place.offset);
+        self.ahead.steps = if follows { self.ahead.steps.saturating_add(1) } else { 0 };
+        let handle = Handle { offset: place.offset, size: place.size };
+        let (table, ahead) = (&self.table, &mut self.ahead);
+        let block = table.node_or(handle, Kind::Data, || ahead.read(table, handle))?;
+        self.at.enter(&block.bytes, &block.layout);
+        self.block = Some((block, handle.end()));
+        Ok(())
+    }
+
+    /// The key of the entry that it stands on.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        self.at.key()
+    }
+
+    /// Sequence number and kind of the entry.
+    #[inline]
+    pub fn trailer(&self) -> Trailer {
+        self.at.trailer()
+    }
+
+    /// The value of the entry.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        self.block.as_ref().map_or(&[], |(block, _)| self.at.value(&block.bytes))
+    }
+
+    /// The value as a slice of the cached block.
+    pub fn value_slice(&self) -> Slice {
+        let slice = |(block, _): &(Node, u64)| block.bytes.slice_of(self.at.value(&block.bytes));
+        self.block.as_ref().map_or_else(Slice::default, slice)
+    }
+}
