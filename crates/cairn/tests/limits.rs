@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use cairn::env::SimEnv;
-use cairn::{Compression, Database, Durability, Keyspace, GuardPolicy, KeyspaceOptions, Options};
+use cairn::{Compression, Database, Durability, GuardPolicy, Keyspace, KeyspaceOptions, Options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::PathBuf;
 use std::process::Command;
