@@ -13,7 +13,7 @@ use crate::writer::{PanicWatch, Writer};
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
-use env::Env;
+use env::{Env, Origin};
 use memtable::Memtable;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -114,7 +114,7 @@ pub(crate) struct Core {
     /// Tells this opening of this database from every other in the process.
     pub identity: u64,
     /// The process that opened it.
-    pub process: u32,
+    pub origin: Origin,
     pub tables: Arc<Tables>,
     pub garbage: Arc<Garbage>,
     pub snapshots: Snapshots,
@@ -208,7 +208,7 @@ impl Core {
     /// Fails in a process that was forked from the one that opened the database: both would write to the same files.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<()> {
-        match std::process::id() == self.process {
+        match self.origin.is_here() {
             true => Ok(()),
             false => Err(self.forked()),
         }
@@ -219,7 +219,7 @@ impl Core {
         let message = format!(
             "{}: the database was opened by process {} and cannot be used in its child {}",
             self.dir.display(),
-            self.process,
+            self.origin.process(),
             std::process::id()
         );
         Error::new(ErrorKind::Locked, message)
@@ -478,6 +478,8 @@ impl Core {
             None => writer.sync_log(self).and_then(|()| self.note_end_of_log(&writer)),
             Some(fatal) => Err(fatal.clone()),
         };
+        // Not when the last handle goes: by then somebody else may be reading it.
+        writer.log.trim();
         drop(writer);
         self.commit.turn_away(|| Err(self.stop_reason()));
         self.cancelled.store(true, Ordering::SeqCst);

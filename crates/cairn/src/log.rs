@@ -326,12 +326,18 @@ impl Log {
         Ok(())
     }
 
+    /// Cuts off what the current log has behind its end. Best effort.
+    pub(crate) fn trim(&mut self) {
+        self.writer.trim();
+    }
+
     /// Closes the current log and starts the next one, durably. `last_seq` is the newest sequence number given out.
     pub(crate) fn rotate(&mut self, last_seq: Seq) -> Result<()> {
         self.flush()?;
         let header = LogHeader { previous_len: self.writer.len(), last_seq };
         let next = create_segment(&self.env, &self.dir, self.writer.number() + 1, header)?;
-        let writer = std::mem::replace(&mut self.writer, next);
+        let mut writer = std::mem::replace(&mut self.writer, next);
+        writer.trim();
         self.counted = 0;
         let synced = writer.synced_len() == writer.len();
         self.closed.0.lock().push(Closed {

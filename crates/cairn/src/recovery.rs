@@ -19,7 +19,7 @@ use crate::writer::Writer;
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Trailer};
-use env::{Env, FileLock};
+use env::{Env, FileLock, Origin};
 use memtable::Memtable;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -445,7 +445,7 @@ impl Recovery {
             compact_work: Condvar::new(),
             progress: Condvar::new(),
             end: Condvar::new(),
-            process: std::process::id(),
+            origin: Origin::here(),
             next_file: self.next_file,
             counters: Counters::default(),
             scrub: crate::scrub::Scrub::default(),

@@ -6,10 +6,13 @@
 
 mod limits;
 mod lock;
+mod log;
+mod mapped;
 mod real;
 mod rng;
 mod sim;
 
+pub use mapped::Origin;
 pub use real::RealEnv;
 pub use rng::Rng;
 pub use sim::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
@@ -25,6 +28,10 @@ use std::time::Duration;
 pub trait Env: Send + Sync + 'static {
     /// Creates a file for appending; it must not exist.
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;
+    /// Creates a file that many small appends go to, each of which the operating system is to hold when it returns: see [`WriteFile::trim`].
+    fn create_log(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        self.create(path)
+    }
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>>;
     /// The names of the files in a directory, in no order. Directories and names that are not UTF-8 are left out.
@@ -91,6 +98,9 @@ pub trait WriteFile: Send + Sync {
     fn sync(&mut self) -> Result<()>;
     /// Cuts the file back to `len` bytes, at most its present length: takes back a failed append.
     fn truncate(&mut self, len: u64) -> Result<()>;
+    /// Cuts off what a log ([`Env::create_log`]) has behind its end: zeros, so that appending is cheap. Best effort; more may be appended.
+    /// Without it, and after a crash, the file may be longer than what was appended; a sync may make the zeros durable, too.
+    fn trim(&mut self) {}
     /// Length in bytes, counting appends that succeeded.
     fn len(&self) -> u64;
     /// Whether nothing was appended.

@@ -6,6 +6,7 @@
 
 use crate::limits::{self, SpareHandle, check_file_len};
 use crate::lock::RealLock;
+use crate::log::LogFile;
 use crate::{Env, FileLock, ReadFile, WriteFile};
 use base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -36,9 +37,11 @@ impl RealEnv {
 
 impl Env for RealEnv {
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
-        let file = create_new(path)?;
-        let max_len = limits::max_file_len();
-        Ok(Box::new(RealWriteFile { file, path: path.to_owned(), len: 0, max_len, poison: None }))
+        Ok(Box::new(RealWriteFile::new(create_new(path)?, path)))
+    }
+
+    fn create_log(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        Ok(Box::new(LogFile::new(RealWriteFile::new(create_new(path)?, path))))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
@@ -197,7 +200,8 @@ impl Env for RealEnv {
 }
 
 fn create_new(path: &Path) -> Result<File> {
-    OpenOptions::new().write(true).create_new(true).open(path).map_err(|e| match e.kind() {
+    // Read, too: without that, no part of a file can be mapped.
+    OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(|e| match e.kind() {
         io::ErrorKind::AlreadyExists => Error::io("create", path, e).with_kind(ErrorKind::AlreadyExists),
         _ => Error::io("create", path, e),
     })
@@ -211,17 +215,21 @@ pub(crate) fn check_same_dir(from: &Path, to: &Path) -> Result<()> {
     Err(Error::invalid(format!("rename {} to {}: not the same directory", from.display(), to.display())))
 }
 
-struct RealWriteFile {
-    file: File,
+pub(crate) struct RealWriteFile {
+    pub(crate) file: File,
     path: PathBuf,
-    len: u64,
+    pub(crate) len: u64,
     /// How long a file might be when this one was created: the limit is rarely changed, and asking costs a tenth of a write.
-    max_len: u64,
+    pub(crate) max_len: u64,
     poison: Option<Error>,
 }
 
 impl RealWriteFile {
-    fn check_poison(&self) -> Result<()> {
+    pub(crate) fn new(file: File, path: &Path) -> RealWriteFile {
+        RealWriteFile { file, path: path.to_owned(), len: 0, max_len: limits::max_file_len(), poison: None }
+    }
+
+    pub(crate) fn check_poison(&self) -> Result<()> {
         self.poison.as_ref().map_or(Ok(()), |e| Err(poisoned(e)))
     }
 }

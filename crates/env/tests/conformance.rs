@@ -120,6 +120,36 @@ fn truncating_cuts_and_appending_goes_on_there() {
 }
 
 #[test]
+fn a_log_may_have_zeros_behind_its_end_until_it_is_trimmed() {
+    with_each(|env, dir| {
+        let path = dir.join("log");
+        let mut log = env.create_log(&path).unwrap();
+        assert_eq!(env.create_log(&path).err().unwrap().kind(), ErrorKind::AlreadyExists);
+        let mut expected = Vec::new();
+        for i in 0..400_u32 {
+            let data = vec![i as u8 | 1; 1 + (i * 37 % 2000) as usize];
+            log.append(&data).unwrap();
+            expected.extend_from_slice(&data);
+            match i % 100 {
+                50 => log.sync().unwrap(),
+                70 => log.trim(),
+                90 => {
+                    expected.truncate(expected.len() - 5);
+                    log.truncate(expected.len() as u64).unwrap();
+                }
+                _ => {}
+            }
+            assert_eq!(log.len(), expected.len() as u64);
+            let found = read(env, &path);
+            assert!(found.starts_with(&expected) && found[expected.len()..].iter().all(|&b| b == 0), "{i}");
+        }
+        log.trim();
+        assert_eq!(env.len(&path).unwrap(), log.len());
+        assert_eq!(read(env, &path), expected);
+    });
+}
+
+#[test]
 fn directories_list_files_only() {
     with_each(|env, dir| {
         assert!(env.list(dir).unwrap().is_empty());

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use base::ErrorKind;
-use env::RealEnv;
+use env::{Origin, RealEnv};
 
 fn main() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -10,23 +10,42 @@ fn main() {
     let env = RealEnv::new();
     let lock = env.lock(&path).expect("nobody else has it");
 
+    let origin = Origin::here();
+    assert!(origin.is_here() && origin.process() == std::process::id());
+    // Much is appended, so that the log reaches farther than what was appended.
+    let log_path = dir.path().join("log");
+    let mut log = env.create_log(&log_path).expect("a log");
+    (0..500).for_each(|_| log.append(&[7; 1000]).expect("room"));
+    let reach = env.len(&log_path).expect("it is there");
+
     // SAFETY: no other thread exists that could hold a lock or be in the middle of an allocation.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork failed");
     if pid == 0 {
         let refused = lock.check_owner().is_err_and(|e| e.kind() == ErrorKind::Locked);
         let cannot_lock = env.lock(&path).is_err_and(|e| e.kind() == ErrorKind::Locked);
+        let elsewhere = !origin.is_here();
         drop(lock);
+        drop(log);
+        let untouched = env.len(&log_path).is_ok_and(|len| len == reach);
         let still_held = env.lock(&path).is_err_and(|e| e.kind() == ErrorKind::Locked);
         let code = i32::from(!refused) | i32::from(!cannot_lock) << 1 | i32::from(!still_held) << 2;
+        let code = code | i32::from(!elsewhere) << 3 | i32::from(!untouched) << 4;
         // SAFETY: ends the process at once, without running what the parent registered for its own end.
         unsafe { libc::_exit(code) };
     }
     let mut status = 0;
     // SAFETY: waits for the child made above; `status` outlives the call.
     let waited = unsafe { libc::waitpid(pid, &mut status, 0) };
-    assert_eq!((waited, status), (pid, 0), "refused, cannot lock, still held: a set bit is a failure");
+    assert_eq!(
+        (waited, status),
+        (pid, 0),
+        "refused, cannot lock, still held, elsewhere, untouched: a set bit is a failure"
+    );
 
+    assert!(origin.is_here());
+    drop(log);
+    assert_eq!(env.len(&log_path).expect("it is there"), 500_000);
     lock.check_owner().expect("the parent still owns it");
     assert!(env.lock(&path).is_err());
     drop(lock);

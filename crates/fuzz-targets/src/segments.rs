@@ -54,7 +54,10 @@ fn read(bytes: &[u8], closed: Option<u64>) -> Result<Content, Error> {
     assert!(record.is_empty() && reader.next(&mut record).ok() == end.as_ref().ok().map(|_| None));
     assert!(reader.valid_len() == at && at <= bytes.len() as u64);
     match end {
-        Ok(Tail::Clean) => assert_eq!(at, closed.unwrap_or(u64::MAX).min(bytes.len() as u64)),
+        Ok(Tail::Clean) => {
+            let end = closed.unwrap_or(u64::MAX).min(bytes.len() as u64);
+            assert!(at == end || closed.is_none() && bytes[at as usize..].iter().all(|&byte| byte == 0));
+        }
         Ok(Tail::Torn { offset }) => assert!(closed.is_none() && (at..=bytes.len() as u64).contains(&offset)),
         Ok(Tail::TornHeader) => assert!(closed.is_none() && at == 0 && records.is_empty()),
         Err(_) => {}

@@ -25,7 +25,11 @@ const GUESSES: u32 = 1 << 16;
 /// How a segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// With the last byte of a record, which is the last byte of the file or of the length that was expected.
+    /// With the last byte of a record, which is the last byte of the file or of the length that was expected; or with zeros behind it
+    /// up to the end of the file, which a log has while it is written to ([`Env::create_log`]).
+    ///
+    /// A power cut that takes the end of a log, unsynced, may leave zeros there, too: as when it takes the end of the file with it,
+    /// nothing in this segment tells. That something synced lies behind them does.
     Clean,
     /// With bytes that are not a whole record, from `offset` on: the remains of writes that were never synced. The records
     /// before it are all there.
@@ -174,12 +178,15 @@ impl SegmentReader {
         loop {
             let offset = match self.next_chunk_offset() {
                 Some(offset) => offset,
-                None if start.is_none() && self.position == self.window.len => return self.at_end(),
+                None if start.is_none() && self.only_zeros_follow()? => return self.at_end(),
                 None => return self.torn(self.position, "a record lacks its end"),
             };
             let rest = self.window.rest(offset)?;
             let chunk = RawChunk::parse(rest).filter(|chunk| chunk.verify(self.id, offset, rest));
             let Some(chunk) = chunk else {
+                if start.is_none() && self.only_zeros_follow()? {
+                    return self.at_end();
+                }
                 return self.torn(offset, "a chunk is damaged");
             };
             if chunk.kind.begins() != start.is_none() {
@@ -205,6 +212,19 @@ impl SegmentReader {
         let room = room(self.position);
         let offset = self.position + if room < CHUNK_HEADER_LEN { room as u64 } else { 0 };
         (offset < self.window.len).then_some(offset)
+    }
+
+    /// Whether there is nothing but zeros from here to the end.
+    fn only_zeros_follow(&mut self) -> Result<bool> {
+        let mut offset = self.position;
+        while offset < self.window.len {
+            let rest = self.window.rest(offset)?;
+            if rest.iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+            offset += rest.len() as u64;
+        }
+        Ok(true)
     }
 
     /// The file ends where a record does. A closed segment must not end early.
@@ -370,6 +390,8 @@ pub(crate) struct Window {
     file: Arc<dyn ReadFile>,
     /// Whether zeros stand for what the system cannot read: no checksum vouches for them.
     zeros_for_unreadable: bool,
+    /// Whether they did, anywhere.
+    pub(crate) has_unreadable: bool,
     /// Length of the segment, as far as it is read.
     pub(crate) len: u64,
     start: u64,
@@ -379,7 +401,14 @@ pub(crate) struct Window {
 impl Window {
     pub(crate) fn open(file: Arc<dyn ReadFile>, most: Option<u64>) -> Result<Window> {
         let len = file.len()?.min(most.unwrap_or(u64::MAX));
-        Ok(Window { file, zeros_for_unreadable: false, len, start: 0, data: Vec::new() })
+        Ok(Window {
+            file,
+            zeros_for_unreadable: false,
+            has_unreadable: false,
+            len,
+            start: 0,
+            data: Vec::new(),
+        })
     }
 
     /// For salvage: what the system cannot read costs no more than its sectors.
@@ -422,6 +451,7 @@ impl Window {
         for (offset, sector) in sectors {
             if self.file.read_exact_at(sector, offset).is_err() {
                 sector.fill(0);
+                self.has_unreadable = true;
             }
         }
     }

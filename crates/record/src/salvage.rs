@@ -29,6 +29,7 @@ pub struct Salvaged {
     /// Records that were given out, empty ones included.
     pub records: u64,
     /// Bytes that are no part of them, from offset to offset: damage, or the torn tail that a crash leaves.
+    /// Zeros at the end are none.
     pub gaps: Vec<(u64, u64)>,
 }
 
@@ -78,8 +79,20 @@ fn salvage_file(
     while position < window.len {
         position = walk.step(&mut window, position, each)?;
     }
-    walk.finish(position.min(window.len));
+    walk.finish(&mut window);
     Ok(walk.found)
+}
+
+/// Whether there are only zeros from here on, as a log has them while it is written to, and all of it could be read.
+fn is_end_of_log(window: &mut Window, from: u64) -> bool {
+    let mut offset = from;
+    while offset < window.len {
+        match window.rest(offset) {
+            Ok(rest) if rest.iter().all(|&byte| byte == 0) => offset += rest.len() as u64,
+            _ => return false,
+        }
+    }
+    !window.has_unreadable
 }
 
 struct Walk {
@@ -154,11 +167,14 @@ impl Walk {
         }
     }
 
-    fn finish(&mut self, end: u64) {
+    fn finish(&mut self, window: &mut Window) {
         if let Some((start, _)) = self.record.take() {
             self.bad.get_or_insert(start);
         }
-        self.close_gap(end);
+        if self.bad.is_some_and(|from| is_end_of_log(window, from)) {
+            self.bad = None;
+        }
+        self.close_gap(window.len);
     }
 
     /// How far behind a bad chunk the next intact one begins, or the next block.
@@ -203,6 +219,7 @@ mod tests {
             log.append(&[&record]).unwrap();
         }
         log.sync().unwrap();
+        log.trim();
         records
     }
 
@@ -224,6 +241,28 @@ mod tests {
         assert_eq!(found.gaps, []);
         assert_eq!((found.header.as_deref(), found.records), (Some(&b"header"[..]), 60));
         assert_eq!(read, written);
+    }
+
+    #[test]
+    fn zeros_at_the_end_are_no_gap_and_anything_else_there_is() {
+        let sim = SimEnv::new(1);
+        let written = write(&sim);
+        let bytes = sim.read_file(Path::new(PATH));
+        for zeros in [1, 5_000, 300_000] {
+            sim.write_file(Path::new(PATH), [&bytes[..], &vec![0; zeros]].concat());
+            let (found, records) = read(&sim);
+            assert_eq!((found.gaps, found.len as usize), (vec![], bytes.len() + zeros));
+            assert_eq!(records, written);
+            sim.flip_bit(Path::new(PATH), (bytes.len() + zeros - 1) as u64, 1);
+            let (found, records) = read(&sim);
+            assert_eq!(found.gaps, [(bytes.len() as u64, (bytes.len() + zeros) as u64)]);
+            assert_eq!(records, written);
+        }
+        // Zeros in the place of the last record's end are no end of the log.
+        let cut = bytes.len() as u64 - 5;
+        sim.truncate_file(Path::new(PATH), cut);
+        sim.truncate_file(Path::new(PATH), cut + 5_000);
+        assert_eq!(read(&sim).0.gaps, [(written[59].0, cut + 5_000)]);
     }
 
     #[test]

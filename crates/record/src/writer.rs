@@ -52,7 +52,10 @@ impl SegmentWriter {
             return Err(Error::invalid(message));
         }
         let id = Identity { kind, number };
-        let mut file = env.create(path)?;
+        let mut file = match kind {
+            SegmentKind::Wal => env.create_log(path)?,
+            _ => env.create(path)?,
+        };
         let encoded = encode_segment_header(id, header);
         if let Err(error) = file.append(&encoded) {
             drop(file);
@@ -236,6 +239,11 @@ impl SegmentWriter {
             self.remains = false;
         }
         Ok(())
+    }
+
+    /// Nothing more is appended for the time being: cuts off the zeros that a log may have behind its end. Best effort.
+    pub fn trim(&mut self) {
+        self.file.trim();
     }
 
     /// Hints that the segment will grow to about `len` bytes.

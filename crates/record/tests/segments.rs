@@ -174,11 +174,12 @@ fn a_closed_segment_must_be_whole() {
 }
 
 #[test]
-fn zeros_garbage_and_old_segments_behind_the_end_are_a_torn_tail() {
+fn garbage_and_old_segments_behind_the_end_are_a_torn_tail_and_zeros_are_none() {
     let (sim, env) = disk();
     let mut writer = create(&env, b"");
     (0..3u8).for_each(|i| writer.append(&[&[i; 100]]).unwrap());
     writer.sync().unwrap();
+    writer.trim();
     let bytes = sim.read_file(path());
 
     let (old_sim, old_env) = disk();
@@ -197,7 +198,12 @@ fn zeros_garbage_and_old_segments_behind_the_end_are_a_torn_tail() {
         sim.write_file(path(), [&bytes[..], tail].concat());
         let content = read(&env).unwrap();
         assert_eq!(content.records.len(), 3);
-        assert_eq!(content.tail, Tail::Torn { offset: bytes.len() as u64 });
+        let end = bytes.len() as u64;
+        let zeros = tail.iter().all(|&byte| byte == 0);
+        assert_eq!(
+            (content.tail, content.valid_len),
+            (if zeros { Tail::Clean } else { Tail::Torn { offset: end } }, end)
+        );
     }
 }
 
@@ -588,5 +594,64 @@ fn a_record_without_its_end_is_torn_where_it_begins() {
         let closed =
             SegmentReader::open_closed(&env, path(), SegmentKind::Wal, NUMBER, len as u64).and_then(drain);
         assert_eq!(closed.err().unwrap().kind(), ErrorKind::Corruption, "{len}");
+    }
+}
+
+#[test]
+fn zeros_behind_a_whole_record_are_the_end_and_zeros_before_anything_are_not() {
+    let (sim, env) = disk();
+    let mut writer = create(&env, b"header");
+    // The second record ends where its block has no room for another chunk: filler lies between it and the zeros.
+    writer.append(&[b"first"]).unwrap();
+    let filled = BLOCK_LEN - writer.len() as usize - CHUNK_HEADER_LEN - 4;
+    let mut ends = vec![writer.len()];
+    writer.append(&[&vec![9; filled]]).unwrap();
+    ends.push(writer.len());
+    writer.append(&[b"third"]).unwrap();
+    writer.sync().unwrap();
+    ends.push(writer.len());
+    writer.append(&[b"fourth, not synced"]).unwrap();
+    writer.flush().unwrap();
+    ends.push(writer.len());
+    writer.append(&[b"proof that the fourth was synced"]).and_then(|()| writer.sync()).unwrap();
+    writer.append(&[]).and_then(|()| writer.flush()).unwrap();
+    writer.trim();
+    let bytes = sim.read_file(path());
+    for (i, &end) in ends.iter().enumerate() {
+        for zeros in [1, 10, 11, 4096, 3 * BLOCK_LEN, 300_000] {
+            let mut cut = bytes[..end as usize].to_vec();
+            cut.resize(end as usize + zeros, 0);
+            let len = cut.len() as u64;
+            sim.write_file(path(), cut.clone());
+            let content = read(&env).unwrap();
+            assert_eq!((content.records.len(), content.tail, content.valid_len), (i + 1, Tail::Clean, end));
+            // Whoever closed it with a length knows that there was more.
+            let closed =
+                SegmentReader::open_closed(&env, path(), SegmentKind::Wal, NUMBER, len).and_then(drain);
+            assert_eq!(closed.err().map(|e| e.kind()), Some(ErrorKind::Corruption), "{zeros} zeros, closed");
+            let closed =
+                SegmentReader::open_closed(&env, path(), SegmentKind::Wal, NUMBER, end).and_then(drain);
+            assert_eq!(closed.unwrap().records.len(), i + 1);
+            // A byte behind the zeros, and it is a torn tail: no records are lost for it.
+            *cut.last_mut().unwrap() = 1;
+            sim.write_file(path(), cut);
+            let content = read(&env).unwrap();
+            assert_eq!(
+                (content.records.len(), content.tail),
+                (i + 1, Tail::Torn { offset: end }),
+                "{zeros} zeros"
+            );
+        }
+    }
+    // Zeros in the place of a synced record, with something intact behind them that proves it.
+    for range in [ends[0] as usize..ends[1] as usize, ends[2] as usize..ends[3] as usize] {
+        let mut hole = bytes.clone();
+        hole[range.clone()].fill(0);
+        sim.write_file(path(), hole);
+        let error = read(&env).err().expect("the proof lies behind the hole");
+        assert_eq!(
+            (error.kind(), error.place().map(|p| p.1)),
+            (ErrorKind::Corruption, Some(range.start as u64))
+        );
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct SimWriteFile {
     pub(super) path: PathBuf,
     pub(super) len: u64,
     pub(super) poison: Option<Error>,
+    /// So many zeros are written behind the end whenever there are none left there: see [`Env::create_log`](crate::Env::create_log).
+    pub(super) zeros: usize,
     pub(super) _handle: Handle,
 }
 
@@ -56,7 +58,15 @@ impl WriteFile for SimWriteFile {
                 taken = fit;
                 stop = Some(Stop::Fault(Fault::ENOSPC));
             }
-            disk::lock(&self.inode).write(len, &data[..taken]);
+            let mut file = disk::lock(&self.inode);
+            file.write(len, &data[..taken]);
+            let end = file.content().len();
+            drop(file);
+            // Where they do not fit, there are none: they must not be what fills the disk.
+            let fits = state.fit(self.zeros) == self.zeros && (end + self.zeros) as u64 <= max_len;
+            if self.zeros > 0 && end == len + data.len() && stop.is_none() && fits {
+                disk::lock(&self.inode).write(end, &vec![0; self.zeros]);
+            }
             stop.map_or(Ok(()), |stop| Err(stop.error("append to", path)))
         })?;
         self.len += data.len() as u64;
@@ -82,6 +92,17 @@ impl WriteFile for SimWriteFile {
         })?;
         self.len = len;
         Ok(())
+    }
+
+    fn trim(&mut self) {
+        // No operation: nobody is told whether it fails, and the disk may as well have it or not.
+        let (path, len) = (&self.path, self.len as usize);
+        let _state = self.shared.state.lock();
+        let mut file = disk::lock(&self.inode);
+        if self.poison.is_none() && self.zeros > 0 && file.content().len() > len {
+            debug_assert!(file.content()[len..].iter().all(|&b| b == 0), "{}: not zeros", path.display());
+            file.truncate(len);
+        }
     }
 
     fn len(&self) -> u64 {

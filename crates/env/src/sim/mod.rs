@@ -271,8 +271,9 @@ fn found<T>(value: Option<T>) -> io::Result<T> {
     value.ok_or_else(|| io::Error::from_raw_os_error(2))
 }
 
-impl Env for SimEnv {
-    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+impl SimEnv {
+    /// Creates a file that has zeros behind its end, so many at a time.
+    fn create_with(&self, path: &Path, zeros: usize) -> Result<Box<dyn WriteFile>> {
         let (inode, handle) = self.shared.op(OpKind::Create, path, |state, stop| {
             if let Some(stop) = stop {
                 return Err(stop.error("create", path));
@@ -288,8 +289,21 @@ impl Env for SimEnv {
             path: path.to_owned(),
             len: 0,
             poison: None,
+            zeros,
             _handle: handle,
         }))
+    }
+}
+
+impl Env for SimEnv {
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        self.create_with(path, 0)
+    }
+
+    fn create_log(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        // A third of them have none, like logs that are hardly written to; the others some, or many.
+        let zeros = [0, 700, 5_000][((self.shared.seed ^ self.op_count()) % 3) as usize];
+        self.create_with(path, zeros)
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {

@@ -205,6 +205,12 @@ impl Env for MortalEnv {
         Ok(Box::new(MortalFile { file, kind, fate: self.fate.clone() }))
     }
 
+    fn create_log(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        let kind = kind_of(path);
+        let file = self.fate.around(Operation::Create, kind, || self.real.create_log(path))?;
+        Ok(Box::new(MortalFile { file, kind, fate: self.fate.clone() }))
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
         self.real.open(path)
     }
@@ -301,6 +307,10 @@ impl WriteFile for MortalFile {
 
     fn truncate(&mut self, len: u64) -> Result<()> {
         self.file.truncate(len)
+    }
+
+    fn trim(&mut self) {
+        self.file.trim();
     }
 
     fn len(&self) -> u64 {

@@ -1,0 +1,349 @@
+//! A log file of the operating system: appending to it costs no system call while much is appended.
+//!
+//! What is appended to a file must be in the hands of the operating system when [`WriteFile::append`] returns; that is a write(2), which
+//! takes about a microsecond, or a store into a page of the file that is mapped into this process. So while a log is written to at
+//! a high rate, it reaches a little farther than what was appended, filled up by zeros, and its end is mapped:
+//!
+//! ```text
+//!   0 .......................... len .................. reach
+//!       what was appended         |       zeros           |
+//!                       [ the window: STEP bytes, mapped  ]
+//! ```
+//!
+//! *Errors stay errors.* The zeros are written by write(2), which says that a disk is full, or a file too long; their pages are made ready
+//! with `MADV_POPULATE_WRITE`, which says what a page fault would say by a signal. Where any of this fails, the log is written to as
+//! any other file is, and whoever appends is told what that says.
+//!
+//! *No page fault may need the disk.* Between the making of a window and a store, the kernel may have written a page out and made it
+//! read-only again; the store faults then, and a file system that cannot do what that needs kills the process. Hence a window is
+//! used for [`FRESH`] only, not after a sync, and only on file systems where such a page needs no new space: see [`is_fit`]. What
+//! remains, a page that is written out, dropped and unreadable within that time, and somebody cutting the log of an open database short,
+//! is in `docs/adr/0008-mapped-log.md`.
+//!
+//! *After a kill* the file ends in zeros, at most [`STEP`] of them. Readers have to know.
+
+use crate::WriteFile;
+use crate::limits;
+use crate::mapped::{PAGE, Window};
+use crate::real::RealWriteFile;
+use base::Result;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Length of a window, in bytes. It takes a tenth of a millisecond to make one.
+const STEP: u64 = 256 << 10;
+
+/// So much must be appended within [`FRESH`], and without a sync, before there is a window: who writes little, or syncs all the time,
+/// would have more zeros written than anything else.
+const LEAST: u64 = 64 << 10;
+
+/// How long a window is used after it was made.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// Larger appends are no better off with a window.
+const MOST: usize = (STEP / 4) as usize;
+
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+const _: () = assert!(STEP.is_multiple_of(PAGE) && PAGE + MOST as u64 <= STEP && LEAST < STEP);
+
+/// See the module.
+pub(crate) struct LogFile {
+    file: RealWriteFile,
+    /// How long the file is, zeros included.
+    reach: u64,
+    window: Option<Window>,
+    /// When the window was made; otherwise, when the present rate began to be measured.
+    since: Duration,
+    /// Bytes that were appended since.
+    appended: u64,
+    /// No window can be had for this file.
+    plain: bool,
+    process: u32,
+}
+
+impl LogFile {
+    pub(crate) fn new(file: RealWriteFile) -> LogFile {
+        let plain = !is_fit(&file.file);
+        let (since, process) = (now(), std::process::id());
+        LogFile { file, reach: 0, window: None, since, appended: 0, plain, process }
+    }
+
+    /// Appends where there is no window, or none that will do; and makes one, if it is worth it.
+    #[cold]
+    fn append_past(&mut self, data: &[u8], now: Duration) -> Result<()> {
+        let fresh = now.saturating_sub(self.since) < FRESH;
+        let busy = fresh && (self.window.is_some() || self.appended >= LEAST);
+        self.window = None;
+        if !fresh {
+            (self.since, self.appended) = (now, 0);
+        }
+        if busy && !self.plain && data.len() <= MOST && self.file.check_poison().is_ok() {
+            if let Some(mut window) = self.next_window() {
+                window.write(self.file.len, data);
+                self.file.len += data.len() as u64;
+                (self.window, self.since) = (Some(window), now);
+                return Ok(());
+            }
+            (self.since, self.appended) = (now, 0);
+        }
+        self.file.append(data)?;
+        self.appended += data.len() as u64;
+        self.reach = self.reach.max(self.file.len);
+        Ok(())
+    }
+
+    /// A window at the end of the log, with zeros behind that.
+    fn next_window(&mut self) -> Option<Window> {
+        let from = self.file.len - self.file.len % PAGE;
+        let to = from + STEP;
+        if to > limits::max_file_len().min(self.file.max_len) {
+            return None;
+        }
+        while self.reach < to {
+            let part = ((to - self.reach) as usize).min(ZEROS.len());
+            if self.file.file.write_all_at(&ZEROS[..part], self.reach).is_err() {
+                // The disk is full, perhaps: then somebody else may have what was meant for zeros.
+                self.give_back(true);
+                return None;
+            }
+            self.reach += part as u64;
+        }
+        let window = Window::open(&self.file.file, from, STEP as usize);
+        self.plain = window.is_err();
+        window.ok()
+    }
+
+    /// Cuts the zeros off. `all`: there may be more of them than are known.
+    fn give_back(&mut self, all: bool) {
+        self.window = None;
+        if (all || self.reach > self.file.len) && self.file.file.set_len(self.file.len).is_ok() {
+            self.reach = self.file.len;
+        }
+    }
+
+    /// What was mapped is clean now, and will be written to by who knows whom and when.
+    fn start_over(&mut self) {
+        self.window = None;
+        (self.since, self.appended) = (now(), 0);
+    }
+}
+
+impl WriteFile for LogFile {
+    #[inline]
+    fn append(&mut self, data: &[u8]) -> Result<()> {
+        let now = now();
+        let len = self.file.len;
+        match &mut self.window {
+            // There is none in a file that is poisoned, and it does not reach where no file may.
+            Some(window) if window.holds(len, data.len()) && now.saturating_sub(self.since) < FRESH => {
+                window.write(len, data);
+                self.file.len += data.len() as u64;
+                Ok(())
+            }
+            _ => self.append_past(data, now),
+        }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.start_over();
+        self.file.sync()
+    }
+
+    fn truncate(&mut self, len: u64) -> Result<()> {
+        self.start_over();
+        self.file.truncate(len)?;
+        self.reach = len;
+        Ok(())
+    }
+
+    fn trim(&mut self) {
+        if self.file.check_poison().is_ok() {
+            self.give_back(false);
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len
+    }
+
+    fn reserve(&mut self, len: u64) {
+        self.file.reserve(len);
+    }
+}
+
+impl Drop for LogFile {
+    fn drop(&mut self) {
+        // In a forked child the parent may have appended more by now.
+        if std::process::id() == self.process {
+            self.trim();
+        }
+    }
+}
+
+/// Whether the pages of a file are such that a page which was written once can be written again without anything that may fail:
+/// ext4 (it has a place already) and a file system in memory. One that writes every page to a new place may have none left.
+fn is_fit(file: &File) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        const EXT4: u64 = 0xef53;
+        const TMPFS: u64 = 0x0102_1994;
+        rustix::fs::fstatfs(file).is_ok_and(|stat| matches!(stat.f_type as u64, EXT4 | TMPFS))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        false
+    }
+}
+
+/// Time since some moment, to a few milliseconds: a fifth of what the exact time costs.
+#[inline]
+fn now() -> Duration {
+    #[cfg(target_os = "linux")]
+    {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    }
+    #[cfg(not(target_os = "linux"))]
+    Duration::ZERO
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Env, RealEnv};
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    const RECORD: [u8; 1000] = [7; 1000];
+
+    fn log(dir: &Path) -> (LogFile, PathBuf) {
+        let path = dir.join("log");
+        let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        let mut log = LogFile::new(RealWriteFile::new(file, &path));
+        // On a machine that stands still for a moment a window is not made, or not used: that is right, and not what is tested.
+        log.since = now() + Duration::from_secs(3600);
+        (log, path)
+    }
+
+    /// Appends until there is a window.
+    fn append_to_a_window(log: &mut LogFile) -> u64 {
+        while log.window.is_none() {
+            assert!(
+                log.len() <= 2 * LEAST,
+                "there is no window: does /tmp lie on a file system of another kind?"
+            );
+            log.append(&RECORD).unwrap();
+            log.since = now() + Duration::from_secs(3600);
+        }
+        log.len()
+    }
+
+    fn has_window(dir: &Path) -> bool {
+        is_fit(&File::open(dir).unwrap())
+    }
+
+    #[test]
+    fn what_is_appended_is_in_the_file_and_zeros_behind_it_until_it_is_trimmed() {
+        let dir = tempfile::tempdir().unwrap();
+        if !has_window(dir.path()) {
+            return;
+        }
+        let (mut log, path) = log(dir.path());
+        append_to_a_window(&mut log);
+        let mut expected = vec![7; log.len() as usize];
+        for i in 0..2000_u32 {
+            let data = vec![i as u8 | 1; (i * 7 % 613) as usize];
+            log.append(&data).unwrap();
+            log.since = now() + Duration::from_secs(3600);
+            expected.extend_from_slice(&data);
+        }
+        assert!(expected.len() as u64 > 2 * STEP && log.window.is_some());
+        let found = std::fs::read(&path).unwrap();
+        assert!(found[..expected.len()] == expected);
+        let zeros = &found[expected.len()..];
+        assert!(!zeros.is_empty() && zeros.len() as u64 <= STEP && zeros.iter().all(|&b| b == 0));
+        log.trim();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), log.len());
+        log.append(&RECORD).unwrap();
+        expected.extend_from_slice(&RECORD);
+        append_to_a_window(&mut log);
+        let len = log.len();
+        drop(log);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), len, "dropping trims");
+        assert!(std::fs::read(&path).unwrap().starts_with(&expected));
+    }
+
+    #[test]
+    fn a_window_is_not_used_when_it_is_old_or_after_a_sync_or_a_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        if !has_window(dir.path()) {
+            return;
+        }
+        let (mut log, path) = log(dir.path());
+        append_to_a_window(&mut log);
+        log.since = now().saturating_sub(FRESH);
+        log.append(&RECORD).unwrap();
+        assert!(log.window.is_none());
+        log.appended = LEAST;
+        append_to_a_window(&mut log);
+        log.sync().unwrap();
+        assert!(log.window.is_none() && log.reach > log.len());
+        log.append(&RECORD).unwrap();
+        assert!(log.window.is_none());
+        log.appended = LEAST;
+        append_to_a_window(&mut log);
+        log.truncate(10).unwrap();
+        assert!(log.window.is_none());
+        log.append(b"end").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), *b"\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07end");
+    }
+
+    #[test]
+    fn a_file_that_may_not_become_so_long_has_no_zeros() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, path) = log(dir.path());
+        log.file.max_len = STEP - 1;
+        let error = loop {
+            log.since = now() + Duration::from_secs(3600);
+            if let Err(error) = log.append(&RECORD) {
+                break error;
+            }
+        };
+        assert!(error.is_file_too_large(), "{error}");
+        assert!(log.window.is_none());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), (STEP - 1) / 1000 * 1000);
+    }
+
+    #[test]
+    fn a_failed_sync_leaves_no_window() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, path) = log(dir.path());
+        while log.len() < 2 * LEAST {
+            log.append(&RECORD).unwrap();
+        }
+        let (_read, write) = std::io::pipe().unwrap();
+        log.file.file = File::from(std::os::fd::OwnedFd::from(write));
+        assert_eq!(log.sync().unwrap_err().kind(), base::ErrorKind::Io);
+        let before = std::fs::metadata(&path).unwrap().len();
+        for _ in 0..2 * LEAST / RECORD.len() as u64 {
+            assert_eq!(log.append(&RECORD).unwrap_err().kind(), base::ErrorKind::ReadOnly);
+        }
+        drop(log);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), before);
+    }
+
+    #[test]
+    fn who_appends_little_writes_no_zeros() {
+        let env: Arc<dyn Env> = RealEnv::new();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut log = env.create_log(&path).unwrap();
+        for _ in 0..LEAST / 1000 {
+            log.append(&RECORD).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), log.len());
+        }
+    }
+}
