@@ -168,7 +168,8 @@ option_table! {
     Options;
 
     /// Bytes of memory for memtables and the block cache (data, index nodes and filters) together. Half of it
-    /// is for memtables, half for the cache.
+    /// is for memtables, half for the cache; indexes and filters of the tables in use stay in memory as long as they take no more than half
+    /// of the cache's part.
     memory_budget: u64 = 512 << 20, "1 MiB to 1 TiB", |v| (1 << 20..=1 << 40).contains(v);
     /// Threads that compact. Flushes have a thread of their own. 0 runs all background work in the thread of the writer that
     /// caused it: slower, and the order of all I/O is then determined by the calls alone.
@@ -207,7 +208,8 @@ option_table! {
     compression: Compression = Compression::Lz4, "none, lz4, zstd", |_| true;
     /// Bytes of a data block before compression: what one uncached point read reads.
     block_size: usize = 4096, "128 B to 1 MiB", |v| (128..=1 << 20).contains(v);
-    /// Bits of filter per key; 10 let about one in a hundred useless reads through. 0 means no filters.
+    /// Bits of filter per key; 10 let about one in a hundred useless reads through. 0 means no filters. Tables that lie above older
+    /// ones have four bits more: they are small, and asked for most of what they do not have.
     filter_bits_per_key: u32 = 10, "0 to 32", |v| *v <= 32;
     /// Bytes of a memtable. When it is full it is flushed to level 0.
     memtable_bytes: usize = 64 << 20, "4 KiB to 2 GiB", |v| (4 << 10..=2 << 30).contains(v);

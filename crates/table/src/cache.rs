@@ -2,13 +2,17 @@
 //!
 //! It holds bytes and knows no table type. It is sharded, and a hit takes one shard's read lock for a few dozen
 //! nanoseconds. What is evicted stays in memory only while a reader still holds a slice of it.
+//!
+//! Others may *pin* memory of the budget for what they keep themselves ([`BlockCache::pin`]): up to half of it, by which blocks then
+//! have less. Both together stay within the budget.
 
 use crate::counters::Counters;
 use base::Slice;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a block is, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +120,26 @@ pub struct BlockCache {
     counters: Counters<9>,
     spaces: AtomicU32,
     capacity: u64,
+    /// Bytes that are pinned.
+    pinned: AtomicU64,
+    /// Steps of the budget that the blocks have given up for what is pinned.
+    given_up: Mutex<u64>,
+}
+
+/// Into how many steps the budget is divided: blocks give up one at a time, because each change goes through all shards.
+const STEPS: u64 = 64;
+
+/// Memory of a cache's budget that somebody uses for what he keeps outside of it; given back when it is dropped.
+pub struct Pin {
+    cache: Arc<BlockCache>,
+    bytes: u64,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.cache.pinned.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.cache.resize_blocks();
+    }
 }
 
 impl BlockCache {
@@ -132,6 +156,40 @@ impl BlockCache {
             counters: Counters::new(),
             spaces: AtomicU32::new(0),
             capacity: bytes,
+            pinned: AtomicU64::new(0),
+            given_up: Mutex::new(0),
+        }
+    }
+
+    /// Whether `bytes` more could be pinned now.
+    #[inline]
+    pub fn may_pin(&self, bytes: u64) -> bool {
+        self.pinned.load(Ordering::Relaxed).saturating_add(bytes) <= self.capacity / 2
+    }
+
+    /// Takes `bytes` of the budget away from blocks, for as long as the pin lives; `None` when more than half of the budget would be
+    /// pinned.
+    pub fn pin(self: &Arc<Self>, bytes: u64) -> Option<Pin> {
+        let more = |pinned: u64| pinned.checked_add(bytes).filter(|sum| *sum <= self.capacity / 2);
+        self.pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        self.resize_blocks();
+        Some(Pin { cache: Arc::clone(self), bytes })
+    }
+
+    /// Bytes that are pinned.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned.load(Ordering::Relaxed)
+    }
+
+    /// Gives blocks what the pins leave, in steps. A step comes back only when another one would, too: pins that come and go around
+    /// the end of a step change nothing.
+    fn resize_blocks(&self) {
+        let step = (self.capacity / STEPS).max(1);
+        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let need = self.pinned_bytes().div_ceil(step);
+        if need > *given_up || need + 1 < *given_up {
+            *given_up = need;
+            self.blocks.set_capacity(self.capacity.saturating_sub(need * step));
         }
     }
 
@@ -160,9 +218,9 @@ impl BlockCache {
         self.blocks.remove(&key);
     }
 
-    /// Bytes in use.
+    /// Bytes in use, pinned ones included.
     pub fn used_bytes(&self) -> u64 {
-        self.blocks.weight()
+        self.blocks.weight() + self.pinned_bytes()
     }
 
     /// The budget, in bytes.
@@ -207,6 +265,30 @@ mod tests {
                 assert!(cache.used_bytes() <= budget + 16);
             }
             assert!(cache.used_bytes() >= budget / 10 * 7, "{} of {budget}", cache.used_bytes());
+        }
+    }
+
+    #[test]
+    fn what_is_pinned_is_taken_from_blocks_and_given_back() {
+        for budget in [10_000u64, 1 << 20, 8 << 20] {
+            let cache = Arc::new(BlockCache::new(budget));
+            let fill = |file| {
+                for i in 0..5000u64 {
+                    cache.insert(key(file, i * 4096), BlockClass::Data, vec![1u8; 2048].into());
+                    assert!(cache.used_bytes() <= budget + 16, "{} of {budget}", cache.used_bytes());
+                }
+            };
+            fill(1);
+            assert!(cache.may_pin(budget / 2) && !cache.may_pin(budget / 2 + 1));
+            assert!(cache.pin(budget / 2 + 1).is_none() && cache.pin(u64::MAX).is_none());
+            let pins: Vec<Pin> = (0..10).filter_map(|_| cache.pin(budget / 20)).collect();
+            assert!(pins.len() == 10 && !cache.may_pin(budget / 20));
+            assert!(cache.used_bytes() <= budget + 16 && cache.pinned_bytes() == budget / 20 * 10);
+            fill(2);
+            drop(pins);
+            assert!(cache.pinned_bytes() == 0 && cache.used_bytes() <= budget / 2 + 16);
+            fill(3);
+            assert!(cache.used_bytes() >= budget / 10 * 6, "{} of {budget}", cache.used_bytes());
         }
     }
 

@@ -81,7 +81,7 @@ impl TableCursor {
             if self.path.len() == levels {
                 return self.enter(handle);
             }
-            node = self.table.node(handle, Kind::Index)?;
+            node = self.table.index_node(handle)?;
         }
     }
 
@@ -125,7 +125,7 @@ impl TableCursor {
         if self.path.len() == usize::from(self.table.root()?.footer.levels) {
             return self.enter(handle);
         }
-        let node = self.table.node(handle, Kind::Index)?;
+        let node = self.table.index_node(handle)?;
         self.descend(node, toward)
     }
 

@@ -71,10 +71,15 @@ impl FilterShape {
     /// Partition, and line in it, of the key with this hash. There must be a filter.
     #[inline]
     pub(crate) fn locate(&self, hash: u64) -> (u32, usize) {
-        let lines = u64::from(self.partitions) * u64::from(self.lines);
-        let line = ((u128::from(hash) * u128::from(lines)) >> 64) as u64;
+        let line = line(hash, u64::from(self.partitions) * u64::from(self.lines));
         ((line / u64::from(self.lines)) as u32, (line % u64::from(self.lines)) as usize)
     }
+}
+
+/// Which of all the `lines` of a filter the key with this hash has its bits in.
+#[inline]
+pub(crate) fn line(hash: u64, lines: u64) -> u64 {
+    ((u128::from(hash) * u128::from(lines)) >> 64) as u64
 }
 
 /// The bits of a key in its line.
@@ -93,11 +98,17 @@ fn bits(hash: u64, probes: u8) -> impl Iterator<Item = usize> {
 /// `None` when the partition is too short.
 #[inline]
 pub(crate) fn may_contain(partition: &[u8], line: usize, hash: u64, probes: u8) -> Option<bool> {
-    if planted(Bug::FilterDeniesKeys) && hash.is_multiple_of(16) {
-        return Some(false);
-    }
     let line: &[u8; LINE] = partition.get(line * LINE..)?.first_chunk()?;
-    Some(bits(hash, probes).all(|bit| line[bit / 8] & 1 << (bit % 8) != 0))
+    Some(line_may_contain(line, hash, probes))
+}
+
+/// Whether the key with this hash may be among those whose line this is.
+#[inline]
+pub(crate) fn line_may_contain(line: &[u8; LINE], hash: u64, probes: u8) -> bool {
+    if planted(Bug::FilterDeniesKeys) && hash.is_multiple_of(16) {
+        return false;
+    }
+    bits(hash, probes).all(|bit| line[bit / 8] & 1 << (bit % 8) != 0)
 }
 
 /// All partitions of the filter for `hashes`, one after another.

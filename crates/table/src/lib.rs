@@ -36,6 +36,7 @@ mod node_builder;
 mod options;
 mod place;
 mod properties;
+mod resident;
 mod salvage;
 mod scan;
 mod table;
@@ -43,7 +44,7 @@ mod tables;
 mod verify;
 mod writer;
 
-pub use cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats};
+pub use cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats, Pin};
 pub use compression::Compression;
 pub use cursor::TableCursor;
 pub use options::{TableMeta, TableOptions, TableOwner, parse_table_file_name, table_file_name};

@@ -158,7 +158,7 @@ impl ScanCursor {
             if level == 1 {
                 return Ok(Some(child.offset));
             }
-            node = self.table.node(child, Kind::Index)?;
+            node = self.table.index_node(child)?;
         }
         Ok(None)
     }
@@ -166,7 +166,7 @@ impl ScanCursor {
     /// Where the first data block under an index entry begins: the entry's block is `level` levels above the data.
     fn first_data_offset(&self, mut handle: frame::Handle, level: u8) -> Result<u64> {
         for _ in 0..level {
-            let node = self.table.node(handle, Kind::Index)?;
+            let node = self.table.index_node(handle)?;
             handle = node.layout.handle(&node.bytes, 0).map_err(|f| self.table.fault(f, node.offset))?;
         }
         Ok(handle.offset)

@@ -1,8 +1,9 @@
 //! One table, open for reading.
 //!
 //! A table that was never used costs its struct. The first use reads the footer and the root of the index, which stay
-//! with the table (the root is at most a few KiB); index nodes, filter partitions and data blocks come through the
-//! cache. A get costs one filter partition, one index node per level below the root, and one data block.
+//! with the table (the root is at most a few KiB). The first look for a key reads filter and index, which stay, too, where the
+//! budget allows it (`resident.rs`); where not, index nodes and filter partitions come through the cache, as data blocks do. A get
+//! costs one line of the filter, a search in one index node per level, and one data block.
 
 use crate::cache::{BlockClass, BlockKey};
 use crate::fault::Fault;
@@ -11,6 +12,7 @@ use crate::footer::{self, Footer};
 use crate::frame::{self, Handle, Kind};
 use crate::node::{self, Layout};
 use crate::properties;
+use crate::resident::Resident;
 use crate::tables::{self, Tables};
 use crate::{PlaceCursor, ScanCursor, TableCursor, TableMeta};
 use base::checksum::Place;
@@ -26,6 +28,8 @@ pub struct Table {
     number: u64,
     file_size: u64,
     root: OnceLock<Box<Root>>,
+    /// Filter and index, once they were read; `None` when they cannot stay.
+    resident: OnceLock<Option<Box<Resident>>>,
     /// The file, where it is not to come from those that are held open.
     own_file: Option<Arc<dyn ReadFile>>,
 }
@@ -50,7 +54,8 @@ impl Table {
         if file_size < footer::LEN as u64 {
             return Err(Error::corruption(&path, file_size, "too short for a table"));
         }
-        Ok(Table { tables, path, number, file_size, root: OnceLock::new(), own_file: None })
+        let (root, resident) = (OnceLock::new(), OnceLock::new());
+        Ok(Table { tables, path, number, file_size, root, resident, own_file: None })
     }
 
     /// The table as a first opening would see it: the file that is there now, and nothing of it known.
@@ -82,7 +87,29 @@ impl Table {
 
     /// Whether the key with this hash ([`base::hash`]) may be in the table. `false` is certain. A table without a filter
     /// says `true`.
+    #[inline]
     pub fn may_contain(&self, hash: u64) -> Result<bool> {
+        let Some(resident) = self.resident() else { return self.may_contain_by_cache(hash) };
+        let may = resident.may_contain(hash);
+        if resident.has_filter() {
+            self.note_probe(may);
+        }
+        Ok(may)
+    }
+
+    /// Has the processor load what [`Table::may_contain`] will look at, if it is in memory: for those who are about to ask several
+    /// tables. What it returns depends on that memory, and means nothing.
+    #[inline]
+    pub fn touch_filter(&self, hash: u64) -> u8 {
+        self.resident.get().and_then(Option::as_ref).map_or(0, |resident| resident.touch(hash))
+    }
+
+    #[inline]
+    fn note_probe(&self, may: bool) {
+        self.tables.counters.add(if may { tables::FILTER_POSITIVES } else { tables::FILTER_NEGATIVES }, 1);
+    }
+
+    fn may_contain_by_cache(&self, hash: u64) -> Result<bool> {
         let shape = &self.root()?.footer.filter;
         if shape.probes == 0 {
             return Ok(true);
@@ -93,10 +120,7 @@ impl Table {
             self.block_or(handle, Kind::Filter, || self.read(handle, Kind::Filter, shape.partition_len()))?;
         let may = filter::may_contain(&block, line, hash, shape.probes)
             .ok_or_else(|| self.fault(Fault::Corrupt("filter partition is too short"), handle.offset))?;
-        self.tables.counters.add(tables::FILTER_PROBES, 1);
-        if !may {
-            self.tables.counters.add(tables::FILTER_NEGATIVES, 1);
-        }
+        self.note_probe(may);
         Ok(may)
     }
 
@@ -185,13 +209,45 @@ impl Table {
         Ok(self.root.get_or_init(|| Box::new(Root { footer, node })))
     }
 
+    /// Filter and index, if they stay in memory. Read on first use; threads that meet here read twice and keep one.
+    #[inline]
+    fn resident(&self) -> Option<&Resident> {
+        match self.resident.get() {
+            Some(resident) => resident.as_deref(),
+            None => self.load_resident(),
+        }
+    }
+
+    #[cold]
+    fn load_resident(&self) -> Option<&Resident> {
+        let footer = self.root().ok()?.footer;
+        // Where there is no room now there may be some later.
+        if !self.tables.cache.may_pin(footer.root.offset - footer.data_size) {
+            return None;
+        }
+        // Of an error those will hear who need the very block that it is about.
+        let loaded = Resident::load(self).ok().flatten();
+        self.resident.get_or_init(|| loaded.map(Box::new)).as_deref()
+    }
+
+    /// The index node at `handle`, from memory or through the cache.
+    #[inline]
+    pub(crate) fn index_node(&self, handle: Handle) -> Result<Node> {
+        match self.resident().and_then(|resident| resident.node(handle)) {
+            Some(node) => Ok(node.clone()),
+            None => self.node(handle, Kind::Index),
+        }
+    }
+
     /// The data block where (`key`, `trailer`) belongs.
     pub(crate) fn data_handle(&self, key: &[u8], trailer: Trailer) -> Result<Handle> {
         let root = self.root()?;
         let mut handle = self.child(&root.node, key, trailer)?;
         for _ in 1..root.footer.levels {
-            let node = self.node(handle, Kind::Index)?;
-            handle = self.child(&node, key, trailer)?;
+            handle = match self.resident().and_then(|resident| resident.node(handle)) {
+                Some(node) => self.child(node, key, trailer)?,
+                None => self.child(&self.node(handle, Kind::Index)?, key, trailer)?,
+            };
         }
         Ok(handle)
     }

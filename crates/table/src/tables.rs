@@ -31,7 +31,7 @@ pub struct TableStats {
 pub(crate) const BYTES_READ: usize = 0;
 pub(crate) const READS: usize = 1;
 pub(crate) const FILES_OPENED: usize = 2;
-pub(crate) const FILTER_PROBES: usize = 3;
+pub(crate) const FILTER_POSITIVES: usize = 3;
 pub(crate) const FILTER_NEGATIVES: usize = 4;
 pub(crate) const FILTER_FALSE_POSITIVES: usize = 5;
 
@@ -118,7 +118,7 @@ impl Tables {
             bytes_read: sum(BYTES_READ),
             reads: sum(READS),
             files_opened: sum(FILES_OPENED),
-            filter_probes: sum(FILTER_PROBES),
+            filter_probes: sum(FILTER_POSITIVES) + sum(FILTER_NEGATIVES),
             filter_negatives: sum(FILTER_NEGATIVES),
             filter_false_positives: sum(FILTER_FALSE_POSITIVES),
         }

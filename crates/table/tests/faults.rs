@@ -162,21 +162,6 @@ fn an_unknown_kind_of_entry_is_refused_by_name_and_others_are_read() {
     }
 }
 
-/// Frames of a table's blocks: offset, length and kind, found by which kind's checksum is right.
-fn frames(bytes: &[u8], file: u64) -> Vec<(usize, usize, u8)> {
-    let mut frames = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() - 80 {
-        let len = 9 + u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
-        let place = |kind| Place { file, offset: at as u64, kind };
-        let sum = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-        let kind = (1..=4).find(|kind| checksum(place(*kind), &bytes[at + 4..at + len]) == sum).unwrap();
-        frames.push((at, len, kind));
-        at += len;
-    }
-    frames
-}
-
 /// Changes the content of a block and makes its checksum right again.
 fn forge(rng: &mut Rng, sim: &SimEnv, whole: &[u8], frames: &[(usize, usize, u8)]) {
     let mut bytes = whole.to_vec();

@@ -159,7 +159,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
                 output.finish()?;
             }
             if retention.keeps(key, trailer, plan.bottom[piece] || planted(Bug::DropTombstoneEarly)) {
-                output.writer()?.add(key, trailer, merge.value())?;
+                output.writer(plan.bottom[piece])?.add(key, trailer, merge.value())?;
             }
             check_cancelled(context, &mut countdown)?;
             merge.next()?;
@@ -181,6 +181,18 @@ fn is_behind(key: &[u8], cut: &[u8]) -> bool {
     }
 }
 
+/// Bits per key that filters have more in tables which lie above others.
+const UPPER_FILTER_BITS: u32 = 4;
+
+/// How a table is written. Above the bottom lie several tables, each much smaller than what is below, and each is asked for keys
+/// that it does not have, at the price of a read when its filter is wrong: there bits are worth most and cost least (Monkey, SIGMOD
+/// 2017, section 4).
+fn filter_options(options: &TableOptions, bottom: bool) -> TableOptions {
+    let base = options.filter_bits_per_key;
+    let more = if bottom || base == 0 { 0 } else { UPPER_FILTER_BITS };
+    TableOptions { filter_bits_per_key: base + more, ..options.clone() }
+}
+
 /// The table being written, and those that are finished.
 struct Output<'a> {
     context: &'a Context<'a>,
@@ -189,11 +201,13 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
+    /// The writer of the current table. `bottom` says that older tables hold nothing of its range.
     #[inline]
-    fn writer(&mut self) -> Result<&mut TableWriter> {
+    fn writer(&mut self, bottom: bool) -> Result<&mut TableWriter> {
         if self.writer.is_none() {
             let number = (self.context.next_number)();
-            let writer = TableWriter::create(self.context.env, self.context.dir, number, self.context.table)?;
+            let options = filter_options(self.context.table, bottom);
+            let writer = TableWriter::create(self.context.env, self.context.dir, number, &options)?;
             return Ok(self.writer.insert(writer));
         }
         match &mut self.writer {
@@ -238,7 +252,7 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
             let (key, trailer, value) = (memtables.key(), memtables.trailer(), memtables.value());
             if retention.keeps(key, trailer, false) {
                 let hash = hash(key);
-                output.writer()?.add_hashed(key, hash, trailer, value)?;
+                output.writer(false)?.add_hashed(key, hash, trailer, value)?;
                 if let Some(level) = rule.level(hash, key.len() + value.len()).filter(|_| !key.is_empty()) {
                     flushed.candidates.push((Slice::copy_from(key), level));
                 }
@@ -274,6 +288,16 @@ mod tests {
             }
         }
         kept
+    }
+
+    #[test]
+    fn filters_above_the_bottom_have_more_bits_where_there_are_filters() {
+        let bits = |filter_bits_per_key, bottom| {
+            let options = TableOptions { filter_bits_per_key, ..TableOptions::default() };
+            filter_options(&options, bottom).filter_bits_per_key
+        };
+        assert_eq!((bits(10, true), bits(10, false)), (10, 14));
+        assert_eq!((bits(0, true), bits(0, false)), (0, 0));
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct TableFile {
     pub meta: TableMeta,
     /// Its reader.
     pub table: Arc<Table>,
+    /// The heads of its smallest and its largest key.
+    heads: (u64, u64),
     obsolete: std::sync::atomic::AtomicBool,
     garbage: Arc<Garbage>,
     damage: Damage,
@@ -47,7 +49,18 @@ pub struct TableFile {
 impl TableFile {
     /// A table in use.
     pub fn new(meta: TableMeta, table: Arc<Table>, garbage: Arc<Garbage>) -> Arc<TableFile> {
-        Arc::new(TableFile { meta, table, obsolete: false.into(), garbage, damage: Damage::default() })
+        let heads = (head(&meta.smallest), head(&meta.largest));
+        Arc::new(TableFile { meta, table, heads, obsolete: false.into(), garbage, damage: Damage::default() })
+    }
+
+    /// Whether `key`, which has the head `wanted`, lies in the table's range of keys. Most tables that do not hold it are told by the heads.
+    #[inline]
+    fn may_hold(&self, key: &[u8], wanted: u64) -> bool {
+        let (smallest, largest) = self.heads;
+        smallest <= wanted
+            && wanted <= largest
+            && (wanted != smallest || key >= &self.meta.smallest[..])
+            && (wanted != largest || key <= &self.meta.largest[..])
     }
 
     /// Notes that the manifest no longer names the table: the file may go when the last reader has.
@@ -364,17 +377,33 @@ impl Version {
     }
 }
 
+/// Tables of a stack whose filters are looked at together.
+const TOGETHER: usize = 64;
+
+/// The newest version in a stack. The lines of all filters that will be asked are called for before the first one is looked at, so
+/// that the processor waits for them together and not one after the other.
 fn search(tables: &[Arc<TableFile>], key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
-    for table in tables {
-        if key < &table.meta.smallest[..] || key > &table.meta.largest[..] || table.meta.min_seq > seq {
-            continue;
+    let wanted = head(key);
+    for tables in tables.chunks(TOGETHER) {
+        let mut asked = 0u64;
+        let mut touched = 0;
+        for (i, table) in tables.iter().enumerate() {
+            if table.may_hold(key, wanted) && table.meta.min_seq <= seq {
+                asked |= 1 << i;
+                touched ^= table.table.touch_filter(hash);
+            }
         }
-        match table.table.get(key, hash, seq) {
-            Ok(None) => {}
-            Ok(found) => return Ok(found),
-            Err(e) => {
-                table.note_damage(&e);
-                return Err(e);
+        std::hint::black_box(touched);
+        while asked != 0 {
+            let table = &tables[asked.trailing_zeros() as usize];
+            asked &= asked - 1;
+            match table.table.get(key, hash, seq) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                Err(e) => {
+                    table.note_damage(&e);
+                    return Err(e);
+                }
             }
         }
     }

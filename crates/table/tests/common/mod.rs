@@ -1,6 +1,7 @@
 //! What the tests share: a table on a simulated disk, and the sorted list that it must agree with.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+use base::checksum::{Place, checksum};
 use base::{Cursor, EntryKind, Seq, Trailer};
 use env::{Env, Rng, SimEnv};
 use std::path::{Path, PathBuf};
@@ -153,4 +154,19 @@ pub fn random_entries(rng: &mut Rng, keys: Keys, count: u64) -> Vec<Entry> {
     }
     sort(&mut entries);
     entries
+}
+
+/// Frames of a table's blocks: offset, length and kind, found by which kind's checksum is right.
+pub fn frames(bytes: &[u8], file: u64) -> Vec<(usize, usize, u8)> {
+    let mut frames = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() - 80 {
+        let len = 9 + u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
+        let place = |kind| Place { file, offset: at as u64, kind };
+        let sum = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        let kind = (1..=4).find(|kind| checksum(place(*kind), &bytes[at + 4..at + len]) == sum).unwrap();
+        frames.push((at, len, kind));
+        at += len;
+    }
+    frames
 }
