@@ -313,6 +313,7 @@ impl Core {
             table: &options.table,
             next_number: &next_number,
             snapshots: &snapshots,
+            pace: &|bytes| self.pace.take(&*self.env, bytes, || self.ends()),
             cancelled: &self.cancelled,
         };
         // Of a move there is nothing but the edit.

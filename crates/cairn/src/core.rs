@@ -146,6 +146,8 @@ pub(crate) struct Core {
     /// Whether `fatal` is set or the database is closed: one look for every write.
     pub stopped: AtomicBool,
     pub closed: AtomicBool,
+    /// How fast compactions may write.
+    pub pace: crate::pace::Pace,
     /// Tells running jobs to stop.
     pub cancelled: std::sync::atomic::AtomicBool,
 }

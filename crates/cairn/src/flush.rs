@@ -83,6 +83,7 @@ impl Core {
             table: &job.table,
             next_number: &next_number,
             snapshots: &snapshots,
+            pace: &|_| {},
             cancelled: &self.cancelled,
         };
         let newest = job.memtables.iter().filter_map(|s| s.memtable.max_seq()).max().unwrap_or(0);

@@ -50,6 +50,7 @@ mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod options;
+mod pace;
 mod recovery;
 mod replay;
 mod reserve;

@@ -182,6 +182,9 @@ option_table! {
     manifest_cap: u64 = 1 << 20, "1 KiB to 1 GiB", |v| (1 << 10..=1 << 30).contains(v);
     /// Create the database when the directory holds none.
     create: bool = true, "true, false", |_| true;
+    /// Bytes per second that compactions write at most, all of them together. 0 is no limit. Too low a rate makes writers wait: each byte that
+    /// is flushed is written by compactions once or more.
+    compaction_rate: u64 = 0, "0 and more", |_| true;
     /// Bytes per second at which everything on disk is read and verified in the background, round after round. 0 is off, and so
     /// is any rate without background threads.
     scrub_rate: u64 = 0, "0 and more", |_| true;
@@ -213,7 +216,7 @@ option_table! {
     filter_bits_per_key: u32 = 10, "0 to 32", |v| *v <= 32;
     /// Bytes of a memtable. When it is full it is flushed to level 0.
     memtable_bytes: usize = 64 << 20, "4 KiB to 2 GiB", |v| (4 << 10..=2 << 30).contains(v);
-    /// Tables in level 0 that start its compaction.
+    /// Tables in level 0 that start its compaction; with adaptive guards up to twice as many when there is much data below.
     level0_tables: usize = 4, "1 to 64", |v| (1..=64).contains(v);
     /// Levels of guards below level 0.
     levels: usize = 6, "1 to 15", |v| (1..=base::limits::MAX_LEVELS).contains(v);
@@ -242,6 +245,9 @@ option_table! {
     last_level_merge_factor: u32 = 25, "1 to 1000", |v| (1..=1000).contains(v);
     /// Compact a guard when this share (in per cent) of a table's entries are tombstones. 0 is off.
     tombstone_percent: u32 = 50, "0 to 100", |v| *v <= 100;
+    /// How many times the bytes of its newest versions a tree may have. Above that, the guards that have most older versions are compacted,
+    /// those first that give back most for what is rewritten. What waits in memtables and in level 0 is not known and counts half.
+    space_target: f64 = 1.5, "1.05 to 10", |v| (1.05..=10.0).contains(v);
     /// Compact level 0 straight into the deepest level where the pieces still have a useful size, instead of level 1.
     skip_levels: bool = true, "true, false", |_| true;
 }
@@ -281,6 +287,7 @@ impl KeyspaceOptions {
             tombstone_percent: self.tombstone_percent,
             skip_levels: self.skip_levels,
             // A small memtable means small data: then pieces are small, too.
+            space_target: self.space_target,
             guard_bytes: match self.guard_policy {
                 GuardPolicy::Hash => 0,
                 GuardPolicy::Adaptive => GUARD_BYTES.min(self.memtable_bytes as u64 / 2),
@@ -312,6 +319,7 @@ impl KeyspaceOptions {
             Preset::Balanced => options,
             Preset::PebblesDb => options
                 .guard_policy(GuardPolicy::Hash)
+                .space_target(10.0)
                 .top_level_bits(27)
                 .bit_decrement(2)
                 .guards_by_size(false)

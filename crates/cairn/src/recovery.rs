@@ -321,6 +321,7 @@ impl Recovery {
             table: &keyspace.tree.options().table,
             next_number: &next_number,
             snapshots: &[],
+            pace: &|_| {},
             cancelled: &std::sync::atomic::AtomicBool::new(false),
         };
         let flushed = tree::flush(memtable.cursor(), keyspace.tree.rule(), &context)?;
@@ -454,6 +455,7 @@ impl Recovery {
             fatal: OnceLock::new(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            pace: crate::pace::Pace::new(self.options.compaction_rate),
             cancelled: std::sync::atomic::AtomicBool::new(false),
             env: self.env,
             dir: self.dir,

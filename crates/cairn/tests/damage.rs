@@ -181,7 +181,8 @@ fn what_shares_no_key_with_a_damaged_table_sinks() {
         put(&keyspace, i * 100..i * 100 + 100);
     }
     db.wait_idle().unwrap();
-    assert!(level0(&db) <= 4, "level 0 has {} tables", level0(&db));
+    // Twice `level0_tables`, 3, start its compaction at most.
+    assert!(level0(&db) <= 6, "level 0 has {} tables", level0(&db));
     assert_eq!(level_of(&keyspace, &table), 0);
     let below: usize = db.stats().keyspaces[0].levels[1..].iter().map(|l| l.tables).sum();
     assert!(below > 1, "nothing sank");

@@ -131,7 +131,19 @@ pub fn option_sets() -> Vec<OptionSet> {
             ],
             MEDIUM,
         ),
-        set("adaptive-inline", 0, &[tiny.clone().memtable_bytes(4 << 10).max_tables_per_guard(3)], MEDIUM),
+        // Merged for space all the time, and never.
+        set(
+            "space",
+            1,
+            &[tiny.clone().space_target(1.05), tiny.clone().space_target(10.0).level0_tables(1)],
+            SMALL,
+        ),
+        set(
+            "adaptive-inline",
+            0,
+            &[tiny.clone().space_target(1.2).memtable_bytes(4 << 10).max_tables_per_guard(3)],
+            MEDIUM,
+        ),
         // More tables than files may be open.
         set("few-files", 1, &[tiny.clone().max_tables_per_guard(16).memtable_bytes(4 << 10)], MEDIUM),
         set("sync-threads", 2, &[tiny.clone().level0_tables(2), balanced.clone()], SMALL),

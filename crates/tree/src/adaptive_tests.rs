@@ -7,7 +7,7 @@ use crate::{Reason, Tree, TreeOptions, VersionEdit};
 use base::Slice;
 
 fn adaptive(guard_bytes: u64) -> TreeOptions {
-    TreeOptions { skip_levels: true, guard_bytes, ..options() }
+    TreeOptions { skip_levels: true, guard_bytes, level0_tables: 1, ..options() }
 }
 
 fn guards(tree: &Tree, n: usize) -> Vec<String> {

@@ -4,6 +4,7 @@ use crate::cursor::FileCursor;
 use crate::guards::GuardHash;
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::pick::Plan;
+use crate::sketch::Sketch;
 use crate::version::TableFile;
 use base::planted::{Bug, planted};
 use base::{Cursor, Error, ErrorKind, Result, Seq, Slice, Trailer, hash};
@@ -25,6 +26,8 @@ pub struct Context<'a> {
     pub next_number: &'a (dyn Fn() -> u64 + Sync),
     /// Sequence numbers at which somebody may still read, ascending.
     pub snapshots: &'a [Seq],
+    /// Told every now and then how many bytes a compaction has written since it was told last; may take its time.
+    pub pace: &'a (dyn Fn(u64) + Sync),
     /// Set when the job should stop: the database is closing.
     pub cancelled: &'a AtomicBool,
 }
@@ -34,6 +37,8 @@ pub struct Context<'a> {
 pub struct Outcome {
     /// The tables, in order of their keys.
     pub added: Vec<TableMeta>,
+    /// What tells how many keys they share with others, by number.
+    pub sketches: Vec<(u64, Sketch)>,
     /// Bytes of the tables that were read.
     pub bytes_read: u64,
     /// Bytes of the tables that were written.
@@ -47,6 +52,8 @@ pub struct Flushed {
     pub table: Option<TableMeta>,
     /// Keys that are guards by the rule of the tree, with their shallowest level.
     pub candidates: Vec<(Slice, usize)>,
+    /// What tells how many keys the table shares with others, by its number.
+    pub sketches: Vec<(u64, Sketch)>,
 }
 
 /// Decides which versions of a key somebody can still see. Entries come in order, newest version first.
@@ -139,7 +146,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
     let mut merge = MergeCursor::new(children, shared_prefix(smallest, largest));
     let snapshots = if planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };
     let mut retention = Retention::new(snapshots);
-    let mut output = Output { context, writer: None, done: outcome };
+    let mut output = Output { context, writer: None, sketch: Sketch::default(), told: 0, done: outcome };
     let mut piece = 0;
     let mut countdown = CANCEL_INTERVAL;
     let result = (|| {
@@ -159,9 +166,12 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
                 output.finish()?;
             }
             if retention.keeps(key, trailer, plan.bottom[piece] || planted(Bug::DropTombstoneEarly)) {
-                output.writer(plan.bottom[piece])?.add(key, trailer, merge.value())?;
+                output.add(plan.bottom[piece], key, hash(key), trailer, merge.value())?;
             }
             check_cancelled(context, &mut countdown)?;
+            if countdown.is_multiple_of(CANCEL_INTERVAL) {
+                output.keep_pace();
+            }
             merge.next()?;
         }
         output.finish()
@@ -197,6 +207,9 @@ fn filter_options(options: &TableOptions, bottom: bool) -> TableOptions {
 struct Output<'a> {
     context: &'a Context<'a>,
     writer: Option<TableWriter>,
+    sketch: Sketch,
+    /// Bytes that the pace was told of.
+    told: u64,
     done: &'a mut Outcome,
 }
 
@@ -216,6 +229,12 @@ impl Output<'_> {
         }
     }
 
+    #[inline]
+    fn add(&mut self, bottom: bool, key: &[u8], hash: u64, trailer: Trailer, value: &[u8]) -> Result<()> {
+        self.sketch.add(hash);
+        self.writer(bottom)?.add_hashed(key, hash, trailer, value)
+    }
+
     /// Bytes of the table that is being written, about.
     #[inline]
     fn len(&self) -> u64 {
@@ -226,9 +245,18 @@ impl Output<'_> {
         if let Some(writer) = self.writer.take() {
             let meta = writer.finish()?;
             self.done.bytes_written += meta.file_size;
+            let sketch = std::mem::take(&mut self.sketch).finish();
+            self.done.sketches.extend(sketch.map(|sketch| (meta.number, sketch)));
             self.done.added.push(meta);
         }
         Ok(())
+    }
+
+    #[cold]
+    fn keep_pace(&mut self) {
+        let written = self.done.bytes_written + self.len();
+        (self.context.pace)(written.saturating_sub(self.told));
+        self.told = self.told.max(written);
     }
 
     fn abandon(&mut self) {
@@ -244,7 +272,7 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
     let mut flushed = Flushed::default();
     let mut outcome = Outcome::default();
     let mut retention = Retention::new(context.snapshots);
-    let mut output = Output { context, writer: None, done: &mut outcome };
+    let mut output = Output { context, writer: None, sketch: Sketch::default(), told: 0, done: &mut outcome };
     let mut countdown = CANCEL_INTERVAL;
     let result = (|| {
         memtables.seek_to_first()?;
@@ -252,7 +280,7 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
             let (key, trailer, value) = (memtables.key(), memtables.trailer(), memtables.value());
             if retention.keeps(key, trailer, false) {
                 let hash = hash(key);
-                output.writer(false)?.add_hashed(key, hash, trailer, value)?;
+                output.add(false, key, hash, trailer, value)?;
                 if let Some(level) = rule.level(hash, key.len() + value.len()).filter(|_| !key.is_empty()) {
                     flushed.candidates.push((Slice::copy_from(key), level));
                 }
@@ -271,6 +299,7 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
         return Err(e);
     }
     flushed.table = outcome.added.pop();
+    flushed.sketches = outcome.sketches;
     Ok(flushed)
 }
 

@@ -1,6 +1,7 @@
 //! Edits: what leads from one version to the next, and how the manifest writes it down.
 
 use crate::guards::Candidates;
+use crate::sketch::Sketch;
 use crate::version::{Guard, Level, TableFile, Version};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_LEVELS};
@@ -27,6 +28,8 @@ pub struct VersionEdit {
     pub candidates_removed: Vec<Slice>,
     /// All entries up to here are in tables now.
     pub flushed_seq: Option<Seq>,
+    /// What tells how many keys tables that come share with others: number of the table, and its sketch.
+    pub sketches: Vec<(u64, Sketch)>,
 }
 
 // Tags of the fields in the manifest. See docs/format/manifest.md.
@@ -37,6 +40,7 @@ const TAG_GUARD_REMOVED: u64 = 4;
 const TAG_CANDIDATE_ADDED: u64 = 5;
 const TAG_CANDIDATE_REMOVED: u64 = 6;
 const TAG_FLUSHED_SEQ: u64 = 7;
+const TAG_SKETCH: u64 = 16;
 
 impl VersionEdit {
     /// Whether the edit changes nothing.
@@ -89,6 +93,11 @@ impl VersionEdit {
         if let Some(seq) = self.flushed_seq {
             put_varint(out, TAG_FLUSHED_SEQ);
             put_varint(out, seq);
+        }
+        for (number, sketch) in &self.sketches {
+            put_varint(out, TAG_SKETCH);
+            put_varint(out, *number);
+            put_bytes(out, &sketch.encode());
         }
     }
 
@@ -144,6 +153,10 @@ impl VersionEdit {
                 TAG_FLUSHED_SEQ => {
                     edit.flushed_seq = Some(reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?);
                 }
+                TAG_SKETCH => {
+                    let number = reader.varint()?;
+                    edit.sketches.push((number, Sketch::decode(reader.bytes(Sketch::MAX_LEN)?)?));
+                }
                 _ => return None,
             }
         }
@@ -154,6 +167,8 @@ impl VersionEdit {
     pub fn snapshot(version: &Version) -> VersionEdit {
         let mut edit = VersionEdit { flushed_seq: Some(version.flushed_seq), ..VersionEdit::default() };
         edit.added = version.tables().map(|(level, t)| (level, t.meta.clone())).collect();
+        let sketch = |t: &Arc<TableFile>| Some((t.meta.number, t.sketch()?.clone()));
+        edit.sketches = version.tables().filter_map(|(_, t)| sketch(t)).collect();
         for (i, level) in version.levels.iter().enumerate() {
             edit.guards_added.extend(level.guards[1..].iter().map(|g| (i + 1, g.key.clone())));
         }
@@ -209,6 +224,12 @@ pub(crate) fn apply(
             Some(_) => return Err(wrong(format!("an edit moves table {} and changes it", meta.number))),
             None => open(meta)?,
         });
+    }
+    if !edit.sketches.is_empty() {
+        let sketches: HashMap<u64, &Sketch> = edit.sketches.iter().map(|(n, sketch)| (*n, sketch)).collect();
+        for table in added.iter().flatten() {
+            sketches.get(&table.meta.number).inspect(|sketch| table.set_sketch(sketch));
+        }
     }
     let mut removed: Vec<HashSet<u64>> = vec![HashSet::new(); levels + 1];
     for (level, number) in &edit.removed {

@@ -35,6 +35,10 @@ mod pick;
 mod pick_tests;
 mod salvage;
 mod shape;
+mod sketch;
+mod space;
+#[cfg(test)]
+mod space_tests;
 mod tight;
 mod version;
 mod view;
@@ -57,6 +61,7 @@ pub use options::TreeOptions;
 pub use pick::{Obstacle, Plan, Reason};
 pub use salvage::SalvagedManifest;
 pub use shape::Tree;
+pub use sketch::Sketch;
 pub use version::{Garbage, Guard, Level, TableFile, Version};
 pub use view::View;
 pub use view_build::{Built, build_view};

@@ -30,6 +30,8 @@ pub struct TreeOptions {
     /// Guards are chosen from the data, so that those of the last level have about so many bytes; 0 chooses them by the hash of
     /// inserted keys instead.
     pub guard_bytes: u64,
+    /// How many times the bytes of its newest versions the tree may have, before guards are merged to give space back.
+    pub space_target: f64,
     /// How tables are written.
     pub table: table::TableOptions,
 }

@@ -1,8 +1,8 @@
 //! The order of sequence numbers, kept by every plan whatever the tree has been through.
 //!
-//! In a tree of sound tables, all that lies in a range of keys comes down together, so what a plan writes is newer than all below it
-//! and older than all above it. Where compactions have gone around an unreadable table (see `around.rs`) this holds for
-//! each table, but no longer for ranges:
+//! Where all that lies in a range of keys comes down together, what a plan writes is newer than all below it and older than all above
+//! it. Where compactions have gone around an unreadable table (see `around.rs`), or a table was moved past what it shares no key with
+//! (`moves.rs`), this holds for each table, but no longer for ranges:
 //!
 //! ```text
 //!   level 0   X                 d......#####......u        unreadable, sequence numbers 101 to 150
@@ -16,7 +16,7 @@
 //! So every plan is held against all tables that it leaves alone, and its output is cut where one of those begins and just behind where it
 //! ends, if it would not be entirely newer or older as its place demands ([`cut_seams`]). Between two such cuts all inputs share
 //! keys with that table, so each of them is in order with it already. The flags of unreadable tables have no say in
-//! it: they are forgotten on closing, the shape of the tree is not. In a tree that was never damaged there are no seams.
+//! it: they are forgotten on closing, the shape of the tree is not. Where nothing was passed there are no seams.
 //!
 //! Two plans that run at once are held against each other as well ([`agrees`]); the later one waits. And before anything is published,
 //! [`misplaced`] looks at what was really written.

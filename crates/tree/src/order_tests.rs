@@ -163,6 +163,7 @@ fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
             max_tables_per_guard: 1 + random.below(3) as usize,
             skip_levels: random.below(2) == 0,
             level_size_percent: [0, 20][random.below(2) as usize],
+            space_target: [10.0, 1.05][random.below(2) as usize],
             guard_bytes: [0, 1000, 2000, 16_000][random.below(4) as usize],
             ..options()
         };

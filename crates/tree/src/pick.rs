@@ -26,6 +26,8 @@ pub enum Reason {
     Seeks,
     /// Many entries of a table are tombstones.
     Tombstones,
+    /// The tree has more older versions than `space_target` allows (`space.rs`).
+    Space,
     /// Neighbouring guards of the last level have become very small.
     SmallGuards,
     /// Somebody asked for it.
@@ -41,6 +43,7 @@ impl fmt::Display for Reason {
             Reason::LevelSize => "level size",
             Reason::Seeks => "seeks",
             Reason::Tombstones => "tombstones",
+            Reason::Space => "space",
             Reason::SmallGuards => "small guards",
             Reason::Manual => "manual",
         })
@@ -127,11 +130,11 @@ pub(crate) struct Picker<'a> {
 }
 
 /// A guard that asks to be compacted, and how much.
-struct Wish {
-    reason: Reason,
-    level: usize,
-    guard: usize,
-    score: f64,
+pub(crate) struct Wish {
+    pub reason: Reason,
+    pub level: usize,
+    pub guard: usize,
+    pub score: f64,
 }
 
 impl Picker<'_> {
@@ -141,7 +144,7 @@ impl Picker<'_> {
         if self.room.is_some() {
             return self.pick_tight(&busy);
         }
-        if self.version.level0.len() >= self.options.level0_tables {
+        if self.version.level0.len() >= Picker::level0_due(self.version, self.options) {
             let plan = self.move_level0(&busy).or_else(|| self.level0(Reason::Level0, &busy));
             if plan.is_some() {
                 return plan;
@@ -245,6 +248,7 @@ impl Picker<'_> {
                 }
             }
         }
+        self.wishes_for_space(&mut wishes);
         wishes
     }
 
@@ -292,7 +296,8 @@ impl Picker<'_> {
         if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
             return None;
         }
-        let most = (self.options.level0_tables * 2).min(self.fitting(tables));
+        let due = Picker::level0_due(self.version, self.options);
+        let most = (due + self.options.level0_tables).min(self.fitting(tables));
         let plan = |inputs: &[Arc<TableFile>]| Plan {
             piece_bytes: 0,
             joins: Vec::new(),

@@ -379,6 +379,11 @@ fn edits_survive_being_written_down() {
         candidates_added: vec![(slice("x"), 4)],
         candidates_removed: vec![slice("y")],
         flushed_seq: Some(77),
+        sketches: vec![(9, {
+            let mut sketch = crate::Sketch::default();
+            (0..50u64).for_each(|i| sketch.add(i << 40));
+            sketch
+        })],
     };
     let mut bytes = Vec::new();
     edit.encode(&mut bytes);

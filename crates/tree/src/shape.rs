@@ -105,6 +105,7 @@ impl Tree {
     pub fn install_flush(&self, flushed: &Flushed, flushed_seq: Seq) -> VersionEdit {
         let mut edit = VersionEdit { flushed_seq: Some(flushed_seq), ..VersionEdit::default() };
         edit.added.extend(flushed.table.iter().map(|meta| (0, meta.clone())));
+        edit.sketches.clone_from(&flushed.sketches);
         for (key, level) in &flushed.candidates {
             let taken_up = self.version.level(*level).has_guard(key);
             let noted = self.version.candidates.get(key).is_some_and(|noted| noted <= *level);
@@ -131,6 +132,7 @@ impl Tree {
         let mut edit = VersionEdit {
             added: added.iter().map(|meta| (plan.target, meta.clone())).collect(),
             removed: plan.inputs.iter().map(|(level, t)| (*level, t.meta.number)).collect(),
+            sketches: outcome.sketches.clone(),
             ..VersionEdit::default()
         };
         // Meanwhile one of them may have become a guard of other levels, or of none.
@@ -271,7 +273,7 @@ impl Tree {
             }),
             false => tables.len(),
         };
-        let level0 = waiting as f64 / self.options.level0_tables as f64;
+        let level0 = waiting as f64 / Picker::level0_due(&self.version, &self.options) as f64;
         (level0 - 1.0).max(0.0)
     }
 

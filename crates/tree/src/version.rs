@@ -3,12 +3,13 @@
 use crate::damage::Damage;
 use crate::edit::VersionEdit;
 use crate::guards::Candidates;
+use crate::sketch::Sketch;
 use crate::view::{View, ViewSlot};
 use base::planted::{Bug, planted};
 use base::{Error, Result, Seq, Slice, Trailer, head};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use table::{Table, TableMeta};
 
 /// Numbers of table files that no version uses any more: they wait for the owner of the directory to delete them.
@@ -44,13 +45,25 @@ pub struct TableFile {
     obsolete: std::sync::atomic::AtomicBool,
     garbage: Arc<Garbage>,
     damage: Damage,
+    sketch: OnceLock<Sketch>,
 }
 
 impl TableFile {
     /// A table in use.
     pub fn new(meta: TableMeta, table: Arc<Table>, garbage: Arc<Garbage>) -> Arc<TableFile> {
+        let (damage, sketch) = (Damage::default(), OnceLock::new());
         let heads = (head(&meta.smallest), head(&meta.largest));
-        Arc::new(TableFile { meta, table, heads, obsolete: false.into(), garbage, damage: Damage::default() })
+        Arc::new(TableFile { meta, table, heads, obsolete: false.into(), garbage, damage, sketch })
+    }
+
+    /// What tells how many keys the table shares with others, if it has enough of them and is not too old to say.
+    pub fn sketch(&self) -> Option<&Sketch> {
+        self.sketch.get()
+    }
+
+    /// Takes over what the manifest says of it.
+    pub(crate) fn set_sketch(&self, sketch: &Sketch) {
+        let _ = self.sketch.set(sketch.clone());
     }
 
     /// Whether `key`, which has the head `wanted`, lies in the table's range of keys. Most tables that do not hold it are told by the heads.
@@ -144,6 +157,8 @@ pub struct Guard {
     paid: AtomicU64,
     /// The view of its tables, if there is one.
     view: ViewSlot,
+    /// See `space.rs`; counted when somebody asks.
+    pub(crate) garbage: OnceLock<u64>,
 }
 
 /// The largest number of tables that share a key.
@@ -165,6 +180,7 @@ impl Guard {
             merge_cost,
             paid: AtomicU64::new(0),
             view: ViewSlot::default(),
+            garbage: OnceLock::new(),
         })
     }
 
@@ -430,6 +446,7 @@ pub(crate) mod tests {
             skip_levels: false,
             min_piece_bytes: 0,
             guard_bytes: 0,
+            space_target: 10.0,
             table: table::TableOptions::default(),
         }
     }

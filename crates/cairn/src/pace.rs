@@ -1,0 +1,76 @@
+//! The pace of compactions: `compaction_rate` bytes a second, all threads together.
+//!
+//! A bucket of tokens, told as time: each job says what it has written, and waits until the moment at which that much may have been written. Somebody who
+//! has been idle may go ahead by [`BURST`] at most. Flushes do not ask: they make room for writers.
+
+use crate::sync::Mutex;
+use env::Env;
+use std::time::Duration;
+
+/// How far ahead of the rate compactions may get after a pause.
+const BURST: Duration = Duration::from_millis(100);
+
+/// Who waits looks so often whether the database is being closed.
+const SLICE: Duration = Duration::from_millis(50);
+
+pub(crate) struct Pace {
+    /// Bytes per second; 0 is no limit.
+    rate: u64,
+    /// When all that was announced may have been written.
+    due: Mutex<Duration>,
+}
+
+impl Pace {
+    pub(crate) fn new(rate: u64) -> Pace {
+        Pace { rate, due: Mutex::new(Duration::ZERO) }
+    }
+
+    /// Announces that `bytes` were written, and waits for their time, or until `ends`.
+    pub(crate) fn take(&self, env: &dyn Env, bytes: u64, ends: impl Fn() -> bool) {
+        if self.rate == 0 || bytes == 0 {
+            return;
+        }
+        let due = {
+            let mut due = self.due.lock();
+            let start = (*due).max(env.monotonic().saturating_sub(BURST));
+            *due = start + Duration::from_secs_f64(bytes as f64 / self.rate as f64);
+            *due
+        };
+        while !ends() {
+            let left = due.saturating_sub(env.monotonic());
+            if left.is_zero() {
+                return;
+            }
+            env.sleep(left.min(SLICE));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::SimEnv;
+
+    #[test]
+    fn bytes_take_their_time_and_idle_time_is_not_saved_up() {
+        let env = SimEnv::new(1);
+        let pace = Pace::new(1 << 20);
+        let time = |bytes, times: u32| {
+            let before = env.monotonic();
+            (0..times).for_each(|_| pace.take(&*env, bytes, || false));
+            (env.monotonic() - before).as_secs_f64()
+        };
+        let first = time(64 << 10, 160);
+        assert!((9.8..10.1).contains(&first), "{first}");
+        env.sleep(Duration::from_secs(100));
+        let after_a_pause = time(64 << 10, 160);
+        assert!((9.8..10.1).contains(&after_a_pause), "{after_a_pause}");
+        let before = env.monotonic();
+        pace.take(&*env, 1 << 30, || true);
+        Pace::new(0).take(&*env, 1 << 40, || false);
+        assert!(
+            env.monotonic() - before < Duration::from_secs(1),
+            "who ends, and who has no limit, does not wait"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! Sketches: about how many distinct keys several tables have together, from a few bytes of each.
+//!
+//! A sketch keeps the smallest hashes of a table's keys ("k minimum values"). Of the union of several such sets, the values up to the smallest
+//! bound of all are known completely; hashes are spread evenly, so their number tells how many keys there are. With 32 values the
+//! error is about 18 % for one guard and averages out over many. It costs a comparison for each key that is written and 128 bytes of
+//! the manifest for each table.
+//!
+//! What it is for: how much a merge would give back. Without it, keys that are inserted for the first time cannot be told from keys that are
+//! overwritten, and merging the former gives back nothing.
+
+/// Hashes that a sketch keeps.
+const MOST: usize = 32;
+
+/// A table with fewer keys has no sketch: there is nothing to be gained.
+const FEWEST: usize = 8;
+
+/// The smallest hashes of some keys, ascending and distinct.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sketch(Vec<u32>);
+
+impl Sketch {
+    /// Adds a key by its hash ([`base::hash`]).
+    #[inline]
+    pub fn add(&mut self, hash: u64) {
+        let value = (hash >> 32) as u32;
+        if self.0.len() < MOST || self.0.last().is_some_and(|&last| value < last) {
+            self.insert(value);
+        }
+    }
+
+    #[cold]
+    fn insert(&mut self, value: u32) {
+        if let Err(at) = self.0.binary_search(&value) {
+            self.0.insert(at, value);
+            self.0.truncate(MOST);
+        }
+    }
+
+    /// The sketch, if there are keys enough for one.
+    pub fn finish(self) -> Option<Sketch> {
+        (self.0.len() >= FEWEST).then_some(self)
+    }
+
+    /// The values, four bytes each.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    /// Reads what [`Sketch::encode`] wrote; `None` when it is malformed.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Sketch> {
+        let (values, rest) = bytes.as_chunks::<4>();
+        let values: Vec<u32> = values.iter().map(|value| u32::from_le_bytes(*value)).collect();
+        let sound = rest.is_empty()
+            && (FEWEST..=MOST).contains(&values.len())
+            && values.windows(2).all(|pair| pair[0] < pair[1]);
+        sound.then_some(Sketch(values))
+    }
+
+    /// Most bytes of an encoded sketch.
+    pub(crate) const MAX_LEN: usize = 4 * MOST;
+
+    /// About how many distinct keys there are in the tables that the sketches are of.
+    pub(crate) fn distinct<'a>(sketches: impl Iterator<Item = &'a Sketch>) -> f64 {
+        let mut values = Vec::new();
+        let mut bound = None;
+        for sketch in sketches {
+            values.extend_from_slice(&sketch.0);
+            if sketch.0.len() == MOST {
+                let last = sketch.0[MOST - 1];
+                bound = Some(bound.map_or(last, |bound: u32| bound.min(last)));
+            }
+        }
+        values.sort_unstable();
+        values.dedup();
+        match bound {
+            // Nobody has left out any.
+            None => values.len() as f64,
+            Some(bound) => {
+                let known = values.partition_point(|&value| value <= bound);
+                (known.max(2) - 1) as f64 * (f64::from(u32::MAX) + 1.0) / f64::from(bound.max(1))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::hash;
+
+    fn of(keys: impl Iterator<Item = u32>) -> Sketch {
+        let mut sketch = Sketch::default();
+        keys.for_each(|key| sketch.add(hash(&key.to_le_bytes())));
+        sketch
+    }
+
+    /// The mean of the estimates for many pairs of tables is near the truth, and none is far off.
+    #[test]
+    fn the_distinct_keys_of_tables_that_share_some_are_estimated() {
+        for (shared, alone) in [(0, 5000), (5000, 0), (2500, 2500), (4000, 1000)] {
+            let mut sum = 0.0;
+            for round in 0..200 {
+                let base = round * 1_000_000;
+                let a = of(base..base + shared + alone);
+                let b = of((base..base + shared).chain(base + 500_000..base + 500_000 + alone));
+                let estimate = Sketch::distinct([&a, &b].into_iter()) / f64::from(shared + 2 * alone);
+                assert!((0.4..2.5).contains(&estimate), "{shared} {alone}: {estimate}");
+                sum += estimate;
+            }
+            assert!((0.95..1.05).contains(&(sum / 200.0)), "{shared} {alone}: {}", sum / 200.0);
+        }
+    }
+
+    #[test]
+    fn few_keys_are_counted_and_repeated_ones_count_once() {
+        let (a, b) = (of(0..20), of((10..25).chain(10..25)));
+        assert_eq!(Sketch::distinct([&a, &b].into_iter()), 25.0);
+        assert!(of(0..7).finish().is_none() && of(0..8).finish().is_some());
+    }
+
+    #[test]
+    fn sketches_survive_being_written_down_and_nothing_else_is_read() {
+        for keys in [8, 31, 32, 1000] {
+            let sketch = of(0..keys);
+            let bytes = sketch.encode();
+            assert_eq!(Sketch::decode(&bytes), Some(sketch));
+            assert!(Sketch::decode(&bytes[1..]).is_none());
+            let swapped: Vec<u8> = bytes.chunks(4).rev().flatten().copied().collect();
+            assert!(Sketch::decode(&swapped).is_none());
+        }
+        assert!(Sketch::decode(&[]).is_none() && Sketch::decode(&of(0..100).encode().repeat(2)).is_none());
+    }
+}

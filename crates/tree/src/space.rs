@@ -1,0 +1,81 @@
+//! Space: how much of a tree is older versions, and which merges give most back for what they rewrite.
+//!
+//! The cost model. With live data of `S` bytes, level 0 batches of `B` bytes (in a last level of `g` guards, pieces of `p = B / g`), and up to `T` runs in
+//! a guard, a byte that is flushed costs
+//!
+//! ```text
+//!   log 1 + flush 1 + into the last level d + merging in place (S / g) / (p * (r - 1))
+//! ```
+//!
+//! where `d <= 1` is what is left of a batch after its own duplicates are gone, and `r <= T` the runs at which a guard is merged. A merge gives back
+//! only what is older versions. So a guard is merged when it has `T` runs, because reads look through them all; and before that
+//! only when the tree as a whole has outgrown `space_target` times its live data, those guards first that give back most of
+//! what they have. Where nothing is overwritten, nothing is merged for space. Docs: `docs/adr/0008-cost-model.md`.
+
+use crate::pick::{Picker, Reason, Wish};
+use crate::sketch::Sketch;
+use crate::version::{Guard, Version};
+
+/// A guard of which so small a share is older versions is not merged for space: it would rewrite four times what it gives back.
+const LEAST_SHARE: f64 = 0.2;
+
+/// What is taken for older versions of what lies above the last level: there is no knowing before it gets there.
+const SHARE_ABOVE: f64 = 0.5;
+
+impl Guard {
+    /// About how many bytes a merge of the guard would give back.
+    pub(crate) fn garbage(&self) -> u64 {
+        *self.garbage.get_or_init(|| {
+            if self.runs < 2 {
+                return 0;
+            }
+            let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
+            // Tables that say nothing of their keys, because they are small or old, may all be alive.
+            let Some(sketches) = sketches else { return 0 };
+            let entries: u64 = self.tables.iter().map(|t| t.meta.entries).sum();
+            let live = Sketch::distinct(sketches.into_iter()) / entries.max(1) as f64;
+            (self.bytes() as f64 * (1.0 - live).clamp(0.0, 1.0)) as u64
+        })
+    }
+}
+
+/// About how many times the bytes of its newest versions a tree has.
+pub(crate) fn amplification(version: &Version) -> f64 {
+    let last = version.level(version.last_level());
+    let garbage: u64 = last.guards.iter().map(|g| g.garbage()).sum();
+    let total = version.bytes();
+    let above = (total - last.bytes()).min(last.bytes());
+    let live = (total - garbage) as f64 - above as f64 * SHARE_ABOVE;
+    if total == 0 { 1.0 } else { total as f64 / live.max(1.0) }
+}
+
+impl Picker<'_> {
+    /// Guards of the last level whose merge gives back what the tree has too much.
+    pub(crate) fn wishes_for_space(&self, wishes: &mut Vec<Wish>) {
+        if amplification(self.version) <= self.options.space_target {
+            return;
+        }
+        let last = self.version.last_level();
+        for (guard, g) in self.version.level(last).guards.iter().enumerate() {
+            let share = g.garbage() as f64 / g.bytes().max(1) as f64;
+            if share >= LEAST_SHARE {
+                wishes.push(Wish { reason: Reason::Space, level: last, guard, score: share });
+            }
+        }
+    }
+
+    /// Tables of level 0 that start its compaction: the more data there is below, the more, up to twice as many. Then pieces are
+    /// larger, and guards need fewer merges. Not in a leveled tree, which merges with what is below each time.
+    pub(crate) fn level0_due(version: &Version, options: &crate::TreeOptions) -> usize {
+        let least = options.level0_tables;
+        if options.guard_bytes == 0 || options.max_tables_per_guard == 1 {
+            return least;
+        }
+        let bytes: u64 = version.level0.iter().map(|t| t.meta.file_size).sum();
+        let below: u64 = version.levels.iter().map(|l| l.bytes()).sum();
+        let table = (bytes / version.level0.len().max(1) as u64).max(1);
+        // What waits there may be older versions of what is below: it gets half of the space that is there for them.
+        let share = (options.space_target - 1.0) / 2.0;
+        ((below as f64 * share / table as f64) as usize).clamp(least, 2 * least)
+    }
+}

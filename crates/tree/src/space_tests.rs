@@ -1,0 +1,79 @@
+//! Merging for space, and how many tables level 0 waits for, as cases. A table has 1000 bytes and 10 entries.
+
+use crate::pick::Picker;
+use crate::pick_tests::{Bench, Drawn, inputs};
+use crate::space::amplification;
+use crate::version::tests::options;
+use crate::{Reason, Sketch, Tree, TreeOptions, VersionEdit};
+
+/// Tables with the keys that each one has, as numbers from the given one on.
+fn tree(bench: &mut Bench, options: TreeOptions, drawn: &[(Drawn, Option<u64>)]) -> Tree {
+    let mut tree = bench.tree(options, &[(3, "m")], &[]);
+    let mut edit = VersionEdit::default();
+    for (table, keys) in drawn {
+        let meta = bench.meta(*table);
+        if let Some(first) = keys {
+            let mut sketch = Sketch::default();
+            (*first..first + 10).for_each(|key| sketch.add(base::hash(&key.to_le_bytes())));
+            edit.sketches.push((meta.number, sketch.finish().unwrap()));
+        }
+        edit.added.push((table.0, meta));
+    }
+    tree.apply(&edit, &mut bench.open()).unwrap();
+    tree
+}
+
+fn space(space_target: f64) -> TreeOptions {
+    TreeOptions { space_target, max_tables_per_guard: 8, ..options() }
+}
+
+#[test]
+fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
+    let mut bench = Bench::new();
+    // The same ten keys three times in one guard, and twice with two of them changed in the other.
+    let drawn = [
+        ((3, "a", "c", 1, 2), Some(0)),
+        ((3, "a", "c", 3, 4), Some(0)),
+        ((3, "a", "c", 5, 6), Some(0)),
+        ((3, "m", "z", 1, 2), Some(100)),
+        ((3, "m", "z", 3, 4), Some(102)),
+    ];
+    let mut tree = tree(&mut bench, space(1.5), &drawn);
+    // 5000 bytes; 2000 in the first guard and 800 in the second are older versions.
+    assert!((amplification(tree.version()) - 5000.0 / 2200.0).abs() < 0.01);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.reason, inputs(&plan)), (Reason::Space, vec![3, 2, 1]));
+    bench.run(&mut tree, &plan);
+    // 3000 over 2200 are not too many.
+    assert!(tree.pick(None).is_none());
+    let stricter = Tree::new(space(1.3), tree.version().clone());
+    assert!(stricter.is_due(None));
+}
+
+#[test]
+fn nothing_is_merged_that_gives_nothing_back() {
+    let mut bench = Bench::new();
+    // Each key once; and tables that say nothing of their keys.
+    for keys in [[Some(0), Some(10), Some(20)], [None, None, None], [Some(0), Some(0), None]] {
+        let drawn: Vec<_> =
+            keys.into_iter().zip(0..).map(|(keys, i)| ((3, "a", "c", 10 * i, 10 * i + 5), keys)).collect();
+        let mut tree = tree(&mut bench, space(1.05), &drawn);
+        assert!(tree.pick(None).is_none(), "{keys:?}");
+    }
+}
+
+#[test]
+fn level_0_waits_for_more_tables_when_there_is_more_below() {
+    let mut bench = Bench::new();
+    let due = |bench: &mut Bench, below: u64, options: &TreeOptions| {
+        let drawn: Vec<Drawn> = (0..below).map(|i| (3, "a", "z", 10 * i, 10 * i + 1)).collect();
+        let drawn = [&drawn[..], &[(0, "a", "z", 1000, 1001)]].concat();
+        let tree = bench.tree(options.clone(), &[], &drawn);
+        Picker::level0_due(tree.version(), options)
+    };
+    let adaptive = TreeOptions { guard_bytes: 1000, level0_tables: 4, space_target: 1.5, ..options() };
+    assert_eq!([0, 16, 24, 60].map(|below| due(&mut bench, below, &adaptive)), [4, 4, 6, 8]);
+    let leveled = TreeOptions { max_tables_per_guard: 1, ..adaptive.clone() };
+    let hashed = TreeOptions { guard_bytes: 0, ..adaptive };
+    assert_eq!((due(&mut bench, 60, &leveled), due(&mut bench, 60, &hashed)), (4, 4));
+}
