@@ -25,6 +25,18 @@ pub trait Cursor {
     }
     /// Moves one entry back. The cursor must be valid.
     fn prev(&mut self) -> Result<()>;
+    /// Moves at least one entry forward. Of the entries before `to` (`None` is the end of all keys) those that are older than
+    /// `below` may be passed over without being looked at. The cursor must be valid.
+    fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
+        let _ = (to, below);
+        self.next()
+    }
+    /// Moves at least one entry back. Of the entries from `from` on those that are older than `below` may be passed over. The
+    /// cursor must be valid.
+    fn skip_back(&mut self, from: &[u8], below: Seq) -> Result<()> {
+        let _ = (from, below);
+        self.prev()
+    }
     /// Whether the cursor stands on an entry.
     fn valid(&self) -> bool;
     /// The user key of the current entry.
@@ -66,6 +78,12 @@ macro_rules! delegate_cursor {
             #[inline]
             fn prev(&mut self) -> $crate::Result<()> {
                 match self { $(Self::$variant(cursor) => cursor.prev()),+ }
+            }
+            fn skip(&mut self, to: Option<&[u8]>, below: $crate::Seq) -> $crate::Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.skip(to, below)),+ }
+            }
+            fn skip_back(&mut self, from: &[u8], below: $crate::Seq) -> $crate::Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.skip_back(from, below)),+ }
             }
             #[inline]
             fn valid(&self) -> bool {

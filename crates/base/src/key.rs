@@ -13,8 +13,8 @@ pub const MAX_SEQ: Seq = (1 << 56) - 1;
 
 /// What an entry says about its key.
 ///
-/// The codes are part of the file formats. Codes 2, 3 and 4 are set aside for values that live in a transient
-/// or a value log and for range tombstones; a reader that meets them refuses the file by name.
+/// The codes are part of the file formats. Codes 2 and 3 are set aside for values that live in a transient or a value log; a
+/// reader that meets them refuses the file by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -22,10 +22,12 @@ pub enum EntryKind {
     Delete = 0,
     /// The key has the value that is stored in the entry.
     Put = 1,
+    /// All keys from this one up to another, which stands in place of a value, are deleted. In logs only.
+    DeleteRange = 4,
 }
 
 impl EntryKind {
-    /// The kind with this code, if this version of Cairn knows it.
+    /// The kind that an entry of a table has with this code, if this version of Cairn knows it.
     #[inline]
     pub fn from_code(code: u8) -> Option<EntryKind> {
         match code {

@@ -84,6 +84,12 @@ bugs! {
     ForgetToPassOn,
     /// closing forgets those who queue
     CloseWithoutTurningAway,
+    /// a compaction forgets range tombstones that still hide entries of other tables
+    ForgetRangeTombstone,
+    /// a range tombstone hides what was written after it, too
+    RangeHidesNewer,
+    /// a table counts as sifted for range tombstones though a snapshot made the compaction keep what they hide
+    SiftedDespiteSnapshot,
 }
 
 #[cfg(feature = "planted-bugs")]

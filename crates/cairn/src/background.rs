@@ -304,6 +304,8 @@ impl Core {
 
     fn compact_tables(&self, keyspace: &Arc<KeyspaceCore>, plan: &Arc<Plan>) -> Result<()> {
         let started = self.env.monotonic();
+        // Before the snapshots: whoever takes one that is not among them sees all of these.
+        let ranges = keyspace.view.load().version.ranges.clone();
         let snapshots = self.snapshots.list();
         let next_number = || self.new_number();
         let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
@@ -314,6 +316,7 @@ impl Core {
             next_number: &next_number,
             snapshots: &snapshots,
             pace: &|bytes| self.pace.take(&*self.env, bytes, || self.ends()),
+            ranges: &ranges,
             cancelled: &self.cancelled,
         };
         // Of a move there is nothing but the edit.

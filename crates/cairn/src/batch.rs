@@ -1,10 +1,11 @@
 //! Batches: several writes that happen together or not at all.
 
+use crate::cursor::Bounds;
 use crate::keyspace::{Keyspace, KeyspaceCore};
-use crate::log::put_entry;
+use crate::log::{Entry, put_entry};
 use base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{EntryKind, Error, Result};
-use memtable::Memtable;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 /// Writes to any number of keyspaces that [`Database::write`](crate::Database::write) applies as one: after a crash all
@@ -21,6 +22,8 @@ pub struct Batch {
     pub(crate) user_bytes: u64,
     /// Whether it has anything but deletes.
     pub(crate) has_puts: bool,
+    /// Whether it deletes ranges.
+    pub(crate) has_ranges: bool,
     /// The keyspaces that are written to, each with the bytes that its memtable must have room for.
     pub(crate) keyspaces: Vec<(Arc<KeyspaceCore>, usize)>,
     /// The first thing that is wrong with it.
@@ -38,6 +41,53 @@ impl Batch {
         self.push(&keyspace.core, EntryKind::Delete, key.as_ref(), &[]);
     }
 
+    /// Removes all keys that lie in `bounds`: those that are there, and those that were put earlier in this batch. See
+    /// [`Keyspace::delete_range`].
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// # let queue = db.keyspace("queue", cairn::KeyspaceOptions::default())?;
+    /// # let done = db.keyspace("done", cairn::KeyspaceOptions::default())?;
+    /// for job in 0..100u32 {
+    ///     queue.put(job.to_be_bytes(), "work")?;
+    /// }
+    /// let mut batch = db.batch();
+    /// batch.delete_range(&queue, ..50u32.to_be_bytes());
+    /// batch.put(&done, "up to", "50");
+    /// db.write(batch, cairn::Durability::Sync)?;
+    /// assert_eq!(queue.iter().count(), 50);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) {
+        self.push_range(keyspace, Bounds::of_deleted(&bounds));
+    }
+
+    /// Removes all keys that begin with `prefix`. See [`Batch::delete_range`].
+    pub fn delete_prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) {
+        let prefix = prefix.as_ref();
+        let bounds = check_lengths(prefix, &[]).map(|()| Some(Bounds::prefix(prefix)));
+        self.push_range(keyspace, bounds);
+    }
+
+    /// Deletes a range, unless no key can lie in it.
+    fn push_range(&mut self, keyspace: &Keyspace, bounds: Result<Option<Bounds>>) {
+        match bounds {
+            Ok(None) => {}
+            Ok(Some(Bounds { from, to })) => {
+                let to = to.unwrap_or_default();
+                if to.is_empty() || from < to {
+                    self.push(&keyspace.core, EntryKind::DeleteRange, &from, &to);
+                }
+            }
+            Err(e) => {
+                self.error.get_or_insert(e);
+            }
+        }
+    }
+
     pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceCore>, kind: EntryKind, key: &[u8], value: &[u8]) {
         if self.error.is_some() {
             return;
@@ -50,7 +100,7 @@ impl Batch {
             self.error = Some(Error::invalid(format!("a batch may have {MAX_BATCH_LEN} bytes")));
             return;
         }
-        let cost = Memtable::entry_cost(key.len(), value.len());
+        let cost = Entry { kind, keyspace: keyspace.id, key, value }.cost();
         match self.keyspaces.iter_mut().find(|(core, _)| Arc::ptr_eq(core, keyspace)) {
             Some((_, bytes)) => *bytes += cost,
             None => self.keyspaces.push((keyspace.clone(), cost)),
@@ -58,6 +108,7 @@ impl Batch {
         put_entry(&mut self.entries, kind, keyspace.id, key, value);
         self.count += 1;
         self.has_puts |= kind == EntryKind::Put;
+        self.has_ranges |= kind == EntryKind::DeleteRange;
         self.user_bytes += (key.len() + value.len()) as u64;
     }
 
@@ -82,6 +133,7 @@ impl Batch {
         self.count = 0;
         self.user_bytes = 0;
         self.has_puts = false;
+        self.has_ranges = false;
         self.keyspaces.clear();
         self.error = None;
     }

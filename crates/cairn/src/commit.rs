@@ -132,6 +132,12 @@ impl Core {
         while let Some(entry) = entries.next() {
             let keyspace = batch.keyspaces.iter().find(|(keyspace, _)| keyspace.id == entry.keyspace);
             let (keyspace, _) = keyspace.expect("push noted the keyspace");
+            if entry.kind == EntryKind::DeleteRange {
+                let mut batch = Batch::default();
+                batch.push(keyspace, entry.kind, entry.key, entry.value);
+                self.write_batch(batch, durability)?;
+                continue;
+            }
             self.write_one(keyspace, entry.kind, entry.key, entry.value, durability)?;
         }
         Ok(())
@@ -167,7 +173,7 @@ impl Core {
         let head = writer.scratch.len();
         let start = writer.log.len();
         let appended = match kind {
-            EntryKind::Put => {
+            EntryKind::Put | EntryKind::DeleteRange => {
                 put_varint(&mut writer.scratch, value.len() as u64);
                 let (head, value_len) = writer.scratch.split_at(head);
                 writer.log.append(&[head, key, value_len, value])
@@ -362,7 +368,7 @@ fn insert(batch: &Batch, first_seq: Seq) {
     while !entries.is_empty() {
         let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
         let (_, view) = views.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
-        view.memtable.insert(entry.key, Trailer::new(seq, entry.kind), entry.value);
+        entry.insert(&view.memtable, seq);
         seq += 1;
     }
 }

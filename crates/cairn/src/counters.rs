@@ -132,6 +132,7 @@ pub(crate) fn keyspace_stats(core: &KeyspaceCore) -> KeyspaceStats {
         flush: core.counters.flush.stats(),
         levels,
         uncommitted_guards: version.candidates.len(),
+        range_tombstones: view.ranges().map_or(0, |ranges| ranges.len()),
         compactions_by_reason: reasons.iter().map(|(reason, n)| (reason.to_string(), *n)).collect(),
     }
 }
@@ -142,7 +143,7 @@ fn metadata_bytes(core: &KeyspaceCore) -> u64 {
     let tables: usize =
         view.version.tables().map(|(_, t)| 400 + t.meta.smallest.len() + t.meta.largest.len()).sum();
     let guards: usize = view.version.levels.iter().flat_map(|l| &l.guards).map(|g| 120 + g.key.len()).sum();
-    (tables + guards) as u64
+    (tables + guards + view.ranges().map_or(0, |ranges| ranges.memory_bytes())) as u64
 }
 
 /// The tables of a version that something was found wrong with.

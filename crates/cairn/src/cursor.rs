@@ -1,8 +1,11 @@
 //! Cursors and iterators over a keyspace: they merge memtables and tables, and show one version of each key.
 
+use crate::batch::check_lengths;
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
+use crate::shade::Shade;
 use crate::snapshot::Pin;
+use base::limits::MAX_KEY_LEN;
 use base::planted::{Bug, planted};
 use base::{Cursor as _, Error, Result, Seq, Slice};
 use memtable::MemtableCursor;
@@ -48,6 +51,28 @@ impl Bounds {
             end
         });
         Bounds { from: prefix.to_vec(), to }
+    }
+
+    /// A range to be deleted: its bounds are no longer than keys may be. `None` when no key lies in it.
+    pub(crate) fn of_deleted<K: AsRef<[u8]>, R: RangeBounds<K>>(range: &R) -> Result<Option<Bounds>> {
+        for bound in [range.start_bound(), range.end_bound()] {
+            if let Bound::Included(key) | Bound::Excluded(key) = bound {
+                check_lengths(key.as_ref(), &[])?;
+            }
+        }
+        let mut bounds = Bounds::new(range);
+        // The keys behind the longest one do not begin with it.
+        if bounds.from.len() > MAX_KEY_LEN {
+            match Bounds::prefix(&bounds.from[..MAX_KEY_LEN]).to {
+                Some(next) => bounds.from = next,
+                None => return Ok(None),
+            }
+        }
+        if let Some(to) = bounds.to.take_if(|to| to.len() > MAX_KEY_LEN) {
+            bounds.to = Bounds::prefix(&to[..MAX_KEY_LEN]).to;
+        }
+        // An empty end, which no key lies before, stands for the end of all keys elsewhere.
+        Ok((bounds.to.as_ref().is_none_or(|to| bounds.from < *to)).then_some(bounds))
     }
 
     fn is_before_end(&self, key: &[u8]) -> bool {
@@ -125,6 +150,8 @@ pub struct Cursor {
     seq: Seq,
     bounds: Bounds,
     place: Place,
+    /// What range tombstones hide, if there are any.
+    shade: Option<Box<Shade>>,
     /// Going forward: the key whose older versions are to be skipped. Going backward: the key of the saved entry.
     key: Vec<u8>,
     /// Going backward: the value of the saved entry.
@@ -149,6 +176,7 @@ impl Cursor {
             seq: *seq,
             bounds,
             place: Place::Invalid,
+            shade: view.ranges().map(|ranges| Box::new(Shade::new(ranges, *seq))),
             key: Vec::new(),
             saved: Slice::default(),
             keyspace: keyspace.clone(),
@@ -262,6 +290,12 @@ impl Cursor {
                 return Ok(());
             }
             if trailer.seq() <= self.seq && !(skip && key == &self.key[..]) {
+                if let Some(shade) = &mut self.shade
+                    && shade.hides(key, trailer.seq())
+                {
+                    shade.pass(&mut self.merge)?;
+                    continue;
+                }
                 if !trailer.is_delete() {
                     self.place = Place::Forward;
                     return Ok(());
@@ -292,6 +326,14 @@ impl Cursor {
                 break;
             }
             if trailer.seq() <= self.seq {
+                if let Some(shade) = &mut self.shade
+                    && shade.hides(key, trailer.seq())
+                {
+                    // Newer versions of this key may follow, and of the key of a saved entry there is none.
+                    found = false;
+                    shade.pass_back(&mut self.merge)?;
+                    continue;
+                }
                 match trailer.is_delete() {
                     true => found = false,
                     false => {
@@ -455,6 +497,33 @@ impl DoubleEndedIterator for Range {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bounds_to_delete_are_no_longer_than_keys() {
+        let longest = |last: u8| [&[b'k'; MAX_KEY_LEN - 1][..], &[last]].concat();
+        let deleted = |range: (Bound<Vec<u8>>, Bound<Vec<u8>>)| {
+            let bounds = Bounds::of_deleted(&range)?;
+            Ok::<_, Error>(bounds.map(|bounds| (bounds.from, bounds.to)))
+        };
+        let short = [&[b'k'; MAX_KEY_LEN - 2][..], b"l"].concat();
+        use Bound::{Excluded, Included, Unbounded};
+        let all = (Unbounded, Unbounded);
+        assert_eq!(deleted(all).unwrap(), Some((Vec::new(), None)));
+        assert_eq!(
+            deleted((Excluded(longest(b'a')), Included(longest(b'y')))).unwrap(),
+            Some((longest(b'b'), Some(longest(b'z'))))
+        );
+        assert_eq!(deleted((Excluded(longest(0xff)), Unbounded)).unwrap(), Some((short.clone(), None)));
+        assert_eq!(deleted((Unbounded, Included(longest(0xff)))).unwrap(), Some((Vec::new(), Some(short))));
+        let last = vec![0xff; MAX_KEY_LEN];
+        assert_eq!(deleted((Excluded(last.clone()), Unbounded)).unwrap(), None);
+        assert_eq!(deleted((Unbounded, Included(last))).unwrap(), Some((Vec::new(), None)));
+        for range in [(Included(b"b".to_vec()), Excluded(b"b".to_vec())), (Unbounded, Excluded(Vec::new()))] {
+            assert_eq!(deleted(range).unwrap(), None);
+        }
+        assert!(deleted((Included(vec![0; MAX_KEY_LEN + 1]), Unbounded)).is_err());
+        assert!(deleted((Unbounded, Excluded(vec![0; MAX_KEY_LEN + 1]))).is_err());
+    }
 
     #[test]
     fn bounds_are_normalised() {

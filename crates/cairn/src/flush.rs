@@ -8,7 +8,7 @@ use crate::keyspace::KeyspaceCore;
 use crate::sync::Ordering;
 use crate::writer::PanicWatch;
 use base::planted::{Bug, planted};
-use base::{ErrorKind, Result, Seq};
+use base::{ErrorKind, RangeSet, Result, Seq};
 use std::sync::Arc;
 use tree::{Context, DatabaseEdit, MergeCursor};
 
@@ -75,6 +75,8 @@ impl Core {
     fn flush_memtables(&self, job: &FlushJob) -> Result<()> {
         let started = self.env.monotonic();
         let keyspace = &job.keyspace;
+        let sets: Vec<_> = job.memtables.iter().filter_map(|s| s.memtable.ranges()).collect();
+        let ranges = RangeSet::union(sets.iter().map(|set| &**set));
         let snapshots = self.snapshots.list();
         let next_number = || self.new_number();
         let context = Context {
@@ -84,6 +86,7 @@ impl Core {
             next_number: &next_number,
             snapshots: &snapshots,
             pace: &|_| {},
+            ranges: &ranges,
             cancelled: &self.cancelled,
         };
         let newest = job.memtables.iter().filter_map(|s| s.memtable.max_seq()).max().unwrap_or(0);

@@ -3,7 +3,8 @@
 //!
 //! Not part of the public library: the feature `fuzzing` is off but for those targets.
 
-use crate::log::{LogHeader, decode_batch, log_file_name, parse_log_file_name, put_batch_head, put_entry};
+use crate::log::{LogHeader, decode_batch, log_file_name, parse_log_file_name, put_batch_head_of, put_entry};
+use base::EntryKind;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use table::{parse_table_file_name, table_file_name};
 use tree::{manifest_file_name, parse_manifest_file_name};
@@ -13,11 +14,16 @@ pub fn batch(data: &[u8]) -> bool {
     let Some(mut batch) = decode_batch(data) else { return false };
     assert!(batch.first_seq > 0 && batch.first_seq + batch.count <= base::MAX_SEQ);
     let mut encoded = Vec::new();
-    put_batch_head(&mut encoded, batch.first_seq, batch.count);
+    let ranges = data[0] != 0;
+    put_batch_head_of(&mut encoded, ranges, batch.first_seq, batch.count);
     // The count is not believed: the entries end where the bytes do.
     for _ in 0..batch.count {
         let Some(entry) = batch.entries.next() else { return false };
         assert!(entry.key.len() <= MAX_KEY_LEN && entry.value.len() <= MAX_VALUE_LEN);
+        if entry.kind == EntryKind::DeleteRange {
+            assert!(ranges && entry.value.len() <= MAX_KEY_LEN);
+            assert!(entry.value.is_empty() || entry.key < entry.value);
+        }
         put_entry(&mut encoded, entry.kind, entry.keyspace, entry.key, entry.value);
     }
     if !batch.entries.is_empty() {

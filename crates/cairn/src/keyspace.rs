@@ -1,12 +1,14 @@
 //! Keyspaces: what a handle refers to, and reading from it.
 
+use crate::batch::Batch;
 use crate::core::Core;
 use crate::core::Handle;
 use crate::cursor::{Bounds, Cursor, Moment, Range};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU64, Mutex, Ordering};
 use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
 use base::limits::MAX_KEYSPACE_NAME_LEN;
-use base::{EntryKind, Error, ErrorKind, Result, Seq, Slice, hash};
+use base::planted::{Bug, planted};
+use base::{EntryKind, Error, ErrorKind, RangeSet, Result, Seq, Slice, Trailer, hash};
 use memtable::Memtable;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -18,6 +20,34 @@ pub(crate) struct View {
     /// Full memtables that are being flushed, newest first.
     pub flushing: Vec<Arc<Memtable>>,
     pub version: Arc<Version>,
+}
+
+impl View {
+    /// Its memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.memtable).chain(&self.flushing)
+    }
+
+    /// All range tombstones, if there are any.
+    pub(crate) fn ranges(&self) -> Option<RangeSet> {
+        let recent: Vec<Arc<RangeSet>> = self.memtables().filter_map(|m| m.ranges()).collect();
+        let all = RangeSet::union(recent.iter().map(|set| &**set).chain([&*self.version.ranges]));
+        (!all.is_empty()).then_some(all)
+    }
+
+    /// The newest range tombstone over `key` that a reader at `seq` sees: what is older is deleted. 0 when there is none.
+    #[inline]
+    pub(crate) fn deleted_before(&self, key: &[u8], seq: Seq) -> Seq {
+        // Nearly always there is nothing to look at, and this is all.
+        let version = match self.version.ranges.is_empty() {
+            true => 0,
+            false => self.version.ranges.newest(key, seq),
+        };
+        self.memtables().fold(version, |newest, memtable| match memtable.ranges() {
+            None => newest,
+            Some(ranges) => newest.max(ranges.newest(key, seq)),
+        })
+    }
 }
 
 /// A keyspace inside of the database. Handles and batches share it.
@@ -84,13 +114,15 @@ impl KeyspaceCore {
 
     /// The value of `key` as of `seq`, in this view.
     pub(crate) fn get_in(&self, view: &View, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
-        for memtable in std::iter::once(&view.memtable).chain(&view.flushing) {
+        let deleted = view.deleted_before(key, seq);
+        let shows = |trailer: Trailer| !trailer.is_delete() && !hides(deleted, trailer.seq());
+        for memtable in view.memtables() {
             if let Some((trailer, value)) = memtable.get(key, seq) {
-                return Ok((!trailer.is_delete()).then(|| Slice::copy_from(value)));
+                return Ok(shows(trailer).then(|| Slice::copy_from(value)));
             }
         }
-        let found = view.version.get(key, hash(key), seq)?;
-        Ok(found.and_then(|(trailer, value)| (!trailer.is_delete()).then_some(value)))
+        let found = view.version.get_above(key, hash(key), seq, deleted)?;
+        Ok(found.and_then(|(trailer, value)| shows(trailer).then_some(value)))
     }
 
     pub(crate) fn guards(&self) -> Vec<GuardInfo> {
@@ -118,6 +150,12 @@ impl KeyspaceCore {
         }
         guards
     }
+}
+
+/// Whether a range tombstone (0: none) hides an entry.
+#[inline]
+pub(crate) fn hides(tombstone: Seq, entry: Seq) -> bool {
+    entry < tombstone || (tombstone > 0 && planted(Bug::RangeHidesNewer))
 }
 
 /// Whether a keyspace may have this name.
@@ -205,6 +243,64 @@ impl Keyspace {
     /// [`Keyspace::delete`] with a durability of its own.
     pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         self.database().write_one(&self.core, EntryKind::Delete, key.as_ref(), &[], durability)
+    }
+
+    /// Removes all keys that lie in `bounds`, as one write; that there are none is no error, nor are bounds that cross. Snapshots
+    /// and iterators that were made before go on showing the keys.
+    ///
+    /// Costs what [`Keyspace::delete`] costs, however many keys there are. Their space is given back by compaction, and for tables
+    /// that lie in the range with all their keys as soon as the write is flushed, without their being read. Until then a read
+    /// looks for its key among the ranges: O(log n) of those that still hide something. They are kept in memory, some hundred bytes
+    /// each. So this is for ranges that hold many keys; for single ones [`Keyspace::delete`] is the better call.
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// # let log = db.keyspace("log", cairn::KeyspaceOptions::default())?;
+    /// for day in ["2024-02-28", "2024-02-29", "2024-03-01"] {
+    ///     log.put(day, "...")?;
+    /// }
+    /// log.delete_range(.."2024-03")?;
+    /// let days: Vec<_> = log.iter().map(|entry| Ok(entry?.0)).collect::<cairn::Result<_>>()?;
+    /// assert_eq!(days, ["2024-03-01"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bound that is longer than a key may be; otherwise as for [`Keyspace::put`].
+    pub fn delete_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<()> {
+        self.delete_range_with(bounds, self.database().options.durability)
+    }
+
+    /// [`Keyspace::delete_range`] with a durability of its own.
+    pub fn delete_range_with<K: AsRef<[u8]>>(
+        &self,
+        bounds: impl RangeBounds<K>,
+        durability: Durability,
+    ) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.delete_range(self, bounds);
+        self.write_range(batch, durability)
+    }
+
+    /// Removes all keys that begin with `prefix`. See [`Keyspace::delete_range`].
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_prefix_with(prefix, self.database().options.durability)
+    }
+
+    /// [`Keyspace::delete_prefix`] with a durability of its own.
+    pub fn delete_prefix_with(&self, prefix: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.delete_prefix(self, prefix);
+        self.write_range(batch, durability)
+    }
+
+    fn write_range(&self, batch: Batch, durability: Durability) -> Result<()> {
+        // Nothing may be left of it, and a keyspace that is gone is an error all the same.
+        self.core.check_open()?;
+        self.database().write_batch(batch, durability)
     }
 
     /// The value of `key`. From tables it is a view into the cached block: nothing is copied.

@@ -57,6 +57,7 @@ mod reserve;
 mod room;
 mod salvage;
 mod scrub;
+mod shade;
 mod snapshot;
 mod stats;
 mod stats_text;

@@ -8,8 +8,9 @@
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use base::{EntryKind, Error, Result, Seq};
+use base::{EntryKind, Error, ErrorKind, RangeTombstone, Result, Seq, Slice, Trailer};
 use env::Env;
+use memtable::Memtable;
 use record::{SegmentKind, SegmentWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,9 +53,17 @@ impl LogHeader {
 /// Version of the batch record; room for records with timestamps.
 const BATCH_PLAIN: u8 = 0;
 
+/// The version of a batch that deletes ranges: an older Cairn refuses it, instead of taking it for damage in the middle.
+const BATCH_WITH_RANGES: u8 = 1;
+
 /// Appends the front of a batch record: its version, the sequence number of its first entry, and how many entries follow.
 pub(crate) fn put_batch_head(out: &mut Vec<u8>, first_seq: Seq, count: u64) {
-    out.push(BATCH_PLAIN);
+    put_batch_head_of(out, false, first_seq, count);
+}
+
+/// The same, for a batch that may delete ranges.
+pub(crate) fn put_batch_head_of(out: &mut Vec<u8>, ranges: bool, first_seq: Seq, count: u64) {
+    out.push(if ranges { BATCH_WITH_RANGES } else { BATCH_PLAIN });
     put_varint(out, first_seq);
     put_varint(out, count);
 }
@@ -73,7 +82,7 @@ pub(crate) fn put_entry_head(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, 
 pub(crate) fn put_entry(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, key: &[u8], value: &[u8]) {
     put_entry_head(out, kind, keyspace, key.len());
     out.extend_from_slice(key);
-    if kind == EntryKind::Put {
+    if kind != EntryKind::Delete {
         put_varint(out, value.len() as u64);
         out.extend_from_slice(value);
     }
@@ -84,29 +93,64 @@ pub(crate) struct Entry<'a> {
     pub kind: EntryKind,
     pub keyspace: u64,
     pub key: &'a [u8],
+    /// Of a deleted range, where it ends: empty for the end of all keys.
     pub value: &'a [u8],
 }
 
+impl Entry<'_> {
+    /// What it takes of a memtable.
+    pub(crate) fn cost(&self) -> usize {
+        match self.kind {
+            EntryKind::DeleteRange => Memtable::range_cost(self.key.len(), self.value.len()),
+            EntryKind::Put | EntryKind::Delete => Memtable::entry_cost(self.key.len(), self.value.len()),
+        }
+    }
+
+    /// Inserts it where room for it was reserved.
+    #[inline]
+    pub(crate) fn insert(&self, memtable: &Memtable, seq: Seq) {
+        match self.kind {
+            EntryKind::DeleteRange => memtable.delete_range(RangeTombstone {
+                from: Slice::copy_from(self.key),
+                to: (!self.value.is_empty()).then(|| Slice::copy_from(self.value)),
+                seq,
+            }),
+            kind => memtable.insert(self.key, Trailer::new(seq, kind), self.value),
+        }
+    }
+}
+
 /// Reads the entries of a batch one after another.
-pub(crate) struct Entries<'a>(Reader<'a>);
+pub(crate) struct Entries<'a> {
+    reader: Reader<'a>,
+    /// Whether ranges may be deleted.
+    ranges: bool,
+}
 
 impl<'a> Entries<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Entries(Reader::new(bytes))
+        Entries { reader: Reader::new(bytes), ranges: true }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.reader.is_empty()
     }
 
     /// The next entry; `None` when it is malformed.
     pub(crate) fn next(&mut self) -> Option<Entry<'a>> {
-        let kind = EntryKind::from_code(self.0.u8()?)?;
-        let keyspace = self.0.varint()?;
-        let key = self.0.bytes(MAX_KEY_LEN)?;
+        let kind = match self.reader.u8()? {
+            code if code == EntryKind::DeleteRange as u8 && self.ranges => EntryKind::DeleteRange,
+            code => EntryKind::from_code(code)?,
+        };
+        let keyspace = self.reader.varint()?;
+        let key = self.reader.bytes(MAX_KEY_LEN)?;
         let value = match kind {
-            EntryKind::Put => self.0.bytes(MAX_VALUE_LEN)?,
+            EntryKind::Put => self.reader.bytes(MAX_VALUE_LEN)?,
             EntryKind::Delete => &[],
+            // A range without keys is never written.
+            EntryKind::DeleteRange => {
+                self.reader.bytes(MAX_KEY_LEN).filter(|to| to.is_empty() || key < *to)?
+            }
         };
         Some(Entry { kind, keyspace, key, value })
     }
@@ -122,16 +166,29 @@ pub(crate) struct BatchRecord<'a> {
 /// Reads the front of a batch record; `None` when it is malformed.
 pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
     let mut reader = Reader::new(record);
-    if reader.u8()? != BATCH_PLAIN {
-        return None;
-    }
+    let ranges = match reader.u8()? {
+        BATCH_PLAIN => false,
+        BATCH_WITH_RANGES => true,
+        _ => return None,
+    };
     let first_seq = reader.varint().filter(|&seq| seq > 0)?;
     let count = reader.varint()?;
     (first_seq.checked_add(count)? <= base::MAX_SEQ).then_some(BatchRecord {
         first_seq,
         count,
-        entries: Entries::new(reader.rest()),
+        entries: Entries { ranges, ..Entries::new(reader.rest()) },
     })
+}
+
+/// Why a record, which is not empty, is no batch.
+pub(crate) fn batch_error(record: &[u8], log: &Path, offset: u64) -> Error {
+    match record.first() {
+        Some(&version) if version > BATCH_WITH_RANGES => {
+            let what = format!("{}, offset {offset}: a batch of version {version}", log.display());
+            Error::new(ErrorKind::Unsupported, format!("{what}, which this Cairn does not know"))
+        }
+        _ => Error::corruption(log, offset, "this record is no batch"),
+    }
 }
 
 /// So many logs that are not synced stay open: only the handle that wrote a file is told that its sync failed.
@@ -395,6 +452,29 @@ mod tests {
         }
         assert!(decode_batch(&[9, 1, 1]).is_none());
         assert!(decode_batch(&[0, 0, 1]).is_none());
+        let path = Path::new("wal");
+        assert_eq!(batch_error(&[9, 1, 1], path, 7).kind(), ErrorKind::Unsupported);
+        assert_eq!(batch_error(&[0, 0, 1], path, 7).kind(), ErrorKind::Corruption);
+    }
+
+    #[test]
+    fn deleted_ranges_round_trip_and_only_sound_ones_in_their_version() {
+        for (from, to, sound) in
+            [("a", "b", true), ("a", "", true), ("", "", true), ("a", "a", false), ("b", "a", false)]
+        {
+            for ranges in [true, false] {
+                let mut record = Vec::new();
+                put_batch_head_of(&mut record, ranges, 3, 1);
+                put_entry(&mut record, EntryKind::DeleteRange, 2, from.as_bytes(), to.as_bytes());
+                let mut batch = decode_batch(&record).unwrap();
+                let entry = batch.entries.next();
+                assert_eq!(entry.is_some(), sound && ranges, "{from} {to} {ranges}");
+                if let Some(entry) = entry {
+                    assert_eq!((entry.kind, entry.key), (EntryKind::DeleteRange, from.as_bytes()));
+                    assert_eq!((entry.value, batch.entries.is_empty()), (to.as_bytes(), true));
+                }
+            }
+        }
     }
 
     /// Found by the fuzz target `recovery`: the number after it was computed, and overflowed.

@@ -18,7 +18,7 @@ use crate::visible::Visible;
 use crate::writer::Writer;
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, Seq, Trailer};
+use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use env::{Env, FileLock, Origin};
 use memtable::Memtable;
 use std::cell::Cell;
@@ -283,7 +283,7 @@ impl Recovery {
             if seq <= keyspace.tree.version().flushed_seq {
                 continue;
             }
-            let need = Memtable::entry_cost(entry.key.len(), entry.value.len());
+            let need = entry.cost();
             if !keyspace.memtable.reserve(need) {
                 self.flush(keyspace, spill)?;
                 let bytes = keyspace.options.memtable_bytes.min((self.options.memory_budget / 8) as usize);
@@ -292,7 +292,7 @@ impl Recovery {
                     return Err(malformed());
                 }
             }
-            keyspace.memtable.insert(entry.key, Trailer::new(seq, entry.kind), entry.value);
+            entry.insert(&keyspace.memtable, seq);
             held.set(held.get() + need as u64);
             if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
                 // More than all of them may have together: all go, and the count begins anew.
@@ -315,6 +315,7 @@ impl Recovery {
             return Ok(());
         }
         let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
+        let ranges = memtable.ranges().map_or_else(RangeSet::default, |set| RangeSet::clone(&set));
         let context = Context {
             env: &self.env,
             dir: &self.dir,
@@ -322,6 +323,7 @@ impl Recovery {
             next_number: &next_number,
             snapshots: &[],
             pace: &|_| {},
+            ranges: &ranges,
             cancelled: &std::sync::atomic::AtomicBool::new(false),
         };
         let flushed = tree::flush(memtable.cursor(), keyspace.tree.rule(), &context)?;

@@ -1,6 +1,6 @@
 //! Reading the logs back, in the order of sequence numbers, and telling a torn end from damage.
 
-use crate::log::{LogHeader, decode_batch, log_file_name};
+use crate::log::{LogHeader, batch_error, decode_batch, log_file_name};
 use base::planted::{Bug, planted};
 use base::{Error, Result, Seq};
 use env::Env;
@@ -67,8 +67,7 @@ pub(crate) fn replay(
             if record.is_empty() || torn.is_some() && !planted(Bug::ReplayOverHole) {
                 continue;
             }
-            let batch = decode_batch(&record)
-                .ok_or_else(|| Error::corruption(&path, span.start, "this record is no batch"))?;
+            let batch = decode_batch(&record).ok_or_else(|| batch_error(&record, &path, span.start))?;
             if batch.first_seq <= last_seq {
                 let what = format!("sequence number {} comes after {last_seq}", batch.first_seq);
                 return Err(Error::corruption(&path, span.start, what));

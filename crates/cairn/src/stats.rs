@@ -184,6 +184,8 @@ pub struct KeyspaceStats {
     pub levels: Vec<LevelStats>,
     /// Guards chosen from inserted keys that no compaction has taken up yet.
     pub uncommitted_guards: usize,
+    /// Deleted ranges that may still hide something, in tables or in memory.
+    pub range_tombstones: usize,
     /// Compactions by what started them.
     pub compactions_by_reason: Vec<(String, u64)>,
 }

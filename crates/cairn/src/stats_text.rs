@@ -146,6 +146,9 @@ impl fmt::Display for KeyspaceStats {
             self.immutable_memtables,
             self.uncommitted_guards
         )?;
+        if self.range_tombstones > 0 {
+            writeln!(f, "{} deleted ranges that may still hide something", self.range_tombstones)?;
+        }
         writeln!(
             f,
             "level  guards   empty  tables  most      bytes     entries  tombstones  compacted    written"

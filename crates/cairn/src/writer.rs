@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
-use crate::log::{Log, put_batch_head};
+use crate::log::{Log, put_batch_head_of};
 use crate::sync::{MutexGuard, Ordering};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
@@ -58,7 +58,7 @@ impl Writer {
         let first_seq = self.next_seq;
         self.next_seq += batch.count;
         self.scratch.clear();
-        put_batch_head(&mut self.scratch, first_seq, batch.count);
+        put_batch_head_of(&mut self.scratch, batch.has_ranges, first_seq, batch.count);
         (first_seq, self.log.append(&[&self.scratch, &batch.entries]))
     }
 

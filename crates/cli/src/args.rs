@@ -2,7 +2,8 @@
 
 use crate::text::{parse_size, unhex};
 use crate::{
-    bench, check, compact, demo, dump, failure, info, load, point, salvage, scan, scrub, shell, stats,
+    bench, check, compact, delete_range, demo, dump, failure, info, load, point, salvage, scan, scrub, shell,
+    stats,
 };
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -43,6 +44,8 @@ pub enum Command {
     Get(point::GetArgs),
     /// Delete keys
     Delete(point::DeleteArgs),
+    /// Delete all keys between two others, or that start alike, as one write
+    DeleteRange(delete_range::DeleteRangeArgs),
     /// Print keys and values in order
     Scan(scan::ScanArgs),
     /// Load records from a file or standard input

@@ -5,7 +5,7 @@
 //! standard error. Nothing here reaches into the engine: all of it is the public library.
 //!
 //! ```text
-//!   main -- args -- point scan load dump stats check salvage compact shell demo bench info
+//!   main -- args -- point delete_range scan load dump stats check salvage compact shell demo bench info
 //!                     |               |    |    |
 //!                   store           format   draw      store: opens databases; format: text formats; draw: drawings
 //!                     |               |
@@ -16,6 +16,7 @@ mod args;
 mod bench;
 mod check;
 mod compact;
+mod delete_range;
 mod demo;
 mod draw;
 mod dump;
@@ -55,6 +56,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Put(args) => point::put(args)?,
         Command::Get(args) => point::get(args)?,
         Command::Delete(args) => point::delete(args)?,
+        Command::DeleteRange(args) => delete_range::delete_range(args)?,
         Command::Scan(args) => scan::scan(args)?,
         Command::Load(args) => load::load(args)?,
         Command::Dump(args) => dump::dump(args)?,

@@ -68,6 +68,26 @@ fn deletes() {
 }
 
 #[test]
+fn deletes_ranges() {
+    let cairn = Cairn::new();
+    let fill = || cairn.ok("put", &["a/1", "1", "a/2", "2", "b", "3", "c", "4"]);
+    fill();
+    cairn.ok("delete-range", &["--prefix", "a/"]);
+    assert_eq!(cairn.ok("scan", &["--parts", "key"]), "b\nc\n");
+    fill();
+    assert_eq!(
+        cairn.ok("delete-range", &["--json", "--from", "a/2", "--to", "c"]),
+        "{\"deleted_range\":true}\n"
+    );
+    assert_eq!(cairn.ok("scan", &["--parts", "key"]), "a/1\nc\n");
+    cairn.run("delete-range", &["--from", "b", "--to", "a"]).fails(2, &["ends before it begins"]);
+    cairn.run("delete-range", &[]).fails(2, &["--from"]);
+    cairn.run("delete-range", &["--all", "--from", "a"]).fails(2, &["--all"]);
+    cairn.ok("delete-range", &["--all", "--durability", "sync"]);
+    assert_eq!(cairn.ok("scan", &["--count"]), "0\n");
+}
+
+#[test]
 fn keyspaces_are_apart() {
     let cairn = Cairn::new();
     cairn.ok("put", &["k", "1"]);

@@ -22,6 +22,14 @@ fn statements_from_a_pipe() {
 }
 
 #[test]
+fn ranges_are_deleted() {
+    let cairn = Cairn::new();
+    let script = "put a 1 b 2 c 3 d 4\ndelrange b d\nscan keys\ndelrange prefix a; count\nput e 5\ndelrange from d; count";
+    assert_eq!(shell(&cairn, &[], script).ok(), "a\nd\n1\n0\n");
+    shell(&cairn, &[], "begin\ndelrange a b").fails(6, &["line 2", "begin and commit"]);
+}
+
+#[test]
 fn errors_name_the_line_and_end_the_script() {
     let cairn = Cairn::new();
     let run = shell(&cairn, &[], "put a 1\nget a\nfetch b\nput c 3\n").fails(6, &["line 3", "fetch"]);

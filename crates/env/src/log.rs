@@ -18,7 +18,7 @@
 //! read-only again; the store faults then, and a file system that cannot do what that needs kills the process. Hence a window is
 //! used for [`FRESH`] only, not after a sync, and only on file systems where such a page needs no new space: see [`is_fit`]. What
 //! remains, a page that is written out, dropped and unreadable within that time, and somebody cutting the log of an open database short,
-//! is in `docs/adr/0008-mapped-log.md`.
+//! is in `docs/adr/0010-mapped-log.md`.
 //!
 //! *After a kill* the file ends in zeros, at most [`STEP`] of them. Readers have to know.
 

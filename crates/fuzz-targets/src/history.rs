@@ -114,7 +114,8 @@ impl History<'_> {
                 self.db().sync().expect(FINE);
                 self.model.all_durable();
             }
-            180..=194 => self.snapshots.push((self.db().snapshot(), self.model.now().clone())),
+            180..=189 => self.snapshots.push((self.db().snapshot(), self.model.now().clone())),
+            190..=194 => self.delete_range().expect(FINE),
             195..=204 => self.look_back(),
             205..=219 => self.look_up(),
             220..=229 => self.walk(),
@@ -141,6 +142,22 @@ impl History<'_> {
             }
             self.db().write(batch, durability)?;
         }
+        self.model.acknowledge(durability);
+        Ok(())
+    }
+
+    /// Deletes a range, which for the model is a delete of each key that is there.
+    fn delete_range(&mut self) -> cairn::Result<()> {
+        let which = self.source.below(2);
+        let (from, to) = (self.key(), self.key());
+        let durability = self.durability();
+        if from >= to {
+            return Ok(()); // a write of nothing promises nothing
+        }
+        let there = self.model.now()[which].keys().filter(|key| (&from..&to).contains(key));
+        let deletes: Vec<Write> = there.map(|key| (which, key.clone(), None)).collect();
+        self.model.begin(&deletes);
+        self.keyspace(which).delete_range_with(from..to, durability)?;
         self.model.acknowledge(durability);
         Ok(())
     }

@@ -4,7 +4,7 @@
 use crate::database::{Files, aged};
 use crate::tables::{self, NUMBER};
 use crate::{Source, TARGETS};
-use base::{Slice, hash};
+use base::{RangeTombstone, Slice, hash};
 use cairn::{KeyspaceOptions, Options};
 use env::{Env, SimEnv};
 use record::{SegmentKind, SegmentReader, SegmentWriter};
@@ -102,6 +102,8 @@ impl Seeds {
         let mut many = vec![0, 0x80, 1, 3];
         many.extend_from_slice(&[1, 1, 1, b'a', 2, b'b', b'c', 0, 1, 1, b'a', 1, 2, 0, 0]);
         self.add("batch", "three", many);
+        // Version 1, from sequence number 9 on: keyspace 1 loses the keys from "a" to "k", and those from "x" on.
+        self.add("batch", "ranges", b"\x01\x09\x02\x04\x01\x01a\x01k\x04\x01\x01x\x00".to_vec());
         self.add("log_header", "first", vec![0, 0]);
         self.add("log_header", "later", vec![0x80, 0x20, 0xac, 2]);
         let edits = all_records(files, "", SegmentKind::Manifest);
@@ -126,6 +128,12 @@ impl Seeds {
             min_seq: seq,
             max_seq: seq + 9,
             user_bytes: 500,
+            cleared_seq: 0,
+        };
+        let range = |from: &str, to: Option<&str>, seq| RangeTombstone {
+            from: from.as_bytes().into(),
+            to: to.map(|to| to.as_bytes().into()),
+            seq,
         };
         let created = KeyspaceCreated {
             id: 1,
@@ -138,6 +146,7 @@ impl Seeds {
             guards_added: vec![(2, Slice::copy_from(b"m"))],
             candidates_added: vec![(Slice::copy_from(b"q"), 1)],
             flushed_seq: Some(29),
+            ranges_added: vec![range("b", Some("d"), 21), range("x", None, 28)],
             ..VersionEdit::default()
         };
         let first = DatabaseEdit {
@@ -151,11 +160,12 @@ impl Seeds {
             ..DatabaseEdit::default()
         };
         let tree = VersionEdit {
-            added: vec![(2, meta(5, "n", "q", 20))],
+            added: vec![(2, TableMeta { cleared_seq: 27, ..meta(5, "n", "q", 20) })],
             removed: vec![(0, 4)],
             guards_added: vec![(1, Slice::copy_from(b"q")), (2, Slice::copy_from(b"q"))],
             guards_removed: vec![(2, Slice::copy_from(b"m"))],
             candidates_removed: vec![Slice::copy_from(b"q")],
+            ranges_done: vec![range("a", Some("c"), 25)],
             ..VersionEdit::default()
         };
         let closed = vec![LogClosed { number: 6, len: 500 }];

@@ -9,8 +9,8 @@
 //! inserts cannot fail. What is visible to whom is decided above, by sequence number.
 //!
 //! The rooms: `arena` (memory), `node` (layout of entries and nodes), `order` (comparisons, and the tags that avoid
-//! them), `list` (search), `insert` (leaves and splits), `stripe` (what each thread keeps to itself). Unsafe code lives
-//! in the first two only.
+//! them), `list` (search), `insert` (leaves and splits), `stripe` (what each thread keeps to itself), `ranges` (range tombstones,
+//! which lie beside the list). Unsafe code lives in the first two only.
 //!
 //! Nothing here starts a thread, reads a clock, knows of a file, or decides when to flush.
 
@@ -22,13 +22,14 @@ mod list;
 mod loom_tests;
 mod node;
 mod order;
+mod ranges;
 mod stripe;
 mod sync;
 
 pub use cursor::MemtableCursor;
 
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use base::{Seq, Trailer};
+use base::{RangeSet, RangeTombstone, Seq, Trailer};
 use list::SkipList;
 use node::{HEIGHT_MAX, INLINE_MAX, SLOTS};
 use order::Target;
@@ -64,6 +65,7 @@ pub struct Memtable {
     /// Bytes of values outside the arena.
     large_bytes: AtomicU64,
     stripes: [Stripe; STRIPES],
+    ranges: ranges::Ranges,
     /// Cost of all inserts, to find those that nobody reserved.
     #[cfg(debug_assertions)]
     inserted: AtomicU64,
@@ -104,6 +106,7 @@ impl Memtable {
             reserved: OwnLine(AtomicU64::new(0)),
             large_bytes: AtomicU64::new(0),
             stripes: std::array::from_fn(|_| Stripe::new()),
+            ranges: ranges::Ranges::default(),
             #[cfg(debug_assertions)]
             inserted: AtomicU64::new(0),
         })
@@ -151,6 +154,29 @@ impl Memtable {
         self.list.insert(Target { key, trailer }, value, random(ticket, trailer), stripe);
     }
 
+    /// What a range tombstone with bounds of these lengths takes of the capacity, about.
+    pub const fn range_cost(from_len: usize, to_len: usize) -> usize {
+        (1024 + from_len + to_len).next_multiple_of(8)
+    }
+
+    /// Inserts a range tombstone for which room was reserved ([`Memtable::range_cost`]). As with [`Memtable::insert`], many threads
+    /// may do so at once. It counts as an entry.
+    pub fn delete_range(&self, tombstone: RangeTombstone) {
+        let (from, to) = (tombstone.from.len(), tombstone.to.as_ref().map_or(0, |to| to.len()));
+        #[cfg(debug_assertions)]
+        self.check_reservation(Memtable::range_cost(from, to));
+        let seq = tombstone.seq;
+        self.ranges.insert(tombstone);
+        // After it is there: a memtable that says it is not empty has it.
+        self.stripes[stripe::index()].count(seq, from + to);
+    }
+
+    /// The range tombstones, if there are any. Cost: one load where there are none.
+    #[inline]
+    pub fn ranges(&self) -> Option<Arc<RangeSet>> {
+        self.ranges.get()
+    }
+
     #[cfg(debug_assertions)]
     fn check_reservation(&self, cost: usize) {
         let inserted = self.inserted.fetch_add(cost as u64, Ordering::AcqRel) + cost as u64;
@@ -170,7 +196,7 @@ impl Memtable {
         MemtableCursor::new(self.clone())
     }
 
-    /// How many entries were inserted.
+    /// How many entries were inserted, range tombstones counted.
     pub fn entries(&self) -> usize {
         stripe::counts(&self.stripes).entries
     }

@@ -4,8 +4,8 @@
 //! same name is another, and shares nothing with the first.
 
 use crate::data::Value;
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, RangeBounds};
 
 /// The number of a commit; 0 is before the first.
 pub type Version = u64;
@@ -94,6 +94,17 @@ impl Model {
         }
     }
 
+    /// What deleting a range comes to after `before`, the writes of the same batch: a delete of every key that is there then.
+    pub fn deletes(
+        &self,
+        keyspace: Incarnation,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        before: &[Write],
+    ) -> Vec<Write> {
+        let there = self.range(keyspace, bounds, self.version).map(|(key, _)| key.to_vec());
+        deletes(keyspace, there.collect(), bounds, before)
+    }
+
     /// Promises that a reader may ask for the present version until [`Model::unpin`].
     pub fn pin(&mut self) -> Version {
         *self.pins.entry(self.version).or_insert(0) += 1;
@@ -166,6 +177,19 @@ fn prune(entries: &mut Vec<Entry>, pins: &BTreeMap<Version, usize>) {
     }
 }
 
+/// What deleting a range comes to where `there` are the keys in it, and `before` the writes of the same batch.
+pub fn deletes(
+    keyspace: Incarnation,
+    mut there: BTreeSet<Vec<u8>>,
+    bounds: (Bound<&[u8]>, Bound<&[u8]>),
+    before: &[Write],
+) -> Vec<Write> {
+    let inside = |key: &[u8]| RangeBounds::<[u8]>::contains(&bounds, key);
+    let put = before.iter().filter(|w| w.keyspace == keyspace && inside(&w.key));
+    there.extend(put.map(|w| w.key.clone()));
+    there.into_iter().map(|key| Write { keyspace, key, value: None }).collect()
+}
+
 /// Whether nothing lies between the bounds, crossed ones included, for which the standard map would panic.
 pub fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     use Bound::{Excluded, Included, Unbounded};
@@ -209,6 +233,19 @@ mod tests {
         assert_eq!(model.maps[&a][b"x".as_slice()].len(), 2);
         model.unpin(first);
         assert_eq!(model.maps[&a].len(), 1);
+    }
+
+    #[test]
+    fn a_range_deletes_what_is_there_and_what_the_batch_put_before() {
+        let mut model = Model::default();
+        let a = model.create("a");
+        model.commit(&[write(a, "b", Some("1")), write(a, "d", Some("1"))]);
+        let mut batch = vec![write(a, "c", Some("2")), write(a, "x", Some("2"))];
+        let range = (Bound::Included(&b"b"[..]), Bound::Excluded(&b"d"[..]));
+        batch.extend(model.deletes(a, range, &batch));
+        batch.push(write(a, "b", Some("3")));
+        model.commit(&batch);
+        assert_eq!(dump(&model, a, model.version()), "b=3 d=1 x=2 ");
     }
 
     #[test]

@@ -49,6 +49,9 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ViewSelectsWrongRun
         | Bug::ViewOutlivesGuard
         | Bug::OldestTableFirst
+        | Bug::ForgetRangeTombstone
+        | Bug::RangeHidesNewer
+        | Bug::SiftedDespiteSnapshot
         | Bug::FilterDeniesKeys => MODEL,
         Bug::SkipDirectorySync
         | Bug::AcknowledgeBeforeSync

@@ -37,7 +37,7 @@ impl Default for TableOptions {
     }
 }
 
-/// What is known about a finished table. All of it is also stored in the file.
+/// What is known about a finished table. All of it but `cleared_seq` is also stored in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
     /// Number of the file.
@@ -58,6 +58,9 @@ pub struct TableMeta {
     pub max_seq: Seq,
     /// Bytes of keys and values, before prefix sharing and compression.
     pub user_bytes: u64,
+    /// No entry is older than a range tombstone over it that has this sequence number or a smaller one: such entries were left out
+    /// when the table was written. The manifest keeps it; as the file has it, it is 0.
+    pub cleared_seq: Seq,
 }
 
 const SUFFIX: &str = ".tbl";

@@ -97,6 +97,7 @@ pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<Tabl
         min_seq: number_of(MIN_SEQ)?,
         max_seq: number_of(MAX_SEQ)?,
         user_bytes: number_of(USER_BYTES)?,
+        cleared_seq: 0,
     })
 }
 
@@ -116,6 +117,7 @@ mod tests {
             min_seq: 9,
             max_seq: 1 << 50,
             user_bytes: 4000,
+            cleared_seq: 0,
         };
         let mut out = vec![200, 2, 1, 1];
         let us = TableOwner { number: 300, name: "us".into() };

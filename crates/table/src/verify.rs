@@ -129,6 +129,7 @@ impl<'a> Walk<'a> {
             min_seq: MAX_SEQ,
             max_seq: 0,
             user_bytes: 0,
+            cleared_seq: 0,
         };
         Walk { table, shape, filter, last: None, at: EntryCursor::new(), meta }
     }

@@ -96,6 +96,7 @@ impl TableWriter {
             min_seq: MAX_SEQ,
             max_seq: 0,
             user_bytes: 0,
+            cleared_seq: 0,
         };
         Ok(TableWriter {
             env: Arc::clone(env),

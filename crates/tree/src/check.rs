@@ -7,11 +7,20 @@ use std::sync::Arc;
 ///
 /// Checked: every level has guard 0 and ascending guards; the guards of a level are guards of the next; every table lies
 /// inside its guard; where tables overlap in keys, the upper one (in the stack of a guard, in level 0, or in a
-/// shallower level) has only newer entries; no table number occurs twice.
+/// shallower level) has only newer entries; no table number occurs twice; no range tombstone is newer than what is flushed.
 pub fn check_version(version: &Version) -> Vec<String> {
     let mut problems = Vec::new();
     check_guards(version, &mut problems);
     check_order(version, &mut problems);
+    for range in version.ranges.tombstones() {
+        if range.is_empty() || range.seq > version.flushed_seq {
+            let (from, to, seq) = (&range.from, &range.to, range.seq);
+            problems.push(format!(
+                "the range tombstone {seq} over {from:?} to {to:?} cannot be, with all flushed up to {}",
+                version.flushed_seq
+            ));
+        }
+    }
     let mut numbers: Vec<u64> = version.tables().map(|(_, t)| t.meta.number).collect();
     numbers.sort_unstable();
     for pair in numbers.windows(2).filter(|w| w[0] == w[1]) {

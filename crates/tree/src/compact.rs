@@ -4,10 +4,12 @@ use crate::cursor::FileCursor;
 use crate::guards::GuardHash;
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::pick::Plan;
+use crate::pick::Reason;
+use crate::ranges::Shade;
 use crate::sketch::Sketch;
 use crate::version::TableFile;
 use base::planted::{Bug, planted};
-use base::{Cursor, Error, ErrorKind, Result, Seq, Slice, Trailer, hash};
+use base::{Cursor, Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Slice, Trailer, hash};
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,6 +30,8 @@ pub struct Context<'a> {
     pub snapshots: &'a [Seq],
     /// Told every now and then how many bytes a compaction has written since it was told last; may take its time.
     pub pace: &'a (dyn Fn(u64) + Sync),
+    /// Range tombstones: what one of them hides from everybody is left out.
+    pub ranges: &'a RangeSet,
     /// Set when the job should stop: the database is closing.
     pub cancelled: &'a AtomicBool,
 }
@@ -43,6 +47,8 @@ pub struct Outcome {
     pub bytes_read: u64,
     /// Bytes of the tables that were written.
     pub bytes_written: u64,
+    /// The oldest time as of which somebody reads, if not the present.
+    pub oldest_reader: Option<Seq>,
 }
 
 /// What a flush wrote.
@@ -54,6 +60,10 @@ pub struct Flushed {
     pub candidates: Vec<(Slice, usize)>,
     /// What tells how many keys the table shares with others, by its number.
     pub sketches: Vec<(u64, Sketch)>,
+    /// The range tombstones of the memtables, as few as will do.
+    pub ranges: Vec<RangeTombstone>,
+    /// The oldest time as of which somebody reads, if not the present.
+    pub oldest_reader: Option<Seq>,
 }
 
 /// Decides which versions of a key somebody can still see. Entries come in order, newest version first.
@@ -120,10 +130,11 @@ fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
 /// Cost: one sequential read of the inputs and one sequential write of what is kept; a heap of the inputs, no allocation per
 /// record.
 pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
-    if plan.is_move() {
-        return Ok(Outcome::default());
+    let mut outcome = Outcome { oldest_reader: context.snapshots.first().copied(), ..Outcome::default() };
+    if plan.is_move() || plan.reason == Reason::RangeDeletes {
+        return Ok(outcome); // its tables go down, or away, as they are
     }
-    let mut outcome = Outcome { bytes_read: plan.input_bytes(), ..Outcome::default() };
+    outcome.bytes_read = plan.input_bytes();
     let result = merge_inputs(plan, context, &mut outcome).and_then(|()| match outcome.added.is_empty() {
         true => Ok(()),
         false => context.env.sync_dir(context.dir).map_err(|e| e.sync_failed()),
@@ -146,6 +157,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
     let mut merge = MergeCursor::new(children, shared_prefix(smallest, largest));
     let snapshots = if planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };
     let mut retention = Retention::new(snapshots);
+    let mut shade = Shade::new(context.ranges, snapshots);
     let mut output = Output { context, writer: None, sketch: Sketch::default(), told: 0, done: outcome };
     let mut piece = 0;
     let mut countdown = CANCEL_INTERVAL;
@@ -165,7 +177,8 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
             {
                 output.finish()?;
             }
-            if retention.keeps(key, trailer, plan.bottom[piece] || planted(Bug::DropTombstoneEarly)) {
+            let kept = retention.keeps(key, trailer, plan.bottom[piece] || planted(Bug::DropTombstoneEarly));
+            if kept && !shade.hides(key, trailer) {
                 output.add(plan.bottom[piece], key, hash(key), trailer, merge.value())?;
             }
             check_cancelled(context, &mut countdown)?;
@@ -243,7 +256,13 @@ impl Output<'_> {
 
     fn finish(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
-            let meta = writer.finish()?;
+            let mut meta = writer.finish()?;
+            meta.cleared_seq = self.context.ranges.max_seq();
+            if let Some(&oldest) = self.context.snapshots.first()
+                && !planted(Bug::SiftedDespiteSnapshot)
+            {
+                meta.cleared_seq = meta.cleared_seq.min(oldest);
+            }
             self.done.bytes_written += meta.file_size;
             let sketch = std::mem::take(&mut self.sketch).finish();
             self.done.sketches.extend(sketch.map(|sketch| (meta.number, sketch)));
@@ -269,16 +288,21 @@ impl Output<'_> {
 /// Writes the entries of `memtables` (one, or a merge of several) as one table for level 0, and picks out the keys that are
 /// guards. The table and its directory entry are durable when this returns.
 pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>) -> Result<Flushed> {
-    let mut flushed = Flushed::default();
+    let mut flushed = Flushed {
+        ranges: context.ranges.flattened(context.snapshots),
+        oldest_reader: context.snapshots.first().copied(),
+        ..Flushed::default()
+    };
     let mut outcome = Outcome::default();
     let mut retention = Retention::new(context.snapshots);
+    let mut shade = Shade::new(context.ranges, context.snapshots);
     let mut output = Output { context, writer: None, sketch: Sketch::default(), told: 0, done: &mut outcome };
     let mut countdown = CANCEL_INTERVAL;
     let result = (|| {
         memtables.seek_to_first()?;
         while memtables.valid() {
             let (key, trailer, value) = (memtables.key(), memtables.trailer(), memtables.value());
-            if retention.keeps(key, trailer, false) {
+            if retention.keeps(key, trailer, false) && !shade.hides(key, trailer) {
                 let hash = hash(key);
                 output.add(false, key, hash, trailer, value)?;
                 if let Some(level) = rule.level(hash, key.len() + value.len()).filter(|_| !key.is_empty()) {

@@ -3,7 +3,7 @@
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::version::{Guard, Level, TableFile, Version};
 use crate::view_cursor::ViewCursor;
-use base::{Cursor, Result, Seq, Slice, Trailer};
+use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -92,6 +92,24 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     fn prev(&mut self) -> Result<()> {
         let moved = self.inner.prev();
         self.settle(moved)
+    }
+
+    fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
+        match to {
+            _ if self.file.meta.max_seq >= below => self.next(),
+            Some(to) => self.seek(to, MAX_SEQ),
+            None => {
+                self.valid = false;
+                Ok(())
+            }
+        }
+    }
+
+    fn skip_back(&mut self, from: &[u8], below: Seq) -> Result<()> {
+        match self.file.meta.max_seq >= below {
+            true => self.prev(),
+            false => self.seek_before(from),
+        }
     }
 
     #[inline]
@@ -333,6 +351,22 @@ impl Cursor for LevelCursor {
     #[inline]
     fn prev(&mut self) -> Result<()> {
         self.tables.prev()?;
+        match self.tables.valid() {
+            true => Ok(()),
+            false => self.back(),
+        }
+    }
+
+    fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
+        self.tables.skip(to, below)?;
+        match self.tables.valid() {
+            true => Ok(()),
+            false => self.forward(),
+        }
+    }
+
+    fn skip_back(&mut self, from: &[u8], below: Seq) -> Result<()> {
+        self.tables.skip_back(from, below)?;
         match self.tables.valid() {
             true => Ok(()),
             false => self.back(),

@@ -6,7 +6,7 @@ use crate::version::{Guard, Level, TableFile, Version};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_LEVELS};
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, Seq, Slice};
+use base::{Error, ErrorKind, RangeTombstone, Result, Seq, Slice};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use table::TableMeta;
@@ -30,6 +30,13 @@ pub struct VersionEdit {
     pub flushed_seq: Option<Seq>,
     /// What tells how many keys tables that come share with others: number of the table, and its sketch.
     pub sketches: Vec<(u64, Sketch)>,
+    /// Range tombstones that come.
+    pub ranges_added: Vec<RangeTombstone>,
+    /// Range tombstones that have nothing left to hide: what lies under one of these and is as old or older goes.
+    pub ranges_done: Vec<RangeTombstone>,
+    /// The oldest time as of which somebody reads or will read, if not the present: range tombstones up to there need not be told
+    /// apart. Not written down: who reads the manifest finds no readers.
+    pub oldest_reader: Option<Seq>,
 }
 
 // Tags of the fields in the manifest. See docs/format/manifest.md.
@@ -41,6 +48,9 @@ const TAG_CANDIDATE_ADDED: u64 = 5;
 const TAG_CANDIDATE_REMOVED: u64 = 6;
 const TAG_FLUSHED_SEQ: u64 = 7;
 const TAG_SKETCH: u64 = 16;
+const TAG_RANGE_ADDED: u64 = 8;
+const TAG_RANGE_DONE: u64 = 9;
+const TAG_CLEARED: u64 = 10;
 
 impl VersionEdit {
     /// Whether the edit changes nothing.
@@ -66,6 +76,10 @@ impl VersionEdit {
             }
             put_bytes(out, &meta.smallest);
             put_bytes(out, &meta.largest);
+            if meta.cleared_seq > 0 {
+                put_varint(out, TAG_CLEARED);
+                put_varint(out, meta.cleared_seq);
+            }
         }
         for (level, number) in &self.removed {
             put_varint(out, TAG_REMOVED);
@@ -98,6 +112,14 @@ impl VersionEdit {
             put_varint(out, TAG_SKETCH);
             put_varint(out, *number);
             put_bytes(out, &sketch.encode());
+        }
+        for (tag, ranges) in [(TAG_RANGE_ADDED, &self.ranges_added), (TAG_RANGE_DONE, &self.ranges_done)] {
+            for range in ranges {
+                put_varint(out, tag);
+                put_varint(out, range.seq);
+                put_bytes(out, &range.from);
+                put_bytes(out, range.to.as_deref().unwrap_or_default());
+            }
         }
     }
 
@@ -135,6 +157,7 @@ impl VersionEdit {
                             min_seq,
                             max_seq,
                             user_bytes,
+                            cleared_seq: 0,
                         },
                     ));
                 }
@@ -157,6 +180,12 @@ impl VersionEdit {
                     let number = reader.varint()?;
                     edit.sketches.push((number, Sketch::decode(reader.bytes(Sketch::MAX_LEN)?)?));
                 }
+                TAG_CLEARED => {
+                    let (_, meta) = edit.added.last_mut()?;
+                    meta.cleared_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?;
+                }
+                TAG_RANGE_ADDED => edit.ranges_added.push(read_range(&mut reader)?),
+                TAG_RANGE_DONE => edit.ranges_done.push(read_range(&mut reader)?),
                 _ => return None,
             }
         }
@@ -173,6 +202,7 @@ impl VersionEdit {
             edit.guards_added.extend(level.guards[1..].iter().map(|g| (i + 1, g.key.clone())));
         }
         edit.candidates_added = version.candidates.iter().map(|(key, level)| (key.clone(), level)).collect();
+        edit.ranges_added = version.ranges.tombstones();
         edit
     }
 }
@@ -184,6 +214,14 @@ fn read_level(reader: &mut Reader<'_>, least: usize) -> Option<usize> {
 
 fn read_key(reader: &mut Reader<'_>) -> Option<Slice> {
     Some(Slice::copy_from(reader.bytes(MAX_KEY_LEN)?))
+}
+
+/// A range; an empty end is the end of all keys.
+fn read_range(reader: &mut Reader<'_>) -> Option<RangeTombstone> {
+    let seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?;
+    let (from, to) = (read_key(reader)?, read_key(reader)?);
+    let range = RangeTombstone { from, to: (!to.is_empty()).then_some(to), seq };
+    (!range.is_empty()).then_some(range)
 }
 
 fn wrong(what: impl Into<String>) -> Error {
@@ -277,7 +315,8 @@ pub(crate) fn apply(
         }
     };
     let flushed_seq = version.flushed_seq.max(edit.flushed_seq.unwrap_or(0));
-    Ok(Version { level0, levels: new_levels, candidates, flushed_seq })
+    let ranges = version.ranges_after(edit);
+    Ok(Version { level0, levels: new_levels, candidates, flushed_seq, ranges })
 }
 
 struct LevelChange<'a> {

@@ -16,6 +16,11 @@ pub fn edit(data: &[u8]) -> bool {
                 *level <= MAX_LEVELS && meta.smallest <= meta.largest && meta.largest.len() <= MAX_KEY_LEN
             );
             assert!(meta.min_seq <= meta.max_seq && meta.max_seq <= base::MAX_SEQ);
+            assert!(meta.cleared_seq <= base::MAX_SEQ);
+        }
+        for range in tree.ranges_added.iter().chain(&tree.ranges_done) {
+            assert!(!range.is_empty() && range.seq <= base::MAX_SEQ && range.from.len() <= MAX_KEY_LEN);
+            assert!(range.to.as_ref().is_none_or(|to| to.len() <= MAX_KEY_LEN));
         }
         for (level, key) in tree.guards_added.iter().chain(&tree.guards_removed) {
             assert!((1..=MAX_LEVELS).contains(level) && key.len() <= MAX_KEY_LEN);

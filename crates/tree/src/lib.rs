@@ -33,6 +33,7 @@ mod order_tests;
 mod pick;
 #[cfg(test)]
 mod pick_tests;
+mod ranges;
 mod salvage;
 mod shape;
 mod sketch;

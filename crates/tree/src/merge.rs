@@ -216,6 +216,22 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         self.step(C::prev)
     }
 
+    fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
+        self.guard()?;
+        if self.backward {
+            self.turn(false)?;
+        }
+        self.step(|child| child.skip(to, below))
+    }
+
+    fn skip_back(&mut self, from: &[u8], below: Seq) -> Result<()> {
+        self.guard()?;
+        if !self.backward {
+            self.turn(true)?;
+        }
+        self.step(|child| child.skip_back(from, below))
+    }
+
     #[inline]
     fn valid(&self) -> bool {
         !self.heap.is_empty()

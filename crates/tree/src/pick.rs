@@ -32,6 +32,8 @@ pub enum Reason {
     SmallGuards,
     /// Somebody asked for it.
     Manual,
+    /// Tables of which range tombstones hide everything: they go without being read.
+    RangeDeletes,
 }
 
 impl fmt::Display for Reason {
@@ -46,6 +48,7 @@ impl fmt::Display for Reason {
             Reason::Space => "space",
             Reason::SmallGuards => "small guards",
             Reason::Manual => "manual",
+            Reason::RangeDeletes => "range deletes",
         })
     }
 }
@@ -141,6 +144,9 @@ impl Picker<'_> {
     /// The most urgent plan that touches no running one.
     pub fn pick(&self) -> Option<Plan> {
         let busy = self.busy();
+        if let Some(plan) = self.pick_hidden(&busy) {
+            return Some(plan);
+        }
         if self.room.is_some() {
             return self.pick_tight(&busy);
         }
@@ -178,7 +184,7 @@ impl Picker<'_> {
             for index in level.overlapping(from, to) {
                 let guard = &level.guards[index];
                 let wanted = match n == last {
-                    true => guard.runs > 1 || self.droppable_tombstones(guard),
+                    true => guard.runs > 1 || self.droppable_tombstones(guard) || self.siftable(guard),
                     false => !guard.tables.is_empty(),
                 };
                 if wanted && guard.tables.iter().any(|t| t.overlaps_range(from, to)) {
@@ -233,7 +239,7 @@ impl Picker<'_> {
                 } else if g.runs > 1 && paid >= g.merge_cost {
                     let score = paid as f64 / g.merge_cost as f64;
                     wishes.push(Wish { reason: Reason::Seeks, level: n, guard, score });
-                } else if self.tombstones_due(n, g) {
+                } else if self.tombstones_due(n, g) || self.sifting_due(g) {
                     let score = g.tables.iter().map(|t| t.meta.tombstones).sum::<u64>() as f64;
                     wishes.push(Wish { reason: Reason::Tombstones, level: n, guard, score });
                 } else if n == self.version.last_level() && self.should_be_joined(guard) {

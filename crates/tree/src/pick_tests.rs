@@ -41,6 +41,7 @@ impl Bench {
             min_seq,
             max_seq,
             user_bytes: 900,
+            cleared_seq: 0,
         }
     }
 
@@ -384,7 +385,15 @@ fn edits_survive_being_written_down() {
             (0..50u64).for_each(|i| sketch.add(i << 40));
             sketch
         })],
+        ranges_added: vec![
+            base::RangeTombstone { from: slice(""), to: Some(slice("c")), seq: 7 },
+            base::RangeTombstone { from: slice("x"), to: None, seq: 300 },
+        ],
+        ranges_done: vec![base::RangeTombstone { from: slice("a"), to: Some(slice("b")), seq: 1 << 50 }],
+        oldest_reader: None,
     };
+    let mut edit = edit;
+    edit.added[1].1.cleared_seq = 299;
     let mut bytes = Vec::new();
     edit.encode(&mut bytes);
     assert_eq!(VersionEdit::decode(&bytes), Some(edit));

@@ -2,7 +2,7 @@
 //! which takes it whole or not at all.
 
 use crate::manifest::{DatabaseEdit, KeyspaceCreated, manifest_file_name};
-use base::{Result, Seq};
+use base::{RangeSet, Result, Seq};
 use env::Env;
 use record::SegmentKind;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,8 @@ pub struct SalvagedManifest {
     pub removed: BTreeSet<u64>,
     /// Per keyspace: what is in tables, up to which sequence number.
     pub flushed: BTreeMap<u64, Seq>,
+    /// Per keyspace: every range tombstone that came. One that had done its work may be needed again, where tables come back.
+    pub ranges: BTreeMap<u64, RangeSet>,
     /// Logs with smaller numbers are not needed.
     pub min_log: u64,
     /// Edits that could be read.
@@ -68,6 +70,8 @@ impl SalvagedManifest {
                 self.removed.remove(&meta.number);
                 self.tables.insert(meta.number, (id, meta));
             }
+            let ranges = self.ranges.entry(id).or_default();
+            *ranges = tree.ranges_added.into_iter().fold(std::mem::take(ranges), |set, one| set.with(one));
             let flushed = self.flushed.entry(id).or_default();
             *flushed = (*flushed).max(tree.flushed_seq.unwrap_or(0));
         }

@@ -6,7 +6,7 @@ use crate::guards::Candidates;
 use crate::sketch::Sketch;
 use crate::view::{View, ViewSlot};
 use base::planted::{Bug, planted};
-use base::{Error, Result, Seq, Slice, Trailer, head};
+use base::{Error, RangeSet, Result, Seq, Slice, Trailer, head};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -315,6 +315,8 @@ pub struct Version {
     pub candidates: Arc<Candidates>,
     /// All entries of the keyspace up to this sequence number are in tables.
     pub flushed_seq: Seq,
+    /// The range tombstones that may still hide something. See `ranges.rs`.
+    pub ranges: Arc<RangeSet>,
 }
 
 impl Version {
@@ -326,6 +328,7 @@ impl Version {
             levels: (0..levels).map(|_| level()).collect(),
             candidates: Arc::default(),
             flushed_seq: 0,
+            ranges: Arc::default(),
         }
     }
 
@@ -361,14 +364,21 @@ impl Version {
     ///
     /// Cost: one filter probe per table whose range holds the key, and one index and one block search for
     /// each that lets the key through.
+    ///
+    /// Range tombstones are the caller's: with [`Version::get_above`] he is spared the tables that they hide.
     pub fn get(&self, key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+        self.get_above(key, hash, seq, 0)
+    }
+
+    /// [`Version::get`], which may leave out tables that have nothing newer than `above`.
+    pub fn get_above(&self, key: &[u8], hash: u64, seq: Seq, above: Seq) -> Result<Option<(Trailer, Slice)>> {
         if planted(Bug::OldestTableFirst) {
             let reversed: Vec<_> = self.level0.iter().rev().cloned().collect();
-            if let Some(found) = search(&reversed, key, hash, seq)? {
+            if let Some(found) = search(&reversed, key, hash, seq, above)? {
                 return Ok(Some(found));
             }
         }
-        if let Some(found) = search(&self.level0, key, hash, seq)? {
+        if let Some(found) = search(&self.level0, key, hash, seq, above)? {
             return Ok(Some(found));
         }
         for level in &self.levels {
@@ -376,7 +386,7 @@ impl Version {
                 continue;
             }
             let guard = &level.guards[level.find(key)];
-            if let Some(found) = search(&guard.tables, key, hash, seq)? {
+            if let Some(found) = search(&guard.tables, key, hash, seq, above)? {
                 return Ok(Some(found));
             }
         }
@@ -398,13 +408,20 @@ const TOGETHER: usize = 64;
 
 /// The newest version in a stack. The lines of all filters that will be asked are called for before the first one is looked at, so
 /// that the processor waits for them together and not one after the other.
-fn search(tables: &[Arc<TableFile>], key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+fn search(
+    tables: &[Arc<TableFile>],
+    key: &[u8],
+    hash: u64,
+    seq: Seq,
+    above: Seq,
+) -> Result<Option<(Trailer, Slice)>> {
     let wanted = head(key);
     for tables in tables.chunks(TOGETHER) {
         let mut asked = 0u64;
         let mut touched = 0;
         for (i, table) in tables.iter().enumerate() {
-            if table.may_hold(key, wanted) && table.meta.min_seq <= seq {
+            let meta = &table.meta;
+            if table.may_hold(key, wanted) && meta.min_seq <= seq && meta.max_seq >= above {
                 asked |= 1 << i;
                 touched ^= table.table.touch_filter(hash);
             }

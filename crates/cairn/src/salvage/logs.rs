@@ -5,7 +5,7 @@ use super::sources::Sources;
 use crate::files::Files;
 use crate::log::{BatchRecord, LogHeader, decode_batch, log_file_name};
 use crate::replay::replay;
-use base::{Error, ErrorKind, Result, Trailer};
+use base::{Error, ErrorKind, Result};
 use env::Env;
 use memtable::Memtable;
 use record::SegmentKind;
@@ -207,14 +207,14 @@ fn insert(
             }
             keyspace.old_from_logs = true;
         }
-        let need = Memtable::entry_cost(entry.key.len(), entry.value.len());
+        let need = entry.cost();
         if !keyspace.memtables.last().is_some_and(|memtable| memtable.reserve(need)) {
             let memtable = Memtable::new(MEMTABLE.max(need));
             assert!(memtable.reserve(need), "a new memtable has room for what it was made for");
             keyspace.memtables.push(memtable);
         }
         if let Some(memtable) = keyspace.memtables.last() {
-            memtable.insert(entry.key, Trailer::new(seq, entry.kind), entry.value);
+            entry.insert(memtable, seq);
         }
     }
     true

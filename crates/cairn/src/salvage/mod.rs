@@ -7,7 +7,7 @@
 //! 2. Each table is read from front to back, past everything that is damaged (`table::SalvageCursor`).
 //! 3. `logs`: as opening does, if it would; otherwise every intact batch counts, in front of damage and behind it.
 //! 4. All of it is merged by key, and of each key the version with the largest sequence number goes into the new database,
-//!    unless it is a tombstone.
+//!    unless it is a tombstone, or a range tombstone of the manifest or the logs hides it.
 //!
 //! Cost: the tables are read twice, once to see what they hold and once to merge; what comes the second time is held against what
 //! came the first, so that a disk that fails in between is a loss in the report. Memory: what the logs hold, and for each
@@ -21,7 +21,7 @@ pub use report::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace};
 
 use crate::files::{Files, LOCK_FILE_NAME};
 use crate::{Database, Durability, Options};
-use base::{Cursor as _, Error, ErrorKind, Result};
+use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result};
 use env::{Env, RealEnv};
 use memtable::MemtableCursor;
 use sources::{KeyspaceSource, Sources, TableSource};
@@ -128,6 +128,8 @@ fn write(
         }
     }
     runs.extend(source.memtables.iter().map(|memtable| Run::Log(memtable.cursor())));
+    let recent: Vec<_> = source.memtables.iter().filter_map(|memtable| memtable.ranges()).collect();
+    let ranges = RangeSet::union(recent.iter().map(|set| &**set).chain([&source.ranges]));
     let mut merge = MergeCursor::new(runs, 0);
     let mut last: Option<Vec<u8>> = None;
     merge.seek_to_first()?;
@@ -136,7 +138,8 @@ fn write(
             let last = last.get_or_insert_default();
             last.clear();
             last.extend_from_slice(merge.key());
-            if !merge.trailer().is_delete() {
+            let deleted = ranges.newest(merge.key(), MAX_SEQ) > merge.trailer().seq();
+            if !merge.trailer().is_delete() && !deleted {
                 keyspace.put_with(merge.key(), merge.value(), Durability::Buffered)?;
                 written.entries += 1;
                 written.bytes += (merge.key().len() + merge.value().len()) as u64;

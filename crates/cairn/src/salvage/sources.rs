@@ -4,7 +4,7 @@ use super::report::{Loss, SalvageReport, SalvagedFile};
 use crate::files::Files;
 use crate::recovery::Space;
 use crate::{KeyspaceOptions, Options};
-use base::{Error, ErrorKind, Result, Seq};
+use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use env::Env;
 use memtable::Memtable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +22,8 @@ pub(super) struct KeyspaceSource {
     pub tables: Vec<TableSource>,
     /// What the logs have of it.
     pub memtables: Vec<Arc<Memtable>>,
+    /// What the manifest has of range tombstones.
+    pub ranges: RangeSet,
     /// Everything up to this number is in tables; 0 when that is not known.
     pub flushed: Seq,
     /// Whether something of its tables is lost.
@@ -92,7 +94,13 @@ impl Sources {
             for (id, found) in &state.keyspaces {
                 if let Some(keyspace) = sources.keyspaces.get_mut(id) {
                     keyspace.flushed = found.version.flushed_seq;
+                    keyspace.ranges = RangeSet::clone(&found.version.ranges);
                 }
+            }
+        }
+        for (id, ranges) in &sources.remains.ranges {
+            if let Some(keyspace) = sources.keyspaces.get_mut(id) {
+                keyspace.ranges = ranges.clone();
             }
         }
         Ok(sources)

@@ -34,7 +34,7 @@ impl Prompt {
             [b".mode"] => pick(&mut ["text", "hex", "json"].iter().map(|s| s.to_string())),
             [b".timer"] => pick(&mut ["on", "off"].iter().map(|s| s.to_string())),
             [b"at", _] => pick(&mut ["get", "scan", "count"].iter().map(|s| s.to_string())),
-            [b"put" | b"get" | b"del" | b"delete" | b"scan" | b"count", ..] => self.keys(word),
+            [b"put" | b"get" | b"del" | b"delete" | b"delrange" | b"scan" | b"count", ..] => self.keys(word),
             _ => Vec::new(),
         };
         (start, found)

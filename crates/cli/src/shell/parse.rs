@@ -128,6 +128,8 @@ pub enum Statement {
     Delete(Vec<Vec<u8>>),
     /// Print records.
     Scan(Bounds, Show),
+    /// Delete all keys within bounds.
+    DeleteRange(Bounds),
     /// Start to gather writes.
     Begin,
     /// Write what was gathered, all or nothing.
@@ -158,8 +160,10 @@ pub enum Show {
 }
 
 /// The first words of statements, for completion.
-pub const STATEMENTS: [&str; 11] =
-    ["put", "get", "del", "scan", "count", "begin", "commit", "rollback", "snapshot", "at", "release"];
+pub const STATEMENTS: [&str; 12] = [
+    "put", "get", "del", "delrange", "scan", "count", "begin", "commit", "rollback", "snapshot", "at",
+    "release",
+];
 
 /// Reads one statement.
 pub fn parse(words: &[Word]) -> Result<Statement, String> {
@@ -185,6 +189,12 @@ pub fn parse(words: &[Word]) -> Result<Statement, String> {
         }
         "get" => some("get KEY...").map(|()| Statement::Get(keys())),
         "del" | "delete" => some("del KEY...").map(|()| Statement::Delete(keys())),
+        "delrange" => match scan(rest)? {
+            (bounds, Show::Both) if bounds.limit == u64::MAX && !bounds.reverse && !rest.is_empty() => {
+                Ok(Statement::DeleteRange(bounds))
+            }
+            _ => Err("delrange FROM [TO], or from K, to K, prefix P".into()),
+        },
         "scan" => scan(rest).map(|(bounds, show)| Statement::Scan(bounds, show)),
         "count" => scan(rest).map(|(bounds, _)| Statement::Scan(bounds, Show::Count)),
         "begin" => none(Statement::Begin),
@@ -306,7 +316,18 @@ mod tests {
         assert!(
             matches!(&statements("COUNT prefix \"limit\"")[0], Ok(Statement::Scan(b, Show::Count)) if b.lower == Bound::Included(b"limit".to_vec()))
         );
-        for line in ["scan a b c", "scan limit x", "scan prefix"] {
+        assert!(
+            matches!(&statements("delrange a b")[0], Ok(Statement::DeleteRange(b)) if b.limit == u64::MAX)
+        );
+        for line in [
+            "delrange",
+            "delrange a b limit 3",
+            "delrange a b reverse",
+            "delrange a b keys",
+            "scan a b c",
+            "scan limit x",
+            "scan prefix",
+        ] {
             assert!(statements(line)[0].is_err(), "{line}");
         }
     }

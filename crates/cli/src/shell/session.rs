@@ -17,6 +17,7 @@ const HELP: &str = "\
   put KEY VALUE [KEY VALUE]...    store values; several at once are stored together or not at all
   get KEY...                      print values
   del KEY...                      delete keys
+  delrange [FROM [TO]] [prefix P] delete all keys in a range, as one write
   scan [FROM [TO]] [prefix P] [limit N] [reverse] [keys|values]
   count [FROM [TO]] [prefix P]
   begin, commit, rollback         gather writes, then write them all or none; reads in between see them
@@ -113,6 +114,12 @@ impl Session {
         match statement {
             Statement::Put(pairs) => self.write(pairs.into_iter().map(|(k, v)| (k, Some(v))).collect())?,
             Statement::Delete(keys) => self.write(keys.into_iter().map(|k| (k, None)).collect())?,
+            Statement::DeleteRange(_) if self.in_transaction() => {
+                return Err(Failure::bad_input("delrange: not between begin and commit"));
+            }
+            Statement::DeleteRange(bounds) => {
+                self.keyspace().delete_range::<Vec<u8>>((bounds.lower, bounds.upper))?;
+            }
             Statement::Get(keys) => return self.get(out, &keys, None),
             Statement::Scan(bounds, show) => self.scan(out, &bounds, show, None)?,
             Statement::At(name, read) => {

@@ -10,6 +10,7 @@ use crate::random::{Draw, Rng, derive};
 use cairn::env::SimEnv;
 use cairn::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Options};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -164,9 +165,23 @@ impl History {
     fn commit(&mut self, len: usize) -> Outcome {
         let mut batch = self.db().batch();
         let mut writes = Vec::new();
+        let mut ranges = false;
         for _ in 0..len {
             let (keyspace, incarnation) = self.draw_keyspace();
             let key = format!("key/{:03}", self.rng.below(self.keys)).into_bytes();
+            if self.rng.chance(1, 20) {
+                let end = format!("key/{:03}", self.rng.below(self.keys) + 1).into_bytes();
+                // Never empty: a batch of nothing promises nothing.
+                let end = end.max([&key[..], &[0]].concat());
+                let to = if self.rng.chance(1, 6) { Bound::Unbounded } else { Bound::Excluded(end) };
+                batch.delete_range::<Vec<u8>>(&keyspace, (Bound::Included(key.clone()), to.clone()));
+                ranges = true;
+                let bounds = (Bound::Included(&key[..]), to.as_ref().map(Vec::as_slice));
+                let before: Vec<Write> = writes.iter().map(|(_, w): &(Keyspace, Write)| w.clone()).collect();
+                let deletes = self.ledger().deletes(incarnation, bounds, &before);
+                writes.extend(deletes.into_iter().map(|w| (keyspace.clone(), w)));
+                continue;
+            }
             let value = if self.rng.chance(1, 5) { None } else { Some(draw_value(&mut self.rng)) };
             match &value {
                 Some(value) => batch.put(&keyspace, &key, &value[..]),
@@ -175,7 +190,7 @@ impl History {
             writes.push((keyspace, Write { keyspace: incarnation, key, value }));
         }
         let durability = DURABILITIES[self.rng.weighted(&self.durabilities)];
-        let single = len == 1 && self.rng.chance(1, 2);
+        let single = len == 1 && !ranges && self.rng.chance(1, 2);
         self.note(|| {
             let words = writes.iter().map(|(k, w)| {
                 let value = w.value.as_ref().map_or("deleted".into(), |v| format!("{} bytes", v.len()));

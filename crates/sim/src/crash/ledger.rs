@@ -7,10 +7,11 @@
 
 use crate::data::Value;
 use crate::finding::{Finding, Outcome, ensure, first_difference};
-use crate::model::{Incarnation, Write};
+use crate::model::{self, Incarnation, Write};
 use crate::random::hash_entry;
 use cairn::{Durability, Slice};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// The keyspaces by name.
 pub type Catalog = BTreeMap<String, Incarnation>;
@@ -91,6 +92,17 @@ impl Ledger {
     /// Commits begun so far.
     pub fn commits(&self) -> usize {
         self.commits.len()
+    }
+
+    /// What deleting a range comes to after `before`, the writes of the same batch.
+    pub fn deletes(
+        &self,
+        keyspace: Incarnation,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        before: &[Write],
+    ) -> Vec<Write> {
+        let there = self.contents.get(&keyspace).into_iter().flat_map(|map| map.range::<[u8], _>(bounds));
+        model::deletes(keyspace, there.map(|(key, _)| key.clone()).collect(), bounds, before)
     }
 
     /// A commit is about to be handed to the library.

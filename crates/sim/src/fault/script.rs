@@ -14,12 +14,21 @@ const KEYS: u64 = 14;
 
 const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
 
+/// What becomes of a key.
+#[derive(Clone)]
+pub(super) enum Change {
+    Put(Value),
+    Delete,
+    /// It is deleted with all keys before this one, by one write. These are all of them that a script ever writes.
+    DeleteRange(Vec<u8>, Vec<Vec<u8>>),
+}
+
 /// One call.
 #[derive(Clone)]
 pub(super) enum Call {
     /// A batch over keyspaces, or a put or delete by a call of its own.
     Commit {
-        writes: Vec<(usize, Vec<u8>, Option<Value>)>,
+        writes: Vec<(usize, Vec<u8>, Change)>,
         durability: Durability,
         alone: bool,
     },
@@ -97,8 +106,12 @@ fn draw(rng: &mut Rng, durabilities: &[u32; 3]) -> Call {
         0 => {
             let len = rng.weighted(&[0, 5, 2, 1, 1]);
             let mut write = || {
-                let value = (!rng.chance(1, 5)).then(|| draw_value(rng));
-                (rng.below(3) as usize, draw_key(rng), value)
+                let change = match rng.weighted(&[16, 3, 1]) {
+                    0 => Change::Put(draw_value(rng)),
+                    1 => Change::Delete,
+                    _ => return draw_range(rng),
+                };
+                (rng.below(3) as usize, draw_key(rng), change)
             };
             let writes = (0..len).map(|_| write()).collect();
             let durability = DURABILITIES[rng.weighted(durabilities)];
@@ -119,7 +132,17 @@ fn draw(rng: &mut Rng, durabilities: &[u32; 3]) -> Call {
 }
 
 fn draw_key(rng: &mut Rng) -> Vec<u8> {
-    format!("k{:02}", rng.below(KEYS)).into_bytes()
+    key(rng.below(KEYS))
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("k{n:02}").into_bytes()
+}
+
+fn draw_range(rng: &mut Rng) -> (usize, Vec<u8>, Change) {
+    let from = rng.below(KEYS);
+    let to = from + 1 + rng.below(KEYS / 2);
+    (rng.below(3) as usize, key(from), Change::DeleteRange(key(to), (from..to).map(key).collect()))
 }
 
 /// Some that a memtable is soon full of.

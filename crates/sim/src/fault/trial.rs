@@ -1,7 +1,7 @@
 //! One trial: the calls of a script, one operation of which fails; what each answers, and what is there afterwards.
 
 use super::expect::{Contents, End, Expected, read_all};
-use super::script::{Call, NAMES, Script};
+use super::script::{Call, Change, NAMES, Script};
 use super::watch::Watch;
 use crate::data::Value;
 use crate::finding::{Finding, Outcome, ensure, show};
@@ -245,18 +245,32 @@ impl<'a> Trial<'a> {
     /// Writes; `None` when there is no keyspace to write to.
     fn commit(
         &self,
-        drawn: &[(usize, Vec<u8>, Option<Value>)],
+        drawn: &[(usize, Vec<u8>, Change)],
         durability: Durability,
         alone: bool,
     ) -> (Vec<Write>, Option<cairn::Result<()>>) {
         let (mut batch, mut writes, mut single) = (self.db().batch(), Vec::new(), None);
-        for (n, key, value) in drawn {
+        for (n, key, change) in drawn {
             let Some((keyspace, incarnation)) = self.keyspace(*n) else { return (Vec::new(), None) };
-            match value {
-                Some(value) => batch.put(&keyspace, key, &value[..]),
-                None => batch.delete(&keyspace, key),
+            let mut write = |key: &[u8], value| {
+                writes.push(Write { keyspace: incarnation, key: key.to_vec(), value });
+            };
+            single = None;
+            match change {
+                Change::DeleteRange(to, keys) => {
+                    batch.delete_range(&keyspace, &key[..]..&to[..]);
+                    keys.iter().for_each(|key| write(key, None));
+                    continue;
+                }
+                Change::Put(value) => {
+                    batch.put(&keyspace, key, &value[..]);
+                    write(key, Some(value.clone()));
+                }
+                Change::Delete => {
+                    batch.delete(&keyspace, key);
+                    write(key, None);
+                }
             }
-            writes.push(Write { keyspace: incarnation, key: key.clone(), value: value.clone() });
             single = Some(keyspace);
         }
         let result = match (single, &writes[..]) {
@@ -479,7 +493,7 @@ impl<'a> Trial<'a> {
         if self.open.is_empty() {
             self.create(NAMES[0], stopped, failures)?;
         }
-        let writes = vec![(0, b"last".to_vec(), Some(b"write".as_slice().into()))];
+        let writes = vec![(0, b"last".to_vec(), Change::Put(b"write".as_slice().into()))];
         let last = Call::Commit { writes, durability: Durability::Os, alone: true };
         self.call(&last).map_err(|f| f.context("a last write"))?;
         self.end_clone()?;

@@ -128,6 +128,7 @@ impl Session {
         const STEPS: &[(u32, Step)] = &[
             (3000, Session::put),
             (900, Session::delete),
+            (90, Session::delete_range),
             (700, Session::batch),
             (1500, Session::get),
             (300, Session::contains),

@@ -3,7 +3,7 @@
 use super::{Open, Session};
 use crate::data::{self, Value};
 use crate::finding::{Outcome, ensure, show};
-use crate::model::{Incarnation, Write};
+use crate::model::{Incarnation, Write, prefix_end};
 use crate::random::Draw;
 use cairn::{Compression, Database, Durability, ErrorKind, KeyspaceOptions, limits};
 use std::ops::Bound;
@@ -46,13 +46,64 @@ impl Session {
         Ok(())
     }
 
+    /// A range of keys to delete: mostly of a few, sometimes of many or all, now and then of none.
+    fn draw_range(&mut self, keyspace: Incarnation) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        if self.rng.chance(1, 6) {
+            return self.draw_bounds();
+        }
+        let from = self.keys.probe(&mut self.rng);
+        let behind = (Bound::Excluded(&from[..]), Bound::Unbounded);
+        let many = self.rng.between(0, 6);
+        let last = self.model.range(keyspace, behind, self.model.version()).nth(many);
+        let to = match last {
+            Some((key, _)) if self.rng.chance(1, 2) => Bound::Excluded(key.to_vec()),
+            Some((key, _)) => Bound::Included(key.to_vec()),
+            None => Bound::Unbounded,
+        };
+        (if self.rng.chance(1, 4) { Bound::Excluded(from) } else { Bound::Included(from) }, to)
+    }
+
+    pub(super) fn delete_range(&mut self) -> Outcome {
+        let open = self.draw_keyspace();
+        let durability = *self.rng.pick(&DURABILITIES);
+        let (low, high) = if self.rng.chance(1, 4) {
+            let prefix = self.keys.prefix(&mut self.rng);
+            self.note(|| format!("delete_prefix {} {}", open.keyspace.name(), show(&prefix)));
+            open.keyspace.delete_prefix_with(&prefix, durability)?;
+            let high = prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+            (Bound::Included(prefix), high)
+        } else {
+            let (low, high) = self.draw_range(open.incarnation);
+            self.note(|| format!("delete_range {} {low:?} {high:?}", open.keyspace.name()));
+            match self.rng.chance(1, 4) {
+                true => open.keyspace.delete_range::<Vec<u8>>((low.clone(), high.clone()))?,
+                false => open.keyspace.delete_range_with((low.clone(), high.clone()), durability)?,
+            }
+            (low, high)
+        };
+        let bounds = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+        let writes = self.model.deletes(open.incarnation, bounds, &[]);
+        self.model.commit(&writes);
+        Ok(())
+    }
+
     /// A batch over several keyspaces, in which the last write to a key wins.
     pub(super) fn batch(&mut self) -> Outcome {
         let mut batch = self.db().batch();
         let mut writes = Vec::new();
         let most = *self.rng.pick(&[2, 8, 8, 40]);
+        let (mut len, mut ranges) = (0, 0);
         for _ in 0..self.rng.between(0, most) {
             let (open, key) = (self.draw_keyspace(), self.draw_key());
+            len += 1;
+            if self.rng.chance(1, 30) {
+                let (low, high) = self.draw_range(open.incarnation);
+                let bounds = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+                writes.extend(self.model.deletes(open.incarnation, bounds, &writes));
+                ranges += 1;
+                batch.delete_range(&open.keyspace, (low, high));
+                continue;
+            }
             let value = if self.rng.chance(1, 4) { None } else { Some(self.draw_value()) };
             match &value {
                 Some(value) => batch.put(&open.keyspace, &key, &value[..]),
@@ -62,8 +113,11 @@ impl Session {
         }
         let durability = *self.rng.pick(&DURABILITIES);
         self.note(|| format!("batch of {} {durability}", writes.len()));
-        ensure!(batch.len() == writes.len(), "a batch of {} says it has {}", writes.len(), batch.len());
-        ensure!(batch.is_empty() == writes.is_empty(), "a batch of {} denies it", writes.len());
+        // A range in which no key can lie may be left out.
+        let says = batch.len();
+        let right = (len - ranges..=len).contains(&says);
+        ensure!(right, "a batch of {len}, of them {ranges} ranges, says it has {says}");
+        ensure!(batch.is_empty() == (says == 0), "a batch of {says} denies it");
         self.db().write(batch, durability)?;
         self.model.commit(&writes);
         Ok(())

@@ -1,0 +1,540 @@
+//! Range tombstones: one write that deletes every key between two others.
+//!
+//! A [`RangeTombstone`] hides all versions of the keys in `[from, to)` that are older than it. A [`RangeSet`] answers, for a
+//! key and a reader's sequence number, which is the newest tombstone over it, and how far the answer holds: a [`Stretch`].
+//!
+//! ```text
+//!   tombstones      a........................m @7        a set of three
+//!                         d......g @9
+//!                                   k............r @8
+//!   laid flat       a.@7..d..@9..g.@7..k...@8....r        what a reader sees who is as new as all of them
+//! ```
+//!
+//! Tombstones laid over each other are *flat*: fragments in order that do not overlap, each with the newest sequence number over
+//! it. There are at most twice as many of them as there were tombstones, however these overlap. (A list of all sequence numbers
+//! in each fragment was the first design. It grows with the square where ranges are nested, and they are for everybody who
+//! keeps deleting "all up to here".) What a flat list cannot tell is what a reader sees who is older than some of its
+//! tombstones; so a set keeps the parts of which a list was made, as a tree, for as long as such a reader may come. [`RangeSet::settled`]
+//! forgets them when none can.
+//!
+//! Sets are immutable and share their parts: readers hold one while writers make the next.
+
+use crate::{MAX_SEQ, Seq, Slice};
+use std::sync::Arc;
+
+/// Deletes every version older than `seq` of the keys in `[from, to)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeTombstone {
+    /// The first key.
+    pub from: Slice,
+    /// The first key behind it; `None` is the end of all keys.
+    pub to: Option<Slice>,
+    /// Its place in the order of all writes.
+    pub seq: Seq,
+}
+
+impl RangeTombstone {
+    /// Whether it is over `key`.
+    pub fn covers(&self, key: &[u8]) -> bool {
+        &self.from[..] <= key && is_before(key, self.to.as_deref())
+    }
+
+    /// Whether any key lies in it.
+    pub fn is_empty(&self) -> bool {
+        !is_before(&self.from, self.to.as_deref())
+    }
+
+    fn end(&self) -> Option<&[u8]> {
+        self.to.as_deref()
+    }
+}
+
+/// Whether `key` lies before an exclusive end.
+#[inline]
+fn is_before(key: &[u8], end: Option<&[u8]>) -> bool {
+    end.is_none_or(|end| key < end)
+}
+
+/// Whether an exclusive end comes before another, or is the same.
+fn ends_by(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
+    match (a, b) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(a), Some(b)) => a <= b,
+    }
+}
+
+/// Over all keys of `[from, to)`, the newest tombstone has the sequence number `seq`; 0 says that there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch<'a> {
+    /// Of the newest tombstone.
+    pub seq: Seq,
+    /// Where this begins to hold.
+    pub from: &'a [u8],
+    /// Where it ends; `None` is the end of all keys.
+    pub to: Option<&'a [u8]>,
+}
+
+impl<'a> Stretch<'a> {
+    const NOTHING: Stretch<'static> = Stretch { seq: 0, from: b"", to: None };
+
+    /// What holds where both hold.
+    fn and(self, other: Stretch<'a>) -> Stretch<'a> {
+        Stretch {
+            seq: self.seq.max(other.seq),
+            from: self.from.max(other.from),
+            to: if ends_by(self.to, other.to) { self.to } else { other.to },
+        }
+    }
+}
+
+/// Tombstones laid flat, and the two parts of which that was made, unless it is settled.
+#[derive(Debug)]
+struct Run {
+    fragments: Vec<RangeTombstone>,
+    min_seq: Seq,
+    max_seq: Seq,
+    /// How many tombstones went in.
+    count: usize,
+    parts: Option<(Arc<Run>, Arc<Run>)>,
+}
+
+impl Run {
+    fn flat(fragments: Vec<RangeTombstone>) -> Arc<Run> {
+        let min_seq = fragments.iter().map(|f| f.seq).min().unwrap_or(MAX_SEQ);
+        let max_seq = fragments.iter().map(|f| f.seq).max().unwrap_or(0);
+        Arc::new(Run { count: fragments.len(), fragments, min_seq, max_seq, parts: None })
+    }
+
+    fn join(a: Arc<Run>, b: Arc<Run>) -> Arc<Run> {
+        Arc::new(Run {
+            fragments: overlay(&a.fragments, &b.fragments),
+            min_seq: a.min_seq.min(b.min_seq),
+            max_seq: a.max_seq.max(b.max_seq),
+            count: a.count + b.count,
+            parts: Some((a, b)),
+        })
+    }
+
+    /// The newest tombstone over `key` that is not newer than `upto`.
+    fn at<'a>(&'a self, key: &[u8], upto: Seq) -> Stretch<'a> {
+        if upto < self.min_seq {
+            return Stretch::NOTHING;
+        }
+        if upto < self.max_seq
+            && let Some((a, b)) = &self.parts
+        {
+            return a.at(key, upto).and(b.at(key, upto));
+        }
+        let behind = self.fragments.partition_point(|f| &f.from[..] <= key);
+        let next = self.fragments.get(behind).map(|f| &f.from[..]);
+        match behind.checked_sub(1).map(|i| &self.fragments[i]) {
+            Some(f) if f.covers(key) => {
+                Stretch { seq: if f.seq <= upto { f.seq } else { 0 }, from: &f.from, to: f.end() }
+            }
+            before => Stretch { seq: 0, from: before.and_then(|f| f.end()).unwrap_or(b""), to: next },
+        }
+    }
+
+    fn collect(&self, out: &mut Vec<RangeTombstone>) {
+        match &self.parts {
+            None => out.extend(self.fragments.iter().cloned()),
+            Some((a, b)) => {
+                a.collect(out);
+                b.collect(out);
+            }
+        }
+    }
+}
+
+/// Appends a fragment, which begins at or behind the end of the last one.
+fn push(out: &mut Vec<RangeTombstone>, fragment: RangeTombstone) {
+    match out.last_mut() {
+        Some(last) if last.seq == fragment.seq && last.to.as_ref() == Some(&fragment.from) => {
+            last.to = fragment.to;
+        }
+        _ => out.push(fragment),
+    }
+}
+
+/// Lays two flat lists over each other: where both have a fragment, the newer one counts.
+fn overlay(a: &[RangeTombstone], b: &[RangeTombstone]) -> Vec<RangeTombstone> {
+    let mut out = Vec::with_capacity(a.len() + b.len());
+    let (mut a, mut b) = (a.iter().cloned(), b.iter().cloned());
+    let (mut x, mut y) = (a.next(), b.next());
+    loop {
+        let (one, other) = match (x, y) {
+            (None, None) => return out,
+            (Some(one), None) => {
+                push(&mut out, one);
+                (x, y) = (a.next(), None);
+                continue;
+            }
+            (None, Some(one)) => {
+                push(&mut out, one);
+                (x, y) = (None, b.next());
+                continue;
+            }
+            (Some(one), Some(other)) => (one, other),
+        };
+        if one.from != other.from {
+            let first_is_x = one.from < other.from;
+            let (mut first, second) = if first_is_x { (one, other) } else { (other, one) };
+            let rest = match ends_by(first.end(), Some(&second.from)) {
+                true => None,
+                false => {
+                    let rest = RangeTombstone { from: second.from.clone(), ..first.clone() };
+                    first.to = Some(second.from.clone());
+                    Some(rest)
+                }
+            };
+            push(&mut out, first);
+            (x, y) = match first_is_x {
+                true => (rest.or_else(|| a.next()), Some(second)),
+                false => (Some(second), rest.or_else(|| b.next())),
+            };
+            continue;
+        }
+        let end = if ends_by(one.end(), other.end()) { one.to.clone() } else { other.to.clone() };
+        push(
+            &mut out,
+            RangeTombstone { from: one.from.clone(), to: end.clone(), seq: one.seq.max(other.seq) },
+        );
+        let rest = |f: RangeTombstone| match end.clone() {
+            Some(end) if f.to.as_ref() != Some(&end) => Some(RangeTombstone { from: end, ..f }),
+            _ => None,
+        };
+        (x, y) = (rest(one).or_else(|| a.next()), rest(other).or_else(|| b.next()));
+    }
+}
+
+/// Lays any tombstones flat.
+fn lay_flat(mut lists: Vec<Vec<RangeTombstone>>) -> Vec<RangeTombstone> {
+    while lists.len() > 1 {
+        lists = lists.chunks(2).map(|pair| pair.iter().fold(Vec::new(), |a, b| overlay(&a, b))).collect();
+    }
+    lists.pop().unwrap_or_default()
+}
+
+/// Range tombstones, and what they hide from whom. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct RangeSet {
+    /// Of falling sizes, so that there are few of them.
+    runs: Vec<Arc<Run>>,
+}
+
+impl RangeSet {
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// How many tombstones it holds (fragments of them, where they are settled).
+    pub fn len(&self) -> usize {
+        self.runs.iter().map(|run| run.count).sum()
+    }
+
+    /// The largest sequence number; 0 when there are none.
+    pub fn max_seq(&self) -> Seq {
+        self.runs.iter().map(|run| run.max_seq).max().unwrap_or(0)
+    }
+
+    /// About how many bytes of memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        fn of(run: &Run) -> usize {
+            let own = std::mem::size_of::<Run>() + run.fragments.len() * FRAGMENT_BYTES;
+            own + run.parts.as_ref().map_or(0, |(a, b)| of(a) + of(b))
+        }
+        self.runs.iter().map(|run| of(run)).sum()
+    }
+
+    /// This set and one tombstone more. An empty one changes nothing.
+    ///
+    /// Cost: O(log n) for each on average: like runs are joined, as the levels of a tree are.
+    pub fn with(&self, tombstone: RangeTombstone) -> RangeSet {
+        let mut runs = self.runs.clone();
+        if !tombstone.is_empty() {
+            runs.push(Run::flat(vec![tombstone]));
+            while let [.., a, b] = &runs[..]
+                && a.count <= b.count
+            {
+                let joined = Run::join(a.clone(), b.clone());
+                runs.truncate(runs.len() - 2);
+                runs.push(joined);
+            }
+        }
+        RangeSet { runs }
+    }
+
+    /// What is in any of these.
+    pub fn union<'a>(sets: impl IntoIterator<Item = &'a RangeSet>) -> RangeSet {
+        RangeSet { runs: sets.into_iter().flat_map(|set| set.runs.iter().cloned()).collect() }
+    }
+
+    /// The newest tombstone over `key` that is not newer than `upto`, and how far that holds.
+    pub fn at<'a>(&'a self, key: &[u8], upto: Seq) -> Stretch<'a> {
+        self.runs.iter().fold(Stretch::NOTHING, |all, run| all.and(run.at(key, upto)))
+    }
+
+    /// The same for one key: a version older than this is deleted. 0 when no tombstone is over it.
+    pub fn newest(&self, key: &[u8], upto: Seq) -> Seq {
+        self.runs.iter().fold(0, |seq, run| match run.max_seq > seq {
+            true => seq.max(run.at(key, upto).seq),
+            false => seq,
+        })
+    }
+
+    /// Whether every key from `smallest` to `largest` lies under tombstones that are newer than `seq` and not newer than `upto`.
+    pub fn covers(&self, smallest: &[u8], largest: &[u8], seq: Seq, upto: Seq) -> bool {
+        let mut key = smallest;
+        loop {
+            let stretch = self.at(key, upto);
+            match (stretch.seq > seq, stretch.to) {
+                (false, _) => return false,
+                (true, Some(to)) if to <= largest => key = to,
+                (true, _) => return true,
+            }
+        }
+    }
+
+    /// All tombstones, in no order. Where parts were forgotten, fragments stand for them.
+    pub fn tombstones(&self) -> Vec<RangeTombstone> {
+        let mut all = Vec::with_capacity(self.len());
+        self.runs.iter().for_each(|run| run.collect(&mut all));
+        all
+    }
+
+    /// The same tombstones as far as anybody can tell who reads at one of `snapshots` (ascending) or later than all of them: as few as
+    /// possible.
+    pub fn flattened(&self, snapshots: &[Seq]) -> Vec<RangeTombstone> {
+        let mut stripes: Vec<Vec<Vec<RangeTombstone>>> = vec![Vec::new(); snapshots.len() + 1];
+        for tombstone in self.tombstones() {
+            let stripe = snapshots.partition_point(|&s| s < tombstone.seq);
+            stripes[stripe].push(vec![tombstone]);
+        }
+        stripes.into_iter().flat_map(lay_flat).collect()
+    }
+
+    /// The same set for readers who are all at `oldest` or later: tombstones up to there are laid flat for good.
+    pub fn settled(&self, oldest: Seq) -> RangeSet {
+        let (old, young): (Vec<_>, Vec<_>) = self.runs.iter().cloned().partition(|run| run.max_seq <= oldest);
+        if old.len() <= 1 && old.iter().all(|run| run.parts.is_none()) {
+            return self.clone();
+        }
+        let flat = Run::flat(lay_flat(old.iter().map(|run| run.fragments.clone()).collect()));
+        RangeSet { runs: std::iter::once(flat).chain(young).collect() }
+    }
+
+    /// What is left when every part of a tombstone goes that lies under one of `done` which is as new or newer.
+    pub fn without(&self, done: &[RangeTombstone]) -> RangeSet {
+        let done = Run::flat(lay_flat(done.iter().map(|one| vec![one.clone()]).collect()));
+        let touches = |run: &Run| run.min_seq <= done.max_seq;
+        let mut left = RangeSet::default();
+        for run in &self.runs {
+            if !touches(run) {
+                left.runs.push(run.clone());
+            } else if run.parts.is_none() {
+                let fragments = subtract(&run.fragments, &done);
+                if !fragments.is_empty() {
+                    left.runs.push(Run::flat(fragments));
+                }
+            } else {
+                let mut all = Vec::new();
+                run.collect(&mut all);
+                left = subtract(&all, &done).into_iter().fold(left, |set, one| set.with(one));
+            }
+        }
+        left
+    }
+}
+
+/// Bytes of a fragment with bounds of a common length.
+const FRAGMENT_BYTES: usize = std::mem::size_of::<RangeTombstone>() + 64;
+
+/// The parts of `tombstones` that do not lie under one of `done` which is as new or newer.
+fn subtract(tombstones: &[RangeTombstone], done: &Run) -> Vec<RangeTombstone> {
+    let mut out = Vec::new();
+    for one in tombstones {
+        let mut rest = Some(one.clone());
+        while let Some(piece) = rest.take() {
+            let stretch = done.at(&piece.from, MAX_SEQ);
+            let (end, next) = match ends_by(piece.end(), stretch.to) {
+                true => (piece.to.clone(), None),
+                false => (stretch.to.map(Slice::copy_from), stretch.to.map(Slice::copy_from)),
+            };
+            rest = next.map(|from| RangeTombstone { from, ..piece.clone() });
+            if stretch.seq < piece.seq {
+                push(&mut out, RangeTombstone { to: end, ..piece });
+            }
+        }
+    }
+    out
+}
+
+impl FromIterator<RangeTombstone> for RangeSet {
+    fn from_iter<I: IntoIterator<Item = RangeTombstone>>(tombstones: I) -> RangeSet {
+        tombstones.into_iter().fold(RangeSet::default(), |set, one| set.with(one))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Draws small numbers; the same seed gives the same.
+    struct Dice(u64);
+
+    impl Dice {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (self.0 >> 33) % n
+        }
+
+        /// Keys of one or two letters, so that ranges meet, touch and nest; and the end of all keys.
+        fn key(&mut self) -> Slice {
+            let mut key = vec![b'a' + self.below(6) as u8];
+            if self.below(3) == 0 {
+                key.push(b'a' + self.below(3) as u8);
+            }
+            key.into()
+        }
+
+        fn tombstone(&mut self, seq: Seq) -> RangeTombstone {
+            let to = if self.below(12) == 0 { None } else { Some(self.key()) };
+            let from = if self.below(12) == 0 { Slice::default() } else { self.key() };
+            RangeTombstone { from, to, seq }
+        }
+    }
+
+    fn all_keys() -> Vec<Vec<u8>> {
+        let mut keys = vec![Vec::new()];
+        for a in b'a'..=b'g' {
+            keys.push(vec![a]);
+            keys.extend((b'a'..=b'd').map(|b| vec![a, b]));
+        }
+        keys
+    }
+
+    fn naive(all: &[RangeTombstone], key: &[u8], upto: Seq) -> Seq {
+        all.iter().filter(|t| t.seq <= upto && t.covers(key)).map(|t| t.seq).max().unwrap_or(0)
+    }
+
+    fn check(set: &RangeSet, all: &[RangeTombstone], readers: &[Seq]) {
+        for &upto in readers {
+            for key in all_keys() {
+                let stretch = set.at(&key, upto);
+                assert_eq!(stretch.seq, naive(all, &key, upto), "{key:?} as of {upto} of {all:?}");
+                assert_eq!(set.newest(&key, upto), stretch.seq);
+                assert!(stretch.from <= &key[..] && is_before(&key, stretch.to), "{stretch:?} for {key:?}");
+                for other in all_keys().iter().filter(|k| stretch.from <= &k[..] && is_before(k, stretch.to))
+                {
+                    assert_eq!(naive(all, other, upto), stretch.seq, "{other:?} in {stretch:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_answers_as_a_list_that_is_searched_through() {
+        for seed in 0..300 {
+            let mut dice = Dice(seed);
+            let count = dice.below(24);
+            let mut all: Vec<_> = (1..=count).map(|seq| dice.tombstone(2 * seq)).collect();
+            // Threads insert in another order than that of the sequence numbers.
+            for i in 1..all.len() {
+                all.swap(i, i - dice.below(2) as usize);
+            }
+            let set: RangeSet = all.iter().cloned().collect();
+            let readers: Vec<Seq> = (0..=2 * count + 1).collect();
+            check(&set, &all, &readers);
+            check(&RangeSet::union([&set, &RangeSet::default()]), &all, &readers);
+        }
+    }
+
+    #[test]
+    fn what_is_flattened_or_settled_is_the_same_for_those_who_still_read() {
+        for seed in 0..300 {
+            let mut dice = Dice(seed);
+            let count = dice.below(24);
+            let all: Vec<_> = (1..=count).map(|seq| dice.tombstone(seq)).collect();
+            let set: RangeSet = all.iter().cloned().collect();
+            let mut snapshots: Vec<Seq> = (0..dice.below(4)).map(|_| dice.below(count + 2)).collect();
+            snapshots.sort_unstable();
+            let readers = [&snapshots[..], &[count, MAX_SEQ]].concat();
+            let flattened = set.flattened(&snapshots);
+            check(&flattened.iter().cloned().collect(), &all, &readers);
+            let oldest = snapshots.first().copied().unwrap_or(MAX_SEQ);
+            let settled = set.settled(oldest);
+            check(&settled, &all, &readers);
+            check(&settled.settled(oldest), &all, &readers);
+            if snapshots.is_empty() {
+                assert!(settled.runs.len() <= 1 && settled.len() <= 2 * all.len());
+                let pairs = settled.tombstones();
+                assert!(pairs.windows(2).all(|w| ends_by(w[0].end(), Some(&w[1].from))), "{pairs:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_done_goes_and_nothing_else() {
+        for seed in 0..300 {
+            let mut dice = Dice(seed);
+            let all: Vec<_> = (1..=dice.below(16)).map(|seq| dice.tombstone(seq)).collect();
+            let mut done = Vec::new();
+            for _ in 0..dice.below(4) {
+                let seq = dice.below(16);
+                done.push(dice.tombstone(seq));
+            }
+            done.retain(|one| !one.is_empty());
+            let set: RangeSet = all.iter().cloned().collect();
+            for set in [set.clone(), set.settled(MAX_SEQ)] {
+                let left = set.without(&done);
+                for key in all_keys() {
+                    let gone = naive(&done, &key, MAX_SEQ);
+                    let newest = naive(&all, &key, MAX_SEQ);
+                    let want = if newest > gone { newest } else { 0 };
+                    assert_eq!(left.newest(&key, MAX_SEQ), want, "{key:?}: {all:?} without {done:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tables_are_covered_by_neighbours_too() {
+        let range = |from: &str, to: Option<&str>, seq| RangeTombstone {
+            from: from.as_bytes().into(),
+            to: to.map(|to| to.as_bytes().into()),
+            seq,
+        };
+        let set: RangeSet =
+            [range("b", Some("d"), 5), range("d", Some("f"), 6), range("m", None, 7)].into_iter().collect();
+        for (smallest, largest, seq, covered) in [
+            ("b", "e", 4, true),
+            ("b", "f", 4, false),
+            ("b", "e", 5, false),
+            ("d", "e", 5, true),
+            ("a", "c", 1, false),
+            ("n", "zzz", 6, true),
+            ("n", "zzz", 7, false),
+            ("c", "n", 1, false),
+        ] {
+            assert!(!set.covers(smallest.as_bytes(), largest.as_bytes(), seq, 4), "{smallest} {largest}");
+            assert_eq!(
+                set.covers(smallest.as_bytes(), largest.as_bytes(), seq, MAX_SEQ),
+                covered,
+                "{smallest} {largest} {seq}"
+            );
+        }
+    }
+
+    #[test]
+    fn nested_ranges_stay_few() {
+        let upto =
+            |n: u64| RangeTombstone { from: Slice::default(), to: Some(n.to_be_bytes()[..].into()), seq: n };
+        let set: RangeSet = (1..=1000).map(upto).collect();
+        assert_eq!(set.settled(MAX_SEQ).len(), 1);
+        assert_eq!((set.newest(b"", 500), set.newest(&700u64.to_be_bytes(), 700), set.len()), (500, 0, 1000));
+        assert!(set.memory_bytes() < 1000 * 1024, "{}", set.memory_bytes());
+    }
+}

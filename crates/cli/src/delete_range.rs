@@ -1,0 +1,60 @@
+//! `delete-range`: all keys between two others, as one write.
+
+use crate::args::{BoundsArgs, CreateArgs, DbArgs, FormArgs, KeyspaceArgs};
+use crate::failure::{Failure, Result};
+use crate::output::{print_json, stdout};
+use crate::store::Store;
+use std::ffi::OsString;
+
+const EXAMPLES: &str = "\
+Examples:
+  cairn delete-range --db /tmp/d --prefix fruit/
+  cairn delete-range --db /tmp/d --from 2024-01 --to 2024-02    from the first key of January up to February, which stays
+  cairn delete-range --db /tmp/d --to 2024-01 --durability sync
+  cairn delete-range --db /tmp/d --all
+
+It takes as long as deleting one key, however many there are, and does not count them.";
+
+/// Arguments of `delete-range`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DeleteRangeArgs {
+    #[command(flatten)]
+    db: DbArgs,
+    #[command(flatten)]
+    keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    form: FormArgs,
+    /// What the deletion survives before it is acknowledged: buffered, os or sync
+    #[arg(long, value_name = "D")]
+    durability: Option<cairn::Durability>,
+    /// First key (itself included)
+    #[arg(long, value_name = "KEY", required_unless_present_any = ["to", "prefix", "all"])]
+    from: Option<OsString>,
+    /// Key to stop before (itself excluded)
+    #[arg(long, value_name = "KEY")]
+    to: Option<OsString>,
+    /// Only keys that start so
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<OsString>,
+    /// All keys of the keyspace
+    #[arg(long, conflicts_with_all = ["from", "to", "prefix"])]
+    all: bool,
+}
+
+/// Deletes a range of keys.
+pub fn delete_range(args: DeleteRangeArgs) -> Result<()> {
+    let DeleteRangeArgs { from, to, prefix, .. } = args;
+    let bounds = BoundsArgs { from, to, prefix, ..BoundsArgs::default() }.bounds(args.form.hex)?;
+    if bounds.is_empty() && !args.all {
+        return Err(Failure::usage("no key can lie in this range: it ends before it begins"));
+    }
+    let create = CreateArgs { durability: args.durability, ..CreateArgs::default() };
+    let store = Store::open_with(&args.db, &args.keyspace, &create, false)?;
+    store.keyspace.delete_range::<Vec<u8>>((bounds.lower, bounds.upper))?;
+    store.close()?;
+    if args.form.json {
+        print_json(&mut stdout(), &serde_json::json!({ "deleted_range": true }))?;
+    }
+    Ok(())
+}
