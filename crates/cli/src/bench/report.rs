@@ -80,7 +80,8 @@ impl Report {
 /// way it writes.
 pub fn disagreement(record: &Record) -> Option<String> {
     let (ours, wchar) = record.engine_write_bytes.zip(record.kernel_wchar)?;
-    let counted = ours..=ours + zeros_ahead(record);
+    // What the workload before had written ahead, this one need not write.
+    let counted = ours.saturating_sub(AHEAD)..=ours + zeros_ahead(record);
     let beside = counted.start().saturating_sub(wchar).max(wchar.saturating_sub(*counted.end()));
     (beside > wchar / 50 + SLACK).then(|| {
         let (ours, wchar) = (human_count(ours), human_count(wchar));
@@ -179,6 +180,8 @@ mod tests {
         let text = told(97_000_000, 100_000_000).unwrap();
         assert!(text.contains("97,000,000") && text.contains("100,000,000"), "{text}");
         assert!(told(103_000_000, 100_000_000).is_some());
+        assert_eq!((told(200_000, 0), told(0, 500_000)), (None, None), "zeros ahead of the log");
+        assert!(told(400_000, 0).is_some() && told(0, 1_000_000).is_some());
         assert_eq!(disagreement(&record(1 << 30, None)), None);
     }
 }
