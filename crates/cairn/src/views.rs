@@ -58,12 +58,19 @@ impl Views {
         members.retain(|m| m.guard.strong_count() > 0);
         let mut free = self.most_bytes().saturating_sub(sum(&members));
         if free < expected && expected <= self.most_bytes() {
+            let idle = |m: &Member| m.guard.upgrade().is_none_or(|guard| !guard.take_view_used());
+            let idle: Vec<bool> = members.iter().map(idle).collect();
+            let gain: u64 = members.iter().zip(&idle).filter(|(_, idle)| **idle).map(|(m, _)| m.bytes).sum();
+            // None goes in vain: it would have to be paid for and built again.
+            let enough = free + gain >= expected;
+            let mut idle = idle.into_iter();
             members.retain(|m| {
-                let Some(guard) = m.guard.upgrade() else { return false };
-                if guard.take_view_used() || free >= expected {
+                if idle.next() != Some(true) || !enough || free >= expected {
                     return true;
                 }
-                guard.set_view(None);
+                if let Some(guard) = m.guard.upgrade() {
+                    guard.set_view(None);
+                }
                 self.dropped.fetch_add(1, Relaxed);
                 free += m.bytes;
                 false

@@ -122,7 +122,9 @@ pub struct BlockCache {
     capacity: u64,
     /// Bytes that are pinned.
     pinned: AtomicU64,
-    /// Steps of the budget that the blocks have given up for what is pinned.
+    /// Bytes that are lent.
+    lent: AtomicU64,
+    /// Steps of the budget that the blocks have given up for what is pinned or lent.
     given_up: Mutex<u64>,
 }
 
@@ -157,6 +159,7 @@ impl BlockCache {
             spaces: AtomicU32::new(0),
             capacity: bytes,
             pinned: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
             given_up: Mutex::new(0),
         }
     }
@@ -181,15 +184,15 @@ impl BlockCache {
         self.pinned.load(Ordering::Relaxed)
     }
 
-    /// Gives blocks what the pins leave, in steps. A step comes back only when another one would, too: pins that come and go around
-    /// the end of a step change nothing.
+    /// Gives blocks what pins and loans leave, in steps. A step comes back only when another one would, too: pins that come and go
+    /// around the end of a step change nothing.
     fn resize_blocks(&self) {
         let step = (self.capacity / STEPS).max(1);
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-        let need = self.pinned_bytes().div_ceil(step);
+        let need = self.pinned_bytes().saturating_add(self.lent.load(Ordering::Relaxed)).div_ceil(step);
         if need > *given_up || need + 1 < *given_up {
             *given_up = need;
-            self.blocks.set_capacity(self.capacity.saturating_sub(need * step));
+            self.blocks.set_capacity(self.capacity.saturating_sub(need.saturating_mul(step)));
         }
     }
 
@@ -230,7 +233,8 @@ impl BlockCache {
 
     /// Gives so many bytes of the budget to somebody else, instead of what was given before: at most all of it.
     pub fn lend(&self, bytes: u64) {
-        self.blocks.set_capacity(self.capacity.saturating_sub(bytes));
+        self.lent.store(bytes, Ordering::Relaxed);
+        self.resize_blocks();
     }
 
     /// Counters since the cache was made. Not one moment's: other threads go on meanwhile.
@@ -254,6 +258,33 @@ mod tests {
 
     fn key(file: u64, offset: u64) -> BlockKey {
         BlockKey { space: 0, file, offset }
+    }
+
+    #[test]
+    fn what_is_pinned_and_what_is_lent_are_taken_from_blocks_together() {
+        let capacity = 1 << 20;
+        let cache = Arc::new(BlockCache::new(capacity));
+        let fill = || {
+            (0..1000u64).for_each(|i| cache.insert(key(1, i << 12), BlockClass::Data, vec![1u8; 4096].into()))
+        };
+        let left = |taken: u64| {
+            fill();
+            let blocks = cache.used_bytes() - cache.pinned_bytes();
+            assert!(
+                blocks <= capacity - taken && blocks >= (capacity - taken) / 10 * 7 - capacity / STEPS,
+                "{blocks} beside {taken}"
+            );
+        };
+        let pin = cache.pin(capacity / 2).unwrap();
+        left(capacity / 2);
+        cache.lend(capacity / 4);
+        left(capacity / 4 * 3);
+        let more = cache.pin(1 << 10);
+        assert!(more.is_none());
+        drop(pin);
+        left(capacity / 4);
+        cache.lend(0);
+        left(0);
     }
 
     #[test]

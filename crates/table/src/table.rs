@@ -221,7 +221,8 @@ impl Table {
     #[cold]
     fn load_resident(&self) -> Option<&Resident> {
         let footer = self.root().ok()?.footer;
-        // Where there is no room now there may be some later.
+        // Where there is no room now there may be some later; what fails, or is larger in memory than there is room for, is not
+        // tried again.
         if !self.tables.cache.may_pin(footer.root.offset - footer.data_size) {
             return None;
         }
