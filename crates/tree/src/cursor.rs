@@ -2,6 +2,7 @@
 
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::version::{Guard, Level, TableFile, Version};
+use crate::view::View;
 use crate::view_cursor::ViewCursor;
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer};
 use parking_lot::Mutex;
@@ -237,10 +238,7 @@ impl LevelCursor {
         }
         let stack = &self.level.guards[guard];
         let tables = || stack.tables.iter().filter(|t| self.range.meets(t));
-        if self.notice.has_views()
-            && let Some(view) = stack.view()
-            && tables().nth(1).is_some()
-        {
+        if let Some(view) = self.view_of(stack) {
             self.tables = Stack::View(ViewCursor::new(stack.clone(), view, &self.range));
             (self.guard, self.open) = (guard, true);
             return;
@@ -252,10 +250,19 @@ impl LevelCursor {
         (self.guard, self.open) = (guard, true);
     }
 
+    /// The view of a guard, if it has one that helps: with one table in the range there is nothing to merge.
+    fn view_of(&self, guard: &Guard) -> Option<Arc<View>> {
+        let view = if self.notice.has_views() { guard.view() } else { None };
+        view.filter(|_| guard.tables.iter().filter(|t| self.range.meets(t)).nth(1).is_some())
+    }
+
     /// Enters the guard that owns `key`, for a seek: with its view, if it has got one meanwhile.
     fn enter_at(&mut self, key: &[u8]) {
         let guard = self.level.find(key);
-        if self.open && matches!(self.tables, Stack::Merge(_)) && self.level.guards[guard].view().is_some() {
+        if self.open
+            && matches!(self.tables, Stack::Merge(_))
+            && self.view_of(&self.level.guards[guard]).is_some()
+        {
             self.open = false;
         }
         self.enter(guard);

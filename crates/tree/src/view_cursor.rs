@@ -152,13 +152,18 @@ impl ViewCursor {
             if &meta.largest[..] < key {
                 return Ok(Ordering::Less);
             }
-            if &meta.smallest[..] > key {
+            if compare(&meta.smallest, Trailer::seek(meta.max_seq), key, trailer) == Ordering::Greater {
                 return Ok(Ordering::Greater);
             }
         }
         self.go(at);
         self.stand()?;
         Ok(compare(self.key(), self.trailer(), key, trailer))
+    }
+
+    /// Whether all that the guard has is older than `below`.
+    fn is_older_than(&self, below: Seq) -> bool {
+        self.guard.tables.iter().all(|t| t.meta.max_seq < below)
     }
 
     /// Runs a move that decides anew whether the cursor stands somewhere.
@@ -243,6 +248,26 @@ impl Cursor for ViewCursor {
             return self.nowhere();
         }
         self.moving(Self::land_before)
+    }
+
+    fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
+        if !self.valid || !self.is_older_than(below) {
+            return self.next();
+        }
+        match to {
+            Some(to) => self.seek(to, MAX_SEQ),
+            None => self.moving(|c| {
+                c.go(c.view.len());
+                Ok(())
+            }),
+        }
+    }
+
+    fn skip_back(&mut self, from: &[u8], below: Seq) -> Result<()> {
+        if !self.valid || !self.is_older_than(below) {
+            return self.prev();
+        }
+        self.seek_before(from)
     }
 
     #[inline]

@@ -12,23 +12,23 @@ use std::path::Path;
 use std::sync::Arc;
 use table::{BlockCache, Compression, TableOptions, TableWriter, Tables};
 
-const DIR: &str = "/db";
+pub(crate) const DIR: &str = "/db";
 
 /// A stack of tables on a simulated disk.
-struct Stack {
-    sim: Arc<SimEnv>,
-    guard: Arc<Guard>,
+pub(crate) struct Stack {
+    pub(crate) sim: Arc<SimEnv>,
+    pub(crate) guard: Arc<Guard>,
 }
 
-type Entry = (Vec<u8>, Trailer, Vec<u8>);
+pub(crate) type Entry = (Vec<u8>, Trailer, Vec<u8>);
 
-fn options(block_size: usize, compression: Compression) -> TableOptions {
+pub(crate) fn options(block_size: usize, compression: Compression) -> TableOptions {
     TableOptions { block_size, compression, filter_bits_per_key: 10, owner: None }
 }
 
 impl Stack {
     /// Tables of these entries, oldest first. Each table's are brought into order.
-    fn new(tables: Vec<Vec<Entry>>, options: &TableOptions, cache_bytes: u64) -> Stack {
+    pub(crate) fn new(tables: Vec<Vec<Entry>>, options: &TableOptions, cache_bytes: u64) -> Stack {
         let sim = SimEnv::new(1);
         let env: Arc<dyn Env> = sim.clone();
         env.create_dir(Path::new(DIR)).unwrap();
@@ -135,7 +135,7 @@ fn walk(rng: &mut Rng, merge: &mut impl Cursor, view: &mut impl Cursor, pool: &[
             _ => {}
         }
         let seq: Seq = if rng.chance(1, 3) { base::MAX_SEQ } else { rng.below(3000) };
-        let what = rng.below(12);
+        let what = rng.below(15);
         match what {
             0 => (merge.seek_to_first().unwrap(), view.seek_to_first().unwrap()),
             1 => (merge.seek_to_last().unwrap(), view.seek_to_last().unwrap()),
@@ -150,7 +150,19 @@ fn walk(rng: &mut Rng, merge: &mut impl Cursor, view: &mut impl Cursor, pool: &[
                 }
                 (view.next_key().unwrap(), ())
             }
-            _ => (merge.prev().unwrap(), view.prev().unwrap()),
+            10 | 11 => (merge.prev().unwrap(), view.prev().unwrap()),
+            // All is older than the newest sequence number, so all is passed over.
+            12 if merge.key() < &key[..] => {
+                (merge.seek(&key, base::MAX_SEQ).unwrap(), view.skip(Some(&key), base::MAX_SEQ).unwrap())
+            }
+            13 if merge.key() >= &key[..] => {
+                (merge.seek_before(&key).unwrap(), view.skip_back(&key, base::MAX_SEQ).unwrap())
+            }
+            14 if rng.chance(1, 20) => {
+                merge.seek_to_last().unwrap();
+                (merge.next().unwrap(), view.skip(None, base::MAX_SEQ).unwrap())
+            }
+            _ => continue,
         };
         assert_eq!(at(merge), at(view), "after move {what} with {key:?} at {seq}");
     }
