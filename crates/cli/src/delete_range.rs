@@ -5,6 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
 use crate::store::Store;
 use std::ffi::OsString;
+use std::ops::Bound;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,6 +49,14 @@ pub fn delete_range(args: DeleteRangeArgs) -> Result<()> {
     let bounds = BoundsArgs { from, to, prefix, ..BoundsArgs::default() }.bounds(args.form.hex)?;
     if bounds.is_empty() && !args.all {
         return Err(Failure::usage("no key can lie in this range: it ends before it begins"));
+    }
+    let from_the_first = match &bounds.lower {
+        Bound::Included(key) => key.is_empty(),
+        Bound::Excluded(_) => false,
+        Bound::Unbounded => true,
+    };
+    if from_the_first && bounds.upper == Bound::Unbounded && !args.all {
+        return Err(Failure::usage("these are all keys of the keyspace: say --all if that is meant"));
     }
     let create = CreateArgs { durability: args.durability, ..CreateArgs::default() };
     let store = Store::open_with(&args.db, &args.keyspace, &create, false)?;

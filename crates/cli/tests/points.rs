@@ -85,6 +85,11 @@ fn deletes_ranges() {
         let run = cairn.run("delete-range", args);
         assert!(run.code == 2 && run.err.contains(named), "{}: {}", run.code, run.err);
     }
+    // An empty variable of a script is not meant to be everything.
+    for all in [&["--prefix", ""][..], &["--from", ""]] {
+        cairn.run("delete-range", all).fails(2, &["--all"]);
+    }
+    assert_eq!(cairn.ok("scan", &["--count"]), "2\n");
     cairn.ok("delete-range", &["--all", "--durability", "sync"]);
     assert_eq!(cairn.ok("scan", &["--count"]), "0\n");
 }
