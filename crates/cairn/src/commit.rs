@@ -173,7 +173,8 @@ impl Core {
         let head = writer.scratch.len();
         let start = writer.log.len();
         let appended = match kind {
-            EntryKind::Put | EntryKind::DeleteRange => {
+            EntryKind::DeleteRange => unreachable!("ranges are deleted by batches"),
+            EntryKind::Put => {
                 put_varint(&mut writer.scratch, value.len() as u64);
                 let (head, value_len) = writer.scratch.split_at(head);
                 writer.log.append(&[head, key, value_len, value])

@@ -43,10 +43,7 @@ impl View {
             true => 0,
             false => self.version.ranges.newest(key, seq),
         };
-        self.memtables().fold(version, |newest, memtable| match memtable.ranges() {
-            None => newest,
-            Some(ranges) => newest.max(ranges.newest(key, seq)),
-        })
+        self.memtables().fold(version, |newest, memtable| newest.max(memtable.deleted_before(key, seq)))
     }
 }
 

@@ -177,6 +177,12 @@ impl Memtable {
         self.ranges.get()
     }
 
+    /// The newest range tombstone over `key` that a reader at `seq` sees; 0 when there is none. Cost: one load where there are none.
+    #[inline]
+    pub fn deleted_before(&self, key: &[u8], seq: Seq) -> Seq {
+        self.ranges.newest(key, seq)
+    }
+
     #[cfg(debug_assertions)]
     fn check_reservation(&self, cost: usize) {
         let inserted = self.inserted.fetch_add(cost as u64, Ordering::AcqRel) + cost as u64;

@@ -4,7 +4,7 @@
 //! hold it; a writer makes the next one and puts it in its place. Writers wait for each other, readers for nobody.
 
 use arc_swap::ArcSwap;
-use base::{RangeSet, RangeTombstone};
+use base::{RangeSet, RangeTombstone, Seq};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +25,15 @@ impl Ranges {
         match self.any.load(Ordering::Acquire) {
             true => Some(self.set.load_full()),
             false => None,
+        }
+    }
+
+    /// The newest tombstone over `key` that a reader at `seq` sees; 0 when there is none. Writes to no memory that readers share.
+    #[inline]
+    pub(crate) fn newest(&self, key: &[u8], seq: Seq) -> Seq {
+        match self.any.load(Ordering::Acquire) {
+            true => self.set.load().newest(key, seq),
+            false => 0,
         }
     }
 
