@@ -115,6 +115,8 @@ const LARGEST_PIECE: u64 = 4;
 
 /// Entries between two looks at whether the job was cancelled.
 const CANCEL_INTERVAL: u32 = 1024;
+/// Bytes of output between two words to the pace.
+const PACE_BYTES: u64 = 1 << 20;
 
 fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
     *countdown = countdown.wrapping_sub(1);
@@ -130,7 +132,9 @@ fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
 /// Cost: one sequential read of the inputs and one sequential write of what is kept; a heap of the inputs, no allocation per
 /// record.
 pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome { oldest_reader: context.snapshots.first().copied(), ..Outcome::default() };
+    // Who takes a snapshot while this runs is not among them, and reads as of the newest of these range tombstones, or later.
+    let oldest_reader = context.snapshots.first().copied().unwrap_or(context.ranges.max_seq());
+    let mut outcome = Outcome { oldest_reader: Some(oldest_reader), ..Outcome::default() };
     if plan.is_move() || plan.reason == Reason::RangeDeletes {
         return Ok(outcome); // its tables go down, or away, as they are
     }
@@ -182,12 +186,15 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
                 output.add(plan.bottom[piece], key, hash(key), trailer, merge.value())?;
             }
             check_cancelled(context, &mut countdown)?;
-            if countdown.is_multiple_of(CANCEL_INTERVAL) {
+            // Of large values there are many bytes before there are many entries.
+            if countdown.is_multiple_of(CANCEL_INTERVAL) || kept && output.untold() >= PACE_BYTES {
                 output.keep_pace();
             }
             merge.next()?;
         }
-        output.finish()
+        output.finish()?;
+        output.keep_pace();
+        Ok(())
     })();
     if result.is_err() {
         output.abandon();
@@ -271,11 +278,17 @@ impl Output<'_> {
         Ok(())
     }
 
+    /// Bytes written that the pace was not told of.
+    #[inline]
+    fn untold(&self) -> u64 {
+        (self.done.bytes_written + self.len()).saturating_sub(self.told)
+    }
+
     #[cold]
     fn keep_pace(&mut self) {
-        let written = self.done.bytes_written + self.len();
-        (self.context.pace)(written.saturating_sub(self.told));
-        self.told = self.told.max(written);
+        let untold = self.untold();
+        (self.context.pace)(untold);
+        self.told += untold;
     }
 
     fn abandon(&mut self) {

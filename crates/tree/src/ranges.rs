@@ -156,6 +156,9 @@ impl Picker<'_> {
         let (meta, upto) = (&table.meta, self.oldest_snapshot.unwrap_or(MAX_SEQ));
         let least = meta.cleared_seq.max(meta.min_seq);
         let (mut over, mut at_edge) = (0, false);
+        if self.version.ranges.max_seq() <= least {
+            return (over, at_edge);
+        }
         let mut key = &meta.smallest[..];
         loop {
             let stretch = self.version.ranges.at(key, upto);
@@ -167,6 +170,9 @@ impl Picker<'_> {
             match stretch.to {
                 Some(to) if !is_last => key = to,
                 _ => return (over, at_edge),
+            }
+            if over >= MANY {
+                return (over, at_edge);
             }
         }
     }
