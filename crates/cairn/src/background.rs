@@ -20,8 +20,18 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const BUFFER_PAUSE: Duration = Duration::from_millis(100);
 /// A reserve that was released is tried again each time that the flush thread has rested so often: about once a second.
 const RESERVE_ROUNDS: u32 = 10;
+/// A compaction thread that has nothing to do looks so often whether writers pause.
+const REST_PAUSE: Duration = Duration::from_secs(1);
+/// They do when less than this was written meanwhile, in bytes of keys and values: what one core compacts in some milliseconds.
+const REST_BYTES: u64 = 1 << 20;
 /// Slowdown per KiB and unit of debt. At a debt of 1 a write of 1 KiB waits 2 us longer, at 4 it waits 32 us: the square.
 const SLOWDOWN_NANOS: f64 = 2_000.0;
+
+/// When a compaction thread last looked, and how many bytes of keys and values had been written then.
+struct Calm {
+    since: Duration,
+    bytes: u64,
+}
 
 /// The threads of a database.
 #[derive(Default)]
@@ -124,6 +134,7 @@ impl Core {
     }
 
     fn compact_loop(&self) {
+        let mut calm = Calm { since: self.env.monotonic(), bytes: self.counters.user_bytes() };
         while !self.ends() {
             match self.next_compaction() {
                 Some((keyspace, plan)) => {
@@ -132,17 +143,32 @@ impl Core {
                     }
                 }
                 None if self.build_next_view() => {}
+                None if self.begins_rest(&mut calm) => {}
                 None => {
                     // An iterator that went may have been the last to hold some tables.
                     self.collect_garbage();
                     let mut state = self.state.lock();
                     self.progress.notify_all();
                     if !self.ends() {
-                        self.compact_work.wait_for(&mut state, Duration::from_secs(1));
+                        self.compact_work.wait_for(&mut state, REST_PAUSE);
                     }
                 }
             }
         }
+    }
+
+    /// Whether nobody, or hardly anybody, has written for a while: then `tree/src/rest.rs` has its turn, until so much is written again.
+    fn begins_rest(&self, calm: &mut Calm) -> bool {
+        let (now, bytes) = (self.env.monotonic(), self.counters.user_bytes());
+        if now.saturating_sub(calm.since) < REST_PAUSE {
+            return false;
+        }
+        let written = bytes - std::mem::replace(calm, Calm { since: now, bytes }).bytes;
+        written < REST_BYTES && self.rest_until.fetch_max(bytes + REST_BYTES, Ordering::Relaxed) <= bytes
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.counters.user_bytes() < self.rest_until.load(Ordering::Relaxed)
     }
 
     /// Flushes and compacts until nothing is due. For databases without threads.
@@ -243,11 +269,13 @@ impl Core {
         let mut state = self.state.lock();
         let oldest = self.snapshots.oldest();
         let room = self.room_for_plans(&state);
+        let at_rest = self.is_at_rest();
         let mut by_debt: Vec<u64> = state.keyspaces.keys().copied().collect();
         by_debt.sort_by(|a, b| state.keyspaces[b].tree.debt().total_cmp(&state.keyspaces[a].tree.debt()));
         for id in by_debt {
             let Some(k) = state.keyspaces.get_mut(&id) else { continue };
             k.tree.set_room(room);
+            k.tree.set_rest(at_rest);
             if let Some(plan) = k.tree.pick(oldest) {
                 let core = k.core.clone();
                 state.jobs += 1;
@@ -412,9 +440,11 @@ impl Core {
         }
     }
 
-    /// Waits until nothing is due or running.
+    /// Waits until nothing is due or running, nor worth doing while nobody writes: whoever waits for that is taken at his word.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         self.check_running()?;
+        self.rest_until.fetch_max(self.counters.user_bytes() + 1, Ordering::Relaxed);
+        self.state.lock().keyspaces.values_mut().for_each(|k| k.tree.set_rest(true));
         if self.is_inline() {
             self.run_pending();
         }

@@ -137,6 +137,8 @@ pub(crate) struct Core {
     pub counters: Counters,
     pub scrub: crate::scrub::Scrub,
     pub views: crate::views::Views,
+    /// So many bytes of keys and values may have been written in all before the database is no longer at rest.
+    pub rest_until: AtomicU64,
     /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
     pub slowdown: AtomicU64,
     /// Held by who deletes tables.

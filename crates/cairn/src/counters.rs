@@ -1,4 +1,4 @@
-//! Counting. Nothing in the engine branches on a counter.
+//! Counting. Nothing in the engine branches on a counter, but that by `user_bytes` threads tell whether writers pause.
 
 use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
@@ -58,6 +58,11 @@ impl Counters {
     pub(crate) fn note_writes(&self, count: u64, user_bytes: u64) {
         self.writes.store(self.writes.load(Ordering::Relaxed) + count, Ordering::Relaxed);
         self.user_bytes.store(self.user_bytes.load(Ordering::Relaxed) + user_bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of keys and values written since the database was opened.
+    pub(crate) fn user_bytes(&self) -> u64 {
+        self.user_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn note_slowdown(&self, time: Duration) {

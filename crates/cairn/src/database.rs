@@ -173,7 +173,8 @@ impl Database {
         })
     }
 
-    /// Waits until no flush and no compaction is due or running. Writers that go on may keep it from ending.
+    /// Waits until no flush and no compaction is due or running, nor worth running while nobody writes: guards that have grown are
+    /// merged, which otherwise begins when writers have paused for a second. Writers that go on may keep it from ending.
     pub fn wait_idle(&self) -> Result<()> {
         self.core().wait_idle()
     }

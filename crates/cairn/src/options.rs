@@ -247,6 +247,7 @@ option_table! {
     tombstone_percent: u32 = 50, "0 to 100", |v| *v <= 100;
     /// How many times the bytes of its newest versions a tree may have. Above that, the guards that have most older versions are compacted,
     /// those first that give back most for what is rewritten. What waits in memtables and in level 0 is not known and counts half.
+    /// While hardly anybody writes, guards are merged as soon as what was added to them has reached `space_target` - 1 of what they had.
     space_target: f64 = 1.5, "1.05 to 10", |v| (1.05..=10.0).contains(v);
     /// Compact level 0 straight into the deepest level where the pieces still have a useful size, instead of level 1.
     skip_levels: bool = true, "true, false", |_| true;

@@ -452,6 +452,7 @@ impl Recovery {
             next_file: self.next_file,
             counters: Counters::default(),
             scrub: crate::scrub::Scrub::default(),
+            rest_until: AtomicU64::new(0),
             slowdown: AtomicU64::new(0),
             collecting: Mutex::new(()),
             fatal: OnceLock::new(),

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 /// A guard of the last level with so many times the bytes that a guard should have is merged before it has all the runs that it may have: so that one
 /// job is not too large.
-const LARGEST: u64 = 8;
+const LARGEST: u64 = 16;
 
 /// A merge for the size of a guard waits for so many runs: with fewer it would rewrite much for little.
 const RUNS_TO_DIVIDE: usize = 4;

@@ -1,7 +1,7 @@
 //! Guards from the data, as cases: where they are divided, which go, and what waits. A table has 1000 bytes.
 
 use crate::adaptive::places_to_divide;
-use crate::pick_tests::{Bench, Drawn, cuts, inputs, slice};
+use crate::pick_tests::{Bench, Drawn, cuts, damage, inputs, slice};
 use crate::version::tests::options;
 use crate::{Reason, Tree, TreeOptions, VersionEdit};
 use base::Slice;
@@ -102,6 +102,15 @@ fn small_neighbours_are_merged_and_the_guards_between_them_go() {
     bench.run(&mut tree, &plan);
     assert_eq!(guards(&tree, 3), ["", "k"]);
     assert!(tree.pick(None).is_none());
+}
+
+#[test]
+fn a_small_guard_waits_for_a_neighbour_that_cannot_be_read() {
+    let mut bench = Bench::new();
+    let tables = [(3, "a", "b", 1, 2), (3, "c", "d", 3, 4)];
+    let mut tree = bench.tree(adaptive(10_000), &[(3, "c")], &tables);
+    damage(&tree, &[2]);
+    assert!(tree.pick(None).is_none(), "alone it would stay as small");
 }
 
 #[test]

@@ -14,6 +14,8 @@ mod adaptive_tests;
 mod around;
 mod check;
 mod compact;
+#[cfg(test)]
+mod compact_tests;
 mod cursor;
 mod damage;
 mod edit;
@@ -34,6 +36,9 @@ mod pick;
 #[cfg(test)]
 mod pick_tests;
 mod ranges;
+mod rest;
+#[cfg(test)]
+mod rest_tests;
 mod salvage;
 mod shape;
 mod sketch;

@@ -30,6 +30,8 @@ pub enum Reason {
     Space,
     /// Neighbouring guards of the last level have become very small.
     SmallGuards,
+    /// Nobody writes at present, and reads and space gain by it (`rest.rs`).
+    Rest,
     /// Somebody asked for it.
     Manual,
     /// Tables of which range tombstones hide everything: they go without being read.
@@ -47,6 +49,7 @@ impl fmt::Display for Reason {
             Reason::Tombstones => "tombstones",
             Reason::Space => "space",
             Reason::SmallGuards => "small guards",
+            Reason::Rest => "rest",
             Reason::Manual => "manual",
             Reason::RangeDeletes => "range deletes",
         })
@@ -130,6 +133,8 @@ pub(crate) struct Picker<'a> {
     pub oldest_snapshot: Option<Seq>,
     /// Bytes that the disk has left for what a plan writes, when it is nearly full.
     pub room: Option<u64>,
+    /// Whether hardly anybody writes at present.
+    pub at_rest: bool,
 }
 
 /// A guard that asks to be compacted, and how much.
@@ -155,6 +160,11 @@ impl Picker<'_> {
             if plan.is_some() {
                 return plan;
             }
+        } else if self.level0_rests() {
+            let plan = self.move_level0(&busy).or_else(|| self.level0(Reason::Rest, &busy));
+            if plan.is_some() {
+                return plan;
+            }
         }
         let mut wishes = self.wishes();
         wishes.sort_by(|a, b| a.reason.cmp(&b.reason).then(b.score.total_cmp(&a.score)));
@@ -164,6 +174,9 @@ impl Picker<'_> {
     /// A plan towards having all keys of `[from, to)` in one table per guard of the last level; `Ok(None)` when it is done.
     pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, Obstacle> {
         let busy = self.busy();
+        if let Some(plan) = self.pick_hidden(&busy) {
+            return Ok(Some(plan));
+        }
         let mut damage = false;
         // A plan for which there is no room; it may be tried when there is no other.
         let mut large = None;
@@ -255,6 +268,7 @@ impl Picker<'_> {
             }
         }
         self.wishes_for_space(&mut wishes);
+        self.wishes_at_rest(&mut wishes);
         wishes
     }
 
@@ -434,6 +448,10 @@ impl Picker<'_> {
                     .map(|t| (n, t.clone()))
                     .collect();
                 plan.joins = level.guards[range.start + 1..range.end].iter().map(|g| g.key.clone()).collect();
+            }
+            // The neighbour is busy, or cannot be read: alone the guard would stay as small, and be merged again and again.
+            if reason == Reason::SmallGuards && plan.joins.is_empty() {
+                return None;
             }
             let plan = self.complete(plan, busy);
             // Where no tables share keys, and cuts for the order leave as many as there were, it would go on for ever.

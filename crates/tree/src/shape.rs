@@ -24,13 +24,14 @@ pub struct Tree {
     running: Vec<Arc<Plan>>,
     next_plan: u64,
     room: Option<u64>,
+    at_rest: bool,
 }
 
 impl Tree {
     /// A tree that stands at `version`.
     pub fn new(options: TreeOptions, version: Arc<Version>) -> Tree {
         let rule = GuardHash::new(&options);
-        Tree { options, rule, version, running: Vec::new(), next_plan: 1, room: None }
+        Tree { options, rule, version, running: Vec::new(), next_plan: 1, room: None, at_rest: false }
     }
 
     /// Its options.
@@ -54,8 +55,8 @@ impl Tree {
     }
 
     fn picker(&self, oldest_snapshot: Option<Seq>) -> Picker<'_> {
-        let (running, room) = (&self.running, self.room);
-        Picker { version: &self.version, options: &self.options, running, oldest_snapshot, room }
+        let Tree { version, options, running, room, at_rest, .. } = self;
+        Picker { version, options, running, oldest_snapshot, room: *room, at_rest: *at_rest }
     }
 
     fn start(&mut self, mut plan: Plan) -> Arc<Plan> {
@@ -74,6 +75,11 @@ impl Tree {
     pub fn set_room(&mut self, room: Option<u64>) {
         let taken = self.running.iter().map(|plan| plan.input_bytes()).sum();
         self.room = room.map(|room| room.saturating_sub(taken));
+    }
+
+    /// Whether hardly anybody writes at present: then more is worth compacting.
+    pub fn set_rest(&mut self, at_rest: bool) {
+        self.at_rest = at_rest;
     }
 
     /// The most urgent compaction that touches no running one, if any is due.

@@ -10,7 +10,8 @@
 //! where `d <= 1` is what is left of a batch after its own duplicates are gone, and `r <= T` the runs at which a guard is merged. A merge gives back
 //! only what is older versions. So a guard is merged when it has `T` runs, because reads look through them all; and before that
 //! only when the tree as a whole has outgrown `space_target` times its live data, those guards first that give back most of
-//! what they have. Where nothing is overwritten, nothing is merged for space. Docs: `docs/adr/0008-cost-model.md`.
+//! what they have. Where nothing is overwritten, nothing is merged for space. All of this is while writers are at work; what else is worth merging when they
+//! pause is in `rest.rs`. Docs: `docs/adr/0008-cost-model.md`.
 
 use crate::pick::{Picker, Reason, Wish};
 use crate::sketch::Sketch;
@@ -58,7 +59,9 @@ impl Picker<'_> {
         let last = self.version.last_level();
         for (guard, g) in self.version.level(last).guards.iter().enumerate() {
             let share = g.garbage() as f64 / g.bytes().max(1) as f64;
-            if share >= LEAST_SHARE {
+            // Of two versions that a snapshot lies between, a merge gives back neither.
+            let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);
+            if share >= LEAST_SHARE && !self.oldest_snapshot.is_some_and(parted) {
                 wishes.push(Wish { reason: Reason::Space, level: last, guard, score: share });
             }
         }
@@ -74,8 +77,8 @@ impl Picker<'_> {
         let bytes: u64 = version.level0.iter().map(|t| t.meta.file_size).sum();
         let below: u64 = version.levels.iter().map(|l| l.bytes()).sum();
         let table = (bytes / version.level0.len().max(1) as u64).max(1);
-        // What waits there may be older versions of what is below: it gets half of the space that is there for them.
-        let share = (options.space_target - 1.0) / 2.0;
+        // What waits there may be older versions of what is below: it gets the space that is there for them.
+        let share = options.space_target - 1.0;
         ((below as f64 * share / table as f64) as usize).clamp(least, 2 * least)
     }
 }
