@@ -300,10 +300,11 @@ impl Keyspace {
         self.database().write_batch(batch, durability)
     }
 
-    /// The value of `key`. From tables it is a view into the cached block: nothing is copied.
+    /// The value of `key`. From tables it is a view into the cached block, without a copy; a value is copied out of a block that is
+    /// not cached and not worth it yet.
     ///
     /// Costs one look at the memtables, a filter probe for each table that may hold the key, and at most one disk read for
-    /// the value when index and filters are cached.
+    /// the value when index and filters are in memory.
     ///
     /// # Errors
     /// `Corruption`, with the file, when what was read is not what was written; `Io`; `Closed` when the keyspace was dropped.

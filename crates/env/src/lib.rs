@@ -122,6 +122,9 @@ pub trait ReadFile: Send + Sync {
     fn will_need(&self, offset: u64, len: u64);
     /// Hints that `len` bytes from `offset` will not be read again soon.
     fn wont_need(&self, offset: u64, len: u64);
+    /// Hints that reads of this handle go anywhere: what lies around them is not to be read with them, unless
+    /// [`ReadFile::will_need`] asks for it.
+    fn expect_random(&self) {}
     /// Where the file is, for messages.
     fn path(&self) -> &PathBuf;
 }

@@ -330,6 +330,11 @@ impl ReadFile for RealReadFile {
         let _ = (offset, len);
     }
 
+    fn expect_random(&self) {
+        #[cfg(target_os = "linux")]
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::Random);
+    }
+
     fn path(&self) -> &PathBuf {
         &self.path
     }

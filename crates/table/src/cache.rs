@@ -3,6 +3,10 @@
 //! It holds bytes and knows no table type. It is sharded, and a hit takes one shard's read lock for a few dozen
 //! nanoseconds. What is evicted stays in memory only while a reader still holds a slice of it.
 //!
+//! Data blocks are let in at their second use, as soon as the cache is full ([`BlockCache::admits`]). What is read once only would
+//! push out what is read often; and what was just read is in the operating system's memory, too, where it serves a second read almost as
+//! well. So the two memories hold different blocks: this one those that are used often, that one those that were used of late.
+//!
 //! Others may *pin* memory of the budget for what they keep themselves ([`BlockCache::pin`]): up to half of it, by which blocks then
 //! have less. Both together stay within the budget.
 
@@ -11,8 +15,8 @@ use base::Slice;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a block is, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +124,10 @@ pub struct BlockCache {
     counters: Counters<9>,
     spaces: AtomicU32,
     capacity: u64,
+    /// Prints of data blocks that were not let in of late: a place for each block that fits the budget.
+    seen: Box<[AtomicU32]>,
+    /// Whether there is no room for a block but in another's place.
+    full: AtomicBool,
     /// Bytes that are pinned.
     pinned: AtomicU64,
     /// Bytes that are lent.
@@ -130,6 +138,9 @@ pub struct BlockCache {
 
 /// Into how many steps the budget is divided: blocks give up one at a time, because each change goes through all shards.
 const STEPS: u64 = 64;
+
+/// One insert in so many looks whether the cache is full.
+const LOOK_INTERVAL: u64 = 32;
 
 /// Memory of a cache's budget that somebody uses for what he keeps outside of it; given back when it is dropped.
 pub struct Pin {
@@ -158,6 +169,8 @@ impl BlockCache {
             counters: Counters::new(),
             spaces: AtomicU32::new(0),
             capacity: bytes,
+            seen: (0..(bytes / 4096).clamp(1, 1 << 24)).map(|_| AtomicU32::new(0)).collect(),
+            full: AtomicBool::new(bytes == 0),
             pinned: AtomicU64::new(0),
             lent: AtomicU64::new(0),
             given_up: Mutex::new(0),
@@ -187,13 +200,30 @@ impl BlockCache {
     /// Gives blocks what pins and loans leave, in steps. A step comes back only when another one would, too: pins that come and go
     /// around the end of a step change nothing.
     fn resize_blocks(&self) {
-        let step = (self.capacity / STEPS).max(1);
-        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-        let need = self.pinned_bytes().saturating_add(self.lent.load(Ordering::Relaxed)).div_ceil(step);
-        if need > *given_up || need + 1 < *given_up {
+        {
+            let mut given_up = self.given_up();
+            let lent = self.lent.load(Ordering::Relaxed);
+            let need = self.pinned_bytes().saturating_add(lent).div_ceil(self.step());
+            if need <= *given_up && *given_up <= need + 1 {
+                return;
+            }
             *given_up = need;
-            self.blocks.set_capacity(self.capacity.saturating_sub(need.saturating_mul(step)));
+            self.blocks.set_capacity(self.room(need));
         }
+        self.look_whether_full();
+    }
+
+    fn step(&self) -> u64 {
+        (self.capacity / STEPS).max(1)
+    }
+
+    /// What is left for blocks that have given up so many steps.
+    fn room(&self, given_up: u64) -> u64 {
+        self.capacity.saturating_sub(given_up.saturating_mul(self.step()))
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, u64> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number that tells the files of one directory from those of others that share the cache.
@@ -214,6 +244,36 @@ impl BlockCache {
     pub fn insert(&self, key: BlockKey, class: BlockClass, block: Slice) {
         self.counters.add(INSERTS + class as usize, 1);
         self.blocks.insert(key, block);
+        // To ask costs as much as going through all shards.
+        if Self::hash(key).is_multiple_of(LOOK_INTERVAL) {
+            self.look_whether_full();
+        }
+    }
+
+    /// Whether a data block that is not cached should be: when there is room, or when it was asked for before, as many others ago as
+    /// the budget has blocks, about. To be asked once for each read of the block.
+    pub fn admits(&self, key: BlockKey) -> bool {
+        if !self.full.load(Ordering::Relaxed) {
+            return true;
+        }
+        let hash = Self::hash(key);
+        let place = ((u128::from(hash) * self.seen.len() as u128) >> 64) as usize;
+        // 0 is no print.
+        let print = hash as u32 | 1;
+        let seen = self.seen[place].load(Ordering::Relaxed) == print;
+        if !seen {
+            self.seen[place].store(print, Ordering::Relaxed);
+        }
+        seen && self.capacity > 0
+    }
+
+    fn hash(key: BlockKey) -> u64 {
+        Mix(0).hash_one(key)
+    }
+
+    fn look_whether_full(&self) {
+        let room = self.room(*self.given_up());
+        self.full.store(self.blocks.weight() >= room / 32 * 31, Ordering::Relaxed);
     }
 
     /// Drops one block, if it is cached.
@@ -297,6 +357,32 @@ mod tests {
             }
             assert!(cache.used_bytes() >= budget / 10 * 7, "{} of {budget}", cache.used_bytes());
         }
+    }
+
+    #[test]
+    fn a_full_cache_lets_in_what_is_asked_for_twice() {
+        let cache = BlockCache::new(1 << 20);
+        let read = |i: u64| match cache.get(key(1, i), BlockClass::Data) {
+            Some(_) => "cached",
+            None if cache.admits(key(1, i)) => {
+                cache.insert(key(1, i), BlockClass::Data, vec![1u8; 4000].into());
+                "let in"
+            }
+            None => "left out",
+        };
+        assert!((0..200).all(|i| read(i) == "let in"), "there is room");
+        (200..1000).for_each(|i| _ = read(i));
+        assert_eq!((read(5000), read(5000), read(5000)), ("left out", "let in", "cached"));
+        // Each block once: hardly any is let in, and what was cached stays.
+        let in_before = (0..1000).filter(|&i| read(i) == "cached").count();
+        assert!((10_000..20_000).filter(|&i| read(i) == "let in").count() < 20);
+        let in_after = (0..1000).filter(|&i| cache.get(key(1, i), BlockClass::Data).is_some()).count();
+        assert!(in_before > 200 && in_after > in_before / 10 * 8, "{in_before}, {in_after}");
+        // Long ago is not lately.
+        assert_eq!(read(30_000), "left out");
+        (40_000..42_000).for_each(|i| _ = read(i));
+        assert_eq!(read(30_000), "left out");
+        assert!(!BlockCache::new(0).admits(key(1, 1)) && !BlockCache::new(0).admits(key(1, 1)));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A cursor over a table, through the block cache, in both directions.
 //!
 //! It keeps the path from the root to the current data block, so that stepping to the next block looks at one index
-//! node, and holds on to the blocks of that path while it stands there. One that goes forward for long, over blocks that
-//! are not cached, reads several at once.
+//! node, and holds on to the blocks of that path while it stands there. One that goes the same way for long, be it forward or back,
+//! over blocks that are not cached, reads several at once. A seek to a place in the current block stays there.
 
 use crate::entry_cursor::EntryCursor;
 use crate::frame::{self, Handle, Kind};
@@ -15,6 +15,7 @@ pub struct TableCursor {
     table: Arc<Table>,
     /// Index nodes from the root down, and which child the path takes in each.
     path: Vec<(Node, usize)>,
+    /// The block that the path leads to; `None` while it leads nowhere.
     block: Option<Node>,
     at: EntryCursor,
     ahead: Ahead,
@@ -27,11 +28,13 @@ pub struct TableCursor {
 pub(crate) struct Ahead {
     bytes: Vec<u8>,
     offset: u64,
-    /// How many times in a row the cursor went to the next block.
+    /// How many times in a row the cursor went to the block next to its own.
     pub(crate) steps: u32,
+    /// Whether that was the one before.
+    back: bool,
 }
 
-/// Steps to the next block before the cursor reads ahead, and bounds of how much it then reads at a time.
+/// Steps to a neighbouring block before the cursor reads ahead, and bounds of how much it then reads at a time.
 const STEPS: u32 = 2;
 const LEAST_AHEAD: u64 = 16 << 10;
 const MOST_AHEAD: u64 = 128 << 10;
@@ -60,6 +63,7 @@ impl TableCursor {
     /// Builds the path from the root to the data block that `toward` asks for.
     fn descend_from_root(&mut self, toward: Toward<'_>) -> Result<()> {
         self.ahead.steps = 0;
+        self.block = None;
         self.path.clear();
         let table = Arc::clone(&self.table);
         self.descend(table.root()?.node.clone(), toward)
@@ -96,7 +100,8 @@ impl TableCursor {
 
     /// Moves to the first entry of the next data block.
     fn next_block(&mut self) -> Result<()> {
-        self.ahead.steps = self.ahead.steps.saturating_add(1);
+        self.ahead.step(false);
+        self.block = None;
         while let Some((node, child)) = self.path.pop() {
             if child + 1 < node.layout.count() {
                 self.step_to(node, child + 1, Toward::First)?;
@@ -108,7 +113,8 @@ impl TableCursor {
 
     /// Moves to the last entry of the data block before.
     fn prev_block(&mut self) -> Result<()> {
-        self.ahead.steps = 0;
+        self.ahead.step(true);
+        self.block = None;
         while let Some((node, child)) = self.path.pop() {
             if child > 0 {
                 self.step_to(node, child - 1, Toward::Last)?;
@@ -164,6 +170,13 @@ impl TableCursor {
         self.error.clone().map_or(Ok(()), Err)
     }
 
+    /// The first entry of the current block at or after a target, if that lies between two entries of this block: then it is the first
+    /// of the table, too.
+    fn inside(&self, key: &[u8], trailer: Trailer) -> Result<Option<usize>> {
+        let (i, count) = self.search(key, trailer)?;
+        Ok((i > 0 && i < count).then_some(i))
+    }
+
     /// The first entry of the current block at or after a target; the count if there is none.
     fn search(&self, key: &[u8], trailer: Trailer) -> Result<(usize, usize)> {
         let Some(block) = &self.block else { return Ok((0, 0)) };
@@ -180,19 +193,40 @@ impl Ahead {
             if self.steps < STEPS {
                 return table.read(handle, Kind::Data, frame::MAX_PAYLOAD);
             }
-            let doubled = LEAST_AHEAD << (self.steps - STEPS).min(8);
-            let most = table.root()?.footer.data_size.saturating_sub(handle.offset);
-            let len = doubled.min(MOST_AHEAD).min(most).max(u64::from(handle.size));
-            // Until the read succeeds, nothing is there.
-            self.bytes.clear();
-            let mut bytes = std::mem::take(&mut self.bytes);
-            bytes.resize(len as usize, 0);
-            table.read_at(&mut bytes, handle.offset)?;
-            (self.bytes, self.offset) = (bytes, handle.offset);
+            self.fill(table, handle)?;
         }
         let frame = self.part(handle).unwrap_or_default().to_vec();
         let opened = frame::open(frame, table.place(handle.offset, Kind::Data), frame::MAX_PAYLOAD);
         opened.map_err(|f| table.fault(f, handle.offset))
+    }
+
+    /// Reads the block at `handle` and what comes behind it on the cursor's way.
+    fn fill(&mut self, table: &Table, handle: Handle) -> Result<()> {
+        let wanted = (LEAST_AHEAD << (self.steps - STEPS).min(8)).min(MOST_AHEAD);
+        let data_size = table.root()?.footer.data_size;
+        let (from, to) = match self.back {
+            true => (handle.end().saturating_sub(wanted).min(handle.offset), handle.end()),
+            false => (handle.offset, handle.offset.saturating_add(wanted).min(data_size).max(handle.end())),
+        };
+        // Until the read succeeds, nothing is there.
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.resize((to - from) as usize, 0);
+        table.read_at(&mut bytes, from)?;
+        (self.bytes, self.offset) = (bytes, from);
+        // The disk goes on while the caller looks at these.
+        if wanted == MOST_AHEAD {
+            match self.back {
+                true => table.will_need(from.saturating_sub(wanted), wanted.min(from)),
+                false => table.will_need(to, wanted.min(data_size.saturating_sub(to))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a step to a neighbouring block.
+    pub(crate) fn step(&mut self, back: bool) {
+        self.steps = if self.back == back { self.steps.saturating_add(1) } else { 1 };
+        self.back = back;
     }
 
     /// The block at `handle`, if it was read.
@@ -220,6 +254,9 @@ impl Cursor for TableCursor {
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         self.moving(|c| {
             let trailer = Trailer::seek(seq);
+            if let Some(i) = c.inside(key, trailer)? {
+                return c.stand(i);
+            }
             c.descend_from_root(Toward::Entry(key, trailer))?;
             let (i, count) = c.search(key, trailer)?;
             if i < count { c.stand(i) } else { c.next_block() }
@@ -229,6 +266,9 @@ impl Cursor for TableCursor {
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         self.moving(|c| {
             let trailer = Trailer::seek(MAX_SEQ);
+            if let Some(i) = c.inside(key, trailer)? {
+                return c.stand(i - 1);
+            }
             c.descend_from_root(Toward::Entry(key, trailer))?;
             let (i, _) = c.search(key, trailer)?;
             if i > 0 { c.stand(i - 1) } else { c.prev_block() }
@@ -257,6 +297,12 @@ impl Cursor for TableCursor {
             return self.nowhere();
         }
         let i = self.at.index();
+        if let Some(block) = &self.block
+            && i > 0
+            && self.at.move_to(&block.bytes, &block.layout, i - 1).is_ok()
+        {
+            return Ok(());
+        }
         self.moving(|c| if i > 0 { c.stand(i - 1) } else { c.prev_block() })
     }
 

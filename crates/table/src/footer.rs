@@ -10,6 +10,9 @@
 //! ```
 //!
 //! The last 16 bytes mean the same in every version, so that a newer table is told from a damaged one.
+//!
+//! Version 1 is that of tables whose data blocks lie one directly behind another; in version 3 zeros may lie between them. A version 2
+//! never was: the number stands for one of the future in files that were kept from the days of version 1.
 
 use crate::fault::Fault;
 use crate::filter::FilterShape;
@@ -22,7 +25,10 @@ pub(crate) const LEN: usize = 80;
 
 /// Bytes before the first checksum.
 pub(crate) const BODY: usize = 60;
-const VERSION: u32 = 1;
+/// The version that is written.
+pub(crate) const VERSION: u32 = 3;
+/// The version without zeros between data blocks.
+pub(crate) const UNPADDED: u32 = 1;
 const MAGIC: [u8; 8] = *b"cairntbl";
 
 /// Most levels of index nodes: with two children per node or more, and 2^48 blocks, there are never more.
@@ -31,9 +37,11 @@ pub(crate) const MAX_LEVELS: u8 = 48;
 /// What a footer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
+    /// [`VERSION`] or [`UNPADDED`].
+    pub version: u32,
     pub file: u64,
     pub file_size: u64,
-    /// Bytes of the data blocks, which begin at offset 0.
+    /// Bytes of the data blocks and what lies between them; they begin at offset 0.
     pub data_size: u64,
     pub root: Handle,
     /// Levels of index nodes, the root counted: the children of level 1 are data blocks.
@@ -65,8 +73,8 @@ impl Footer {
         out.extend_from_slice(&self.properties.offset.to_le_bytes());
         out.extend_from_slice(&self.properties.size.to_le_bytes());
         out.extend_from_slice(&checksum(place(self.file, self.file_size, Kind::Footer), &out).to_le_bytes());
-        out.extend_from_slice(&VERSION.to_le_bytes());
-        let sum = checksum(place(self.file, self.file_size, Kind::Version), &VERSION.to_le_bytes());
+        out.extend_from_slice(&self.version.to_le_bytes());
+        let sum = checksum(place(self.file, self.file_size, Kind::Version), &self.version.to_le_bytes());
         out.extend_from_slice(&sum.to_le_bytes());
         out.extend_from_slice(&MAGIC);
         let mut footer = [0; LEN];
@@ -85,13 +93,13 @@ impl Footer {
         if checksum(place(file, file_size, Kind::Version), &version.to_le_bytes()) != version_sum {
             return Err(Fault::Corrupt("checksum of the format version does not match"));
         }
-        if version != VERSION {
+        if version != VERSION && version != UNPADDED {
             return Err(Fault::Unknown("format version", version));
         }
         if checksum(place(file, file_size, Kind::Footer), &bytes[..BODY]) != sum {
             return Err(Fault::Corrupt("checksum of footer does not match"));
         }
-        let footer = Self::parse(&bytes[..BODY]).ok_or(Fault::Corrupt("footer is too short"))?;
+        let footer = Self::parse(&bytes[..BODY], version).ok_or(Fault::Corrupt("footer is too short"))?;
         let tiled = footer.file == file
             && footer.file_size == file_size
             && footer.filter.is_valid()
@@ -104,14 +112,14 @@ impl Footer {
     }
 
     /// What the 60 bytes before the first checksum say; nothing vouches for them.
-    pub(crate) fn parse(body: &[u8]) -> Option<Footer> {
+    pub(crate) fn parse(body: &[u8], version: u32) -> Option<Footer> {
         let mut body = Reader::new(body);
         let (file, file_size, data_size) = (body.u64()?, body.u64()?, body.u64()?);
         let root = Handle { offset: body.u64()?, size: body.u32()? };
         let (levels, probes, _) = (body.u8()?, body.u8()?, body.u16()?);
         let filter = FilterShape { offset: data_size, partitions: body.u32()?, lines: body.u32()?, probes };
         let properties = Handle { offset: body.u64()?, size: body.u32()? };
-        Some(Footer { file, file_size, data_size, root, levels, filter, properties })
+        Some(Footer { version, file, file_size, data_size, root, levels, filter, properties })
     }
 }
 
@@ -128,6 +136,7 @@ mod tests {
         let root = Handle { offset: 1000 + filter.stored_len() + 7, size: 50 };
         let properties = Handle { offset: root.end(), size: 60 };
         Footer {
+            version: VERSION,
             file: 12,
             file_size: properties.end() + LEN as u64,
             data_size: 1000,
@@ -140,6 +149,8 @@ mod tests {
 
     #[test]
     fn round_trips_and_refuses_every_flipped_bit() {
+        let old = Footer { version: UNPADDED, ..footer() };
+        assert_eq!(Footer::decode(&old.encode(), 12, old.file_size), Ok(old));
         let footer = footer();
         let bytes = footer.encode();
         assert_eq!(Footer::decode(&bytes, 12, footer.file_size), Ok(footer));
@@ -158,10 +169,12 @@ mod tests {
     #[test]
     fn a_newer_version_is_refused_by_name() {
         let footer = footer();
-        let mut bytes = footer.encode();
-        bytes[BODY + 4] = 2;
-        let sum = checksum(place(12, footer.file_size, Kind::Version), &2u32.to_le_bytes());
-        bytes[BODY + 8..BODY + 12].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Footer::decode(&bytes, 12, footer.file_size), Err(Fault::Unknown("format version", 2)));
+        for version in [0, 2, 4, 1 << 30] {
+            let bytes = Footer { version, ..footer }.encode();
+            assert_eq!(
+                Footer::decode(&bytes, 12, footer.file_size),
+                Err(Fault::Unknown("format version", version))
+            );
+        }
     }
 }

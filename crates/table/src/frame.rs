@@ -6,6 +6,9 @@
 //!
 //! The checksum covers size, codec and payload, and the place: file number, offset and kind of the block. It is
 //! verified before anything else is looked at.
+//!
+//! The high bit of a data block's codec says that zeros follow up to the next page. So they cannot be taken for a block that
+//! was lost, nor a block that was overwritten with zeros for them.
 
 use crate::compression::{self, Compressor};
 use crate::fault::Fault;
@@ -15,6 +18,12 @@ use base::planted::{Bug, planted};
 
 /// Bytes in front of a payload.
 pub(crate) const HEADER_LEN: usize = 9;
+
+/// Data blocks are laid out by pages of this many bytes, which is what a read brings into memory.
+pub(crate) const PAGE: u64 = 4096;
+
+/// In the codec of a data block: zeros follow up to the next page.
+pub(crate) const PADDED: u8 = 0x80;
 
 /// Most bytes of a payload, raw. A block of one entry holds its key twice at most (prefix and rest), its value and a few
 /// dozen bytes; an index node, a few of the longest keys.
@@ -54,13 +63,14 @@ pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
     out.len() - HEADER_LEN
 }
 
-/// Closes the frame that [`begin`] opened at `start`: compresses the payload if that pays, fills in the header.
-/// Returns the length of the whole frame.
+/// Closes the frame that [`begin`] opened at `start`: compresses the payload if that pays, fills in the header. `padded` is told
+/// the length of the whole frame and says whether zeros will follow it. Returns that length.
 pub(crate) fn seal(
     out: &mut Vec<u8>,
     start: usize,
     place: Place,
     compressor: Option<&mut Compressor>,
+    padded: impl FnOnce(u32) -> bool,
 ) -> u32 {
     let payload = start + HEADER_LEN;
     let mut codec = 0;
@@ -71,10 +81,22 @@ pub(crate) fn seal(
     }
     let size = (out.len() - payload) as u32;
     out[start + 4..start + 8].copy_from_slice(&size.to_le_bytes());
-    out[start + 8] = codec;
+    let len = size + HEADER_LEN as u32;
+    out[start + 8] = if padded(len) { codec | PADDED } else { codec };
     let sum = checksum(place, &out[start + 4..]);
     out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
-    size + HEADER_LEN as u32
+    len
+}
+
+/// Where the data block behind the verified `frame`, which begins at `offset`, begins.
+pub(crate) fn next_offset(offset: u64, frame: &[u8]) -> u64 {
+    let end = offset + frame.len() as u64;
+    if is_padded(frame) { end.next_multiple_of(PAGE) } else { end }
+}
+
+/// Whether zeros follow the verified frame of a data block.
+pub(crate) fn is_padded(frame: &[u8]) -> bool {
+    frame.get(HEADER_LEN - 1).is_some_and(|codec| codec & PADDED != 0)
 }
 
 /// Length of the frame that begins with `header`, unverified: to know how much to read before [`check`].
@@ -95,7 +117,8 @@ pub(crate) fn check(frame: &[u8], place: Place) -> Result<(u8, &[u8]), Fault> {
     if claimed_len(header) != frame.len() as u64 {
         return Err(Fault::Corrupt("length of block does not match"));
     }
-    Ok((header[8], payload))
+    let data = place.kind == Kind::Data as u8;
+    Ok((if data { header[8] & !PADDED } else { header[8] }, payload))
 }
 
 /// The raw payload of a frame that was read into a buffer of its own.
@@ -118,13 +141,32 @@ mod tests {
     const PLACE: Place = Place { file: 3, offset: 77, kind: Kind::Data as u8 };
 
     #[test]
+    fn a_data_block_says_whether_zeros_follow_and_no_other_kind_can() {
+        for kind in [Kind::Data, Kind::Filter] {
+            let place = Place { kind: kind as u8, ..PLACE };
+            for padded in [false, true] {
+                let mut out = Vec::new();
+                let start = begin(&mut out);
+                out.extend_from_slice(&[7; 1000]);
+                assert_eq!(seal(&mut out, start, place, None, |len| len == 1009 && padded), 1009);
+                assert_eq!(
+                    (next_offset(5000, &out), is_padded(&out)),
+                    if padded { (8192, true) } else { (6009, false) }
+                );
+                let opened = open(out, place, 1000);
+                assert_eq!(opened.is_ok(), kind == Kind::Data || !padded);
+            }
+        }
+    }
+
+    #[test]
     fn sealed_frames_open_and_only_in_their_place() {
         for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
             let mut compressor = Compressor::new(compression).unwrap();
             let mut out = b"before".to_vec();
             let start = begin(&mut out);
             out.extend_from_slice(&[7; 1000]);
-            let size = seal(&mut out, start, PLACE, Some(&mut compressor));
+            let size = seal(&mut out, start, PLACE, Some(&mut compressor), |_| false);
             let frame = out[start..].to_vec();
             assert_eq!(frame.len(), size as usize);
             assert_eq!(open(frame.clone(), PLACE, 1000).unwrap(), [7u8; 1000]);

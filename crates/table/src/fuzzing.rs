@@ -48,7 +48,7 @@ pub fn footer(data: &[u8]) -> bool {
     let decoded = match Footer::decode(&bytes, file, file_size) {
         Ok(footer) => footer,
         Err(Fault::Unknown(what, version)) => {
-            assert!(what == "format version" && version != 1);
+            assert!(what == "format version" && version != footer::VERSION && version != footer::UNPADDED);
             return false;
         }
         Err(Fault::Corrupt(_)) => return false,
@@ -209,7 +209,7 @@ pub fn block(data: &[u8]) -> bool {
         let mut out = Vec::new();
         let start = frame::begin(&mut out);
         out.extend_from_slice(&payload);
-        frame::seal(&mut out, start, place, Some(&mut compressor));
+        frame::seal(&mut out, start, place, Some(&mut compressor), |_| flags & 2 != 0);
         assert_eq!(frame::open(out, place, payload.len()), Ok(payload.clone()));
     }
     true
@@ -244,7 +244,8 @@ pub fn fix_table(bytes: &mut [u8], file: u64) {
     last[8..16].copy_from_slice(&file_size.to_le_bytes());
     fix_footer(&mut last, file, file_size);
     bytes[end..].copy_from_slice(&last);
-    let footer = Footer::parse(&last[..footer::BODY]).filter(|footer| footer.data_size <= file_size);
+    let footer =
+        Footer::parse(&last[..footer::BODY], footer::VERSION).filter(|footer| footer.data_size <= file_size);
     let Some(footer) = footer else { return };
     fix_run(bytes, file, Kind::Data, 0, footer.data_size);
     if footer.filter.is_valid() {
@@ -264,8 +265,10 @@ fn fix_run(bytes: &mut [u8], file: u64, kind: Kind, start: u64, end: u64) {
         let header = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.first_chunk::<HEADER_LEN>());
         let Some(header) = header else { return };
         let size = frame::claimed_len(header);
+        let padded = kind == Kind::Data && header[HEADER_LEN - 1] & frame::PADDED != 0;
         fix_at(bytes, file, kind, Handle { offset: at, size: size.min(u32::MAX.into()) as u32 });
-        at = at.saturating_add(size);
+        let next = at.saturating_add(size);
+        at = if padded { next.checked_next_multiple_of(frame::PAGE).unwrap_or(next) } else { next };
     }
 }
 

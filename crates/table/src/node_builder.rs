@@ -15,6 +15,11 @@ pub(crate) struct NodeBuilder {
     /// Length of what all keys have in common so far.
     prefix: usize,
     min_seq: Seq,
+    max_seq: Seq,
+    /// Bytes that suffixes shorter than a head take beyond their own, at most.
+    short: usize,
+    /// Bytes of the lengths of suffixes, at most.
+    lens: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -33,7 +38,8 @@ const MAX_OVERHEAD: usize = 3 + 1 + 10;
 impl NodeBuilder {
     pub(crate) fn new(index: bool) -> Self {
         let (keys, values, entries) = (Vec::new(), Vec::new(), Vec::new());
-        NodeBuilder { index, keys, values, entries, prefix: 0, min_seq: MAX_SEQ }
+        let (short, lens) = (0, 0);
+        NodeBuilder { index, keys, values, entries, prefix: 0, min_seq: MAX_SEQ, max_seq: 0, short, lens }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -63,14 +69,50 @@ impl NodeBuilder {
         (key.len() - self.prefix.min(key.len())).max(8) + value.len() + OVERHEAD
     }
 
+    /// Whether a leaf with one more entry takes no more than `limit` bytes.
+    #[inline]
+    pub(crate) fn fits(&self, key: &[u8], trailer: Trailer, value: &[u8], limit: usize) -> bool {
+        let bytes = self.keys.len() + key.len() + self.values.len() + value.len();
+        // Most entries come while there is room in any case.
+        HEADER_LEN + bytes + (self.entries.len() + 1) * (8 + 4 + MAX_OVERHEAD) <= limit
+            || self.len_with(key, trailer, value) <= limit
+    }
+
+    /// How many bytes a leaf takes with one more entry, at most: the bound is a few bytes over what it is.
+    fn len_with(&self, key: &[u8], trailer: Trailer, value: &[u8]) -> usize {
+        let count = self.entries.len() + 1;
+        let prefix = self.prefix_with(key);
+        let (keys, values) = (self.keys.len() + key.len(), self.values.len() + value.len());
+        let span = self.max_seq.max(trailer.seq()) - self.min_seq.min(trailer.seq());
+        let per_entry = offset_width(keys + values, count) + 1 + varint_len(span);
+        let suffixes = keys - prefix * count + self.short + 8usize.saturating_sub(key.len() - prefix);
+        HEADER_LEN + prefix + suffixes + self.lens + varint_len(key.len() as u64) + count * per_entry + values
+    }
+
+    /// How many bytes a leaf takes that has this entry alone, at most.
+    pub(crate) fn len_alone(key: &[u8], value: &[u8]) -> usize {
+        HEADER_LEN + key.len() + 8 + 4 + 3 + value.len()
+    }
+
+    /// Length of the prefix that the keys have in common, this one included.
+    #[inline]
+    fn prefix_with(&self, key: &[u8]) -> usize {
+        if self.entries.is_empty() {
+            key.len()
+        } else if key.starts_with(&self.keys[..self.prefix]) {
+            self.prefix
+        } else {
+            common_prefix(&self.keys[..self.prefix], key)
+        }
+    }
+
     /// Adds an entry, which must sort after the last one.
     #[inline]
     pub(crate) fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
-        if self.entries.is_empty() {
-            self.prefix = key.len();
-        } else if !key.starts_with(&self.keys[..self.prefix]) {
-            self.prefix = common_prefix(&self.keys[..self.prefix], key);
-        }
+        self.prefix = self.prefix_with(key);
+        self.short += 8usize.saturating_sub(key.len() - self.prefix);
+        self.lens += varint_len(key.len() as u64);
+        self.max_seq = self.max_seq.max(trailer.seq());
         self.keys.extend_from_slice(key);
         self.values.extend_from_slice(value);
         self.min_seq = self.min_seq.min(trailer.seq());
@@ -90,8 +132,8 @@ impl NodeBuilder {
     pub(crate) fn write_to(&mut self, out: &mut Vec<u8>) {
         let count = self.entries.len();
         let base_seq = if self.index { 0 } else { self.min_seq };
+        let width = offset_width(self.keys.len() + self.values.len(), count);
         let most = self.keys.len() + self.values.len() + MAX_OVERHEAD * count;
-        let width: usize = if most <= usize::from(u16::MAX) { 2 } else { 4 };
         out.reserve(HEADER_LEN + self.prefix + (8 + width) * count + most);
         out.extend_from_slice(&(count as u32).to_le_bytes());
         out.extend_from_slice(&(self.prefix as u32).to_le_bytes());
@@ -140,11 +182,73 @@ impl NodeBuilder {
         self.keys.shrink_to(KEEP);
         self.values.shrink_to(KEEP);
         self.entries.clear();
-        self.min_seq = MAX_SEQ;
+        (self.min_seq, self.max_seq) = (MAX_SEQ, 0);
+        (self.short, self.lens) = (0, 0);
     }
+}
+
+/// Bytes of an offset in a node of `count` entries with so many bytes of keys and values.
+#[inline]
+fn offset_width(bytes: usize, count: usize) -> usize {
+    if bytes + MAX_OVERHEAD * count <= usize::from(u16::MAX) { 2 } else { 4 }
+}
+
+/// Bytes of a varint.
+#[inline]
+fn varint_len(value: u64) -> usize {
+    (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
 /// Length of what `a` and `b` both begin with.
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::EntryKind;
+
+    #[test]
+    fn varints_have_the_length_that_is_said() {
+        for shift in 0..64 {
+            for value in [1u64 << shift, (1 << shift) - 1, u64::MAX >> shift] {
+                let mut out = Vec::new();
+                put_varint(&mut out, value);
+                assert_eq!(varint_len(value), out.len(), "{value}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_leaf_is_as_long_as_was_said_or_a_little_shorter() {
+        let mut rng = env::Rng::new(1);
+        let mut builder = NodeBuilder::new(false);
+        for round in 0..300 {
+            let (prefix, tail) = (rng.below(200) as usize, rng.below(14) as usize);
+            let most = [1, 300, 1 << 22, 1 << 50][round % 4];
+            let mut said = 0;
+            let count = 1 + rng.below(60);
+            for i in 0..count {
+                let mut key = vec![b'p'; prefix];
+                key.extend_from_slice(&(i as u32).to_be_bytes()[3 - round % 3..]);
+                key.resize(key.len() + tail, b't');
+                let trailer = Trailer::new(1 + rng.below(most), EntryKind::Put);
+                let value = vec![1; rng.below(2000) as usize / (1 + round % 7)];
+                if i == 0 {
+                    assert!(builder.len_with(&key, trailer, &value) <= NodeBuilder::len_alone(&key, &value));
+                }
+                said = builder.len_with(&key, trailer, &value);
+                assert!(builder.fits(&key, trailer, &value, said));
+                assert!(!builder.fits(&key, trailer, &value, said - 1));
+                builder.add(&key, trailer, &value);
+            }
+            let mut out = Vec::new();
+            builder.write_to(&mut out);
+            // Suffixes of the first keys are short until the prefix has shrunk, lengths of long keys count without it, and sequence
+            // numbers are taken for the longest.
+            let slack = 40 + count as usize * (1 + 8 * (round % 4));
+            assert!(out.len() <= said && said <= out.len() + slack, "round {round}: {said}, {}", out.len());
+        }
+    }
 }

@@ -6,7 +6,7 @@
 use crate::cursor::Ahead;
 use crate::entry_cursor::EntryCursor;
 use crate::fault::Fault;
-use crate::frame::{Handle, Kind};
+use crate::frame::{Handle, Kind, PAGE};
 use crate::table::{Node, Table};
 use base::{Result, Slice, Trailer};
 use std::sync::Arc;
@@ -52,10 +52,17 @@ impl PlaceCursor {
         moved.map_err(|f| self.table.fault(f, place.offset))
     }
 
-    /// Makes the block at `place` the current one. Steps from block to block forward are counted: many of them, and it reads ahead.
+    /// Makes the block at `place` the current one. Steps from block to block are counted, in either direction: many of them, and it
+    /// reads ahead.
     fn enter(&mut self, place: BlockPlace) -> Result<()> {
-        let follows = self.block.take().is_some_and(|(_, end)| end == place.offset);
-        self.ahead.steps = if follows { self.ahead.steps.saturating_add(1) } else { 0 };
+        // Zeros up to the next page may lie between two blocks.
+        let meets = |end: u64, start: u64| end == start || end.next_multiple_of(PAGE) == start;
+        let here = self.block.take().map(|(block, end)| (block.offset, end));
+        match here {
+            Some((_, end)) if meets(end, place.offset) => self.ahead.step(false),
+            Some((start, _)) if meets(place.offset + u64::from(place.size), start) => self.ahead.step(true),
+            _ => self.ahead.steps = 0,
+        }
         let handle = Handle { offset: place.offset, size: place.size };
         let (table, ahead) = (&self.table, &mut self.ahead);
         let block = table.node_or(handle, Kind::Data, || ahead.read(table, handle))?;

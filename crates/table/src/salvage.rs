@@ -2,7 +2,8 @@
 //!
 //! The file is read as a row of blocks from offset 0, without footer and index: each block says how long it is, and has a
 //! checksum that is bound to this file and this offset, so a block that verifies is one that was written just there. Where none
-//! does, the next one is looked for: first where the bad one seems to end, then byte by byte. What lies between is a [`Gap`].
+//! does, the next one is looked for: first where the bad one seems to end, and where the next page begins, then byte by byte. What
+//! lies between is a [`Gap`].
 //!
 //! Entries come in order, as in the table; gaps tell between which of them others may be missing.
 
@@ -218,7 +219,7 @@ impl SalvageCursor {
         let mut offset = footer.data_size;
         while offset < footer.properties.end() {
             match self.block(offset, &[Kind::Filter, Kind::Index, Kind::Properties]) {
-                Some((_, len)) => offset += len,
+                Some((_, next)) => offset = next,
                 None => return true,
             }
         }
@@ -307,17 +308,17 @@ impl SalvageCursor {
                 Some(_) => &[Kind::Data][..],
                 None => &[Kind::Data, Kind::Filter, Kind::Index, Kind::Properties][..],
             };
-            let Some((kind, len)) = self.block(offset, kinds) else {
+            let Some((kind, next)) = self.block(offset, kinds) else {
                 let next = self.search(offset, kinds);
                 self.bad(offset, next - offset);
                 self.position = next;
                 continue;
             };
-            self.position = offset + len;
+            self.position = next;
             match kind {
                 Kind::Data => {
                     let Ok(layout) = Layout::parse(&self.payload, false) else {
-                        self.bad(offset, len);
+                        self.bad(offset, next - offset);
                         continue;
                     };
                     self.at.enter(&self.payload, &layout);
@@ -331,8 +332,8 @@ impl SalvageCursor {
         }
     }
 
-    /// The block at `offset`, if an intact one of these kinds is there: its kind and its whole length. Its payload goes to
-    /// `payload`.
+    /// The block at `offset`, if an intact one of these kinds is there: its kind, and where the next one begins. Its payload goes
+    /// to `payload`.
     fn block(&mut self, offset: u64, kinds: &[Kind]) -> Option<(Kind, u64)> {
         let end = self.len;
         if offset + HEADER_LEN as u64 > end {
@@ -351,13 +352,14 @@ impl SalvageCursor {
         let bytes = &self.window.bytes[start..start + len as usize];
         for &kind in kinds {
             let Ok((codec, payload)) = frame::check(bytes, place(kind)) else { continue };
+            let next = if kind == Kind::Data { frame::next_offset(offset, bytes) } else { offset + len };
             if compression::is_raw(codec) {
                 self.payload.clear();
                 self.payload.extend_from_slice(payload);
             } else {
                 compression::decompress(codec, payload, frame::MAX_PAYLOAD, &mut self.payload).ok()?;
             }
-            return Some((kind, len));
+            return Some((kind, next));
         }
         None
     }
@@ -366,8 +368,11 @@ impl SalvageCursor {
     fn search(&mut self, bad: u64, kinds: &[Kind]) -> u64 {
         let claimed = self.claimed_len(bad);
         let next = bad.saturating_add(claimed);
-        if next == self.end || (next < self.end && self.block(next, kinds).is_some()) {
-            return next;
+        // Directly behind it, or behind zeros.
+        for next in [next, next.checked_next_multiple_of(frame::PAGE).unwrap_or(next)] {
+            if next == self.end || (next < self.end && self.block(next, kinds).is_some()) {
+                return next;
+            }
         }
         (bad + 1..self.end)
             .find(|&offset| self.may_begin(offset) && self.block(offset, kinds).is_some())
@@ -386,7 +391,7 @@ impl SalvageCursor {
     fn may_begin(&mut self, offset: u64) -> bool {
         let len = self.claimed_len(offset);
         let codec = match len <= SEARCHED_BLOCK && offset.saturating_add(len) <= self.end {
-            true => self.bytes(offset, HEADER_LEN as u64)[HEADER_LEN - 1],
+            true => self.bytes(offset, HEADER_LEN as u64)[HEADER_LEN - 1] & !frame::PADDED,
             false => return false,
         };
         len >= LEAST_PAYLOAD + HEADER_LEN as u64 && codec <= compression::LAST_CODE

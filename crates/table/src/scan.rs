@@ -1,7 +1,7 @@
 //! A cursor for compaction: it streams the data blocks in large reads, past the cache.
 //!
-//! Data blocks lie one after another from offset 0, and each says how long it is, so that going forward needs no
-//! index. Raw blocks are parsed where they lie in the read buffer; compressed ones in a second buffer. Seeks and steps
+//! Data blocks lie one after another from offset 0, and each says how long it is, and whether zeros follow, so that going forward
+//! needs no index. Raw blocks are parsed where they lie in the read buffer; compressed ones in a second buffer. Seeks and steps
 //! back go through the index, and are for the few times that a compaction needs them.
 
 use crate::compression;
@@ -39,7 +39,7 @@ struct Block {
     /// Length of its frame.
     size: u32,
     /// Where the next block begins.
-    end: u64,
+    next: u64,
 }
 
 impl ScanCursor {
@@ -78,11 +78,12 @@ impl ScanCursor {
             return Ok(false);
         }
         let range = self.ahead.frame(&self.table, offset, data_size)?;
-        let (end, size) = (offset + range.len() as u64, range.len() as u32);
+        let size = range.len() as u32;
         let fault = |f: Fault| self.table.fault(f, offset);
         let (codec, payload) =
             frame::check(&self.ahead.bytes[range.clone()], self.table.place(offset, Kind::Data))
                 .map_err(fault)?;
+        let next = frame::next_offset(offset, &self.ahead.bytes[range.clone()]);
         let raw = if compression::is_raw(codec) {
             Some(range.start + HEADER_LEN..range.end)
         } else {
@@ -92,7 +93,7 @@ impl ScanCursor {
         let bytes = raw.clone().map_or(&self.unpacked[..], |range| &self.ahead.bytes[range]);
         let layout = Layout::parse(bytes, false).map_err(fault)?;
         self.at.enter(bytes, &layout);
-        self.block = Some(Block { layout, raw, offset, size, end });
+        self.block = Some(Block { layout, raw, offset, size, next });
         Ok(true)
     }
 
@@ -115,8 +116,8 @@ impl ScanCursor {
     }
 
     fn next_block(&mut self) -> Result<()> {
-        let end = self.block.as_ref().map_or(0, |block| block.end);
-        if self.load(end)? { self.stand(0) } else { Ok(()) }
+        let next = self.block.as_ref().map_or(0, |block| block.next);
+        if self.load(next)? { self.stand(0) } else { Ok(()) }
     }
 
     /// Moves to the entry before (`key`, `trailer`).
@@ -335,6 +336,11 @@ impl ReadAhead {
         }
         table.read_at(&mut self.bytes[have..want], offset + have as u64)?;
         self.len = want;
+        // The disk goes on while this is worked on.
+        let filled = offset + want as u64;
+        if offset > 0 && filled < end {
+            table.will_need(filled, (end - filled).min(READ_AHEAD as u64));
+        }
         Ok(0)
     }
 }

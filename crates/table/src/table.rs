@@ -13,6 +13,7 @@ use crate::frame::{self, Handle, Kind};
 use crate::node::{self, Layout};
 use crate::properties;
 use crate::resident::Resident;
+use crate::scratch;
 use crate::tables::{self, Tables};
 use crate::{PlaceCursor, ScanCursor, TableCursor, TableMeta};
 use base::checksum::Place;
@@ -125,18 +126,50 @@ impl Table {
     }
 
     /// The newest version of `key` that is not newer than `seq`, be it a value or a tombstone. `hash` is the key's
-    /// ([`base::hash`]); the filter is asked first. The slice borrows the cached block.
+    /// ([`base::hash`]); the filter is asked first. The slice borrows the cached block; from a block that is not cached it is a copy.
     pub fn get(&self, key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
         if !self.may_contain(hash)? {
             return Ok(None);
         }
         let trailer = Trailer::seek(seq);
-        let block = self.node(self.data_handle(key, trailer)?, Kind::Data)?;
-        let found = block.layout.find(&block.bytes, key, trailer).map_err(|f| self.fault(f, block.offset))?;
+        let handle = self.data_handle(key, trailer)?;
+        let cached = self.block_key(handle);
+        let found = match self.tables.cache.get(cached, BlockClass::Data) {
+            Some(bytes) => {
+                node::touch(&bytes);
+                self.find(bytes, handle, key, trailer)?
+            }
+            None if handle.size <= scratch::MOST && !self.tables.cache.admits(cached) => {
+                scratch::get(self, handle, key, trailer)?
+            }
+            None => {
+                let bytes = self.read(handle, Kind::Data, frame::MAX_PAYLOAD)?;
+                self.tables.cache.insert(cached, BlockClass::Data, bytes.clone());
+                self.find(bytes, handle, key, trailer)?
+            }
+        };
         if found.is_none() && self.root()?.footer.filter.probes > 0 {
             self.tables.counters.add(tables::FILTER_FALSE_POSITIVES, 1);
         }
+        Ok(found)
+    }
+
+    /// What a data block has of a key.
+    #[inline]
+    fn find(
+        &self,
+        bytes: Slice,
+        handle: Handle,
+        key: &[u8],
+        trailer: Trailer,
+    ) -> Result<Option<(Trailer, Slice)>> {
+        let block = self.parse(bytes, Kind::Data, handle.offset)?;
+        let found = block.layout.find(&block.bytes, key, trailer).map_err(|f| self.fault(f, block.offset))?;
         Ok(found.map(|entry| (entry.trailer, block.bytes.slice_of(entry.value(&block.bytes)))))
+    }
+
+    fn block_key(&self, handle: Handle) -> BlockKey {
+        BlockKey { space: self.tables.space, file: self.number, offset: handle.offset }
     }
 
     /// A cursor through the block cache, for reads. Does no I/O yet.
@@ -293,21 +326,29 @@ impl Table {
             Kind::Filter => BlockClass::Filter,
             _ => BlockClass::Index,
         };
-        let key = BlockKey { space: self.tables.space, file: self.number, offset: handle.offset };
+        let key = self.block_key(handle);
         if let Some(block) = self.tables.cache.get(key, class) {
             return Ok(block);
         }
         let block = read()?;
-        self.tables.cache.insert(key, class, block.clone());
+        if class != BlockClass::Data || self.tables.cache.admits(key) {
+            self.tables.cache.insert(key, class, block.clone());
+        }
         Ok(block)
     }
 
     /// The payload of a block, from the file.
     pub(crate) fn read(&self, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
+        let bytes = self.read_frame(handle, cap)?;
+        frame::open(bytes, self.place(handle.offset, kind), cap).map_err(|f| self.fault(f, handle.offset))
+    }
+
+    /// The frame of a block, from the file, unverified.
+    pub(crate) fn read_frame(&self, handle: Handle, cap: usize) -> Result<Vec<u8>> {
         self.check_handle(handle, cap)?;
         let mut bytes = vec![0; handle.size as usize];
         self.read_at(&mut bytes, handle.offset)?;
-        frame::open(bytes, self.place(handle.offset, kind), cap).map_err(|f| self.fault(f, handle.offset))
+        Ok(bytes)
     }
 
     /// Makes sure that a block can lie where an index says, before memory is set aside for it.
@@ -325,6 +366,15 @@ impl Table {
         match &self.own_file {
             Some(file) => file.read_exact_at(bytes, offset),
             None => self.tables.file(self)?.read_exact_at(bytes, offset),
+        }
+    }
+
+    /// Hints that these bytes of the file will be read next.
+    pub(crate) fn will_need(&self, offset: u64, len: u64) {
+        if self.own_file.is_none()
+            && let Ok(file) = self.tables.file(self)
+        {
+            file.will_need(offset, len);
         }
     }
 

@@ -138,6 +138,9 @@ impl Tables {
             return Ok(file);
         }
         let file = self.open_file(table)?;
+        // The kernel would take neighbours that happen to be in memory for a sequential reader, and read on. Those who do read on
+        // say so themselves.
+        file.expect_random();
         self.files.insert(table.number(), Arc::clone(&file));
         Ok(file)
     }

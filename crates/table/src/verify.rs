@@ -3,12 +3,12 @@
 //! The index is walked first and gives the list of data blocks that it knows; then the data is streamed once, and each
 //! block must be the next of that list, lie between its bounds, and pass the filter with all its keys.
 
-use crate::TableMeta;
 use crate::entry_cursor::EntryCursor;
 use crate::fault::Fault;
 use crate::filter::{self, FilterShape};
 use crate::frame::{self, Handle, Kind};
 use crate::table::{Node, Table};
+use crate::{TableMeta, footer};
 use base::{MAX_SEQ, Result, Slice, Trailer, compare};
 use std::cmp::Ordering;
 
@@ -25,9 +25,8 @@ pub(crate) fn verify(table: &Table, step: &mut dyn FnMut(u64) -> Result<()>) -> 
         if handle.offset != next {
             return Err(table.fault(Fault::Corrupt("index and data blocks do not agree"), next));
         }
-        next = handle.end();
-        walk.block(*handle, bound, leaves.get(i + 1).map(|(bound, _)| bound))?;
-        step(next)?;
+        next = walk.block(*handle, bound, leaves.get(i + 1).map(|(bound, _)| bound))?;
+        step(next.min(table.file_size()))?;
     }
     if next != footer.data_size {
         return Err(table.fault(Fault::Corrupt("data that the index does not know"), next));
@@ -134,9 +133,16 @@ impl<'a> Walk<'a> {
         Walk { table, shape, filter, last: None, at: EntryCursor::new(), meta }
     }
 
-    /// Checks the data block at `handle`, whose entries lie in `bound..next`.
-    fn block(&mut self, handle: Handle, bound: &Mark, next: Option<&Mark>) -> Result<()> {
-        let bytes = self.table.read(handle, Kind::Data, frame::MAX_PAYLOAD)?;
+    /// Checks the data block at `handle`, whose entries lie in `bound..next`, and the zeros behind it. Returns where they end.
+    fn block(&mut self, handle: Handle, bound: &Mark, next: Option<&Mark>) -> Result<u64> {
+        let frame = self.table.read_frame(handle, frame::MAX_PAYLOAD)?;
+        let behind = frame::next_offset(handle.offset, &frame);
+        let padded = frame::is_padded(&frame);
+        let opened = frame::open(frame, self.table.place(handle.offset, Kind::Data), frame::MAX_PAYLOAD);
+        let bytes = opened.map_err(|f| self.table.fault(f, handle.offset))?;
+        if padded {
+            self.padding(handle.end(), behind)?;
+        }
         let node = self.table.parse(bytes, Kind::Data, handle.offset)?;
         node.layout.check_heads(&node.bytes).map_err(|f| self.table.fault(f, handle.offset))?;
         self.at.enter(&node.bytes, &node.layout);
@@ -150,9 +156,23 @@ impl<'a> Walk<'a> {
         let inside =
             next.is_none_or(|b| compare(self.at.key(), self.at.trailer(), &b.0, b.1) == Ordering::Less);
         if inside {
-            Ok(())
+            Ok(behind)
         } else {
             Err(self.table.fault(Fault::Corrupt("entries outside their bounds"), handle.offset))
+        }
+    }
+
+    /// Checks what lies between two data blocks.
+    fn padding(&self, from: u64, to: u64) -> Result<()> {
+        let footer = self.table.root()?.footer;
+        if footer.version == footer::UNPADDED || to > footer.data_size {
+            return Err(self.table.fault(Fault::Corrupt("no zeros can follow this block"), from));
+        }
+        let mut zeros = vec![0; (to - from) as usize];
+        self.table.read_at(&mut zeros, from)?;
+        match zeros.iter().all(|byte| *byte == 0) {
+            true => Ok(()),
+            false => Err(self.table.fault(Fault::Corrupt("bytes between two data blocks"), from)),
         }
     }
 

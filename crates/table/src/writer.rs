@@ -1,4 +1,5 @@
-//! Writing a table: entries come in order and go out in data blocks; filter, index, properties and footer follow.
+//! Writing a table: entries come in order and go out in data blocks; filter, index, properties and footer follow. Where data
+//! blocks end is decided in `pages.rs`.
 //!
 //! The file is appended to in large pieces. Memory: one block, one output buffer, eight bytes per distinct key for the
 //! filter, and a few dozen bytes per data block for the index.
@@ -8,6 +9,7 @@ use crate::filter::{self, FilterShape};
 use crate::footer::Footer;
 use crate::frame::{self, Handle, Kind};
 use crate::node_builder::{NodeBuilder, common_prefix};
+use crate::pages::Pages;
 use crate::{TableMeta, TableOptions, TableOwner, footer, properties, table_file_name};
 use base::checksum::Place;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
@@ -39,9 +41,11 @@ pub struct TableWriter {
     path: PathBuf,
     file: Box<dyn WriteFile>,
     out: Output,
-    block_size: usize,
     bits_per_key: u32,
     block: NodeBuilder,
+    /// Most bytes of the node that is being built.
+    limit: usize,
+    pages: Pages,
     /// Bound of the block that is being built, and what each finished block has for one.
     bound: (Vec<u8>, Trailer),
     index: Level,
@@ -103,9 +107,10 @@ impl TableWriter {
             path,
             file,
             out: Output { number, bytes: Vec::new(), offset: 0, compressor },
-            block_size: options.block_size.clamp(*BLOCK_SIZES.start(), *BLOCK_SIZES.end()),
             bits_per_key: options.filter_bits_per_key,
             block: NodeBuilder::new(false),
+            limit: 0,
+            pages: Pages::new(options.block_size.clamp(*BLOCK_SIZES.start(), *BLOCK_SIZES.end())),
             bound: (Vec::new(), Trailer(u64::MAX)),
             index: Level::default(),
             hashes: Vec::new(),
@@ -133,10 +138,8 @@ impl TableWriter {
             Some(last) => self.check_order(last, (key, trailer))?,
             None => self.begin_block(key, trailer)?,
         };
-        if self.block.count() > 0
-            && self.block.estimated_len() + self.block.estimated_cost(key, value) > self.block_size
-        {
-            self.finish_block()?;
+        if self.block.count() > 0 && !self.block.fits(key, trailer, value, self.limit) {
+            self.finish_block(NodeBuilder::len_alone(key, value))?;
             self.begin_block(key, trailer)?;
         }
         if !same_key && self.bits_per_key > 0 {
@@ -180,7 +183,7 @@ impl TableWriter {
             let why = if self.failed { "finished after an error" } else { "a table without entries" };
             return Err(Error::invalid(format!("{}: {why}", self.path.display())));
         }
-        self.finish_block()?;
+        self.finish_block(0)?;
         self.meta.largest = self.last.take().map_or_else(Vec::new, |(key, _)| key);
         let data_size = self.out.end();
         let filter = self.write_filter()?;
@@ -189,8 +192,16 @@ impl TableWriter {
             .out
             .block(Kind::Properties, true, |out| properties::encode(&self.meta, self.owner.as_ref(), out));
         let file_size = self.out.end() + footer::LEN as u64;
-        let footer =
-            Footer { file: self.meta.number, file_size, data_size, root, levels, filter, properties };
+        let footer = Footer {
+            version: footer::VERSION,
+            file: self.meta.number,
+            file_size,
+            data_size,
+            root,
+            levels,
+            filter,
+            properties,
+        };
         self.out.bytes.extend_from_slice(&footer.encode());
         self.out.append_to(&mut *self.file)?;
         if !planted(Bug::SkipTableSync) {
@@ -233,6 +244,7 @@ impl TableWriter {
 
     /// Decides the bound of the block that begins with this entry. Returns whether the block before ends with its key.
     fn begin_block(&mut self, key: &[u8], trailer: Trailer) -> Result<bool> {
+        self.limit = self.pages.limit(self.out.end()).saturating_sub(frame::HEADER_LEN);
         self.bound.0.clear();
         let Some((last_key, last)) = &self.last else {
             // Nothing comes before the first block: its bound is as short as can be.
@@ -253,13 +265,14 @@ impl TableWriter {
         Ok(same_key)
     }
 
-    fn finish_block(&mut self) -> Result<()> {
+    /// Writes the block that was built; the node of the entry behind it, alone, would have `next` bytes, or there is none with 0.
+    fn finish_block(&mut self, next: usize) -> Result<()> {
         let Some((key, trailer)) = self.block.last_key() else { return Ok(()) };
         let (last_key, last) = self.last.get_or_insert_with(|| (Vec::new(), trailer));
         last_key.clear();
         last_key.extend_from_slice(key);
         *last = trailer;
-        let handle = self.out.block(Kind::Data, true, |out| self.block.write_to(out));
+        let handle = self.out.data_block(&mut self.block, &mut self.pages, next);
         self.index.push(&self.bound.0, self.bound.1, handle);
         self.flush(OUTPUT)
     }
@@ -336,7 +349,28 @@ impl Output {
         let start = frame::begin(&mut self.bytes);
         payload(&mut self.bytes);
         let place = Place { file: self.number, offset, kind: kind as u8 };
-        let size = frame::seal(&mut self.bytes, start, place, compress.then_some(&mut self.compressor));
+        let compressor = compress.then_some(&mut self.compressor);
+        let size = frame::seal(&mut self.bytes, start, place, compressor, |_| false);
+        Handle { offset, size }
+    }
+
+    /// Builds a data block in place, with the zeros that follow it. See [`TableWriter::finish_block`] for `next`.
+    fn data_block(&mut self, block: &mut NodeBuilder, pages: &mut Pages, next: usize) -> Handle {
+        let offset = self.end();
+        let start = frame::begin(&mut self.bytes);
+        block.write_to(&mut self.bytes);
+        let raw = self.bytes.len() - start;
+        let place = Place { file: self.number, offset, kind: Kind::Data as u8 };
+        let mut padded = false;
+        let size = frame::seal(&mut self.bytes, start, place, Some(&mut self.compressor), |stored| {
+            let end = offset + u64::from(stored);
+            padded = next > 0 && pages.pad(raw, stored, end, next + frame::HEADER_LEN);
+            padded
+        });
+        if padded {
+            let end = frame::next_offset(offset, &self.bytes[start..]);
+            self.bytes.resize((end - self.offset) as usize, 0);
+        }
         Handle { offset, size }
     }
 

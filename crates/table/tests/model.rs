@@ -294,6 +294,19 @@ fn long_walks_read_ahead_and_short_ones_do_not() {
         let end = reads();
         assert!(end.0 - start.0 < blocks / 8, "{} reads of {blocks} blocks", end.0 - start.0);
         assert!(end.1 - start.1 < meta.file_size * 11 / 10, "nothing is read twice");
+        // And the way back, in a table that nothing is cached of.
+        let table = open(&env, &meta, cache);
+        let reads = || (table.tables().stats().reads, table.tables().stats().bytes_read);
+        let mut cursor = table.cursor();
+        cursor.seek_to_last().unwrap();
+        let start = reads();
+        for e in entries.iter().rev() {
+            assert_eq!(cursor.key(), e.key);
+            cursor.prev().unwrap();
+        }
+        let end = reads();
+        assert!(end.0 - start.0 < blocks / 8, "{} reads of {blocks} blocks on the way back", end.0 - start.0);
+        assert!(end.1 - start.1 < meta.file_size * 12 / 10, "hardly anything is read twice");
     }
 }
 
@@ -342,4 +355,40 @@ fn a_writer_refuses_what_is_out_of_order_or_too_long() {
     assert_eq!(create(2).finish().unwrap_err().kind(), base::ErrorKind::InvalidArgument);
     create(3).abandon().unwrap();
     assert!(!env.exists(&path(3)).unwrap());
+}
+
+#[test]
+fn seeks_within_a_block_look_nothing_up() {
+    let (_, env) = sim();
+    let entries: Vec<Entry> = (0..2000u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 100])).collect();
+    let meta = write(&env, 1, &TableOptions::default(), &entries);
+    let table = open(&env, &meta, 64 << 20);
+    let looks = || table.tables().cache().stats().data;
+    let mut cursor = table.cursor();
+    cursor.seek(&entries[1005].key, MAX_SEQ).unwrap();
+    let before = looks();
+    for i in [1006, 1004, 1005, 1003] {
+        cursor.seek(&entries[i].key, MAX_SEQ).unwrap();
+        assert_eq!(current(&cursor).as_ref(), Some(&entries[i]));
+        cursor.seek_before(&entries[i].key).unwrap();
+        assert_eq!(current(&cursor).as_ref(), Some(&entries[i - 1]));
+    }
+    assert_eq!(looks(), before);
+    // From there the cursor knows its way on, in both directions, also after it fell off an end.
+    for end in [0, entries.len() - 1] {
+        cursor.seek(&entries[end].key, MAX_SEQ).unwrap();
+        if end == 0 {
+            cursor.prev().unwrap()
+        } else {
+            cursor.next().unwrap()
+        }
+        assert!(!cursor.valid());
+        let inner = if end == 0 { 2 } else { end - 2 };
+        cursor.seek(&entries[inner].key, MAX_SEQ).unwrap();
+        for step in 0..100 {
+            let at = if end == 0 { inner + step } else { inner - step };
+            assert_eq!(current(&cursor).as_ref(), Some(&entries[at]));
+            if end == 0 { cursor.next().unwrap() } else { cursor.prev().unwrap() }
+        }
+    }
 }

@@ -168,6 +168,10 @@ pub fn frames(bytes: &[u8], file: u64) -> Vec<(usize, usize, u8)> {
         let kind = (1..=4).find(|kind| checksum(place(*kind), &bytes[at + 4..at + len]) == sum).unwrap();
         frames.push((at, len, kind));
         at += len;
+        // Zeros follow up to the next page.
+        if kind == 1 && bytes[at - len + 8] & 0x80 != 0 {
+            at = at.next_multiple_of(4096);
+        }
     }
     frames
 }

@@ -1,0 +1,58 @@
+//! Looking for a key in a data block that is not worth caching: it is read into a buffer that each thread reuses, verified, searched, and
+//! only the value is copied out. Nothing else is allocated, and no lock is taken.
+
+use crate::compression;
+use crate::frame::{self, Handle, Kind};
+use crate::node::Layout;
+use crate::table::Table;
+use base::{Result, Slice, Trailer};
+use std::cell::RefCell;
+
+/// Largest block, as it is stored, that goes through the buffer: it stays with its thread.
+pub(crate) const MOST: u32 = 32 << 10;
+
+/// Bytes that the buffer for unpacked blocks keeps.
+const MOST_RAW: usize = 128 << 10;
+
+#[derive(Default)]
+struct Scratch {
+    frame: Vec<u8>,
+    raw: Vec<u8>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// What the data block at `handle`, of at most [`MOST`] bytes, has of a key: see [`Table::get`].
+pub(crate) fn get(
+    table: &Table,
+    handle: Handle,
+    key: &[u8],
+    trailer: Trailer,
+) -> Result<Option<(Trailer, Slice)>> {
+    table.check_handle(handle, frame::MAX_PAYLOAD)?;
+    SCRATCH.with_borrow_mut(|scratch| {
+        let size = handle.size as usize;
+        if scratch.frame.len() < size {
+            scratch.frame.resize(size, 0);
+        }
+        let frame = &mut scratch.frame[..size];
+        table.read_at(frame, handle.offset)?;
+        let fault = |f| table.fault(f, handle.offset);
+        let (codec, payload) = frame::check(frame, table.place(handle.offset, Kind::Data)).map_err(fault)?;
+        let node = if compression::is_raw(codec) {
+            payload
+        } else {
+            compression::decompress(codec, payload, frame::MAX_PAYLOAD, &mut scratch.raw).map_err(fault)?;
+            &scratch.raw[..]
+        };
+        let layout = Layout::parse(node, false).map_err(fault)?;
+        let found = layout.find(node, key, trailer).map_err(fault)?;
+        let found = found.map(|entry| (entry.trailer, Slice::copy_from(entry.value(node))));
+        if scratch.raw.len() > MOST_RAW {
+            scratch.raw = Vec::new();
+        }
+        Ok(found)
+    })
+}
