@@ -5,6 +5,7 @@
 //! over blocks that are not cached, reads several at once. A seek to a place in the current block stays there.
 
 use crate::entry_cursor::EntryCursor;
+use crate::fault::Fault;
 use crate::frame::{self, Handle, Kind};
 use crate::table::{Node, Table};
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
@@ -14,13 +15,42 @@ use std::sync::Arc;
 pub struct TableCursor {
     table: Arc<Table>,
     /// Index nodes from the root down, and which child the path takes in each.
-    path: Vec<(Node, usize)>,
+    path: Vec<(Stop, usize)>,
     /// The block that the path leads to; `None` while it leads nowhere.
     block: Option<Node>,
     at: EntryCursor,
     ahead: Ahead,
     valid: bool,
     error: Option<Error>,
+}
+
+/// An index node on the path. Those that stay with the table are named and not held: to hold one would count its users up and down,
+/// in memory that all threads share.
+enum Stop {
+    Root,
+    /// Its number among the nodes that stay.
+    Resident(usize),
+    Own(Node),
+}
+
+impl Stop {
+    fn of(table: &Table, handle: Handle) -> Result<Stop> {
+        match table.resident().and_then(|resident| resident.place(handle)) {
+            Some(place) => Ok(Stop::Resident(place)),
+            None => table.node(handle, Kind::Index).map(Stop::Own),
+        }
+    }
+
+    #[inline]
+    fn node<'a>(&'a self, table: &'a Table) -> Result<&'a Node> {
+        match self {
+            Stop::Root => Ok(&table.root()?.node),
+            Stop::Own(node) => Ok(node),
+            // What stays stays as long as the table: the error is for nobody.
+            Stop::Resident(place) => (table.resident().and_then(|resident| resident.node_at(*place)))
+                .ok_or_else(|| table.fault(Fault::Corrupt("an index node is gone"), 0)),
+        }
+    }
 }
 
 /// What was read of the file beyond the current block. It is put into the cache block by block, when the cursor gets there.
@@ -65,14 +95,14 @@ impl TableCursor {
         self.ahead.steps = 0;
         self.block = None;
         self.path.clear();
-        let table = Arc::clone(&self.table);
-        self.descend(table.root()?.node.clone(), toward)
+        self.descend(Stop::Root, toward)
     }
 
-    /// Extends the path by `node` and its descendants down to the data block.
-    fn descend(&mut self, mut node: Node, toward: Toward<'_>) -> Result<()> {
+    /// Extends the path by a node and its descendants down to the data block.
+    fn descend(&mut self, mut stop: Stop, toward: Toward<'_>) -> Result<()> {
         let levels = usize::from(self.table.root()?.footer.levels);
         loop {
+            let node = stop.node(&self.table)?;
             let child = match toward {
                 Toward::First => Ok(0),
                 Toward::Last => Ok(node.layout.count() - 1),
@@ -81,11 +111,11 @@ impl TableCursor {
             let child = child.map_err(|f| self.table.fault(f, node.offset))?;
             let handle =
                 node.layout.handle(&node.bytes, child).map_err(|f| self.table.fault(f, node.offset))?;
-            self.path.push((node, child));
+            self.path.push((stop, child));
             if self.path.len() == levels {
                 return self.enter(handle);
             }
-            node = self.table.index_node(handle)?;
+            stop = Stop::of(&self.table, handle)?;
         }
     }
 
@@ -102,9 +132,9 @@ impl TableCursor {
     fn next_block(&mut self) -> Result<()> {
         self.ahead.step(false);
         self.block = None;
-        while let Some((node, child)) = self.path.pop() {
-            if child + 1 < node.layout.count() {
-                self.step_to(node, child + 1, Toward::First)?;
+        while let Some((stop, child)) = self.path.pop() {
+            if child + 1 < stop.node(&self.table)?.layout.count() {
+                self.step_to(stop, child + 1, Toward::First)?;
                 return self.stand(0);
             }
         }
@@ -115,24 +145,25 @@ impl TableCursor {
     fn prev_block(&mut self) -> Result<()> {
         self.ahead.step(true);
         self.block = None;
-        while let Some((node, child)) = self.path.pop() {
+        while let Some((stop, child)) = self.path.pop() {
             if child > 0 {
-                self.step_to(node, child - 1, Toward::Last)?;
+                self.step_to(stop, child - 1, Toward::Last)?;
                 return self.stand_on_last();
             }
         }
         Ok(())
     }
 
-    /// Takes `child` of `node`, and from there the way down that `toward` says.
-    fn step_to(&mut self, node: Node, child: usize, toward: Toward<'_>) -> Result<()> {
+    /// Takes `child` of a node, and from there the way down that `toward` says.
+    fn step_to(&mut self, stop: Stop, child: usize, toward: Toward<'_>) -> Result<()> {
+        let node = stop.node(&self.table)?;
         let handle = node.layout.handle(&node.bytes, child).map_err(|f| self.table.fault(f, node.offset))?;
-        self.path.push((node, child));
+        self.path.push((stop, child));
         if self.path.len() == usize::from(self.table.root()?.footer.levels) {
             return self.enter(handle);
         }
-        let node = self.table.index_node(handle)?;
-        self.descend(node, toward)
+        let stop = Stop::of(&self.table, handle)?;
+        self.descend(stop, toward)
     }
 
     fn stand_on_last(&mut self) -> Result<()> {

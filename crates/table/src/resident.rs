@@ -75,8 +75,20 @@ impl Resident {
     /// The index node at `handle`.
     #[inline]
     pub(crate) fn node(&self, handle: Handle) -> Option<&Node> {
+        self.nodes.get(self.place(handle)?)
+    }
+
+    /// Which of the nodes is the one at `handle`.
+    #[inline]
+    pub(crate) fn place(&self, handle: Handle) -> Option<usize> {
         let at = self.handles.partition_point(|h| h.offset < handle.offset);
-        (*self.handles.get(at)? == handle).then(|| &self.nodes[at])
+        (*self.handles.get(at)? == handle).then_some(at)
+    }
+
+    /// The node with that number.
+    #[inline]
+    pub(crate) fn node_at(&self, place: usize) -> Option<&Node> {
+        self.nodes.get(place)
     }
 }
 

@@ -244,7 +244,7 @@ impl Table {
 
     /// Filter and index, if they stay in memory. Read on first use; threads that meet here read twice and keep one.
     #[inline]
-    fn resident(&self) -> Option<&Resident> {
+    pub(crate) fn resident(&self) -> Option<&Resident> {
         match self.resident.get() {
             Some(resident) => resident.as_deref(),
             None => self.load_resident(),
