@@ -46,6 +46,10 @@ bugs! {
     IgnoreTableChecksum,
     /// a damaged chunk of the log always passes for a torn tail
     DamageIsATornTail,
+    /// in a log that is written over an older one, what is left of that one counts
+    CountOldChunks,
+    /// a log is written over before the edit that frees it is durable
+    RecycleBeforeEdit,
     /// recovery replays a log behind a hole in the one before
     ReplayOverHole,
     /// the entries of a batch are committed one by one

@@ -108,6 +108,7 @@ impl Core {
                     self.flush_buffered();
                     rounds = rounds.wrapping_add(1);
                     if rounds.is_multiple_of(RESERVE_ROUNDS) {
+                        self.spares.forget_old();
                         self.reserve.retake();
                     }
                 }

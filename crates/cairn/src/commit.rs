@@ -228,7 +228,11 @@ impl Core {
             return Ok(());
         }
         self.check_process()?;
-        if let Err(e) = writer.log.flush() {
+        let flushed = match writer.log.flush() {
+            Err(e) if e.kind() == ErrorKind::NoSpace && self.spares.give_up() => writer.log.flush(),
+            flushed => flushed,
+        };
+        if let Err(e) = flushed {
             // A put that does not fit is refused, but the reserve is there for who makes room from now on.
             let _ = self.reserve.release_for(&e);
             match deletes && e.kind() == ErrorKind::NoSpace {

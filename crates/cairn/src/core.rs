@@ -7,6 +7,7 @@ use crate::keyspace::{CLOSED, DROPPED, KeyspaceCore, OPEN, View, check_name};
 use crate::log::{ClosedLogs, LogCounters};
 use crate::reserve::Reserve;
 use crate::snapshot::Snapshots;
+use crate::spares::Spares;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, Ordering};
 use crate::visible::Visible;
 use crate::writer::{PanicWatch, Writer};
@@ -105,8 +106,8 @@ impl KeyspaceState {
 
 /// A database that is open. Threads, handles, iterators and snapshots share it.
 ///
-/// Locks, in the order in which they are taken: the writer's, `manifest`, `state`; those of the closed logs and of the reserve are
-/// taken under any of them and take none.
+/// Locks, in the order in which they are taken: the writer's, `manifest`, `state`; those of the closed logs, of the reserve and of the spare
+/// logs are taken under any of them and, but for the last, take none.
 pub(crate) struct Core {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
@@ -122,6 +123,7 @@ pub(crate) struct Core {
     pub visible: Visible,
     pub commit: Commit,
     pub closed_logs: Arc<ClosedLogs>,
+    pub spares: Arc<Spares>,
     pub log_counters: Arc<LogCounters>,
     pub manifest: Mutex<Manifest>,
     pub reserve: Reserve,
@@ -320,12 +322,15 @@ impl Core {
         oldest.and_then(|seq| self.closed_logs.holding(seq)).unwrap_or(current).min(current)
     }
 
-    /// Removes logs that the manifest no longer asks for.
+    /// Gives up the logs that the manifest no longer asks for, durably so.
     pub(crate) fn remove_logs(&self, min_log: u64) {
         let gone = self.closed_logs.release(min_log);
-        for &number in &gone {
-            // What stays behind is removed when the database is next opened.
-            let _ = self.env.remove(&self.dir.join(crate::log::log_file_name(number)));
+        for log in &gone {
+            match self.reserve.is_spent() {
+                false => self.spares.offer(log.number, log.len),
+                // What stays behind is removed when the database is next opened.
+                true => _ = self.env.remove(&self.dir.join(crate::log::log_file_name(log.number))),
+            }
         }
         self.made_room(!gone.is_empty());
     }
@@ -497,6 +502,9 @@ impl Core {
         }
         let joined = background.join();
         self.collect_garbage();
+        if self.fatal.get().is_none() {
+            self.spares.give_up();
+        }
         // Only now may somebody else open it.
         self.writer().lock = None;
         self.commit.turn_away(|| Err(self.stop_reason()));

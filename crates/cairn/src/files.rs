@@ -1,6 +1,7 @@
 //! The files of a database directory, told by their names.
 
 use crate::log::{log_file_name, parse_log_file_name};
+use crate::spares::is_spare_file_name;
 use base::planted::{Bug, planted};
 use base::{Error, Result};
 use env::Env;
@@ -21,6 +22,8 @@ pub(crate) struct Files {
     pub tables: Vec<u64>,
     /// Half-written manifests.
     pub temporary: Vec<String>,
+    /// Logs that nobody needed any more.
+    pub spares: Vec<String>,
 }
 
 impl Files {
@@ -35,12 +38,15 @@ impl Files {
                 files.tables.push(number);
             } else if name.strip_suffix(".tmp").is_some_and(|n| parse_manifest_file_name(n).is_some()) {
                 files.temporary.push(name);
+            } else if is_spare_file_name(&name) {
+                files.spares.push(name);
             }
         }
         files.manifests.sort_unstable();
         files.logs.sort_unstable();
         files.tables.sort_unstable();
         files.temporary.sort_unstable();
+        files.spares.sort_unstable();
         Ok(files)
     }
 
@@ -73,7 +79,7 @@ impl Files {
     /// `lacking`: a table that the manifest names was not there. Then its last edit may be lost, and what it does not name may be all
     /// there is of that table's content: tables and manifests stay, for salvage.
     pub(crate) fn leftovers(&self, named: &HashSet<u64>, lacking: bool) -> Vec<String> {
-        let logs = self.logs.iter().map(|n| log_file_name(*n));
+        let logs = self.logs.iter().map(|n| log_file_name(*n)).chain(self.spares.iter().cloned());
         if lacking {
             return logs.chain(self.temporary.iter().cloned()).collect();
         }

@@ -135,6 +135,9 @@ impl Core {
                 ..DatabaseEdit::default()
             }
         };
+        if planted(Bug::RecycleBeforeEdit) {
+            self.remove_logs(edit.min_log);
+        }
         self.log_edit(&mut manifest, &mut edit)?;
         self.apply(&job.keyspace, &edit.trees[0].1, job.memtables.len())?;
         self.renew_manifest(&mut manifest);

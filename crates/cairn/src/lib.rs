@@ -59,6 +59,7 @@ mod salvage;
 mod scrub;
 mod shade;
 mod snapshot;
+mod spares;
 mod stats;
 mod stats_text;
 mod sync;

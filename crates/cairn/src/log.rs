@@ -5,6 +5,7 @@
 //!
 //! The record of a batch is described in `docs/format/log.md`.
 
+use crate::spares::Spares;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
@@ -256,12 +257,10 @@ impl ClosedLogs {
         synced.map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
     }
 
-    /// Forgets the logs before `min_log` and gives their numbers.
-    pub(crate) fn release(&self, min_log: u64) -> Vec<u64> {
-        let mut logs = self.0.lock();
-        let gone = logs.iter().map(|log| log.number).filter(|&number| number < min_log).collect();
-        logs.retain(|log| log.number >= min_log);
-        gone
+    /// Forgets the logs before `min_log` and gives their numbers and lengths.
+    pub(crate) fn release(&self, min_log: u64) -> Vec<tree::LogClosed> {
+        let gone: Vec<Closed> = self.0.lock().extract_if(.., |log| log.number < min_log).collect();
+        gone.iter().map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -285,6 +284,14 @@ pub(crate) struct LogCounters {
     pub current: AtomicU64,
 }
 
+/// What the log shares with the rest.
+#[derive(Clone)]
+pub(crate) struct Logs {
+    pub closed: Arc<ClosedLogs>,
+    pub spares: Arc<Spares>,
+    pub counters: Arc<LogCounters>,
+}
+
 /// The log that is written to. One thread at a time holds it.
 pub(crate) struct Log {
     env: Arc<dyn Env>,
@@ -292,6 +299,7 @@ pub(crate) struct Log {
     writer: SegmentWriter,
     /// A sync of the current log must be told from the ones before only by syncing those, too.
     closed: Arc<ClosedLogs>,
+    spares: Arc<Spares>,
     counters: Arc<LogCounters>,
     counted: u64,
 }
@@ -303,12 +311,11 @@ impl Log {
         dir: &Path,
         number: u64,
         header: LogHeader,
-        closed: Arc<ClosedLogs>,
-        counters: Arc<LogCounters>,
+        Logs { closed, spares, counters }: Logs,
     ) -> Result<Log> {
-        let writer = create_segment(env, dir, number, header)?;
+        let writer = create_segment(env, dir, number, header, &spares)?;
         counters.current.store(number, Ordering::Release);
-        Ok(Log { env: env.clone(), dir: dir.to_owned(), writer, closed, counters, counted: 0 })
+        Ok(Log { env: env.clone(), dir: dir.to_owned(), writer, closed, spares, counters, counted: 0 })
     }
 
     /// Stands for log `number` where nothing may be written: everything fails with `error`.
@@ -317,13 +324,12 @@ impl Log {
         dir: &Path,
         number: u64,
         error: Error,
-        closed: Arc<ClosedLogs>,
-        counters: Arc<LogCounters>,
+        Logs { closed, spares, counters }: Logs,
     ) -> Log {
         let writer =
             SegmentWriter::refusing(&dir.join(log_file_name(number)), SegmentKind::Wal, number, error);
         counters.current.store(number, Ordering::Release);
-        Log { env: env.clone(), dir: dir.to_owned(), writer, closed, counters, counted: 0 }
+        Log { env: env.clone(), dir: dir.to_owned(), writer, closed, spares, counters, counted: 0 }
     }
 
     /// Appends a record, in parts, to the buffer.
@@ -392,7 +398,8 @@ impl Log {
     pub(crate) fn rotate(&mut self, last_seq: Seq) -> Result<()> {
         self.flush()?;
         let header = LogHeader { previous_len: self.writer.len(), last_seq };
-        let next = create_segment(&self.env, &self.dir, self.writer.number() + 1, header)?;
+        let number = self.writer.number() + 1;
+        let next = create_segment(&self.env, &self.dir, number, header, &self.spares)?;
         let mut writer = std::mem::replace(&mut self.writer, next);
         writer.trim();
         self.counted = 0;
@@ -412,17 +419,34 @@ impl Log {
 }
 
 /// The log's file and directory entry are durable before a record goes in: so a gap in the numbers is always damage.
-fn create_segment(env: &Arc<dyn Env>, dir: &Path, number: u64, header: LogHeader) -> Result<SegmentWriter> {
-    let path = dir.join(log_file_name(number));
-    let mut writer = SegmentWriter::create(env, &path, SegmentKind::Wal, number, &header.encode())?;
-    let durable = writer.sync().and_then(|()| env.sync_dir(dir));
-    if let Err(e) = durable {
-        drop(writer);
-        let _ = env.remove(&path);
-        // A sync failed: what is on disk now is not known.
-        return Err(e.sync_failed());
+fn create_segment(
+    env: &Arc<dyn Env>,
+    dir: &Path,
+    number: u64,
+    header: LogHeader,
+    spares: &Spares,
+) -> Result<SegmentWriter> {
+    let (path, header) = (dir.join(log_file_name(number)), header.encode());
+    let (mut writer, spare) = match spares.begin(&path, number, &header) {
+        Some((writer, spare)) => (writer, Some(spare)),
+        None => (SegmentWriter::create(env, &path, SegmentKind::Wal, number, &header)?, None),
+    };
+    // The name comes when the header is durable: under it the file never has the header of an older log.
+    let named = writer.sync().map_err(|e| e.sync_failed()).and_then(|()| match &spare {
+        Some(spare) => env.rename(spare, &path),
+        None => Ok(()),
+    });
+    match named.and_then(|()| env.sync_dir(dir).map_err(|e| e.sync_failed())) {
+        Ok(()) => Ok(writer),
+        // Where a sync failed, what is on disk now is not known.
+        Err(e) => {
+            drop(writer);
+            for name in spare.iter().chain([&path]) {
+                let _ = env.remove(name);
+            }
+            Err(e)
+        }
     }
-    Ok(writer)
 }
 
 #[cfg(test)]

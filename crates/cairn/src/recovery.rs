@@ -9,10 +9,11 @@ use crate::commit::new_commit;
 use crate::core::{Core, KeyspaceState, Sealed, State};
 use crate::counters::Counters;
 use crate::files::{Files, LOCK_FILE_NAME};
-use crate::log::{ClosedLogs, Log, LogCounters, LogHeader, OPEN_LOGS_MAX, log_file_name};
+use crate::log::{Log, LogHeader, Logs, OPEN_LOGS_MAX, log_file_name};
 use crate::replay::{LogRecord, check_dropped, replay};
 use crate::reserve::Reserve;
 use crate::snapshot::Snapshots;
+use crate::spares::Spares;
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::visible::Visible;
 use crate::writer::Writer;
@@ -52,11 +53,13 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         None => fresh_state(dir, &files, &options)?,
     };
     let lacking = note_missing(&state, &files);
-    let reserve = Reserve::new(&env, dir, options.reserve_bytes());
+    // More than the largest memtable and what a log has beside it.
+    let spares = Arc::new(Spares::new(&env, dir, options.memory_budget / 4));
+    let reserve = Reserve::new(&env, dir, options.reserve_bytes(), spares.clone());
     reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
     let dir = dir.to_owned();
-    Recovery { env, dir, options, lock, files, lacking, space, state, reserve, next_file }.run()
+    Recovery { env, dir, options, lock, files, lacking, space, state, reserve, spares, next_file }.run()
 }
 
 /// Tables that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
@@ -158,6 +161,7 @@ struct Recovery {
     space: Space,
     state: tree::State,
     reserve: Reserve,
+    spares: Arc<Spares>,
     next_file: AtomicU64,
 }
 
@@ -174,6 +178,9 @@ impl Recovery {
                 Ok((last_seq, manifest)) => return self.start(keyspaces, last_seq, manifest),
                 Err(e) if e.kind() == ErrorKind::NoSpace && !self.files.manifests.is_empty() => {
                     self.take_back(&mut keyspaces, first_new);
+                    if self.remove_spares() {
+                        continue;
+                    }
                     if !self.reserve.release_for(&e) {
                         let last_seq = self.replay(&mut keyspaces, &logs, Spill::Nowhere)?;
                         return self.start_without_room(keyspaces, last_seq, &e);
@@ -182,6 +189,13 @@ impl Recovery {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Removes the spare logs that an earlier opening left: nobody needs them. Whether there were any.
+    fn remove_spares(&mut self) -> bool {
+        let spares = std::mem::take(&mut self.files.spares);
+        self.remove(&spares);
+        !spares.is_empty()
     }
 
     /// Refuses numbers so large that counting on from them would overflow: no database gets there, so somebody made them up.
@@ -338,7 +352,7 @@ impl Recovery {
         let named =
             versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>()).collect();
         let leftovers = self.files.leftovers(&named, self.lacking);
-        let logs = Logs::default();
+        let logs = self.logs();
         let log = match self.start_log(&logs, last_seq, &mut manifest) {
             // What is not needed any more goes first, then.
             Err(e) if e.kind() == ErrorKind::NoSpace => {
@@ -365,6 +379,10 @@ impl Recovery {
         Ok(core)
     }
 
+    fn logs(&self) -> Logs {
+        Logs { closed: Arc::default(), spares: self.spares.clone(), counters: Arc::default() }
+    }
+
     fn start_log(&self, logs: &Logs, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
         let (number, header) = (self.next_log(), LogHeader { previous_len: 0, last_seq });
         let path = self.dir.join(log_file_name(number));
@@ -372,8 +390,7 @@ impl Recovery {
             // The manifest did not take the news of it: see below.
             self.env.remove(&path)?;
         }
-        let (closed, counters) = (logs.closed.clone(), logs.counters.clone());
-        let log = Log::create(&self.env, &self.dir, number, header, closed, counters)?;
+        let log = Log::create(&self.env, &self.dir, number, header, logs.clone())?;
         let exists = DatabaseEdit { newest_log: number, ..DatabaseEdit::default() };
         manifest.log(&exists).map_err(|e| match e {
             ManifestError::Rejected(e) => e,
@@ -390,15 +407,14 @@ impl Recovery {
             self.dir.display()
         );
         let refusal = Error::new(ErrorKind::ReadOnly, message);
-        let (closed, counters) = (logs.closed.clone(), logs.counters.clone());
-        let log = Log::refusing(&self.env, &self.dir, self.next_log(), refusal.clone(), closed, counters);
+        let log = Log::refusing(&self.env, &self.dir, self.next_log(), refusal.clone(), logs.clone());
         (log, refusal)
     }
 
     /// Opens for reading what is on disk and what was replayed into memory, and changes nothing.
     fn start_without_room(self, keyspaces: Keyspaces, last_seq: Seq, cause: &Error) -> Result<Arc<Core>> {
         self.sync_what_was_found()?;
-        let logs = Logs::default();
+        let logs = self.logs();
         let (log, refusal) = self.no_log(&logs, cause);
         let number = self.files.manifests.last().copied().unwrap_or(0);
         let manifest = Manifest::refusing(&self.dir, number, refusal.clone());
@@ -440,6 +456,7 @@ impl Recovery {
             visible: Visible::new(last_seq),
             commit: new_commit(Writer::new(log, last_seq + 1, self.lock)),
             closed_logs: logs.closed,
+            spares: logs.spares,
             log_counters: logs.counters,
             manifest: Mutex::new(manifest),
             reserve: self.reserve,
@@ -468,13 +485,6 @@ impl Recovery {
         core.adopt(keyspaces);
         core
     }
-}
-
-/// What the log shares with the rest.
-#[derive(Default)]
-struct Logs {
-    closed: Arc<ClosedLogs>,
-    counters: Arc<LogCounters>,
 }
 
 /// The options of a keyspace, from what the manifest says of it.

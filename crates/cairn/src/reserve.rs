@@ -15,6 +15,7 @@
 //! The file is no part of the database's state: it may be missing, of another length, or come back after a crash.
 
 use crate::ReserveStats;
+use crate::spares::Spares;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use base::{Error, ErrorKind, Result};
 use env::Env;
@@ -46,16 +47,18 @@ pub(crate) struct Reserve {
     env: Arc<dyn Env>,
     dir: PathBuf,
     bytes: u64,
+    /// What goes before it does.
+    spares: Arc<Spares>,
     state: Mutex<State>,
     /// Whether it is spent: one look for every put.
     spent: AtomicBool,
 }
 
 impl Reserve {
-    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, bytes: u64) -> Reserve {
+    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, bytes: u64, spares: Arc<Spares>) -> Reserve {
         let state = State { standing: Standing::Absent, trouble: None, cause: None };
         let spent = AtomicBool::new(false);
-        Reserve { env: env.clone(), dir: dir.to_owned(), bytes, state: Mutex::new(state), spent }
+        Reserve { env: env.clone(), dir: dir.to_owned(), bytes, spares, state: Mutex::new(state), spent }
     }
 
     fn path(&self) -> PathBuf {
@@ -122,6 +125,9 @@ impl Reserve {
         if error.kind() != ErrorKind::NoSpace || error.is_file_too_large() {
             return false;
         }
+        if self.spares.give_up() {
+            return true;
+        }
         let mut state = self.state.lock();
         if state.standing != Standing::Held {
             return false;
@@ -185,7 +191,8 @@ mod tests {
     fn reserve(sim: &Arc<SimEnv>, bytes: u64) -> Reserve {
         sim.create_dir(Path::new("/db")).unwrap();
         let env: Arc<dyn Env> = sim.clone();
-        Reserve::new(&env, Path::new("/db"), bytes)
+        let spares = Arc::new(Spares::new(&env, Path::new("/db"), 0));
+        Reserve::new(&env, Path::new("/db"), bytes, spares)
     }
 
     #[test]

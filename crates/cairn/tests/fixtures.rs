@@ -132,6 +132,21 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         m.keyspace("fruit", Compression::Lz4);
         (0..20).for_each(|i| m.write(&[("fruit", format!("{i}"), format!("value {i}"))], Durability::Os));
     });
+    // As a kill leaves it, with a spare log beside it.
+    add("log-over-another", &|m| {
+        m.fill(Compression::Lz4);
+        for round in 0..4 {
+            for i in 0..60 - 10 * round {
+                let both = ["fruit", "stones"].map(|name| (name, format!("{i}"), format!("round {round}")));
+                m.write(&both, if i % 16 == 3 { Durability::Sync } else { Durability::Os });
+            }
+            m.db.flush().unwrap();
+        }
+        m.write(&[("fruit", "synced".into(), "the last but one".into())], Durability::Sync);
+        m.write(&[("fruit", "unsynced".into(), "the last".into())], Durability::Os);
+        let log = m.files().into_iter().find(|(name, _)| name.starts_with("wal-") && name.ends_with(".log"));
+        assert_eq!(log.unwrap().1[8], 2, "the log is written over another one");
+    });
     add("dropped-keyspace", &|m| {
         m.keyspace("fruit", Compression::Lz4);
         m.keyspace("gone", Compression::Lz4);
@@ -182,9 +197,9 @@ fn u64_at(bytes: &[u8], at: usize) -> usize {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize
 }
 
-/// Makes a segment one of format version 2, intact.
-fn future_segment((number, bytes): (String, &mut Vec<u8>)) {
-    bytes[8] = 2;
+/// Makes a segment one of another format version, intact.
+fn future_segment((number, bytes): (String, &mut Vec<u8>), version: u8) {
+    bytes[8] = version;
     let header = 24 + bytes[12] as usize;
     let place = Place { file: number.parse().unwrap(), offset: 0, kind: 0 };
     let sum = checksum(place, &bytes[..header]);
@@ -254,8 +269,8 @@ fn wounds() -> Vec<Wound> {
             let sum = checksum(place, &table[footer + 64..footer + 68]);
             table[footer + 68..footer + 72].copy_from_slice(&sum.to_le_bytes());
         }),
-        ("future-log", |f| future_segment(named(f, "wal"))),
-        ("future-manifest", |f| future_segment(named(f, "manifest"))),
+        ("future-log", |f| future_segment(named(f, "wal"), 3)),
+        ("future-manifest", |f| future_segment(named(f, "manifest"), 2)),
     ]
 }
 

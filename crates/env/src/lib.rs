@@ -22,6 +22,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// So many zeros are behind the end of a log that is written over an older one.
+pub const LOG_END: usize = 32;
+
 /// The outside world, as the engine sees it. Paths are whole paths.
 ///
 /// An implementation must not call back into the store that uses it. Every method names the file in its error. EINTR and short reads or writes never reach the caller.
@@ -31,6 +34,14 @@ pub trait Env: Send + Sync + 'static {
     /// Creates a file that many small appends go to, each of which the operating system is to hold when it returns: see [`WriteFile::trim`].
     fn create_log(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
         self.create(path)
+    }
+    /// Opens log `old`, which nobody needs any more, to be written anew from its start; `None` where that gains nothing over another file.
+    /// Errors name `path`, which the caller renames it to. What is in it stays behind the end of what is appended, but for
+    /// at least [`LOG_END`] zeros (fewer only where the file ends): so readers see where the end is. A sync makes durable what was
+    /// appended and those zeros, and of the rest who knows what. [`WriteFile::trim`] and [`WriteFile::truncate`] cut all of it off.
+    fn reuse_log(&self, old: &Path, path: &Path) -> Result<Option<Box<dyn WriteFile>>> {
+        let _ = (old, path);
+        Ok(None)
     }
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>>;
@@ -98,7 +109,8 @@ pub trait WriteFile: Send + Sync {
     fn sync(&mut self) -> Result<()>;
     /// Cuts the file back to `len` bytes, at most its present length: takes back a failed append.
     fn truncate(&mut self, len: u64) -> Result<()>;
-    /// Cuts off what a log ([`Env::create_log`]) has behind its end: zeros, so that appending is cheap. Best effort; more may be appended.
+    /// Cuts off what a log has behind its end: zeros, so that appending is cheap ([`Env::create_log`]), and what an earlier use of the
+    /// file left ([`Env::reuse_log`]). Best effort; more may be appended.
     /// Without it, and after a crash, the file may be longer than what was appended; a sync may make the zeros durable, too.
     fn trim(&mut self) {}
     /// Length in bytes, counting appends that succeeded.

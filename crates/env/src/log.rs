@@ -21,13 +21,19 @@
 //! is in `docs/adr/0010-mapped-log.md`.
 //!
 //! *After a kill* the file ends in zeros, at most [`STEP`] of them. Readers have to know.
+//!
+//! *Over an older log* ([`Env::reuse_log`](crate::Env::reuse_log)) the file is longer than that: behind the zeros is what it had before, and
+//! there are always [`LOG_END`] zeros at least, which are written before what they stand behind. Its pages are in memory and most
+//! of them dirty already, so that it costs no memory, no space and no writing that was not due anyhow. That is also why a sync
+//! must not write all of them out: it makes durable what lies before the end of the zeros, and nothing more.
 
-use crate::WriteFile;
 use crate::limits;
-use crate::mapped::{PAGE, Window};
+use crate::mapped::{PAGE, Window, sync_front};
 use crate::real::RealWriteFile;
+use crate::{LOG_END, WriteFile};
 use base::Result;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
@@ -46,13 +52,19 @@ const MOST: usize = (STEP / 4) as usize;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-const _: () = assert!(STEP.is_multiple_of(PAGE) && PAGE + MOST as u64 <= STEP && LEAST < STEP);
+/// Where there is no window, zeros that mark the end of a log over an older one are written up to the end of such a part of it: a page.
+const MARK: u64 = 4 << 10;
+
+const _: () =
+    assert!(STEP.is_multiple_of(PAGE) && PAGE + MOST as u64 + LOG_END as u64 <= STEP && LEAST < STEP);
 
 /// See the module.
 pub(crate) struct LogFile {
     file: RealWriteFile,
-    /// How long the file is, zeros included.
+    /// How far the zeros go that are behind the end. Less than the end when there are none.
     reach: u64,
+    /// How long the file is: from `reach` on it has what an older log left.
+    total: u64,
     window: Option<Window>,
     /// When the window was made; otherwise, when the present rate began to be measured.
     since: Duration,
@@ -67,7 +79,18 @@ impl LogFile {
     pub(crate) fn new(file: RealWriteFile) -> LogFile {
         let plain = !is_fit(&file.file);
         let (since, process) = (now(), std::process::id());
-        LogFile { file, reach: 0, window: None, since, appended: 0, plain, process }
+        LogFile { file, reach: 0, total: 0, window: None, since, appended: 0, plain, process }
+    }
+
+    /// Over what is in `file`. `None` on file systems where there are no windows: nobody has measured that it gains anything there.
+    pub(crate) fn over(file: RealWriteFile) -> io::Result<Option<LogFile>> {
+        let total = file.file.metadata()?.len();
+        if !is_fit(&file.file) || total > file.max_len {
+            return Ok(None);
+        }
+        let mut log = LogFile::new(file);
+        log.total = total;
+        Ok(Some(log))
     }
 
     /// Appends where there is no window, or none that will do; and makes one, if it is worth it.
@@ -88,10 +111,28 @@ impl LogFile {
             }
             (self.since, self.appended) = (now, 0);
         }
+        let marked = self.mark_end(data.len() as u64)?;
         self.file.append(data)?;
         self.appended += data.len() as u64;
-        self.reach = self.reach.max(self.file.len);
+        self.reach = self.reach.max(marked).max(self.file.len);
+        self.total = self.total.max(self.reach);
         Ok(())
+    }
+
+    /// Sees to it that zeros are behind the end when another `len` bytes have been appended, unless the file ends there; says how far they
+    /// go then.
+    fn mark_end(&self, len: u64) -> Result<u64> {
+        let end = self.file.len + len;
+        if self.reach >= self.total || end + LOG_END as u64 <= self.reach {
+            return Ok(self.reach);
+        }
+        self.file.check_poison()?;
+        let to = (end + LOG_END as u64).next_multiple_of(MARK).min(self.total);
+        let from = self.reach.max(end);
+        if from < to {
+            self.file.write_at(&ZEROS[..(to - from) as usize], from)?;
+        }
+        Ok(to)
     }
 
     /// A window at the end of the log, with zeros behind that.
@@ -109,17 +150,18 @@ impl LogFile {
                 return None;
             }
             self.reach += part as u64;
+            self.total = self.total.max(self.reach);
         }
         let window = Window::open(&self.file.file, from, STEP as usize);
         self.plain = window.is_err();
         window.ok()
     }
 
-    /// Cuts the zeros off. `all`: there may be more of them than are known.
+    /// Cuts off what is behind the end. `all`: there may be more than is known.
     fn give_back(&mut self, all: bool) {
         self.window = None;
-        if (all || self.reach > self.file.len) && self.file.file.set_len(self.file.len).is_ok() {
-            self.reach = self.file.len;
+        if (all || self.total > self.file.len) && self.file.file.set_len(self.file.len).is_ok() {
+            (self.reach, self.total) = (self.file.len, self.file.len);
         }
     }
 
@@ -137,7 +179,9 @@ impl WriteFile for LogFile {
         let len = self.file.len;
         match &mut self.window {
             // There is none in a file that is poisoned, and it does not reach where no file may.
-            Some(window) if window.holds(len, data.len()) && now.saturating_sub(self.since) < FRESH => {
+            Some(window)
+                if window.holds(len, data.len() + LOG_END) && now.saturating_sub(self.since) < FRESH =>
+            {
                 window.write(len, data);
                 self.file.len += data.len() as u64;
                 Ok(())
@@ -148,13 +192,17 @@ impl WriteFile for LogFile {
 
     fn sync(&mut self) -> Result<()> {
         self.start_over();
-        self.file.sync()
+        match self.reach < self.total {
+            // All that was ever written here, by this log, lies before the end of the zeros.
+            true => self.file.sync_by(|file| sync_front(file, self.reach)),
+            false => self.file.sync(),
+        }
     }
 
     fn truncate(&mut self, len: u64) -> Result<()> {
         self.start_over();
         self.file.truncate(len)?;
-        self.reach = len;
+        (self.reach, self.total) = (len, len);
         Ok(())
     }
 
@@ -299,6 +347,41 @@ mod tests {
         assert!(log.window.is_none());
         log.append(b"end").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), *b"\x07\x07\x07\x07\x07\x07\x07\x07\x07\x07end");
+    }
+
+    #[test]
+    fn over_an_older_log_there_are_zeros_behind_the_end_and_then_its_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, total) = (dir.path().join("log"), 6 * STEP as usize);
+        std::fs::write(&path, vec![0xee; total]).unwrap();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let over = LogFile::over(RealWriteFile::new(file, &path)).unwrap();
+        assert_eq!(over.is_some(), has_window(dir.path()));
+        let Some(mut log) = over else { return };
+        let (mut by_map, mut by_write) = (0, 0);
+        for i in 0.. {
+            // A stretch with a window, then one without.
+            log.since =
+                if i % 200 < 150 { now() + Duration::from_secs(3600) } else { now().saturating_sub(FRESH) };
+            log.append(&RECORD).unwrap();
+            *if log.window.is_some() { &mut by_map } else { &mut by_write } += 1;
+            if i % 90 == 0 {
+                log.sync().unwrap();
+            }
+            let len = log.len() as usize;
+            if len + 2 * STEP as usize > total {
+                break;
+            }
+            let found = std::fs::read(&path).unwrap();
+            let behind = &found[len..];
+            let zeros = behind.iter().position(|&byte| byte != 0).unwrap_or(behind.len());
+            assert!(found.len() >= total && found[..len].iter().all(|&byte| byte == 7), "{i}");
+            assert!(zeros >= LOG_END.min(behind.len()) && zeros <= STEP as usize, "{i}: {zeros} zeros");
+            assert!(behind[zeros..].iter().all(|&byte| byte == 0xee) || len + zeros >= total, "{i}");
+        }
+        assert!(by_map > 100 && by_write > 100, "{by_map} by map, {by_write} by write");
+        log.trim();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), log.len());
     }
 
     #[test]

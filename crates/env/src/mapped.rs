@@ -76,6 +76,30 @@ impl Drop for Window {
     }
 }
 
+/// Makes the first `len` bytes of a file durable, and what is needed to find them again, as fdatasync does for all of it. What is dirty
+/// behind them stays so.
+///
+/// It is msync: of a mapping that nobody touches, the kernel syncs the part of the file that it stands for.
+#[cfg(target_os = "linux")]
+pub(crate) fn sync_front(file: &File, len: u64) -> io::Result<()> {
+    use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+    let len = len as usize;
+    // SAFETY: the kernel chooses an address where nothing is mapped, so no memory that anybody uses changes.
+    let mapped = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0) };
+    // No address space is left, perhaps: then all of the file it is.
+    let Ok(base) = mapped else { return file.sync_data() };
+    // SAFETY: the range is the mapping made above. No memory is read or written here.
+    let synced = unsafe { msync(base, len, MsyncFlags::SYNC) };
+    // SAFETY: the same range; no reference into it exists.
+    let _ = unsafe { munmap(base, len) };
+    Ok(synced?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn sync_front(file: &File, _len: u64) -> io::Result<()> {
+    file.sync_data()
+}
+
 /// The process that made it: tells that process from children that were forked off it, without asking the operating system each
 /// time.
 ///

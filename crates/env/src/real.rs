@@ -44,6 +44,13 @@ impl Env for RealEnv {
         Ok(Box::new(LogFile::new(RealWriteFile::new(create_new(path)?, path))))
     }
 
+    fn reuse_log(&self, old: &Path, path: &Path) -> Result<Option<Box<dyn WriteFile>>> {
+        let file = OpenOptions::new().read(true).write(true).open(old);
+        let file = file.map_err(|e| Error::io("open", old, e))?;
+        let log = LogFile::over(RealWriteFile::new(file, path)).map_err(|e| Error::io("stat", old, e))?;
+        Ok(log.map(|log| Box::new(log) as Box<dyn WriteFile>))
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
         let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
         Ok(Arc::new(RealReadFile { file, path: path.to_owned() }))
@@ -229,6 +236,21 @@ impl RealWriteFile {
         RealWriteFile { file, path: path.to_owned(), len: 0, max_len: limits::max_file_len(), poison: None }
     }
 
+    /// Writes behind the end.
+    pub(crate) fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.file.write_all_at(data, offset).map_err(|e| Error::io("append to", &self.path, e))
+    }
+
+    /// A sync that `sync` does. That it fails is remembered.
+    pub(crate) fn sync_by(&mut self, sync: impl FnOnce(&File) -> io::Result<()>) -> Result<()> {
+        self.check_poison()?;
+        sync(&self.file).map_err(|e| {
+            let error = Error::io("sync", &self.path, e);
+            self.poison = Some(error.clone());
+            error
+        })
+    }
+
     pub(crate) fn check_poison(&self) -> Result<()> {
         self.poison.as_ref().map_or(Ok(()), |e| Err(poisoned(e)))
     }
@@ -250,12 +272,7 @@ impl WriteFile for RealWriteFile {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.check_poison()?;
-        self.file.sync_data().map_err(|e| {
-            let error = Error::io("sync", &self.path, e);
-            self.poison = Some(error.clone());
-            error
-        })
+        self.sync_by(File::sync_data)
     }
 
     fn truncate(&mut self, len: u64) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The contract of [`Env`], held against the operating system and the simulated disk alike.
 
 use base::ErrorKind;
-use env::{Env, RealEnv, SimEnv};
+use env::{Env, LOG_END, RealEnv, SimEnv};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,6 +146,49 @@ fn a_log_may_have_zeros_behind_its_end_until_it_is_trimmed() {
         log.trim();
         assert_eq!(env.len(&path).unwrap(), log.len());
         assert_eq!(read(env, &path), expected);
+    });
+}
+
+#[test]
+fn a_log_over_an_older_one_has_zeros_behind_its_end() {
+    with_each(|env, dir| {
+        let (old, path) = (dir.join("old"), dir.join("log"));
+        let old_len = 700_000;
+        put(env, &old, &vec![0xee; old_len]);
+        let Some(mut log) = env.reuse_log(&old, &path).unwrap() else { return };
+        assert_eq!((log.len(), read(env, &old).len()), (0, old_len));
+        env.rename(&old, &path).unwrap();
+        let mut expected = Vec::new();
+        for i in 0..1000_u32 {
+            let data = vec![i as u8 | 1; 1 + (i * 37 % 2000) as usize];
+            log.append(&data).unwrap();
+            expected.extend_from_slice(&data);
+            if i % 100 == 50 {
+                log.sync().unwrap();
+            }
+            assert_eq!(log.len(), expected.len() as u64);
+            let found = read(env, &path);
+            assert!(found.len() >= old_len.max(expected.len()) && found.starts_with(&expected), "{i}");
+            let behind = &found[expected.len()..];
+            let zeros = behind.iter().position(|&b| b != 0).unwrap_or(behind.len());
+            assert!(zeros >= LOG_END.min(behind.len()), "{i}: {zeros} zeros");
+            assert!(
+                expected.len() + zeros >= old_len
+                    || behind[zeros..old_len - expected.len()].iter().all(|&b| b == 0xee)
+            );
+        }
+        assert!(expected.len() > old_len);
+        log.trim();
+        assert_eq!(read(env, &path), expected);
+        // What is appended after a cut has nothing behind it.
+        let mut log = env.reuse_log(&path, &path).unwrap().unwrap();
+        log.append(b"0123456789").unwrap();
+        log.truncate(4).unwrap();
+        log.append(b"ab").unwrap();
+        log.sync().unwrap();
+        log.trim();
+        assert!(read(env, &path) == b"0123ab");
+        assert!(env.reuse_log(&dir.join("none"), &path).is_err());
     });
 }
 

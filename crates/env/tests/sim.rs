@@ -469,3 +469,37 @@ fn a_directory_sync_that_had_no_handle_loses_nothing() {
     sim.sync_dir(Path::new(DIR)).unwrap();
     assert_eq!(sim.crash_clone(Survival::Nothing, 0).list_files().len(), 1);
 }
+
+/// What a sync of a log over an older one makes durable, and what not: nothing of the older one that was not durable before.
+#[test]
+fn a_sync_of_a_log_over_an_older_one_is_of_its_own_bytes() {
+    let sim = disk();
+    let mut old = durable(&sim, &[b'o'; 5000]);
+    old.truncate(20).unwrap();
+    old.append(&[b'n'; 6000]).unwrap();
+    drop(old);
+    let (from, to) = (Path::new(FILE), Path::new("/db/log"));
+    let mut log = sim.reuse_log(from, to).unwrap().unwrap();
+    log.append(&[b'h'; 100]).unwrap();
+    log.sync().unwrap();
+    let mut kept = BTreeSet::new();
+    for kind in Survival::ALL {
+        for seed in 0..50 {
+            let found = sim.crash_clone(kind, seed).read_file(FILE);
+            assert!(found[..100] == [b'h'; 100] && found[100..132] == [0; 32], "{kind:?}");
+            kept.insert((found.len(), found[132..].contains(&b'n'), found[132..].contains(&b'o')));
+        }
+    }
+    assert!(
+        kept.contains(&(5000, false, true)) && kept.contains(&(6020, true, false)) && kept.len() > 3,
+        "{kept:?}"
+    );
+    log.append(b"more").unwrap();
+    sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
+    log.sync().unwrap_err();
+    assert_eq!(log.append(b"more").unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(
+        sim.crash_clone(Survival::Everything, 1).read_file(FILE)[..104],
+        *[&[b'h'; 100][..], &[0; 4]].concat()
+    );
+}

@@ -4,7 +4,10 @@ use crate::Source;
 use base::checksum::{Place, checksum};
 use base::{Error, ErrorKind};
 use env::{Env, SimEnv};
-use record::{BLOCK_LEN, CHUNK_HEADER_LEN, SegmentKind, SegmentReader, SegmentWriter, Span, Tail};
+use record::{
+    BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION_OVER, OldSegment, SegmentKind, SegmentReader, SegmentWriter,
+    Span, Tail,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -56,13 +59,26 @@ fn read(bytes: &[u8], closed: Option<u64>) -> Result<Content, Error> {
     match end {
         Ok(Tail::Clean) => {
             let end = closed.unwrap_or(u64::MAX).min(bytes.len() as u64);
-            assert!(at == end || closed.is_none() && bytes[at as usize..].iter().all(|&byte| byte == 0));
+            let rest = &bytes[at as usize..];
+            assert!(
+                at == end || closed.is_none() && rest[..end_of_records(bytes, at)].iter().all(|&b| b == 0)
+            );
         }
         Ok(Tail::Torn { offset }) => assert!(closed.is_none() && (at..=bytes.len() as u64).contains(&offset)),
         Ok(Tail::TornHeader) => assert!(closed.is_none() && at == 0 && records.is_empty()),
         Err(_) => {}
     }
     Ok(Content { header: reader.header().to_vec(), records, end, valid_len: at })
+}
+
+/// How many bytes behind the last record must be zeros: all of them; or where it is written over another segment, those up to where the
+/// next chunk would have its header.
+fn end_of_records(bytes: &[u8], at: u64) -> usize {
+    let (rest, room) = (bytes.len() - at as usize, BLOCK_LEN - at as usize % BLOCK_LEN);
+    match bytes[8..10] == FORMAT_VERSION_OVER.to_le_bytes() {
+        true => rest.min(CHUNK_HEADER_LEN + if room < CHUNK_HEADER_LEN { room } else { 0 }),
+        false => rest,
+    }
 }
 
 /// An error of a reader names its file and an offset inside.
@@ -165,9 +181,13 @@ pub(crate) fn written(data: &[u8]) -> bool {
     let sim = SimEnv::new(1);
     let env: Arc<dyn Env> = sim.clone();
     let header = source.bytes();
-    let mut writer = SegmentWriter::create(&env, Path::new(PATH), SegmentKind::Wal, NUMBER, header)
-        .expect("a short header");
-    let (cut, damage) = (source.u8() & 1 != 0, source.u16());
+    let (flags, damage) = (source.u8(), source.u16());
+    let cut = flags & 1 != 0;
+    let mut writer = match flags & 2 != 0 {
+        true => over_another(&env, header),
+        false => SegmentWriter::create(&env, Path::new(PATH), SegmentKind::Wal, NUMBER, header)
+            .expect("a short header"),
+    };
     let mut records: Vec<Vec<u8>> = Vec::new();
     // Where each record ends, and up to where the file was synced when a later record was written.
     let mut ends = Vec::new();
@@ -223,6 +243,23 @@ pub(crate) fn written(data: &[u8]) -> bool {
         Err(_) => assert!((at as u64) < ends.first().copied().unwrap_or(u64::MAX), "the header is good"),
     }
     true
+}
+
+/// Begins the segment over one that was synced after every record.
+fn over_another(env: &Arc<dyn Env>, header: &[u8]) -> SegmentWriter {
+    let old = OldSegment { path: "/old".into(), number: NUMBER - 2 };
+    let mut writer =
+        SegmentWriter::create(env, &old.path, SegmentKind::Wal, old.number, b"").expect("no header");
+    for i in 0..900_u16 {
+        writer.append(&[&i.to_le_bytes().repeat(usize::from(i % 90))]).expect("the disk works");
+        writer.sync().expect("the disk works");
+    }
+    writer.trim();
+    drop(writer);
+    let begun =
+        SegmentWriter::create_over(env, &old, Path::new(PATH), NUMBER, header).expect("a short header");
+    env.rename(&old.path, Path::new(PATH)).expect("the disk works");
+    begun.expect("the simulated disk has it")
 }
 
 /// The content is the first `count` of the records; and it is no damage.

@@ -2,7 +2,9 @@
 
 use base::checksum::{Place, checksum};
 use base::codec::Reader;
+use base::{Error, Result};
 use std::fmt;
+use std::path::Path;
 
 /// Length of a block, in bytes. A chunk never spans two blocks.
 pub const BLOCK_LEN: usize = 32 << 10;
@@ -13,8 +15,18 @@ pub const CHUNK_HEADER_LEN: usize = 11;
 /// Longest header that a caller may put into a segment, in bytes.
 pub const MAX_HEADER_LEN: usize = 4 << 10;
 
-/// The version of the format that this crate writes.
+/// The version of a segment whose file was made for it.
 pub const FORMAT_VERSION: u16 = 1;
+
+/// The version of a segment that is written over an older one: behind its end is what that one had there. Its caller's header begins
+/// with the number of the older one. Only a log is.
+pub const FORMAT_VERSION_OVER: u16 = 2;
+
+/// Length of that number.
+const OVER_LEN: usize = 8;
+
+// What is behind the end of a segment over an older one shows that no chunk was begun there, even where filler lies before it.
+const _: () = assert!(env::LOG_END >= 2 * CHUNK_HEADER_LEN);
 
 /// The first bytes of every segment.
 const MAGIC: [u8; 8] = *b"CAIRNSEG";
@@ -174,14 +186,23 @@ impl RawChunk {
     }
 }
 
-/// The header of a segment with the caller's `header` in it, which is at most [`MAX_HEADER_LEN`] long.
-pub(crate) fn encode_segment_header(id: Identity, header: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(MIN_SEGMENT_HEADER_LEN + header.len());
+/// The longest header that a caller may put into a segment over an older one.
+pub(crate) const MAX_HEADER_LEN_OVER: usize = MAX_HEADER_LEN - OVER_LEN;
+
+/// The header of a segment with the caller's `header` in it, which is at most [`MAX_HEADER_LEN`] long. `over`: the segment that the file
+/// was before.
+pub(crate) fn encode_segment_header(id: Identity, over: Option<u64>, header: &[u8]) -> Vec<u8> {
+    let over = over.map(u64::to_le_bytes);
+    let version = if over.is_some() { FORMAT_VERSION_OVER } else { FORMAT_VERSION };
+    let over = over.as_ref().map_or(&[][..], |number| number);
+    let len = over.len() + header.len();
+    let mut out = Vec::with_capacity(MIN_SEGMENT_HEADER_LEN + len);
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&[id.kind.code(), 0]);
-    out.extend_from_slice(&(header.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(len as u32).to_le_bytes());
     out.extend_from_slice(&id.number.to_le_bytes());
+    out.extend_from_slice(over);
     out.extend_from_slice(header);
     let sum = checksum(header_place(id.number), &out);
     out.extend_from_slice(&sum.to_le_bytes());
@@ -204,6 +225,45 @@ impl SegmentHeader<'_> {
     /// Length of the whole header, in bytes: where the first chunk goes.
     pub(crate) fn encoded_len(&self) -> usize {
         MIN_SEGMENT_HEADER_LEN + self.caller.len()
+    }
+
+    /// Refuses what this version does not know, and what is not the segment `id`. Otherwise the caller's header, and the segment over which
+    /// this one is written.
+    pub(crate) fn check(&self, id: Identity, path: &Path) -> Result<(&[u8], Option<Identity>)> {
+        let is_log = id.kind == SegmentKind::Wal;
+        if self.version != FORMAT_VERSION && !(self.version == FORMAT_VERSION_OVER && is_log) {
+            let known = match is_log {
+                true => format!("{FORMAT_VERSION} and {FORMAT_VERSION_OVER} are"),
+                false => format!("{FORMAT_VERSION} is"),
+            };
+            let message = format!("segment format version {} is not known; {known}", self.version);
+            return Err(Error::unsupported(path, message));
+        }
+        if self.kind != id.kind.code() || self.number != id.number {
+            let what = format!(
+                "this is segment {} of kind {}, not segment {} of kind {} ({})",
+                self.number,
+                self.kind,
+                id.number,
+                id.kind.code(),
+                id.kind
+            );
+            return Err(Error::corruption(path, 0, what));
+        }
+        if self.version == FORMAT_VERSION {
+            return Ok((self.caller, None));
+        }
+        let Some((over, caller)) = self.caller.split_first_chunk::<OVER_LEN>() else {
+            return Err(Error::corruption(
+                path,
+                0,
+                "the header does not say over what the segment is written",
+            ));
+        };
+        let number = u64::from_le_bytes(*over);
+        // What is under the same number is this one's own.
+        let over = Some(Identity { number, ..id }).filter(|_| number != id.number);
+        Ok((caller, over))
     }
 }
 

@@ -34,7 +34,9 @@ mod reader;
 mod salvage;
 mod writer;
 
-pub use format::{BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, MAX_HEADER_LEN, SegmentKind};
+pub use format::{
+    BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, FORMAT_VERSION_OVER, MAX_HEADER_LEN, SegmentKind,
+};
 pub use reader::{SegmentReader, Span, Tail};
 pub use salvage::{Salvaged, salvage};
-pub use writer::SegmentWriter;
+pub use writer::{OldSegment, SegmentWriter};

@@ -1,8 +1,6 @@
 //! Reading a segment back, and telling damage from a torn tail.
 
-use crate::format::{
-    BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, Identity, RawChunk, SegmentKind, decode_segment_header,
-};
+use crate::format::{BLOCK_LEN, CHUNK_HEADER_LEN, Identity, RawChunk, SegmentKind, decode_segment_header};
 use crate::writer::room;
 use base::limits::MAX_BATCH_LEN;
 use base::planted::{Bug, planted};
@@ -26,7 +24,8 @@ const GUESSES: u32 = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     /// With the last byte of a record, which is the last byte of the file or of the length that was expected; or with zeros behind it
-    /// up to the end of the file, which a log has while it is written to ([`Env::create_log`]).
+    /// up to the end of the file, which a log has while it is written to ([`Env::create_log`]); or, in a segment that is written over
+    /// an older one ([`Env::reuse_log`]), with zeros in the place of the next chunk and no chunk of this segment behind them.
     ///
     /// A power cut that takes the end of a log, unsynced, may leave zeros there, too: as when it takes the end of the file with it,
     /// nothing in this segment tells. That something synced lies behind them does.
@@ -57,6 +56,8 @@ pub struct Span {
 pub struct SegmentReader {
     window: Window,
     id: Identity,
+    /// The segment over which this one is written: what is behind the end is its.
+    over: Option<Identity>,
     header: Vec<u8>,
     /// The closed length, if it is known.
     expected_len: Option<u64>,
@@ -98,6 +99,7 @@ impl SegmentReader {
         let mut reader = SegmentReader {
             window,
             id,
+            over: None,
             header: Vec::new(),
             expected_len,
             position: 0,
@@ -110,7 +112,7 @@ impl SegmentReader {
     }
 
     fn read_header(&mut self) -> Result<()> {
-        let Identity { kind, number } = self.id;
+        let path = self.path().to_owned();
         let front = self.window.rest(0)?;
         let Some(header) = decode_segment_header(front) else {
             let tail = self.classify(0, "the header of the segment is damaged")?;
@@ -118,22 +120,10 @@ impl SegmentReader {
             self.end = Some(Ok(Tail::TornHeader));
             return Ok(());
         };
-        let (encoded_len, version) = (header.encoded_len() as u64, header.version);
-        let (found_kind, found_number) = (header.kind, header.number);
-        self.header = header.caller.to_vec();
-        if version != FORMAT_VERSION {
-            let message = format!("segment format version {version} is not known; {FORMAT_VERSION} is");
-            return Err(Error::unsupported(self.path(), message));
-        }
-        if found_kind != kind.code() || found_number != number {
-            return Err(self.corruption(
-                0,
-                format!(
-                    "this is segment {found_number} of kind {found_kind}, not segment {number} of kind {} ({kind})",
-                    kind.code()
-                ),
-            ));
-        }
+        let encoded_len = header.encoded_len() as u64;
+        let (caller, over) = header.check(self.id, &path)?;
+        self.header = caller.to_vec();
+        self.over = over;
         self.position = encoded_len;
         self.valid_len = encoded_len;
         Ok(())
@@ -182,9 +172,14 @@ impl SegmentReader {
                 None => return self.torn(self.position, "a record lacks its end"),
             };
             let rest = self.window.rest(offset)?;
-            let chunk = RawChunk::parse(rest).filter(|chunk| chunk.verify(self.id, offset, rest));
+            let counts =
+                |id: &Identity| RawChunk::parse(rest).filter(|chunk| chunk.verify(*id, offset, rest));
+            let mut chunk = counts(&self.id);
+            if planted(Bug::CountOldChunks) {
+                chunk = chunk.or_else(|| self.over.as_ref().and_then(counts));
+            }
             let Some(chunk) = chunk else {
-                if start.is_none() && self.only_zeros_follow()? {
+                if start.is_none() && (self.only_zeros_follow()? || self.ends_over_another(offset)?) {
                     return self.at_end();
                 }
                 return self.torn(offset, "a chunk is damaged");
@@ -227,6 +222,21 @@ impl SegmentReader {
         Ok(true)
     }
 
+    /// Whether it is written over another segment, no chunk was begun at `offset`, where the next one would, and none of its own is
+    /// anywhere behind.
+    fn ends_over_another(&mut self, offset: u64) -> Result<bool> {
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+        if self.over.is_none() {
+            return Ok(false);
+        }
+        let filler = (offset - self.position) as usize;
+        if filler > 0 && !is_zero(&self.window.rest(self.position)?[..filler]) {
+            return Ok(false);
+        }
+        let rest = self.window.rest(offset)?;
+        Ok(is_zero(&rest[..rest.len().min(CHUNK_HEADER_LEN)]) && !self.search(offset)?.any)
+    }
+
     /// The file ends where a record does. A closed segment must not end early.
     fn at_end(&self) -> Result<Step> {
         match self.expected_len {
@@ -255,7 +265,9 @@ impl SegmentReader {
             let message = format!("{what}, in a segment that was closed with {expected} bytes");
             return Err(self.corruption(offset, message));
         }
-        match self.find_proof(offset)? {
+        let found = self.search(offset)?;
+        self.proven_synced = found.proven_synced;
+        match found.proof {
             Some(proof) => {
                 let message = format!(
                     "{what}, though the segment was synced to offset {} before the chunk at offset {} was written",
@@ -268,9 +280,16 @@ impl SegmentReader {
     }
 
     /// Looks behind the bad chunk at `damage` for an intact one that proves a synced offset beyond it.
-    fn find_proof(&mut self, damage: u64) -> Result<Option<Proof>> {
+    fn search(&mut self, damage: u64) -> Result<Found> {
         let rest = self.window.rest(damage)?;
-        let mut search = Search { id: self.id, damage, best: self.proven_synced, guesses_left: GUESSES };
+        let mut search = Search {
+            id: self.id,
+            over: self.over,
+            damage,
+            best: self.proven_synced,
+            guesses_left: GUESSES,
+            has_met: false,
+        };
         let (mut offset, mut from) = (damage, search.after_damage(rest));
         let mut proof = None;
         while offset < self.window.len && proof.is_none() {
@@ -279,8 +298,7 @@ impl SegmentReader {
             offset += rest.len() as u64;
             from = From::Chunk(0);
         }
-        self.proven_synced = search.best;
-        Ok(proof)
+        Ok(Found { proof, proven_synced: search.best, any: search.has_met })
     }
 
     /// How the segment ends; `None` before [`SegmentReader::next`] has said that it does.
@@ -313,6 +331,15 @@ enum Step {
     End(Tail),
 }
 
+/// What lies behind a bad chunk.
+struct Found {
+    proof: Option<Proof>,
+    /// The furthest offset that is proven to be synced, there or before.
+    proven_synced: u64,
+    /// Whether there is any intact chunk.
+    any: bool,
+}
+
 /// An intact chunk that proves how far the segment was synced.
 struct Proof {
     synced: u64,
@@ -325,12 +352,18 @@ struct Proof {
 /// that chain is broken, a chunk may begin at any byte, and each byte is tried that looks like the header of one that would
 /// prove something new. Its checksum, bound to its very offset, then decides; but it has 32 bits, so guesses are limited
 /// in number, lest one of them be right by chance and a torn tail pass for corruption.
+///
+/// What is left of another segment, over which this one is written, is known by its own checksums, and passed over from chunk to chunk:
+/// otherwise each of its chunks would be such a guess.
 struct Search {
     id: Identity,
+    over: Option<Identity>,
     damage: u64,
     /// The furthest offset that was proven to be synced.
     best: u64,
     guesses_left: u32,
+    /// Whether any intact chunk was met.
+    has_met: bool,
 }
 
 /// Where in a run of bytes the search goes on.
@@ -373,14 +406,21 @@ impl Search {
                 }
                 self.guesses_left -= 1;
             }
-            if !chunk.verify(self.id, offset, &rest[at..]) {
+            let behind = From::Chunk(at + CHUNK_HEADER_LEN + chunk.payload_len);
+            let old = self.over.is_some_and(|over| chunk.verify(over, offset, &rest[at..]));
+            if old && !planted(Bug::CountOldChunks) {
+                from = behind;
                 continue;
             }
+            if !old && !chunk.verify(self.id, offset, &rest[at..]) {
+                continue;
+            }
+            self.has_met = true;
             self.best = self.best.max(synced);
             if synced > self.damage {
                 return Some(Proof { synced, offset });
             }
-            from = From::Chunk(at + CHUNK_HEADER_LEN + chunk.payload_len);
+            from = behind;
         }
     }
 }

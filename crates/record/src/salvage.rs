@@ -5,13 +5,11 @@
 //! so what is found is what was written just there; only whole records are given out. What the system cannot read counts as damaged, by the
 //! sector.
 
-use crate::format::{
-    BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, Identity, RawChunk, SegmentKind, decode_segment_header,
-};
+use crate::format::{BLOCK_LEN, CHUNK_HEADER_LEN, Identity, RawChunk, SegmentKind, decode_segment_header};
 use crate::reader::Window;
 use crate::writer::room;
+use base::Result;
 use base::limits::MAX_BATCH_LEN;
-use base::{Error, Result};
 use env::{Env, ReadFile};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,10 +24,12 @@ pub struct Salvaged {
     pub header: Option<Vec<u8>>,
     /// Length of the file, in bytes.
     pub len: u64,
+    /// Where what was written ends: before zeros at the end, and before what is left of the segment over which this one is written.
+    pub end: u64,
     /// Records that were given out, empty ones included.
     pub records: u64,
     /// Bytes that are no part of them, from offset to offset: damage, or the torn tail that a crash leaves.
-    /// Zeros at the end are none.
+    /// What is behind [`Salvaged::end`] is none.
     pub gaps: Vec<(u64, u64)>,
 }
 
@@ -57,25 +57,18 @@ fn salvage_file(
     let path = path.as_path();
     let mut window = Window::open_to_salvage(file)?;
     let id = Identity { kind, number };
-    let mut found = Salvaged { len: window.len, ..Salvaged::default() };
-    let mut position = 0;
+    let mut found = Salvaged { len: window.len, end: window.len, ..Salvaged::default() };
+    let (mut position, mut over) = (0, None);
     if window.len > 0
         && let Ok(front) = window.rest(0)
         && let Some(header) = decode_segment_header(front)
     {
-        if header.version != FORMAT_VERSION {
-            let message =
-                format!("segment format version {} is not known; {FORMAT_VERSION} is", header.version);
-            return Err(Error::unsupported(path, message));
-        }
-        if header.kind != kind.code() || header.number != number {
-            let what = format!("this is segment {} of kind {}", header.number, header.kind);
-            return Err(Error::corruption(path, 0, what));
-        }
+        let caller;
+        (caller, over) = header.check(id, path)?;
         position = header.encoded_len() as u64;
-        found.header = Some(header.caller.to_vec());
+        found.header = Some(caller.to_vec());
     }
-    let mut walk = Walk { id, found, record: None, bad: None, guesses_left: GUESSES };
+    let mut walk = Walk { id, over, found, record: None, bad: None, stray: false, guesses_left: GUESSES };
     while position < window.len {
         position = walk.step(&mut window, position, each)?;
     }
@@ -83,13 +76,19 @@ fn salvage_file(
     Ok(walk.found)
 }
 
-/// Whether there are only zeros from here on, as a log has them while it is written to, and all of it could be read.
-fn is_end_of_log(window: &mut Window, from: u64) -> bool {
+/// Whether there are only zeros from here to `to`, as a log has them behind its end, and all of the file could be read.
+fn is_end_of_log(window: &mut Window, from: u64, to: u64) -> bool {
     let mut offset = from;
-    while offset < window.len {
+    while offset < to.min(window.len) {
         match window.rest(offset) {
-            Ok(rest) if rest.iter().all(|&byte| byte == 0) => offset += rest.len() as u64,
-            _ => return false,
+            Ok(rest) => {
+                let rest = &rest[..rest.len().min((to - offset) as usize)];
+                if rest.iter().any(|&byte| byte != 0) {
+                    return false;
+                }
+                offset += rest.len() as u64;
+            }
+            Err(_) => return false,
         }
     }
     !window.has_unreadable
@@ -97,11 +96,15 @@ fn is_end_of_log(window: &mut Window, from: u64) -> bool {
 
 struct Walk {
     id: Identity,
+    /// The segment over which this one is written.
+    over: Option<Identity>,
     found: Salvaged,
     /// The record that is being put together, and where it began.
     record: Option<(u64, Vec<u8>)>,
     /// Where the bytes began that are no part of any whole record.
     bad: Option<u64>,
+    /// Whether an intact chunk is among those bytes.
+    stray: bool,
     guesses_left: u32,
 }
 
@@ -122,6 +125,10 @@ impl Walk {
             self.lose(position);
             return Ok(position + room as u64);
         };
+        if let Some(len) = self.old_chunk(rest, position) {
+            self.lose(position);
+            return Ok(position + len as u64);
+        }
         let Some(chunk) = self.chunk(rest, position) else {
             self.lose(position);
             return Ok(position + self.search(rest, position) as u64);
@@ -140,7 +147,10 @@ impl Walk {
                 record.extend_from_slice(payload)
             }
             // A piece of a record whose front is lost.
-            _ => self.lose(position),
+            _ => {
+                self.lose(position);
+                self.stray = true;
+            }
         }
         if chunk.kind.ends()
             && let Some((start, record)) = self.record.take()
@@ -151,17 +161,31 @@ impl Walk {
         Ok(position + len as u64)
     }
 
+    /// The length of the chunk here, if it is one of the segment over which this one is written.
+    fn old_chunk(&self, rest: &[u8], offset: u64) -> Option<usize> {
+        let over = self.over?;
+        let chunk = RawChunk::parse(rest).filter(|chunk| chunk.verify(over, offset, rest));
+        chunk.map(|chunk| CHUNK_HEADER_LEN + chunk.payload_len)
+    }
+
     fn chunk(&self, rest: &[u8], offset: u64) -> Option<RawChunk> {
         RawChunk::parse(rest).filter(|chunk| chunk.verify(self.id, offset, rest))
     }
 
     /// Bytes at `offset` are no part of a whole record, and neither is the record before them if it goes on here.
     fn lose(&mut self, offset: u64) {
-        let from = self.record.take().map_or(offset, |(start, _)| start);
+        let from = match self.record.take() {
+            Some((start, _)) => {
+                self.stray = true;
+                start
+            }
+            None => offset,
+        };
         self.bad.get_or_insert(from);
     }
 
     fn close_gap(&mut self, to: u64) {
+        self.stray = false;
         if let Some(from) = self.bad.take() {
             self.found.gaps.push((from, to));
         }
@@ -170,9 +194,18 @@ impl Walk {
     fn finish(&mut self, window: &mut Window) {
         if let Some((start, _)) = self.record.take() {
             self.bad.get_or_insert(start);
+            self.stray = true;
         }
-        if self.bad.is_some_and(|from| is_end_of_log(window, from)) {
+        let zeros = match self.over {
+            Some(_) => CHUNK_HEADER_LEN as u64,
+            None => window.len,
+        };
+        // Where filler is due it lies before the place of the next chunk, which `bad` is.
+        if let Some(from) = self.bad.filter(|_| !self.stray)
+            && is_end_of_log(window, from, from.saturating_add(zeros))
+        {
             self.bad = None;
+            self.found.end = from;
         }
         self.close_gap(window.len);
     }
@@ -190,7 +223,8 @@ impl Walk {
             }
             if RawChunk::parse(&rest[at..]).is_some() {
                 self.guesses_left -= 1;
-                if self.chunk(&rest[at..], offset + at as u64).is_some() {
+                let (rest, offset) = (&rest[at..], offset + at as u64);
+                if self.old_chunk(rest, offset).is_some() || self.chunk(rest, offset).is_some() {
                     return at;
                 }
             }
@@ -203,6 +237,7 @@ impl Walk {
 mod tests {
     use super::*;
     use crate::SegmentWriter;
+    use base::Error;
     use env::SimEnv;
     use std::path::PathBuf;
 

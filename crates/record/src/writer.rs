@@ -1,8 +1,8 @@
 //! Writing a segment: encoding into a buffer, handing it to the operating system, syncing, and what remains after failures.
 
 use crate::format::{
-    BLOCK_LEN, CHUNK_HEADER_LEN, ChunkPlace, ChunkType, Identity, MAX_HEADER_LEN, SegmentKind,
-    encode_segment_header, seal,
+    BLOCK_LEN, CHUNK_HEADER_LEN, ChunkPlace, ChunkType, Identity, MAX_HEADER_LEN, MAX_HEADER_LEN_OVER,
+    SegmentKind, encode_segment_header, seal,
 };
 use base::limits::MAX_BATCH_LEN;
 use base::{Error, ErrorKind, Result};
@@ -12,6 +12,15 @@ use std::sync::Arc;
 
 /// The buffer is given back to the allocator when one flush made it larger than this, in bytes.
 const KEEP_BUFFER_LEN: usize = 4 << 20;
+
+/// A segment that nobody needs any more, whose file another one can have. Its file has nothing in it but the segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldSegment {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its number.
+    pub number: u64,
+}
 
 /// Appends records to a new segment.
 ///
@@ -56,22 +65,46 @@ impl SegmentWriter {
             SegmentKind::Wal => env.create_log(path)?,
             _ => env.create(path)?,
         };
-        let encoded = encode_segment_header(id, header);
+        let encoded = encode_segment_header(id, None, header);
         if let Err(error) = file.append(&encoded) {
             drop(file);
             let _ = env.remove(path);
             return Err(error);
         }
-        Ok(SegmentWriter {
+        Ok(SegmentWriter::begun(file, path, id, encoded.len()))
+    }
+
+    /// Begins a log over the log `old`, which nobody needs any more, and writes its header; `None` where that gains nothing
+    /// ([`Env::reuse_log`]). The caller renames it to `path` when the header is synced, not before: until then it
+    /// may have the header of the old one after a crash, or none. Apart from that as [`SegmentWriter::create`].
+    pub fn create_over(
+        env: &Arc<dyn Env>,
+        old: &OldSegment,
+        path: &Path,
+        number: u64,
+        header: &[u8],
+    ) -> Result<Option<SegmentWriter>> {
+        if header.len() > MAX_HEADER_LEN_OVER || number == old.number {
+            return Err(Error::invalid(format!("{}: not to be written over {}", path.display(), old.number)));
+        }
+        let Some(mut file) = env.reuse_log(&old.path, path)? else { return Ok(None) };
+        let id = Identity { kind: SegmentKind::Wal, number };
+        let encoded = encode_segment_header(id, Some(old.number), header);
+        file.append(&encoded)?;
+        Ok(Some(SegmentWriter::begun(file, path, id, encoded.len())))
+    }
+
+    fn begun(file: Box<dyn WriteFile>, path: &Path, id: Identity, len: usize) -> SegmentWriter {
+        SegmentWriter {
             file,
             path: path.to_owned(),
             id,
             buffer: Vec::new(),
-            flushed_len: encoded.len() as u64,
+            flushed_len: len as u64,
             synced_len: 0,
             remains: false,
             poison: None,
-        })
+        }
     }
 
     /// A segment that there is not, for who must not write: every call fails with `error`.
@@ -241,7 +274,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Nothing more is appended for the time being: cuts off the zeros that a log may have behind its end. Best effort.
+    /// Nothing more is appended for the time being: cuts off what a log may have behind its end. Best effort.
     pub fn trim(&mut self) {
         self.file.trim();
     }

@@ -1,9 +1,9 @@
 //! The bytes of a segment are those of the worked example in `docs/format/segment.md`, and its constants are those there.
 
-use env::{Env, SimEnv};
+use env::{Env, LOG_END, SimEnv};
 use record::{
-    BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, MAX_HEADER_LEN, SegmentKind, SegmentReader, SegmentWriter,
-    Tail,
+    BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, FORMAT_VERSION_OVER, MAX_HEADER_LEN, SegmentKind,
+    SegmentReader, SegmentWriter, Tail,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -69,6 +69,8 @@ fn the_constants_are_documented() {
         format!("{CHUNK_HEADER_LEN} bytes"),
         format!("at most {MAX_HEADER_LEN}"),
         format!("version {FORMAT_VERSION}"),
+        format!("version {FORMAT_VERSION_OVER}"),
+        format!("at least {LOG_END} zeros"),
         format!("`{}` write-ahead log", SegmentKind::Wal.code()),
         format!("`{}` manifest", SegmentKind::Manifest.code()),
         format!("`{}` other", SegmentKind::Other.code()),

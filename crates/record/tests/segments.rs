@@ -3,7 +3,8 @@
 use base::ErrorKind;
 use env::{Env, Fault, Repeat, Rng, SimEnv, Survival};
 use record::{
-    BLOCK_LEN, CHUNK_HEADER_LEN, MAX_HEADER_LEN, SegmentKind, SegmentReader, SegmentWriter, Span, Tail,
+    BLOCK_LEN, CHUNK_HEADER_LEN, MAX_HEADER_LEN, OldSegment, SegmentKind, SegmentReader, SegmentWriter, Span,
+    Tail,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +23,24 @@ fn disk() -> (Arc<SimEnv>, Arc<dyn Env>) {
 
 fn create(env: &Arc<dyn Env>, header: &[u8]) -> SegmentWriter {
     SegmentWriter::create(env, path(), SegmentKind::Wal, NUMBER, header).unwrap()
+}
+
+/// The same, over an older segment that is `len` bytes long and proves a sync wherever one may be proven.
+fn create_over(env: &Arc<dyn Env>, header: &[u8], len: u64) -> SegmentWriter {
+    let old = OldSegment { path: "/db/old".into(), number: NUMBER - 1 };
+    let mut writer = SegmentWriter::create(env, &old.path, SegmentKind::Wal, old.number, b"").unwrap();
+    let mut rng = Rng::new(len);
+    while writer.len() < len {
+        let bytes = record(&mut rng, (writer.len() % 300) as usize);
+        writer.append(&[&bytes]).unwrap();
+        writer.sync().unwrap();
+    }
+    writer.trim();
+    env.sync_dir(Path::new("/db")).unwrap();
+    let mut writer = SegmentWriter::create_over(env, &old, path(), NUMBER, header).unwrap().unwrap();
+    writer.sync().unwrap();
+    env.rename(&old.path, path()).unwrap();
+    writer
 }
 
 fn open(env: &Arc<dyn Env>) -> base::Result<SegmentReader> {
@@ -324,7 +343,10 @@ fn a_synced_header_is_told_from_a_torn_one_by_any_chunk() {
 fn random_history(seed: u64, mut check: impl FnMut(&SimEnv, &[Vec<u8>], usize, usize)) {
     let (sim, env) = disk();
     let mut rng = Rng::new(seed);
-    let mut writer = create(&env, b"h");
+    let mut writer = match seed % 3 {
+        0 => create_over(&env, b"h", rng.below(300_000)),
+        _ => create(&env, b"h"),
+    };
     sim.sync_dir(Path::new("/db")).unwrap();
     let (mut records, mut synced, mut flushed) = (Vec::new(), 0, 0);
     for _ in 0..12 {
@@ -654,4 +676,108 @@ fn zeros_behind_a_whole_record_are_the_end_and_zeros_before_anything_are_not() {
             (ErrorKind::Corruption, Some(range.start as u64))
         );
     }
+}
+
+#[test]
+fn a_segment_over_an_older_one_ends_where_its_records_do() {
+    for seed in 0..9 {
+        let sim = SimEnv::new(seed);
+        let env: Arc<dyn Env> = sim.clone();
+        sim.create_dir(Path::new("/db")).unwrap();
+        let old_len = 150_000;
+        let mut writer = create_over(&env, b"header", old_len);
+        let (mut rng, mut records) = (Rng::new(seed), Vec::new());
+        while writer.len() < 2 * old_len {
+            let content = read(&env).unwrap();
+            assert_eq!((&content.records, content.tail), (&records, Tail::Clean), "at {}", writer.len());
+            assert_eq!(content.valid_len, writer.len());
+            assert_eq!(open(&env).unwrap().header(), b"header");
+            let len = if rng.chance(1, 9) { rng.below(70_000) } else { rng.below(900) } as usize;
+            records.push(record(&mut rng, len));
+            writer.append(&[&records[records.len() - 1]]).unwrap();
+            match rng.chance(1, 3) {
+                true => writer.sync().unwrap(),
+                false => writer.flush().unwrap(),
+            }
+            if writer.len() < old_len {
+                assert!(env.len(path()).unwrap() >= old_len);
+                // Without the zeros the end shows all the same, as a torn tail.
+                let bytes = sim.read_file(path());
+                let mut unmarked = bytes.clone();
+                unmarked[writer.len() as usize..][..40].fill(0xa5);
+                sim.write_file(path(), unmarked);
+                let content = read(&env).unwrap();
+                let torn = Tail::Torn { offset: writer.len() };
+                assert_eq!((&content.records, content.tail), (&records, torn), "at {}", writer.len());
+                sim.write_file(path(), bytes);
+            }
+        }
+        let mut writer = create_over_again(&env);
+        writer.append(&[b"short"]).and_then(|()| writer.flush()).unwrap();
+        writer.trim();
+        assert_eq!((env.len(path()).unwrap(), read(&env).unwrap().tail), (writer.len(), Tail::Clean));
+    }
+}
+
+/// Takes what is there away, and begins anew over something short.
+fn create_over_again(env: &Arc<dyn Env>) -> SegmentWriter {
+    env.remove(path()).unwrap();
+    create_over(env, b"h", 5000)
+}
+
+#[test]
+fn damage_is_told_from_the_end_of_a_segment_over_an_older_one() {
+    let (sim, env) = disk();
+    let mut writer = create_over(&env, b"header", 100_000);
+    let old = sim.read_file(path());
+    let mut ends = vec![writer.len()];
+    for len in [30, 0, 20_000, 90, 25] {
+        writer.append(&[&vec![7; len]]).and_then(|()| writer.sync()).unwrap();
+        ends.push(writer.len());
+    }
+    writer.append(&[]).and_then(|()| writer.flush()).unwrap();
+    let bytes = sim.read_file(path());
+    assert!(bytes.len() == old.len() && read(&env).unwrap().tail == Tail::Clean);
+    for (from, to) in ends.iter().zip(&ends[1..]).map(|(from, to)| (*from as usize, *to as usize)) {
+        // What was there before, zeros, and garbage.
+        for wound in [old[from..to].to_vec(), vec![0; to - from], vec![0x17; to - from]] {
+            let mut wounded = bytes.clone();
+            wounded[from..to].copy_from_slice(&wound);
+            sim.write_file(path(), wounded);
+            let error = read(&env).err().expect("the mark proves what was synced");
+            assert_eq!(
+                (error.kind(), error.place().map(|p| p.1)),
+                (ErrorKind::Corruption, Some(from as u64))
+            );
+        }
+    }
+    // What is behind the end is nobody's.
+    for at in (writer.len() as usize + 40..bytes.len()).step_by(977) {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        sim.write_file(path(), changed);
+        let content = read(&env).unwrap();
+        assert_eq!((content.records.len(), content.tail), (6, Tail::Clean), "{at}");
+    }
+}
+
+#[test]
+fn a_header_over_an_older_segment_says_which_or_is_refused() {
+    let (sim, env) = disk();
+    let old = OldSegment { path: "/db/old".into(), number: NUMBER };
+    sim.write_file(&old.path, [1; 100]);
+    let begin = |header: &[u8], number| SegmentWriter::create_over(&env, &old, path(), number, header);
+    assert!(begin(b"", NUMBER).is_err(), "the same number: its chunks would count");
+    assert!(
+        begin(&[0; MAX_HEADER_LEN - 7], 9).is_err() && begin(&[0; MAX_HEADER_LEN - 8], 9).unwrap().is_some()
+    );
+    let mut bytes = Vec::from(*b"CAIRNSEG\x02\0\x01\0");
+    bytes.extend([7, 0, 0, 0]);
+    bytes.extend(NUMBER.to_le_bytes());
+    bytes.extend([5; 7]);
+    let place = base::checksum::Place { file: NUMBER, offset: 0, kind: 0 };
+    bytes.extend(base::checksum::checksum(place, &bytes).to_le_bytes());
+    sim.write_file(path(), bytes);
+    let error = open(&env).err().unwrap();
+    assert!(error.kind() == ErrorKind::Corruption && error.to_string().contains("over what"), "{error}");
 }

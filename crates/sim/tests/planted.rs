@@ -60,6 +60,8 @@ fn suite(bug: Bug) -> Suite {
         | Bug::TearBatch
         | Bug::SkipTableSync
         | Bug::FreeLogEarly
+        | Bug::CountOldChunks
+        | Bug::RecycleBeforeEdit
         | Bug::FlushWithoutOlderLogs => CRASH,
         Bug::PublishBeforeInsert => THREADS,
         Bug::ReplayOverHole => HOLE,

@@ -124,7 +124,7 @@ fn read_intact(
             0 => "read to its end".to_owned(),
             n => format!("damaged: {n} gaps"),
         };
-        let len = found.len.max(closed.unwrap_or(0));
+        let len = found.end.max(closed.unwrap_or(0));
         before = Some(LogBefore { number, len, file: report.files.len() });
         report.files.push(SalvagedFile { name, bytes: found.len, read: batches, outcome });
     }

@@ -81,7 +81,8 @@ fn list(dir: &Path) -> io::Result<Vec<Entry>> {
 /// Whether a database or `bench` gives files this name (`docs/format/`).
 fn is_our_name(name: &str) -> bool {
     let manifest = name.strip_suffix(".tmp").unwrap_or(name).strip_prefix("manifest-");
-    let log = name.strip_prefix("wal-").and_then(|rest| rest.strip_suffix(".log"));
+    let log = name.strip_prefix("wal-");
+    let log = log.and_then(|rest| rest.strip_suffix(".log").or(rest.strip_suffix(".spare")));
     let number = manifest.or(log).or(name.strip_suffix(".tbl"));
     let is_number = |digits: &str| digits.len() >= 6 && digits.bytes().all(|b| b.is_ascii_digit());
     matches!(name, LOCK | MARK | "RESERVE") || number.is_some_and(is_number)
@@ -100,6 +101,7 @@ mod tests {
             "manifest-000001",
             "manifest-000012.tmp",
             "wal-000001.log",
+            "wal-000001.spare",
             "1234567.tbl",
         ] {
             assert!(is_our_name(ours), "{ours}");

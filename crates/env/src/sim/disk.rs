@@ -144,6 +144,26 @@ impl FileState {
         self.pending.clear();
     }
 
+    /// Makes the first `to` bytes durable as they are, and leaves what lies behind them as durable as it was.
+    pub(super) fn sync_front(&mut self, to: usize) {
+        let to = to.min(self.content.len());
+        let mut durable = self.durable_bytes();
+        write_at(Arc::make_mut(&mut durable), 0, &self.content[..to]);
+        self.durable = Durable::Own(durable);
+        for mutation in std::mem::take(&mut self.pending) {
+            match mutation {
+                Mutation::Truncate(len) => self.pending.push(Mutation::Truncate(len.max(to as u64))),
+                Mutation::Write { offset, data } => {
+                    let done = to.saturating_sub(offset as usize).min(data.len());
+                    if done < data.len() {
+                        let offset = offset + done as u64;
+                        self.pending.push(Mutation::Write { offset, data: data[done..].into() });
+                    }
+                }
+            }
+        }
+    }
+
     /// What a sync that fails does: the pages count as clean from now on, and never reached the disk.
     pub(super) fn fail_sync(&mut self) {
         if let Durable::Prefix(len) = self.durable {

@@ -6,16 +6,20 @@ use super::fault::{Fault, OpKind, Stop};
 use super::handles::Handle;
 use crate::limits::check_file_len;
 use crate::real::{check_truncate, ends_early, poisoned};
-use crate::{FileLock, ReadFile, WriteFile};
+use crate::{FileLock, LOG_END, ReadFile, WriteFile};
 use base::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub(super) fn sync_inode(inode: &Inode, stop: Option<Stop>, path: &Path) -> Result<()> {
+/// Syncs a file, or no more than the first `front` bytes of it.
+pub(super) fn sync_inode(inode: &Inode, front: Option<u64>, stop: Option<Stop>, path: &Path) -> Result<()> {
     let mut file = disk::lock(inode);
     match stop {
-        None => file.sync(),
+        None => match front {
+            None => file.sync(),
+            Some(front) => file.sync_front(front as usize),
+        },
         Some(stop) if stop.hits_the_sync() => file.fail_sync(),
         Some(_) => {}
     }
@@ -30,10 +34,28 @@ pub(super) struct SimWriteFile {
     pub(super) poison: Option<Error>,
     /// So many zeros are written behind the end whenever there are none left there: see [`Env::create_log`](crate::Env::create_log).
     pub(super) zeros: usize,
+    /// It is written over an older log, which goes on behind this offset: see [`Env::reuse_log`](crate::Env::reuse_log).
+    pub(super) over_from: Option<u64>,
     pub(super) _handle: Handle,
 }
 
 impl SimWriteFile {
+    /// Writes the zeros that are to be behind `end` before something that ends there is appended over an older log. Says where that
+    /// one goes on then.
+    fn mark_end(&self, end: usize) -> Option<u64> {
+        let from = self.over_from? as usize;
+        if end + LOG_END <= from {
+            return Some(from as u64);
+        }
+        let mut file = disk::lock(&self.inode);
+        let total = file.content().len();
+        let (from, to) = (from.max(end), (end + LOG_END + self.zeros).min(total));
+        if from < to {
+            file.write(from, &vec![0; to - from]);
+        }
+        (to < total).then_some(to as u64)
+    }
+
     fn check_poison(&self) -> Result<()> {
         self.poison.as_ref().map_or(Ok(()), |e| Err(poisoned(e)))
     }
@@ -45,8 +67,12 @@ impl WriteFile for SimWriteFile {
         let (path, len) = (&self.path, self.len as usize);
         let max_len = self.shared.max_file_len.load(Ordering::SeqCst);
         check_file_len("append to", path, self.len + data.len() as u64, max_len)?;
-        self.shared.op(OpKind::Append, path, |state, stop| {
+        let over_from = self.shared.op(OpKind::Append, path, |state, stop| {
             let mut stop = stop;
+            let over_from = match stop {
+                None | Some(Stop::Fault(Fault::ShortWrite(_))) => self.mark_end(len + data.len()),
+                Some(_) => self.over_from,
+            };
             let mut taken = match stop {
                 None => data.len(),
                 Some(Stop::Fault(Fault::ShortWrite(taken))) => taken.min(data.len()),
@@ -67,16 +93,18 @@ impl WriteFile for SimWriteFile {
             if self.zeros > 0 && end == len + data.len() && stop.is_none() && fits {
                 disk::lock(&self.inode).write(end, &vec![0; self.zeros]);
             }
-            stop.map_or(Ok(()), |stop| Err(stop.error("append to", path)))
+            stop.map_or(Ok(over_from), |stop| Err(stop.error("append to", path)))
         })?;
+        self.over_from = over_from;
         self.len += data.len() as u64;
         Ok(())
     }
 
     fn sync(&mut self) -> Result<()> {
         self.check_poison()?;
-        let synced =
-            self.shared.op(OpKind::Sync, &self.path, |_, stop| sync_inode(&self.inode, stop, &self.path));
+        let synced = self.shared.op(OpKind::Sync, &self.path, |_, stop| {
+            sync_inode(&self.inode, self.over_from, stop, &self.path)
+        });
         if let Err(error) = &synced {
             self.poison = Some(error.clone());
         }
@@ -90,7 +118,7 @@ impl WriteFile for SimWriteFile {
             disk::lock(&self.inode).truncate(len as usize);
             Ok(())
         })?;
-        self.len = len;
+        (self.len, self.over_from) = (len, None);
         Ok(())
     }
 
@@ -101,8 +129,9 @@ impl WriteFile for SimWriteFile {
         let mut file = disk::lock(&self.inode);
         // What a failed append left there stays.
         let zeros = file.content().len() > len && file.content()[len..].iter().all(|&b| b == 0);
-        if self.poison.is_none() && self.zeros > 0 && zeros {
+        if self.poison.is_none() && (self.zeros > 0 && zeros || self.over_from.is_some()) {
             file.truncate(len);
+            self.over_from = None;
         }
     }
 

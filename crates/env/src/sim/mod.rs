@@ -272,6 +272,12 @@ fn found<T>(value: Option<T>) -> io::Result<T> {
 }
 
 impl SimEnv {
+    /// How many zeros the next log has behind its end: a third of them has none, like logs that are hardly written to; the others some, or
+    /// many.
+    fn zeros(&self) -> usize {
+        [0, 700, 5_000][((self.shared.seed ^ self.op_count()) % 3) as usize]
+    }
+
     /// Creates a file that has zeros behind its end, so many at a time.
     fn create_with(&self, path: &Path, zeros: usize) -> Result<Box<dyn WriteFile>> {
         let (inode, handle) = self.shared.op(OpKind::Create, path, |state, stop| {
@@ -290,6 +296,7 @@ impl SimEnv {
             len: 0,
             poison: None,
             zeros,
+            over_from: None,
             _handle: handle,
         }))
     }
@@ -301,9 +308,23 @@ impl Env for SimEnv {
     }
 
     fn create_log(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
-        // A third of them have none, like logs that are hardly written to; the others some, or many.
-        let zeros = [0, 700, 5_000][((self.shared.seed ^ self.op_count()) % 3) as usize];
-        self.create_with(path, zeros)
+        self.create_with(path, self.zeros())
+    }
+
+    fn reuse_log(&self, old: &Path, path: &Path) -> Result<Option<Box<dyn WriteFile>>> {
+        let (inode, handle) = self.shared.simple(OpKind::Open, "open", old, |state| {
+            Ok((found(state.disk.find(old).cloned())?, self.shared.handles.take()?))
+        })?;
+        Ok(Some(Box::new(SimWriteFile {
+            shared: self.shared.clone(),
+            inode,
+            path: path.to_owned(),
+            len: 0,
+            poison: None,
+            zeros: self.zeros(),
+            over_from: Some(0),
+            _handle: handle,
+        })))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
@@ -351,7 +372,7 @@ impl Env for SimEnv {
     fn sync_file(&self, path: &Path) -> Result<()> {
         self.shared.op(OpKind::Sync, path, |state, stop| {
             let inode = found(state.disk.find(path)).map_err(|e| Error::io("sync", path, e))?;
-            sync_inode(inode, stop, path)
+            sync_inode(inode, None, stop, path)
         })
     }
 

@@ -211,6 +211,13 @@ impl Env for MortalEnv {
         Ok(Box::new(MortalFile { file, kind, fate: self.fate.clone() }))
     }
 
+    fn reuse_log(&self, old: &Path, path: &Path) -> Result<Option<Box<dyn WriteFile>>> {
+        let kind = kind_of(path);
+        let file = self.fate.around(Operation::Create, kind, || self.real.reuse_log(old, path))?;
+        Ok(file
+            .map(|file| Box::new(MortalFile { file, kind, fate: self.fate.clone() }) as Box<dyn WriteFile>))
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
         self.real.open(path)
     }

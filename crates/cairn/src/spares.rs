@@ -1,0 +1,260 @@
+//! Spare logs: logs that nobody needs any more, kept for a while to be written anew.
+//!
+//! The pages of a log that was written a moment ago are in memory, and most of them not on the disk yet. Who removes it and makes
+//! another one has the kernel take those pages back, find new ones, find blocks for them, and write those out; over an old log none of
+//! that is due (`docs/adr/0011-recycled-logs.md`).
+//!
+//! ```text
+//!   wal-000007.log --- the edit by which it is not needed is durable ---> wal-000007.spare
+//!   wal-000007.spare --- the header of log 9 is in it, synced ---> wal-000009.log, and the directory is synced
+//! ```
+//!
+//! Under its own name a file thus never has the header of another log, nor half of one. A spare holds nothing that anybody needs, from
+//! the moment at which it has its name: an opening removes what an earlier one left, and so does whatever meets a full disk.
+
+use crate::log::{log_file_name, parse_log_file_name};
+use crate::sync::{AtomicBool, Mutex, Ordering};
+use base::Result;
+use env::Env;
+use record::{OldSegment, SegmentWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// So many are kept: with one, a fill never makes a new file but where a flush is late.
+const MOST: usize = 1;
+
+/// A spare that nobody has taken for so long goes: whoever needs a new log so rarely gains nothing, and has the space.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the name of a spare has in place of a log's `.log`.
+const SUFFIX: &str = ".spare";
+
+/// Name of what log `number` becomes.
+fn spare_file_name(number: u64) -> String {
+    log_file_name(number).replace(".log", SUFFIX)
+}
+
+/// Whether a file is a spare, by its name.
+pub(crate) fn is_spare_file_name(name: &str) -> bool {
+    name.strip_suffix(SUFFIX).is_some_and(|stem| parse_log_file_name(&format!("{stem}.log")).is_some())
+}
+
+struct Spare {
+    old: OldSegment,
+    len: u64,
+    since: Duration,
+}
+
+/// The spare logs of a database. Its lock is taken under any other one, and takes none.
+pub(crate) struct Spares {
+    env: Arc<dyn Env>,
+    dir: PathBuf,
+    /// Longer ones are not kept.
+    longest: u64,
+    kept: Mutex<Vec<Spare>>,
+    /// The system says that nothing is gained here.
+    useless: AtomicBool,
+}
+
+impl Spares {
+    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, longest: u64) -> Spares {
+        let (kept, useless) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+        Spares { env: env.clone(), dir: dir.to_owned(), longest, kept, useless }
+    }
+
+    /// Keeps the file of a log that nobody needs, durably so, and that has `len` bytes; or removes it, or another one.
+    pub(crate) fn offer(&self, number: u64, len: u64) {
+        let (path, name) = (self.dir.join(log_file_name(number)), self.dir.join(spare_file_name(number)));
+        let wanted =
+            len <= self.longest.min(self.env.max_file_len()) && !self.useless.load(Ordering::Relaxed);
+        // A file that was not cut has more in it than this log.
+        let fits = wanted && self.env.len(&path).is_ok_and(|found| found == len);
+        if !fits || self.env.rename(&path, &name).is_err() {
+            self.remove(&path);
+            return;
+        }
+        let since = self.env.monotonic();
+        let surplus = {
+            let mut kept = self.kept.lock();
+            kept.push(Spare { old: OldSegment { path: name, number }, len, since });
+            let shortest = (0..kept.len()).min_by_key(|&i| kept[i].len).filter(|_| kept.len() > MOST);
+            shortest.map(|i| kept.swap_remove(i))
+        };
+        surplus.iter().for_each(|spare| self.remove(&spare.old.path));
+    }
+
+    /// Begins log `number` over the longest spare, with its header not yet synced, and says under which name the file is. `None` when
+    /// there is no spare, or none that will do.
+    pub(crate) fn begin(&self, path: &Path, number: u64, header: &[u8]) -> Option<(SegmentWriter, PathBuf)> {
+        let spare = {
+            let mut kept = self.kept.lock();
+            let longest = (0..kept.len()).max_by_key(|&i| kept[i].len)?;
+            kept.swap_remove(longest)
+        };
+        let begun = SegmentWriter::create_over(&self.env, &spare.old, path, number, header);
+        if let Ok(None) = begun {
+            self.useless.store(true, Ordering::Relaxed);
+        }
+        match begun {
+            Ok(Some(writer)) => Some((writer, spare.old.path)),
+            _ => {
+                self.remove(&spare.old.path);
+                None
+            }
+        }
+    }
+
+    /// Removes those that have been kept for long.
+    pub(crate) fn forget_old(&self) {
+        let now = self.env.monotonic();
+        self.forget(|spare| now.saturating_sub(spare.since) >= PATIENCE);
+    }
+
+    /// Removes all of them: their space is needed. Whether there were any.
+    pub(crate) fn give_up(&self) -> bool {
+        self.forget(|_| true)
+    }
+
+    fn forget(&self, mut which: impl FnMut(&Spare) -> bool) -> bool {
+        let gone: Vec<Spare> = self.kept.lock().extract_if(.., |spare| which(spare)).collect();
+        gone.iter().for_each(|spare| self.remove(&spare.old.path));
+        !gone.is_empty()
+    }
+
+    /// What stays behind is removed when the database is next opened.
+    fn remove(&self, path: &Path) {
+        let _: Result<()> = self.env.remove(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::{SimEnv, WriteFile};
+
+    const DIR: &str = "/db";
+
+    fn spares(sim: &Arc<SimEnv>) -> Spares {
+        sim.create_dir(Path::new(DIR)).unwrap();
+        let env: Arc<dyn Env> = sim.clone();
+        Spares::new(&env, Path::new(DIR), 1000)
+    }
+
+    /// A log of so many bytes that nobody needs any more.
+    fn offer(sim: &SimEnv, spares: &Spares, number: u64, len: usize) {
+        let path = Path::new(DIR).join(log_file_name(number));
+        sim.write_file(path, vec![1; len]);
+        spares.offer(number, len as u64);
+    }
+
+    fn names(sim: &SimEnv) -> Vec<String> {
+        let names = sim.list_files().into_iter();
+        names.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_longest_are_kept_and_those_only_that_have_nothing_else_in_them() {
+        let sim = SimEnv::new(1);
+        let spares = spares(&sim);
+        for (number, len) in [(1, 100), (2, 1001), (3, 300), (4, 200)] {
+            offer(&sim, &spares, number, len);
+        }
+        // This one was not cut.
+        sim.write_file("/db/wal-000005.log", [1; 500]);
+        spares.offer(5, 499);
+        assert_eq!(names(&sim), ["wal-000003.spare"]);
+        assert!(names(&sim).iter().all(|name| is_spare_file_name(name)));
+        let (path, number) = (Path::new("/db/wal-000006.log"), 6);
+        let (mut log, name) = spares.begin(path, number, b"header").unwrap();
+        assert!(name.ends_with("wal-000003.spare") && log.path() == path && log.number() == number);
+        log.sync().unwrap();
+        assert_eq!(sim.read_file(&name).len(), 300);
+        // Somebody took it away.
+        offer(&sim, &spares, 8, 100);
+        sim.remove_file("/db/wal-000008.spare");
+        assert!(spares.begin(Path::new("/db/wal-000007.log"), 7, b"").is_none());
+        assert!(!spares.give_up());
+    }
+
+    #[test]
+    fn they_go_when_nobody_takes_them_or_space_is_needed() {
+        let sim = SimEnv::new(1);
+        let spares = spares(&sim);
+        offer(&sim, &spares, 1, 100);
+        sim.sleep(PATIENCE / 2);
+        spares.forget_old();
+        assert_eq!(names(&sim), ["wal-000001.spare"]);
+        sim.sleep(PATIENCE / 2);
+        spares.forget_old();
+        assert!(names(&sim).is_empty());
+        offer(&sim, &spares, 2, 100);
+        assert!(spares.give_up() && !spares.give_up() && names(&sim).is_empty());
+    }
+
+    /// A disk that gains nothing by it.
+    struct Plain(Arc<SimEnv>);
+
+    impl Env for Plain {
+        fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+            self.0.create(path)
+        }
+        fn open(&self, path: &Path) -> Result<Arc<dyn env::ReadFile>> {
+            self.0.open(path)
+        }
+        fn list(&self, dir: &Path) -> Result<Vec<String>> {
+            self.0.list(dir)
+        }
+        fn exists(&self, path: &Path) -> Result<bool> {
+            self.0.exists(path)
+        }
+        fn len(&self, path: &Path) -> Result<u64> {
+            self.0.len(path)
+        }
+        fn create_dir(&self, dir: &Path) -> Result<()> {
+            self.0.create_dir(dir)
+        }
+        fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+            self.0.rename(from, to)
+        }
+        fn remove(&self, path: &Path) -> Result<()> {
+            self.0.remove(path)
+        }
+        fn sync_file(&self, path: &Path) -> Result<()> {
+            self.0.sync_file(path)
+        }
+        fn sync_dir(&self, dir: &Path) -> Result<()> {
+            self.0.sync_dir(dir)
+        }
+        fn lock(&self, path: &Path) -> Result<Box<dyn env::FileLock>> {
+            self.0.lock(path)
+        }
+        fn free_space(&self, dir: &Path) -> Option<u64> {
+            self.0.free_space(dir)
+        }
+        fn allocate(&self, path: &Path, len: u64) -> Result<()> {
+            self.0.allocate(path, len)
+        }
+        fn max_open_files(&self) -> usize {
+            self.0.max_open_files()
+        }
+        fn monotonic(&self) -> Duration {
+            self.0.monotonic()
+        }
+        fn sleep(&self, time: Duration) {
+            self.0.sleep(time);
+        }
+    }
+
+    #[test]
+    fn none_are_kept_where_they_gain_nothing() {
+        let sim = SimEnv::new(1);
+        sim.create_dir(Path::new(DIR)).unwrap();
+        let env: Arc<dyn Env> = Arc::new(Plain(sim.clone()));
+        let spares = Spares::new(&env, Path::new(DIR), 1000);
+        offer(&sim, &spares, 1, 100);
+        assert!(spares.begin(Path::new("/db/wal-000003.log"), 3, b"").is_none());
+        offer(&sim, &spares, 2, 100);
+        assert!(names(&sim).is_empty());
+    }
+}
