@@ -5,10 +5,9 @@
 //! the others who do, and makes its batch visible when all older ones are: so the order in the log, the order of sequence
 //! numbers and the order of visibility are the same, and a reader sees all of a batch or nothing.
 //!
-//! A sync takes a thousand times longer than the rest. So `Sync` writes that find the writer taken queue, and the next one of
-//! them to get hold of it, the *leader*, commits all that queue as one group, with one sync. Every member inserts its own batch.
-//! (Queueing for all writes was tried: putting a thread to sleep and waking it takes ten times as long as a commit without
-//! a sync, and two writers together were slower than one alone.)
+//! Who finds the writer taken for longer than a moment queues with his batch, and the next one to hold the writer, the *leader*, commits what
+//! is queued as one group: with one sync where any of them asks for one. A writer that does not sync takes on the way only those who do
+//! not either. Who queues leaves the insertion to the leader: he would be asleep.
 //!
 //! A memtable is switched only by who holds the writer, and only when everything that has a sequence number is inserted. So
 //! what is in a memtable that is being flushed is visible.
@@ -30,14 +29,20 @@ use std::sync::Arc;
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
 const BUFFER_LEN: usize = 64 << 10;
 
-/// The writer, and `Sync` batches that queue for it.
-pub(crate) type Commit = Turn<Writer, Batch, Result<()>>;
+/// The writer, and batches that queue for it.
+pub(crate) type Commit = Turn<Writer, Job, Result<()>>;
+
+/// What a thread queues with.
+pub(crate) struct Job {
+    batch: Batch,
+    durability: Durability,
+}
 
 /// A queued batch that the leader has taken.
-type Member = turn::Member<Batch, Result<()>>;
+type Member = turn::Member<Job, Result<()>>;
 
 thread_local! {
-    static WAITER: Arc<Waiter<Batch, Result<()>>> = Arc::default();
+    static WAITER: Arc<Waiter<Job, Result<()>>> = Arc::default();
 }
 
 /// For a database whose log is open.
@@ -46,13 +51,36 @@ pub(crate) fn new_commit(writer: Writer) -> Commit {
 }
 
 impl Core {
-    /// The writer; for a `Sync` write only when it is free, and nobody queues for it.
+    /// The writer, when nobody queues for it and it is free; or becomes so within a moment, which is not worth waiting for
+    /// before a sync.
     #[inline]
     fn take_writer(&self, durability: Durability) -> Option<WriterGuard<'_>> {
         match durability {
             Durability::Sync => self.try_writer(),
-            Durability::Buffered | Durability::Os => Some(self.writer()),
+            Durability::Buffered | Durability::Os => self.try_writer_briefly(),
         }
+    }
+
+    /// Lets go of the writer around the insertion of a commit, and publishes it. When somebody queues, inserts first, and commits
+    /// those who do not ask for a sync along.
+    #[inline]
+    fn insert_and_let_go(
+        &self,
+        mut writer: WriterGuard<'_>,
+        first_seq: Seq,
+        last_seq: Seq,
+        insert: impl FnOnce(),
+    ) {
+        let publishing = Publishing::new(self, first_seq, last_seq);
+        if !self.commit.has_queue() {
+            drop(writer);
+            insert();
+            return drop(publishing);
+        }
+        insert();
+        drop(publishing);
+        let members = self.commit.take_while(|job| job.durability != Durability::Sync);
+        self.commit_members(&mut writer, members);
     }
 
     /// Lets a put go on, unless the reserve is spent.
@@ -81,22 +109,21 @@ impl Core {
         let Some(mut writer) = self.take_writer(durability) else {
             let mut batch = Batch::default();
             batch.push(keyspace, kind, key, value);
-            return self.commit_queued(batch);
+            return self.commit_queued(batch, durability);
         };
         let deletes = kind == EntryKind::Delete;
         let logged =
             self.insist(deletes, || self.log_one(&mut writer, keyspace, kind, key, value, durability));
-        drop(writer);
         let (seq, view) = logged?;
-        let publishing = Publishing::new(self, seq, seq);
+        let insert = || view.memtable.insert(key, Trailer::new(seq, kind), value);
         if planted(Bug::PublishBeforeInsert) {
-            drop(publishing);
+            drop(writer);
+            drop(Publishing::new(self, seq, seq));
             yield_now();
-            view.memtable.insert(key, Trailer::new(seq, kind), value);
+            insert();
             return Ok(());
         }
-        view.memtable.insert(key, Trailer::new(seq, kind), value);
-        drop(publishing);
+        self.insert_and_let_go(writer, seq, seq, insert);
         Ok(())
     }
 
@@ -115,13 +142,12 @@ impl Core {
             self.admit()?;
         }
         let Some(mut writer) = self.take_writer(durability) else {
-            return self.commit_queued(batch);
+            return self.commit_queued(batch, durability);
         };
         let logged = self.insist(!batch.has_puts, || self.log_batch(&mut writer, &batch, durability));
-        drop(writer);
         let first_seq = logged?;
-        let _publishing = Publishing::new(self, first_seq, first_seq + batch.count - 1);
-        insert(&batch, first_seq);
+        let last_seq = first_seq + batch.count - 1;
+        self.insert_and_let_go(writer, first_seq, last_seq, || insert(&batch, first_seq));
         Ok(())
     }
 
@@ -256,13 +282,14 @@ impl Core {
         flushed.map_err(|e| self.judge(e))
     }
 
-    /// Queues a `Sync` batch and waits, or leads.
-    fn commit_queued(&self, batch: Batch) -> Result<()> {
+    /// Queues a batch and waits, or leads.
+    fn commit_queued(&self, batch: Batch, durability: Durability) -> Result<()> {
         if let Some(error) = batch.error {
             return Err(error);
         }
         WAITER.with(|waiter| {
-            self.commit.queue(waiter, batch, |writer, members| self.commit_members(writer, members))
+            let job = Job { batch, durability };
+            self.commit.queue(waiter, job, |writer, members| self.commit_members(writer, members))
         })
     }
 
@@ -271,8 +298,8 @@ impl Core {
         let _watch = PanicWatch::new(self, "a writer");
         let mut ready: Vec<Member> = Vec::new();
         for member in members {
-            let deletes = !member.job.has_puts;
-            match self.insist(deletes, || self.make_ready(writer, &member.job, &mut ready)) {
+            let batch = &member.job.batch;
+            match self.insist(!batch.has_puts, || self.make_ready(writer, batch, &mut ready)) {
                 Ok(()) => ready.push(member),
                 Err(e) => member.done(Err(e)),
             }
@@ -284,6 +311,7 @@ impl Core {
     /// set aside is in that memtable.
     fn make_ready(&self, writer: &mut Writer, batch: &Batch, ready: &mut Vec<Member>) -> Result<()> {
         self.check_running()?;
+        self.pace(writer, batch.user_bytes);
         if ready.is_empty() {
             self.keep_in_bounds(writer)?;
         }
@@ -294,14 +322,15 @@ impl Core {
         Ok(())
     }
 
-    /// Commits the members of a group with one sync, and inserts them: beside the sync that is nothing. Where the disk is too
-    /// full for it, those are committed that only delete.
+    /// Commits the members of a group, as far as the one asks that asks for most, and inserts them. Where the disk is too full for it,
+    /// those are committed that only delete.
     fn commit_group(&self, writer: &mut Writer, members: Vec<Member>) {
-        let deletes = members.iter().all(|m| !m.job.has_puts);
+        let deletes = members.iter().all(|m| !m.job.batch.has_puts);
         let committed = self.insist(deletes, || self.log_and_insert(writer, &members, deletes));
         match committed {
             Err(e) if e.kind() == ErrorKind::NoSpace && !deletes => {
-                let (puts, deletes): (Vec<_>, Vec<_>) = members.into_iter().partition(|m| m.job.has_puts);
+                let (puts, deletes): (Vec<_>, Vec<_>) =
+                    members.into_iter().partition(|m| m.job.batch.has_puts);
                 puts.into_iter().for_each(|member| member.done(Err(e.clone())));
                 self.commit_group(writer, deletes);
             }
@@ -323,17 +352,18 @@ impl Core {
         let mut seqs = Vec::with_capacity(members.len());
         let mut logged = Ok(());
         for member in members {
-            let (seq, appended) = writer.append(&member.job);
+            let (seq, appended) = writer.append(&member.job.batch);
             seqs.push(seq);
             logged = logged.and(appended);
         }
-        let persisted = logged.and_then(|()| self.persist(writer, Durability::Sync, deletes));
+        let durability = members.iter().map(|m| m.job.durability).max().unwrap_or(Durability::Os);
+        let persisted = logged.and_then(|()| self.persist(writer, durability, deletes));
         self.settle_log(writer, start, first_seq, persisted)?;
         let publishing = Publishing::new(self, first_seq, writer.next_seq - 1);
-        members.iter().zip(seqs).for_each(|(member, seq)| insert(&member.job, seq));
+        members.iter().zip(seqs).for_each(|(member, seq)| insert(&member.job.batch, seq));
         drop(publishing);
-        let count = members.iter().map(|m| m.job.count).sum();
-        self.counters.note_writes(count, members.iter().map(|m| m.job.user_bytes).sum());
+        let count = members.iter().map(|m| m.job.batch.count).sum();
+        self.counters.note_writes(count, members.iter().map(|m| m.job.batch.user_bytes).sum());
         Ok(())
     }
 

@@ -52,6 +52,29 @@ fn loom_commits_become_visible_in_order_and_whole() {
     });
 }
 
+/// Two commits that are inserted before an older one leave word and sleep: they become visible with it, in order, and nobody sleeps on.
+#[test]
+fn loom_who_is_early_is_published_by_who_is_late() {
+    check(2, || {
+        let visible = Arc::new(Visible::new(0));
+        let inserted: Arc<[AtomicU64; 4]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let commit = |first: u64, last: u64| {
+            let (visible, inserted) = (visible.clone(), inserted.clone());
+            move || {
+                (first..=last).for_each(|seq| inserted[seq as usize - 1].store(seq, Ordering::Relaxed));
+                visible.publish(first, last);
+                let seq = visible.newest();
+                assert!(seq >= last, "one's own is visible");
+                (1..=seq).for_each(|s| assert_eq!(inserted[s as usize - 1].load(Ordering::Relaxed), s));
+            }
+        };
+        let early = [(2, 3), (4, 4)].map(|(first, last)| thread::spawn(commit(first, last)));
+        commit(1, 1)();
+        early.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(visible.newest(), 4);
+    });
+}
+
 type Jobs = Turn<Vec<u64>, u64, Result<u64, ()>>;
 
 /// Does all jobs: writes them down, and answers with as much.
@@ -86,22 +109,47 @@ impl Hall {
                 self.turn.pass_on();
                 Ok(job)
             }
-            None => self.turn.queue(&Arc::new(Waiter::default()), job, |written, members| {
-                self.pass();
-                lead(written, members);
-            }),
+            None => self.queue(job),
         }
     }
 
-    /// As any other write does it.
-    fn plain(&self, job: u64) {
+    /// As any other write does it: who queues is served on the way, if that is possible.
+    fn plain(&self, job: u64) -> Result<u64, ()> {
+        self.pass();
+        match self.turn.try_briefly() {
+            Some(mut writer) => {
+                writer.push(job);
+                self.pass();
+                if self.turn.has_queue() {
+                    lead(&mut writer, self.turn.take_while(|job| *job != UNSUITED));
+                }
+                drop(writer);
+                self.turn.pass_on();
+                Ok(job)
+            }
+            None => self.queue(job),
+        }
+    }
+
+    /// As a flush does it, or whoever needs the writer for something else.
+    fn other(&self, job: u64) {
         let mut writer = self.turn.wait();
         writer.push(job);
         self.pass();
         drop(writer);
         self.turn.pass_on();
     }
+
+    fn queue(&self, job: u64) -> Result<u64, ()> {
+        self.turn.queue(&Arc::new(Waiter::default()), job, |written, members| {
+            self.pass();
+            lead(written, members);
+        })
+    }
 }
+
+/// A job that is only for its own thread to lead.
+const UNSUITED: u64 = 1;
 
 /// Whoever queues is led or leads, whoever lets go of the writer in the meantime. One that is forgotten is a deadlock.
 #[test]
@@ -114,7 +162,7 @@ fn loom_nobody_queues_for_ever() {
                 thread::spawn(move || assert_eq!(hall.synced(job), Ok(job)))
             };
             let threads: Vec<_> = (1..=threads).map(queue).collect();
-            hall.plain(9);
+            hall.other(9);
             let jobs = threads.len() + 1;
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             let mut written = hall.turn.writer.lock().clone();
@@ -122,6 +170,27 @@ fn loom_nobody_queues_for_ever() {
             assert_eq!(written.len(), jobs, "each job is done once: {written:?}");
         });
     }
+}
+
+/// The same with writers that serve those who queue on the way, but for jobs that do not suit them.
+#[test]
+fn loom_nobody_who_is_not_served_is_forgotten() {
+    check(2, move || {
+        let hall = Arc::new(Hall { turn: Jobs::new(Vec::new(), || Err(())), place: AtomicU64::new(0) });
+        let threads = [true, false].map(|synced| {
+            let hall = hall.clone();
+            let write = move || match synced {
+                true => assert_eq!(hall.synced(UNSUITED), Ok(UNSUITED)),
+                false => assert_eq!(hall.plain(2), Ok(2)),
+            };
+            thread::spawn(write)
+        });
+        assert_eq!(hall.plain(3), Ok(3));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let mut written = hall.turn.writer.lock().clone();
+        written.sort_unstable();
+        assert_eq!(written, [1, 2, 3], "each job is done once");
+    });
 }
 
 /// A leader that fails tells all that it leads, and the next one leads the others.

@@ -185,6 +185,12 @@ impl Core {
         WriterGuard::new(self, self.commit.wait())
     }
 
+    /// The writer, if it comes free within a moment and nobody queues for it.
+    #[inline]
+    pub(crate) fn try_writer_briefly(&self) -> Option<WriterGuard<'_>> {
+        Some(WriterGuard::new(self, self.commit.try_briefly()?))
+    }
+
     /// The writer, if it is free and nobody queues for it.
     #[inline]
     pub(crate) fn try_writer(&self) -> Option<WriterGuard<'_>> {
