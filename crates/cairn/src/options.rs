@@ -216,8 +216,8 @@ option_table! {
     filter_bits_per_key: u32 = 10, "0 to 32", |v| *v <= 32;
     /// Bytes of a memtable. When it is full it is flushed to level 0.
     memtable_bytes: usize = 64 << 20, "4 KiB to 2 GiB", |v| (4 << 10..=2 << 30).contains(v);
-    /// Tables in level 0 that start its compaction; with adaptive guards up to twice as many when there is much data below.
-    level0_tables: usize = 4, "1 to 64", |v| (1..=64).contains(v);
+    /// Tables in level 0 that start its compaction. The more, the larger the pieces that guards get, and the less is rewritten.
+    level0_tables: usize = 8, "1 to 64", |v| (1..=64).contains(v);
     /// Levels of guards below level 0.
     levels: usize = 6, "1 to 15", |v| (1..=base::limits::MAX_LEVELS).contains(v);
     /// Tables in a guard before it is compacted; 1 makes the tree a leveled LSM tree.
@@ -320,13 +320,16 @@ impl KeyspaceOptions {
             Preset::Balanced => options,
             Preset::PebblesDb => options
                 .guard_policy(GuardPolicy::Hash)
+                .level0_tables(4)
                 .space_target(10.0)
                 .top_level_bits(27)
                 .bit_decrement(2)
                 .guards_by_size(false)
                 .level_size_percent(25)
                 .skip_levels(false),
-            Preset::Leveled => options.max_tables_per_guard(1).level_size_percent(10).seek_cost(0),
+            Preset::Leveled => {
+                options.level0_tables(4).max_tables_per_guard(1).level_size_percent(10).seek_cost(0)
+            }
         }
     }
 }

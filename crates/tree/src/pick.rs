@@ -155,7 +155,7 @@ impl Picker<'_> {
         if self.room.is_some() {
             return self.pick_tight(&busy);
         }
-        if self.version.level0.len() >= Picker::level0_due(self.version, self.options) {
+        if self.version.level0.len() >= self.options.level0_tables {
             let plan = self.move_level0(&busy).or_else(|| self.level0(Reason::Level0, &busy));
             if plan.is_some() {
                 return plan;
@@ -316,8 +316,7 @@ impl Picker<'_> {
         if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
             return None;
         }
-        let due = Picker::level0_due(self.version, self.options);
-        let most = (due + self.options.level0_tables).min(self.fitting(tables));
+        let most = (2 * self.options.level0_tables).min(self.fitting(tables));
         let plan = |inputs: &[Arc<TableFile>]| Plan {
             piece_bytes: 0,
             joins: Vec::new(),

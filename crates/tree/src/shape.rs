@@ -286,7 +286,7 @@ impl Tree {
             }),
             false => tables.len(),
         };
-        let level0 = waiting as f64 / Picker::level0_due(&self.version, &self.options) as f64;
+        let level0 = waiting as f64 / self.options.level0_tables as f64;
         (level0 - 1.0).max(0.0)
     }
 

@@ -66,19 +66,4 @@ impl Picker<'_> {
             }
         }
     }
-
-    /// Tables of level 0 that start its compaction: the more data there is below, the more, up to twice as many. Then pieces are
-    /// larger, and guards need fewer merges. Not in a leveled tree, which merges with what is below each time.
-    pub(crate) fn level0_due(version: &Version, options: &crate::TreeOptions) -> usize {
-        let least = options.level0_tables;
-        if options.guard_bytes == 0 || options.max_tables_per_guard == 1 {
-            return least;
-        }
-        let bytes: u64 = version.level0.iter().map(|t| t.meta.file_size).sum();
-        let below: u64 = version.levels.iter().map(|l| l.bytes()).sum();
-        let table = (bytes / version.level0.len().max(1) as u64).max(1);
-        // What waits there may be older versions of what is below: it gets the space that is there for them.
-        let share = options.space_target - 1.0;
-        ((below as f64 * share / table as f64) as usize).clamp(least, 2 * least)
-    }
 }

@@ -1,6 +1,5 @@
-//! Merging for space, and how many tables level 0 waits for, as cases. A table has 1000 bytes and 10 entries.
+//! Merging for space, as cases. A table has 1000 bytes and 10 entries.
 
-use crate::pick::Picker;
 use crate::pick_tests::{Bench, Drawn, inputs};
 use crate::space::amplification;
 use crate::version::tests::options;
@@ -70,20 +69,4 @@ fn nothing_is_merged_that_gives_nothing_back() {
         let mut tree = tree(&mut bench, space(1.05), &drawn);
         assert!(tree.pick(None).is_none(), "{keys:?}");
     }
-}
-
-#[test]
-fn level_0_waits_for_more_tables_when_there_is_more_below() {
-    let mut bench = Bench::new();
-    let due = |bench: &mut Bench, below: u64, options: &TreeOptions| {
-        let drawn: Vec<Drawn> = (0..below).map(|i| (3, "a", "z", 10 * i, 10 * i + 1)).collect();
-        let drawn = [&drawn[..], &[(0, "a", "z", 1000, 1001)]].concat();
-        let tree = bench.tree(options.clone(), &[], &drawn);
-        Picker::level0_due(tree.version(), options)
-    };
-    let adaptive = TreeOptions { guard_bytes: 1000, level0_tables: 4, space_target: 1.5, ..options() };
-    assert_eq!([0, 8, 12, 60].map(|below| due(&mut bench, below, &adaptive)), [4, 4, 6, 8]);
-    let leveled = TreeOptions { max_tables_per_guard: 1, ..adaptive.clone() };
-    let hashed = TreeOptions { guard_bytes: 0, ..adaptive };
-    assert_eq!((due(&mut bench, 60, &leveled), due(&mut bench, 60, &hashed)), (4, 4));
 }
