@@ -86,6 +86,8 @@ bugs! {
     SwitchUnderInsert,
     /// who lets go of the writer does not wake those who queue for it
     ForgetToPassOn,
+    /// who publishes a commit does not wake those who sleep until it is visible
+    ForgetToWake,
     /// closing forgets those who queue
     CloseWithoutTurningAway,
     /// a compaction forgets range tombstones that still hide entries of other tables

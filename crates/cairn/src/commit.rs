@@ -6,8 +6,8 @@
 //! numbers and the order of visibility are the same, and a reader sees all of a batch or nothing.
 //!
 //! Who finds the writer taken for longer than a moment queues with his batch, and the next one to hold the writer, the *leader*, commits what
-//! is queued as one group: with one sync where any of them asks for one. A writer that does not sync takes on the way only those who do
-//! not either. Who queues leaves the insertion to the leader: he would be asleep.
+//! is queued as one group: with one sync where any of them asks for one. A leader who did not queue himself takes only those along who do not
+//! ask for a sync. Who queues leaves the insertion to the leader: he would be asleep.
 //!
 //! A memtable is switched only by who holds the writer, and only when everything that has a sequence number is inserted. So
 //! what is in a memtable that is being flushed is visible.
@@ -28,6 +28,9 @@ use std::sync::Arc;
 
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
 const BUFFER_LEN: usize = 64 << 10;
+
+/// A group that has so many bytes is committed before others join it.
+const MOST_IN_GROUP: u64 = 1 << 20;
 
 /// The writer, and batches that queue for it.
 pub(crate) type Commit = Turn<Writer, Job, Result<()>>;
@@ -275,11 +278,7 @@ impl Core {
 
     /// Hands to the operating system what was acknowledged and is in the log's buffer: with the help of the reserve if need be.
     pub(crate) fn flush_log(&self, writer: &mut Writer) -> Result<()> {
-        let flushed = match writer.log.flush() {
-            Err(e) if self.reserve.release_for(&e) => writer.log.flush(),
-            flushed => flushed,
-        };
-        flushed.map_err(|e| self.judge(e))
+        self.reserve.insist(|| writer.log.flush()).map_err(|e| self.judge(e))
     }
 
     /// Queues a batch and waits, or leads.
@@ -287,20 +286,27 @@ impl Core {
         if let Some(error) = batch.error {
             return Err(error);
         }
-        WAITER.with(|waiter| {
-            let job = Job { batch, durability };
-            self.commit.queue(waiter, job, |writer, members| self.commit_members(writer, members))
-        })
+        // In the destructor of a thread-local of the caller's this thread's waiter may be gone.
+        let waiter = WAITER.try_with(Arc::clone).unwrap_or_default();
+        let job = Job { batch, durability };
+        self.commit.queue(&waiter, job, |writer, members| self.commit_members(writer, members))
     }
 
     /// Commits everything that was queued, as one group where memory allows.
     fn commit_members(&self, writer: &mut Writer, members: Vec<Member>) {
         let _watch = PanicWatch::new(self, "a writer");
         let mut ready: Vec<Member> = Vec::new();
+        let mut bytes = 0;
         for member in members {
             let batch = &member.job.batch;
             match self.insist(!batch.has_puts, || self.make_ready(writer, batch, &mut ready)) {
-                Ok(()) => ready.push(member),
+                Ok(()) => {
+                    bytes = if ready.is_empty() { 0 } else { bytes } + batch.user_bytes;
+                    ready.push(member);
+                    if bytes >= MOST_IN_GROUP {
+                        self.commit_group(writer, std::mem::take(&mut ready));
+                    }
+                }
                 Err(e) => member.done(Err(e)),
             }
         }

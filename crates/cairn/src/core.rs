@@ -251,9 +251,11 @@ impl Core {
         let _watch = PanicWatch::new(self, "a writer of the manifest");
         edit.next_file = self.next_file.load(Ordering::Relaxed);
         let before = manifest.len();
-        let result = match manifest.log(edit) {
-            Err(ManifestError::Rejected(e)) if self.reserve.release_for(&e) => manifest.log(edit),
-            result => result,
+        let result = loop {
+            match manifest.log(edit) {
+                Err(ManifestError::Rejected(e)) if self.reserve.release_for(&e) => {}
+                result => break result,
+            }
         };
         self.counters.manifest_bytes.fetch_add(manifest.len().saturating_sub(before), Ordering::Relaxed);
         match result {

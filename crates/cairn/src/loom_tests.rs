@@ -239,7 +239,8 @@ fn loom_closing_turns_everybody_away() {
 #[test]
 fn loom_planted_bugs_are_found() {
     use base::planted::{Bug, plant};
-    let tests: [(Bug, fn()); 3] = [
+    let tests: [(Bug, fn()); 4] = [
+        (Bug::ForgetToWake, loom_who_is_early_is_published_by_who_is_late),
         (Bug::PublishOutOfOrder, loom_commits_become_visible_in_order_and_whole),
         (Bug::ForgetToPassOn, loom_nobody_queues_for_ever),
         (Bug::CloseWithoutTurningAway, loom_closing_turns_everybody_away),

@@ -140,6 +140,16 @@ impl Reserve {
         removed.is_ok()
     }
 
+    /// Tries again for as long as there is something to release: first spare logs, which may be small, then the reserve.
+    pub(crate) fn insist<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match attempt() {
+                Err(e) if self.release_for(&e) => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Whether puts are refused until there is room for it again.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {

@@ -89,11 +89,7 @@ impl Core {
         let old = keyspace.view.load().memtable.clone();
         if !old.is_empty() {
             let last_seq = writer.next_seq - 1;
-            let rotated = match writer.log.rotate(last_seq) {
-                Err(e) if self.reserve.release_for(&e) => writer.log.rotate(last_seq),
-                rotated => rotated,
-            };
-            rotated.map_err(|e| self.judge(e))?;
+            self.reserve.insist(|| writer.log.rotate(last_seq)).map_err(|e| self.judge(e))?;
             writer.check_log_at = 0;
         }
         writer.forget(keyspace);

@@ -49,13 +49,13 @@ impl Visible {
         self.newest.store(last_seq, Ordering::Release);
         // Pairs with the fence in `sleep`: either we see who sleeps, or he sees what we stored.
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) > 0 {
+        if self.asleep.load(Ordering::Relaxed) > 0 && !planted(Bug::ForgetToWake) {
             self.wake();
         }
     }
 
     /// Waits until everything up to `seq` is visible. Those who have older sequence numbers are inserting: it takes
-    /// microseconds.
+    /// microseconds, unless one of them has lost its processor.
     #[inline]
     pub(crate) fn wait_for(&self, seq: Seq) {
         if !self.has_come(seq) {

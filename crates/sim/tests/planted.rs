@@ -72,6 +72,7 @@ fn suite(bug: Bug) -> Suite {
         Bug::PublishOutOfOrder
         | Bug::SwitchUnderInsert
         | Bug::ForgetToPassOn
+        | Bug::ForgetToWake
         | Bug::CloseWithoutTurningAway => THREADS,
     }
 }
@@ -80,7 +81,11 @@ fn suite(bug: Bug) -> Suite {
 fn is_for_schedules(bug: Bug) -> bool {
     matches!(
         bug,
-        Bug::PublishOutOfOrder | Bug::SwitchUnderInsert | Bug::ForgetToPassOn | Bug::CloseWithoutTurningAway
+        Bug::PublishOutOfOrder
+            | Bug::SwitchUnderInsert
+            | Bug::ForgetToPassOn
+            | Bug::ForgetToWake
+            | Bug::CloseWithoutTurningAway
     )
 }
 

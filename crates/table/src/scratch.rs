@@ -1,5 +1,5 @@
 //! Looking for a key in a data block that is not worth caching: it is read into a buffer that each thread reuses, verified, searched, and
-//! only the value is copied out. Nothing else is allocated, and no lock is taken.
+//! only the value is copied out. Nothing else is allocated.
 
 use crate::compression;
 use crate::frame::{self, Handle, Kind};
@@ -32,7 +32,7 @@ pub(crate) fn get(
     trailer: Trailer,
 ) -> Result<Option<(Trailer, Slice)>> {
     table.check_handle(handle, frame::MAX_PAYLOAD)?;
-    SCRATCH.with_borrow_mut(|scratch| {
+    let look = |scratch: &mut Scratch| {
         let size = handle.size as usize;
         if scratch.frame.len() < size {
             scratch.frame.resize(size, 0);
@@ -54,5 +54,7 @@ pub(crate) fn get(
             scratch.raw = Vec::new();
         }
         Ok(found)
-    })
+    };
+    // In the destructor of a thread-local of the caller's this thread's buffer may be gone.
+    SCRATCH.try_with(|own| look(&mut own.borrow_mut())).unwrap_or_else(|_| look(&mut Scratch::default()))
 }

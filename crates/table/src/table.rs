@@ -139,14 +139,16 @@ impl Table {
                 node::touch(&bytes);
                 self.find(bytes, handle, key, trailer)?
             }
-            None if handle.size <= scratch::MOST && !self.tables.cache.admits(cached) => {
-                scratch::get(self, handle, key, trailer)?
-            }
-            None => {
-                let bytes = self.read(handle, Kind::Data, frame::MAX_PAYLOAD)?;
-                self.tables.cache.insert(cached, BlockClass::Data, bytes.clone());
-                self.find(bytes, handle, key, trailer)?
-            }
+            None => match self.tables.cache.admits(cached) {
+                false if handle.size <= scratch::MOST => scratch::get(self, handle, key, trailer)?,
+                admitted => {
+                    let bytes = self.read(handle, Kind::Data, frame::MAX_PAYLOAD)?;
+                    if admitted {
+                        self.tables.cache.insert(cached, BlockClass::Data, bytes.clone());
+                    }
+                    self.find(bytes, handle, key, trailer)?
+                }
+            },
         };
         if found.is_none() && self.root()?.footer.filter.probes > 0 {
             self.tables.counters.add(tables::FILTER_FALSE_POSITIVES, 1);

@@ -40,8 +40,8 @@ fn merge(stack: &Stack, ranges: &RangeSet, snapshots: &[Seq]) -> (Outcome, Vec<u
         joins: Vec::new(),
     };
     let outcome = compact(&plan, &context).unwrap();
-    drop(context);
-    (outcome, told.into_inner().unwrap())
+    let told = told.lock().unwrap().clone();
+    (outcome, told)
 }
 
 fn stack(entries: usize, value: usize) -> Stack {

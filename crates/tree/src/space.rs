@@ -16,6 +16,7 @@
 use crate::pick::{Picker, Reason, Wish};
 use crate::sketch::Sketch;
 use crate::version::{Guard, Version};
+use base::Seq;
 
 /// A guard of which so small a share is older versions is not merged for space: it would rewrite four times what it gives back.
 const LEAST_SHARE: f64 = 0.2;
@@ -38,6 +39,11 @@ impl Guard {
             (self.bytes() as f64 * (1.0 - live).clamp(0.0, 1.0)) as u64
         })
     }
+
+    /// Bytes of tables that are newer than `seq` as a whole.
+    fn bytes_after(&self, seq: Seq) -> u64 {
+        self.tables.iter().filter(|t| t.meta.min_seq > seq).map(|t| t.meta.file_size).sum()
+    }
 }
 
 /// About how many times the bytes of its newest versions a tree has.
@@ -59,9 +65,12 @@ impl Picker<'_> {
         let last = self.version.last_level();
         for (guard, g) in self.version.level(last).guards.iter().enumerate() {
             let share = g.garbage() as f64 / g.bytes().max(1) as f64;
-            // Of two versions that a snapshot lies between, a merge gives back neither.
+            // Of two versions that a snapshot lies between, a merge gives back neither: what came out of one since the snapshot may be full of
+            // such, and then it is for newer tables to be worth another.
             let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);
-            if share >= LEAST_SHARE && !self.oldest_snapshot.is_some_and(parted) {
+            let in_vain =
+                |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < LEAST_SHARE;
+            if share >= LEAST_SHARE && !self.oldest_snapshot.is_some_and(in_vain) {
                 wishes.push(Wish { reason: Reason::Space, level: last, guard, score: share });
             }
         }

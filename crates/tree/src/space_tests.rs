@@ -52,11 +52,14 @@ fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
 #[test]
 fn versions_that_a_snapshot_keeps_apart_are_not_merged_for_space_again_and_again() {
     let mut bench = Bench::new();
-    // The lower table has come out of a merge that kept two versions of its keys for the snapshot.
-    let tree =
-        tree(&mut bench, space(1.5), &[((3, "a", "c", 1, 6), Some(0)), ((3, "a", "c", 7, 8), Some(0))]);
-    assert!(!tree.is_due(Some(4)));
-    assert!(tree.is_due(Some(6)) && tree.is_due(None));
+    // The lower tables have come out of a merge that kept two versions of their keys for the snapshot at 4.
+    let mut drawn: Vec<_> = ["a", "b", "c", "d", "e"].map(|key| ((3, key, key, 1, 6), Some(0))).to_vec();
+    drawn.push(((3, "a", "e", 7, 8), Some(0)));
+    let one_more = tree(&mut bench, space(1.5), &drawn);
+    assert!(!one_more.is_due(Some(4)), "a sixth of it is new");
+    assert!(one_more.is_due(Some(6)) && one_more.is_due(None));
+    drawn.push(((3, "a", "e", 9, 10), Some(0)));
+    assert!(tree(&mut bench, space(1.5), &drawn).is_due(Some(4)), "two sevenths are");
 }
 
 #[test]

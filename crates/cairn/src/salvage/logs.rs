@@ -116,9 +116,9 @@ fn read_intact(
             lost += 1;
             report.losses.push(loss(&name, Some(from), to - from, "no intact record of the log is here"));
         }
-        if let Some(len) = closed.filter(|len| found.len < *len) {
+        if let Some(len) = closed.filter(|len| found.end < *len) {
             lost += 1;
-            report.losses.push(loss(&name, Some(found.len), len - found.len, "the log ends early"));
+            report.losses.push(loss(&name, Some(found.end), len - found.end, "the log ends early"));
         }
         let outcome = match lost {
             0 => "read to its end".to_owned(),

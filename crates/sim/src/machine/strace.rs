@@ -62,7 +62,8 @@ impl Injection {
 
 /// What is injected where, and how many of a hundred runs do it.
 const KINDS: &[(&str, &str, u32)] = &[
-    ("fdatasync", "error=EIO", 30),
+    ("fdatasync", "error=EIO", 20),
+    ("msync", "error=EIO", 10),
     ("fsync", "error=EIO", 20),
     ("pwrite64", "error=ENOSPC", 10),
     ("pwrite64", "error=EIO", 6),
@@ -128,7 +129,9 @@ impl Run {
         let log = self.scratch.path().join("trace");
         let mut command = Command::new("strace");
         command.args(["-f", "-qq", "-y", "--seccomp-bpf", "-e", "signal=none", "-e"]);
-        command.arg("trace=fsync,fdatasync,sync_file_range,pwrite64,rename,unlink,ftruncate,openat,pread64");
+        command.arg(
+            "trace=fsync,fdatasync,msync,sync_file_range,pwrite64,rename,unlink,ftruncate,openat,pread64",
+        );
         if let Some(injection) = inject {
             command.args(["-e", &format!("inject={injection}")]);
         }

@@ -27,7 +27,7 @@ fn failure(run: impl FnOnce() + Send + 'static) -> Option<String> {
 
 #[test]
 fn every_planted_bug_of_the_schedules_is_found() {
-    // `CloseWithoutTurningAway` is for loom: in a whole database whoever lets go of the writer wakes those who queue as well.
+    // `ForgetToWake` is for loom, too, and so is `CloseWithoutTurningAway`: in a whole database whoever lets go of the writer wakes those who queue as well.
     let looks: [(Bug, fn()); 8] = [
         (Bug::PublishBeforeInsert, histories::scenario),
         (Bug::PublishOutOfOrder, snapshots),
