@@ -316,7 +316,9 @@ impl Picker<'_> {
         if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
             return None;
         }
-        let most = (2 * self.options.level0_tables).min(self.fitting(tables));
+        // Each input is a file that stays open, and the job must not be too large; what comes on top waits for the next one.
+        let most =
+            (self.options.level0_tables + self.options.level0_tables.div_ceil(2)).min(self.fitting(tables));
         let plan = |inputs: &[Arc<TableFile>]| Plan {
             piece_bytes: 0,
             joins: Vec::new(),
