@@ -352,7 +352,7 @@ fn draw_value(rng: &mut Rng) -> Value {
 
 /// A file without the zeros at its end, of which logs may have some.
 #[cfg(test)]
-pub(super) fn without_zeros(bytes: &[u8]) -> &[u8] {
+fn without_zeros(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     &bytes[..end]
 }
