@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// A guard with so many tables is compacted even if they make up one run.
 pub(crate) const MOST_TABLES: usize = 64;
 
+/// A compaction of level 0 takes twice the tables that start it, when so many have come together, but no more than this for that.
+const MOST_OF_LEVEL0: usize = 8;
+
 /// Why a compaction runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
@@ -316,9 +319,9 @@ impl Picker<'_> {
         if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
             return None;
         }
-        // Each input is a file that stays open, and the job must not be too large; what comes on top waits for the next one.
-        let most =
-            (self.options.level0_tables + self.options.level0_tables.div_ceil(2)).min(self.fitting(tables));
+        // Each input is a file that stays open, and the job must not be too large; what comes on top of that waits for the next one.
+        let level0 = self.options.level0_tables;
+        let most = (2 * level0).min(MOST_OF_LEVEL0).max(level0).min(self.fitting(tables));
         let plan = |inputs: &[Arc<TableFile>]| Plan {
             piece_bytes: 0,
             joins: Vec::new(),

@@ -238,9 +238,9 @@ fn many_tables(
             met += load.look_up_some(space, 20, &mut |e| check_error(e, ErrorKind::Io, &args.dir))?;
         }
         drop(eaten);
-        // What a thread in the background met may be told once more.
+        // What a thread in the background met may be told once more, until it has tried again.
         let mut tries = 0;
-        while let Err(e) = load.put(space).and_then(|()| db.flush()) {
+        while let Err(e) = load.put(space).and_then(|()| db.flush()).and_then(|()| db.wait_idle()) {
             check_error(&e, ErrorKind::Io, &args.dir)
                 .map_err(|f| f.context("there are descriptors again"))?;
             tries += 1;
