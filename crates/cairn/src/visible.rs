@@ -43,7 +43,7 @@ impl Visible {
     /// Makes the commit with these sequence numbers visible, as soon as all older ones are.
     #[inline]
     pub(crate) fn publish(&self, first_seq: Seq, last_seq: Seq) {
-        if !self.has_come(first_seq - 1) && !planted(Bug::PublishOutOfOrder) {
+        if !planted(Bug::PublishOutOfOrder) && !self.has_come(first_seq - 1) {
             return self.publish_early(first_seq, last_seq);
         }
         self.newest.store(last_seq, Ordering::Release);
