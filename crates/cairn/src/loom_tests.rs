@@ -17,38 +17,50 @@ fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     model.check(test);
 }
 
+/// What commits insert, as weakly as the memtable may: only publishing orders it.
+struct Inserted {
+    visible: Visible,
+    entries: [AtomicU64; 4],
+}
+
+impl Inserted {
+    fn new() -> Arc<Inserted> {
+        let entries = std::array::from_fn(|_| AtomicU64::new(0));
+        Arc::new(Inserted { visible: Visible::new(0), entries })
+    }
+
+    fn commit(&self, first: u64, last: u64) {
+        (first..=last).for_each(|seq| self.entries[seq as usize - 1].store(seq, Ordering::Relaxed));
+        self.visible.publish(first, last);
+        self.look(last);
+    }
+
+    /// Everything up to the number that a reader sees is there. Sequence number 2 is within a commit of two.
+    fn look(&self, least: u64) -> u64 {
+        let seq = self.visible.newest();
+        assert!(seq != 2 && seq >= least, "{seq} after {least}");
+        (1..=seq).for_each(|s| assert_eq!(self.entries[s as usize - 1].load(Ordering::Relaxed), s));
+        seq
+    }
+}
+
 /// Two commits, the second of two entries, insert side by side. A reader sees whole commits, in order, and what he sees is there.
-/// (Only one thread at a time waits in a loop: loom does not see that two that do let a third go on.)
 #[test]
 fn loom_commits_become_visible_in_order_and_whole() {
     check(2, || {
-        let visible = Arc::new(Visible::new(0));
-        let inserted: Arc<[AtomicU64; 3]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
-        let commit = |first: u64, last: u64| {
-            let (visible, inserted) = (visible.clone(), inserted.clone());
-            move || {
-                // As weak as the memtable may be: only publishing orders these.
-                (first..=last).for_each(|seq| inserted[seq as usize - 1].store(seq, Ordering::Relaxed));
-                visible.publish(first, last);
-            }
+        let (inserted, younger, reader) = {
+            let inserted = Inserted::new();
+            (inserted.clone(), inserted.clone(), inserted)
         };
-        let look = |visible: &Visible, inserted: &[AtomicU64; 3], least: u64| {
-            let seq = visible.newest();
-            assert!(seq != 2 && seq >= least, "{seq} after {least}");
-            (1..=seq).for_each(|s| assert_eq!(inserted[s as usize - 1].load(Ordering::Relaxed), s));
-            seq
-        };
-        let younger = thread::spawn(commit(2, 3));
-        let (shown, there) = (visible.clone(), inserted.clone());
+        let younger = thread::spawn(move || younger.commit(2, 3));
         let reader = thread::spawn(move || {
-            let seq = look(&shown, &there, 0);
-            look(&shown, &there, seq);
+            let seq = reader.look(0);
+            reader.look(seq);
         });
-        commit(1, 1)();
-        look(&visible, &inserted, 1);
+        inserted.commit(1, 1);
         younger.join().unwrap();
         reader.join().unwrap();
-        assert_eq!(look(&visible, &inserted, 3), 3);
+        assert_eq!(inserted.look(3), 3);
     });
 }
 
@@ -56,22 +68,14 @@ fn loom_commits_become_visible_in_order_and_whole() {
 #[test]
 fn loom_who_is_early_is_published_by_who_is_late() {
     check(2, || {
-        let visible = Arc::new(Visible::new(0));
-        let inserted: Arc<[AtomicU64; 4]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
-        let commit = |first: u64, last: u64| {
-            let (visible, inserted) = (visible.clone(), inserted.clone());
-            move || {
-                (first..=last).for_each(|seq| inserted[seq as usize - 1].store(seq, Ordering::Relaxed));
-                visible.publish(first, last);
-                let seq = visible.newest();
-                assert!(seq >= last, "one's own is visible");
-                (1..=seq).for_each(|s| assert_eq!(inserted[s as usize - 1].load(Ordering::Relaxed), s));
-            }
-        };
-        let early = [(2, 3), (4, 4)].map(|(first, last)| thread::spawn(commit(first, last)));
-        commit(1, 1)();
+        let inserted = Inserted::new();
+        let early = [(2, 3), (4, 4)].map(|(first, last)| {
+            let inserted = inserted.clone();
+            thread::spawn(move || inserted.commit(first, last))
+        });
+        inserted.commit(1, 1);
         early.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(visible.newest(), 4);
+        assert_eq!(inserted.look(4), 4);
     });
 }
 

@@ -1,4 +1,5 @@
-//! Spare logs: logs that nobody needs any more, kept for a while to be written anew.
+//! The spare log: a log that nobody needs any more, kept for a while to be written anew. There is one at most: with it a fill never
+//! makes a new file but where a flush is late, and two would have twice the pages written.
 //!
 //! The pages of a log that was written a moment ago are in memory, and most of them not on the disk yet. Who removes it and makes
 //! another one has the kernel take those pages back, find new ones, find blocks for them, and write those out; over an old log none of
@@ -20,9 +21,6 @@ use record::{OldSegment, SegmentWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// So many are kept: with one, a fill never makes a new file but where a flush is late.
-const MOST: usize = 1;
 
 /// A spare that nobody has taken for so long goes: whoever needs a new log so rarely gains nothing, and has the space.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,20 +44,20 @@ struct Spare {
     since: Duration,
 }
 
-/// The spare logs of a database. Its lock is taken under any other one, and takes none.
+/// The spare log of a database. Its lock is taken under any other one, and takes none.
 pub(crate) struct Spares {
     env: Arc<dyn Env>,
     dir: PathBuf,
     /// Longer ones are not kept.
     longest: u64,
-    kept: Mutex<Vec<Spare>>,
+    kept: Mutex<Option<Spare>>,
     /// The system says that nothing is gained here.
     useless: AtomicBool,
 }
 
 impl Spares {
     pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, longest: u64) -> Spares {
-        let (kept, useless) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+        let (kept, useless) = (Mutex::new(None), AtomicBool::new(false));
         Spares { env: env.clone(), dir: dir.to_owned(), longest, kept, useless }
     }
 
@@ -74,24 +72,22 @@ impl Spares {
             self.remove(&path);
             return;
         }
-        let since = self.env.monotonic();
+        let new = Spare { old: OldSegment { path: name, number }, len, since: self.env.monotonic() };
+        // The longer one takes more of the next log.
         let surplus = {
             let mut kept = self.kept.lock();
-            kept.push(Spare { old: OldSegment { path: name, number }, len, since });
-            let shortest = (0..kept.len()).min_by_key(|&i| kept[i].len).filter(|_| kept.len() > MOST);
-            shortest.map(|i| kept.swap_remove(i))
+            match kept.as_ref().is_some_and(|spare| spare.len > len) {
+                true => Some(new),
+                false => kept.replace(new),
+            }
         };
         surplus.iter().for_each(|spare| self.remove(&spare.old.path));
     }
 
-    /// Begins log `number` over the longest spare, with its header not yet synced, and says under which name the file is. `None` when
-    /// there is no spare, or none that will do.
+    /// Begins log `number` over the spare, with its header not yet synced, and says under which name the file is. `None` when
+    /// there is none, or it will not do.
     pub(crate) fn begin(&self, path: &Path, number: u64, header: &[u8]) -> Option<(SegmentWriter, PathBuf)> {
-        let spare = {
-            let mut kept = self.kept.lock();
-            let longest = (0..kept.len()).max_by_key(|&i| kept[i].len)?;
-            kept.swap_remove(longest)
-        };
+        let spare = self.kept.lock().take()?;
         let begun = SegmentWriter::create_over(&self.env, &spare.old, path, number, header);
         if let Ok(None) = begun {
             self.useless.store(true, Ordering::Relaxed);
@@ -105,21 +101,21 @@ impl Spares {
         }
     }
 
-    /// Removes those that have been kept for long.
+    /// Removes it when it has been kept for long.
     pub(crate) fn forget_old(&self) {
         let now = self.env.monotonic();
         self.forget(|spare| now.saturating_sub(spare.since) >= PATIENCE);
     }
 
-    /// Removes all of them: their space is needed. Whether there were any.
+    /// Removes it: its space is needed. Whether there was one.
     pub(crate) fn give_up(&self) -> bool {
         self.forget(|_| true)
     }
 
-    fn forget(&self, mut which: impl FnMut(&Spare) -> bool) -> bool {
-        let gone: Vec<Spare> = self.kept.lock().extract_if(.., |spare| which(spare)).collect();
+    fn forget(&self, which: impl FnOnce(&mut Spare) -> bool) -> bool {
+        let gone = self.kept.lock().take_if(which);
         gone.iter().for_each(|spare| self.remove(&spare.old.path));
-        !gone.is_empty()
+        gone.is_some()
     }
 
     /// What stays behind is removed when the database is next opened.
@@ -154,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_are_kept_and_those_only_that_have_nothing_else_in_them() {
+    fn the_longest_is_kept_and_only_one_that_has_nothing_else_in_it() {
         let sim = SimEnv::new(1);
         let spares = spares(&sim);
         for (number, len) in [(1, 100), (2, 1001), (3, 300), (4, 200)] {
@@ -178,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn they_go_when_nobody_takes_them_or_space_is_needed() {
+    fn it_goes_when_nobody_takes_it_or_space_is_needed() {
         let sim = SimEnv::new(1);
         let spares = spares(&sim);
         offer(&sim, &spares, 1, 100);
@@ -247,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn none_are_kept_where_they_gain_nothing() {
+    fn none_is_kept_where_it_gains_nothing() {
         let sim = SimEnv::new(1);
         sim.create_dir(Path::new(DIR)).unwrap();
         let env: Arc<dyn Env> = Arc::new(Plain(sim.clone()));

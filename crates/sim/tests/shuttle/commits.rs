@@ -1,7 +1,7 @@
 //! The pipeline of commits: handing over, failing, becoming visible, closing.
 
 use crate::stage::{Stage, check, wide};
-use cairn::{Durability, ErrorKind};
+use cairn::{Durability, ErrorKind, Snapshot};
 use shuttle::thread;
 use std::sync::Arc;
 
@@ -124,25 +124,31 @@ pub fn snapshots() {
             })
         })
         .collect();
+    let look = |snapshot: &Snapshot| {
+        let get = |space: usize, key: &str| snapshot.get(&stage.spaces[space], key).unwrap();
+        let mut seen = vec![get(0, "a"), get(0, "z"), get(1, "a"), get(1, "z")];
+        assert!(seen.iter().all(|value| *value == seen[0]), "half a batch: {seen:?}");
+        for writer in 1..3 {
+            let (first, second) = (get(0, &format!("first/{writer}")), get(1, &format!("second/{writer}")));
+            assert!(first >= second, "{second:?} before {first:?}");
+            seen.extend([first, second]);
+        }
+        seen
+    };
     let mut last = 0;
+    let mut taken = Vec::new();
     for _ in 0..4 {
         let snapshot = stage.db.snapshot();
         assert!(snapshot.seq() >= last, "a snapshot is older than one before it");
         last = snapshot.seq();
-        let look = || {
-            let get = |space: usize, key: &str| snapshot.get(&stage.spaces[space], key).unwrap();
-            let all = [get(0, "a"), get(0, "z"), get(1, "a"), get(1, "z")];
-            assert!(all.iter().all(|value| *value == all[0]), "half a batch: {all:?}");
-            for writer in 1..3 {
-                let (first, second) =
-                    (get(0, &format!("first/{writer}")), get(1, &format!("second/{writer}")));
-                assert!(first >= second, "{second:?} before {first:?}");
-            }
-            all
-        };
-        assert_eq!(look(), look(), "a snapshot changes");
+        let seen = look(&snapshot);
+        taken.push((snapshot, seen));
     }
     writers.into_iter().for_each(|writer| writer.join().unwrap());
+    // What was inserted meanwhile is none of theirs.
+    for (snapshot, seen) in taken {
+        assert_eq!(look(&snapshot), seen, "a snapshot changes");
+    }
 }
 
 /// Trap 35: closing during writes, flushes and waiting. Nobody hangs, whoever comes late is told so, and what was acknowledged is
