@@ -88,6 +88,8 @@ bugs! {
     ForgetToPassOn,
     /// who publishes a commit does not wake those who sleep until it is visible
     ForgetToWake,
+    /// who has done the jobs of those who queue does not wake them
+    ForgetToWakeServed,
     /// closing forgets those who queue
     CloseWithoutTurningAway,
     /// a compaction forgets range tombstones that still hide entries of other tables

@@ -2,7 +2,7 @@
 
 use crate::cursor::Bounds;
 use crate::keyspace::{Keyspace, KeyspaceCore};
-use crate::log::{Entry, put_entry};
+use crate::log::{Entry, MAX_ENTRY_OVERHEAD, put_entry};
 use base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{EntryKind, Error, Result};
 use std::ops::RangeBounds;
@@ -105,6 +105,7 @@ impl Batch {
             Some((_, bytes)) => *bytes += cost,
             None => self.keyspaces.push((keyspace.clone(), cost)),
         }
+        self.entries.reserve(key.len() + value.len() + MAX_ENTRY_OVERHEAD);
         put_entry(&mut self.entries, kind, keyspace.id, key, value);
         self.count += 1;
         self.has_puts |= kind == EntryKind::Put;

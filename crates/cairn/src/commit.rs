@@ -44,6 +44,9 @@ pub(crate) struct Job {
 /// A queued batch that the leader has taken.
 type Member = turn::Member<Job, Result<()>>;
 
+/// Those who are to be woken when the writer is let go.
+type Wakes = Vec<turn::Wake<Job, Result<()>>>;
+
 thread_local! {
     static WAITER: Arc<Waiter<Job, Result<()>>> = Arc::default();
 }
@@ -83,7 +86,9 @@ impl Core {
         insert();
         drop(publishing);
         let members = self.commit.take_while(|job| job.durability != Durability::Sync);
-        self.commit_members(&mut writer, members);
+        let wakes = self.commit_members(&mut writer, members);
+        drop(writer);
+        drop(wakes);
     }
 
     /// Lets a put go on, unless the reserve is spent.
@@ -292,8 +297,8 @@ impl Core {
         self.commit.queue(&waiter, job, |writer, members| self.commit_members(writer, members))
     }
 
-    /// Commits everything that was queued, as one group where memory allows.
-    fn commit_members(&self, writer: &mut Writer, members: Vec<Member>) {
+    /// Commits everything that was queued, as one group where memory allows. Those of the last group are still to be woken.
+    fn commit_members(&self, writer: &mut Writer, members: Vec<Member>) -> Wakes {
         let _watch = PanicWatch::new(self, "a writer");
         let mut ready: Vec<Member> = Vec::new();
         let mut bytes = 0;
@@ -304,13 +309,14 @@ impl Core {
                     bytes = if ready.is_empty() { 0 } else { bytes } + batch.user_bytes;
                     ready.push(member);
                     if bytes >= MOST_IN_GROUP {
-                        self.commit_group(writer, std::mem::take(&mut ready));
+                        // They are not kept waiting for the next group.
+                        drop(self.commit_group(writer, std::mem::take(&mut ready)));
                     }
                 }
-                Err(e) => member.done(Err(e)),
+                Err(e) => drop(member.done(Err(e))),
             }
         }
-        self.commit_group(writer, ready);
+        self.commit_group(writer, ready)
     }
 
     /// Sets memory aside for a batch. Where a memtable has to be switched for it, the group so far is committed first: what it had
@@ -322,7 +328,7 @@ impl Core {
             self.keep_in_bounds(writer)?;
         }
         while let Some((keyspace, need)) = self.reserve_batch(writer, batch)? {
-            self.commit_group(writer, std::mem::take(ready));
+            drop(self.commit_group(writer, std::mem::take(ready)));
             self.make_room(writer, &keyspace, need)?;
         }
         Ok(())
@@ -330,22 +336,22 @@ impl Core {
 
     /// Commits the members of a group, as far as the one asks that asks for most, and inserts them. Where the disk is too full for it,
     /// those are committed that only delete.
-    fn commit_group(&self, writer: &mut Writer, members: Vec<Member>) {
+    fn commit_group(&self, writer: &mut Writer, members: Vec<Member>) -> Wakes {
         let deletes = members.iter().all(|m| !m.job.batch.has_puts);
         let committed = self.insist(deletes, || self.log_and_insert(writer, &members, deletes));
         match committed {
             Err(e) if e.kind() == ErrorKind::NoSpace && !deletes => {
                 let (puts, deletes): (Vec<_>, Vec<_>) =
                     members.into_iter().partition(|m| m.job.batch.has_puts);
-                puts.into_iter().for_each(|member| member.done(Err(e.clone())));
-                self.commit_group(writer, deletes);
+                puts.into_iter().for_each(|member| drop(member.done(Err(e.clone()))));
+                self.commit_group(writer, deletes)
             }
             committed => {
-                for (i, member) in members.into_iter().enumerate() {
-                    let told =
-                        if i > 0 && planted(Bug::FollowersSucceed) { Ok(()) } else { committed.clone() };
-                    member.done(told);
-                }
+                let tell = |(i, member): (usize, Member)| match i > 0 && planted(Bug::FollowersSucceed) {
+                    true => member.done(Ok(())),
+                    false => member.done(committed.clone()),
+                };
+                members.into_iter().enumerate().map(tell).collect()
             }
         }
     }

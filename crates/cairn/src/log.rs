@@ -78,6 +78,9 @@ pub(crate) fn put_entry_head(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, 
     put_varint(out, key_len as u64);
 }
 
+/// Most bytes of a whole entry beside those of key and value.
+pub(crate) const MAX_ENTRY_OVERHEAD: usize = 1 + 3 * MAX_VARINT_LEN;
+
 /// Appends a whole entry.
 #[inline]
 pub(crate) fn put_entry(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, key: &[u8], value: &[u8]) {

@@ -4,7 +4,7 @@
 //! `loom_planted`.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-use crate::turn::{Member, Turn, Waiter};
+use crate::turn::{Member, Turn, Waiter, Wake};
 use crate::visible::Visible;
 use loom::thread;
 use std::sync::Arc;
@@ -81,13 +81,19 @@ fn loom_who_is_early_is_published_by_who_is_late() {
 
 type Jobs = Turn<Vec<u64>, u64, Result<u64, ()>>;
 
+type Members = Vec<Member<u64, Result<u64, ()>>>;
+
+/// Those that are to be woken when the writer is let go.
+type Wakes = Vec<Wake<u64, Result<u64, ()>>>;
+
 /// Does all jobs: writes them down, and answers with as much.
-fn lead(written: &mut Vec<u64>, members: Vec<Member<u64, Result<u64, ()>>>) {
-    for member in members {
+fn lead(written: &mut Vec<u64>, members: Members) -> Wakes {
+    let done = |member: Member<u64, Result<u64, ()>>| {
         written.push(member.job);
         let job = member.job;
-        member.done(Ok(job));
-    }
+        member.done(Ok(job))
+    };
+    members.into_iter().map(done).collect()
 }
 
 /// A turn, and a place that every thread passes before it looks at the writer and while it holds it: only because of that does loom
@@ -124,11 +130,13 @@ impl Hall {
             Some(mut writer) => {
                 writer.push(job);
                 self.pass();
-                if self.turn.has_queue() {
-                    lead(&mut writer, self.turn.take_while(|job| *job != UNSUITED));
-                }
+                let wakes = match self.turn.has_queue() {
+                    true => lead(&mut writer, self.turn.take_while(|job| *job != UNSUITED)),
+                    false => Wakes::new(),
+                };
                 drop(writer);
                 self.turn.pass_on();
+                drop(wakes);
                 Ok(job)
             }
             None => self.queue(job),
@@ -147,7 +155,7 @@ impl Hall {
     fn queue(&self, job: u64) -> Result<u64, ()> {
         self.turn.queue(&Arc::new(Waiter::default()), job, |written, members| {
             self.pass();
-            lead(written, members);
+            lead(written, members)
         })
     }
 }
@@ -202,9 +210,9 @@ fn loom_nobody_who_is_not_served_is_forgotten() {
 fn loom_a_failing_leader_fails_those_it_leads() {
     check(2, || {
         let turn = Arc::new(Jobs::new(Vec::new(), || Err(())));
-        let failing = |written: &mut Vec<u64>, members: Vec<Member<u64, Result<u64, ()>>>| {
+        let failing = |written: &mut Vec<u64>, members: Members| {
             written.push(members.len() as u64);
-            members.into_iter().for_each(|member| member.done(Err(())));
+            members.into_iter().map(|member| member.done(Err(()))).collect::<Wakes>()
         };
         let other = turn.clone();
         let thread = thread::spawn(move || other.queue(&Arc::new(Waiter::default()), 1, failing));
@@ -224,7 +232,7 @@ fn loom_closing_turns_everybody_away() {
         let thread = thread::spawn(move || {
             other.queue(&Arc::new(Waiter::default()), 1, |written, members| {
                 match stopped.load(Ordering::Acquire) {
-                    true => members.into_iter().for_each(|member| member.done(Err(()))),
+                    true => members.into_iter().map(|member| member.done(Err(()))).collect(),
                     false => lead(written, members),
                 }
             })
@@ -243,8 +251,9 @@ fn loom_closing_turns_everybody_away() {
 #[test]
 fn loom_planted_bugs_are_found() {
     use base::planted::{Bug, plant};
-    let tests: [(Bug, fn()); 4] = [
+    let tests: [(Bug, fn()); 5] = [
         (Bug::ForgetToWake, loom_who_is_early_is_published_by_who_is_late),
+        (Bug::ForgetToWakeServed, loom_nobody_who_is_not_served_is_forgotten),
         (Bug::PublishOutOfOrder, loom_commits_become_visible_in_order_and_whole),
         (Bug::ForgetToPassOn, loom_nobody_queues_for_ever),
         (Bug::CloseWithoutTurningAway, loom_closing_turns_everybody_away),

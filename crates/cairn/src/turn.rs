@@ -9,6 +9,10 @@
 //! whoever has queued looks himself whether the writer is free. A fence on either side sees to it that one of the two notices. Loom
 //! tries every interleaving of a few threads (`loom_tests.rs`).
 //!
+//! Nobody is woken by who holds the writer: the operating system likes to run who wakes in the place of who woke him, and then the
+//! writer is held by a thread without a processor. What came of a job is written down at once; its thread is woken by a [`Wake`], which
+//! the leader drops when he has let go.
+//!
 //! What is written, and what a job is, is not known here.
 
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence, spin_loop};
@@ -65,23 +69,29 @@ pub(crate) struct Member<J, R> {
 }
 
 impl<J, R> Member<J, R> {
-    /// Tells the thread that waits what came of its job.
-    pub(crate) fn done(mut self, result: R) {
-        self.tell(result);
+    /// Says what came of the job. Its thread may see that at once; if it sleeps, the [`Wake`] wakes it.
+    pub(crate) fn done(mut self, result: R) -> Wake<J, R> {
+        self.tell(result)
     }
 
-    fn tell(&mut self, result: R) {
+    fn tell(&mut self, result: R) -> Wake<J, R> {
         self.told = true;
         *self.waiter.phase.lock() = Phase::Done(result);
-        self.waiter.call();
+        self.waiter.told.store(true, Ordering::Release);
+        Wake(self.waiter.clone())
     }
 }
 
-impl<J, R> Waiter<J, R> {
-    /// Calls the thread, which looks for this, or sleeps.
-    fn call(&self) {
-        self.told.store(true, Ordering::Release);
-        self.wake.notify_one();
+/// Wakes a thread that waits, if it sleeps by now, when it is dropped: best by somebody who holds nothing.
+#[must_use = "dropping it wakes a thread: not while the writer is held, unless that takes long"]
+pub(crate) struct Wake<J, R>(Arc<Waiter<J, R>>);
+
+impl<J, R> Drop for Wake<J, R> {
+    fn drop(&mut self) {
+        // It may be waiting for another job by now: then it looks, and sleeps on.
+        if !planted(Bug::ForgetToWakeServed) {
+            self.0.wake.notify_one();
+        }
     }
 }
 
@@ -89,10 +99,15 @@ impl<J, R> Drop for Member<J, R> {
     fn drop(&mut self) {
         if !self.told {
             // Only a leader that panics lets it fall. Nobody but its thread would ever wait for it again.
-            self.tell((self.abandoned)());
+            drop(self.tell((self.abandoned)()));
         }
     }
 }
+
+/// Does jobs for who queues them; gives who is to be woken then.
+pub(crate) trait Lead<W, J, R>: Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>> {}
+
+impl<W, J, R, F: Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>>> Lead<W, J, R> for F {}
 
 /// The writer in the hands of a leader. However he ends, the lead is passed on.
 struct Led<'a, W, J, R> {
@@ -106,6 +121,18 @@ struct PassOn<'a, W, J, R>(&'a Turn<W, J, R>);
 impl<W, J, R> Drop for PassOn<'_, W, J, R> {
     fn drop(&mut self) {
         self.0.pass_on();
+    }
+}
+
+impl<J, R> Waiter<J, R> {
+    /// Tells the thread, if it queues, that it may try to lead.
+    fn may_lead(&self) {
+        let mut phase = self.phase.lock();
+        *phase = match std::mem::replace(&mut *phase, Phase::Taken) {
+            Phase::Queued(job) => Phase::Lead(job),
+            other => other,
+        };
+        self.told.store(true, Ordering::Release);
     }
 }
 
@@ -165,24 +192,17 @@ impl<W, J, R> Turn<W, J, R> {
         if self.queued.load(Ordering::SeqCst) == 0 || planted(Bug::ForgetToPassOn) {
             return;
         }
-        let queue = self.queue.lock();
-        if let Some(waiter) = queue.front() {
-            let mut phase = waiter.phase.lock();
-            *phase = match std::mem::replace(&mut *phase, Phase::Taken) {
-                Phase::Queued(job) => Phase::Lead(job),
-                other => other,
-            };
-            waiter.call();
+        let first = self.queue.lock().front().cloned();
+        // By now it may have been taken, or even queue with another job: then it leads that one, or finds that somebody else does.
+        if let Some(waiter) = first {
+            waiter.may_lead();
+            waiter.wake.notify_one();
         }
     }
 
-    /// Queues a job, and waits until a leader has done it; or leads, with `lead`, which has to do all jobs that it is given.
-    pub(crate) fn queue(
-        &self,
-        waiter: &Arc<Waiter<J, R>>,
-        job: J,
-        lead: impl Fn(&mut W, Vec<Member<J, R>>),
-    ) -> R {
+    /// Queues a job, and waits until a leader has done it; or leads, with `lead`, which has to do all jobs that it is given, and gives
+    /// who is to be woken when the writer is let go.
+    pub(crate) fn queue(&self, waiter: &Arc<Waiter<J, R>>, job: J, lead: impl Lead<W, J, R>) -> R {
         *waiter.phase.lock() = Phase::Queued(job);
         waiter.told.store(false, Ordering::Relaxed);
         {
@@ -195,7 +215,7 @@ impl<W, J, R> Turn<W, J, R> {
         self.await_done(waiter, &lead)
     }
 
-    fn await_done(&self, waiter: &Waiter<J, R>, lead: &impl Fn(&mut W, Vec<Member<J, R>>)) -> R {
+    fn await_done(&self, waiter: &Waiter<J, R>, lead: &impl Lead<W, J, R>) -> R {
         for _ in 0..LOOKS {
             if waiter.told.load(Ordering::Acquire) {
                 break;
@@ -224,10 +244,12 @@ impl<W, J, R> Turn<W, J, R> {
     }
 
     /// Does everything that is queued, if nobody else holds the writer: otherwise he passes the lead on when he lets go.
-    fn try_to_lead(&self, lead: &impl Fn(&mut W, Vec<Member<J, R>>)) {
+    fn try_to_lead(&self, lead: &impl Lead<W, J, R>) {
         let Some(writer) = self.writer.try_lock() else { return };
         let mut led = Led { writer, _pass_on: PassOn(self) };
-        lead(&mut led.writer, self.take_queue());
+        let wakes = lead(&mut led.writer, self.take_queue());
+        drop(led);
+        drop(wakes);
     }
 
     fn take_queue(&self) -> Vec<Member<J, R>> {
@@ -260,6 +282,6 @@ impl<W, J, R> Turn<W, J, R> {
         if planted(Bug::CloseWithoutTurningAway) {
             return;
         }
-        self.take_queue().into_iter().for_each(|member| member.done(result()));
+        self.take_queue().into_iter().for_each(|member| drop(member.done(result())));
     }
 }

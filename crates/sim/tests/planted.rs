@@ -73,6 +73,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::SwitchUnderInsert
         | Bug::ForgetToPassOn
         | Bug::ForgetToWake
+        | Bug::ForgetToWakeServed
         | Bug::CloseWithoutTurningAway => THREADS,
     }
 }
@@ -85,6 +86,7 @@ fn is_for_schedules(bug: Bug) -> bool {
             | Bug::SwitchUnderInsert
             | Bug::ForgetToPassOn
             | Bug::ForgetToWake
+            | Bug::ForgetToWakeServed
             | Bug::CloseWithoutTurningAway
     )
 }

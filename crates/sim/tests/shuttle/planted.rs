@@ -27,8 +27,8 @@ fn failure(run: impl FnOnce() + Send + 'static) -> Option<String> {
 
 #[test]
 fn every_planted_bug_of_the_schedules_is_found() {
-    // `ForgetToWake` and `CloseWithoutTurningAway` are for loom: in a whole database there is mostly somebody else who wakes those who
-    // sleep, and whoever lets go of the writer wakes those who queue.
+    // `ForgetToWake`, `ForgetToWakeServed` and `CloseWithoutTurningAway` are for loom: in a whole database there is mostly somebody else
+    // who wakes those who sleep, and whoever lets go of the writer wakes those who queue.
     let looks: [(Bug, fn()); 8] = [
         (Bug::PublishBeforeInsert, histories::scenario),
         (Bug::PublishOutOfOrder, snapshots),
