@@ -1,6 +1,6 @@
 use crate::Memtable;
 use crate::list::{SkipList, Snapshot};
-use crate::node::EntryId;
+use crate::node::{EntryId, NodeId};
 use crate::order::Target;
 use base::{Cursor, Result, Seq, Slice, Trailer};
 use std::fmt;
@@ -15,15 +15,15 @@ const PREFETCH: usize = 4;
 /// since. Steps in both directions are O(1), but for a search once per leaf when going back.
 pub struct MemtableCursor {
     table: Arc<Memtable>,
-    /// The leaf that the cursor stands in; none before the first seek.
-    leaf: Option<Snapshot>,
+    /// Entries of the leaf that the cursor stands in.
+    leaf: Snapshot,
     /// The number of the current entry in it, or what is past either end when the cursor is invalid.
     index: usize,
 }
 
 impl MemtableCursor {
     pub(crate) fn new(table: Arc<Memtable>) -> MemtableCursor {
-        MemtableCursor { table, leaf: None, index: 0 }
+        MemtableCursor { table, leaf: Snapshot::empty(), index: 0 }
     }
 
     #[inline]
@@ -33,7 +33,7 @@ impl MemtableCursor {
 
     #[inline]
     fn entry(&self) -> Option<EntryId> {
-        Some(self.leaf.as_ref()?.slots().get(self.index)?.entry())
+        Some(self.leaf.slots().get(self.index)?.entry())
     }
 
     #[inline]
@@ -42,87 +42,70 @@ impl MemtableCursor {
     }
 
     /// Stands on an entry of the leaf, or on the first one after it where there is none.
-    fn stand(&mut self, leaf: Snapshot, index: usize) {
+    #[inline]
+    fn stand(&mut self, index: usize) {
+        self.index = index;
         // Leaves after the first are not empty.
-        match leaf.next {
-            Some(next) if index >= leaf.slots().len() => self.stand_in(self.list().snapshot(next), 0),
-            _ => self.stand_in(leaf, index),
+        if index >= self.leaf.slots().len()
+            && let Some(next) = self.leaf.next()
+        {
+            self.enter(next);
         }
+        let ahead = self.leaf.slots().iter().skip(self.index).take(PREFETCH);
+        ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
     }
 
-    fn stand_in(&mut self, leaf: Snapshot, index: usize) {
-        let ahead = leaf.slots().iter().skip(index).take(PREFETCH);
-        ahead.for_each(|slot| self.list().nodes.prefetch(slot.entry()));
-        (self.leaf, self.index) = (Some(leaf), index);
+    /// Stands on the first entry of a leaf.
+    fn enter(&mut self, node: NodeId) {
+        self.table.list().snapshot(node, &mut self.leaf);
+        self.index = 0;
     }
 
-    /// The place of the last entry before `target`, if there is any.
-    fn place_before(&self, target: Target<'_>) -> Option<(Snapshot, usize)> {
-        let mut leaf = self.list().snapshot(self.list().node_before(target));
-        loop {
-            let before = self.list().count_before(&leaf, target);
-            match leaf.next {
-                // The leaf was split after the search.
-                Some(next) if before == leaf.slots().len() && self.list().starts_before(next, target) => {
-                    leaf = self.list().snapshot(next);
-                }
-                _ => return before.checked_sub(1).map(|index| (leaf, index)),
-            }
-        }
-    }
-
-    /// Stands on an entry, or nowhere.
-    fn stand_at(&mut self, place: Option<(Snapshot, usize)>) {
-        match place {
-            Some((leaf, index)) => self.stand_in(leaf, index),
-            None => self.leaf = None,
-        }
+    /// Stands before the entry at `index`, or nowhere.
+    fn stand_before(&mut self, index: usize) {
+        self.index = index.wrapping_sub(1);
     }
 }
 
 impl Cursor for MemtableCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.stand(self.list().snapshot(self.list().head), 0);
+        self.enter(self.list().head);
+        self.stand(0);
         Ok(())
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        let mut leaf = self.list().snapshot(self.list().last_node());
-        while let Some(next) = leaf.next {
-            leaf = self.list().snapshot(next);
+        self.enter(self.list().last_node());
+        while let Some(next) = self.leaf.next() {
+            self.enter(next);
         }
-        let last = leaf.slots().len().checked_sub(1);
-        self.stand_at(last.map(|index| (leaf, index)));
+        self.stand_before(self.leaf.slots().len());
         Ok(())
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         let target = Target { key, trailer: Trailer::seek(seq) };
-        let mut leaf = self.list().snapshot(self.list().node_before(target));
-        while let Some(next) = leaf.next.filter(|&next| self.list().starts_before(next, target)) {
-            leaf = self.list().snapshot(next);
-        }
-        let index = self.list().count_before(&leaf, target);
-        self.stand(leaf, index);
+        let index = self.table.list().snapshot_at(target, true, &mut self.leaf);
+        self.stand(index);
         Ok(())
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.stand_at(self.place_before(Target { key, trailer: Trailer(u64::MAX) }));
+        let target = Target { key, trailer: Trailer(u64::MAX) };
+        let index = self.table.list().snapshot_at(target, false, &mut self.leaf);
+        self.stand_before(index);
         Ok(())
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        let leaf = self.leaf.as_ref().expect("the cursor must be valid");
+        debug_assert!(self.valid(), "the cursor must be valid");
         self.index += 1;
-        if let Some(slot) = leaf.slots().get(self.index + PREFETCH) {
+        if let Some(slot) = self.leaf.slots().get(self.index + PREFETCH) {
             self.list().nodes.prefetch(slot.entry());
         }
-        if self.index >= leaf.slots().len()
-            && let Some(next) = leaf.next
-        {
-            self.stand_in(self.list().snapshot(next), 0);
+        if self.index >= self.leaf.slots().len() {
+            self.stand(self.index);
         }
         Ok(())
     }
@@ -131,9 +114,11 @@ impl Cursor for MemtableCursor {
     fn prev(&mut self) -> Result<()> {
         if self.index > 0 {
             self.index -= 1;
-        } else {
-            self.stand_at(self.place_before(self.list().nodes.place(self.current())));
+            return Ok(());
         }
+        let place = self.table.list().nodes.place(self.current());
+        let index = self.table.list().snapshot_at(place, false, &mut self.leaf);
+        self.stand_before(index);
         Ok(())
     }
 

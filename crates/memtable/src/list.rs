@@ -47,19 +47,29 @@ pub(crate) struct Gap {
     pub(crate) next: Link,
 }
 
-/// The entries of one leaf in order, as of one moment.
+/// Entries of one leaf in order, as of one moment: all of them, or those from some target on. Filled anew for each leaf.
 pub(crate) struct Snapshot {
     slots: [Slot; SLOTS],
     len: usize,
-    /// The node whose leaf goes on from there.
-    pub(crate) next: Option<NodeId>,
+    next: Link,
 }
 
 impl Snapshot {
+    /// No entries, and nothing behind them.
+    pub(crate) fn empty() -> Snapshot {
+        Snapshot { slots: [Slot::EMPTY; SLOTS], len: 0, next: Link::END }
+    }
+
     /// The entries, in order.
     #[inline]
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.slots[..self.len]
+    }
+
+    /// The node whose leaf goes on from there.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<NodeId> {
+        self.next.node()
     }
 }
 
@@ -156,11 +166,6 @@ impl SkipList {
         }
     }
 
-    /// The last node whose anchor is before `target` (in its leaf lies the last entry before it).
-    pub(crate) fn node_before(&self, target: Target<'_>) -> NodeId {
-        self.descend(target, 0, |_, _| ()).before.node
-    }
-
     /// The last node.
     pub(crate) fn last_node(&self) -> NodeId {
         let mut node = self.head;
@@ -172,31 +177,54 @@ impl SkipList {
         node
     }
 
-    /// The entries of a leaf, in order. All that are inserted by now are in it, or from `next` on.
-    pub(crate) fn snapshot(&self, node: NodeId) -> Snapshot {
-        let mut snapshot = Snapshot { slots: [Slot::EMPTY; SLOTS], len: 0, next: None };
-        for slot in self.nodes.leaf(node).slots().filter(|&slot| slot != Slot::EMPTY) {
-            snapshot.slots[snapshot.len] = slot;
-            snapshot.len += 1;
+    /// Fills `into` with the entries of a leaf. All that are inserted by now are in it, or from its `next` on.
+    pub(crate) fn snapshot(&self, node: NodeId, into: &mut Snapshot) {
+        self.copy_leaf(node, 0, into);
+        self.sort(into);
+    }
+
+    /// Fills `into` with the entries of the leaf that `target` belongs into, which may be none, and says how many of those in it lie before the
+    /// target: all that do, or, with `onward`, some of them.
+    pub(crate) fn snapshot_at(&self, target: Target<'_>, onward: bool, into: &mut Snapshot) -> usize {
+        let mut at = self.descend(target, 0, |_, _| ()).before;
+        self.nodes.prefetch_leaf(at.node);
+        loop {
+            // A lower tag lies before the target.
+            self.copy_leaf(at.node, if onward { at.tag } else { 0 }, into);
+            match self.step(target, at, into.next, None) {
+                // The leaf was split after the search.
+                Some(position) => at = position,
+                None => break,
+            }
+        }
+        self.sort(into);
+        let before = |slot: &Slot| {
+            slot.tag() < at.tag || slot.tag() == at.tag && self.lies_before(slot.entry(), target)
+        };
+        into.slots().partition_point(before)
+    }
+
+    /// The entries of a leaf with a tag of at least `least`, in no order, and where it goes on.
+    #[inline]
+    fn copy_leaf(&self, node: NodeId, least: u32, into: &mut Snapshot) {
+        into.len = 0;
+        for slot in self.nodes.leaf(node).slots() {
+            into.slots[into.len] = slot;
+            into.len += usize::from(slot != Slot::EMPTY && slot.tag() >= least);
         }
         fence(MemoryOrdering::Acquire);
-        let next = self.nodes.link(node, 0);
-        snapshot.next = next.node();
+        into.next = self.nodes.link(node, 0);
+    }
+
+    /// Brings the entries in order, and leaves out those that moved to another leaf meanwhile: they will be met there.
+    fn sort(&self, snapshot: &mut Snapshot) {
         let slots = &mut snapshot.slots[..snapshot.len];
-        slots.sort_unstable_by(|&a, &b| self.compare_slots(a, b));
-        // What moved to another leaf meanwhile, will be met there.
-        snapshot.len = slots.partition_point(|&slot| self.is_before(slot, next));
-        snapshot
-    }
-
-    /// How many entries of the snapshot lie before the target.
-    pub(crate) fn count_before(&self, snapshot: &Snapshot, target: Target<'_>) -> usize {
-        snapshot.slots().partition_point(|slot| self.lies_before(slot.entry(), target))
-    }
-
-    /// Whether a node's anchor lies before the target.
-    pub(crate) fn starts_before(&self, node: NodeId, target: Target<'_>) -> bool {
-        self.lies_before(node, target)
+        slots.sort_unstable();
+        // Tags mostly decide; where they do not, the entries themselves have to be looked at.
+        for equal in slots.chunk_by_mut(|a, b| a.tag() == b.tag()).filter(|equal| equal.len() > 1) {
+            equal.sort_unstable_by(|&a, &b| self.compare_slots(a, b));
+        }
+        snapshot.len = slots.partition_point(|&slot| self.is_before(slot, snapshot.next));
     }
 
     /// Where every search starts: on the head, with which no key shares a byte.
