@@ -37,6 +37,16 @@ pub trait Cursor {
         let _ = (from, below);
         self.prev()
     }
+    /// From now on the moves that position the cursor anew do not wait for the disk, as far as it knows how: where one would have to, it asks the
+    /// disk to begin, stands nowhere, and says so by [`Cursor::waits`]. Made again without hurry, it waits. So who positions several
+    /// cursors has all their reads under way before the first wait. The other moves wait all the same, and are not for a cursor in a hurry.
+    fn hurry(&mut self, on: bool) {
+        let _ = on;
+    }
+    /// Whether the last move, made in a hurry, was put off.
+    fn waits(&self) -> bool {
+        false
+    }
     /// Whether the cursor stands on an entry.
     fn valid(&self) -> bool;
     /// The user key of the current entry.
@@ -84,6 +94,14 @@ macro_rules! delegate_cursor {
             }
             fn skip_back(&mut self, from: &[u8], below: $crate::Seq) -> $crate::Result<()> {
                 match self { $(Self::$variant(cursor) => cursor.skip_back(from, below)),+ }
+            }
+            #[inline]
+            fn hurry(&mut self, on: bool) {
+                match self { $(Self::$variant(cursor) => cursor.hurry(on)),+ }
+            }
+            #[inline]
+            fn waits(&self) -> bool {
+                match self { $(Self::$variant(cursor) => cursor.waits()),+ }
             }
             #[inline]
             fn valid(&self) -> bool {

@@ -76,6 +76,12 @@ bugs! {
     ViewOutlivesGuard,
     /// a filter denies one key in sixteen that is there
     FilterDeniesKeys,
+    /// what a read that must not wait has left in its buffer counts as the block
+    TakeShortRead,
+    /// the answers of a batch of reads that had to wait go to the wrong keys
+    MixUpAnswers,
+    /// a read that had to wait ends with the table that it waited for
+    StopAfterWait,
     /// an iterator that meets an error ends as if there were no more entries
     SwallowReadError,
     /// a leader's failed sync is told to nobody but the first of its group

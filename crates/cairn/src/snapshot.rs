@@ -103,11 +103,11 @@ impl Snapshot {
         Ok(self.get(keyspace, key)?.is_some())
     }
 
-    /// The values that several keys had.
+    /// The values that several keys had. See [`Keyspace::multi_get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let view = keyspace.core.view.load_full();
         keyspace.core.check_of(self.0.core.identity)?;
-        keys.iter().map(|key| keyspace.core.get_in(&view, key.as_ref(), self.0.seq)).collect()
+        keyspace.core.multi_get_in(&view, keys, self.0.seq)
     }
 
     /// See [`Keyspace::range`].

@@ -128,9 +128,18 @@ pub trait WriteFile: Send + Sync {
 pub trait ReadFile: Send + Sync {
     /// Fills `buf` from `offset`. A file that ends before that is a `Corruption` error that names the file and offset.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+    /// [`ReadFile::read_exact_at`] if it need not wait for the disk, because the operating system has all of it in memory. `false` says
+    /// that it would have to wait, and nothing else: `buf` then holds anything, and whoever wants these bytes reads them, which tells what is
+    /// wrong with them, too. Where the operating system cannot tell it waits.
+    ///
+    /// So many reads are in flight at once without threads: for each that would have to wait [`ReadFile::will_need`] lets the disk
+    /// begin, and they are waited for when all have begun.
+    fn read_if_there(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+        self.read_exact_at(buf, offset).map(|()| true)
+    }
     /// Length in bytes.
     fn len(&self) -> Result<u64>;
-    /// Hints that `len` bytes from `offset` will be read soon, in order.
+    /// Hints that `len` bytes from `offset` will be read soon, in order. Does not wait for them.
     fn will_need(&self, offset: u64, len: u64);
     /// Hints that `len` bytes from `offset` will not be read again soon.
     fn wont_need(&self, offset: u64, len: u64);

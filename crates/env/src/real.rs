@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The operating system as an [`Env`]. Stateless but for the moment from which [`Env::monotonic`] counts, and a handle that is
@@ -53,7 +54,7 @@ impl Env for RealEnv {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
         let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-        Ok(Arc::new(RealReadFile { file, path: path.to_owned() }))
+        Ok(Arc::new(RealReadFile::new(file, path)))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
@@ -309,9 +310,34 @@ pub(crate) fn check_truncate(path: &Path, len: u64, to: u64) -> Result<()> {
 struct RealReadFile {
     file: File,
     path: PathBuf,
+    /// Whether the file system has refused to say what is in memory: it is not asked again.
+    never_tells: AtomicBool,
 }
 
 impl RealReadFile {
+    fn new(file: File, path: &Path) -> RealReadFile {
+        RealReadFile { file, path: path.to_owned(), never_tells: AtomicBool::new(false) }
+    }
+
+    /// Reads what is in memory. `None`: nobody knows what is.
+    #[cfg(target_os = "linux")]
+    fn read_now(&self, buf: &mut [u8], offset: u64) -> Option<bool> {
+        use rustix::io::{Errno, ReadWriteFlags, preadv2};
+        let len = buf.len();
+        match preadv2(&self.file, &mut [io::IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
+            // Less than all of it: the rest is on the disk only, or behind the end of the file.
+            Ok(read) => Some(read == len),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => None,
+            // Of an error the read that waits will tell.
+            Err(_) => Some(false),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn read_now(&self, _buf: &mut [u8], _offset: u64) -> Option<bool> {
+        None
+    }
+
     #[cfg(target_os = "linux")]
     fn advise(&self, offset: u64, len: u64, advice: rustix::fs::Advice) {
         // A length of 0 would mean "to the end of the file".
@@ -327,6 +353,16 @@ impl ReadFile for RealReadFile {
             io::ErrorKind::UnexpectedEof => ends_early(&self.path, offset, buf.len()),
             _ => Error::io(&format!("read {} bytes at offset {offset} of", buf.len()), &self.path, e),
         })
+    }
+
+    fn read_if_there(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+        if !self.never_tells.load(Ordering::Relaxed) {
+            if let Some(there) = self.read_now(buf, offset) {
+                return Ok(there);
+            }
+            self.never_tells.store(true, Ordering::Relaxed);
+        }
+        self.read_exact_at(buf, offset).map(|()| true)
     }
 
     fn len(&self) -> Result<u64> {
@@ -394,6 +430,31 @@ mod tests {
         assert_eq!(env.sync_dir(dir).unwrap_err().kind(), ErrorKind::Io);
         env.sync_dir(&std::env::temp_dir()).unwrap();
         assert_eq!(env.sync_dir(Path::new("/proc/nowhere")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_that_cannot_tell_what_is_in_memory_is_read_and_not_asked_again() {
+        // Nor can it be read at an offset: so the error shows that a read was tried.
+        let (read, _write) = std::io::pipe().unwrap();
+        let file = RealReadFile::new(File::from(std::os::fd::OwnedFd::from(read)), Path::new("pipe"));
+        assert_eq!(file.read_if_there(&mut [0; 4], 0).ok(), Some(false), "of errors the other read tells");
+        file.never_tells.store(true, Ordering::Relaxed);
+        let error = file.read_if_there(&mut [0; 4], 0).unwrap_err();
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("4 bytes at offset 0 of pipe"), "{error}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn where_nothing_tells_what_is_in_memory_the_read_waits() {
+        // No file of /proc can.
+        let path = Path::new("/proc/version");
+        let file = RealReadFile::new(File::open(path).unwrap(), path);
+        for asked_before in [false, true] {
+            assert_eq!(file.never_tells.load(Ordering::Relaxed), asked_before);
+            let mut bytes = [0; 5];
+            assert!(file.read_if_there(&mut bytes, 0).unwrap());
+            assert_eq!(&bytes, b"Linux");
+        }
     }
 
     #[test]

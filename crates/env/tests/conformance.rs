@@ -70,6 +70,44 @@ fn reading_past_the_end_names_file_and_offset() {
 }
 
 #[test]
+fn what_is_read_without_waiting_is_whole_and_right() {
+    with_each(|env, dir| {
+        let path = dir.join("a");
+        let content: Vec<u8> = (0..100_000u32).map(|i| (i * 7 % 251) as u8).collect();
+        put(env, &path, &content);
+        let file = env.open(&path).unwrap();
+        for offset in (0..90_000).step_by(4999) {
+            // What was just written need not be in memory.
+            file.wont_need(0, content.len() as u64);
+            let mut bytes = vec![0; 10_000];
+            let there = (0..10_000).any(|_| {
+                file.will_need(offset, 10_000);
+                file.read_if_there(&mut bytes, offset).unwrap() || {
+                    bytes.fill(1);
+                    env.sleep(Duration::from_millis(1));
+                    false
+                }
+            });
+            assert!(there, "what was asked for comes");
+            assert_eq!(bytes, content[offset as usize..][..10_000]);
+        }
+        // The end is no less of an end, and half of what was wanted is not what was wanted.
+        for offset in [99_990, 100_000, 200_000] {
+            for _ in 0..20 {
+                match file.read_if_there(&mut [0; 100], offset) {
+                    Ok(there) => assert!(!there),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption),
+                }
+            }
+            assert_eq!(
+                file.read_exact_at(&mut [0; 100], offset).unwrap_err().kind(),
+                ErrorKind::Corruption
+            );
+        }
+    });
+}
+
+#[test]
 fn create_never_overwrites() {
     with_each(|env, dir| {
         let path = dir.join("a");

@@ -49,6 +49,9 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ViewSelectsWrongRun
         | Bug::ViewOutlivesGuard
         | Bug::OldestTableFirst
+        | Bug::TakeShortRead
+        | Bug::MixUpAnswers
+        | Bug::StopAfterWait
         | Bug::ForgetRangeTombstone
         | Bug::RangeHidesNewer
         | Bug::SiftedDespiteSnapshot

@@ -6,6 +6,7 @@
 
 use crate::entry_cursor::EntryCursor;
 use crate::fault::Fault;
+use crate::flight::{Hurry, Reading, Wanted};
 use crate::frame::{self, Handle, Kind};
 use crate::table::{Node, Table};
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
@@ -62,6 +63,7 @@ pub(crate) struct Ahead {
     pub(crate) steps: u32,
     /// Whether that was the one before.
     back: bool,
+    pub(crate) hurry: Hurry,
 }
 
 /// Steps to a neighbouring block before the cursor reads ahead, and bounds of how much it then reads at a time.
@@ -122,7 +124,7 @@ impl TableCursor {
     /// Makes the data block at `handle` the current one.
     fn enter(&mut self, handle: Handle) -> Result<()> {
         let (table, ahead) = (&self.table, &mut self.ahead);
-        let block = table.node_or(handle, Kind::Data, || ahead.read(table, handle))?;
+        let Some(block) = table.block_for(handle, ahead)? else { return Ok(()) };
         self.at.enter(&block.bytes, &block.layout);
         self.block = Some(block);
         Ok(())
@@ -167,7 +169,7 @@ impl TableCursor {
     }
 
     fn stand_on_last(&mut self) -> Result<()> {
-        let count = self.block.as_ref().map_or(0, |b| b.layout.count());
+        let count = self.block.as_ref().map_or(1, |b| b.layout.count());
         self.stand(count - 1)
     }
 
@@ -217,18 +219,23 @@ impl TableCursor {
 }
 
 impl Ahead {
-    /// The payload of a data block that is not cached.
-    pub(crate) fn read(&mut self, table: &Table, handle: Handle) -> Result<Slice> {
+    /// The payload of a data block that is not cached; `None` when it was asked for.
+    pub(crate) fn read(&mut self, table: &Table, wanted: Wanted) -> Result<Option<Slice>> {
+        let handle = wanted.handle;
         table.check_handle(handle, frame::MAX_PAYLOAD)?;
         if self.part(handle).is_none() {
             if self.steps < STEPS {
-                return table.read(handle, Kind::Data, frame::MAX_PAYLOAD);
+                let mut reading = match self.hurry.on {
+                    true => Reading::Asks(&mut self.hurry.wanted),
+                    false => Reading::Waits,
+                };
+                return table.read_block(wanted, &mut reading);
             }
             self.fill(table, handle)?;
         }
         let frame = self.part(handle).unwrap_or_default().to_vec();
         let opened = frame::open(frame, table.place(handle.offset, Kind::Data), frame::MAX_PAYLOAD);
-        opened.map_err(|f| table.fault(f, handle.offset))
+        opened.map(Some).map_err(|f| table.fault(f, handle.offset))
     }
 
     /// Reads the block at `handle` and what comes behind it on the cursor's way.
@@ -290,6 +297,9 @@ impl Cursor for TableCursor {
             }
             c.descend_from_root(Toward::Entry(key, trailer))?;
             let (i, count) = c.search(key, trailer)?;
+            if c.block.is_none() {
+                return Ok(());
+            }
             if i < count { c.stand(i) } else { c.next_block() }
         })
     }
@@ -302,6 +312,9 @@ impl Cursor for TableCursor {
             }
             c.descend_from_root(Toward::Entry(key, trailer))?;
             let (i, _) = c.search(key, trailer)?;
+            if c.block.is_none() {
+                return Ok(());
+            }
             if i > 0 { c.stand(i - 1) } else { c.prev_block() }
         })
     }
@@ -335,6 +348,16 @@ impl Cursor for TableCursor {
             return Ok(());
         }
         self.moving(|c| if i > 0 { c.stand(i - 1) } else { c.prev_block() })
+    }
+
+    #[inline]
+    fn hurry(&mut self, on: bool) {
+        self.ahead.hurry.on = on;
+    }
+
+    #[inline]
+    fn waits(&self) -> bool {
+        self.ahead.hurry.wanted.is_some()
     }
 
     #[inline]

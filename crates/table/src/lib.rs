@@ -26,6 +26,7 @@ mod cursor;
 mod entry_cursor;
 mod fault;
 mod filter;
+mod flight;
 mod footer;
 mod frame;
 #[cfg(feature = "fuzzing")]
@@ -49,6 +50,7 @@ mod writer;
 pub use cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats, Pin};
 pub use compression::Compression;
 pub use cursor::TableCursor;
+pub use flight::Wanted;
 pub use options::{TableMeta, TableOptions, TableOwner, parse_table_file_name, table_file_name};
 pub use place::{BlockPlace, PlaceCursor};
 pub use salvage::{Gap, SalvageCursor, Survey};

@@ -6,7 +6,7 @@
 use crate::cursor::Ahead;
 use crate::entry_cursor::EntryCursor;
 use crate::fault::Fault;
-use crate::frame::{Handle, Kind, PAGE};
+use crate::frame::{Handle, PAGE};
 use crate::table::{Node, Table};
 use base::{Result, Slice, Trailer};
 use std::sync::Arc;
@@ -65,10 +65,20 @@ impl PlaceCursor {
         }
         let handle = Handle { offset: place.offset, size: place.size };
         let (table, ahead) = (&self.table, &mut self.ahead);
-        let block = table.node_or(handle, Kind::Data, || ahead.read(table, handle))?;
+        let Some(block) = table.block_for(handle, ahead)? else { return Ok(()) };
         self.at.enter(&block.bytes, &block.layout);
         self.block = Some((block, handle.end()));
         Ok(())
+    }
+
+    /// Whether it asks for blocks that are not in memory from now on, instead of waiting for them: see [`base::Cursor::hurry`].
+    pub fn hurry(&mut self, on: bool) {
+        self.ahead.hurry.on = on;
+    }
+
+    /// Whether it stands nowhere because it would have had to wait.
+    pub fn waits(&self) -> bool {
+        self.ahead.hurry.wanted.is_some()
     }
 
     /// The key of the entry that it stands on.

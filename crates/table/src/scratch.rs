@@ -2,7 +2,8 @@
 //! only the value is copied out. Nothing else is allocated.
 
 use crate::compression;
-use crate::frame::{self, Handle, Kind};
+use crate::flight::{Reading, Wanted};
+use crate::frame::{self, Kind};
 use crate::node::Layout;
 use crate::table::Table;
 use base::{Result, Slice, Trailer};
@@ -24,21 +25,25 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// What the data block at `handle`, of at most [`MOST`] bytes, has of a key: see [`Table::get`].
+/// What a data block of at most [`MOST`] bytes has of a key, if it is read: see [`Table::look_in`].
 pub(crate) fn get(
     table: &Table,
-    handle: Handle,
+    wanted: Wanted,
     key: &[u8],
     trailer: Trailer,
+    reading: &mut Reading<'_>,
 ) -> Result<Option<(Trailer, Slice)>> {
+    let handle = wanted.handle;
     table.check_handle(handle, frame::MAX_PAYLOAD)?;
-    let look = |scratch: &mut Scratch| {
+    let mut look = |scratch: &mut Scratch| {
         let size = handle.size as usize;
         if scratch.frame.len() < size {
             scratch.frame.resize(size, 0);
         }
         let frame = &mut scratch.frame[..size];
-        table.read_at(frame, handle.offset)?;
+        if !table.fetch(frame, wanted, reading)? {
+            return Ok(None);
+        }
         let fault = |f| table.fault(f, handle.offset);
         let (codec, payload) = frame::check(frame, table.place(handle.offset, Kind::Data)).map_err(fault)?;
         let node = if compression::is_raw(codec) {

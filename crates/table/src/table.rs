@@ -8,6 +8,7 @@
 use crate::cache::{BlockClass, BlockKey};
 use crate::fault::Fault;
 use crate::filter;
+use crate::flight::{Reading, Wanted};
 use crate::footer::{self, Footer};
 use crate::frame::{self, Handle, Kind};
 use crate::node::{self, Layout};
@@ -127,7 +128,19 @@ impl Table {
 
     /// The newest version of `key` that is not newer than `seq`, be it a value or a tombstone. `hash` is the key's
     /// ([`base::hash`]); the filter is asked first. The slice borrows the cached block; from a block that is not cached it is a copy.
+    #[inline]
     pub fn get(&self, key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+        self.look(key, hash, seq, Reading::Waits)
+    }
+
+    /// [`Table::get`]. Where it does not wait, and would have to, it finds nothing, and notes what it wants.
+    pub(crate) fn look(
+        &self,
+        key: &[u8],
+        hash: u64,
+        seq: Seq,
+        mut reading: Reading<'_>,
+    ) -> Result<Option<(Trailer, Slice)>> {
         if !self.may_contain(hash)? {
             return Ok(None);
         }
@@ -139,21 +152,44 @@ impl Table {
                 node::touch(&bytes);
                 self.find(bytes, handle, key, trailer)?
             }
-            None => match self.tables.cache.admits(cached) {
-                false if handle.size <= scratch::MOST => scratch::get(self, handle, key, trailer)?,
-                admitted => {
-                    let bytes = self.read(handle, Kind::Data, frame::MAX_PAYLOAD)?;
-                    if admitted {
-                        self.tables.cache.insert(cached, BlockClass::Data, bytes.clone());
-                    }
-                    self.find(bytes, handle, key, trailer)?
+            None => {
+                let found = self.look_in(self.want(handle), key, trailer, &mut reading)?;
+                if let Reading::Asks(Some(_)) = reading {
+                    return Ok(None);
                 }
-            },
+                found
+            }
         };
-        if found.is_none() && self.root()?.footer.filter.probes > 0 {
+        self.note_found(found.is_some())?;
+        Ok(found)
+    }
+
+    /// What a data block that is not cached has of a key.
+    pub(crate) fn look_in(
+        &self,
+        wanted: Wanted,
+        key: &[u8],
+        trailer: Trailer,
+        reading: &mut Reading<'_>,
+    ) -> Result<Option<(Trailer, Slice)>> {
+        let Wanted { handle, admitted } = wanted;
+        if !admitted && handle.size <= scratch::MOST {
+            return scratch::get(self, wanted, key, trailer, reading);
+        }
+        let Some(bytes) = self.read_block(wanted, reading)? else { return Ok(None) };
+        if admitted {
+            self.tables.cache.insert(self.block_key(handle), BlockClass::Data, bytes.clone());
+        }
+        self.find(bytes, handle, key, trailer)
+    }
+
+    /// Told whether a table whose filter let a key through had it.
+    #[inline]
+    pub(crate) fn note_found(&self, found: bool) -> Result<()> {
+        if !found && self.root()?.footer.filter.probes > 0 {
             self.tables.counters.add(tables::FILTER_FALSE_POSITIVES, 1);
         }
-        Ok(found)
+        Ok(())
     }
 
     /// What a data block has of a key.
@@ -170,7 +206,7 @@ impl Table {
         Ok(found.map(|entry| (entry.trailer, block.bytes.slice_of(entry.value(&block.bytes)))))
     }
 
-    fn block_key(&self, handle: Handle) -> BlockKey {
+    pub(crate) fn block_key(&self, handle: Handle) -> BlockKey {
         BlockKey { space: self.tables.space, file: self.number, offset: handle.offset }
     }
 
@@ -298,18 +334,7 @@ impl Table {
     /// A node, through the cache.
     #[inline]
     pub(crate) fn node(&self, handle: Handle, kind: Kind) -> Result<Node> {
-        self.node_or(handle, kind, || self.read(handle, kind, frame::MAX_PAYLOAD))
-    }
-
-    /// A node, through the cache, or else by way of `read`.
-    #[inline]
-    pub(crate) fn node_or(
-        &self,
-        handle: Handle,
-        kind: Kind,
-        read: impl FnOnce() -> Result<Slice>,
-    ) -> Result<Node> {
-        let bytes = self.block_or(handle, kind, read)?;
+        let bytes = self.block_or(handle, kind, || self.read(handle, kind, frame::MAX_PAYLOAD))?;
         node::touch(&bytes);
         self.parse(bytes, kind, handle.offset)
     }
@@ -345,6 +370,18 @@ impl Table {
         frame::open(bytes, self.place(handle.offset, kind), cap).map_err(|f| self.fault(f, handle.offset))
     }
 
+    /// The payload of a data block, from the file; `None` when it was asked for.
+    pub(crate) fn read_block(&self, wanted: Wanted, reading: &mut Reading<'_>) -> Result<Option<Slice>> {
+        let (handle, cap) = (wanted.handle, frame::MAX_PAYLOAD);
+        self.check_handle(handle, cap)?;
+        let mut bytes = vec![0; handle.size as usize];
+        if !self.fetch(&mut bytes, wanted, reading)? {
+            return Ok(None);
+        }
+        let opened = frame::open(bytes, self.place(handle.offset, Kind::Data), cap);
+        opened.map(Some).map_err(|f| self.fault(f, handle.offset))
+    }
+
     /// The frame of a block, from the file, unverified.
     pub(crate) fn read_frame(&self, handle: Handle, cap: usize) -> Result<Vec<u8>> {
         self.check_handle(handle, cap)?;
@@ -362,13 +399,13 @@ impl Table {
     }
 
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
-        self.tables.counters.add(tables::BYTES_READ, bytes.len() as u64);
-        tables::note_read(bytes.len());
-        self.tables.counters.add(tables::READS, 1);
-        match &self.own_file {
-            Some(file) => file.read_exact_at(bytes, offset),
-            None => self.tables.file(self)?.read_exact_at(bytes, offset),
-        }
+        self.note_read(bytes.len());
+        self.file()?.read_exact_at(bytes, offset)
+    }
+
+    /// The file to read from.
+    pub(crate) fn file(&self) -> Result<Arc<dyn ReadFile>> {
+        self.own_file.clone().map_or_else(|| self.tables.file(self), Ok)
     }
 
     /// Hints that these bytes of the file will be read next.

@@ -114,6 +114,16 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     }
 
     #[inline]
+    fn hurry(&mut self, on: bool) {
+        self.inner.hurry(on);
+    }
+
+    #[inline]
+    fn waits(&self) -> bool {
+        self.inner.waits()
+    }
+
+    #[inline]
     fn valid(&self) -> bool {
         self.valid
     }
@@ -222,6 +232,9 @@ pub struct LevelCursor {
     tables: Stack,
     /// Whether `tables` shows the guard at all: not before the first move.
     open: bool,
+    hurry: bool,
+    /// Bytes that were read for a seek that was put off.
+    read: u64,
 }
 
 impl LevelCursor {
@@ -229,7 +242,7 @@ impl LevelCursor {
     pub fn new(level: Arc<Level>, notice: Arc<SeekNotice>, range: KeyRange) -> LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
         let tables = Stack::Merge(MergeCursor::new(Vec::new(), 0));
-        LevelCursor { level, notice, range, guards, guard: 0, tables, open: false }
+        LevelCursor { level, notice, range, guards, guard: 0, tables, open: false, hurry: false, read: 0 }
     }
 
     fn enter(&mut self, guard: usize) {
@@ -241,6 +254,7 @@ impl LevelCursor {
         if let Some(view) = self.view_of(stack) {
             self.tables = Stack::View(ViewCursor::new(stack.clone(), view, &self.range));
             (self.guard, self.open) = (guard, true);
+            self.tables.hurry(self.hurry);
             return;
         }
         let smallest = tables().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
@@ -248,6 +262,7 @@ impl LevelCursor {
         let children = tables().map(|t| FileCursor::new(t.clone(), t.table.cursor())).collect();
         self.tables = Stack::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)));
         (self.guard, self.open) = (guard, true);
+        self.tables.hurry(self.hurry);
     }
 
     /// The view of a guard, if it has one that helps: with one table in the range there is nothing to merge.
@@ -270,7 +285,7 @@ impl LevelCursor {
 
     /// Enters the next guard that has tables, at its first entry; when there is none the cursor becomes invalid.
     fn forward(&mut self) -> Result<()> {
-        while !self.tables.valid() && self.guard + 1 < self.guards.end {
+        while !self.tables.valid() && !self.tables.waits() && self.guard + 1 < self.guards.end {
             self.enter(self.guard + 1);
             self.tables.seek_to_first()?;
         }
@@ -278,7 +293,7 @@ impl LevelCursor {
     }
 
     fn back(&mut self) -> Result<()> {
-        while !self.tables.valid() && self.guard > self.guards.start {
+        while !self.tables.valid() && !self.tables.waits() && self.guard > self.guards.start {
             self.enter(self.guard - 1);
             self.tables.seek_to_last()?;
         }
@@ -287,13 +302,18 @@ impl LevelCursor {
 
     /// A seek in the guard pays for the runs beside the first. It has read from files what this thread has read since `read_before`:
     /// each run has its part in that.
-    fn pay_for_seek(&self, read_before: u64) {
+    fn pay_for_seek(&mut self, read_before: u64) {
+        let read = table::bytes_read_by_this_thread().wrapping_sub(read_before);
+        if self.tables.waits() {
+            self.read += read;
+            return;
+        }
+        let read = read + std::mem::take(&mut self.read);
         let (guard, notice) = (&self.level.guards[self.guard], &self.notice);
         if guard.runs < 2 || matches!(self.tables, Stack::View(_)) {
             return;
         }
         let extra = guard.runs as u64 - 1;
-        let read = table::bytes_read_by_this_thread().wrapping_sub(read_before);
         let read = read / guard.runs as u64 * extra;
         if notice.views > 0 {
             let price = (guard.bytes() * notice.views / 100).max(1);
@@ -378,6 +398,15 @@ impl Cursor for LevelCursor {
             true => Ok(()),
             false => self.back(),
         }
+    }
+
+    fn hurry(&mut self, on: bool) {
+        self.hurry = on;
+        self.tables.hurry(on);
+    }
+
+    fn waits(&self) -> bool {
+        self.tables.waits()
     }
 
     #[inline]

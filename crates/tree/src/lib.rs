@@ -23,6 +23,7 @@ mod edit;
 #[doc(hidden)]
 pub mod fuzzing;
 mod guards;
+mod lookup;
 mod manifest;
 mod merge;
 #[cfg(test)]
@@ -58,6 +59,7 @@ pub use compact::{Context, Flushed, Outcome, compact, flush};
 pub use cursor::{KeyRange, LevelCursor, SeekNotice, TreeSource};
 pub use edit::VersionEdit;
 pub use guards::{Candidates, GuardHash};
+pub use lookup::LookUp;
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, State,
     manifest_file_name, parse_manifest_file_name,
@@ -68,6 +70,6 @@ pub use pick::{Obstacle, Plan, Reason};
 pub use salvage::SalvagedManifest;
 pub use shape::Tree;
 pub use sketch::Sketch;
-pub use version::{Garbage, Guard, Level, TableFile, Version};
+pub use version::{Garbage, Guard, Level, Sought, TableFile, Version};
 pub use view::View;
 pub use view_build::{Built, build_view};

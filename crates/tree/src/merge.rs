@@ -16,6 +16,9 @@ pub struct MergeCursor<C> {
     prefix: usize,
     backward: bool,
     failed: bool,
+    /// Whether it may not wait for the disk, and whether the last move was put off for that.
+    hurry: bool,
+    waits: bool,
     scratch: Vec<u8>,
 }
 
@@ -29,7 +32,16 @@ impl<C: Cursor> MergeCursor<C> {
     /// Merges `children`. Every key that any of them yields must begin with the same `prefix` bytes (0 is always true).
     pub fn new(children: Vec<C>, prefix: usize) -> MergeCursor<C> {
         let heap = Vec::with_capacity(children.len());
-        MergeCursor { children, heap, prefix, backward: false, failed: false, scratch: Vec::new() }
+        MergeCursor {
+            children,
+            heap,
+            prefix,
+            backward: false,
+            failed: false,
+            hurry: false,
+            waits: false,
+            scratch: Vec::new(),
+        }
     }
 
     /// The cursors that are merged.
@@ -116,6 +128,54 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
+    /// [`MergeCursor::position`] with all reads that have to wait under way at once: the children are positioned in a hurry first,
+    /// and then those that were put off, one after another. `seek` is called once or twice for a child.
+    fn position_together(
+        &mut self,
+        backward: bool,
+        mut seek: impl FnMut(&mut C) -> Result<()>,
+    ) -> Result<()> {
+        // What waits has been asked for when it was put off: now it is read.
+        let asked = std::mem::take(&mut self.waits) && !self.hurry;
+        if asked || (self.children.len() < 2 && !self.hurry) {
+            return self.position(backward, seek);
+        }
+        let mut waits = false;
+        let last = self.children.len().saturating_sub(1);
+        let hurry = self.hurry;
+        let mut place = 0;
+        self.position(backward, |child| {
+            // The last one has nobody to wait with when nobody else waits.
+            let patient = place == last && !waits && !hurry;
+            place += 1;
+            if patient {
+                return seek(child);
+            }
+            child.hurry(true);
+            let result = seek(child);
+            child.hurry(false);
+            waits |= child.waits();
+            result
+        })?;
+        if !waits {
+            return Ok(());
+        }
+        self.heap.clear();
+        self.failed = true;
+        if hurry {
+            self.waits = true;
+            return Ok(());
+        }
+        for child in &mut self.children {
+            if child.waits() {
+                seek(child)?;
+            }
+        }
+        self.failed = false;
+        self.rebuild();
+        Ok(())
+    }
+
     /// Moves the child at the root, and puts it where it belongs.
     #[inline]
     fn step(&mut self, run: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
@@ -174,19 +234,19 @@ impl<C: Cursor> MergeCursor<C> {
 
 impl<C: Cursor> Cursor for MergeCursor<C> {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.position(false, |c| c.seek_to_first())
+        self.position_together(false, |c| c.seek_to_first())
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.position(true, |c| c.seek_to_last())
+        self.position_together(true, |c| c.seek_to_last())
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
-        self.position(false, |c| c.seek(key, seq))
+        self.position_together(false, |c| c.seek(key, seq))
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.position(true, |c| c.seek_before(key))
+        self.position_together(true, |c| c.seek_before(key))
     }
 
     #[inline]
@@ -230,6 +290,14 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
             self.turn(true)?;
         }
         self.step(|child| child.skip_back(from, below))
+    }
+
+    fn hurry(&mut self, on: bool) {
+        self.hurry = on;
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
     }
 
     #[inline]

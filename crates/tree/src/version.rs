@@ -372,25 +372,29 @@ impl Version {
 
     /// [`Version::get`], which may leave out tables that have nothing newer than `above`.
     pub fn get_above(&self, key: &[u8], hash: u64, seq: Seq, above: Seq) -> Result<Option<(Trailer, Slice)>> {
+        let sought = Sought { key, hash, seq, above };
         if planted(Bug::OldestTableFirst) {
             let reversed: Vec<_> = self.level0.iter().rev().cloned().collect();
-            if let Some(found) = search(&reversed, key, hash, seq, above)? {
+            if let Some(found) = search(&reversed, sought, |_, table| table.get(key, hash, seq))? {
                 return Ok(Some(found));
             }
         }
-        if let Some(found) = search(&self.level0, key, hash, seq, above)? {
-            return Ok(Some(found));
-        }
-        for level in &self.levels {
-            if level.tables == 0 {
-                continue;
-            }
-            let guard = &level.guards[level.find(key)];
-            if let Some(found) = search(&guard.tables, key, hash, seq, above)? {
+        for i in 0..=self.levels.len() {
+            if let Some(found) = search(self.stack(i, key), sought, |_, table| table.get(key, hash, seq))? {
                 return Ok(Some(found));
             }
         }
         Ok(None)
+    }
+
+    /// The tables of level `i` that may hold `key`, newest first; for level 0 all of them.
+    #[inline]
+    pub(crate) fn stack(&self, i: usize, key: &[u8]) -> &[Arc<TableFile>] {
+        let Some(level) = i.checked_sub(1).map(|i| &self.levels[i]) else { return &self.level0 };
+        match level.tables {
+            0 => &[],
+            _ => &level.guards[level.find(key)].tables,
+        }
     }
 
     /// The version that `edit` leads to. `open` gives the reader of a table that the edit adds.
@@ -406,31 +410,48 @@ impl Version {
 /// Tables of a stack whose filters are looked at together.
 const TOGETHER: usize = 64;
 
-/// The newest version in a stack. The lines of all filters that will be asked are called for before the first one is looked at, so
-/// that the processor waits for them together and not one after the other.
-fn search(
+/// What a look-up is for: the newest version of `key` that is not newer than `seq`. Tables with nothing newer than `above` may be
+/// left out.
+#[derive(Clone, Copy)]
+pub struct Sought<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Its hash ([`base::hash`]).
+    pub hash: u64,
+    /// The moment.
+    pub seq: Seq,
+    /// What a range tombstone over the key hides.
+    pub above: Seq,
+}
+
+/// What `look` finds first in a stack; it is called with tables that may hold the key, and their places. The lines of all filters that will be
+/// asked are called for before the first one is looked at, so that the processor waits for them together and not one after the other.
+#[inline]
+pub(crate) fn search<T>(
     tables: &[Arc<TableFile>],
-    key: &[u8],
-    hash: u64,
-    seq: Seq,
-    above: Seq,
-) -> Result<Option<(Trailer, Slice)>> {
-    let wanted = head(key);
-    for tables in tables.chunks(TOGETHER) {
+    sought: Sought<'_>,
+    mut look: impl FnMut(usize, &Table) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let wanted = head(sought.key);
+    for (chunk, tables) in tables.chunks(TOGETHER).enumerate() {
         let mut asked = 0u64;
         let mut touched = 0;
         for (i, table) in tables.iter().enumerate() {
             let meta = &table.meta;
-            if table.may_hold(key, wanted) && meta.min_seq <= seq && meta.max_seq >= above {
+            if table.may_hold(sought.key, wanted)
+                && meta.min_seq <= sought.seq
+                && meta.max_seq >= sought.above
+            {
                 asked |= 1 << i;
-                touched ^= table.table.touch_filter(hash);
+                touched ^= table.table.touch_filter(sought.hash);
             }
         }
         std::hint::black_box(touched);
         while asked != 0 {
-            let table = &tables[asked.trailing_zeros() as usize];
+            let i = asked.trailing_zeros() as usize;
+            let table = &tables[i];
             asked &= asked - 1;
-            match table.table.get(key, hash, seq) {
+            match look(chunk * TOGETHER + i, &table.table) {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
                 Err(e) => {

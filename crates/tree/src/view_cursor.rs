@@ -23,6 +23,9 @@ pub struct ViewCursor {
     /// The run of that entry.
     run: usize,
     valid: bool,
+    /// Whether it may not wait for the disk, and whether the last move was put off for that.
+    hurry: bool,
+    waits: bool,
     error: Option<Error>,
     /// What it stood on last, to check that the order is one.
     #[cfg(debug_assertions)]
@@ -52,6 +55,8 @@ impl ViewCursor {
             at: 0,
             run: 0,
             valid: false,
+            hurry: false,
+            waits: false,
             error: None,
             #[cfg(debug_assertions)]
             before: None,
@@ -65,7 +70,7 @@ impl ViewCursor {
         self.view.entries_before(at, |run, entries| runs[run].entries = entries);
     }
 
-    /// Lets the run of entry `at` stand on it.
+    /// Lets the run of entry `at` stand on it; in a hurry it may have to wait.
     #[inline]
     fn stand(&mut self) -> Result<()> {
         self.run = self.view.run(self.at);
@@ -73,6 +78,13 @@ impl ViewCursor {
         let (block, entry) = self.view.place(self.run, run.entries, &mut run.block);
         let file = &self.guard.tables[self.run];
         let cursor = run.cursor.get_or_insert_with(|| file.table.places());
+        if self.hurry {
+            cursor.hurry(true);
+            let stood = cursor.stand_at(block, entry);
+            cursor.hurry(false);
+            self.waits = stood.is_ok() && cursor.waits();
+            return stood.inspect_err(|e| file.note_damage(e));
+        }
         cursor.stand_at(block, entry).inspect_err(|e| file.note_damage(e))
     }
 
@@ -114,6 +126,9 @@ impl ViewCursor {
     #[inline]
     fn settle(&mut self) -> Result<()> {
         self.stand()?;
+        if self.waits {
+            return Ok(());
+        }
         self.valid = true;
         #[cfg(debug_assertions)]
         self.check_order();
@@ -130,13 +145,17 @@ impl ViewCursor {
         self.before = Some((self.at, key, trailer));
     }
 
-    /// The first entry at or after a target.
+    /// The first entry at or after a target; if it has to wait, any.
     fn find(&mut self, key: &[u8], trailer: Trailer) -> Result<usize> {
         self.view.touch();
         let Range { mut start, mut end } = self.view.narrow(key, trailer);
         while start < end {
             let middle = start + (end - start) / 2;
-            match self.compare_at(middle, key, trailer)? {
+            let order = self.compare_at(middle, key, trailer)?;
+            if self.waits {
+                break;
+            }
+            match order {
                 Ordering::Less => start = middle + 1,
                 _ => end = middle,
             }
@@ -158,6 +177,9 @@ impl ViewCursor {
         }
         self.go(at);
         self.stand()?;
+        if self.waits {
+            return Ok(Ordering::Equal);
+        }
         Ok(compare(self.key(), self.trailer(), key, trailer))
     }
 
@@ -170,6 +192,7 @@ impl ViewCursor {
     #[inline]
     fn moving(&mut self, run: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.valid = false;
+        self.waits = false;
         self.error = None;
         run(self).inspect_err(|e| self.error = Some(e.clone()))
     }
@@ -204,6 +227,9 @@ impl Cursor for ViewCursor {
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         self.moving(|c| {
             let at = c.find(key, Trailer::seek(seq))?;
+            if c.waits {
+                return Ok(());
+            }
             c.go(at);
             c.land()
         })
@@ -212,6 +238,9 @@ impl Cursor for ViewCursor {
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         self.moving(|c| {
             let at = c.find(key, Trailer::seek(MAX_SEQ))?;
+            if c.waits {
+                return Ok(());
+            }
             c.go(at);
             c.land_before()
         })
@@ -268,6 +297,14 @@ impl Cursor for ViewCursor {
             return self.prev();
         }
         self.seek_before(from)
+    }
+
+    fn hurry(&mut self, on: bool) {
+        self.hurry = on;
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
     }
 
     #[inline]

@@ -15,6 +15,7 @@ mod disk;
 mod fault;
 mod files;
 mod handles;
+mod memory;
 
 pub use disk::Survival;
 pub use fault::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, Verdict};
@@ -27,6 +28,7 @@ use disk::{Disk, normal};
 use fault::{Faults, Stop};
 use files::{SimLock, SimReadFile, SimWriteFile, sync_inode};
 use handles::Handles;
+use memory::Memory;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::io;
@@ -71,6 +73,7 @@ struct Shared {
     faults: Faults,
     clock_ns: AtomicU64,
     handles: Arc<Handles>,
+    memory: Memory,
     max_file_len: AtomicU64,
 }
 
@@ -95,6 +98,7 @@ impl SimEnv {
                 faults: Faults::default(),
                 clock_ns: AtomicU64::new(0),
                 handles: Arc::default(),
+                memory: Memory::new(seed),
                 max_file_len: AtomicU64::new(u64::MAX),
             }),
         })
@@ -156,6 +160,17 @@ impl SimEnv {
     /// Files that are open now, and the most that ever were at once.
     pub fn open_files(&self) -> (usize, usize) {
         self.shared.handles.open()
+    }
+
+    /// Of so many in a hundred blocks that are read without waiting it is said that they are in memory (75 unless set); which ones, the
+    /// seed draws. See [`ReadFile::read_if_there`].
+    pub fn set_in_memory(&self, percent: u64) {
+        self.shared.memory.percent.store(percent, Ordering::SeqCst);
+    }
+
+    /// How many times [`ReadFile::will_need`] was called.
+    pub fn asked_ahead(&self) -> u64 {
+        self.shared.memory.asked.load(Ordering::SeqCst)
     }
 
     /// Limits how long each file may become, as `RLIMIT_FSIZE` does: see [`Env::max_file_len`].

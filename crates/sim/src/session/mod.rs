@@ -70,7 +70,10 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
         (RealEnv::new(), path)
     } else {
         scratch = None;
-        (SimEnv::new(derive(seed, 1)), PathBuf::from("/db"))
+        let sim = SimEnv::new(derive(seed, 1));
+        // Reads that must not wait find everything in memory, or some of it, or nothing.
+        sim.set_in_memory([100, 75, 30, 0][(derive(seed, 2) % 4) as usize]);
+        (sim, PathBuf::from("/db"))
     };
     let mut rng = Rng::new(seed);
     let keys = Keys::new(&mut rng, set.sizes);

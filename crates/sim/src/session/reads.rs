@@ -43,8 +43,14 @@ impl Session {
 
     pub(super) fn multi_get(&mut self) -> Outcome {
         let open = self.draw_keyspace();
-        let count = self.rng.between(0, 24);
-        let keys: Vec<_> = (0..count).map(|_| self.keys.probe(&mut self.rng)).collect();
+        // Now and then more than are looked for at once.
+        let most = if self.rng.chance(1, 10) { 300 } else { 24 };
+        let count = self.rng.between(0, most);
+        let mut keys: Vec<_> = (0..count).map(|_| self.keys.probe(&mut self.rng)).collect();
+        for _ in 0..count / 8 {
+            let (from, to) = (self.rng.below(count as u64), self.rng.below(count as u64));
+            keys[to as usize] = keys[from as usize].clone();
+        }
         let View { snapshot, at } = self.draw_view();
         self.note(|| format!("multi_get {} of {count} keys as of {at}", open.keyspace.name()));
         let got = match &snapshot {

@@ -1,0 +1,162 @@
+//! Reads of many keys, and seeks over many tables, whose blocks are not in memory: all of them are asked for before one is waited
+//! for, and the answers are those of single reads.
+
+use cairn::env::{Env, Fault, OpKind, Phase, Repeat, SimEnv, Verdict};
+use cairn::{Compression, Database, ErrorKind, Keyspace, KeyspaceOptions, Options, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key{i:06}").into_bytes()
+}
+
+/// Several tables of level 0 over all keys, no block of them cached, and something in the memtable.
+fn many_tables(filter_bits: u32) -> Result<(Arc<SimEnv>, Database, Keyspace)> {
+    let sim = SimEnv::new(3);
+    let env: Arc<dyn Env> = sim.clone();
+    let options = || Options::default().memory_budget(64 << 20).background_threads(0);
+    let db = Database::open_in(env.clone(), "/db", options())?;
+    let keyspace = KeyspaceOptions::default()
+        .level0_tables(64)
+        .block_size(1024)
+        .filter_bits_per_key(filter_bits)
+        .compression(Compression::None);
+    let ks = db.keyspace("k", keyspace)?;
+    for round in 0..5 {
+        for i in (round..3000).step_by(5) {
+            ks.put(key(i * 2), format!("{round}/{i}").repeat(20))?;
+        }
+        // Each has keys from everywhere.
+        ks.put(key(0), format!("first of {round}"))?;
+        ks.put(key(9000), format!("last of {round}"))?;
+        ks.flush()?;
+    }
+    drop((ks, db));
+    let db = Database::open_in(env, "/db", options())?;
+    let ks = db.open_keyspace("k")?;
+    ks.put(key(1001), "recent")?;
+    ks.delete(key(1002))?;
+    // Footers, indices and filters are read, and one data block of each table.
+    for key in [key(0), key(9000)] {
+        let mut cursor = ks.cursor();
+        cursor.seek(key)?;
+    }
+    ks.multi_get(&(0..40).map(|i| key(i * 2)).collect::<Vec<_>>())?;
+    Ok((sim, db, ks))
+}
+
+/// Counts reads of tables that wait, and what was asked for before the first of them.
+fn watch(sim: &Arc<SimEnv>) -> impl Fn() -> (u64, u64) + use<> {
+    let (reads, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (before, watched) = (sim.asked_ahead(), sim.clone());
+    let (r, a) = (reads.clone(), asked.clone());
+    sim.set_hook(Some(Box::new(move |op| {
+        let is_table = op.path.extension().is_some_and(|e| e == "tbl");
+        if op.kind == OpKind::Read && op.phase == Phase::Before && is_table && r.fetch_add(1, Ordering::SeqCst) == 0 {
+            a.store(watched.asked_ahead() - before, Ordering::SeqCst);
+        }
+        Verdict::Proceed
+    })));
+    let sim = sim.clone();
+    move || {
+        sim.set_hook(None);
+        (reads.load(Ordering::SeqCst), asked.load(Ordering::SeqCst))
+    }
+}
+
+#[test]
+fn a_batch_is_on_its_way_before_it_is_waited_for() -> Result<()> {
+    for filter_bits in [10, 0] {
+        let (sim, _db, ks) = many_tables(filter_bits)?;
+        sim.set_in_memory(0);
+        // Keys that are there, that are not, one that comes twice, what is recent, and more than one part of a batch.
+        let mut keys: Vec<_> = (100..1100).step_by(3).map(key).collect();
+        keys.extend([key(1001), key(1002), key(5002), key(700), key(5002)]);
+        let seen = watch(&sim);
+        let got = ks.multi_get(&keys)?;
+        let (reads, asked) = seen();
+        assert!(reads > 100, "{reads}");
+        assert!(asked > 60, "{asked} were asked for before the first was waited for");
+        assert_eq!(got.len(), keys.len());
+        for (key, got) in keys.iter().zip(got) {
+            assert_eq!(got, ks.get(key)?, "{}", String::from_utf8_lossy(key));
+        }
+        assert_eq!(ks.get(key(1001))?.as_deref(), Some(&b"recent"[..]));
+        assert!(ks.multi_get::<&[u8]>(&[])?.is_empty());
+    }
+    Ok(())
+}
+
+#[test]
+fn of_a_batch_the_first_error_is_told() -> Result<()> {
+    let (sim, _db, ks) = many_tables(10)?;
+    let keys: Vec<_> = (300..400).map(|i| key(i * 2)).collect();
+    // Whether they are in memory or not: the first read that is tried fails, or the last.
+    for percent in [0, 100] {
+        for from_here in [0, 3] {
+            sim.set_in_memory(percent);
+            sim.fail_op(sim.op_count() + from_here, Fault::EIO, Repeat::Once);
+            let error = ks.multi_get(&keys).unwrap_err();
+            assert!(error.kind() == ErrorKind::Io && error.to_string().contains(".tbl"), "{error}");
+            sim.clear_faults();
+        }
+    }
+    Ok(())
+}
+
+/// Damages all tables but for what is cached: whichever keys meet damage, a batch tells what single reads in its order would.
+#[test]
+fn damage_to_one_block_is_told_as_a_single_read_tells_it() -> Result<()> {
+    for percent in [0, 50, 100] {
+        let (sim, _db, ks) = many_tables(10)?;
+        sim.set_in_memory(percent);
+        let keys: Vec<_> = (300..330).map(|i| key(i * 2)).collect();
+        assert_eq!(ks.multi_get(&keys[..10])?.iter().flatten().count(), 10);
+        for file in sim.list_files().iter().filter(|f| f.extension().is_some_and(|e| e == "tbl")) {
+            let mut bytes = sim.read_file(file);
+            let data = bytes.len() * 3 / 4;
+            bytes[..data].iter_mut().step_by(64).for_each(|byte| *byte ^= 4);
+            sim.write_file(file, bytes);
+        }
+        let single = keys.iter().find_map(|key| ks.get(key).err()).expect("what is not cached is damaged");
+        let batch = ks.multi_get(&keys).unwrap_err();
+        assert_eq!((batch.kind(), batch.to_string()), (ErrorKind::Corruption, single.to_string()));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_seek_over_many_tables_asks_all_of_them_before_it_waits() -> Result<()> {
+    let (sim, _db, ks) = many_tables(10)?;
+    sim.set_in_memory(0);
+    for (at, back) in [(1500, false), (3000, true), (4500, false)] {
+        let seen = watch(&sim);
+        let mut cursor = ks.cursor();
+        match back {
+            false => cursor.seek(key(at))?,
+            true => cursor.seek_for_prev(key(at))?,
+        }
+        let (reads, asked) = seen();
+        assert_eq!(cursor.key(), key(at));
+        assert!((4..=7).contains(&reads) && (4..=5).contains(&asked), "{reads} reads, {asked} asked for");
+    }
+    Ok(())
+}
+
+#[test]
+fn where_one_block_is_wanted_nothing_is_asked_for() -> Result<()> {
+    let (sim, _db, ks) = many_tables(10)?;
+    ks.compact()?;
+    ks.get(key(0))?;
+    sim.set_in_memory(0);
+    let asked = sim.asked_ahead();
+    for i in 0..20 {
+        let got = ks.multi_get(&[key(1100 + i * 2)])?;
+        assert_eq!(got[0], ks.get(key(1100 + i * 2))?);
+        let mut cursor = ks.cursor();
+        cursor.seek(key(3000 + i * 100))?;
+        assert_eq!(cursor.key(), key(3000 + i * 100));
+    }
+    assert_eq!(sim.asked_ahead(), asked);
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Reading without waiting: how many blocks are on their way from the disk at once, without a thread for each.
+//!
+//! Who has several places to look at begins with all of them before he waits for any. A block that the operating system has in memory
+//! is read at once, by the one call that would have read it anyway. For one that it has not, the disk is asked
+//! ([`env::ReadFile::will_need`]), and the look-up is put off: what it wants is noted ([`Wanted`]), and it goes on from there, with a read
+//! that waits, when all others have begun. By then the disk has been working on all of them together, and the wait for the first is
+//! nearly the wait for all. Nothing but the note is kept meanwhile.
+//!
+//! Index nodes and filters that do not stay with their table are waited for on the way: they are used often, and are hardly ever
+//! missing from the cache.
+
+use crate::cache::BlockClass;
+use crate::cursor::Ahead;
+use crate::frame::{Handle, Kind};
+use crate::node;
+use crate::table::{Node, Table};
+use crate::tables;
+use base::planted::{Bug, planted};
+use base::{Result, Seq, Slice, Trailer};
+
+/// A data block that somebody wants, and that is not in the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub(crate) handle: Handle,
+    /// Whether it is to be cached. Asked once for each read of a block, however many steps that takes.
+    pub(crate) admitted: bool,
+}
+
+/// Whether a look-up waits for the disk.
+pub(crate) enum Reading<'a> {
+    /// It does.
+    Waits,
+    /// It asks for what it would wait for, and notes that here.
+    Asks(&'a mut Option<Wanted>),
+}
+
+impl Table {
+    /// [`Table::get`], which does not wait for a data block: where it would have to, it asks the disk for the block, notes it in `wanted`,
+    /// and finds nothing. [`Table::get_wanted`] goes on.
+    pub fn try_get(
+        &self,
+        key: &[u8],
+        hash: u64,
+        seq: Seq,
+        wanted: &mut Option<Wanted>,
+    ) -> Result<Option<(Trailer, Slice)>> {
+        self.look(key, hash, seq, Reading::Asks(wanted))
+    }
+
+    /// What the block that [`Table::try_get`] has noted has of the key: reads it now, and waits.
+    pub fn get_wanted(&self, wanted: Wanted, key: &[u8], seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+        let found = self.look_in(wanted, key, Trailer::seek(seq), &mut Reading::Waits)?;
+        self.note_found(found.is_some())?;
+        Ok(found)
+    }
+
+    /// A block that was not found in the cache.
+    pub(crate) fn want(&self, handle: Handle) -> Wanted {
+        Wanted { handle, admitted: self.tables().cache.admits(self.block_key(handle)) }
+    }
+
+    /// Fills `bytes` with the frame of a block, or asks for it. Whether it was read.
+    pub(crate) fn fetch(
+        &self,
+        bytes: &mut [u8],
+        wanted: Wanted,
+        reading: &mut Reading<'_>,
+    ) -> Result<bool> {
+        let offset = wanted.handle.offset;
+        let Reading::Asks(noted) = reading else {
+            return self.read_at(bytes, offset).map(|()| true);
+        };
+        let file = self.file()?;
+        if file.read_if_there(bytes, offset)? || planted(Bug::TakeShortRead) {
+            self.note_read(bytes.len());
+            return Ok(true);
+        }
+        file.will_need(offset, bytes.len() as u64);
+        **noted = Some(wanted);
+        Ok(false)
+    }
+
+    pub(crate) fn note_read(&self, bytes: usize) {
+        self.tables().counters.add(tables::BYTES_READ, bytes as u64);
+        tables::note_read(bytes);
+        self.tables().counters.add(tables::READS, 1);
+    }
+
+    /// A data block for a cursor, through the cache. `None` when the cursor does not wait and would have to.
+    #[inline]
+    pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Ahead) -> Result<Option<Node>> {
+        let bytes = match self.tables().cache.get(self.block_key(handle), BlockClass::Data) {
+            Some(bytes) => {
+                ahead.hurry.wanted = None;
+                bytes
+            }
+            None => match self.read_for(handle, ahead)? {
+                Some(bytes) => bytes,
+                None => return Ok(None),
+            },
+        };
+        node::touch(&bytes);
+        self.parse(bytes, Kind::Data, handle.offset).map(Some)
+    }
+
+    fn read_for(&self, handle: Handle, ahead: &mut Ahead) -> Result<Option<Slice>> {
+        let noted = ahead.hurry.wanted.take().filter(|wanted| wanted.handle == handle);
+        let wanted = noted.unwrap_or_else(|| self.want(handle));
+        let read = ahead.read(self, wanted)?;
+        if let Some(bytes) = &read
+            && wanted.admitted
+        {
+            self.tables().cache.insert(self.block_key(handle), BlockClass::Data, bytes.clone());
+        }
+        Ok(read)
+    }
+}
+
+/// Whether a cursor may wait, and what it would have waited for.
+#[derive(Default)]
+pub(crate) struct Hurry {
+    pub on: bool,
+    pub wanted: Option<Wanted>,
+}

@@ -1,0 +1,166 @@
+//! Reading without waiting: nothing is taken for read that is not, and what was put off goes on where it stopped.
+#![allow(missing_docs)]
+
+mod common;
+
+use base::{Cursor, MAX_SEQ, hash};
+use common::*;
+use env::{Fault, Repeat, SimEnv};
+use std::sync::Arc;
+use table::{Compression, Table, TableOptions};
+
+fn entries() -> Vec<Entry> {
+    let mut entries: Vec<Entry> =
+        (0..2000u32).map(|i| entry(format!("{i:07}").as_bytes(), u64::from(i) + 1, &[i as u8; 300])).collect();
+    sort(&mut entries);
+    entries
+}
+
+fn table(compression: Compression, cache_bytes: u64) -> (Arc<SimEnv>, Arc<Table>, Vec<Entry>) {
+    let ((sim, env), entries) = (sim(), entries());
+    let meta = write(&env, 1, &TableOptions { compression, ..TableOptions::default() }, &entries);
+    let table = open(&env, &meta, cache_bytes);
+    // Footer and index.
+    table.get(&entries[0].key, hash(&entries[0].key), MAX_SEQ).unwrap();
+    (sim, table, entries)
+}
+
+#[test]
+fn what_is_not_in_memory_is_asked_for_and_read_later() {
+    for compression in ALL {
+        for cache_bytes in [0, 16 << 10, 8 << 20] {
+            let (sim, table, entries) = table(compression, cache_bytes);
+            sim.set_in_memory(0);
+            let (mut waiting, mut at_once) = (Vec::new(), 0);
+            for e in entries.iter().step_by(97) {
+                let (asked, read) = (sim.asked_ahead(), sim.op_count());
+                let mut wanted = None;
+                let found = table.try_get(&e.key, hash(&e.key), MAX_SEQ, &mut wanted).unwrap();
+                assert_eq!(found.is_none(), wanted.is_some());
+                assert_eq!(sim.asked_ahead() - asked, u64::from(wanted.is_some()));
+                // Where filter and index do not stay with the table they are waited for.
+                assert!(sim.op_count() == read || cache_bytes < 8 << 20, "nothing was waited for");
+                at_once += usize::from(found.is_some());
+                waiting.extend(wanted.map(|wanted| (e, wanted)));
+            }
+            assert!(waiting.len() > 15 && at_once <= 1, "{} wait, {at_once} do not", waiting.len());
+            for (e, wanted) in waiting {
+                let (trailer, value) = table.get_wanted(wanted, &e.key, MAX_SEQ).unwrap().unwrap();
+                assert_eq!((trailer, &value[..]), (e.trailer, &e.value[..]));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_in_memory_is_read_at_once() {
+    let (sim, table, entries) = table(Compression::None, 0);
+    sim.set_in_memory(100);
+    let before = table.tables().stats();
+    for e in entries.iter().step_by(97) {
+        let mut wanted = None;
+        let found = table.try_get(&e.key, hash(&e.key), MAX_SEQ, &mut wanted).unwrap();
+        assert!(found.unwrap().1[..] == e.value[..] && wanted.is_none());
+    }
+    let stats = table.tables().stats();
+    assert!(stats.reads > before.reads && stats.bytes_read > before.bytes_read);
+    assert_eq!(sim.asked_ahead(), 0);
+    let mut wanted = None;
+    assert!(table.try_get(b"no", hash(b"no"), MAX_SEQ, &mut wanted).unwrap().is_none() && wanted.is_none());
+}
+
+#[test]
+fn a_failing_read_is_an_error_at_once_or_when_it_is_waited_for() {
+    let (sim, table, entries) = table(Compression::None, 8 << 20);
+    let key = &entries[1000].key;
+    sim.set_in_memory(100);
+    sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
+    let error = table.try_get(key, hash(key), MAX_SEQ, &mut None).unwrap_err();
+    assert!(error.to_string().contains("000001.tbl"), "{error}");
+    sim.set_in_memory(0);
+    let mut wanted = None;
+    assert!(table.try_get(key, hash(key), MAX_SEQ, &mut wanted).unwrap().is_none());
+    sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
+    let error = table.get_wanted(wanted.unwrap(), key, MAX_SEQ).unwrap_err();
+    assert!(error.to_string().contains("000001.tbl"), "{error}");
+    let mut bytes = sim.read_file(path(1));
+    let data_end = bytes.len() / 2;
+    bytes[..data_end].iter_mut().for_each(|byte| *byte ^= 1);
+    sim.write_file(path(1), bytes);
+    assert_eq!(
+        table.get_wanted(wanted.unwrap(), key, MAX_SEQ).unwrap_err().kind(),
+        base::ErrorKind::Corruption
+    );
+}
+
+/// A block is admitted at its second use: a use that takes two steps is one.
+#[test]
+fn the_cache_is_asked_once_for_a_read_in_two_steps() {
+    let (sim, table, entries) = table(Compression::None, 256 << 10);
+    sim.set_in_memory(0);
+    let inserts = || table.tables().cache().stats().data.inserts;
+    // Fills the cache.
+    for e in &entries {
+        table.get(&e.key, hash(&e.key), MAX_SEQ).unwrap();
+    }
+    let in_two_steps = |e: &Entry| {
+        let mut wanted = None;
+        match table.try_get(&e.key, hash(&e.key), MAX_SEQ, &mut wanted).unwrap() {
+            Some(_) => panic!("it should not be cached yet"),
+            None => table.get_wanted(wanted.unwrap(), &e.key, MAX_SEQ).unwrap().unwrap(),
+        }
+    };
+    let e = &entries[5];
+    let before = inserts();
+    in_two_steps(e);
+    assert_eq!(inserts(), before, "the first use");
+    in_two_steps(e);
+    assert_eq!(inserts(), before + 1, "the second use");
+
+    let mut cursor = table.cursor();
+    let mut in_two_steps = |e: &Entry| {
+        cursor.hurry(true);
+        cursor.seek(&e.key, MAX_SEQ).unwrap();
+        cursor.hurry(false);
+        assert!(cursor.waits() && !cursor.valid());
+        cursor.seek(&e.key, MAX_SEQ).unwrap();
+        assert_eq!((current(&cursor).as_ref(), cursor.waits()), (Some(e), false));
+    };
+    let before = inserts();
+    in_two_steps(&entries[500]);
+    assert_eq!(inserts(), before, "the first use");
+    in_two_steps(&entries[900]);
+    in_two_steps(&entries[500]);
+    assert_eq!(inserts(), before + 1, "the second use");
+}
+
+#[test]
+fn a_cursor_in_a_hurry_stands_nowhere_or_where_it_should() {
+    for (percent, compression) in [(0, Compression::None), (50, Compression::Lz4), (100, Compression::None)] {
+        let (sim, table, entries) = table(compression, 0);
+        sim.set_in_memory(percent);
+        let mut cursor = table.cursor();
+        let mut waited = 0;
+        for i in (1..entries.len()).step_by(7) {
+            let e = &entries[i];
+            let moves: [(&dyn Fn(&mut dyn Cursor), usize); 4] = [
+                (&|c| c.seek(&e.key, MAX_SEQ).unwrap(), i),
+                (&|c| c.seek_before(&e.key).unwrap(), i - 1),
+                (&|c| c.seek_to_first().unwrap(), 0),
+                (&|c| c.seek_to_last().unwrap(), entries.len() - 1),
+            ];
+            for (run, at) in moves {
+                cursor.hurry(true);
+                run(&mut cursor);
+                cursor.hurry(false);
+                assert_ne!(cursor.valid(), cursor.waits());
+                if cursor.waits() {
+                    waited += 1;
+                    run(&mut cursor);
+                }
+                assert_eq!((current(&cursor).as_ref(), cursor.waits()), (Some(&entries[at]), false));
+            }
+        }
+        assert!(percent == 100 && waited == 0 || percent < 100 && waited > 200, "{percent}: {waited}");
+    }
+}
