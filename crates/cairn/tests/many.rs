@@ -52,7 +52,11 @@ fn watch(sim: &Arc<SimEnv>) -> impl Fn() -> (u64, u64) + use<> {
     let (r, a) = (reads.clone(), asked.clone());
     sim.set_hook(Some(Box::new(move |op| {
         let is_table = op.path.extension().is_some_and(|e| e == "tbl");
-        if op.kind == OpKind::Read && op.phase == Phase::Before && is_table && r.fetch_add(1, Ordering::SeqCst) == 0 {
+        if op.kind == OpKind::Read
+            && op.phase == Phase::Before
+            && is_table
+            && r.fetch_add(1, Ordering::SeqCst) == 0
+        {
             a.store(watched.asked_ahead() - before, Ordering::SeqCst);
         }
         Verdict::Proceed

@@ -440,7 +440,10 @@ mod tests {
         assert_eq!(file.read_if_there(&mut [0; 4], 0).ok(), Some(false), "of errors the other read tells");
         file.never_tells.store(true, Ordering::Relaxed);
         let error = file.read_if_there(&mut [0; 4], 0).unwrap_err();
-        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("4 bytes at offset 0 of pipe"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Io && error.to_string().contains("4 bytes at offset 0 of pipe"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -99,10 +99,7 @@ fn what_is_read_without_waiting_is_whole_and_right() {
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption),
                 }
             }
-            assert_eq!(
-                file.read_exact_at(&mut [0; 100], offset).unwrap_err().kind(),
-                ErrorKind::Corruption
-            );
+            assert_eq!(file.read_exact_at(&mut [0; 100], offset).unwrap_err().kind(), ErrorKind::Corruption);
         }
     });
 }

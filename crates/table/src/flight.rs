@@ -60,12 +60,7 @@ impl Table {
     }
 
     /// Fills `bytes` with the frame of a block, or asks for it. Whether it was read.
-    pub(crate) fn fetch(
-        &self,
-        bytes: &mut [u8],
-        wanted: Wanted,
-        reading: &mut Reading<'_>,
-    ) -> Result<bool> {
+    pub(crate) fn fetch(&self, bytes: &mut [u8], wanted: Wanted, reading: &mut Reading<'_>) -> Result<bool> {
         let offset = wanted.handle.offset;
         let Reading::Asks(noted) = reading else {
             return self.read_at(bytes, offset).map(|()| true);

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use table::{Compression, Table, TableOptions};
 
 fn entries() -> Vec<Entry> {
-    let mut entries: Vec<Entry> =
-        (0..2000u32).map(|i| entry(format!("{i:07}").as_bytes(), u64::from(i) + 1, &[i as u8; 300])).collect();
+    let mut entries: Vec<Entry> = (0..2000u32)
+        .map(|i| entry(format!("{i:07}").as_bytes(), u64::from(i) + 1, &[i as u8; 300]))
+        .collect();
     sort(&mut entries);
     entries
 }
@@ -134,6 +135,8 @@ fn the_cache_is_asked_once_for_a_read_in_two_steps() {
     assert_eq!(inserts(), before + 1, "the second use");
 }
 
+type Move<'a> = &'a dyn Fn(&mut dyn Cursor);
+
 #[test]
 fn a_cursor_in_a_hurry_stands_nowhere_or_where_it_should() {
     for (percent, compression) in [(0, Compression::None), (50, Compression::Lz4), (100, Compression::None)] {
@@ -143,7 +146,7 @@ fn a_cursor_in_a_hurry_stands_nowhere_or_where_it_should() {
         let mut waited = 0;
         for i in (1..entries.len()).step_by(7) {
             let e = &entries[i];
-            let moves: [(&dyn Fn(&mut dyn Cursor), usize); 4] = [
+            let moves: [(Move<'_>, usize); 4] = [
                 (&|c| c.seek(&e.key, MAX_SEQ).unwrap(), i),
                 (&|c| c.seek_before(&e.key).unwrap(), i - 1),
                 (&|c| c.seek_to_first().unwrap(), 0),
