@@ -43,10 +43,10 @@ struct Block {
 }
 
 impl ScanCursor {
-    pub(crate) fn new(table: Arc<Table>) -> Self {
+    pub(crate) fn new(table: Arc<Table>, last: bool) -> Self {
         ScanCursor {
             table,
-            ahead: ReadAhead { bytes: Vec::new(), offset: 0, len: 0 },
+            ahead: ReadAhead { bytes: Vec::new(), offset: 0, len: 0, last },
             unpacked: Vec::new(),
             block: None,
             at: EntryCursor::new(),
@@ -294,6 +294,8 @@ struct ReadAhead {
     /// Where the window begins in the file, and how many of its bytes are filled.
     offset: u64,
     len: usize,
+    /// Whether nobody will need what lies before the window.
+    last: bool,
 }
 
 impl ReadAhead {
@@ -329,6 +331,9 @@ impl ReadAhead {
         };
         let have = kept.len();
         self.bytes.copy_within(kept, 0);
+        if self.last && offset > self.offset {
+            table.wont_need(self.offset, offset - self.offset);
+        }
         (self.offset, self.len) = (offset, 0);
         let want = len.max(READ_AHEAD as u64).min(end - offset) as usize;
         if self.bytes.len() < want {

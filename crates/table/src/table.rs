@@ -220,9 +220,14 @@ impl Table {
         PlaceCursor::new(Arc::clone(self))
     }
 
-    /// A cursor for compaction: it reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.
+    /// A cursor that reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.
     pub fn scan(self: &Arc<Self>) -> ScanCursor {
-        ScanCursor::new(Arc::clone(self))
+        ScanCursor::new(Arc::clone(self), false)
+    }
+
+    /// The same for a compaction, after which nobody needs the file: what it has read it has the operating system forget.
+    pub fn last_scan(self: &Arc<Self>) -> ScanCursor {
+        ScanCursor::new(Arc::clone(self), true)
     }
 
     /// What the properties block says. Reads it from the file each time.
@@ -252,6 +257,11 @@ impl Table {
         if let Ok(file) = self.tables.open_file(self) {
             file.wont_need(0, self.file_size);
         }
+    }
+
+    /// Asks the operating system to bring into memory what it does not have of the file. May wait for some of it.
+    pub fn will_need_all(&self) {
+        self.will_need(0, self.file_size);
     }
 
     /// About how many bytes of the file lie before `key`: for choosing where to cut. Reads index nodes only.
@@ -414,6 +424,15 @@ impl Table {
             && let Ok(file) = self.tables.file(self)
         {
             file.will_need(offset, len);
+        }
+    }
+
+    /// Hints that these bytes of the file will not be read again.
+    pub(crate) fn wont_need(&self, offset: u64, len: u64) {
+        if self.own_file.is_none()
+            && let Ok(file) = self.tables.file(self)
+        {
+            file.wont_need(offset, len);
         }
     }
 

@@ -156,7 +156,13 @@ pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
 fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Result<()> {
     let smallest = plan.inputs.iter().map(|(_, t)| &t.meta.smallest[..]).min().unwrap_or(&[]);
     let largest = plan.inputs.iter().map(|(_, t)| &t.meta.largest[..]).max().unwrap_or(&[]);
-    let scan = |file: &Arc<TableFile>| FileCursor::for_merging(file.clone(), file.table.scan());
+    // What a guard becomes at rest is to find room in memory beside all that readers use: its tables, which are about to go, give theirs up.
+    // Other compactions take long, and what they read is in use meanwhile.
+    let yields = plan.reason == Reason::Rest && plan.source == plan.target;
+    let scan = |file: &Arc<TableFile>| {
+        let table = &file.table;
+        FileCursor::for_merging(file.clone(), if yields { table.last_scan() } else { table.scan() })
+    };
     let children = plan.inputs.iter().map(|(_, t)| scan(t)).collect();
     let mut merge = MergeCursor::new(children, shared_prefix(smallest, largest));
     let snapshots = if planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };

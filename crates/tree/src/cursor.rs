@@ -18,16 +18,33 @@ pub struct FileCursor<C> {
     valid: bool,
     /// Whether a compaction reads.
     merges: bool,
+    /// Whether the table lies above the last level.
+    upper: bool,
 }
 
 impl<C: Cursor> FileCursor<C> {
     pub(crate) fn new(file: Arc<TableFile>, inner: C) -> Self {
-        FileCursor { file, inner, valid: false, merges: false }
+        FileCursor { file, inner, valid: false, merges: false, upper: false }
     }
 
     /// For a compaction: a table that fails it is left alone by later ones.
     pub(crate) fn for_merging(file: Arc<TableFile>, inner: C) -> Self {
-        FileCursor { file, inner, valid: false, merges: true }
+        FileCursor { file, inner, valid: false, merges: true, upper: false }
+    }
+
+    /// The same for a table that lies above the last level, or not: see [`TableFile::note_sought`].
+    fn of_upper(self, upper: bool) -> Self {
+        FileCursor { upper, ..self }
+    }
+
+    /// Runs a seek in the table.
+    fn seeking(&mut self, run: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
+        let before = table::bytes_read_by_this_thread();
+        let moved = run(&mut self.inner);
+        if self.upper {
+            self.file.note_sought(table::bytes_read_by_this_thread().wrapping_sub(before));
+        }
+        self.settle(moved)
     }
 
     /// The cursor over the table itself.
@@ -64,11 +81,8 @@ impl<C: Cursor> Cursor for FileCursor<C> {
             self.valid = false;
             return Ok(());
         }
-        let moved = match key < &self.file.meta.smallest[..] {
-            true => self.inner.seek_to_first(),
-            false => self.inner.seek(key, seq),
-        };
-        self.settle(moved)
+        let first = key < &self.file.meta.smallest[..];
+        self.seeking(|inner| if first { inner.seek_to_first() } else { inner.seek(key, seq) })
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
@@ -76,11 +90,8 @@ impl<C: Cursor> Cursor for FileCursor<C> {
             self.valid = false;
             return Ok(());
         }
-        let moved = match key > &self.file.meta.largest[..] {
-            true => self.inner.seek_to_last(),
-            false => self.inner.seek_before(key),
-        };
-        self.settle(moved)
+        let last = key > &self.file.meta.largest[..];
+        self.seeking(|inner| if last { inner.seek_to_last() } else { inner.seek_before(key) })
     }
 
     #[inline]
@@ -225,6 +236,8 @@ pub struct LevelCursor {
     level: Arc<Level>,
     notice: Arc<SeekNotice>,
     range: KeyRange,
+    /// Whether it is not the last level.
+    upper: bool,
     /// The guards that have keys of the range.
     guards: std::ops::Range<usize>,
     /// Index of the guard that `tables` shows.
@@ -242,7 +255,13 @@ impl LevelCursor {
     pub fn new(level: Arc<Level>, notice: Arc<SeekNotice>, range: KeyRange) -> LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
         let tables = Stack::Merge(MergeCursor::new(Vec::new(), 0));
-        LevelCursor { level, notice, range, guards, guard: 0, tables, open: false, hurry: false, read: 0 }
+        let (upper, open) = (false, false);
+        LevelCursor { level, notice, range, upper, guards, guard: 0, tables, open, hurry: false, read: 0 }
+    }
+
+    /// The same for a level that is not the last one.
+    fn of_upper(self, upper: bool) -> LevelCursor {
+        LevelCursor { upper, ..self }
     }
 
     fn enter(&mut self, guard: usize) {
@@ -259,7 +278,8 @@ impl LevelCursor {
         }
         let smallest = tables().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
         let largest = tables().map(|t| &t.meta.largest[..]).max().unwrap_or(&[]);
-        let children = tables().map(|t| FileCursor::new(t.clone(), t.table.cursor())).collect();
+        let child = |t: &Arc<TableFile>| FileCursor::new(t.clone(), t.table.cursor()).of_upper(self.upper);
+        let children = tables().map(child).collect();
         self.tables = Stack::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)));
         (self.guard, self.open) = (guard, true);
         self.tables.hurry(self.hurry);
@@ -447,10 +467,12 @@ impl Version {
     /// positioned.
     pub fn sources(&self, notice: &Arc<SeekNotice>, range: &KeyRange) -> Vec<TreeSource> {
         let level0 = self.level0.iter().filter(|t| range.meets(t));
-        let level0 = level0.map(|t| TreeSource::Table(FileCursor::new(t.clone(), t.table.cursor())));
-        let levels = self.levels.iter().filter(|l| l.tables() > 0);
-        let levels = levels.map(|l| LevelCursor::new(l.clone(), notice.clone(), range.clone()));
-        level0.chain(levels.map(TreeSource::Level)).collect()
+        let level0 = level0.map(|t| FileCursor::new(t.clone(), t.table.cursor()).of_upper(true));
+        let levels = self.levels.iter().enumerate().filter(|(_, l)| l.tables() > 0);
+        let levels = levels.map(|(i, l)| {
+            LevelCursor::new(l.clone(), notice.clone(), range.clone()).of_upper(i + 1 < self.levels.len())
+        });
+        level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level)).collect()
     }
 }
 

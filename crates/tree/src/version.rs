@@ -46,14 +46,35 @@ pub struct TableFile {
     garbage: Arc<Garbage>,
     damage: Damage,
     sketch: OnceLock<Sketch>,
+    /// Bytes that seeks have read of the file: see [`TableFile::note_sought`].
+    sought: AtomicU64,
 }
+
+/// Seeks have a table above the last level loaded when they have read one in so many of its bytes.
+const LOADED_AFTER: u64 = 16;
 
 impl TableFile {
     /// A table in use.
     pub fn new(meta: TableMeta, table: Arc<Table>, garbage: Arc<Garbage>) -> Arc<TableFile> {
         let (damage, sketch) = (Damage::default(), OnceLock::new());
         let heads = (head(&meta.smallest), head(&meta.largest));
-        Arc::new(TableFile { meta, table, heads, obsolete: false.into(), garbage, damage, sketch })
+        let sought = AtomicU64::new(0);
+        Arc::new(TableFile { meta, table, heads, obsolete: false.into(), garbage, damage, sketch, sought })
+    }
+
+    /// A seek has read so many bytes of the file, which lies above the last level. Every seek looks into those levels, and they are small: so
+    /// their blocks are all needed before long. Once a sixteenth of the file was read in single blocks, the operating system is asked for all of
+    /// it, which costs about as much time again; what it has in memory it does not read. That happens once.
+    #[inline]
+    pub(crate) fn note_sought(&self, bytes: u64) {
+        let price = self.meta.file_size / LOADED_AFTER;
+        if bytes == 0 || self.sought.load(Ordering::Relaxed) >= price {
+            return;
+        }
+        let before = self.sought.fetch_add(bytes, Ordering::Relaxed);
+        if before < price && before + bytes >= price {
+            self.table.will_need_all();
+        }
     }
 
     /// What tells how many keys the table shares with others, if it has enough of them and is not too old to say.
