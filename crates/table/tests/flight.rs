@@ -157,3 +157,25 @@ fn a_cursor_in_a_hurry_stands_nowhere_or_where_it_should() {
         assert!(percent == 100 && waited == 0 || percent < 100 && waited > 200, "{percent}: {waited}");
     }
 }
+
+#[test]
+fn a_last_scan_has_forgotten_what_lies_before_it_and_another_one_nothing() {
+    let (sim, env) = sim();
+    let entries: Vec<Entry> = (0..2000u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 1000])).collect();
+    let meta =
+        write(&env, 1, &TableOptions { compression: Compression::None, ..Default::default() }, &entries);
+    let table = open(&env, &meta, 0);
+    for (mut cursor, last) in [(table.scan(), false), (table.last_scan(), true)] {
+        cursor.seek_to_first().unwrap();
+        assert_eq!(sim.unneeded_bytes(), 0);
+        let mut count = 0;
+        while cursor.valid() {
+            count += 1;
+            cursor.next().unwrap();
+        }
+        assert_eq!(count, entries.len());
+        // All but the last window or two.
+        let left = meta.file_size - sim.unneeded_bytes();
+        assert!(if last { left <= 512 << 10 } else { left == meta.file_size }, "{left}");
+    }
+}

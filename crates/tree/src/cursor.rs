@@ -33,7 +33,7 @@ impl<C: Cursor> FileCursor<C> {
     }
 
     /// The same for a table that lies above the last level, or not: see [`TableFile::note_sought`].
-    fn of_upper(self, upper: bool) -> Self {
+    pub(crate) fn of_upper(self, upper: bool) -> Self {
         FileCursor { upper, ..self }
     }
 

@@ -47,6 +47,8 @@ mod space;
 #[cfg(test)]
 mod space_tests;
 mod tight;
+#[cfg(test)]
+mod upper_tests;
 mod version;
 mod view;
 mod view_build;

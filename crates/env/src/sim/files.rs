@@ -185,7 +185,9 @@ impl ReadFile for SimReadFile {
         self.shared.memory.asked.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn wont_need(&self, _offset: u64, _len: u64) {}
+    fn wont_need(&self, _offset: u64, len: u64) {
+        self.shared.memory.unneeded.fetch_add(len, Ordering::SeqCst);
+    }
 
     fn path(&self) -> &PathBuf {
         &self.path

@@ -11,12 +11,19 @@ pub(super) struct Memory {
     /// How many in a hundred are in memory.
     pub(super) percent: AtomicU64,
     pub(super) asked: AtomicU64,
+    /// Bytes that somebody said he would not need.
+    pub(super) unneeded: AtomicU64,
 }
 
 impl Memory {
     pub(super) fn new(seed: u64) -> Memory {
-        let (draws, asked) = (AtomicU64::new(0), AtomicU64::new(0));
-        Memory { seed, draws, percent: AtomicU64::new(75), asked }
+        Memory {
+            seed,
+            draws: AtomicU64::new(0),
+            percent: AtomicU64::new(75),
+            asked: AtomicU64::new(0),
+            unneeded: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn has_it(&self) -> bool {

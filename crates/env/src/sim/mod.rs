@@ -173,6 +173,11 @@ impl SimEnv {
         self.shared.memory.asked.load(Ordering::SeqCst)
     }
 
+    /// How many bytes [`ReadFile::wont_need`] was told of.
+    pub fn unneeded_bytes(&self) -> u64 {
+        self.shared.memory.unneeded.load(Ordering::SeqCst)
+    }
+
     /// Limits how long each file may become, as `RLIMIT_FSIZE` does: see [`Env::max_file_len`].
     pub fn set_max_file_len(&self, bytes: u64) {
         self.shared.max_file_len.store(bytes, Ordering::SeqCst);
