@@ -17,6 +17,9 @@ use tree::{LookUp, Sought};
 /// Keys that may be under way at once. A disk gains little from more.
 const AT_ONCE: usize = 128;
 
+/// Bytes of blocks that may be on their way at once: where memory is short, more would push each other out before they are read.
+const BYTES_AT_ONCE: u64 = 4 << 20;
+
 /// A look-up that was put off.
 struct Waiting {
     /// Place of its key in the batch.
@@ -61,8 +64,9 @@ impl KeyspaceCore {
 }
 
 impl<K: AsRef<[u8]>> Batch<'_, K> {
-    /// Looks for the keys before `end`, without waiting.
+    /// Looks for the keys before `end`, without waiting, or for some of them: as many as may be under way.
     fn begin(&mut self, end: usize) {
+        let mut bytes = 0;
         for place in self.values.len()..end {
             let value = match self.look_for(place, place + 1 == end) {
                 Ok(value) => value,
@@ -72,6 +76,10 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
                 }
             };
             self.values.push(value);
+            bytes += self.waiting.last().filter(|last| last.place == place).map_or(0, |w| w.at.waits_for());
+            if bytes >= BYTES_AT_ONCE {
+                return;
+            }
         }
     }
 

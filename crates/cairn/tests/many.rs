@@ -164,3 +164,41 @@ fn where_one_block_is_wanted_nothing_is_asked_for() -> Result<()> {
     assert_eq!(sim.asked_ahead(), asked);
     Ok(())
 }
+
+#[test]
+fn keys_of_one_block_share_what_was_read_once_it_is_cached() -> Result<()> {
+    let (sim, db, ks) = many_tables(10)?;
+    sim.set_in_memory(0);
+    let keys: Vec<_> = (1500..1600).map(|i| key(i * 2)).collect();
+    let before = db.stats();
+    let seen = watch(&sim);
+    assert!(ks.multi_get(&keys)?.iter().all(Option::is_some));
+    let (reads, _) = seen();
+    // A hundred neighbours in five tables, nine or so to a block: each block is read until its third use brings it in.
+    let blocks = reads.div_ceil(3);
+    assert!((10..60).contains(&reads) && blocks < 20, "{reads}");
+    assert!(db.stats().cache.data_hits > before.cache.data_hits + 30);
+    Ok(())
+}
+
+#[test]
+fn of_large_blocks_few_are_on_their_way_at_once() -> Result<()> {
+    let sim = SimEnv::new(4);
+    let env: Arc<dyn Env> = sim.clone();
+    let options = Options::default().memory_budget(64 << 20).background_threads(0);
+    let db = Database::open_in(env, "/db", options)?;
+    let ks = db.keyspace("k", KeyspaceOptions::default().compression(Compression::None))?;
+    for i in 0..40 {
+        ks.put(key(i), vec![i as u8; 1 << 20])?;
+    }
+    ks.flush()?;
+    ks.get(key(0))?;
+    sim.set_in_memory(0);
+    let keys: Vec<_> = (0..40).map(key).collect();
+    let seen = watch(&sim);
+    let values = ks.multi_get(&keys)?;
+    let (reads, asked) = seen();
+    assert!(values.iter().zip(0..).all(|(v, i)| v.as_ref().is_some_and(|v| v.len() == 1 << 20 && v[0] == i)));
+    assert!(reads >= 40 && (4..=6).contains(&asked), "{asked} before the first of {reads}");
+    Ok(())
+}

@@ -139,7 +139,7 @@ pub trait ReadFile: Send + Sync {
     }
     /// Length in bytes.
     fn len(&self) -> Result<u64>;
-    /// Hints that `len` bytes from `offset` will be read soon, in order. Does not wait for them.
+    /// Hints that `len` bytes from `offset` will be read soon, in order. Does not wait for them, but perhaps until the disk takes so many requests.
     fn will_need(&self, offset: u64, len: u64);
     /// Hints that `len` bytes from `offset` will not be read again soon.
     fn wont_need(&self, offset: u64, len: u64);

@@ -307,6 +307,10 @@ pub(crate) fn check_truncate(path: &Path, len: u64, to: u64) -> Result<()> {
     Err(Error::invalid(format!("truncate {}: {to} bytes is past its end at {len}", path.display())))
 }
 
+/// What the kernel reads ahead by default, at least.
+#[cfg(target_os = "linux")]
+const WILL_NEED_STEP: u64 = 128 << 10;
+
 struct RealReadFile {
     file: File,
     path: PathBuf,
@@ -327,7 +331,8 @@ impl RealReadFile {
         match preadv2(&self.file, &mut [io::IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
             // Less than all of it: the rest is on the disk only, or behind the end of the file.
             Ok(read) => Some(read == len),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => None,
+            // The last two are a sandbox's.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::ACCESS) => None,
             // Of an error the read that waits will tell.
             Err(_) => Some(false),
         }
@@ -370,8 +375,11 @@ impl ReadFile for RealReadFile {
     }
 
     fn will_need(&self, offset: u64, len: u64) {
+        // Of one call Linux reads no more than the device takes at once, or reads ahead, and leaves out the rest.
         #[cfg(target_os = "linux")]
-        self.advise(offset, len, rustix::fs::Advice::WillNeed);
+        for done in (0..len).step_by(WILL_NEED_STEP as usize) {
+            self.advise(offset + done, WILL_NEED_STEP.min(len - done), rustix::fs::Advice::WillNeed);
+        }
         #[cfg(not(target_os = "linux"))]
         let _ = (offset, len);
     }

@@ -100,8 +100,8 @@ impl Cursor for MemtableCursor {
     #[inline]
     fn next(&mut self) -> Result<()> {
         debug_assert!(self.valid(), "the cursor must be valid");
-        self.index += 1;
-        if let Some(slot) = self.leaf.slots().get(self.index + PREFETCH) {
+        self.index = self.index.saturating_add(1);
+        if let Some(slot) = self.leaf.slots().get(self.index.saturating_add(PREFETCH)) {
             self.list().nodes.prefetch(slot.entry());
         }
         if self.index >= self.leaf.slots().len() {

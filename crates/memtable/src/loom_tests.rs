@@ -77,6 +77,25 @@ fn loom_a_reader_meets_a_split() {
 }
 
 #[test]
+fn loom_a_seek_meets_a_split() {
+    check(3, || {
+        let table = full();
+        let other = table.clone();
+        let thread = thread::spawn(move || put(&other, 15));
+        let mut cursor = table.cursor();
+        cursor.seek(&[20], MAX_SEQ).unwrap();
+        assert_eq!(cursor.key(), [20]);
+        cursor.prev().unwrap();
+        assert!(cursor.key() == [10] || cursor.key() == [15]);
+        cursor.seek_before(&[30]).unwrap();
+        assert_eq!(cursor.key(), [20]);
+        cursor.next().unwrap();
+        assert_eq!(cursor.key(), [30]);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
 fn loom_what_was_inserted_after_a_split_is_found() {
     check(3, || {
         let table = full();

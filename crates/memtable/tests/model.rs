@@ -66,6 +66,15 @@ fn check_at(table: &Arc<Memtable>, model: &Model, key: &[u8], seq: Seq) {
         assert_eq!(current(&cursor), owned(Some(expected)), "next after {key:?} at {seq}");
     }
 
+    // Round, from where a seek has just landed.
+    if let (Some(here), Some(before)) = (model.range(&start..).next(), model.range(..&start).next_back()) {
+        cursor.seek(key, seq).unwrap();
+        cursor.prev().unwrap();
+        assert_eq!(current(&cursor), owned(Some(before)), "prev after seek {key:?} at {seq}");
+        cursor.next().unwrap();
+        assert_eq!(current(&cursor), owned(Some(here)), "and next");
+    }
+
     let end = (key.to_vec(), Reverse(Trailer(u64::MAX)));
     cursor.seek_before(key).unwrap();
     assert_eq!(current(&cursor), owned(model.range(..&end).next_back()), "seek before {key:?}");

@@ -60,13 +60,15 @@ pub(crate) struct Ahead {
     bytes: Vec<u8>,
     offset: u64,
     /// How many times in a row the cursor went to the block next to its own.
-    pub(crate) steps: u32,
+    steps: u32,
+    /// How many times it has read ahead since then.
+    fills: u32,
     /// Whether that was the one before.
     back: bool,
     pub(crate) hurry: Hurry,
 }
 
-/// Steps to a neighbouring block before the cursor reads ahead, and bounds of how much it then reads at a time.
+/// Steps to a neighbouring block before the cursor reads ahead though nothing had to wait for the disk, and bounds of how much it then reads at a time.
 const STEPS: u32 = 2;
 const LEAST_AHEAD: u64 = 16 << 10;
 const MOST_AHEAD: u64 = 128 << 10;
@@ -94,7 +96,7 @@ impl TableCursor {
 
     /// Builds the path from the root to the data block that `toward` asks for.
     fn descend_from_root(&mut self, toward: Toward<'_>) -> Result<()> {
-        self.ahead.steps = 0;
+        self.ahead.restart();
         self.block = None;
         self.path.clear();
         self.descend(Stop::Root, toward)
@@ -224,12 +226,17 @@ impl Ahead {
         let handle = wanted.handle;
         table.check_handle(handle, frame::MAX_PAYLOAD)?;
         if self.part(handle).is_none() {
-            if self.steps < STEPS {
-                let mut reading = match self.hurry.on {
-                    true => Reading::Asks(&mut self.hurry.wanted),
-                    false => Reading::Waits,
-                };
-                return table.read_block(wanted, &mut reading);
+            if self.hurry.on && self.steps < STEPS {
+                return table.read_block(wanted, &mut Reading::Asks(&mut self.hurry.wanted));
+            }
+            if self.steps == 0 {
+                return table.read_block(wanted, &mut Reading::Waits);
+            }
+            // Who has to wait for the disk, and has taken a step, waits for more than the one block.
+            if self.steps < STEPS
+                && let Some(block) = table.read_block(wanted, &mut Reading::Asks(&mut None))?
+            {
+                return Ok(Some(block));
             }
             self.fill(table, handle)?;
         }
@@ -240,7 +247,7 @@ impl Ahead {
 
     /// Reads the block at `handle` and what comes behind it on the cursor's way.
     fn fill(&mut self, table: &Table, handle: Handle) -> Result<()> {
-        let wanted = (LEAST_AHEAD << (self.steps - STEPS).min(8)).min(MOST_AHEAD);
+        let wanted = (LEAST_AHEAD << self.fills.min(8)).min(MOST_AHEAD);
         let data_size = table.root()?.footer.data_size;
         let (from, to) = match self.back {
             true => (handle.end().saturating_sub(wanted).min(handle.offset), handle.end()),
@@ -251,6 +258,7 @@ impl Ahead {
         bytes.resize((to - from) as usize, 0);
         table.read_at(&mut bytes, from)?;
         (self.bytes, self.offset) = (bytes, from);
+        self.fills += 1;
         // The disk goes on while the caller looks at these.
         if wanted == MOST_AHEAD {
             match self.back {
@@ -263,8 +271,16 @@ impl Ahead {
 
     /// Notes a step to a neighbouring block.
     pub(crate) fn step(&mut self, back: bool) {
-        self.steps = if self.back == back { self.steps.saturating_add(1) } else { 1 };
+        if self.back != back {
+            self.restart();
+        }
+        self.steps = self.steps.saturating_add(1);
         self.back = back;
+    }
+
+    /// The next block is not beside this one.
+    pub(crate) fn restart(&mut self) {
+        (self.steps, self.fills) = (0, 0);
     }
 
     /// The block at `handle`, if it was read.

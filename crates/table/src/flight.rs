@@ -26,6 +26,13 @@ pub struct Wanted {
     pub(crate) admitted: bool,
 }
 
+impl Wanted {
+    /// Bytes of the block, as it is stored.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.handle.size)
+    }
+}
+
 /// Whether a look-up waits for the disk.
 pub(crate) enum Reading<'a> {
     /// It does.
@@ -49,7 +56,12 @@ impl Table {
 
     /// What the block that [`Table::try_get`] has noted has of the key: reads it now, and waits.
     pub fn get_wanted(&self, wanted: Wanted, key: &[u8], seq: Seq) -> Result<Option<(Trailer, Slice)>> {
-        let found = self.look_in(wanted, key, Trailer::seek(seq), &mut Reading::Waits)?;
+        let trailer = Trailer::seek(seq);
+        // Another key of the same batch may have brought the block into the cache meanwhile.
+        let found = match self.tables().cache.get(self.block_key(wanted.handle), BlockClass::Data) {
+            Some(bytes) => self.find(bytes, wanted.handle, key, trailer)?,
+            None => self.look_in(wanted, key, trailer, &mut Reading::Waits)?,
+        };
         self.note_found(found.is_some())?;
         Ok(found)
     }
@@ -63,11 +75,13 @@ impl Table {
     pub(crate) fn fetch(&self, bytes: &mut [u8], wanted: Wanted, reading: &mut Reading<'_>) -> Result<bool> {
         let offset = wanted.handle.offset;
         let Reading::Asks(noted) = reading else {
+            tables::note_block_read(bytes.len());
             return self.read_at(bytes, offset).map(|()| true);
         };
         let file = self.file()?;
         if file.read_if_there(bytes, offset)? || planted(Bug::TakeShortRead) {
             self.note_read(bytes.len());
+            tables::note_block_read(bytes.len());
             return Ok(true);
         }
         file.will_need(offset, bytes.len() as u64);

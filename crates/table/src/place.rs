@@ -61,7 +61,7 @@ impl PlaceCursor {
         match here {
             Some((_, end)) if meets(end, place.offset) => self.ahead.step(false),
             Some((start, _)) if meets(place.offset + u64::from(place.size), start) => self.ahead.step(true),
-            _ => self.ahead.steps = 0,
+            _ => self.ahead.restart(),
         }
         let handle = Handle { offset: place.offset, size: place.size };
         let (table, ahead) = (&self.table, &mut self.ahead);

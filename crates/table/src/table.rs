@@ -194,7 +194,7 @@ impl Table {
 
     /// What a data block has of a key.
     #[inline]
-    fn find(
+    pub(crate) fn find(
         &self,
         bytes: Slice,
         handle: Handle,
@@ -259,9 +259,9 @@ impl Table {
         }
     }
 
-    /// Asks the operating system to bring into memory what it does not have of the file. May wait for some of it.
-    pub fn will_need_all(&self) {
-        self.will_need(0, self.file_size);
+    /// Asks the operating system to bring into memory what it does not have of these bytes of the file.
+    pub fn load(&self, offset: u64, len: u64) {
+        self.will_need(offset, len.min(self.file_size.saturating_sub(offset)));
     }
 
     /// About how many bytes of the file lie before `key`: for choosing where to cut. Reads index nodes only.

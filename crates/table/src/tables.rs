@@ -37,12 +37,24 @@ pub(crate) const FILTER_FALSE_POSITIVES: usize = 5;
 
 thread_local! {
     static READ_HERE: Cell<u64> = const { Cell::new(0) };
+    static DATA_READ_HERE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Bytes that this thread has read from tables' files since it started: who looks before and after a read knows what it took.
 #[inline]
 pub fn bytes_read_by_this_thread() -> u64 {
     READ_HERE.get()
+}
+
+/// The part of that which was data blocks, one by one: neither filters and indexes, nor what cursors read ahead.
+#[inline]
+pub fn block_bytes_read_by_this_thread() -> u64 {
+    DATA_READ_HERE.get()
+}
+
+#[inline]
+pub(crate) fn note_block_read(bytes: usize) {
+    DATA_READ_HERE.set(DATA_READ_HERE.get().wrapping_add(bytes as u64));
 }
 
 #[inline]

@@ -118,6 +118,9 @@ const CANCEL_INTERVAL: u32 = 1024;
 /// Bytes of output between two words to the pace.
 const PACE_BYTES: u64 = 1 << 20;
 
+/// Most bytes of the inputs of a merge at rest that has the operating system forget what it has read.
+const MOST_YIELDED: u64 = 128 << 20;
+
 fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
     *countdown = countdown.wrapping_sub(1);
     if (*countdown).is_multiple_of(CANCEL_INTERVAL) && context.cancelled.load(Ordering::Relaxed) {
@@ -157,8 +160,9 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
     let smallest = plan.inputs.iter().map(|(_, t)| &t.meta.smallest[..]).min().unwrap_or(&[]);
     let largest = plan.inputs.iter().map(|(_, t)| &t.meta.largest[..]).max().unwrap_or(&[]);
     // What a guard becomes at rest is to find room in memory beside all that readers use: its tables, which are about to go, give theirs up.
-    // Other compactions take long, and what they read is in use meanwhile.
-    let yields = plan.reason == Reason::Rest && plan.source == plan.target;
+    // Compactions that take longer do not: what they read is in use meanwhile.
+    let yields =
+        plan.reason == Reason::Rest && plan.source == plan.target && plan.input_bytes() <= MOST_YIELDED;
     let scan = |file: &Arc<TableFile>| {
         let table = &file.table;
         FileCursor::for_merging(file.clone(), if yields { table.last_scan() } else { table.scan() })

@@ -18,7 +18,7 @@ pub struct FileCursor<C> {
     valid: bool,
     /// Whether a compaction reads.
     merges: bool,
-    /// Whether the table lies above the last level.
+    /// Whether the table is of a level, or of level 0, that is small beside what lies below.
     upper: bool,
 }
 
@@ -32,17 +32,17 @@ impl<C: Cursor> FileCursor<C> {
         FileCursor { file, inner, valid: false, merges: true, upper: false }
     }
 
-    /// The same for a table that lies above the last level, or not: see [`TableFile::note_sought`].
+    /// The same for a table of a level that is small beside what lies below, or not: see [`TableFile::note_sought`].
     pub(crate) fn of_upper(self, upper: bool) -> Self {
         FileCursor { upper, ..self }
     }
 
     /// Runs a seek in the table.
     fn seeking(&mut self, run: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
-        let before = table::bytes_read_by_this_thread();
+        let before = table::block_bytes_read_by_this_thread();
         let moved = run(&mut self.inner);
         if self.upper {
-            self.file.note_sought(table::bytes_read_by_this_thread().wrapping_sub(before));
+            self.file.note_sought(table::block_bytes_read_by_this_thread().wrapping_sub(before));
         }
         self.settle(moved)
     }
@@ -236,7 +236,7 @@ pub struct LevelCursor {
     level: Arc<Level>,
     notice: Arc<SeekNotice>,
     range: KeyRange,
-    /// Whether it is not the last level.
+    /// Whether it is small beside what lies below.
     upper: bool,
     /// The guards that have keys of the range.
     guards: std::ops::Range<usize>,
@@ -259,7 +259,7 @@ impl LevelCursor {
         LevelCursor { level, notice, range, upper, guards, guard: 0, tables, open, hurry: false, read: 0 }
     }
 
-    /// The same for a level that is not the last one.
+    /// The same for a level that is small beside what lies below, or not.
     fn of_upper(self, upper: bool) -> LevelCursor {
         LevelCursor { upper, ..self }
     }
@@ -454,6 +454,9 @@ impl Cursor for LevelCursor {
     }
 }
 
+/// A level is small beside what lies below when that is so many times its size.
+const SMALL: u64 = 4;
+
 /// One of the sorted runs that a version consists of.
 pub enum TreeSource {
     /// A table of level 0.
@@ -466,11 +469,16 @@ impl Version {
     /// Cursors over every table of level 0 that has keys of `range`, and every level that has tables. None of them has been
     /// positioned.
     pub fn sources(&self, notice: &Arc<SeekNotice>, range: &KeyRange) -> Vec<TreeSource> {
+        let mut below: u64 = self.levels.iter().map(|l| l.bytes()).sum();
+        let level0_bytes: u64 = self.level0.iter().map(|t| t.meta.file_size).sum();
+        let upper = level0_bytes <= below / SMALL;
         let level0 = self.level0.iter().filter(|t| range.meets(t));
-        let level0 = level0.map(|t| FileCursor::new(t.clone(), t.table.cursor()).of_upper(true));
-        let levels = self.levels.iter().enumerate().filter(|(_, l)| l.tables() > 0);
-        let levels = levels.map(|(i, l)| {
-            LevelCursor::new(l.clone(), notice.clone(), range.clone()).of_upper(i + 1 < self.levels.len())
+        let level0 = level0.map(|t| FileCursor::new(t.clone(), t.table.cursor()).of_upper(upper));
+        let levels = self.levels.iter().filter(|l| l.tables() > 0);
+        let levels = levels.map(|l| {
+            below -= l.bytes();
+            let upper = l.bytes() <= below / SMALL;
+            LevelCursor::new(l.clone(), notice.clone(), range.clone()).of_upper(upper)
         });
         level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level)).collect()
     }

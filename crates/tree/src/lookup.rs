@@ -20,6 +20,13 @@ pub struct LookUp {
     wanted: Option<Wanted>,
 }
 
+impl LookUp {
+    /// Bytes of the block that it waits for.
+    pub fn waits_for(&self) -> u64 {
+        self.wanted.as_ref().map_or(0, Wanted::bytes)
+    }
+}
+
 /// Where it ends, for now.
 enum Stop {
     Found((Trailer, Slice)),

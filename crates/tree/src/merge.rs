@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 /// A cursor over the union of several cursors, in entry order.
 ///
 /// Children are kept in a binary heap whose nodes carry the head of their key, taken after the prefix that all keys
-/// are known to share, so that most comparisons are of two integers. Forward and backward; turning round costs one seek per
-/// child.
+/// are known to share, so that most comparisons are of two integers. Where one child has many entries in a row, its keys are compared with a
+/// copy of the key that comes next of all others, and the heap is left alone. Forward and backward; turning round costs one seek per child.
 pub struct MergeCursor<C> {
     children: Vec<C>,
     /// Heap of the children that stand on an entry; the current one is at the root.
@@ -20,6 +20,10 @@ pub struct MergeCursor<C> {
     hurry: bool,
     waits: bool,
     scratch: Vec<u8>,
+    /// The first key of all children but the current one, if it was looked for: as long as the current one's keys come before it, the heap need
+    /// not be right.
+    bar: Vec<u8>,
+    barred: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -41,6 +45,8 @@ impl<C: Cursor> MergeCursor<C> {
             hurry: false,
             waits: false,
             scratch: Vec::new(),
+            bar: Vec::new(),
+            barred: false,
         }
     }
 
@@ -104,6 +110,7 @@ impl<C: Cursor> MergeCursor<C> {
     /// Builds the heap from where the children stand now.
     fn rebuild(&mut self) {
         self.heap.clear();
+        self.barred = false;
         for child in 0..self.children.len() {
             if self.children[child].valid() {
                 let head = self.head_of(child);
@@ -186,15 +193,42 @@ impl<C: Cursor> MergeCursor<C> {
             self.heap.clear();
             return Err(e);
         }
-        if self.children[top].valid() {
-            self.heap[0].head = self.head_of(top);
-        } else {
+        if !self.children[top].valid() {
             self.heap.swap_remove(0);
+            self.barred = false;
+            if self.heap.len() > 1 {
+                self.sift_down(0);
+            }
+            return Ok(());
         }
-        if self.heap.len() > 1 {
+        // Its head is looked at when it is sifted only, and that begins with making it right.
+        if self.heap.len() > 1 && !self.stays(top) {
+            self.heap[0].head = self.head_of(top);
             self.sift_down(0);
+            self.barred = false;
+            if self.top() == top {
+                self.raise_bar();
+            }
         }
         Ok(())
+    }
+
+    /// Whether the current child is known to come before all others.
+    #[inline]
+    fn stays(&self, top: usize) -> bool {
+        let before = if self.backward { Ordering::Greater } else { Ordering::Less };
+        self.barred && self.children[top].key().cmp(&self.bar[..]) == before
+    }
+
+    /// Notes the first key of all children but the current one.
+    fn raise_bar(&mut self) {
+        let second = match self.heap[1..] {
+            [_, other, ..] if self.before(other, self.heap[1]) => other,
+            _ => self.heap[1],
+        };
+        self.bar.clear();
+        self.bar.extend_from_slice(self.children[second.child as usize].key());
+        self.barred = true;
     }
 
     /// Turns round at the current entry: every other child is put on its far side.

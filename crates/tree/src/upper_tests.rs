@@ -1,4 +1,4 @@
-//! Tables above the last level: seeks have them loaded.
+//! Tables that are small beside what lies below: seeks have them loaded.
 
 use crate::cursor::FileCursor;
 use crate::view_tests::{Stack, options};
@@ -6,26 +6,47 @@ use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
 use env::Rng;
 use table::Compression;
 
-#[test]
-fn seeks_have_a_table_above_the_last_level_loaded_once() {
-    let key = |i: u64| i.to_be_bytes().to_vec();
-    let entries = (0..4000).map(|i| (key(i), Trailer::new(1, EntryKind::Put), vec![1; 200])).collect();
-    let stack = Stack::new(vec![entries], &options(4096, Compression::None), 0);
+fn stack(entries: u64, value: usize, cache_bytes: u64) -> Stack {
+    let entries = (0..entries).map(|i| (key(i), Trailer::new(1, EntryKind::Put), vec![1; value])).collect();
+    let stack = Stack::new(vec![entries], &options(4096, Compression::None), cache_bytes);
     stack.sim.set_in_memory(100);
+    stack
+}
+
+fn key(i: u64) -> Vec<u8> {
+    i.to_be_bytes().to_vec()
+}
+
+#[test]
+fn seeks_have_a_small_table_loaded_piece_by_piece_and_once() {
+    let stack = stack(14_000, 200, 0);
     let file = &stack.guard.tables[0];
+    assert!((2 << 20..3 << 20).contains(&file.meta.file_size));
     let mut rng = Rng::new(1);
     let mut seek = |upper: bool, count: u64| {
-        let before = stack.sim.asked_ahead();
+        let before = stack.sim.asked_ahead_bytes();
         for _ in 0..count {
             let mut cursor = FileCursor::new(file.clone(), file.table.cursor()).of_upper(upper);
-            cursor.seek(&key(rng.below(4000)), MAX_SEQ).unwrap();
+            cursor.seek(&key(rng.below(14_000)), MAX_SEQ).unwrap();
             assert!(cursor.valid());
         }
-        stack.sim.asked_ahead() - before
+        stack.sim.asked_ahead_bytes() - before
     };
-    // A block of 4 KiB each: a sixteenth of 900 KiB is reached with the fourteenth, or so; the index comes first.
-    assert_eq!(seek(false, 100), 0, "the last level is too large for that");
-    assert_eq!(seek(true, 10), 0, "few seeks say nothing");
-    assert_eq!(seek(true, 10), 1);
+    assert_eq!(seek(false, 100), 0, "what is large is not loaded");
+    // A block of nearly 4 KiB each: 64 KiB are reached with the seventeenth.
+    assert_eq!(seek(true, 15), 0, "few seeks say nothing");
+    assert_eq!(seek(true, 3), 1 << 20);
+    assert_eq!(seek(true, 1000), file.meta.file_size - (1 << 20), "all of it");
     assert_eq!(seek(true, 1000), 0, "it has been loaded");
+}
+
+#[test]
+fn what_else_is_read_for_a_seek_does_not_count() {
+    // Filter and index are a quarter of it.
+    let stack = stack(200_000, 0, 64 << 20);
+    let file = &stack.guard.tables[0];
+    let mut cursor = FileCursor::new(file.clone(), file.table.cursor()).of_upper(true);
+    cursor.seek(&key(77_777), MAX_SEQ).unwrap();
+    assert!(cursor.valid() && table::bytes_read_by_this_thread() > 128 << 10);
+    assert_eq!(stack.sim.asked_ahead(), 0);
 }

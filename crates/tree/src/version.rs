@@ -50,8 +50,11 @@ pub struct TableFile {
     sought: AtomicU64,
 }
 
-/// Seeks have a table above the last level loaded when they have read one in so many of its bytes.
-const LOADED_AFTER: u64 = 16;
+/// For so many bytes that seeks have read of a table in single blocks...
+const LOADED_AFTER: u64 = 64 << 10;
+
+/// ... so many are loaded.
+const LOADED: u64 = 1 << 20;
 
 impl TableFile {
     /// A table in use.
@@ -62,18 +65,19 @@ impl TableFile {
         Arc::new(TableFile { meta, table, heads, obsolete: false.into(), garbage, damage, sketch, sought })
     }
 
-    /// A seek has read so many bytes of the file, which lies above the last level. Every seek looks into those levels, and they are small: so
-    /// their blocks are all needed before long. Once a sixteenth of the file was read in single blocks, the operating system is asked for all of
-    /// it, which costs about as much time again; what it has in memory it does not read. That happens once.
+    /// A seek has read so many bytes of data blocks of the file, which is small beside what lies below it. Every seek looks into each level: so
+    /// the blocks of small ones are all needed before long. For each 64 KiB that were read in single blocks, the operating system is asked for the next
+    /// MiB of the file, which takes about as long; what it has in memory it does not read. When it was asked for all of the file that ends.
     #[inline]
     pub(crate) fn note_sought(&self, bytes: u64) {
-        let price = self.meta.file_size / LOADED_AFTER;
-        if bytes == 0 || self.sought.load(Ordering::Relaxed) >= price {
+        let enough = self.meta.file_size.div_ceil(LOADED) * LOADED_AFTER;
+        if bytes == 0 || self.sought.load(Ordering::Relaxed) >= enough {
             return;
         }
         let before = self.sought.fetch_add(bytes, Ordering::Relaxed);
-        if before < price && before + bytes >= price {
-            self.table.will_need_all();
+        let (loaded, paid) = (before / LOADED_AFTER, (before + bytes).min(enough) / LOADED_AFTER);
+        for piece in loaded..paid {
+            self.table.load(piece * LOADED, LOADED);
         }
     }
 

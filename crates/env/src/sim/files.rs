@@ -181,8 +181,9 @@ impl ReadFile for SimReadFile {
             .simple(OpKind::Stat, "stat", &self.path, |_| Ok(disk::lock(&self.inode).content().len() as u64))
     }
 
-    fn will_need(&self, _offset: u64, _len: u64) {
+    fn will_need(&self, _offset: u64, len: u64) {
         self.shared.memory.asked.fetch_add(1, Ordering::SeqCst);
+        self.shared.memory.asked_bytes.fetch_add(len, Ordering::SeqCst);
     }
 
     fn wont_need(&self, _offset: u64, len: u64) {

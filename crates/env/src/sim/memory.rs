@@ -11,6 +11,7 @@ pub(super) struct Memory {
     /// How many in a hundred are in memory.
     pub(super) percent: AtomicU64,
     pub(super) asked: AtomicU64,
+    pub(super) asked_bytes: AtomicU64,
     /// Bytes that somebody said he would not need.
     pub(super) unneeded: AtomicU64,
 }
@@ -22,6 +23,7 @@ impl Memory {
             draws: AtomicU64::new(0),
             percent: AtomicU64::new(75),
             asked: AtomicU64::new(0),
+            asked_bytes: AtomicU64::new(0),
             unneeded: AtomicU64::new(0),
         }
     }

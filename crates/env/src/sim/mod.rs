@@ -173,6 +173,11 @@ impl SimEnv {
         self.shared.memory.asked.load(Ordering::SeqCst)
     }
 
+    /// For how many bytes it was called.
+    pub fn asked_ahead_bytes(&self) -> u64 {
+        self.shared.memory.asked_bytes.load(Ordering::SeqCst)
+    }
+
     /// How many bytes [`ReadFile::wont_need`] was told of.
     pub fn unneeded_bytes(&self) -> u64 {
         self.shared.memory.unneeded.load(Ordering::SeqCst)

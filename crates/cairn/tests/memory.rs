@@ -1,0 +1,73 @@
+//! What the database asks the operating system to have in memory, and what to forget.
+#![allow(missing_docs)]
+
+use cairn::env::SimEnv;
+use cairn::{Compression, Database, Keyspace, KeyspaceOptions, Options, Result};
+use std::sync::Arc;
+
+fn key(i: u64) -> [u8; 8] {
+    i.to_be_bytes()
+}
+
+fn database() -> Result<(Arc<SimEnv>, Database, Keyspace)> {
+    let sim = SimEnv::new(5);
+    let options = Options::default().memory_budget(64 << 20).background_threads(0);
+    let db = Database::open_in(sim.clone(), "/db", options)?;
+    let ks =
+        db.keyspace("k", KeyspaceOptions::default().compression(Compression::None).memtable_bytes(1 << 20))?;
+    Ok((sim, db, ks))
+}
+
+/// `runs` times a fourth of the keys, each time others or the same again.
+fn put(ks: &Keyspace, runs: u64) -> Result<()> {
+    for i in 0..runs * 2000 {
+        ks.put(key(i * 7919 % 8000), [i as u8; 1000])?;
+    }
+    ks.flush()
+}
+
+#[test]
+fn seeks_have_what_is_small_loaded_and_what_is_large_not() -> Result<()> {
+    let (sim, db, ks) = database()?;
+    let seek = |times: u64| -> Result<u64> {
+        let before = sim.asked_ahead_bytes();
+        for i in 0..times {
+            let mut cursor = ks.cursor();
+            cursor.seek(key(i * 6007 % 8000))?;
+            assert!(cursor.valid());
+        }
+        Ok(sim.asked_ahead_bytes() - before)
+    };
+    sim.set_in_memory(100);
+    put(&ks, 4)?;
+    ks.compact()?;
+    assert_eq!(seek(300)?, 0, "nothing lies below");
+    for i in 0..500 {
+        ks.put(key(i * 16), [1; 1000])?;
+    }
+    ks.flush()?;
+    let levels = db.stats().keyspaces.remove(0).levels;
+    let (small, large) = (levels[0].bytes, levels.last().unwrap().bytes);
+    assert!((500_000..600_000).contains(&small) && large > 8_000_000, "{small} above {large}");
+    assert_eq!(seek(8)?, 0, "few seeks say nothing");
+    assert_eq!(seek(300)?, small);
+    assert_eq!(seek(300)?, 0, "once");
+    Ok(())
+}
+
+#[test]
+fn merges_at_rest_forget_what_they_have_read_and_others_do_not() -> Result<()> {
+    let (sim, db, ks) = database()?;
+    let by_reason = |reason: &str| {
+        let reasons = db.stats().keyspaces.remove(0).compactions_by_reason;
+        reasons.iter().find(|(r, _)| r == reason).map_or(0, |(_, n)| *n)
+    };
+    put(&ks, 4)?;
+    ks.compact()?;
+    assert_eq!((by_reason("rest"), sim.unneeded_bytes()), (0, 0));
+    put(&ks, 4)?;
+    db.wait_idle()?;
+    assert!(by_reason("rest") > 0, "{}", db.stats());
+    assert!(sim.unneeded_bytes() > 4_000_000, "{}", sim.unneeded_bytes());
+    Ok(())
+}
