@@ -7,7 +7,7 @@ use crate::shade::Shade;
 use crate::snapshot::Pin;
 use base::limits::MAX_KEY_LEN;
 use base::planted::{Bug, planted};
-use base::{Cursor as _, Error, Result, Seq, Slice};
+use base::{Cursor as _, Error, Result, Seq, Slice, same_key};
 use memtable::MemtableCursor;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -289,7 +289,7 @@ impl Cursor {
             if !self.bounds.is_before_end(key) {
                 return Ok(());
             }
-            if trailer.seq() <= self.seq && !(skip && key == &self.key[..]) {
+            if trailer.seq() <= self.seq && !(skip && same_key(key, &self.key)) {
                 if let Some(shade) = &mut self.shade
                     && shade.hides(key, trailer.seq())
                 {
@@ -319,7 +319,7 @@ impl Cursor {
         let mut found = false;
         while self.merge.valid() {
             let (key, trailer) = (self.merge.key(), self.merge.trailer());
-            if found && key != &self.key[..] {
+            if found && !same_key(key, &self.key) {
                 break;
             }
             if key < &self.bounds.from[..] {

@@ -6,6 +6,9 @@ use crate::fault::Fault;
 use crate::node::Layout;
 use base::Trailer;
 
+/// What most keys have behind the prefix of their node, in bytes.
+const MOST_SUFFIXES: usize = 24;
+
 /// The current entry of a node whose bytes and layout the owner holds.
 pub(crate) struct EntryCursor {
     key: Vec<u8>,
@@ -22,9 +25,11 @@ impl EntryCursor {
 
     /// Enters a node: to be called before [`EntryCursor::move_to`] whenever the node changes.
     pub(crate) fn enter(&mut self, node: &[u8], layout: &Layout) {
+        let prefix = layout.prefix(node);
         self.key.clear();
-        self.key.extend_from_slice(layout.prefix(node));
-        self.prefix = self.key.len();
+        self.key.reserve(prefix.len() + MOST_SUFFIXES);
+        self.key.extend_from_slice(prefix);
+        self.prefix = prefix.len();
     }
 
     /// Stands on entry `i`, which must be below the node's count.

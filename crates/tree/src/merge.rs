@@ -1,6 +1,6 @@
 //! Merging sorted runs.
 
-use base::{Cursor, Result, Seq, Slice, Trailer, compare, head};
+use base::{Cursor, Result, Seq, Slice, Trailer, compare, compare_keys, head};
 use std::cmp::Ordering;
 
 /// A cursor over the union of several cursors, in entry order.
@@ -76,7 +76,7 @@ impl<C: Cursor> MergeCursor<C> {
             Ordering::Equal => {
                 let (a, b) = (&self.children[a.child as usize], &self.children[b.child as usize]);
                 let (a_key, b_key) = (a.key(), b.key());
-                match a_key.cmp(b_key) {
+                match compare_keys(a_key, b_key) {
                     Ordering::Equal => b.trailer().cmp(&a.trailer()),
                     decided => decided,
                 }
@@ -217,7 +217,7 @@ impl<C: Cursor> MergeCursor<C> {
     #[inline]
     fn stays(&self, top: usize) -> bool {
         let before = if self.backward { Ordering::Greater } else { Ordering::Less };
-        self.barred && self.children[top].key().cmp(&self.bar[..]) == before
+        self.barred && compare_keys(self.children[top].key(), &self.bar) == before
     }
 
     /// Notes the first key of all children but the current one.
