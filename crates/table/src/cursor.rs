@@ -229,16 +229,19 @@ impl Ahead {
             if self.hurry.on && self.steps < STEPS {
                 return table.read_block(wanted, &mut Reading::Asks(&mut self.hurry.wanted));
             }
-            if self.steps == 0 {
+            if self.steps == 0 || u64::from(handle.size) >= self.window() {
                 return table.read_block(wanted, &mut Reading::Waits);
             }
             // Who has to wait for the disk, and has taken a step, waits for more than the one block.
             if self.steps < STEPS
-                && let Some(block) = table.read_block(wanted, &mut Reading::Asks(&mut None))?
+                && let Some(block) = table.read_block(wanted, &mut Reading::IfThere)?
             {
                 return Ok(Some(block));
             }
-            self.fill(table, handle)?;
+            // What fails may be what lies behind the block: of an error of its own the read of it alone tells.
+            if self.fill(table, handle).is_err() {
+                return table.read_block(wanted, &mut Reading::Waits);
+            }
         }
         let frame = self.part(handle).unwrap_or_default().to_vec();
         let opened = frame::open(frame, table.place(handle.offset, Kind::Data), frame::MAX_PAYLOAD);
@@ -247,7 +250,7 @@ impl Ahead {
 
     /// Reads the block at `handle` and what comes behind it on the cursor's way.
     fn fill(&mut self, table: &Table, handle: Handle) -> Result<()> {
-        let wanted = (LEAST_AHEAD << self.fills.min(8)).min(MOST_AHEAD);
+        let wanted = self.window();
         let data_size = table.root()?.footer.data_size;
         let (from, to) = match self.back {
             true => (handle.end().saturating_sub(wanted).min(handle.offset), handle.end()),
@@ -267,6 +270,11 @@ impl Ahead {
             }
         }
         Ok(())
+    }
+
+    /// How much it reads the next time.
+    fn window(&self) -> u64 {
+        (LEAST_AHEAD << self.fills.min(8)).min(MOST_AHEAD)
     }
 
     /// Notes a step to a neighbouring block.

@@ -37,6 +37,8 @@ impl Wanted {
 pub(crate) enum Reading<'a> {
     /// It does.
     Waits,
+    /// It does not, and does without.
+    IfThere,
     /// It asks for what it would wait for, and notes that here.
     Asks(&'a mut Option<Wanted>),
 }
@@ -74,18 +76,20 @@ impl Table {
     /// Fills `bytes` with the frame of a block, or asks for it. Whether it was read.
     pub(crate) fn fetch(&self, bytes: &mut [u8], wanted: Wanted, reading: &mut Reading<'_>) -> Result<bool> {
         let offset = wanted.handle.offset;
-        let Reading::Asks(noted) = reading else {
-            tables::note_block_read(bytes.len());
+        if let Reading::Waits = reading {
+            tables::note_block_read();
             return self.read_at(bytes, offset).map(|()| true);
-        };
+        }
         let file = self.file()?;
         if file.read_if_there(bytes, offset)? || planted(Bug::TakeShortRead) {
             self.note_read(bytes.len());
-            tables::note_block_read(bytes.len());
+            tables::note_block_read();
             return Ok(true);
         }
-        file.will_need(offset, bytes.len() as u64);
-        **noted = Some(wanted);
+        if let Reading::Asks(noted) = reading {
+            file.will_need(offset, bytes.len() as u64);
+            **noted = Some(wanted);
+        }
         Ok(false)
     }
 

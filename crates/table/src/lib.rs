@@ -56,5 +56,5 @@ pub use place::{BlockPlace, PlaceCursor};
 pub use salvage::{Gap, SalvageCursor, Survey};
 pub use scan::ScanCursor;
 pub use table::Table;
-pub use tables::{TableStats, Tables, block_bytes_read_by_this_thread, bytes_read_by_this_thread};
+pub use tables::{TableStats, Tables, blocks_read_by_this_thread, bytes_read_by_this_thread};
 pub use writer::TableWriter;

@@ -37,7 +37,7 @@ pub(crate) const FILTER_FALSE_POSITIVES: usize = 5;
 
 thread_local! {
     static READ_HERE: Cell<u64> = const { Cell::new(0) };
-    static DATA_READ_HERE: Cell<u64> = const { Cell::new(0) };
+    static BLOCKS_READ_HERE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Bytes that this thread has read from tables' files since it started: who looks before and after a read knows what it took.
@@ -46,15 +46,15 @@ pub fn bytes_read_by_this_thread() -> u64 {
     READ_HERE.get()
 }
 
-/// The part of that which was data blocks, one by one: neither filters and indexes, nor what cursors read ahead.
+/// How many data blocks this thread has read one by one since it started: neither filters and indexes, nor what cursors read ahead.
 #[inline]
-pub fn block_bytes_read_by_this_thread() -> u64 {
-    DATA_READ_HERE.get()
+pub fn blocks_read_by_this_thread() -> u64 {
+    BLOCKS_READ_HERE.get()
 }
 
 #[inline]
-pub(crate) fn note_block_read(bytes: usize) {
-    DATA_READ_HERE.set(DATA_READ_HERE.get().wrapping_add(bytes as u64));
+pub(crate) fn note_block_read() {
+    BLOCKS_READ_HERE.set(BLOCKS_READ_HERE.get().wrapping_add(1));
 }
 
 #[inline]

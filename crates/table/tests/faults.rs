@@ -76,7 +76,8 @@ fn a_failing_read_is_an_error_until_a_seek_succeeds() {
             if scan { Box::new(table.scan()) } else { Box::new(table.cursor()) };
         cursor.seek_to_first().unwrap();
         let mut seen = 0;
-        sim.fail_op(sim.op_count() + 1, Fault::EIO, Repeat::Once);
+        // Every read from the next but one on: a cursor that reads ahead in vain tries the one block that it needs.
+        sim.fail_op(sim.op_count() + 1, Fault::EIO, Repeat::SameKind);
         let error = loop {
             assert!(cursor.valid(), "the error is not the end");
             assert_eq!(cursor.key(), &entries[seen].key[..]);
@@ -88,6 +89,7 @@ fn a_failing_read_is_an_error_until_a_seek_succeeds() {
         assert_eq!(error.kind(), ErrorKind::Io);
         assert!(!cursor.valid());
         assert!(cursor.next().is_err() && cursor.prev().is_err());
+        sim.clear_faults();
         cursor.seek(&entries[seen].key, MAX_SEQ).unwrap();
         assert_eq!(cursor.value(), &entries[seen].value[..]);
     }

@@ -179,3 +179,37 @@ fn a_last_scan_has_forgotten_what_lies_before_it_and_another_one_nothing() {
         assert!(if last { left <= 512 << 10 } else { left == meta.file_size }, "{left}");
     }
 }
+
+#[test]
+fn what_fails_behind_a_block_does_not_fail_the_block() {
+    let (sim, table, entries) = table(Compression::None, 0);
+    sim.set_in_memory(0);
+    let mut cursor = table.cursor();
+    for (place, back) in [(10, false), (1500, true)] {
+        cursor.seek(&entries[place].key, MAX_SEQ).unwrap();
+        // The next read is of several blocks.
+        let reads = sim.op_count();
+        sim.fail_op(reads, Fault::EIO, Repeat::Once);
+        let mut at = place;
+        while sim.op_count() == reads {
+            if back {
+                cursor.prev().unwrap()
+            } else {
+                cursor.next().unwrap()
+            }
+            at = if back { at - 1 } else { at + 1 };
+            assert_eq!(current(&cursor).as_ref(), Some(&entries[at]));
+        }
+        assert_eq!(sim.op_count(), reads + 2, "the block alone was read");
+        // Where the block itself cannot be read, that is told.
+        sim.fail_op(sim.op_count(), Fault::EIO, Repeat::SameKind);
+        let error = loop {
+            match if back { cursor.prev() } else { cursor.next() } {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), base::ErrorKind::Io);
+        sim.clear_faults();
+    }
+}

@@ -39,10 +39,10 @@ impl<C: Cursor> FileCursor<C> {
 
     /// Runs a seek in the table.
     fn seeking(&mut self, run: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
-        let before = table::block_bytes_read_by_this_thread();
+        let before = table::blocks_read_by_this_thread();
         let moved = run(&mut self.inner);
         if self.upper {
-            self.file.note_sought(table::block_bytes_read_by_this_thread().wrapping_sub(before));
+            self.file.note_sought(table::blocks_read_by_this_thread().wrapping_sub(before));
         }
         self.settle(moved)
     }

@@ -46,12 +46,12 @@ pub struct TableFile {
     garbage: Arc<Garbage>,
     damage: Damage,
     sketch: OnceLock<Sketch>,
-    /// Bytes that seeks have read of the file: see [`TableFile::note_sought`].
+    /// Blocks that seeks have read of the file: see [`TableFile::note_sought`].
     sought: AtomicU64,
 }
 
-/// For so many bytes that seeks have read of a table in single blocks...
-const LOADED_AFTER: u64 = 64 << 10;
+/// For so many blocks that seeks have read of a table one by one...
+const LOADED_AFTER: u64 = 16;
 
 /// ... so many are loaded.
 const LOADED: u64 = 1 << 20;
@@ -65,17 +65,17 @@ impl TableFile {
         Arc::new(TableFile { meta, table, heads, obsolete: false.into(), garbage, damage, sketch, sought })
     }
 
-    /// A seek has read so many bytes of data blocks of the file, which is small beside what lies below it. Every seek looks into each level: so
-    /// the blocks of small ones are all needed before long. For each 64 KiB that were read in single blocks, the operating system is asked for the next
+    /// A seek has read so many data blocks of the file, which is small beside what lies below it. Every seek looks into each level: so
+    /// the blocks of small ones are all needed before long. For every sixteen that were read one by one, the operating system is asked for the next
     /// MiB of the file, which takes about as long; what it has in memory it does not read. When it was asked for all of the file that ends.
     #[inline]
-    pub(crate) fn note_sought(&self, bytes: u64) {
+    pub(crate) fn note_sought(&self, blocks: u64) {
         let enough = self.meta.file_size.div_ceil(LOADED) * LOADED_AFTER;
-        if bytes == 0 || self.sought.load(Ordering::Relaxed) >= enough {
+        if blocks == 0 || self.sought.load(Ordering::Relaxed) >= enough {
             return;
         }
-        let before = self.sought.fetch_add(bytes, Ordering::Relaxed);
-        let (loaded, paid) = (before / LOADED_AFTER, (before + bytes).min(enough) / LOADED_AFTER);
+        let before = self.sought.fetch_add(blocks, Ordering::Relaxed);
+        let (loaded, paid) = (before / LOADED_AFTER, (before + blocks).min(enough) / LOADED_AFTER);
         for piece in loaded..paid {
             self.table.load(piece * LOADED, LOADED);
         }
