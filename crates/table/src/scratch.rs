@@ -60,6 +60,9 @@ pub(crate) fn get(
         }
         Ok(found)
     };
-    // In the destructor of a thread-local of the caller's this thread's buffer may be gone.
-    SCRATCH.try_with(|own| look(&mut own.borrow_mut())).unwrap_or_else(|_| look(&mut Scratch::default()))
+    // In the destructor of a thread-local of the caller's this thread's buffer may be gone; and where threads are only simulated, on one
+    // that is real, it may be in use.
+    let with_own = |own: &RefCell<Scratch>| own.try_borrow_mut().ok().map(|mut own| look(&mut own));
+    let looked = SCRATCH.try_with(with_own).unwrap_or(None);
+    looked.unwrap_or_else(|| look(&mut Scratch::default()))
 }
