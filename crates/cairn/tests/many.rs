@@ -174,10 +174,11 @@ fn keys_of_one_block_share_what_was_read_once_it_is_cached() -> Result<()> {
     let seen = watch(&sim);
     assert!(ks.multi_get(&keys)?.iter().all(Option::is_some));
     let (reads, _) = seen();
-    // A hundred neighbours in five tables, nine or so to a block: each block is read until its third use brings it in.
-    let blocks = reads.div_ceil(3);
-    assert!((10..60).contains(&reads) && blocks < 20, "{reads}");
-    assert!(db.stats().cache.data_hits > before.cache.data_hits + 30);
+    // A hundred neighbours in five tables, nine or so to a block: each block is read until its third use brings it in. And a key that waited
+    // has missed the cache once, but for filters that were wrong.
+    assert!((10..60).contains(&reads), "{reads}");
+    let missed = db.stats().cache.data_misses - before.cache.data_misses;
+    assert!((80..120).contains(&missed), "{missed}");
     Ok(())
 }
 

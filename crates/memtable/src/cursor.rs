@@ -61,7 +61,7 @@ impl MemtableCursor {
         self.index = 0;
     }
 
-    /// Stands before the entry at `index`, or nowhere.
+    /// Stands on the entry before the one at `index`, or nowhere.
     fn stand_before(&mut self, index: usize) {
         self.index = index.wrapping_sub(1);
     }

@@ -60,7 +60,7 @@ impl Table {
     pub fn get_wanted(&self, wanted: Wanted, key: &[u8], seq: Seq) -> Result<Option<(Trailer, Slice)>> {
         let trailer = Trailer::seek(seq);
         // Another key of the same batch may have brought the block into the cache meanwhile.
-        let found = match self.tables().cache.get(self.block_key(wanted.handle), BlockClass::Data) {
+        let found = match self.tables().cache.get_again(self.block_key(wanted.handle)) {
             Some(bytes) => self.find(bytes, wanted.handle, key, trailer)?,
             None => self.look_in(wanted, key, trailer, &mut Reading::Waits)?,
         };

@@ -61,7 +61,7 @@ pub use compact::{Context, Flushed, Outcome, compact, flush};
 pub use cursor::{KeyRange, LevelCursor, SeekNotice, TreeSource};
 pub use edit::VersionEdit;
 pub use guards::{Candidates, GuardHash};
-pub use lookup::LookUp;
+pub use lookup::{LookUp, Sought};
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, State,
     manifest_file_name, parse_manifest_file_name,
@@ -72,6 +72,6 @@ pub use pick::{Obstacle, Plan, Reason};
 pub use salvage::SalvagedManifest;
 pub use shape::Tree;
 pub use sketch::Sketch;
-pub use version::{Garbage, Guard, Level, Sought, TableFile, Version};
+pub use version::{Garbage, Guard, Level, TableFile, Version};
 pub use view::View;
 pub use view_build::{Built, build_view};

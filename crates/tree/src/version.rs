@@ -5,8 +5,7 @@ use crate::edit::VersionEdit;
 use crate::guards::Candidates;
 use crate::sketch::Sketch;
 use crate::view::{View, ViewSlot};
-use base::planted::{Bug, planted};
-use base::{Error, RangeSet, Result, Seq, Slice, Trailer, head};
+use base::{Error, RangeSet, Result, Seq, Slice, head};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -93,7 +92,7 @@ impl TableFile {
 
     /// Whether `key`, which has the head `wanted`, lies in the table's range of keys. Most tables that do not hold it are told by the heads.
     #[inline]
-    fn may_hold(&self, key: &[u8], wanted: u64) -> bool {
+    pub(crate) fn may_hold(&self, key: &[u8], wanted: u64) -> bool {
         let (smallest, largest) = self.heads;
         smallest <= wanted
             && wanted <= largest
@@ -384,44 +383,6 @@ impl Version {
             + self.levels.iter().map(|l| l.bytes()).sum::<u64>()
     }
 
-    /// The newest version of `key` that is not newer than `seq`: level 0 from the newest table on, then one guard per level,
-    /// from its newest table on. Ends at the first hit, because what lies above is newer.
-    ///
-    /// Cost: one filter probe per table whose range holds the key, and one index and one block search for
-    /// each that lets the key through.
-    ///
-    /// Range tombstones are the caller's: with [`Version::get_above`] he is spared the tables that they hide.
-    pub fn get(&self, key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
-        self.get_above(key, hash, seq, 0)
-    }
-
-    /// [`Version::get`], which may leave out tables that have nothing newer than `above`.
-    pub fn get_above(&self, key: &[u8], hash: u64, seq: Seq, above: Seq) -> Result<Option<(Trailer, Slice)>> {
-        let sought = Sought { key, hash, seq, above };
-        if planted(Bug::OldestTableFirst) {
-            let reversed: Vec<_> = self.level0.iter().rev().cloned().collect();
-            if let Some(found) = search(&reversed, sought, |_, table| table.get(key, hash, seq))? {
-                return Ok(Some(found));
-            }
-        }
-        for i in 0..=self.levels.len() {
-            if let Some(found) = search(self.stack(i, key), sought, |_, table| table.get(key, hash, seq))? {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The tables of level `i` that may hold `key`, newest first; for level 0 all of them.
-    #[inline]
-    pub(crate) fn stack(&self, i: usize, key: &[u8]) -> &[Arc<TableFile>] {
-        let Some(level) = i.checked_sub(1).map(|i| &self.levels[i]) else { return &self.level0 };
-        match level.tables {
-            0 => &[],
-            _ => &level.guards[level.find(key)].tables,
-        }
-    }
-
     /// The version that `edit` leads to. `open` gives the reader of a table that the edit adds.
     pub fn apply(
         &self,
@@ -430,63 +391,6 @@ impl Version {
     ) -> Result<Version> {
         crate::edit::apply(self, edit, open)
     }
-}
-
-/// Tables of a stack whose filters are looked at together.
-const TOGETHER: usize = 64;
-
-/// What a look-up is for: the newest version of `key` that is not newer than `seq`. Tables with nothing newer than `above` may be
-/// left out.
-#[derive(Clone, Copy)]
-pub struct Sought<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// Its hash ([`base::hash`]).
-    pub hash: u64,
-    /// The moment.
-    pub seq: Seq,
-    /// What a range tombstone over the key hides.
-    pub above: Seq,
-}
-
-/// What `look` finds first in a stack; it is called with tables that may hold the key, and their places. The lines of all filters that will be
-/// asked are called for before the first one is looked at, so that the processor waits for them together and not one after the other.
-#[inline]
-pub(crate) fn search<T>(
-    tables: &[Arc<TableFile>],
-    sought: Sought<'_>,
-    mut look: impl FnMut(usize, &Table) -> Result<Option<T>>,
-) -> Result<Option<T>> {
-    let wanted = head(sought.key);
-    for (chunk, tables) in tables.chunks(TOGETHER).enumerate() {
-        let mut asked = 0u64;
-        let mut touched = 0;
-        for (i, table) in tables.iter().enumerate() {
-            let meta = &table.meta;
-            if table.may_hold(sought.key, wanted)
-                && meta.min_seq <= sought.seq
-                && meta.max_seq >= sought.above
-            {
-                asked |= 1 << i;
-                touched ^= table.table.touch_filter(sought.hash);
-            }
-        }
-        std::hint::black_box(touched);
-        while asked != 0 {
-            let i = asked.trailing_zeros() as usize;
-            let table = &tables[i];
-            asked &= asked - 1;
-            match look(chunk * TOGETHER + i, &table.table) {
-                Ok(None) => {}
-                Ok(found) => return Ok(found),
-                Err(e) => {
-                    table.note_damage(&e);
-                    return Err(e);
-                }
-            }
-        }
-    }
-    Ok(None)
 }
 
 #[cfg(test)]
