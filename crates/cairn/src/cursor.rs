@@ -112,6 +112,34 @@ impl Moment {
     }
 }
 
+/// The value of an entry that the merge has gone past: a copy where it is short, which costs less than to count who uses its block.
+#[derive(Default)]
+struct Saved {
+    copy: Vec<u8>,
+    shared: Option<Slice>,
+}
+
+impl Saved {
+    const MOST_COPIED: usize = 1 << 10;
+
+    fn set(&mut self, merge: &MergeCursor<Source>) {
+        let value = merge.value();
+        self.copy.clear();
+        self.shared = (value.len() > Self::MOST_COPIED).then(|| merge.value_slice());
+        if self.shared.is_none() {
+            self.copy.extend_from_slice(value);
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        self.shared.as_deref().unwrap_or(&self.copy)
+    }
+
+    fn slice(&self) -> Slice {
+        self.shared.clone().unwrap_or_else(|| Slice::copy_from(&self.copy))
+    }
+}
+
 /// Where a cursor stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -155,7 +183,7 @@ pub struct Cursor {
     /// Going forward: the key whose older versions are to be skipped. Going backward: the key of the saved entry.
     key: Vec<u8>,
     /// Going backward: the value of the saved entry.
-    saved: Slice,
+    saved: Saved,
     keyspace: Arc<KeyspaceCore>,
     core: Arc<Core>,
     /// The keyspace was dropped before the cursor was made: what every seek says.
@@ -165,24 +193,24 @@ pub struct Cursor {
 
 impl Cursor {
     pub(crate) fn new(moment: Moment, bounds: Bounds) -> Cursor {
-        let Moment { keyspace, core, view, seq, .. } = &moment;
-        let mut sources = Vec::with_capacity(1 + view.flushing.len() + view.version.level0.len() + 4);
+        let Moment { keyspace, core, view, seq, pin, closed } = moment;
+        let mut sources = Vec::with_capacity(1 + view.flushing.len() + view.version.runs());
         sources.push(Source::Memtable(view.memtable.cursor()));
         sources.extend(view.flushing.iter().map(|m| Source::Memtable(m.cursor())));
         let range = KeyRange::new(&bounds.from, bounds.to.as_deref());
-        sources.extend(view.version.sources(&keyspace.notice, &range).into_iter().map(Source::Tree));
+        sources.extend(view.version.sources(&keyspace.notice, &range).map(Source::Tree));
         Cursor {
             merge: MergeCursor::new(sources, 0),
-            seq: *seq,
+            seq,
             bounds,
             place: Place::Invalid,
-            shade: view.ranges().map(|ranges| Box::new(Shade::new(ranges, *seq))),
+            shade: view.ranges().map(|ranges| Box::new(Shade::new(ranges, seq))),
             key: Vec::new(),
-            saved: Slice::default(),
-            keyspace: keyspace.clone(),
-            core: core.clone(),
-            closed: moment.closed.clone(),
-            _pin: moment.pin.clone(),
+            saved: Saved::default(),
+            keyspace,
+            core,
+            closed,
+            _pin: pin,
         }
     }
 
@@ -339,7 +367,7 @@ impl Cursor {
                     false => {
                         self.key.clear();
                         self.key.extend_from_slice(key);
-                        self.saved = self.merge.value_slice();
+                        self.saved.set(&self.merge);
                         found = true;
                     }
                 }
@@ -377,19 +405,19 @@ impl Cursor {
     pub fn value(&self) -> &[u8] {
         match self.place {
             Place::Forward => self.merge.value(),
-            Place::Backward => &self.saved,
+            Place::Backward => self.saved.value(),
             Place::Invalid => panic!("the cursor is not valid"),
         }
     }
 
-    /// The value as a slice that outlives the cursor, without copying where it lies in a cached block.
+    /// The value as a slice that outlives the cursor: without copying where it lies in a cached block, unless the cursor goes backward and the value is short.
     ///
     /// # Panics
     /// When the cursor is not valid.
     pub fn value_slice(&self) -> Slice {
         match self.place {
             Place::Forward => self.merge.value_slice(),
-            Place::Backward => self.saved.clone(),
+            Place::Backward => self.saved.slice(),
             Place::Invalid => panic!("the cursor is not valid"),
         }
     }

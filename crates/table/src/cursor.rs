@@ -1,9 +1,11 @@
 //! A cursor over a table, through the block cache, in both directions.
 //!
 //! It keeps the path from the root to the current data block, so that stepping to the next block looks at one index
-//! node, and holds on to the blocks of that path while it stands there. One that goes the same way for long, be it forward or back,
-//! over blocks that are not cached, reads several at once. A seek to a place in the current block stays there.
+//! node, and holds on to the blocks of that path while it stands there. One that walks on to the next block, forward or back,
+//! reads several at once where they are not cached. A seek to a place in the current block stays there.
 
+use crate::block::{Block, Payload};
+use crate::buffer::Buffer;
 use crate::entry_cursor::EntryCursor;
 use crate::fault::Fault;
 use crate::flight::{Hurry, Reading, Wanted};
@@ -18,7 +20,7 @@ pub struct TableCursor {
     /// Index nodes from the root down, and which child the path takes in each.
     path: Vec<(Stop, usize)>,
     /// The block that the path leads to; `None` while it leads nowhere.
-    block: Option<Node>,
+    block: Option<Block>,
     at: EntryCursor,
     ahead: Ahead,
     valid: bool,
@@ -31,14 +33,14 @@ enum Stop {
     Root,
     /// Its number among the nodes that stay.
     Resident(usize),
-    Own(Node),
+    Own(Box<Node>),
 }
 
 impl Stop {
-    fn of(table: &Table, handle: Handle) -> Result<Stop> {
-        match table.resident().and_then(|resident| resident.place(handle)) {
+    fn of(table: &Table, handle: Handle, child: usize) -> Result<Stop> {
+        match table.resident().and_then(|resident| resident.place(handle, child)) {
             Some(place) => Ok(Stop::Resident(place)),
-            None => table.node(handle, Kind::Index).map(Stop::Own),
+            None => table.node(handle, Kind::Index).map(Box::new).map(Stop::Own),
         }
     }
 
@@ -57,20 +59,19 @@ impl Stop {
 /// What was read of the file beyond the current block. It is put into the cache block by block, when the cursor gets there.
 #[derive(Default)]
 pub(crate) struct Ahead {
-    bytes: Vec<u8>,
+    bytes: Buffer,
     offset: u64,
-    /// How many times in a row the cursor went to the block next to its own.
-    steps: u32,
-    /// How many times it has read ahead since then.
-    fills: u32,
+    /// Whether the cursor has come to its block from the one beside it.
+    walks: bool,
+    /// How much it reads the next time; 0 before the first.
+    next: u64,
     /// Whether that was the one before.
     back: bool,
     pub(crate) hurry: Hurry,
 }
 
-/// Steps to a neighbouring block before the cursor reads ahead though nothing had to wait for the disk, and bounds of how much it then reads at a time.
-const STEPS: u32 = 2;
-const LEAST_AHEAD: u64 = 16 << 10;
+/// Bounds of how much a cursor reads at a time that has taken a step to a neighbouring block.
+const LEAST_AHEAD: u64 = 8 << 10;
 const MOST_AHEAD: u64 = 128 << 10;
 
 /// Which child to take on the way down.
@@ -113,13 +114,12 @@ impl TableCursor {
                 Toward::Entry(key, trailer) => node.layout.child(&node.bytes, key, trailer),
             };
             let child = child.map_err(|f| self.table.fault(f, node.offset))?;
-            let handle =
-                node.layout.handle(&node.bytes, child).map_err(|f| self.table.fault(f, node.offset))?;
+            let handle = node.handle(child).map_err(|f| self.table.fault(f, node.offset))?;
             self.path.push((stop, child));
             if self.path.len() == levels {
                 return self.enter(handle);
             }
-            stop = Stop::of(&self.table, handle)?;
+            stop = Stop::of(&self.table, handle, child)?;
         }
     }
 
@@ -127,7 +127,7 @@ impl TableCursor {
     fn enter(&mut self, handle: Handle) -> Result<()> {
         let (table, ahead) = (&self.table, &mut self.ahead);
         let Some(block) = table.block_for(handle, ahead)? else { return Ok(()) };
-        self.at.enter(&block.bytes, &block.layout);
+        self.at.enter(&block.payload, &block.layout);
         self.block = Some(block);
         Ok(())
     }
@@ -161,12 +161,12 @@ impl TableCursor {
     /// Takes `child` of a node, and from there the way down that `toward` says.
     fn step_to(&mut self, stop: Stop, child: usize, toward: Toward<'_>) -> Result<()> {
         let node = stop.node(&self.table)?;
-        let handle = node.layout.handle(&node.bytes, child).map_err(|f| self.table.fault(f, node.offset))?;
+        let handle = node.handle(child).map_err(|f| self.table.fault(f, node.offset))?;
         self.path.push((stop, child));
         if self.path.len() == usize::from(self.table.root()?.footer.levels) {
             return self.enter(handle);
         }
-        let stop = Stop::of(&self.table, handle)?;
+        let stop = Stop::of(&self.table, handle, child)?;
         self.descend(stop, toward)
     }
 
@@ -179,7 +179,9 @@ impl TableCursor {
     #[inline]
     fn stand(&mut self, i: usize) -> Result<()> {
         if let Some(block) = &self.block {
-            self.at.move_to(&block.bytes, &block.layout, i).map_err(|f| self.table.fault(f, block.offset))?;
+            self.at
+                .move_to(&block.payload, &block.layout, i)
+                .map_err(|f| self.table.fault(f, block.offset))?;
             self.valid = true;
         }
         Ok(())
@@ -215,55 +217,53 @@ impl TableCursor {
     /// The first entry of the current block at or after a target; the count if there is none.
     fn search(&self, key: &[u8], trailer: Trailer) -> Result<(usize, usize)> {
         let Some(block) = &self.block else { return Ok((0, 0)) };
-        let i = block.layout.lower_bound(&block.bytes, key, trailer);
+        let i = block.layout.lower_bound(&block.payload, key, trailer);
         Ok((i.map_err(|f| self.table.fault(f, block.offset))?, block.layout.count()))
     }
 }
 
 impl Ahead {
-    /// The payload of a data block that is not cached; `None` when it was asked for.
-    pub(crate) fn read(&mut self, table: &Table, wanted: Wanted) -> Result<Option<Slice>> {
+    /// The payload of a data block that is not there yet; `None` when it was asked for.
+    pub(crate) fn read(&mut self, table: &Table, wanted: Wanted) -> Result<Option<Payload>> {
         let handle = wanted.handle;
-        table.check_handle(handle, frame::MAX_PAYLOAD)?;
-        if self.part(handle).is_none() {
-            if self.hurry.on && self.steps < STEPS {
-                return table.read_block(wanted, &mut Reading::Asks(&mut self.hurry.wanted));
-            }
-            if self.steps == 0 || u64::from(handle.size) >= self.window() {
-                return table.read_block(wanted, &mut Reading::Waits);
-            }
-            // Who has to wait for the disk, and has taken a step, waits for more than the one block.
-            if self.steps < STEPS
-                && let Some(block) = table.read_block(wanted, &mut Reading::IfThere)?
-            {
-                return Ok(Some(block));
-            }
+        if self.hurry.on {
+            return table.read_block(wanted, &mut Reading::Asks(&mut self.hurry.wanted));
+        }
+        if self.walks && u64::from(handle.size) < MOST_AHEAD {
+            table.check_handle(handle, frame::MAX_PAYLOAD)?;
             // What fails may be what lies behind the block: of an error of its own the read of it alone tells.
-            if self.fill(table, handle).is_err() {
-                return table.read_block(wanted, &mut Reading::Waits);
+            if self.fill(table, handle).is_ok() {
+                return self.take(table, wanted);
             }
         }
-        let frame = self.part(handle).unwrap_or_default().to_vec();
-        let opened = frame::open(frame, table.place(handle.offset, Kind::Data), frame::MAX_PAYLOAD);
-        opened.map(Some).map_err(|f| table.fault(f, handle.offset))
+        table.read_block(wanted, &mut Reading::Waits)
+    }
+
+    /// The payload of a data block, if it was read already.
+    #[inline]
+    pub(crate) fn take(&self, table: &Table, wanted: Wanted) -> Result<Option<Payload>> {
+        let Some(part) = self.part(wanted.handle) else { return Ok(None) };
+        let mut frame = table.buffer_for(wanted);
+        frame.copy_from_slice(part);
+        table.open_block(frame, wanted).map(Some)
     }
 
     /// Reads the block at `handle` and what comes behind it on the cursor's way.
     fn fill(&mut self, table: &Table, handle: Handle) -> Result<()> {
-        let wanted = self.window();
-        let data_size = table.root()?.footer.data_size;
-        let (from, to) = match self.back {
-            true => (handle.end().saturating_sub(wanted).min(handle.offset), handle.end()),
-            false => (handle.offset, handle.offset.saturating_add(wanted).min(data_size).max(handle.end())),
-        };
-        // Until the read succeeds, nothing is there.
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.resize((to - from) as usize, 0);
-        table.read_at(&mut bytes, from)?;
-        (self.bytes, self.offset) = (bytes, from);
-        self.fills += 1;
+        let bounded = |wanted: u64| wanted.max(2 * u64::from(handle.size)).min(MOST_AHEAD);
+        let least = bounded(LEAST_AHEAD);
+        if self.next == 0 && self.read_around(table, handle, least, false)? {
+            self.next = 2 * least;
+            return Ok(());
+        }
+        // Who has to wait for the disk waits for more.
+        let wanted = bounded(self.next.max(2 * LEAST_AHEAD));
+        self.read_around(table, handle, wanted, true)?;
+        self.next = 2 * wanted;
         // The disk goes on while the caller looks at these.
         if wanted == MOST_AHEAD {
+            let (from, to) = (self.offset, self.offset + self.bytes.len() as u64);
+            let data_size = table.root()?.footer.data_size;
             match self.back {
                 true => table.will_need(from.saturating_sub(wanted), wanted.min(from)),
                 false => table.will_need(to, wanted.min(data_size.saturating_sub(to))),
@@ -272,9 +272,24 @@ impl Ahead {
         Ok(())
     }
 
-    /// How much it reads the next time.
-    fn window(&self) -> u64 {
-        (LEAST_AHEAD << self.fills.min(8)).min(MOST_AHEAD)
+    /// Reads `wanted` bytes on the cursor's way, the block at `handle` being the first of them, if they are in memory, or waits for them.
+    /// Whether it has them. The way back ends where a page begins.
+    fn read_around(&mut self, table: &Table, handle: Handle, wanted: u64, waits: bool) -> Result<bool> {
+        let data_size = table.root()?.footer.data_size;
+        let (from, to) = match self.back {
+            true => (handle.end().saturating_sub(wanted).next_multiple_of(frame::PAGE), handle.end()),
+            false => (handle.offset, handle.offset.saturating_add(wanted).min(data_size)),
+        };
+        let (from, to) = (from.min(handle.offset), to.max(handle.end()));
+        // Until the read succeeds, nothing is there.
+        let mut bytes = std::mem::take(&mut self.bytes).renew((to - from) as usize);
+        match waits {
+            true => table.read_at(&mut bytes, from)?,
+            false if table.read_if_there(&mut bytes, from)? => {}
+            false => return Ok(false),
+        }
+        (self.bytes, self.offset) = (bytes, from);
+        Ok(true)
     }
 
     /// Notes a step to a neighbouring block.
@@ -282,13 +297,12 @@ impl Ahead {
         if self.back != back {
             self.restart();
         }
-        self.steps = self.steps.saturating_add(1);
-        self.back = back;
+        (self.walks, self.back) = (true, back);
     }
 
     /// The next block is not beside this one.
     pub(crate) fn restart(&mut self) {
-        (self.steps, self.fills) = (0, 0);
+        (self.walks, self.next) = (false, 0);
     }
 
     /// The block at `handle`, if it was read.
@@ -351,7 +365,7 @@ impl Cursor for TableCursor {
         let next = self.at.index() + 1;
         if let Some(block) = &self.block
             && next < block.layout.count()
-            && self.at.move_to(&block.bytes, &block.layout, next).is_ok()
+            && self.at.move_to(&block.payload, &block.layout, next).is_ok()
         {
             return Ok(());
         }
@@ -367,7 +381,7 @@ impl Cursor for TableCursor {
         let i = self.at.index();
         if let Some(block) = &self.block
             && i > 0
-            && self.at.move_to(&block.bytes, &block.layout, i - 1).is_ok()
+            && self.at.move_to(&block.payload, &block.layout, i - 1).is_ok()
         {
             return Ok(());
         }
@@ -401,12 +415,12 @@ impl Cursor for TableCursor {
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.block.as_ref().map_or(&[], |block| self.at.value(&block.bytes))
+        self.block.as_ref().map_or(&[], |block| self.at.value(&block.payload))
     }
 
     fn value_slice(&self) -> Slice {
         self.block
             .as_ref()
-            .map_or_else(Slice::default, |block| block.bytes.slice_of(self.at.value(&block.bytes)))
+            .map_or_else(Slice::default, |block| block.payload.slice_of(self.at.value(&block.payload)))
     }
 }

@@ -9,11 +9,12 @@
 //! Index nodes and filters that do not stay with their table are waited for on the way: they are used often, and are hardly ever
 //! missing from the cache.
 
+use crate::block::{Block, Payload};
 use crate::cache::BlockClass;
 use crate::cursor::Ahead;
-use crate::frame::{Handle, Kind};
+use crate::frame::Handle;
 use crate::node;
-use crate::table::{Node, Table};
+use crate::table::Table;
 use crate::tables;
 use base::planted::{Bug, planted};
 use base::{Result, Seq, Slice, Trailer};
@@ -37,8 +38,6 @@ impl Wanted {
 pub(crate) enum Reading<'a> {
     /// It does.
     Waits,
-    /// It does not, and does without.
-    IfThere,
     /// It asks for what it would wait for, and notes that here.
     Asks(&'a mut Option<Wanted>),
 }
@@ -61,7 +60,7 @@ impl Table {
         let trailer = Trailer::seek(seq);
         // Another key of the same batch may have brought the block into the cache meanwhile.
         let found = match self.tables().cache.get_again(self.block_key(wanted.handle)) {
-            Some(bytes) => self.find(bytes, wanted.handle, key, trailer)?,
+            Some(bytes) => self.find(Payload::Shared(bytes), wanted.handle, key, trailer)?,
             None => self.look_in(wanted, key, trailer, &mut Reading::Waits)?,
         };
         self.note_found(found.is_some())?;
@@ -76,21 +75,27 @@ impl Table {
     /// Fills `bytes` with the frame of a block, or asks for it. Whether it was read.
     pub(crate) fn fetch(&self, bytes: &mut [u8], wanted: Wanted, reading: &mut Reading<'_>) -> Result<bool> {
         let offset = wanted.handle.offset;
-        if let Reading::Waits = reading {
-            tables::note_block_read();
-            return self.read_at(bytes, offset).map(|()| true);
+        match reading {
+            Reading::Waits => self.read_at(bytes, offset)?,
+            Reading::Asks(noted) => {
+                if !self.read_if_there(bytes, offset)? && !planted(Bug::TakeShortRead) {
+                    self.will_need(offset, bytes.len() as u64);
+                    **noted = Some(wanted);
+                    return Ok(false);
+                }
+            }
         }
-        let file = self.file()?;
-        if file.read_if_there(bytes, offset)? || planted(Bug::TakeShortRead) {
+        tables::note_block_read();
+        Ok(true)
+    }
+
+    /// Reads these bytes of the file, if the operating system has all of them in memory; whether it had.
+    pub(crate) fn read_if_there(&self, bytes: &mut [u8], offset: u64) -> Result<bool> {
+        let there = self.file()?.read_if_there(bytes, offset)?;
+        if there {
             self.note_read(bytes.len());
-            tables::note_block_read();
-            return Ok(true);
         }
-        if let Reading::Asks(noted) = reading {
-            file.will_need(offset, bytes.len() as u64);
-            **noted = Some(wanted);
-        }
-        Ok(false)
+        Ok(there)
     }
 
     pub(crate) fn note_read(&self, bytes: usize) {
@@ -101,31 +106,21 @@ impl Table {
 
     /// A data block for a cursor, through the cache. `None` when the cursor does not wait and would have to.
     #[inline]
-    pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Ahead) -> Result<Option<Node>> {
-        let bytes = match self.tables().cache.get(self.block_key(handle), BlockClass::Data) {
-            Some(bytes) => {
-                ahead.hurry.wanted = None;
-                bytes
-            }
-            None => match self.read_for(handle, ahead)? {
-                Some(bytes) => bytes,
-                None => return Ok(None),
-            },
-        };
-        node::touch(&bytes);
-        self.parse(bytes, Kind::Data, handle.offset).map(Some)
-    }
-
-    fn read_for(&self, handle: Handle, ahead: &mut Ahead) -> Result<Option<Slice>> {
-        let noted = ahead.hurry.wanted.take().filter(|wanted| wanted.handle == handle);
-        let wanted = noted.unwrap_or_else(|| self.want(handle));
-        let read = ahead.read(self, wanted)?;
-        if let Some(bytes) = &read
-            && wanted.admitted
-        {
-            self.tables().cache.insert(self.block_key(handle), BlockClass::Data, bytes.clone());
+    pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Ahead) -> Result<Option<Block>> {
+        let noted = ahead.hurry.wanted.take();
+        // Who walks does not use a block more often than others.
+        if let Some(payload) = ahead.take(self, Wanted { handle, admitted: false })? {
+            return self.block(payload, handle).map(Some);
         }
-        Ok(read)
+        if let Some(bytes) = self.tables().cache.get(self.block_key(handle), BlockClass::Data) {
+            node::touch(&bytes);
+            return self.block(Payload::Shared(bytes), handle).map(Some);
+        }
+        let noted = noted.filter(|wanted| wanted.handle == handle);
+        match ahead.read(self, noted.unwrap_or_else(|| self.want(handle)))? {
+            Some(payload) => self.block(payload, handle).map(Some),
+            None => Ok(None),
+        }
     }
 }
 

@@ -19,6 +19,8 @@
 
 #![forbid(unsafe_code)]
 
+mod block;
+mod buffer;
 mod cache;
 mod compression;
 mod counters;
@@ -41,7 +43,6 @@ mod properties;
 mod resident;
 mod salvage;
 mod scan;
-mod scratch;
 mod table;
 mod tables;
 mod verify;

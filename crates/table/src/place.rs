@@ -3,11 +3,12 @@
 //! A place is a data block and the number of an entry in it. Blocks come through the cache, and are verified like any other. What
 //! is noted cannot grow old, because a table never changes; a place that is not there means that the note is wrong, and is an error.
 
+use crate::block::Block;
 use crate::cursor::Ahead;
 use crate::entry_cursor::EntryCursor;
 use crate::fault::Fault;
 use crate::frame::{Handle, PAGE};
-use crate::table::{Node, Table};
+use crate::table::Table;
 use base::{Result, Slice, Trailer};
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub struct BlockPlace {
 pub struct PlaceCursor {
     table: Arc<Table>,
     /// The block that it stood in last, and where that ends.
-    block: Option<(Node, u64)>,
+    block: Option<(Block, u64)>,
     at: EntryCursor,
     ahead: Ahead,
 }
@@ -48,12 +49,11 @@ impl PlaceCursor {
                 .table
                 .fault(Fault::Corrupt("block has fewer entries than before"), place.offset));
         }
-        let moved = self.at.move_to(&block.bytes, &block.layout, entry);
+        let moved = self.at.move_to(&block.payload, &block.layout, entry);
         moved.map_err(|f| self.table.fault(f, place.offset))
     }
 
-    /// Makes the block at `place` the current one. Steps from block to block are counted, in either direction: many of them, and it
-    /// reads ahead.
+    /// Makes the block at `place` the current one. One that comes there from the block beside it, in either direction, reads ahead.
     fn enter(&mut self, place: BlockPlace) -> Result<()> {
         // Zeros up to the next page may lie between two blocks.
         let meets = |end: u64, start: u64| end == start || end.next_multiple_of(PAGE) == start;
@@ -66,7 +66,7 @@ impl PlaceCursor {
         let handle = Handle { offset: place.offset, size: place.size };
         let (table, ahead) = (&self.table, &mut self.ahead);
         let Some(block) = table.block_for(handle, ahead)? else { return Ok(()) };
-        self.at.enter(&block.bytes, &block.layout);
+        self.at.enter(&block.payload, &block.layout);
         self.block = Some((block, handle.end()));
         Ok(())
     }
@@ -96,12 +96,12 @@ impl PlaceCursor {
     /// The value of the entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.block.as_ref().map_or(&[], |(block, _)| self.at.value(&block.bytes))
+        self.block.as_ref().map_or(&[], |(block, _)| self.at.value(&block.payload))
     }
 
-    /// The value as a slice of the cached block.
+    /// The value as a slice: of the block, where that is cached, or else a copy.
     pub fn value_slice(&self) -> Slice {
-        let slice = |(block, _): &(Node, u64)| block.bytes.slice_of(self.at.value(&block.bytes));
+        let slice = |(block, _): &(Block, u64)| block.payload.slice_of(self.at.value(&block.payload));
         self.block.as_ref().map_or_else(Slice::default, slice)
     }
 }

@@ -19,7 +19,13 @@ use base::{Result, Slice};
 const READ: usize = 512 << 10;
 
 /// What the allocator and the lists keep per node beside its bytes, about.
-const NODE_OVERHEAD: u64 = 160;
+const NODE_OVERHEAD: u64 = 216;
+
+/// What a node takes in memory.
+fn node_bytes(node: &Node) -> u64 {
+    let children = node.children.as_ref().map_or(0, |children| size_of_val(&children[..]));
+    (node.bytes.len() + children) as u64 + NODE_OVERHEAD
+}
 
 /// A line of the filter, where one cache line holds it.
 #[derive(Clone, Copy)]
@@ -43,8 +49,7 @@ impl Resident {
         let footer = table.root()?.footer;
         let lines = read_filter(table, &footer.filter)?;
         let (handles, nodes) = read_index(table, footer.index_start(), footer.root.offset)?;
-        let bytes = (lines.len() * LINE) as u64
-            + nodes.iter().map(|node| node.bytes.len() as u64 + NODE_OVERHEAD).sum::<u64>();
+        let bytes = (lines.len() * LINE) as u64 + nodes.iter().map(node_bytes).sum::<u64>();
         let pin = table.tables().cache().pin(bytes);
         Ok(pin.map(|pin| Resident { lines, probes: footer.filter.probes, handles, nodes, _pin: pin }))
     }
@@ -72,15 +77,19 @@ impl Resident {
         if self.probes == 0 { 0 } else { self.line(hash)[0] }
     }
 
-    /// The index node at `handle`.
+    /// The index node at `handle`. `hint` is as in [`Resident::place`].
     #[inline]
-    pub(crate) fn node(&self, handle: Handle) -> Option<&Node> {
-        self.nodes.get(self.place(handle)?)
+    pub(crate) fn node(&self, handle: Handle, hint: usize) -> Option<&Node> {
+        self.nodes.get(self.place(handle, hint)?)
     }
 
-    /// Which of the nodes is the one at `handle`.
+    /// Which of the nodes is the one at `handle`. `hint`: which child of its parent it may be; in an index of two levels, as most are, it has
+    /// that number here, too.
     #[inline]
-    pub(crate) fn place(&self, handle: Handle) -> Option<usize> {
+    pub(crate) fn place(&self, handle: Handle, hint: usize) -> Option<usize> {
+        if self.handles.get(hint) == Some(&handle) {
+            return Some(hint);
+        }
         let at = self.handles.partition_point(|h| h.offset < handle.offset);
         (*self.handles.get(at)? == handle).then_some(at)
     }
@@ -156,7 +165,11 @@ fn read_index(table: &Table, start: u64, end: u64) -> Result<(Vec<Handle>, Vec<N
                 .map_err(|f| table.fault(f, at))?;
             raw.into()
         };
-        nodes.push(table.parse(bytes, Kind::Index, at)?);
+        let mut node = table.parse(bytes, Kind::Index, at)?;
+        let children = (0..node.layout.count()).map(|child| Ok(node.handle(child)?.packed()));
+        node.children =
+            children.collect::<std::result::Result<_, Fault>>().map_err(|f| table.fault(f, at))?;
+        nodes.push(node);
         handles.push(handle);
         at += len;
     }

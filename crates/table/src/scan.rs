@@ -152,14 +152,14 @@ impl ScanCursor {
             let (mut low, mut high) = (0, node.layout.count());
             while high - low > 1 {
                 let middle = low + (high - low) / 2;
-                let child = node.layout.handle(&node.bytes, middle).map_err(fault)?;
+                let child = node.handle(middle).map_err(fault)?;
                 if self.first_data_offset(child, level - 1)? < offset { low = middle } else { high = middle }
             }
-            let child = node.layout.handle(&node.bytes, low).map_err(fault)?;
+            let child = node.handle(low).map_err(fault)?;
             if level == 1 {
                 return Ok(Some(child.offset));
             }
-            node = self.table.index_node(child)?;
+            node = self.table.index_node(child, low)?;
         }
         Ok(None)
     }
@@ -167,8 +167,8 @@ impl ScanCursor {
     /// Where the first data block under an index entry begins: the entry's block is `level` levels above the data.
     fn first_data_offset(&self, mut handle: frame::Handle, level: u8) -> Result<u64> {
         for _ in 0..level {
-            let node = self.table.index_node(handle)?;
-            handle = node.layout.handle(&node.bytes, 0).map_err(|f| self.table.fault(f, node.offset))?;
+            let node = self.table.index_node(handle, 0)?;
+            handle = node.handle(0).map_err(|f| self.table.fault(f, node.offset))?;
         }
         Ok(handle.offset)
     }

@@ -5,6 +5,8 @@
 //! budget allows it (`resident.rs`); where not, index nodes and filter partitions come through the cache, as data blocks do. A get
 //! costs one line of the filter, a search in one index node per level, and one data block.
 
+use crate::block::{Block, MOST_OWN, Payload};
+use crate::buffer::Buffer;
 use crate::cache::{BlockClass, BlockKey};
 use crate::fault::Fault;
 use crate::filter;
@@ -14,7 +16,6 @@ use crate::frame::{self, Handle, Kind};
 use crate::node::{self, Layout};
 use crate::properties;
 use crate::resident::Resident;
-use crate::scratch;
 use crate::tables::{self, Tables};
 use crate::{PlaceCursor, ScanCursor, TableCursor, TableMeta};
 use base::checksum::Place;
@@ -49,6 +50,20 @@ pub(crate) struct Node {
     pub layout: Layout,
     /// Where it lies in the file, for messages.
     pub offset: u64,
+    /// Where its children lie, if that was read from its entries once and for all ([`Handle::packed`]): one line of memory instead of two for each
+    /// step down.
+    pub children: Option<Arc<[u64]>>,
+}
+
+impl Node {
+    /// The child with that number, of an index node.
+    #[inline]
+    pub(crate) fn handle(&self, child: usize) -> std::result::Result<Handle, Fault> {
+        match self.children.as_ref().and_then(|children| children.get(child)) {
+            Some(packed) => Ok(Handle::unpacked(*packed)),
+            None => self.layout.handle(&self.bytes, child),
+        }
+    }
 }
 
 impl Table {
@@ -150,7 +165,7 @@ impl Table {
         let found = match self.tables.cache.get(cached, BlockClass::Data) {
             Some(bytes) => {
                 node::touch(&bytes);
-                self.find(bytes, handle, key, trailer)?
+                self.find(Payload::Shared(bytes), handle, key, trailer)?
             }
             None => {
                 let found = self.look_in(self.want(handle), key, trailer, &mut reading)?;
@@ -172,15 +187,10 @@ impl Table {
         trailer: Trailer,
         reading: &mut Reading<'_>,
     ) -> Result<Option<(Trailer, Slice)>> {
-        let Wanted { handle, admitted } = wanted;
-        if !admitted && handle.size <= scratch::MOST {
-            return scratch::get(self, wanted, key, trailer, reading);
+        match self.read_block(wanted, reading)? {
+            Some(payload) => self.find(payload, wanted.handle, key, trailer),
+            None => Ok(None),
         }
-        let Some(bytes) = self.read_block(wanted, reading)? else { return Ok(None) };
-        if admitted {
-            self.tables.cache.insert(self.block_key(handle), BlockClass::Data, bytes.clone());
-        }
-        self.find(bytes, handle, key, trailer)
     }
 
     /// Told whether a table whose filter let a key through had it.
@@ -196,14 +206,14 @@ impl Table {
     #[inline]
     pub(crate) fn find(
         &self,
-        bytes: Slice,
+        payload: Payload,
         handle: Handle,
         key: &[u8],
         trailer: Trailer,
     ) -> Result<Option<(Trailer, Slice)>> {
-        let block = self.parse(bytes, Kind::Data, handle.offset)?;
-        let found = block.layout.find(&block.bytes, key, trailer).map_err(|f| self.fault(f, block.offset))?;
-        Ok(found.map(|entry| (entry.trailer, block.bytes.slice_of(entry.value(&block.bytes)))))
+        let Block { payload, layout, offset } = self.block(payload, handle)?;
+        let found = layout.find(&payload, key, trailer).map_err(|f| self.fault(f, offset))?;
+        Ok(found.map(|entry| (entry.trailer, payload.slice_of(entry.value(&payload)))))
     }
 
     pub(crate) fn block_key(&self, handle: Handle) -> BlockKey {
@@ -304,7 +314,10 @@ impl Table {
         let footer = self.root().ok()?.footer;
         // Where there is no room now there may be some later; what fails, or is larger in memory than there is room for, is not
         // tried again.
-        if !self.tables.cache.may_pin(footer.root.offset - footer.data_size) {
+        // An entry of an index is longer than what is kept of it besides.
+        let (filter, index) =
+            (footer.index_start() - footer.data_size, footer.root.offset - footer.index_start());
+        if !self.tables.cache.may_pin(filter + 2 * index) {
             return None;
         }
         // Of an error those will hear who need the very block that it is about.
@@ -312,10 +325,10 @@ impl Table {
         self.resident.get_or_init(|| loaded.map(Box::new)).as_deref()
     }
 
-    /// The index node at `handle`, from memory or through the cache.
+    /// The index node at `handle`, from memory or through the cache. `hint`: which child of its parent it may be.
     #[inline]
-    pub(crate) fn index_node(&self, handle: Handle) -> Result<Node> {
-        match self.resident().and_then(|resident| resident.node(handle)) {
+    pub(crate) fn index_node(&self, handle: Handle, hint: usize) -> Result<Node> {
+        match self.resident().and_then(|resident| resident.node(handle, hint)) {
             Some(node) => Ok(node.clone()),
             None => self.node(handle, Kind::Index),
         }
@@ -324,9 +337,9 @@ impl Table {
     /// The data block where (`key`, `trailer`) belongs.
     pub(crate) fn data_handle(&self, key: &[u8], trailer: Trailer) -> Result<Handle> {
         let root = self.root()?;
-        let mut handle = self.child(&root.node, key, trailer)?;
+        let (mut handle, mut child) = self.child(&root.node, key, trailer)?;
         for _ in 1..root.footer.levels {
-            handle = match self.resident().and_then(|resident| resident.node(handle)) {
+            (handle, child) = match self.resident().and_then(|resident| resident.node(handle, child)) {
                 Some(node) => self.child(node, key, trailer)?,
                 None => self.child(&self.node(handle, Kind::Index)?, key, trailer)?,
             };
@@ -335,10 +348,10 @@ impl Table {
     }
 
     #[inline]
-    fn child(&self, node: &Node, key: &[u8], trailer: Trailer) -> Result<Handle> {
-        let handle =
-            node.layout.child(&node.bytes, key, trailer).and_then(|i| node.layout.handle(&node.bytes, i));
-        handle.map_err(|f| self.fault(f, node.offset))
+    fn child(&self, node: &Node, key: &[u8], trailer: Trailer) -> Result<(Handle, usize)> {
+        let child = node.layout.child(&node.bytes, key, trailer);
+        let child = child.and_then(|i| Ok((node.handle(i)?, i)));
+        child.map_err(|f| self.fault(f, node.offset))
     }
 
     /// A node, through the cache.
@@ -352,7 +365,13 @@ impl Table {
     #[inline]
     pub(crate) fn parse(&self, bytes: Slice, kind: Kind, offset: u64) -> Result<Node> {
         let layout = Layout::parse(&bytes, kind == Kind::Index).map_err(|f| self.fault(f, offset))?;
-        Ok(Node { bytes, layout, offset })
+        Ok(Node { bytes, layout, offset, children: None })
+    }
+
+    #[inline]
+    pub(crate) fn block(&self, payload: Payload, handle: Handle) -> Result<Block> {
+        let layout = Layout::parse(&payload, false).map_err(|f| self.fault(f, handle.offset))?;
+        Ok(Block { payload, layout, offset: handle.offset })
     }
 
     /// The payload of a block, through the cache, or else by way of `read`.
@@ -380,16 +399,35 @@ impl Table {
         frame::open(bytes, self.place(handle.offset, kind), cap).map_err(|f| self.fault(f, handle.offset))
     }
 
-    /// The payload of a data block, from the file; `None` when it was asked for.
-    pub(crate) fn read_block(&self, wanted: Wanted, reading: &mut Reading<'_>) -> Result<Option<Slice>> {
-        let (handle, cap) = (wanted.handle, frame::MAX_PAYLOAD);
-        self.check_handle(handle, cap)?;
-        let mut bytes = vec![0; handle.size as usize];
-        if !self.fetch(&mut bytes, wanted, reading)? {
+    /// The payload of a data block, from the file; `None` when it was asked for. What the cache is to have is put in.
+    pub(crate) fn read_block(&self, wanted: Wanted, reading: &mut Reading<'_>) -> Result<Option<Payload>> {
+        let handle = wanted.handle;
+        self.check_handle(handle, frame::MAX_PAYLOAD)?;
+        let mut frame = self.buffer_for(wanted);
+        if !self.fetch(&mut frame, wanted, reading)? {
             return Ok(None);
         }
-        let opened = frame::open(bytes, self.place(handle.offset, Kind::Data), cap);
-        opened.map(Some).map_err(|f| self.fault(f, handle.offset))
+        self.open_block(frame, wanted).map(Some)
+    }
+
+    /// Where the frame of a data block goes: a buffer that is used again, or, where the block is to be shared, one of its very size.
+    pub(crate) fn buffer_for(&self, wanted: Wanted) -> Buffer {
+        let size = wanted.handle.size as usize;
+        if wanted.admitted || size > MOST_OWN { Buffer::new(size) } else { Buffer::of(size) }
+    }
+
+    /// The payload of the data block whose frame this is.
+    pub(crate) fn open_block(&self, frame: Buffer, wanted: Wanted) -> Result<Payload> {
+        let Wanted { handle, admitted } = wanted;
+        let (place, fault) = (self.place(handle.offset, Kind::Data), |f| self.fault(f, handle.offset));
+        if !admitted && frame.len() <= MOST_OWN {
+            return Payload::open(frame, place).map_err(fault);
+        }
+        let bytes = frame::open(frame.into_vec(), place, frame::MAX_PAYLOAD).map_err(fault)?;
+        if admitted {
+            self.tables.cache.insert(self.block_key(handle), BlockClass::Data, bytes.clone());
+        }
+        Ok(Payload::Shared(bytes))
     }
 
     /// The frame of a block, from the file, unverified.

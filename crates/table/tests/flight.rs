@@ -125,6 +125,28 @@ fn the_cache_is_asked_once_for_a_read_in_two_steps() {
     }
 }
 
+/// Bytes of each read of a walk forward from one block to those behind it.
+#[test]
+fn a_step_to_the_next_block_reads_what_is_behind_it_too_and_more_where_it_waits() {
+    for (percent, expected) in [(100, [8 << 10, 16 << 10, 32 << 10].as_slice()), (0, &[16 << 10, 32 << 10])] {
+        let (sim, table, entries) = table(Compression::None, 0);
+        sim.set_in_memory(percent);
+        let stats = || (table.tables().stats().reads, table.tables().stats().bytes_read);
+        let mut cursor = table.cursor();
+        cursor.seek(&entries[500].key, MAX_SEQ).unwrap();
+        let (mut before, mut read) = (stats(), Vec::new());
+        for e in &entries[501..600] {
+            cursor.next().unwrap();
+            assert_eq!(current(&cursor).as_ref(), Some(e));
+            let now = stats();
+            assert!(now.0 - before.0 < 2, "one read at a time");
+            read.extend((now.0 > before.0).then_some(now.1 - before.1));
+            before = now;
+        }
+        assert_eq!(read, expected, "{percent} % in memory");
+    }
+}
+
 type Move<'a> = &'a dyn Fn(&mut dyn Cursor);
 
 #[test]

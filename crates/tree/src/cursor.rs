@@ -2,9 +2,8 @@
 
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::version::{Guard, Level, TableFile, Version};
-use crate::view::View;
 use crate::view_cursor::ViewCursor;
-use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer};
+use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,6 +15,8 @@ pub struct FileCursor<C> {
     file: Arc<TableFile>,
     inner: C,
     valid: bool,
+    /// Whether the last move was put off: see [`Cursor::waits`].
+    waits: bool,
     /// Whether a compaction reads.
     merges: bool,
     /// Whether the table is of a level, or of level 0, that is small beside what lies below.
@@ -24,12 +25,12 @@ pub struct FileCursor<C> {
 
 impl<C: Cursor> FileCursor<C> {
     pub(crate) fn new(file: Arc<TableFile>, inner: C) -> Self {
-        FileCursor { file, inner, valid: false, merges: false, upper: false }
+        FileCursor { file, inner, valid: false, waits: false, merges: false, upper: false }
     }
 
     /// For a compaction: a table that fails it is left alone by later ones.
     pub(crate) fn for_merging(file: Arc<TableFile>, inner: C) -> Self {
-        FileCursor { file, inner, valid: false, merges: true, upper: false }
+        FileCursor { file, inner, valid: false, waits: false, merges: true, upper: false }
     }
 
     /// The same for a table of a level that is small beside what lies below, or not: see [`TableFile::note_sought`].
@@ -52,9 +53,16 @@ impl<C: Cursor> FileCursor<C> {
         &self.inner
     }
 
+    /// The range of keys has told that the cursor stands nowhere.
+    fn stay_away(&mut self) -> Result<()> {
+        (self.valid, self.waits) = (false, false);
+        Ok(())
+    }
+
     #[inline]
     fn settle(&mut self, moved: Result<()>) -> Result<()> {
         self.valid = moved.is_ok() && self.inner.valid();
+        self.waits = moved.is_ok() && self.inner.waits();
         if let Err(e) = &moved {
             match self.merges {
                 true => self.file.note_failed_merge(e),
@@ -77,20 +85,18 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
-        if key > &self.file.meta.largest[..] {
-            self.valid = false;
-            return Ok(());
+        if compare_keys(key, &self.file.meta.largest).is_gt() {
+            return self.stay_away();
         }
-        let first = key < &self.file.meta.smallest[..];
+        let first = compare_keys(key, &self.file.meta.smallest).is_lt();
         self.seeking(|inner| if first { inner.seek_to_first() } else { inner.seek(key, seq) })
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        if key <= &self.file.meta.smallest[..] {
-            self.valid = false;
-            return Ok(());
+        if compare_keys(key, &self.file.meta.smallest).is_le() {
+            return self.stay_away();
         }
-        let last = key > &self.file.meta.largest[..];
+        let last = compare_keys(key, &self.file.meta.largest).is_gt();
         self.seeking(|inner| if last { inner.seek_to_last() } else { inner.seek_before(key) })
     }
 
@@ -108,17 +114,14 @@ impl<C: Cursor> Cursor for FileCursor<C> {
 
     fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
         match to {
-            _ if self.file.meta.max_seq >= below => self.next(),
+            _ if !self.valid || self.file.meta.max_seq >= below => self.next(),
             Some(to) => self.seek(to, MAX_SEQ),
-            None => {
-                self.valid = false;
-                Ok(())
-            }
+            None => self.stay_away(),
         }
     }
 
     fn skip_back(&mut self, from: &[u8], below: Seq) -> Result<()> {
-        match self.file.meta.max_seq >= below {
+        match !self.valid || self.file.meta.max_seq >= below {
             true => self.prev(),
             false => self.seek_before(from),
         }
@@ -131,7 +134,7 @@ impl<C: Cursor> Cursor for FileCursor<C> {
 
     #[inline]
     fn waits(&self) -> bool {
-        self.inner.waits()
+        self.waits
     }
 
     #[inline]
@@ -223,13 +226,16 @@ impl KeyRange {
     }
 }
 
-/// The entries of one guard, in order: by merging its tables, or by its view.
+/// The entries of one guard, in order: those of its one table, or of its tables, merged or by its view. There is one of them in a cursor over a
+/// level: its size does not matter, another pointer to follow would.
+#[allow(clippy::large_enum_variant)]
 enum Stack {
+    One(FileCursor<TableCursor>),
     Merge(MergeCursor<FileCursor<TableCursor>>),
     View(ViewCursor),
 }
 
-base::delegate_cursor!(Stack { Merge, View });
+base::delegate_cursor!(Stack { One, Merge, View });
 
 /// A cursor over one level: guard after guard, merging the tables of the guard it stands in, or following its view.
 pub struct LevelCursor {
@@ -268,35 +274,39 @@ impl LevelCursor {
         if self.open && self.guard == guard {
             return;
         }
-        let stack = &self.level.guards[guard];
-        let tables = || stack.tables.iter().filter(|t| self.range.meets(t));
-        if let Some(view) = self.view_of(stack) {
-            self.tables = Stack::View(ViewCursor::new(stack.clone(), view, &self.range));
-            (self.guard, self.open) = (guard, true);
-            self.tables.hurry(self.hurry);
-            return;
-        }
-        let smallest = tables().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
-        let largest = tables().map(|t| &t.meta.largest[..]).max().unwrap_or(&[]);
-        let child = |t: &Arc<TableFile>| FileCursor::new(t.clone(), t.table.cursor()).of_upper(self.upper);
-        let children = tables().map(child).collect();
-        self.tables = Stack::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)));
+        self.tables = self.stack(&self.level.guards[guard]);
         (self.guard, self.open) = (guard, true);
         self.tables.hurry(self.hurry);
     }
 
-    /// The view of a guard, if it has one that helps: with one table in the range there is nothing to merge.
-    fn view_of(&self, guard: &Guard) -> Option<Arc<View>> {
-        let view = if self.notice.has_views() { guard.view() } else { None };
-        view.filter(|_| guard.tables.iter().filter(|t| self.range.meets(t)).nth(1).is_some())
+    /// The tables of a guard that have keys of the range.
+    fn stack(&self, guard: &Arc<Guard>) -> Stack {
+        let child = |t: &Arc<TableFile>| FileCursor::new(t.clone(), t.table.cursor()).of_upper(self.upper);
+        let mut tables = guard.tables.iter().filter(|t| self.range.meets(t));
+        match (tables.next(), tables.next()) {
+            (Some(table), None) => return Stack::One(child(table)),
+            // With one table there is nothing to merge, and a view would not help.
+            (Some(_), Some(_)) if self.notice.has_views() => {
+                if let Some(view) = guard.view() {
+                    return Stack::View(ViewCursor::new(guard.clone(), view, &self.range));
+                }
+            }
+            _ => {}
+        }
+        let tables = || guard.tables.iter().filter(|t| self.range.meets(t));
+        let smallest = tables().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
+        let largest = tables().map(|t| &t.meta.largest[..]).max().unwrap_or(&[]);
+        let children = tables().map(child).collect();
+        Stack::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)))
     }
 
     /// Enters the guard that owns `key`, for a seek: with its view, if it has got one meanwhile.
     fn enter_at(&mut self, key: &[u8]) {
         let guard = self.level.find(key);
-        if self.open
-            && matches!(self.tables, Stack::Merge(_))
-            && self.view_of(&self.level.guards[guard]).is_some()
+        if let Stack::Merge(merge) = &self.tables
+            && merge.children().len() > 1
+            && self.notice.has_views()
+            && self.level.guards[guard].view().is_some()
         {
             self.open = false;
         }
@@ -466,21 +476,30 @@ pub enum TreeSource {
 }
 
 impl Version {
+    /// How many cursors [`Version::sources`] gives at most.
+    pub fn runs(&self) -> usize {
+        self.level0.len() + self.levels.iter().filter(|l| l.tables() > 0).count()
+    }
+
     /// Cursors over every table of level 0 that has keys of `range`, and every level that has tables. None of them has been
     /// positioned.
-    pub fn sources(&self, notice: &Arc<SeekNotice>, range: &KeyRange) -> Vec<TreeSource> {
+    pub fn sources<'a>(
+        &'a self,
+        notice: &'a Arc<SeekNotice>,
+        range: &'a KeyRange,
+    ) -> impl Iterator<Item = TreeSource> + 'a {
         let mut below: u64 = self.levels.iter().map(|l| l.bytes()).sum();
         let level0_bytes: u64 = self.level0.iter().map(|t| t.meta.file_size).sum();
         let upper = level0_bytes <= below / SMALL;
         let level0 = self.level0.iter().filter(|t| range.meets(t));
-        let level0 = level0.map(|t| FileCursor::new(t.clone(), t.table.cursor()).of_upper(upper));
+        let level0 = level0.map(move |t| FileCursor::new(t.clone(), t.table.cursor()).of_upper(upper));
         let levels = self.levels.iter().filter(|l| l.tables() > 0);
-        let levels = levels.map(|l| {
+        let levels = levels.map(move |l| {
             below -= l.bytes();
             let upper = l.bytes() <= below / SMALL;
             LevelCursor::new(l.clone(), notice.clone(), range.clone()).of_upper(upper)
         });
-        level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level)).collect()
+        level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level))
     }
 }
 

@@ -19,6 +19,7 @@ mod compact_tests;
 mod cursor;
 mod damage;
 mod edit;
+mod fences;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

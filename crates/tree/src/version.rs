@@ -2,6 +2,7 @@
 
 use crate::damage::Damage;
 use crate::edit::VersionEdit;
+use crate::fences::Fences;
 use crate::guards::Candidates;
 use crate::sketch::Sketch;
 use crate::view::{View, ViewSlot};
@@ -265,8 +266,8 @@ impl Guard {
 pub struct Level {
     /// In order of their keys; the first key is empty.
     pub guards: Vec<Arc<Guard>>,
-    /// The heads of the guards' keys, for the search.
-    heads: Vec<u64>,
+    /// Those of the keys of all guards but the first, for the search.
+    fences: Fences,
     bytes: u64,
     tables: usize,
 }
@@ -275,20 +276,16 @@ impl Level {
     pub(crate) fn new(guards: Vec<Arc<Guard>>) -> Level {
         debug_assert!(guards[0].key.is_empty());
         debug_assert!(guards.windows(2).all(|w| w[0].key < w[1].key));
-        let heads = guards.iter().map(|g| head(&g.key)).collect();
+        let fences = Fences::new(guards[1..].iter().map(|g| &g.key[..]));
         let bytes = guards.iter().map(|g| g.bytes()).sum();
         let tables = guards.iter().map(|g| g.tables.len()).sum();
-        Level { guards, heads, bytes, tables }
+        Level { guards, fences, bytes, tables }
     }
 
     /// Index of the guard that owns `key`.
     #[inline]
     pub fn find(&self, key: &[u8]) -> usize {
-        let wanted = head(key);
-        let low = self.heads.partition_point(|&h| h < wanted);
-        let high = low + self.heads[low..].partition_point(|&h| h == wanted);
-        let equal = self.guards[low..high].partition_point(|g| &g.key[..] <= key);
-        (low + equal).max(1) - 1
+        self.fences.count(key, |i| &self.guards[i + 1].key[..] <= key)
     }
 
     /// Whether there is a guard with exactly this key.

@@ -18,9 +18,10 @@
 //! keys: about five bytes an entry ([`View::bytes`]). What it says is where to look; what is read there has its checksum verified
 //! like any block, and fails where it is needed.
 
+use crate::fences::Fences;
 use crate::merge::shared_prefix;
 use arc_swap::ArcSwapOption;
-use base::{Trailer, compare, head};
+use base::{Trailer, compare};
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,12 +44,12 @@ pub struct View {
     segments: Vec<Segment>,
     /// The keys of the anchors, one behind the other.
     anchors: Vec<u8>,
+    /// Those of the anchors, for the search.
+    fences: Fences,
     /// For each segment and run, how many entries of the run come before the segment.
     starts: Vec<u32>,
     /// What is kept of the keys, segment after segment.
     heads: Vec<u8>,
-    /// Bytes at the front of every key that are the same in all.
-    prefix: usize,
     /// Whether a seek has used it since somebody last asked.
     used: AtomicBool,
 }
@@ -63,8 +64,6 @@ struct Run {
 }
 
 struct Segment {
-    /// Head of the anchor's key, after the prefix of the view.
-    head: u64,
     trailer: Trailer,
     /// Where the anchor's key ends.
     key_end: u32,
@@ -85,7 +84,7 @@ impl View {
     /// Bytes of memory that it takes.
     pub fn bytes(&self) -> u64 {
         let runs = self.runs.iter().map(|r| r.blocks.len() * (size_of::<BlockPlace>() + 4)).sum::<usize>();
-        let segments = self.segments.len() * size_of::<Segment>() + 4 * self.starts.len();
+        let segments = size_of_val(&self.segments[..]) + self.fences.bytes() + 4 * self.starts.len();
         (runs + segments + self.selectors.len() + self.anchors.len() + self.heads.len() + 256) as u64
     }
 
@@ -149,27 +148,9 @@ impl View {
 
     /// How many anchors are not behind the target.
     fn anchors_up_to(&self, key: &[u8], trailer: Trailer) -> usize {
-        if self.segments.is_empty() {
-            return 0;
-        }
-        let prefix = &self.anchor(0)[..self.prefix];
-        match key.get(..self.prefix).unwrap_or(key).cmp(prefix) {
-            Ordering::Less => return 0,
-            Ordering::Greater => return self.segments.len(),
-            Ordering::Equal => {}
-        }
-        let want = head(&key[self.prefix..]);
-        let low = self.segments.partition_point(|s| s.head < want);
-        let equal = self.segments[low..].partition_point(|s| s.head == want);
-        let (mut low, mut high) = (low, low + equal);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match compare(self.anchor(middle), self.segments[middle].trailer, key, trailer) {
-                Ordering::Greater => high = middle,
-                _ => low = middle + 1,
-            }
-        }
-        low
+        let passes =
+            |i: usize| compare(self.anchor(i), self.segments[i].trailer, key, trailer) != Ordering::Greater;
+        self.fences.count(key, passes)
     }
 
     /// For each run, how many of its entries come before entry `at`, which may be the end.
@@ -236,9 +217,9 @@ impl ViewBuilder {
             selectors: Vec::new(),
             segments: Vec::new(),
             anchors: Vec::new(),
+            fences: Fences::default(),
             starts: Vec::new(),
             heads: Vec::new(),
-            prefix: 0,
             used: AtomicBool::new(true),
         };
         let counts = vec![0; runs];
@@ -289,7 +270,6 @@ impl ViewBuilder {
         let width = apart.unwrap_or(0).min(MOST_HEAD);
         let view = &mut self.view;
         view.segments.push(Segment {
-            head: 0, // when the prefix is known
             trailer: self.trailer,
             key_end: (view.anchors.len() + first.len()) as u32,
             heads: view.heads.len() as u32,
@@ -315,18 +295,13 @@ impl ViewBuilder {
         if !self.ends.is_empty() {
             self.close_segment();
         }
-        let ViewBuilder { mut view, counts, last_key, .. } = self;
+        let ViewBuilder { mut view, counts, .. } = self;
         for (run, count) in view.runs.iter_mut().zip(counts) {
             run.entries = count;
             run.blocks.shrink_to_fit();
             run.first.shrink_to_fit();
         }
-        if !view.segments.is_empty() {
-            view.prefix = shared_prefix(view.anchor(0), &last_key);
-        }
-        for segment in 0..view.segments.len() {
-            view.segments[segment].head = head(&view.anchor(segment)[view.prefix..]);
-        }
+        view.fences = Fences::new((0..view.segments.len()).map(|segment| view.anchor(segment)));
         view.selectors.shrink_to_fit();
         view.segments.shrink_to_fit();
         view.anchors.shrink_to_fit();

@@ -1,0 +1,60 @@
+//! A data block in memory: one that the cache has, or is to have, which many read, or one that was read for one reader alone.
+
+use crate::buffer::Buffer;
+use crate::compression;
+use crate::fault::Fault;
+use crate::frame::{self, HEADER_LEN};
+use crate::node::Layout;
+use base::Slice;
+use base::checksum::Place;
+use std::ops::Deref;
+
+/// Largest block, as it is stored, that is read into a [`Buffer`]: what is returned of it is copied out.
+pub(crate) const MOST_OWN: usize = 32 << 10;
+
+/// The payload of a data block, verified.
+pub(crate) enum Payload {
+    Shared(Slice),
+    /// What the buffer has from there on.
+    Own(Buffer, usize),
+}
+
+impl Payload {
+    /// That of a frame which was read for one reader.
+    pub(crate) fn open(frame: Buffer, place: Place) -> Result<Payload, Fault> {
+        let (codec, payload) = frame::check(&frame, place)?;
+        if compression::is_raw(codec) {
+            return Ok(Payload::Own(frame, HEADER_LEN));
+        }
+        let mut raw = Buffer::of(0);
+        compression::decompress(codec, payload, frame::MAX_PAYLOAD, &mut raw)?;
+        Ok(Payload::Own(raw, 0))
+    }
+
+    /// A part of it that outlives the block: a copy, where that is not shared.
+    pub(crate) fn slice_of(&self, part: &[u8]) -> Slice {
+        match self {
+            Payload::Shared(bytes) => bytes.slice_of(part),
+            Payload::Own(..) => Slice::copy_from(part),
+        }
+    }
+}
+
+impl Deref for Payload {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Payload::Shared(bytes) => bytes,
+            Payload::Own(buffer, from) => &buffer[*from..],
+        }
+    }
+}
+
+/// A data block with its structure checked.
+pub(crate) struct Block {
+    pub payload: Payload,
+    pub layout: Layout,
+    /// Where it lies in the file.
+    pub offset: u64,
+}

@@ -1,0 +1,121 @@
+//! Buffers that a thread uses again: for data blocks that are read for one reader alone and are not worth caching. To set memory aside for each
+//! of them, and to fill it with zeros before the block comes, would cost as much as verifying it.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+
+/// Buffers that stay with their thread, and the largest of them, in bytes.
+const KEPT: usize = 8;
+const MOST_KEPT: usize = 32 << 10;
+
+thread_local! {
+    static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Bytes of its owner's, which go back to the thread that drops them.
+#[derive(Default)]
+pub(crate) struct Buffer(Vec<u8>);
+
+impl Buffer {
+    /// One of `len` bytes. What they are is not said.
+    pub(crate) fn of(len: usize) -> Buffer {
+        let smallest = |free: &RefCell<Vec<Vec<u8>>>| {
+            let mut free = free.try_borrow_mut().ok()?;
+            let fits = free.iter().enumerate().filter(|(_, bytes)| bytes.capacity() >= len);
+            let (at, _) = fits.min_by_key(|(_, bytes)| bytes.capacity())?;
+            Some(free.swap_remove(at))
+        };
+        // In the destructor of a thread-local of the caller's this thread's buffers may be gone.
+        let kept = FREE.try_with(smallest).ok().flatten();
+        let mut bytes = kept.unwrap_or_else(|| Vec::with_capacity(len.next_multiple_of(1 << 10)));
+        bytes.resize(len, 0);
+        Buffer(bytes)
+    }
+
+    /// The same in place of one that is no longer needed.
+    pub(crate) fn renew(mut self, len: usize) -> Buffer {
+        if self.0.capacity() < len {
+            drop(self);
+            return Buffer::of(len);
+        }
+        self.0.resize(len, 0);
+        self
+    }
+
+    /// One of `len` bytes that takes no more memory than them: to be shared.
+    pub(crate) fn new(len: usize) -> Buffer {
+        Buffer(vec![0; len])
+    }
+
+    /// The bytes, for good.
+    pub(crate) fn into_vec(mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let capacity = self.0.capacity();
+        if capacity == 0 || capacity > MOST_KEPT {
+            return;
+        }
+        let bytes = std::mem::take(&mut self.0);
+        let _ = FREE.try_with(|free| {
+            if let Ok(mut free) = free.try_borrow_mut()
+                && free.len() < KEPT
+            {
+                free.push(bytes);
+            }
+        });
+    }
+}
+
+impl Deref for Buffer {
+    type Target = Vec<u8>;
+    #[inline]
+    fn deref(&self) -> &Vec<u8> {
+        &self.0
+    }
+}
+
+impl DerefMut for Buffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept() -> (usize, usize) {
+        FREE.with(|free| {
+            let free = free.borrow();
+            (free.len(), free.iter().map(Vec::capacity).max().unwrap_or(0))
+        })
+    }
+
+    #[test]
+    fn a_few_are_used_again_and_large_ones_are_not_kept() {
+        let run = || {
+            assert_eq!(kept(), (0, 0));
+            let mut buffer = Buffer::of(4000);
+            buffer.fill(7);
+            let at = buffer.as_ptr();
+            drop(buffer);
+            let again = Buffer::of(3000);
+            assert_eq!((again.len(), again.as_ptr()), (3000, at));
+            let (other, large) = (Buffer::of(5000), Buffer::of(MOST_KEPT + 1));
+            assert_eq!((other.len(), large.len()), (5000, MOST_KEPT + 1));
+            assert_ne!(other.as_ptr(), at);
+            drop((again, other, large));
+            assert!(kept().0 == 2 && kept().1 <= MOST_KEPT);
+            assert_eq!(Buffer::of(10).into_vec().len(), 10);
+            assert_eq!(kept().0, 1);
+            drop((0..3 * KEPT).map(|_| Buffer::of(100)).collect::<Vec<_>>());
+            assert_eq!(kept().0, KEPT);
+        };
+        std::thread::spawn(run).join().unwrap();
+    }
+}

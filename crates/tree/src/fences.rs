@@ -1,0 +1,92 @@
+//! Keys in order, for finding the place of another among them without looking at them.
+
+use crate::merge::shared_prefix;
+use base::{compare_keys, head};
+use std::cmp::Ordering;
+
+/// What a search among keys in ascending order looks at: what all of them begin with, and the head of what each has behind that. Keys
+/// often begin alike (`user/`, or numbers with leading zeros): heads of whole keys would then tell nothing apart.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    prefix: Vec<u8>,
+    heads: Vec<u64>,
+}
+
+impl Fences {
+    /// Of these keys, which must be in ascending order; there may be equal ones among them.
+    pub(crate) fn new<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Fences {
+        let first = keys.clone().next().unwrap_or(&[]);
+        let last = keys.clone().last().unwrap_or(&[]);
+        let prefix = &first[..shared_prefix(first, last)];
+        let heads = keys.map(|key| head(&key[prefix.len()..])).collect();
+        Fences { prefix: prefix.to_vec(), heads }
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.prefix.len() + size_of_val(&self.heads[..])
+    }
+
+    /// How many keys, from the first on, are not behind `key`. Of those that have its head, `passes` tells by their number: if it says no of one, it says
+    /// no of all that follow.
+    #[inline]
+    pub(crate) fn count(&self, key: &[u8], passes: impl Fn(usize) -> bool) -> usize {
+        let Some(rest) = key.strip_prefix(&self.prefix[..]) else {
+            return match compare_keys(key, &self.prefix) {
+                Ordering::Less => 0,
+                _ => self.heads.len(),
+            };
+        };
+        let wanted = head(rest);
+        let mut low = self.heads.partition_point(|&h| h < wanted);
+        let mut high = match self.heads.get(low) {
+            Some(&h) if h == wanted => low + self.heads[low..].partition_point(|&h| h == wanted),
+            _ => low,
+        };
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match passes(middle) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_those_of_a_search_among_the_keys() {
+        let stem = b"some/prefix/that/is/long";
+        let tails: [&[u8]; 9] =
+            [b"", b"\0", b"a", b"abcdefgh", b"abcdefgh\0", b"abcdefghi", b"abcdefghi", b"b", b"\xff\xff"];
+        let of = |prefix: &[u8]| tails.map(|tail| [prefix, tail].concat()).to_vec();
+        let sets = [
+            Vec::new(),
+            vec![Vec::new()],
+            of(b""),
+            of(stem),
+            of(stem)[2..3].to_vec(),
+            of(stem)[3..7].to_vec(),
+        ];
+        let mut probes: Vec<Vec<u8>> =
+            [of(b""), of(stem), of(b"some/"), of(b"some/q"), of(b"some/o")].concat();
+        probes.extend((0..stem.len()).map(|len| stem[..len].to_vec()));
+        for keys in sets {
+            let fences = Fences::new(keys.iter().map(|key| &key[..]));
+            for probe in &probes {
+                let expected = keys.iter().filter(|key| *key <= probe).count();
+                assert_eq!(fences.count(probe, |i| keys[i] <= *probe), expected, "{probe:?} among {keys:?}");
+                let expected = keys.iter().filter(|key| *key < probe).count();
+                assert_eq!(
+                    fences.count(probe, |i| keys[i] < *probe),
+                    expected,
+                    "before {probe:?} among {keys:?}"
+                );
+            }
+        }
+    }
+}
