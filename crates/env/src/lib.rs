@@ -8,6 +8,7 @@ mod limits;
 mod lock;
 mod log;
 mod mapped;
+mod memory;
 mod real;
 mod rng;
 mod sim;
@@ -89,6 +90,11 @@ pub trait Env: Send + Sync + 'static {
     /// `ErrorKind::NoSpace`.
     fn max_file_len(&self) -> u64 {
         u64::MAX
+    }
+    /// How much memory the process may use, the page cache that it fills included, in bytes; 0 where that cannot be told. For deciding
+    /// what to read ahead.
+    fn memory(&self) -> u64 {
+        0
     }
     /// Time since some fixed moment; never goes back. For metrics and pacing, never for decisions about data.
     fn monotonic(&self) -> Duration;

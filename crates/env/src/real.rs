@@ -7,7 +7,7 @@
 use crate::limits::{self, SpareHandle, check_file_len};
 use crate::lock::RealLock;
 use crate::log::LogFile;
-use crate::{Env, FileLock, ReadFile, WriteFile};
+use crate::{Env, FileLock, ReadFile, WriteFile, memory};
 use base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -196,6 +196,10 @@ impl Env for RealEnv {
 
     fn max_file_len(&self) -> u64 {
         limits::max_file_len()
+    }
+
+    fn memory(&self) -> u64 {
+        memory::memory()
     }
 
     fn monotonic(&self) -> Duration {

@@ -76,10 +76,19 @@ impl Table {
     pub(crate) fn fetch(&self, bytes: &mut [u8], wanted: Wanted, reading: &mut Reading<'_>) -> Result<bool> {
         let offset = wanted.handle.offset;
         match reading {
-            Reading::Waits => self.read_at(bytes, offset)?,
+            Reading::Waits if !self.may_warm(offset) => self.read_at(bytes, offset)?,
+            Reading::Waits => {
+                if !self.read_if_there(bytes, offset)? && !planted(Bug::TakeShortRead) {
+                    self.read_at(bytes, offset)?;
+                    self.warm(offset);
+                }
+            }
             Reading::Asks(noted) => {
                 if !self.read_if_there(bytes, offset)? && !planted(Bug::TakeShortRead) {
                     self.will_need(offset, bytes.len() as u64);
+                    if self.may_warm(offset) {
+                        self.warm(offset);
+                    }
                     **noted = Some(wanted);
                     return Ok(false);
                 }

@@ -46,6 +46,7 @@ mod scan;
 mod table;
 mod tables;
 mod verify;
+mod warm;
 mod writer;
 
 pub use cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats, Pin};

@@ -17,11 +17,13 @@ use crate::node::{self, Layout};
 use crate::properties;
 use crate::resident::Resident;
 use crate::tables::{self, Tables};
+use crate::warm::Warm;
 use crate::{PlaceCursor, ScanCursor, TableCursor, TableMeta};
 use base::checksum::Place;
 use base::{Error, Result, Seq, Slice, Trailer};
 use env::ReadFile;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// An immutable sorted table. Shared between threads; readers take no lock.
@@ -35,6 +37,13 @@ pub struct Table {
     resident: OnceLock<Option<Box<Resident>>>,
     /// The file, where it is not to come from those that are held open.
     own_file: Option<Arc<dyn ReadFile>>,
+    pub(crate) warm: Warm,
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.tables.bytes.fetch_sub(self.file_size, Ordering::Relaxed);
+    }
 }
 
 /// What stays with a table once it was used.
@@ -72,14 +81,17 @@ impl Table {
             return Err(Error::corruption(&path, file_size, "too short for a table"));
         }
         let (root, resident) = (OnceLock::new(), OnceLock::new());
-        Ok(Table { tables, path, number, file_size, root, resident, own_file: None })
+        tables.bytes.fetch_add(file_size, Ordering::Relaxed);
+        let (own_file, warm) = (None, Warm::default());
+        Ok(Table { tables, path, number, file_size, root, resident, own_file, warm })
     }
 
     /// The table as a first opening would see it: the file that is there now, and nothing of it known.
     pub(crate) fn anew(&self) -> Result<Table> {
         let file = self.tables.open_file(self)?;
-        let table = Table::new(Arc::clone(&self.tables), self.path.clone(), self.number, self.file_size)?;
-        Ok(Table { own_file: Some(file), ..table })
+        let mut table = Table::new(Arc::clone(&self.tables), self.path.clone(), self.number, self.file_size)?;
+        table.own_file = Some(file);
+        Ok(table)
     }
 
     /// Number of the file.

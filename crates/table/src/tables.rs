@@ -10,6 +10,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What the tables of a directory have done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +74,9 @@ pub struct Tables {
     pub(crate) space: u32,
     files: Cache<u64, Arc<dyn ReadFile>>,
     pub(crate) counters: Counters<6>,
+    /// Bytes of the tables that are open, and of the memory that the process may use.
+    pub(crate) bytes: AtomicU64,
+    pub(crate) memory: u64,
 }
 
 impl Tables {
@@ -97,8 +101,9 @@ impl Tables {
             DefaultHashBuilder::default(),
             DefaultLifecycle::default(),
         );
-        let space = cache.new_space();
-        Arc::new(Tables { env, dir, cache, space, files, counters: Counters::new() })
+        let (space, memory) = (cache.new_space(), env.memory());
+        let (counters, bytes) = (Counters::new(), AtomicU64::new(0));
+        Arc::new(Tables { env, dir, cache, space, files, counters, bytes, memory })
     }
 
     /// The table in file `number`, which is `file_size` bytes long. Does no I/O: what is wrong with the file shows when it

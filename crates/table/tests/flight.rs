@@ -19,6 +19,7 @@ fn entries() -> Vec<Entry> {
 
 fn table(compression: Compression, cache_bytes: u64) -> (Arc<SimEnv>, Arc<Table>, Vec<Entry>) {
     let ((sim, env), entries) = (sim(), entries());
+    sim.set_memory(0);
     let meta = write(&env, 1, &TableOptions { compression, ..TableOptions::default() }, &entries);
     let table = open(&env, &meta, cache_bytes);
     // Footer and index.
@@ -145,6 +146,45 @@ fn a_step_to_the_next_block_reads_what_is_behind_it_too_and_more_where_it_waits(
         }
         assert_eq!(read, expected, "{percent} % in memory");
     }
+}
+
+#[test]
+fn who_waits_has_what_lies_around_loaded_where_memory_suffices() {
+    const MIB: u64 = 1 << 20;
+    let entries: Vec<Entry> = (0..2500u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 1000])).collect();
+    let run = |beyond: i64, in_memory: u64, put_off: bool| {
+        let (sim, env) = sim();
+        let meta =
+            write(&env, 1, &TableOptions { compression: Compression::None, ..Default::default() }, &entries);
+        assert!((2 * MIB..3 * MIB).contains(&meta.file_size));
+        sim.set_memory(meta.file_size.checked_add_signed(beyond).unwrap());
+        let table = open(&env, &meta, 0);
+        table.approximate_offset(b"").unwrap();
+        sim.set_in_memory(in_memory);
+        let mut asked = Vec::new();
+        for i in [0, 1, 500, 2499, 1500, 0, 2498] {
+            let (before, blocks) = (sim.asked_ahead_bytes(), u64::from(put_off && in_memory == 0) * 4096);
+            let (key, mut wanted) = (&entries[i].key, None);
+            let mut found = None;
+            if put_off {
+                found = table.try_get(key, hash(key), MAX_SEQ, &mut wanted).unwrap();
+            }
+            if !put_off || wanted.is_some() {
+                found = table.get(key, hash(key), MAX_SEQ).unwrap();
+            }
+            assert_eq!(found.unwrap().1, entries[i].value);
+            asked.push((sim.asked_ahead_bytes() - before).saturating_sub(blocks));
+        }
+        let rest = meta.file_size - 2 * MIB;
+        (asked, [MIB, 0, 0, rest, MIB, 0, 0].to_vec())
+    };
+    for put_off in [false, true] {
+        let (asked, pieces) = run(0, 0, put_off);
+        let near = |(asked, piece): (&u64, &u64)| asked.abs_diff(*piece) < 4096;
+        assert!(asked.iter().zip(&pieces).all(near), "{asked:?}, each piece once: {pieces:?}");
+        assert_eq!(run(0, 100, put_off).0, [0; 7], "what is there is not asked for");
+    }
+    assert_eq!(run(-1, 0, false).0, [0; 7], "the tables are larger than memory");
 }
 
 type Move<'a> = &'a dyn Fn(&mut dyn Cursor);

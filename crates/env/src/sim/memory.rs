@@ -10,6 +10,8 @@ pub(super) struct Memory {
     draws: AtomicU64,
     /// How many in a hundred are in memory.
     pub(super) percent: AtomicU64,
+    /// What [`crate::Env::memory`] says.
+    pub(super) size: AtomicU64,
     pub(super) asked: AtomicU64,
     pub(super) asked_bytes: AtomicU64,
     /// Bytes that somebody said he would not need.
@@ -22,6 +24,7 @@ impl Memory {
             seed,
             draws: AtomicU64::new(0),
             percent: AtomicU64::new(75),
+            size: AtomicU64::new(u64::MAX),
             asked: AtomicU64::new(0),
             asked_bytes: AtomicU64::new(0),
             unneeded: AtomicU64::new(0),

@@ -168,6 +168,11 @@ impl SimEnv {
         self.shared.memory.percent.store(percent, Ordering::SeqCst);
     }
 
+    /// What [`Env::memory`] says from now on (`u64::MAX` unless set).
+    pub fn set_memory(&self, bytes: u64) {
+        self.shared.memory.size.store(bytes, Ordering::SeqCst);
+    }
+
     /// How many times [`ReadFile::will_need`] was called.
     pub fn asked_ahead(&self) -> u64 {
         self.shared.memory.asked.load(Ordering::SeqCst)
@@ -453,6 +458,10 @@ impl Env for SimEnv {
 
     fn max_file_len(&self) -> u64 {
         self.shared.max_file_len.load(Ordering::SeqCst)
+    }
+
+    fn memory(&self) -> u64 {
+        self.shared.memory.size.load(Ordering::SeqCst)
     }
 
     fn monotonic(&self) -> Duration {

@@ -278,6 +278,10 @@ impl Env for MortalEnv {
         self.real.max_file_len()
     }
 
+    fn memory(&self) -> u64 {
+        self.real.memory()
+    }
+
     fn monotonic(&self) -> Duration {
         self.real.monotonic()
     }

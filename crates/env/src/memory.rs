@@ -1,0 +1,81 @@
+//! How much memory the process may use, the page cache that it fills included.
+
+use std::fs;
+use std::path::Path;
+
+/// What the machine has, or what the process's control group allows it, in bytes; 0 where that cannot be told. Control groups are looked for
+/// where they are usually mounted.
+pub(crate) fn memory() -> u64 {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let Some(total) = total(&read("/proc/meminfo")) else { return 0 };
+    limit(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup")).map_or(total, |limit| limit.min(total))
+}
+
+/// Bytes of memory of the machine.
+fn total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
+}
+
+/// The least limit of the groups that the process is in, below `root`: a group's holds for all below it.
+fn limit(root: &Path, groups: &str) -> Option<u64> {
+    let places = groups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
+        let path = if path.contains("..") { "" } else { path };
+        // Version 2 names no controllers.
+        match controllers {
+            "" => Some((root.to_owned(), path, "memory.max")),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                Some((root.join("memory"), path, "memory.limit_in_bytes"))
+            }
+            _ => None,
+        }
+    });
+    let limits = places.flat_map(|(root, path, file)| {
+        let dir = root.join(path);
+        let above: Vec<_> =
+            dir.ancestors().take_while(|dir| dir.starts_with(&root)).map(|dir| dir.join(file)).collect();
+        above.into_iter().filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
+    });
+    limits.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_limit_on_the_way_up_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let limit = |groups: &str| super::limit(root.path(), groups);
+        assert_eq!(limit("0::/a/b\n"), None);
+        write("a/b/memory.max", "max\n");
+        assert_eq!(limit("0::/a/b\n"), None);
+        write("a/memory.max", "3000\n");
+        write("memory.max", "5000\n");
+        assert_eq!(limit("0::/a/b\n"), Some(3000));
+        assert_eq!(limit("0::/elsewhere\n"), Some(5000));
+        assert_eq!(limit("0::/\n"), Some(5000));
+        write("memory/x/memory.limit_in_bytes", "2000\n");
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(limit("5:cpu,memory:/x\n4:cpuset:/y\n0::/a/b\n"), Some(2000));
+        assert_eq!(limit("5:memory:/x/gone\n"), Some(2000));
+        assert_eq!(limit("5:memory:/\n"), Some(9_223_372_036_854_771_712));
+        assert_eq!(limit("nonsense\n\n7:memory\n5:memory:/../..\n"), Some(9_223_372_036_854_771_712));
+    }
+
+    #[test]
+    fn memory_of_the_machine() {
+        assert_eq!(total("MemFree: 1 kB\nMemTotal:       24636780 kB\n"), Some(24_636_780 << 10));
+        assert_eq!((total(""), total("MemTotal: many kB"), total("MemTotal: 5")), (None, None, None));
+        if cfg!(target_os = "linux") {
+            assert!(memory() > 64 << 20);
+        }
+    }
+}
