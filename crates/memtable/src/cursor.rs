@@ -15,7 +15,7 @@ const PREFETCH: usize = 4;
 /// since. Steps in both directions are O(1), but for a search once per leaf when going back.
 pub struct MemtableCursor {
     table: Arc<Memtable>,
-    /// Entries of the leaf that the cursor stands in.
+    /// Entries of the leaf that the cursor stands in; until it takes a step, perhaps in no order but for the first.
     leaf: Snapshot,
     /// The number of the current entry in it, or what is past either end when the cursor is invalid.
     index: usize,
@@ -51,7 +51,8 @@ impl MemtableCursor {
         {
             self.enter(next);
         }
-        let ahead = self.leaf.slots().iter().skip(self.index).take(PREFETCH);
+        let many = if self.leaf.is_ordered() { PREFETCH } else { 1 };
+        let ahead = self.leaf.slots().iter().skip(self.index).take(many);
         ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
     }
 
@@ -85,14 +86,14 @@ impl Cursor for MemtableCursor {
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         let target = Target { key, trailer: Trailer::seek(seq) };
-        let index = self.table.list().snapshot_at(target, true, &mut self.leaf);
-        self.stand(index);
+        self.table.list().snapshot_from(target, &mut self.leaf);
+        self.stand(0);
         Ok(())
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         let target = Target { key, trailer: Trailer(u64::MAX) };
-        let index = self.table.list().snapshot_at(target, false, &mut self.leaf);
+        let index = self.table.list().snapshot_at(target, &mut self.leaf);
         self.stand_before(index);
         Ok(())
     }
@@ -100,6 +101,7 @@ impl Cursor for MemtableCursor {
     #[inline]
     fn next(&mut self) -> Result<()> {
         debug_assert!(self.valid(), "the cursor must be valid");
+        self.table.list().arrange(&mut self.leaf);
         self.index = self.index.saturating_add(1);
         if let Some(slot) = self.leaf.slots().get(self.index.saturating_add(PREFETCH)) {
             self.list().nodes.prefetch(slot.entry());
@@ -117,7 +119,7 @@ impl Cursor for MemtableCursor {
             return Ok(());
         }
         let place = self.table.list().nodes.place(self.current());
-        let index = self.table.list().snapshot_at(place, false, &mut self.leaf);
+        let index = self.table.list().snapshot_at(place, &mut self.leaf);
         self.stand_before(index);
         Ok(())
     }

@@ -52,15 +52,23 @@ pub(crate) struct Snapshot {
     slots: [Slot; SLOTS],
     len: usize,
     next: Link,
+    /// Whether they are in order; if not, only the first one is in its place.
+    ordered: bool,
 }
 
 impl Snapshot {
     /// No entries, and nothing behind them.
     pub(crate) fn empty() -> Snapshot {
-        Snapshot { slots: [Slot::EMPTY; SLOTS], len: 0, next: Link::END }
+        Snapshot { slots: [Slot::EMPTY; SLOTS], len: 0, next: Link::END, ordered: true }
     }
 
-    /// The entries, in order.
+    /// Whether the entries are in order. If not, that is said of the first one only.
+    #[inline]
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
+    /// The entries.
     #[inline]
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.slots[..self.len]
@@ -184,24 +192,59 @@ impl SkipList {
     }
 
     /// Fills `into` with the entries of the leaf that `target` belongs into, which may be none, and says how many of those in it lie before the
-    /// target: all that do, or, with `onward`, some of them.
-    pub(crate) fn snapshot_at(&self, target: Target<'_>, onward: bool, into: &mut Snapshot) -> usize {
-        let mut at = self.descend(target, 0, |_, _| ()).before;
-        self.nodes.prefetch_leaf(at.node);
-        loop {
-            // A lower tag lies before the target.
-            self.copy_leaf(at.node, if onward { at.tag } else { 0 }, into);
-            match self.step(target, at, into.next, None) {
-                // The leaf was split after the search.
-                Some(position) => at = position,
-                None => break,
-            }
-        }
+    /// target.
+    pub(crate) fn snapshot_at(&self, target: Target<'_>, into: &mut Snapshot) -> usize {
+        let at = self.copy_leaf_of(target, false, into);
         self.sort(into);
         let before = |slot: &Slot| {
             slot.tag() < at.tag || slot.tag() == at.tag && self.lies_before(slot.entry(), target)
         };
         into.slots().partition_point(before)
+    }
+
+    /// Fills `into` with those entries of the leaf that `target` belongs into that do not lie before it: the first of them first, and the others
+    /// in no order, because most of those who seek look at one entry, or go on in another run. There may be none.
+    pub(crate) fn snapshot_from(&self, target: Target<'_>, into: &mut Snapshot) {
+        let at = self.copy_leaf_of(target, true, into);
+        let (mut len, mut first) = (0, 0);
+        for i in 0..into.len {
+            let slot = into.slots[i];
+            // A lower tag was left out.
+            if slot.tag() == at.tag && self.lies_before(slot.entry(), target) {
+                continue;
+            }
+            into.slots[len] = slot;
+            if self.compare_slots(slot, into.slots[first]).is_lt() {
+                first = len;
+            }
+            len += 1;
+        }
+        into.slots.swap(0, first);
+        // Of those that moved to another leaf meanwhile the first is behind all that did not.
+        into.len = if len > 0 && self.is_before(into.slots[0], into.next) { len } else { 0 };
+        into.ordered = into.len < 2;
+    }
+
+    /// Brings what [`SkipList::snapshot_from`] has found in order. The first entry stays where it is.
+    pub(crate) fn arrange(&self, snapshot: &mut Snapshot) {
+        if !snapshot.ordered {
+            self.sort(snapshot);
+        }
+    }
+
+    /// Copies the entries of the leaf that `target` belongs into, and returns where that is. `onward`: those with a lower tag, which lie before the
+    /// target, may be left out.
+    fn copy_leaf_of(&self, target: Target<'_>, onward: bool, into: &mut Snapshot) -> Position {
+        let mut at = self.descend(target, 0, |_, _| ()).before;
+        self.nodes.prefetch_leaf(at.node);
+        loop {
+            self.copy_leaf(at.node, if onward { at.tag } else { 0 }, into);
+            match self.step(target, at, into.next, None) {
+                // The leaf was split after the search.
+                Some(position) => at = position,
+                None => return at,
+            }
+        }
     }
 
     /// The entries of a leaf with a tag of at least `least`, in no order, and where it goes on.
@@ -225,6 +268,7 @@ impl SkipList {
             equal.sort_unstable_by(|&a, &b| self.compare_slots(a, b));
         }
         snapshot.len = slots.partition_point(|&slot| self.is_before(slot, snapshot.next));
+        snapshot.ordered = true;
     }
 
     /// Where every search starts: on the head, with which no key shares a byte.

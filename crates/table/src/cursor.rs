@@ -67,6 +67,8 @@ pub(crate) struct Ahead {
     next: u64,
     /// Whether that was the one before.
     back: bool,
+    /// Whether the cache is to have every block that is read, the first time already.
+    pub(crate) keeps: bool,
     pub(crate) hurry: Hurry,
 }
 
@@ -93,6 +95,12 @@ impl TableCursor {
             valid: false,
             error: None,
         }
+    }
+
+    /// The same, which has the cache let in every block that it reads: for tables that every seek looks into. `false` changes nothing.
+    pub fn keeping(mut self, keeps: bool) -> Self {
+        self.ahead.keeps = keeps;
+        self
     }
 
     /// Builds the path from the root to the data block that `toward` asks for.

@@ -126,7 +126,12 @@ impl Table {
             return self.block(Payload::Shared(bytes), handle).map(Some);
         }
         let noted = noted.filter(|wanted| wanted.handle == handle);
-        match ahead.read(self, noted.unwrap_or_else(|| self.want(handle)))? {
+        let wanted = match (noted, ahead.keeps) {
+            (Some(noted), _) => noted,
+            (None, true) => Wanted { handle, admitted: true },
+            (None, false) => self.want(handle),
+        };
+        match ahead.read(self, wanted)? {
             Some(payload) => self.block(payload, handle).map(Some),
             None => Ok(None),
         }

@@ -71,6 +71,12 @@ impl PlaceCursor {
         Ok(())
     }
 
+    /// The same, which has the cache let in every block that it reads: see [`crate::TableCursor::keeping`].
+    pub fn keeping(mut self, keeps: bool) -> Self {
+        self.ahead.keeps = keeps;
+        self
+    }
+
     /// Whether it asks for blocks that are not in memory from now on, instead of waiting for them: see [`base::Cursor::hurry`].
     pub fn hurry(&mut self, on: bool) {
         self.ahead.hurry.on = on;

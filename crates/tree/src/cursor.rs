@@ -242,8 +242,7 @@ pub struct LevelCursor {
     level: Arc<Level>,
     notice: Arc<SeekNotice>,
     range: KeyRange,
-    /// Whether it is small beside what lies below.
-    upper: bool,
+    place: Place,
     /// The guards that have keys of the range.
     guards: std::ops::Range<usize>,
     /// Index of the guard that `tables` shows.
@@ -261,13 +260,13 @@ impl LevelCursor {
     pub fn new(level: Arc<Level>, notice: Arc<SeekNotice>, range: KeyRange) -> LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
         let tables = Stack::Merge(MergeCursor::new(Vec::new(), 0));
-        let (upper, open) = (false, false);
-        LevelCursor { level, notice, range, upper, guards, guard: 0, tables, open, hurry: false, read: 0 }
+        let (place, open) = (Place::default(), false);
+        LevelCursor { level, notice, range, place, guards, guard: 0, tables, open, hurry: false, read: 0 }
     }
 
-    /// The same for a level that is small beside what lies below, or not.
-    fn of_upper(self, upper: bool) -> LevelCursor {
-        LevelCursor { upper, ..self }
+    /// The same for a level of which this is known.
+    fn at(self, place: Place) -> LevelCursor {
+        LevelCursor { place, ..self }
     }
 
     fn enter(&mut self, guard: usize) {
@@ -281,14 +280,15 @@ impl LevelCursor {
 
     /// The tables of a guard that have keys of the range.
     fn stack(&self, guard: &Arc<Guard>) -> Stack {
-        let child = |t: &Arc<TableFile>| FileCursor::new(t.clone(), t.table.cursor()).of_upper(self.upper);
+        let child = |t: &Arc<TableFile>| self.place.cursor(t);
         let mut tables = guard.tables.iter().filter(|t| self.range.meets(t));
         match (tables.next(), tables.next()) {
             (Some(table), None) => return Stack::One(child(table)),
             // With one table there is nothing to merge, and a view would not help.
             (Some(_), Some(_)) if self.notice.has_views() => {
                 if let Some(view) = guard.view() {
-                    return Stack::View(ViewCursor::new(guard.clone(), view, &self.range));
+                    let view = ViewCursor::new(guard.clone(), view, &self.range);
+                    return Stack::View(view.keeping(self.place.kept));
                 }
             }
             _ => {}
@@ -464,8 +464,30 @@ impl Cursor for LevelCursor {
     }
 }
 
-/// A level is small beside what lies below when that is so many times its size.
+/// What cursors have to know of a level, or of level 0, before they look into its tables.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// Whether it is small beside what lies below: its tables are loaded for seeks ([`TableFile::note_sought`]).
+    upper: bool,
+    /// Whether it is small beside the block cache, too: that keeps whatever seeks read of it, because all of it is needed before long.
+    kept: bool,
+}
+
+/// A level is small beside what lies below, or beside the block cache, when that is so many times its size.
 const SMALL: u64 = 4;
+
+impl Place {
+    /// That of a level of `bytes` bytes, with `below` bytes below it, which has this table among others.
+    fn new(bytes: u64, below: u64, table: Option<&Arc<TableFile>>) -> Place {
+        let upper = bytes <= below / SMALL;
+        let cache = table.map_or(0, |t| t.table.tables().cache().capacity());
+        Place { upper, kept: upper && bytes <= cache / SMALL }
+    }
+
+    fn cursor(self, file: &Arc<TableFile>) -> FileCursor<TableCursor> {
+        FileCursor::new(file.clone(), file.table.cursor().keeping(self.kept)).of_upper(self.upper)
+    }
+}
 
 /// One of the sorted runs that a version consists of.
 pub enum TreeSource {
@@ -490,14 +512,14 @@ impl Version {
     ) -> impl Iterator<Item = TreeSource> + 'a {
         let mut below: u64 = self.levels.iter().map(|l| l.bytes()).sum();
         let level0_bytes: u64 = self.level0.iter().map(|t| t.meta.file_size).sum();
-        let upper = level0_bytes <= below / SMALL;
-        let level0 = self.level0.iter().filter(|t| range.meets(t));
-        let level0 = level0.map(move |t| FileCursor::new(t.clone(), t.table.cursor()).of_upper(upper));
+        let place = Place::new(level0_bytes, below, self.level0.first());
+        let level0 = self.level0.iter().filter(|t| range.meets(t)).map(move |t| place.cursor(t));
         let levels = self.levels.iter().filter(|l| l.tables() > 0);
         let levels = levels.map(move |l| {
             below -= l.bytes();
-            let upper = l.bytes() <= below / SMALL;
-            LevelCursor::new(l.clone(), notice.clone(), range.clone()).of_upper(upper)
+            let table = l.guards.iter().find_map(|g| g.tables.first());
+            let place = Place::new(l.bytes(), below, table);
+            LevelCursor::new(l.clone(), notice.clone(), range.clone()).at(place)
         });
         level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level))
     }

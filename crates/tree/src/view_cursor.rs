@@ -26,6 +26,8 @@ pub struct ViewCursor {
     /// Whether it may not wait for the disk, and whether the last move was put off for that.
     hurry: bool,
     waits: bool,
+    /// See [`PlaceCursor::keeping`].
+    keeps: bool,
     error: Option<Error>,
     /// What it stood on last, to check that the order is one.
     #[cfg(debug_assertions)]
@@ -57,10 +59,16 @@ impl ViewCursor {
             valid: false,
             hurry: false,
             waits: false,
+            keeps: false,
             error: None,
             #[cfg(debug_assertions)]
             before: None,
         }
+    }
+
+    /// The same, whose blocks are to be cached, or not: see [`PlaceCursor::keeping`].
+    pub(crate) fn keeping(self, keeps: bool) -> ViewCursor {
+        ViewCursor { keeps, ..self }
     }
 
     /// Goes before entry `at`, without looking at it.
@@ -77,7 +85,7 @@ impl ViewCursor {
         let run = &mut self.runs[self.run];
         let (block, entry) = self.view.place(self.run, run.entries, &mut run.block);
         let file = &self.guard.tables[self.run];
-        let cursor = run.cursor.get_or_insert_with(|| file.table.places());
+        let cursor = run.cursor.get_or_insert_with(|| file.table.places().keeping(self.keeps));
         if self.hurry {
             cursor.hurry(true);
             let stood = cursor.stand_at(block, entry);
