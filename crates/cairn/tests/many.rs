@@ -13,6 +13,8 @@ fn key(i: u64) -> Vec<u8> {
 /// Several tables of level 0 over all keys, no block of them cached, and something in the memtable.
 fn many_tables(filter_bits: u32) -> Result<(Arc<SimEnv>, Database, Keyspace)> {
     let sim = SimEnv::new(3);
+    // What is asked for is what batches and seeks ask for.
+    sim.set_memory(0);
     let env: Arc<dyn Env> = sim.clone();
     let options = || Options::default().memory_budget(64 << 20).background_threads(0);
     let db = Database::open_in(env.clone(), "/db", options())?;

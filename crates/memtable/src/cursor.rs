@@ -101,7 +101,11 @@ impl Cursor for MemtableCursor {
     #[inline]
     fn next(&mut self) -> Result<()> {
         debug_assert!(self.valid(), "the cursor must be valid");
-        self.table.list().arrange(&mut self.leaf);
+        if !self.leaf.is_ordered() {
+            self.table.list().arrange(&mut self.leaf);
+            let ahead = self.leaf.slots().iter().skip(1).take(PREFETCH);
+            ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
+        }
         self.index = self.index.saturating_add(1);
         if let Some(slot) = self.leaf.slots().get(self.index.saturating_add(PREFETCH)) {
             self.list().nodes.prefetch(slot.entry());

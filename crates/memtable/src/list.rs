@@ -227,9 +227,7 @@ impl SkipList {
 
     /// Brings what [`SkipList::snapshot_from`] has found in order. The first entry stays where it is.
     pub(crate) fn arrange(&self, snapshot: &mut Snapshot) {
-        if !snapshot.ordered {
-            self.sort(snapshot);
-        }
+        self.sort(snapshot);
     }
 
     /// Copies the entries of the leaf that `target` belongs into, and returns where that is. `onward`: those with a lower tag, which lie before the

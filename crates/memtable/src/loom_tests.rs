@@ -96,6 +96,23 @@ fn loom_a_seek_meets_a_split() {
 }
 
 #[test]
+fn loom_steps_after_a_seek_meet_a_split() {
+    check(3, || {
+        let table = full();
+        let other = table.clone();
+        let thread = thread::spawn(move || put(&other, 25));
+        let mut cursor = table.cursor();
+        cursor.seek(&[10], MAX_SEQ).unwrap();
+        assert_eq!(cursor.key(), [10]);
+        cursor.next().unwrap();
+        assert_eq!(cursor.key(), [20]);
+        cursor.next().unwrap();
+        assert!(cursor.key() == [25] || cursor.key() == [30]);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
 fn loom_what_was_inserted_after_a_split_is_found() {
     check(3, || {
         let table = full();

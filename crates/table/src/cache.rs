@@ -275,6 +275,11 @@ impl BlockCache {
         asked.is_none() && self.capacity > 0
     }
 
+    /// Whether blocks can be put in for a while without others having to go.
+    pub(crate) fn has_room(&self) -> bool {
+        self.blocks.weight() < self.blocks.capacity() / 4 * 3
+    }
+
     /// Drops one block, if it is cached.
     pub fn remove(&self, key: BlockKey) {
         self.blocks.remove(&key);

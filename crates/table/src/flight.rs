@@ -78,17 +78,14 @@ impl Table {
         match reading {
             Reading::Waits if !self.may_warm(offset) => self.read_at(bytes, offset)?,
             Reading::Waits => {
-                if !self.read_if_there(bytes, offset)? && !planted(Bug::TakeShortRead) {
+                if !self.read_if_there(bytes, offset)? {
                     self.read_at(bytes, offset)?;
-                    self.warm(offset);
+                    self.note_waited(offset);
                 }
             }
             Reading::Asks(noted) => {
                 if !self.read_if_there(bytes, offset)? && !planted(Bug::TakeShortRead) {
                     self.will_need(offset, bytes.len() as u64);
-                    if self.may_warm(offset) {
-                        self.warm(offset);
-                    }
                     **noted = Some(wanted);
                     return Ok(false);
                 }
@@ -128,8 +125,8 @@ impl Table {
         let noted = noted.filter(|wanted| wanted.handle == handle);
         let wanted = match (noted, ahead.keeps) {
             (Some(noted), _) => noted,
-            (None, true) => Wanted { handle, admitted: true },
-            (None, false) => self.want(handle),
+            (None, true) if self.tables().cache.has_room() => Wanted { handle, admitted: true },
+            (None, _) => self.want(handle),
         };
         match ahead.read(self, wanted)? {
             Some(payload) => self.block(payload, handle).map(Some),

@@ -3,54 +3,64 @@
 //! A block that has to be read from the disk costs hundreds of times as much as one that the operating system has in its page cache. Where
 //! the tables of a database together are no larger than the memory that the process may use, all of them could be there; but after
 //! compactions, whose reads and writes push pages out, and after opening, some are not, and reads of single blocks would bring them
-//! back one at a time, each with a wait of its own. So who has waited for a block has the operating system load what lies around
-//! it, once in the life of the table for each MiB. Where the tables are larger than memory, nothing is loaded that nobody asked for: it would
+//! back one at a time, each with a wait of its own. So who waits for a second block of a MiB has the operating system load all of
+//! it, once in the life of the table. Where the tables are larger than memory, nothing is loaded that nobody asked for: it would
 //! push out what is needed more.
 
 use crate::table::Table;
-use crate::tables::Tables;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that are loaded at a time.
 const PIECE: u64 = 1 << 20;
 
-/// Which pieces of a table were loaded.
+/// Waits in a piece that have it loaded: who waits there a second time is not just passing.
+const WAITS: u64 = 2;
+
+/// Pieces that a word has the counts of, and bits of a count.
+const COUNTS: u64 = 32;
+const BITS: u64 = 2;
+
+/// For each piece of a table, how many times somebody has waited in it, up to [`WAITS`].
 #[derive(Default)]
 pub(crate) struct Warm(OnceLock<Box<[AtomicU64]>>);
 
 impl Warm {
-    fn bits(&self, file_size: u64) -> &[AtomicU64] {
-        self.0.get_or_init(|| (0..file_size.div_ceil(64 * PIECE)).map(|_| AtomicU64::new(0)).collect())
+    /// The word with the count of the piece at this place, and where in it that is.
+    #[inline]
+    fn count(&self, file_size: u64, offset: u64) -> Option<(&AtomicU64, u64)> {
+        let words = || (0..file_size.div_ceil(COUNTS * PIECE)).map(|_| AtomicU64::new(0)).collect();
+        let piece = offset / PIECE;
+        let word = self.0.get_or_init(words).get((piece / COUNTS) as usize)?;
+        Some((word, piece % COUNTS * BITS))
     }
 }
 
-impl Tables {
-    /// Whether all tables together are no larger than memory.
-    #[inline]
-    fn fit_in_memory(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) <= self.memory
-    }
+fn count_in(word: u64, shift: u64) -> u64 {
+    word >> shift & ((1 << BITS) - 1)
 }
 
 impl Table {
-    /// Whether what lies around this place should be loaded when it is not in memory.
+    /// Whether a wait at this place would be one to be noted.
     #[inline]
     pub(crate) fn may_warm(&self, offset: u64) -> bool {
-        let piece = offset / PIECE;
-        let bits = || self.warm.bits(self.file_size()).get((piece / 64) as usize);
-        self.tables().fit_in_memory()
-            && bits().is_some_and(|bits| bits.load(Ordering::Relaxed) & 1 << (piece % 64) == 0)
+        let tables = self.tables();
+        tables.bytes.load(Ordering::Relaxed) <= tables.memory
+            && (self.warm.count(self.file_size(), offset))
+                .is_some_and(|(word, shift)| count_in(word.load(Ordering::Relaxed), shift) < WAITS)
     }
 
-    /// Has the operating system load what lies around this place, if nobody has yet.
+    /// Somebody has waited for a block at this place. Has the operating system load what lies around it, if he was not the first, and that fits in
+    /// memory beside what the block cache holds.
     #[cold]
-    pub(crate) fn warm(&self, offset: u64) {
-        let piece = offset / PIECE;
-        let Some(bits) = self.warm.bits(self.file_size()).get((piece / 64) as usize) else { return };
-        let bit = 1 << (piece % 64);
-        if bits.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            self.load(piece * PIECE, PIECE);
+    pub(crate) fn note_waited(&self, offset: u64) {
+        let Some((word, shift)) = self.warm.count(self.file_size(), offset) else { return };
+        let one_more = |word: u64| (count_in(word, shift) < WAITS).then_some(word + (1 << shift));
+        let before = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        let tables = self.tables();
+        let fits = || tables.bytes.load(Ordering::Relaxed) + tables.cache.used_bytes() <= tables.memory;
+        if before.is_ok_and(|word| count_in(word, shift) + 1 == WAITS) && fits() {
+            self.load(offset / PIECE * PIECE, PIECE);
         }
     }
 }

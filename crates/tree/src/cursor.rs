@@ -285,10 +285,10 @@ impl LevelCursor {
         match (tables.next(), tables.next()) {
             (Some(table), None) => return Stack::One(child(table)),
             // With one table there is nothing to merge, and a view would not help.
-            (Some(_), Some(_)) if self.notice.has_views() => {
+            (Some(table), Some(_)) if self.notice.has_views() => {
                 if let Some(view) = guard.view() {
                     let view = ViewCursor::new(guard.clone(), view, &self.range);
-                    return Stack::View(view.keeping(self.place.kept));
+                    return Stack::View(view.keeping(self.place.is_kept(table)));
                 }
             }
             _ => {}
@@ -469,23 +469,27 @@ impl Cursor for LevelCursor {
 struct Place {
     /// Whether it is small beside what lies below: its tables are loaded for seeks ([`TableFile::note_sought`]).
     upper: bool,
-    /// Whether it is small beside the block cache, too: that keeps whatever seeks read of it, because all of it is needed before long.
-    kept: bool,
+    /// Its bytes.
+    bytes: u64,
 }
 
 /// A level is small beside what lies below, or beside the block cache, when that is so many times its size.
 const SMALL: u64 = 4;
 
 impl Place {
-    /// That of a level of `bytes` bytes, with `below` bytes below it, which has this table among others.
-    fn new(bytes: u64, below: u64, table: Option<&Arc<TableFile>>) -> Place {
-        let upper = bytes <= below / SMALL;
-        let cache = table.map_or(0, |t| t.table.tables().cache().capacity());
-        Place { upper, kept: upper && bytes <= cache / SMALL }
+    /// That of a level of `bytes` bytes, with `below` bytes below it.
+    fn new(bytes: u64, below: u64) -> Place {
+        Place { upper: bytes <= below / SMALL, bytes }
+    }
+
+    /// Whether it is small beside the block cache, too, through which this table of it is read: that keeps whatever seeks read of it, as long as there
+    /// is room, because all of it is needed before long.
+    fn is_kept(self, file: &TableFile) -> bool {
+        self.upper && self.bytes <= file.table.tables().cache().capacity() / SMALL
     }
 
     fn cursor(self, file: &Arc<TableFile>) -> FileCursor<TableCursor> {
-        FileCursor::new(file.clone(), file.table.cursor().keeping(self.kept)).of_upper(self.upper)
+        FileCursor::new(file.clone(), file.table.cursor().keeping(self.is_kept(file))).of_upper(self.upper)
     }
 }
 
@@ -512,14 +516,12 @@ impl Version {
     ) -> impl Iterator<Item = TreeSource> + 'a {
         let mut below: u64 = self.levels.iter().map(|l| l.bytes()).sum();
         let level0_bytes: u64 = self.level0.iter().map(|t| t.meta.file_size).sum();
-        let place = Place::new(level0_bytes, below, self.level0.first());
+        let place = Place::new(level0_bytes, below);
         let level0 = self.level0.iter().filter(|t| range.meets(t)).map(move |t| place.cursor(t));
         let levels = self.levels.iter().filter(|l| l.tables() > 0);
         let levels = levels.map(move |l| {
             below -= l.bytes();
-            let table = l.guards.iter().find_map(|g| g.tables.first());
-            let place = Place::new(l.bytes(), below, table);
-            LevelCursor::new(l.clone(), notice.clone(), range.clone()).at(place)
+            LevelCursor::new(l.clone(), notice.clone(), range.clone()).at(Place::new(l.bytes(), below))
         });
         level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level))
     }
