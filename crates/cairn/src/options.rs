@@ -209,7 +209,7 @@ option_table! {
 
     /// Compression of data blocks.
     compression: Compression = Compression::Lz4, "none, lz4, zstd", |_| true;
-    /// Bytes of a data block before compression: what one uncached point read reads.
+    /// Bytes of a data block before compression: what one uncached point read waits for.
     block_size: usize = 4096, "128 B to 1 MiB", |v| (128..=1 << 20).contains(v);
     /// Bits of filter per key; 10 let about one in a hundred useless reads through. 0 means no filters. Tables that lie above older
     /// ones have four bits more: they are small, and asked for most of what they do not have.
