@@ -25,25 +25,27 @@ fn limit(root: &Path, groups: &str) -> Option<u64> {
         let path = if path.contains("..") { "" } else { path };
         // Version 2 names no controllers; beside version 1 it is mounted below.
         match controllers {
-            "" => Some(vec![
-                ("", path, "memory.max"),
-                ("", path, "memory.high"),
-                ("unified", path, "memory.max"),
-            ]),
+            "" => Some((path, &["", "unified"][..], &["memory.max", "memory.high"][..])),
             _ if controllers.split(',').any(|name| name == "memory") => {
-                Some(vec![("memory", path, "memory.limit_in_bytes")])
+                Some((path, &["memory"][..], &["memory.limit_in_bytes"][..]))
             }
             _ => None,
         }
     });
-    let limits = places.flatten().flat_map(|(mount, path, file)| {
-        let root = root.join(mount);
-        let dir = root.join(path);
-        let above: Vec<_> =
-            dir.ancestors().take_while(|dir| dir.starts_with(&root)).map(|dir| dir.join(file)).collect();
-        above.into_iter().filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok())
-    });
-    limits.min()
+    let mut least: Option<u64> = None;
+    for (path, mounts, files) in places {
+        for root in mounts.iter().map(|mount| root.join(mount)) {
+            let group = root.join(path);
+            for above in group.ancestors().take_while(|above| above.starts_with(&root)) {
+                for file in files {
+                    let text = fs::read_to_string(above.join(file)).unwrap_or_default();
+                    let limit = text.trim().parse().ok();
+                    least = least.into_iter().chain(limit).min();
+                }
+            }
+        }
+    }
+    least
 }
 
 #[cfg(test)]
@@ -68,6 +70,8 @@ mod tests {
         assert_eq!(limit("0::/c/d\n"), Some(2500));
         write("unified/e/memory.max", "2400\n");
         assert_eq!(limit("0::/e\n"), Some(2400));
+        write("unified/e/memory.high", "2300\n");
+        assert_eq!(limit("0::/e/f\n"), Some(2300));
         assert_eq!(limit("0::/a/b\n"), Some(3000));
         assert_eq!(limit("0::/elsewhere\n"), Some(5000));
         assert_eq!(limit("0::/\n"), Some(5000));

@@ -102,7 +102,7 @@ impl Cursor for MemtableCursor {
     fn next(&mut self) -> Result<()> {
         debug_assert!(self.valid(), "the cursor must be valid");
         if !self.leaf.is_ordered() {
-            self.table.list().arrange(&mut self.leaf);
+            self.table.list().sort(&mut self.leaf);
             let ahead = self.leaf.slots().iter().skip(1).take(PREFETCH);
             ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
         }

@@ -225,11 +225,6 @@ impl SkipList {
         into.ordered = into.len < 2;
     }
 
-    /// Brings what [`SkipList::snapshot_from`] has found in order. The first entry stays where it is.
-    pub(crate) fn arrange(&self, snapshot: &mut Snapshot) {
-        self.sort(snapshot);
-    }
-
     /// Copies the entries of the leaf that `target` belongs into, and returns where that is. `onward`: those with a lower tag, which lie before the
     /// target, may be left out.
     fn copy_leaf_of(&self, target: Target<'_>, onward: bool, into: &mut Snapshot) -> Position {
@@ -257,8 +252,9 @@ impl SkipList {
         into.next = self.nodes.link(node, 0);
     }
 
-    /// Brings the entries in order, and leaves out those that moved to another leaf meanwhile: they will be met there.
-    fn sort(&self, snapshot: &mut Snapshot) {
+    /// Brings the entries in order, and leaves out those that moved to another leaf meanwhile: they will be met there. The first one of
+    /// [`SkipList::snapshot_from`] stays where it is.
+    pub(crate) fn sort(&self, snapshot: &mut Snapshot) {
         let slots = &mut snapshot.slots[..snapshot.len];
         slots.sort_unstable();
         // Tags mostly decide; where they do not, the entries themselves have to be looked at.

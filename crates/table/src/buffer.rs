@@ -1,5 +1,5 @@
 //! Buffers that a thread uses again: for data blocks that are read for one reader alone and are not worth caching. To set memory aside for each
-//! of them, and to fill it with zeros before the block comes, would cost as much as verifying it.
+//! of them, and to fill it with zeros before the block comes, is work that a walk of many blocks need not do.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};

@@ -3,9 +3,9 @@
 //! It holds bytes and knows no table type. It is sharded, and a hit takes one shard's read lock for a few dozen
 //! nanoseconds. What is evicted stays in memory only while a reader still holds a slice of it.
 //!
-//! Data blocks are let in when they are asked for the third time of late ([`BlockCache::admits`]), and those that every seek needs at once while there is room. What was just read is in the operating
-//! system's memory, too, where it serves a second read almost as well; what is in both takes memory that a block of the disk's could
-//! have, be the cache full or not. So the two memories hold different blocks: this one those that are used often, that one those that
+//! Data blocks are let in when they are asked for the third time of late ([`BlockCache::admits`]), and those that every seek needs
+//! at once while there is room. What was just read is in the operating system's memory, too, where it serves a second read almost as
+//! well; what is in both takes memory that a block of the disk's could have, be the cache full or not. So the two memories hold different blocks: this one those that are used often, that one those that
 //! were used of late.
 //!
 //! Others may *pin* memory of the budget for what they keep themselves ([`BlockCache::pin`]): up to half of it, by which blocks then

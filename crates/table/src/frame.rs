@@ -51,17 +51,6 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Offset and size in one integer, if they are not too large for that: the file is at most a TiB, the block at most 16 MiB.
-    pub(crate) fn packed(self) -> Option<u64> {
-        (self.offset < 1 << 40 && self.size < 1 << 24).then_some(self.offset << 24 | u64::from(self.size))
-    }
-
-    /// What [`Handle::packed`] made of it.
-    #[inline]
-    pub(crate) fn unpacked(packed: u64) -> Handle {
-        Handle { offset: packed >> 24, size: (packed & 0xff_ffff) as u32 }
-    }
-
     /// The offset after the block.
     pub(crate) fn end(self) -> u64 {
         self.offset.saturating_add(u64::from(self.size))
@@ -150,17 +139,6 @@ mod tests {
     use crate::Compression;
 
     const PLACE: Place = Place { file: 3, offset: 77, kind: Kind::Data as u8 };
-
-    #[test]
-    fn handles_are_packed_where_they_fit() {
-        for offset in [0, 1, 4096, (1 << 40) - 1, 1 << 40, u64::MAX] {
-            for size in [0, 9, (1 << 24) - 1, 1 << 24, u32::MAX] {
-                let handle = Handle { offset, size };
-                assert_eq!(handle.packed().is_some(), offset < 1 << 40 && size < 1 << 24);
-                assert!(handle.packed().is_none_or(|packed| Handle::unpacked(packed) == handle));
-            }
-        }
-    }
 
     #[test]
     fn a_data_block_says_whether_zeros_follow_and_no_other_kind_can() {

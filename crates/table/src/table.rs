@@ -59,19 +59,13 @@ pub(crate) struct Node {
     pub layout: Layout,
     /// Where it lies in the file, for messages.
     pub offset: u64,
-    /// Where its children lie, if that was read from its entries once and for all ([`Handle::packed`]): one line of memory instead of two for each
-    /// step down.
-    pub children: Option<Arc<[u64]>>,
 }
 
 impl Node {
     /// The child with that number, of an index node.
     #[inline]
     pub(crate) fn handle(&self, child: usize) -> std::result::Result<Handle, Fault> {
-        match self.children.as_ref().and_then(|children| children.get(child)) {
-            Some(packed) => Ok(Handle::unpacked(*packed)),
-            None => self.layout.handle(&self.bytes, child),
-        }
+        self.layout.handle(&self.bytes, child)
     }
 }
 
@@ -326,10 +320,7 @@ impl Table {
         let footer = self.root().ok()?.footer;
         // Where there is no room now there may be some later; what fails, or is larger in memory than there is room for, is not
         // tried again.
-        // An entry of an index is longer than what is kept of it besides.
-        let (filter, index) =
-            (footer.index_start() - footer.data_size, footer.root.offset - footer.index_start());
-        if !self.tables.cache.may_pin(filter + 2 * index) {
+        if !self.tables.cache.may_pin(footer.root.offset - footer.data_size) {
             return None;
         }
         // Of an error those will hear who need the very block that it is about.
@@ -377,7 +368,7 @@ impl Table {
     #[inline]
     pub(crate) fn parse(&self, bytes: Slice, kind: Kind, offset: u64) -> Result<Node> {
         let layout = Layout::parse(&bytes, kind == Kind::Index).map_err(|f| self.fault(f, offset))?;
-        Ok(Node { bytes, layout, offset, children: None })
+        Ok(Node { bytes, layout, offset })
     }
 
     #[inline]

@@ -45,8 +45,9 @@ impl<C: Cursor> FileCursor<C> {
         if self.upper {
             self.file.note_sought(table::blocks_read_by_this_thread().wrapping_sub(before));
         }
-        self.settle(moved)
+        self.settle_seek(moved)
     }
+
 
     /// The cursor over the table itself.
     pub(crate) fn inner(&self) -> &C {
@@ -59,10 +60,17 @@ impl<C: Cursor> FileCursor<C> {
         Ok(())
     }
 
+    /// What a seek has come to, which may have been put off.
+    fn settle_seek(&mut self, moved: Result<()>) -> Result<()> {
+        let moved = self.settle(moved);
+        self.waits = moved.is_ok() && self.inner.waits();
+        moved
+    }
+
+    /// What a move has come to; that of a single step is never put off.
     #[inline]
     fn settle(&mut self, moved: Result<()>) -> Result<()> {
         self.valid = moved.is_ok() && self.inner.valid();
-        self.waits = moved.is_ok() && self.inner.waits();
         if let Err(e) = &moved {
             match self.merges {
                 true => self.file.note_failed_merge(e),
@@ -76,12 +84,12 @@ impl<C: Cursor> FileCursor<C> {
 impl<C: Cursor> Cursor for FileCursor<C> {
     fn seek_to_first(&mut self) -> Result<()> {
         let moved = self.inner.seek_to_first();
-        self.settle(moved)
+        self.settle_seek(moved)
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
         let moved = self.inner.seek_to_last();
-        self.settle(moved)
+        self.settle_seek(moved)
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
@@ -466,7 +474,7 @@ impl Cursor for LevelCursor {
 
 /// What cursors have to know of a level, or of level 0, before they look into its tables.
 #[derive(Clone, Copy, Default)]
-struct Place {
+pub(crate) struct Place {
     /// Whether it is small beside what lies below: its tables are loaded for seeks ([`TableFile::note_sought`]).
     upper: bool,
     /// Its bytes.
@@ -478,7 +486,7 @@ const SMALL: u64 = 4;
 
 impl Place {
     /// That of a level of `bytes` bytes, with `below` bytes below it.
-    fn new(bytes: u64, below: u64) -> Place {
+    pub(crate) fn new(bytes: u64, below: u64) -> Place {
         Place { upper: bytes <= below / SMALL, bytes }
     }
 
@@ -488,7 +496,7 @@ impl Place {
         self.upper && self.bytes <= file.table.tables().cache().capacity() / SMALL
     }
 
-    fn cursor(self, file: &Arc<TableFile>) -> FileCursor<TableCursor> {
+    pub(crate) fn cursor(self, file: &Arc<TableFile>) -> FileCursor<TableCursor> {
         FileCursor::new(file.clone(), file.table.cursor().keeping(self.is_kept(file))).of_upper(self.upper)
     }
 }

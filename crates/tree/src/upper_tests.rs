@@ -1,10 +1,10 @@
 //! Tables that are small beside what lies below: seeks have them loaded.
 
-use crate::cursor::FileCursor;
+use crate::cursor::{FileCursor, Place};
 use crate::view_tests::{Stack, options};
 use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
 use env::Rng;
-use table::Compression;
+use table::{BlockClass, BlockKey, Compression};
 
 fn stack(entries: u64, value: usize, cache_bytes: u64) -> Stack {
     let entries = (0..entries).map(|i| (key(i), Trailer::new(1, EntryKind::Put), vec![1; value])).collect();
@@ -49,4 +49,45 @@ fn what_else_is_read_for_a_seek_does_not_count() {
     cursor.seek(&key(77_777), MAX_SEQ).unwrap();
     assert!(cursor.valid() && table::bytes_read_by_this_thread() > 128 << 10);
     assert_eq!(stack.sim.asked_ahead(), 0);
+}
+
+#[test]
+fn blocks_of_a_small_level_are_cached_at_their_first_use_while_there_is_room() {
+    const CACHE: u64 = 8 << 20;
+    let stack = || stack(7_000, 200, CACHE);
+    let size = stack().guard.tables[0].meta.file_size;
+    assert!((1 << 20..CACHE / 4).contains(&size));
+    // Data blocks that a second seek to each of some keys reads, in a level of so many bytes with so many below it.
+    let read_again = |stack: &Stack, bytes: u64, below: u64| {
+        let file = &stack.guard.tables[0];
+        let seeks = || {
+            let before = table::blocks_read_by_this_thread();
+            for i in (0..7_000).step_by(500) {
+                let mut cursor = Place::new(bytes, below).cursor(file);
+                cursor.seek(&key(i), MAX_SEQ).unwrap();
+                assert_eq!(cursor.key(), key(i));
+            }
+            table::blocks_read_by_this_thread() - before
+        };
+        assert_eq!(seeks(), 14);
+        seeks()
+    };
+    assert_eq!(read_again(&stack(), size, 4 * size), 0);
+    assert_eq!(read_again(&stack(), size, 4 * size - 1), 14, "large beside what lies below");
+    assert_eq!(read_again(&stack(), CACHE / 4, CACHE), 0);
+    assert_eq!(read_again(&stack(), CACHE / 4 + 1, 2 * CACHE), 14, "large beside the cache");
+
+    // What others have in the cache is not driven out.
+    let full = |bytes: u64| {
+        let stack = stack();
+        let cache = stack.guard.tables[0].table.tables().cache().clone();
+        let space = cache.new_space();
+        while cache.used_bytes() < bytes {
+            let key = BlockKey { space, file: 1, offset: cache.used_bytes() };
+            cache.insert(key, BlockClass::Data, vec![0; 4 << 10].into());
+        }
+        read_again(&stack, size, 4 * size)
+    };
+    assert_eq!(full(CACHE / 2), 0);
+    assert_eq!(full(CACHE / 4 * 3), 14);
 }
