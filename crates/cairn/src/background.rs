@@ -137,6 +137,7 @@ impl Core {
     fn compact_loop(&self) {
         let mut calm = Calm { since: self.env.monotonic(), bytes: self.counters.user_bytes() };
         while !self.ends() {
+            self.switch_paid_memtables();
             match self.next_compaction() {
                 Some((keyspace, plan)) => {
                     if self.run_plan(&keyspace, plan).is_err() && !self.ends() {
@@ -175,6 +176,7 @@ impl Core {
     /// Flushes and compacts until nothing is due. For databases without threads.
     pub(crate) fn run_pending(&self) {
         while !self.ends() {
+            self.switch_paid_memtables();
             if let Some(job) = self.next_flush() {
                 if self.run_flush(job).is_err() {
                     return;
@@ -245,7 +247,15 @@ impl Core {
             drop(state);
             return Err(self.stop(&e));
         }
-        k.flushing.drain(..flushed);
+        // What readers have paid for the memtables counts for their table.
+        let paid = k.flushing.drain(..flushed).map(|sealed| sealed.memtable.paid()).sum();
+        let is_new =
+            |table: &&Arc<tree::TableFile>| edit.added.iter().any(|(_, m)| m.number == table.meta.number);
+        if paid > 0
+            && let Some(table) = k.tree.version().level0.iter().find(is_new)
+        {
+            table.pay(paid);
+        }
         let active = k.core.view.load().memtable.clone();
         k.publish(active);
         self.progress.notify_all();
@@ -454,7 +464,8 @@ impl Core {
             |state| {
                 let oldest = self.snapshots.oldest();
                 let quiet = |k: &KeyspaceState| k.flushing.is_empty() && !k.tree.is_due(oldest);
-                state.jobs == 0 && state.keyspaces.values().all(quiet)
+                let paid = self.memtables_paid.load(Ordering::Relaxed);
+                state.jobs == 0 && !paid && state.keyspaces.values().all(quiet)
             },
             State::trouble,
         )?;

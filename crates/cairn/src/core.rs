@@ -150,6 +150,8 @@ pub(crate) struct Core {
     /// Whether `fatal` is set or the database is closed: one look for every write.
     pub stopped: AtomicBool,
     pub closed: AtomicBool,
+    /// Whether readers have paid for flushing some memtable: see `passing.rs`.
+    pub memtables_paid: AtomicBool,
     /// How fast compactions may write.
     pub pace: crate::pace::Pace,
     /// Tells running jobs to stop.

@@ -3,6 +3,7 @@
 use crate::batch::check_lengths;
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
+use crate::passing::Passing;
 use crate::shade::Shade;
 use crate::snapshot::Pin;
 use base::limits::MAX_KEY_LEN;
@@ -82,7 +83,7 @@ impl Bounds {
 
 /// A sorted run of a keyspace. There are few of them in a cursor: their size does not matter, another pointer to follow would.
 #[allow(clippy::large_enum_variant)]
-enum Source {
+pub(crate) enum Source {
     Memtable(MemtableCursor),
     Tree(TreeSource),
 }
@@ -185,6 +186,7 @@ pub struct Cursor {
     key: Vec<u8>,
     /// Going backward: the value of the saved entry.
     saved: Saved,
+    passing: Passing,
     keyspace: Arc<KeyspaceCore>,
     core: Arc<Core>,
     /// The keyspace was dropped before the cursor was made: what every seek says.
@@ -208,6 +210,7 @@ impl Cursor {
             shade: view.ranges().map(|ranges| Box::new(Shade::new(ranges, seq))),
             key: Vec::new(),
             saved: Saved::default(),
+            passing: Passing::default(),
             keyspace,
             core,
             closed,
@@ -322,6 +325,7 @@ impl Cursor {
                 if let Some(shade) = &mut self.shade
                     && shade.hides(key, trailer.seq())
                 {
+                    self.passing.pass(&self.merge, &self.keyspace, &self.core);
                     shade.pass(&mut self.merge)?;
                     continue;
                 }
@@ -334,9 +338,17 @@ impl Cursor {
                 skip = true;
             }
             // What is too new may have versions behind it that are not.
-            match trailer.seq() <= self.seq {
-                true => self.merge.next_key()?,
-                false => self.merge.next()?,
+            let (is_new, behind) = match trailer.seq() <= self.seq {
+                true => (false, 0),
+                false => (true, self.seq),
+            };
+            if !is_new {
+                self.passing.pass(&self.merge, &self.keyspace, &self.core);
+            }
+            match self.passing.lingers(self.merge.key()) {
+                true => self.merge.seek(&self.passing.key, behind)?,
+                false if is_new => self.merge.next()?,
+                false => self.merge.next_key()?,
             }
         }
         Ok(())
@@ -354,29 +366,49 @@ impl Cursor {
             if key < &self.bounds.from[..] {
                 break;
             }
-            if trailer.seq() <= self.seq {
+            let is_seen = trailer.seq() <= self.seq;
+            if is_seen {
                 if let Some(shade) = &mut self.shade
                     && shade.hides(key, trailer.seq())
                 {
                     // Newer versions of this key may follow, and of the key of a saved entry there is none.
                     found = false;
+                    self.passing.pass(&self.merge, &self.keyspace, &self.core);
                     shade.pass_back(&mut self.merge)?;
                     continue;
                 }
-                match trailer.is_delete() {
-                    true => found = false,
-                    false => {
-                        self.key.clear();
-                        self.key.extend_from_slice(key);
-                        self.saved.set(&self.merge);
-                        found = true;
-                    }
+                if found || trailer.is_delete() {
+                    self.passing.pass(&self.merge, &self.keyspace, &self.core);
                 }
+                found = self.save();
             }
-            self.merge.prev()?;
+            if !self.passing.lingers(self.merge.key()) {
+                self.merge.prev()?;
+                continue;
+            }
+            let key = std::mem::take(&mut self.passing.key);
+            // Of all its versions the newest that is seen decides; what hides it would have hidden this one, too.
+            if is_seen {
+                self.merge.seek(&key, self.seq)?;
+                found = self.save();
+            }
+            self.merge.seek_before(&key)?;
+            self.passing.key = key;
         }
         self.place = if found { Place::Backward } else { Place::Invalid };
         Ok(())
+    }
+
+    /// Saves the entry that the merge stands on, unless it is a tombstone; says whether.
+    #[inline]
+    fn save(&mut self) -> bool {
+        if self.merge.trailer().is_delete() {
+            return false;
+        }
+        self.key.clear();
+        self.key.extend_from_slice(self.merge.key());
+        self.saved.set(&self.merge);
+        true
     }
 
     /// Whether it stands on an entry.

@@ -52,6 +52,7 @@ mod loom_tests;
 mod many;
 mod options;
 mod pace;
+mod passing;
 mod recovery;
 mod replay;
 mod reserve;

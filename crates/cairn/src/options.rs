@@ -235,7 +235,9 @@ option_table! {
     /// Compact a level when its size reaches this share (in per cent) of the next non-empty one. 0 is off.
     level_size_percent: u32 = 0, "0 to 1000", |v| *v <= 1000;
     /// Bytes of compaction that a seek is worth for each sorted run that it looks through in a guard beside the first; what it reads
-    /// from files for it counts besides. A guard is compacted when seeks have paid what that will read and write. 0 is off.
+    /// from files for it counts besides. An entry that a cursor has to pass over, because it is deleted or overwritten, counts an
+    /// eighth. A guard is compacted, a table of level 0 brought down, and a memtable flushed when readers have paid what that takes.
+    /// 0 is off.
     seek_cost: u32 = 256, "0 and more", |_| true;
     /// Note the order of all entries of a guard in memory (a view: about five bytes an entry) when seeks have paid this share, in per
     /// cent, of the bytes of its tables: 256 bytes for each sorted run beside the first, and what they read from files for it. Views

@@ -475,6 +475,7 @@ impl Recovery {
             fatal: OnceLock::new(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            memtables_paid: AtomicBool::new(false),
             pace: crate::pace::Pace::new(self.options.compaction_rate),
             cancelled: std::sync::atomic::AtomicBool::new(false),
             env: self.env,

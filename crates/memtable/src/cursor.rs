@@ -26,6 +26,11 @@ impl MemtableCursor {
         MemtableCursor { table, leaf: Snapshot::empty(), index: 0 }
     }
 
+    /// The memtable.
+    pub fn memtable(&self) -> &Arc<Memtable> {
+        &self.table
+    }
+
     #[inline]
     fn list(&self) -> &SkipList {
         self.table.list()

@@ -66,6 +66,7 @@ pub struct Memtable {
     large_bytes: AtomicU64,
     stripes: [Stripe; STRIPES],
     ranges: ranges::Ranges,
+    paid: AtomicU64,
     /// Cost of all inserts, to find those that nobody reserved.
     #[cfg(debug_assertions)]
     inserted: AtomicU64,
@@ -107,6 +108,7 @@ impl Memtable {
             large_bytes: AtomicU64::new(0),
             stripes: std::array::from_fn(|_| Stripe::new()),
             ranges: ranges::Ranges::default(),
+            paid: AtomicU64::new(0),
             #[cfg(debug_assertions)]
             inserted: AtomicU64::new(0),
         })
@@ -215,6 +217,16 @@ impl Memtable {
     /// Bytes of memory that are in use: the touched part of the arena, and the values outside of it.
     pub fn used_bytes(&self) -> usize {
         self.list.nodes.arena_used() + self.large_bytes.load(Ordering::Relaxed) as usize
+    }
+
+    /// Counts what readers have paid for entries that they had to pass over, in bytes; gives the sum. The memtable makes nothing of it.
+    pub fn pay(&self, bytes: u64) -> u64 {
+        self.paid.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+
+    /// What readers have paid so far.
+    pub fn paid(&self) -> u64 {
+        self.paid.load(Ordering::Relaxed)
     }
 
     /// Bytes that [`reserve`](Memtable::reserve) may set aside in total.

@@ -48,7 +48,6 @@ impl<C: Cursor> FileCursor<C> {
         self.settle_seek(moved)
     }
 
-
     /// The cursor over the table itself.
     pub(crate) fn inner(&self) -> &C {
         &self.inner
@@ -181,6 +180,9 @@ pub struct SeekNotice {
     wanted: Mutex<Vec<Weak<Guard>>>,
 }
 
+/// So many entries that a reader has to pass over, because they are deleted or overwritten, cost him as much as looking through one more run.
+const PASSED_PER_RUN: u64 = 8;
+
 /// What a seek pays towards a view for each run that it looks through beside the first, in bytes; what it reads for it besides.
 const COST_OF_RUN: u64 = 256;
 
@@ -201,6 +203,11 @@ impl SeekNotice {
         }
         let mut wanted = self.wanted.lock();
         std::iter::from_fn(|| wanted.pop()).find_map(|guard| guard.upgrade())
+    }
+
+    /// What passing over one entry is worth, in bytes of compaction.
+    pub fn cost_of_passed(&self) -> u64 {
+        self.cost / PASSED_PER_RUN
     }
 
     /// Whether seeks may use views.
@@ -507,6 +514,19 @@ pub enum TreeSource {
     Table(FileCursor<TableCursor>),
     /// A level of guards.
     Level(LevelCursor),
+}
+
+impl TreeSource {
+    /// A reader has paid so many bytes for entries that he had to pass over around where it stands.
+    pub fn pay_for_passed(&self, bytes: u64, notice: &SeekNotice) {
+        let due = match self {
+            TreeSource::Table(cursor) => cursor.file.pay(bytes),
+            TreeSource::Level(cursor) => cursor.level.guards[cursor.guard].pay(bytes),
+        };
+        if due {
+            notice.due.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Version {

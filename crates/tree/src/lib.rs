@@ -73,6 +73,6 @@ pub use pick::{Obstacle, Plan, Reason};
 pub use salvage::SalvagedManifest;
 pub use shape::Tree;
 pub use sketch::Sketch;
-pub use version::{Garbage, Guard, Level, TableFile, Version};
+pub use version::{COST_OF_JOB, Garbage, Guard, Level, TableFile, Version};
 pub use view::View;
 pub use view_build::{Built, build_view};

@@ -24,8 +24,8 @@ pub enum Reason {
     GuardFull,
     /// A level is large beside the next one (section 4.2).
     LevelSize,
-    /// Seeks have paid as much for looking through several runs of a guard as merging them costs. (Section 4.2 counts seeks; see
-    /// ADR 5 for why that is not enough.)
+    /// Readers have paid as much for looking through several runs of a guard, or for passing over entries that are deleted or overwritten, as
+    /// merging costs. (Section 4.2 counts seeks; see ADR 5 for why that is not enough.)
     Seeks,
     /// Many entries of a table are tombstones.
     Tombstones,
@@ -163,8 +163,8 @@ impl Picker<'_> {
             if plan.is_some() {
                 return plan;
             }
-        } else if self.level0_rests() {
-            let plan = self.move_level0(&busy).or_else(|| self.level0(Reason::Rest, &busy));
+        } else if let Some(reason) = self.early_level0() {
+            let plan = self.move_level0(&busy).or_else(|| self.level0(reason, &busy));
             if plan.is_some() {
                 return plan;
             }
@@ -252,7 +252,7 @@ impl Picker<'_> {
                 if g.runs >= full || g.tables.len() >= MOST_TABLES || too_large {
                     let score = (g.runs as f64 / full as f64).max(1.0);
                     wishes.push(Wish { reason: Reason::GuardFull, level: n, guard, score });
-                } else if g.runs > 1 && paid >= g.merge_cost {
+                } else if paid >= g.merge_cost && (g.runs > 1 || self.sheds_tombstones(n, g)) {
                     let score = paid as f64 / g.merge_cost as f64;
                     wishes.push(Wish { reason: Reason::Seeks, level: n, guard, score });
                 } else if self.tombstones_due(n, g) || self.sifting_due(g) {
@@ -299,7 +299,24 @@ impl Picker<'_> {
         let rich = |t: &Arc<TableFile>| t.meta.tombstones * 100 >= t.meta.entries * percent;
         percent > 0
             && guard.tables.iter().any(|t| t.meta.tombstones > 0 && rich(t))
-            && (n < self.version.last_level() || self.droppable_tombstones(guard))
+            && self.sheds_tombstones(n, guard)
+    }
+
+    /// Whether compacting this guard brings tombstones further: down, or away.
+    fn sheds_tombstones(&self, n: usize, guard: &Guard) -> bool {
+        match n < self.version.last_level() {
+            true => guard.tables.iter().any(|t| t.meta.tombstones > 0),
+            false => self.droppable_tombstones(guard),
+        }
+    }
+
+    /// Why level 0 should go down before it has enough tables.
+    fn early_level0(&self) -> Option<Reason> {
+        let paid = self.options.seek_cost > 0 && self.version.level0.iter().any(|t| t.is_paid());
+        match paid {
+            true => Some(Reason::Seeks),
+            false => self.level0_rests().then_some(Reason::Rest),
+        }
     }
 
     /// Whether merging this guard of the last level is sure to drop tombstones: nobody reads as of a time before them.

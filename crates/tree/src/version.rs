@@ -48,7 +48,13 @@ pub struct TableFile {
     sketch: OnceLock<Sketch>,
     /// Blocks that seeks have read of the file: see [`TableFile::note_sought`].
     sought: AtomicU64,
+    /// What readers have paid for entries that they had to pass over, in bytes; counted in level 0.
+    paid: AtomicU64,
 }
+
+/// What a flush or a compaction costs beside what it reads and writes, in bytes that it could have handled meanwhile: files to be made and synced,
+/// an edit of the manifest.
+pub const COST_OF_JOB: u64 = 4 << 20;
 
 /// For so many blocks that seeks have read of a table one by one...
 const LOADED_AFTER: u64 = 16;
@@ -61,8 +67,18 @@ impl TableFile {
     pub fn new(meta: TableMeta, table: Arc<Table>, garbage: Arc<Garbage>) -> Arc<TableFile> {
         let (damage, sketch) = (Damage::default(), OnceLock::new());
         let heads = (head(&meta.smallest), head(&meta.largest));
-        let sought = AtomicU64::new(0);
-        Arc::new(TableFile { meta, table, heads, obsolete: false.into(), garbage, damage, sketch, sought })
+        let (sought, paid) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(TableFile {
+            meta,
+            table,
+            heads,
+            obsolete: false.into(),
+            garbage,
+            damage,
+            sketch,
+            sought,
+            paid,
+        })
     }
 
     /// A seek has read so many data blocks of the file, which is small beside what lies below it. Every seek looks into each level: so
@@ -79,6 +95,23 @@ impl TableFile {
         for piece in loaded..paid {
             self.table.load(piece * LOADED, LOADED);
         }
+    }
+
+    /// What it takes to bring it down from level 0, in bytes.
+    fn merge_cost(&self) -> u64 {
+        2 * self.meta.file_size + COST_OF_JOB
+    }
+
+    /// Readers have paid so much for entries of it that they had to pass over. Whether that has made up what it takes to bring it down from level
+    /// 0.
+    pub fn pay(&self, bytes: u64) -> bool {
+        let before = self.paid.fetch_add(bytes, Ordering::Relaxed);
+        before < self.merge_cost() && before + bytes >= self.merge_cost()
+    }
+
+    /// Whether readers have paid for bringing it down from level 0.
+    pub(crate) fn is_paid(&self) -> bool {
+        self.paid.load(Ordering::Relaxed) >= self.merge_cost()
     }
 
     /// What tells how many keys the table shares with others, if it has enough of them and is not too old to say.
