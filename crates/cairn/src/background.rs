@@ -5,6 +5,7 @@
 
 use crate::core::{Core, KeyspaceState, State};
 use crate::keyspace::KeyspaceCore;
+use crate::passing::left_over;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{MutexGuard, Ordering};
 use crate::writer::PanicWatch;
@@ -137,7 +138,7 @@ impl Core {
     fn compact_loop(&self) {
         let mut calm = Calm { since: self.env.monotonic(), bytes: self.counters.user_bytes() };
         while !self.ends() {
-            self.switch_paid_memtables();
+            self.try_switch_paid();
             match self.next_compaction() {
                 Some((keyspace, plan)) => {
                     if self.run_plan(&keyspace, plan).is_err() && !self.ends() {
@@ -176,7 +177,6 @@ impl Core {
     /// Flushes and compacts until nothing is due. For databases without threads.
     pub(crate) fn run_pending(&self) {
         while !self.ends() {
-            self.switch_paid_memtables();
             if let Some(job) = self.next_flush() {
                 if self.run_flush(job).is_err() {
                     return;
@@ -247,8 +247,8 @@ impl Core {
             drop(state);
             return Err(self.stop(&e));
         }
-        // What readers have paid for the memtables counts for their table.
-        let paid = k.flushing.drain(..flushed).map(|sealed| sealed.memtable.paid()).sum();
+        // What readers have paid for the memtables beyond their flush counts for their table.
+        let paid = k.flushing.drain(..flushed).map(|sealed| left_over(&sealed.memtable)).sum();
         let is_new =
             |table: &&Arc<tree::TableFile>| edit.added.iter().any(|(_, m)| m.number == table.meta.number);
         if paid > 0
@@ -457,6 +457,7 @@ impl Core {
         self.rest_until.fetch_max(self.counters.user_bytes() + 1, Ordering::Relaxed);
         self.state.lock().keyspaces.values_mut().for_each(|k| k.tree.set_rest(true));
         if self.is_inline() {
+            self.try_switch_paid();
             self.run_pending();
         }
         self.compact_work.notify_all();
@@ -464,7 +465,8 @@ impl Core {
             |state| {
                 let oldest = self.snapshots.oldest();
                 let quiet = |k: &KeyspaceState| k.flushing.is_empty() && !k.tree.is_due(oldest);
-                let paid = self.memtables_paid.load(Ordering::Relaxed);
+                // Without threads there is nobody who would do it while this one waits.
+                let paid = !self.is_inline() && self.memtables_paid.load(Ordering::Acquire);
                 state.jobs == 0 && !paid && state.keyspaces.values().all(quiet)
             },
             State::trouble,

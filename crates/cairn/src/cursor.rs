@@ -3,7 +3,7 @@
 use crate::batch::check_lengths;
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
-use crate::passing::Passing;
+use crate::passing::{Lingering, pass};
 use crate::shade::Shade;
 use crate::snapshot::Pin;
 use base::limits::MAX_KEY_LEN;
@@ -186,7 +186,7 @@ pub struct Cursor {
     key: Vec<u8>,
     /// Going backward: the value of the saved entry.
     saved: Saved,
-    passing: Passing,
+    lingering: Lingering,
     keyspace: Arc<KeyspaceCore>,
     core: Arc<Core>,
     /// The keyspace was dropped before the cursor was made: what every seek says.
@@ -210,7 +210,7 @@ impl Cursor {
             shade: view.ranges().map(|ranges| Box::new(Shade::new(ranges, seq))),
             key: Vec::new(),
             saved: Saved::default(),
-            passing: Passing::default(),
+            lingering: Lingering::default(),
             keyspace,
             core,
             closed,
@@ -325,7 +325,7 @@ impl Cursor {
                 if let Some(shade) = &mut self.shade
                     && shade.hides(key, trailer.seq())
                 {
-                    self.passing.pass(&self.merge, &self.keyspace, &self.core);
+                    pass(&self.merge, &self.keyspace, &self.core);
                     shade.pass(&mut self.merge)?;
                     continue;
                 }
@@ -342,11 +342,11 @@ impl Cursor {
                 true => (false, 0),
                 false => (true, self.seq),
             };
-            if !is_new {
-                self.passing.pass(&self.merge, &self.keyspace, &self.core);
+            if !is_new && trailer.is_delete() {
+                pass(&self.merge, &self.keyspace, &self.core);
             }
-            match self.passing.lingers(self.merge.key()) {
-                true => self.merge.seek(&self.passing.key, behind)?,
+            match self.lingering.on(self.merge.key()) {
+                true => self.merge.seek_current(&self.lingering.key, behind)?,
                 false if is_new => self.merge.next()?,
                 false => self.merge.next_key()?,
             }
@@ -373,27 +373,20 @@ impl Cursor {
                 {
                     // Newer versions of this key may follow, and of the key of a saved entry there is none.
                     found = false;
-                    self.passing.pass(&self.merge, &self.keyspace, &self.core);
+                    pass(&self.merge, &self.keyspace, &self.core);
                     shade.pass_back(&mut self.merge)?;
                     continue;
                 }
-                if found || trailer.is_delete() {
-                    self.passing.pass(&self.merge, &self.keyspace, &self.core);
+                if trailer.is_delete() {
+                    pass(&self.merge, &self.keyspace, &self.core);
                 }
                 found = self.save();
             }
-            if !self.passing.lingers(self.merge.key()) {
-                self.merge.prev()?;
-                continue;
+            // Among the versions of a key in one run the newest that is seen decides, and behind it are those that are too new.
+            match self.lingering.on(self.merge.key()) {
+                true => self.merge.seek_current_back(&self.lingering.key, is_seen.then_some(self.seq))?,
+                false => self.merge.prev()?,
             }
-            let key = std::mem::take(&mut self.passing.key);
-            // Of all its versions the newest that is seen decides; what hides it would have hidden this one, too.
-            if is_seen {
-                self.merge.seek(&key, self.seq)?;
-                found = self.save();
-            }
-            self.merge.seek_before(&key)?;
-            self.passing.key = key;
         }
         self.place = if found { Place::Backward } else { Place::Invalid };
         Ok(())

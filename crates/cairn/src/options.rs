@@ -171,8 +171,8 @@ option_table! {
     /// is for memtables, half for the cache; indexes and filters of the tables in use stay in memory as long as they take no more than half
     /// of the cache's part.
     memory_budget: u64 = 512 << 20, "1 MiB to 1 TiB", |v| (1 << 20..=1 << 40).contains(v);
-    /// Threads that compact. Flushes have a thread of their own. 0 runs all background work in the thread of the writer that
-    /// caused it: slower, and the order of all I/O is then determined by the calls alone.
+    /// Threads that compact. Flushes have a thread of their own. 0 runs all background work in the thread that
+    /// caused it, a writer's nearly always: slower, and the order of all I/O is then determined by the calls alone.
     background_threads: usize = 2, "0 to 64", |v| *v <= 64;
     /// What a write survives when the call does not say.
     durability: Durability = Durability::Os, "buffered, os, sync", |_| true;
@@ -235,9 +235,8 @@ option_table! {
     /// Compact a level when its size reaches this share (in per cent) of the next non-empty one. 0 is off.
     level_size_percent: u32 = 0, "0 to 1000", |v| *v <= 1000;
     /// Bytes of compaction that a seek is worth for each sorted run that it looks through in a guard beside the first; what it reads
-    /// from files for it counts besides. An entry that a cursor has to pass over, because it is deleted or overwritten, counts an
-    /// eighth. A guard is compacted, a table of level 0 brought down, and a memtable flushed when readers have paid what that takes.
-    /// 0 is off.
+    /// from files for it counts besides. An entry that a cursor has to pass over, because it is deleted, counts an eighth. A guard
+    /// is compacted, level 0 brought down, and a memtable flushed when readers have paid what that takes. 0 is off.
     seek_cost: u32 = 256, "0 and more", |_| true;
     /// Note the order of all entries of a guard in memory (a view: about five bytes an entry) when seeks have paid this share, in per
     /// cent, of the bytes of its tables: 256 bytes for each sorted run beside the first, and what they read from files for it. Views

@@ -66,6 +66,12 @@ impl Core {
     /// set aside.
     #[inline]
     pub(crate) fn keep_in_bounds(&self, writer: &mut Writer) -> Result<()> {
+        if self.memtables_paid.load(Ordering::Relaxed) {
+            self.switch_paid(writer);
+            if self.is_inline() {
+                self.run_pending();
+            }
+        }
         match writer.active_bytes > self.write_budget() / 2 || writer.log.len() >= writer.check_log_at {
             true => self.relieve(writer),
             false => Ok(()),

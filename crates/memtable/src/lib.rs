@@ -224,6 +224,11 @@ impl Memtable {
         self.paid.fetch_add(bytes, Ordering::Relaxed) + bytes
     }
 
+    /// Begins anew with that.
+    pub fn forget_paid(&self) {
+        self.paid.store(0, Ordering::Relaxed);
+    }
+
     /// What readers have paid so far.
     pub fn paid(&self) -> u64 {
         self.paid.load(Ordering::Relaxed)

@@ -180,7 +180,7 @@ pub struct SeekNotice {
     wanted: Mutex<Vec<Weak<Guard>>>,
 }
 
-/// So many entries that a reader has to pass over, because they are deleted or overwritten, cost him as much as looking through one more run.
+/// So many entries that a reader has to pass over, because they are deleted, cost him as much as looking through one more run.
 const PASSED_PER_RUN: u64 = 8;
 
 /// What a seek pays towards a view for each run that it looks through beside the first, in bytes; what it reads for it besides.
@@ -206,8 +206,9 @@ impl SeekNotice {
     }
 
     /// What passing over one entry is worth, in bytes of compaction.
+    #[inline]
     pub fn cost_of_passed(&self) -> u64 {
-        self.cost / PASSED_PER_RUN
+        self.cost.div_ceil(PASSED_PER_RUN)
     }
 
     /// Whether seeks may use views.

@@ -34,6 +34,8 @@ mod options;
 mod order;
 #[cfg(test)]
 mod order_tests;
+#[cfg(test)]
+mod paid_tests;
 mod pick;
 #[cfg(test)]
 mod pick_tests;

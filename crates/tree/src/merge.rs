@@ -55,6 +55,29 @@ impl<C: Cursor> MergeCursor<C> {
         &self.children
     }
 
+    /// Moves the child that holds the current entry, and no other, forward to its first entry at or after (`key`, `seq`), which must not lie before the
+    /// current one.
+    pub fn seek_current(&mut self, key: &[u8], seq: Seq) -> Result<()> {
+        self.guard()?;
+        if self.backward {
+            self.turn(false)?;
+        }
+        self.step(|child| child.seek(key, seq))
+    }
+
+    /// Moves the child that holds the current entry, and no other, back: to its newest version of `key` as of `seq`, which it must have, and which may be
+    /// where it stands; without a `seq`, to its last entry before `key`.
+    pub fn seek_current_back(&mut self, key: &[u8], seq: Option<Seq>) -> Result<()> {
+        self.guard()?;
+        if !self.backward {
+            self.turn(true)?;
+        }
+        self.step(|child| match seq {
+            Some(seq) => child.seek(key, seq),
+            None => child.seek_before(key),
+        })
+    }
+
     /// Index of the child that holds the current entry. The cursor must be valid.
     pub fn current(&self) -> usize {
         self.top()

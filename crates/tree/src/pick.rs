@@ -1,6 +1,6 @@
 //! Choosing what to compact: a pure function of a version, the options and the plans that are running.
 
-use crate::version::{Guard, TableFile, Version};
+use crate::version::{COST_OF_JOB, Guard, TableFile, Version};
 use crate::{TreeOptions, adaptive, around, order};
 use base::{Seq, Slice};
 use std::collections::HashSet;
@@ -252,7 +252,7 @@ impl Picker<'_> {
                 if g.runs >= full || g.tables.len() >= MOST_TABLES || too_large {
                     let score = (g.runs as f64 / full as f64).max(1.0);
                     wishes.push(Wish { reason: Reason::GuardFull, level: n, guard, score });
-                } else if paid >= g.merge_cost && (g.runs > 1 || self.sheds_tombstones(n, g)) {
+                } else if paid >= g.merge_cost && (g.runs > 1 || self.is_paid_alone(n, guard)) {
                     let score = paid as f64 / g.merge_cost as f64;
                     wishes.push(Wish { reason: Reason::Seeks, level: n, guard, score });
                 } else if self.tombstones_due(n, g) || self.sifting_due(g) {
@@ -310,13 +310,32 @@ impl Picker<'_> {
         }
     }
 
+    /// Whether readers have paid for bringing the tombstones of a guard of one run further.
+    fn is_paid_alone(&self, n: usize, guard: usize) -> bool {
+        let g = &self.version.level(n).guards[guard];
+        let below = if n < self.version.last_level() { 2 * self.bytes_below(n, guard) } else { 0 };
+        self.sheds_tombstones(n, g) && g.paid() >= g.merge_cost + below + COST_OF_JOB
+    }
+
     /// Why level 0 should go down before it has enough tables.
     fn early_level0(&self) -> Option<Reason> {
-        let paid = self.options.seek_cost > 0 && self.version.level0.iter().any(|t| t.is_paid());
-        match paid {
+        match self.level0_is_paid() {
             true => Some(Reason::Seeks),
             false => self.level0_rests().then_some(Reason::Rest),
         }
+    }
+
+    /// Whether readers have paid for bringing down some of level 0, which takes all that is older along.
+    fn level0_is_paid(&self) -> bool {
+        if self.options.seek_cost == 0 || !self.has_own_shape() {
+            return false;
+        }
+        let (mut paid, mut cost) = (0, COST_OF_JOB);
+        self.version.level0.iter().rev().any(|table| {
+            paid += table.paid();
+            cost += 2 * table.meta.file_size;
+            paid >= cost
+        })
     }
 
     /// Whether merging this guard of the last level is sure to drop tombstones: nobody reads as of a time before them.

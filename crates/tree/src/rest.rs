@@ -29,15 +29,16 @@ impl Guard {
 }
 
 impl Picker<'_> {
+    /// Whether level 0 may go down before it has enough tables: in a leveled tree it takes all along that it meets, and guards by a hash follow the
+    /// paper, which has no such rule.
+    pub(crate) fn has_own_shape(&self) -> bool {
+        self.options.guard_bytes > 0 && self.options.max_tables_per_guard > 1
+    }
+
     /// Whether level 0 should go down because there is time for it.
     pub(crate) fn level0_rests(&self) -> bool {
         let version = self.version;
-        // In a leveled tree level 0 takes all along that it meets; guards by a hash follow the paper, which has no such rule.
-        if !self.at_rest
-            || version.level0.is_empty()
-            || self.options.guard_bytes == 0
-            || self.options.max_tables_per_guard == 1
-        {
+        if !self.at_rest || version.level0.is_empty() || !self.has_own_shape() {
             return false;
         }
         let bytes: u64 = version.level0.iter().map(|t| t.meta.file_size).sum();

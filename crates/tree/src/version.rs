@@ -97,21 +97,16 @@ impl TableFile {
         }
     }
 
-    /// What it takes to bring it down from level 0, in bytes.
-    fn merge_cost(&self) -> u64 {
-        2 * self.meta.file_size + COST_OF_JOB
-    }
-
-    /// Readers have paid so much for entries of it that they had to pass over. Whether that has made up what it takes to bring it down from level
-    /// 0.
+    /// Readers have paid so much for entries of it that they had to pass over. Whether they may have paid for bringing it down from level 0.
     pub fn pay(&self, bytes: u64) -> bool {
-        let before = self.paid.fetch_add(bytes, Ordering::Relaxed);
-        before < self.merge_cost() && before + bytes >= self.merge_cost()
+        let (before, cost) =
+            (self.paid.fetch_add(bytes, Ordering::Relaxed), 2 * self.meta.file_size + COST_OF_JOB);
+        before < cost && before + bytes >= cost
     }
 
-    /// Whether readers have paid for bringing it down from level 0.
-    pub(crate) fn is_paid(&self) -> bool {
-        self.paid.load(Ordering::Relaxed) >= self.merge_cost()
+    /// What readers have paid so far.
+    pub(crate) fn paid(&self) -> u64 {
+        self.paid.load(Ordering::Relaxed)
     }
 
     /// What tells how many keys the table shares with others, if it has enough of them and is not too old to say.

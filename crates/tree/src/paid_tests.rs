@@ -1,0 +1,73 @@
+//! What readers have paid for by passing over tombstones, as cases. A table has 1000 bytes.
+
+use crate::pick_tests::{Bench, Drawn, inputs};
+use crate::shape::Tree;
+use crate::version::COST_OF_JOB;
+use crate::version::tests::options;
+use crate::{Reason, TreeOptions, VersionEdit};
+
+fn own_shape() -> TreeOptions {
+    TreeOptions { guard_bytes: 4000, level0_tables: 8, max_tables_per_guard: 8, ..options() }
+}
+
+fn reason(tree: &mut Tree, oldest_snapshot: Option<u64>) -> Option<Reason> {
+    tree.pick(oldest_snapshot).map(|plan| plan.reason)
+}
+
+#[test]
+fn level_0_goes_down_when_it_was_paid_with_all_that_is_older() {
+    let mut bench = Bench::new();
+    let level0: [Drawn; 3] = [(0, "a", "z", 1, 2), (0, "a", "z", 3, 4), (0, "a", "z", 5, 6)];
+    let mut paid = |options: TreeOptions, paid: [u64; 3]| {
+        let mut tree = bench.tree(options, &[], &level0);
+        let version = tree.version().clone();
+        for (table, paid) in version.level0.iter().rev().zip(paid) {
+            table.pay(paid);
+        }
+        tree.pick(None).map(|plan| (plan.reason, inputs(&plan).len()))
+    };
+    let all = Some((Reason::Seeks, 3));
+    assert_eq!(paid(own_shape(), [COST_OF_JOB + 2000, 0, 0]), all, "the oldest alone would do");
+    assert_eq!(paid(own_shape(), [COST_OF_JOB + 1999, 0, 0]), None);
+    assert_eq!(paid(own_shape(), [0, 0, COST_OF_JOB + 6000]), all);
+    assert_eq!(paid(own_shape(), [0, 0, COST_OF_JOB + 5999]), None, "it takes those below along");
+    assert_eq!(paid(own_shape(), [2000, COST_OF_JOB, 2000]), None);
+    assert_eq!(paid(own_shape(), [2000, COST_OF_JOB, 4000]), all);
+    // Not in trees whose shape is another's, nor where seeks ask for nothing.
+    let much = [0, 0, 10 * COST_OF_JOB];
+    assert_eq!(paid(TreeOptions { guard_bytes: 0, ..own_shape() }, much), None);
+    assert_eq!(paid(TreeOptions { max_tables_per_guard: 1, ..own_shape() }, much), None);
+    assert_eq!(paid(TreeOptions { seek_cost: 0, ..own_shape() }, much), None);
+}
+
+#[test]
+fn a_payment_says_once_that_a_table_has_been_paid() {
+    let mut bench = Bench::new();
+    let tree = bench.tree(own_shape(), &[], &[(0, "a", "z", 1, 2)]);
+    let table = &tree.version().level0[0];
+    assert!(!table.pay(COST_OF_JOB + 1999) && table.pay(1) && !table.pay(1));
+}
+
+#[test]
+fn a_guard_of_one_run_is_compacted_for_its_tombstones_when_that_was_paid() {
+    let mut bench = Bench::new();
+    let mut tree = |tables: &[Drawn], level: usize, tombstones: u64, paid: u64| {
+        let mut tree = bench.tree(own_shape(), &[], tables);
+        let mut meta = bench.meta((level, "a", "z", 8, 9));
+        meta.tombstones = tombstones;
+        let edit = VersionEdit { added: vec![(level, meta)], ..VersionEdit::default() };
+        tree.apply(&edit, &mut bench.open()).unwrap();
+        tree.version().level(level).guards[0].pay(paid);
+        tree
+    };
+    let alone = COST_OF_JOB + 2000;
+    assert_eq!(reason(&mut tree(&[], 3, 1, alone), None), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&[], 3, 1, alone - 1), None), None);
+    assert_eq!(reason(&mut tree(&[], 3, 0, alone), None), None, "there is nothing to drop");
+    assert_eq!(reason(&mut tree(&[], 3, 1, alone), Some(8)), None, "a snapshot sees what they hide");
+    assert_eq!(reason(&mut tree(&[], 3, 1, alone), Some(9)), Some(Reason::Seeks));
+    // Above the last level they go down, and what lies there is merged along, or might be.
+    let below = [(3, "b", "c", 1, 2)];
+    assert_eq!(reason(&mut tree(&below, 2, 1, alone + 2000), Some(1)), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&below, 2, 1, alone + 1999), None), None);
+}
