@@ -409,6 +409,7 @@ impl Core {
             memtable_bytes,
             view: ArcSwap::from_pointee(view),
             notice: tree::SeekNotice::new(options.seek_cost, options.views),
+            debt: AtomicU64::new(0),
             state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
             counters,

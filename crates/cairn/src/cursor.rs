@@ -3,7 +3,7 @@
 use crate::batch::check_lengths;
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
-use crate::passing::{Lingering, pass};
+use crate::passing::{Debt, Lingering};
 use crate::shade::Shade;
 use crate::snapshot::Pin;
 use base::limits::MAX_KEY_LEN;
@@ -187,11 +187,19 @@ pub struct Cursor {
     /// Going backward: the value of the saved entry.
     saved: Saved,
     lingering: Lingering,
+    debt: Debt,
     keyspace: Arc<KeyspaceCore>,
     core: Arc<Core>,
     /// The keyspace was dropped before the cursor was made: what every seek says.
     closed: Option<Error>,
     _pin: Option<Arc<Pin>>,
+}
+
+impl Drop for Cursor {
+    #[inline]
+    fn drop(&mut self) {
+        self.debt.leave(&self.keyspace);
+    }
 }
 
 impl Cursor {
@@ -211,6 +219,7 @@ impl Cursor {
             key: Vec::new(),
             saved: Saved::default(),
             lingering: Lingering::default(),
+            debt: Debt::default(),
             keyspace,
             core,
             closed,
@@ -325,7 +334,7 @@ impl Cursor {
                 if let Some(shade) = &mut self.shade
                     && shade.hides(key, trailer.seq())
                 {
-                    pass(&self.merge, &self.keyspace, &self.core);
+                    self.debt.pass(&self.merge, &self.keyspace, &self.core);
                     shade.pass(&mut self.merge)?;
                     continue;
                 }
@@ -343,7 +352,7 @@ impl Cursor {
                 false => (true, self.seq),
             };
             if !is_new && trailer.is_delete() {
-                pass(&self.merge, &self.keyspace, &self.core);
+                self.debt.pass(&self.merge, &self.keyspace, &self.core);
             }
             match self.lingering.on(self.merge.key()) {
                 true => self.merge.seek_current(&self.lingering.key, behind)?,
@@ -373,12 +382,12 @@ impl Cursor {
                 {
                     // Newer versions of this key may follow, and of the key of a saved entry there is none.
                     found = false;
-                    pass(&self.merge, &self.keyspace, &self.core);
+                    self.debt.pass(&self.merge, &self.keyspace, &self.core);
                     shade.pass_back(&mut self.merge)?;
                     continue;
                 }
                 if trailer.is_delete() {
-                    pass(&self.merge, &self.keyspace, &self.core);
+                    self.debt.pass(&self.merge, &self.keyspace, &self.core);
                 }
                 found = self.save();
             }

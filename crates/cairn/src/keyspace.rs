@@ -66,6 +66,8 @@ pub(crate) struct KeyspaceCore {
     pub memtable_bytes: usize,
     pub view: ArcSwap<View>,
     pub notice: Arc<SeekNotice>,
+    /// What cursors that are gone have not paid for tombstones that they passed over, in bytes.
+    pub debt: AtomicU64,
     /// One of [`OPEN`], [`DROPPED`], [`CLOSED`].
     pub state: AtomicU8,
     /// Bytes that were reserved in the active memtable.

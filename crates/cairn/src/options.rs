@@ -236,7 +236,8 @@ option_table! {
     level_size_percent: u32 = 0, "0 to 1000", |v| *v <= 1000;
     /// Bytes of compaction that a seek is worth for each sorted run that it looks through in a guard beside the first; what it reads
     /// from files for it counts besides. An entry that a cursor has to pass over, because it is deleted, counts an eighth. A guard
-    /// is compacted, level 0 brought down, and a memtable flushed when readers have paid what that takes. 0 is off.
+    /// is compacted, level 0 brought down (not in leveled trees, nor with guards by hash), and a memtable flushed when readers have
+    /// paid what that takes. 0 is off.
     seek_cost: u32 = 256, "0 and more", |_| true;
     /// Note the order of all entries of a guard in memory (a view: about five bytes an entry) when seeks have paid this share, in per
     /// cent, of the bytes of its tables: 256 bytes for each sorted run beside the first, and what they read from files for it. Views

@@ -2,7 +2,8 @@
 //!
 //! A compaction would take tombstones further down, and in the end away, so they pay for one: as much as it could have handled in the time that
 //! passing over them takes (see ADR 5), to the run where they lie. Whoever has paid what it takes has it done: a memtable is flushed, level 0 goes
-//! down, a guard is merged. So a range where a million keys were deleted one by one is slow for some scans, and then no more, though nobody
+//! down, a guard is merged. (Level 0 is left alone in leveled trees and where guards are chosen by a hash; and without background threads all but
+//! the flush waits for the next writer.) So a range where a million keys were deleted one by one is slow for some scans, and then no more, though nobody
 //! writes; and a queue whose consumer looks for the first entry each time goes past few that were taken.
 //!
 //! And where one key has very many versions, a cursor does not step through them all: it looks now and then whether it still stands on the same
@@ -15,7 +16,6 @@ use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::same_key;
 use memtable::Memtable;
-use std::cell::Cell;
 use std::sync::Arc;
 use tree::{COST_OF_JOB, MergeCursor};
 
@@ -26,21 +26,30 @@ const PAID_AT_ONCE: u64 = 61 * 32;
 /// So often a cursor looks whether it still stands on the same key. A seek of one run costs as much as some dozens of steps.
 const LOOK: u32 = 64;
 
-thread_local! {
-    /// What the cursors of this thread have not paid yet. Not each for itself: those that pass over few entries pay, too, in the long run.
-    static UNPAID: Cell<u64> = const { Cell::new(0) };
-}
+/// What a cursor owes for tombstones that it has passed over, in bytes.
+#[derive(Default)]
+pub(crate) struct Debt(u64);
 
-/// The cursor over `merge` passes over the entry on which it stands, because of a tombstone.
-#[inline]
-pub(crate) fn pass(merge: &MergeCursor<Source>, keyspace: &KeyspaceCore, core: &Core) {
-    let count = |unpaid: &Cell<u64>| {
-        let sum = unpaid.get() + keyspace.notice.cost_of_passed();
-        unpaid.set(if sum < PAID_AT_ONCE { sum } else { 0 });
-        (sum >= PAID_AT_ONCE).then_some(sum)
-    };
-    if let Ok(Some(due)) = UNPAID.try_with(count) {
-        pay(due, merge, keyspace, core);
+impl Debt {
+    /// The cursor over `merge` passes over the entry on which it stands, because of a tombstone.
+    #[inline]
+    pub(crate) fn pass(&mut self, merge: &MergeCursor<Source>, keyspace: &KeyspaceCore, core: &Core) {
+        // Somebody else's who passed over few: they pay, too, in the long run.
+        if self.0 == 0 && keyspace.debt.load(Ordering::Relaxed) > 0 {
+            self.0 = keyspace.debt.swap(0, Ordering::Relaxed);
+        }
+        self.0 += keyspace.notice.cost_of_passed();
+        if self.0 >= PAID_AT_ONCE {
+            pay(std::mem::take(&mut self.0), merge, keyspace, core);
+        }
+    }
+
+    /// The cursor goes.
+    #[inline]
+    pub(crate) fn leave(&self, keyspace: &KeyspaceCore) {
+        if self.0 > 0 {
+            keyspace.debt.fetch_add(self.0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -102,15 +111,14 @@ impl Core {
     /// Has a memtable switched for which that was paid, unless an older one is being flushed: then whoever pays next asks again.
     fn ask_for_switch(&self, memtable: &Arc<Memtable>, keyspace: &KeyspaceCore) {
         let view = keyspace.view.load();
-        if !Arc::ptr_eq(&view.memtable, memtable)
-            || !view.flushing.is_empty()
-            || self.memtables_paid.swap(true, Ordering::AcqRel)
-        {
+        if !Arc::ptr_eq(&view.memtable, memtable) || !view.flushing.is_empty() || self.ends() {
             return;
         }
-        match self.is_inline() {
-            true => self.switch_and_flush(),
-            false => self.wake_compaction(),
+        let was_asked = self.memtables_paid.swap(true, Ordering::AcqRel);
+        if self.is_inline() {
+            self.switch_and_flush();
+        } else if !was_asked {
+            self.wake_compaction();
         }
     }
 
@@ -124,13 +132,14 @@ impl Core {
         }
     }
 
-    /// The same in a reader's thread, where there are no others.
+    /// The same in a reader's thread, where there are no others, with the flush. Compactions are the writers' business.
     fn switch_and_flush(&self) {
-        if self.check_process().is_err() {
+        if self.check_process().is_err() || self.state.lock().flush_trouble.is_some() {
             return;
         }
-        self.try_switch_paid();
-        // Compactions are the writers' business.
+        // Who closes the database waits for the writer.
+        let Some(mut writer) = self.try_writer_briefly() else { return };
+        self.switch_paid(&mut writer);
         while !self.ends()
             && let Some(job) = self.next_flush()
         {
@@ -140,7 +149,8 @@ impl Core {
         }
     }
 
-    /// Switches the memtables for which that was paid, so that they are flushed; but none as long as others are being flushed, which take memory.
+    /// Switches the memtables for which that was paid, so that they are flushed; but of no keyspace more than one at a time, because they take
+    /// memory.
     #[cold]
     pub(crate) fn switch_paid(&self, writer: &mut Writer) {
         let is_paid = |memtable: &Memtable| !memtable.is_empty() && memtable.paid() >= price(memtable);
@@ -148,11 +158,8 @@ impl Core {
         let keyspaces: Vec<Arc<KeyspaceCore>> = {
             let mut state = self.state.lock();
             self.memtables_paid.store(false, Ordering::Release);
-            if state.keyspaces.values().any(|k| !k.flushing.is_empty()) {
-                return;
-            }
             state.jobs += 1;
-            let cores = state.keyspaces.values().map(|k| &k.core);
+            let cores = state.keyspaces.values().filter(|k| k.flushing.is_empty()).map(|k| &k.core);
             cores.filter(|core| is_paid(&core.view.load().memtable)).cloned().collect()
         };
         for keyspace in keyspaces {

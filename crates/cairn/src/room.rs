@@ -1,5 +1,6 @@
 //! Room for writes: switching memtables and logs, keeping memory and logs within their bounds, and making writers wait when
-//! flushing or compaction is behind. Only the leader of a commit calls this, when no member of its group has memory set aside.
+//! flushing or compaction is behind. Only who holds the writer calls this, when nobody has memory set aside: nearly
+//! always the leader of a commit.
 
 use crate::background::RETRY_PAUSE;
 use crate::core::{Core, Sealed, State};
@@ -71,6 +72,7 @@ impl Core {
             if self.is_inline() {
                 self.run_pending();
             }
+            self.check_running()?;
         }
         match writer.active_bytes > self.write_budget() / 2 || writer.log.len() >= writer.check_log_at {
             true => self.relieve(writer),

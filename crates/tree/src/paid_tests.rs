@@ -41,17 +41,9 @@ fn level_0_goes_down_when_it_was_paid_with_all_that_is_older() {
 }
 
 #[test]
-fn a_payment_says_once_that_a_table_has_been_paid() {
-    let mut bench = Bench::new();
-    let tree = bench.tree(own_shape(), &[], &[(0, "a", "z", 1, 2)]);
-    let table = &tree.version().level0[0];
-    assert!(!table.pay(COST_OF_JOB + 1999) && table.pay(1) && !table.pay(1));
-}
-
-#[test]
 fn a_guard_of_one_run_is_compacted_for_its_tombstones_when_that_was_paid() {
     let mut bench = Bench::new();
-    let mut tree = |tables: &[Drawn], level: usize, tombstones: u64, paid: u64| {
+    let tree = |bench: &mut Bench, tables: &[Drawn], level: usize, tombstones: u64, paid: u64| {
         let mut tree = bench.tree(own_shape(), &[], tables);
         let mut meta = bench.meta((level, "a", "z", 8, 9));
         meta.tombstones = tombstones;
@@ -61,13 +53,23 @@ fn a_guard_of_one_run_is_compacted_for_its_tombstones_when_that_was_paid() {
         tree
     };
     let alone = COST_OF_JOB + 2000;
-    assert_eq!(reason(&mut tree(&[], 3, 1, alone), None), Some(Reason::Seeks));
-    assert_eq!(reason(&mut tree(&[], 3, 1, alone - 1), None), None);
-    assert_eq!(reason(&mut tree(&[], 3, 0, alone), None), None, "there is nothing to drop");
-    assert_eq!(reason(&mut tree(&[], 3, 1, alone), Some(8)), None, "a snapshot sees what they hide");
-    assert_eq!(reason(&mut tree(&[], 3, 1, alone), Some(9)), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone), None), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone - 1), None), None);
+    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 0, alone), None), None, "there is nothing to drop");
+    assert_eq!(
+        reason(&mut tree(&mut bench, &[], 3, 1, alone), Some(8)),
+        None,
+        "a snapshot sees what they hide"
+    );
+    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone), Some(9)), Some(Reason::Seeks));
     // Above the last level they go down, and what lies there is merged along, or might be.
     let below = [(3, "b", "c", 1, 2)];
-    assert_eq!(reason(&mut tree(&below, 2, 1, alone + 2000), Some(1)), Some(Reason::Seeks));
-    assert_eq!(reason(&mut tree(&below, 2, 1, alone + 1999), None), None);
+    assert_eq!(reason(&mut tree(&mut bench, &below, 2, 1, alone + 2000), Some(1)), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&mut bench, &below, 2, 1, alone + 1999), None), None);
+
+    // What could buy nothing does not buy the next merge.
+    let mut tree = tree(&mut bench, &[], 3, 1, 10 * alone);
+    let edit = VersionEdit { added: vec![(3, bench.meta((3, "a", "z", 10, 11)))], ..VersionEdit::default() };
+    tree.apply(&edit, &mut bench.open()).unwrap();
+    assert!(tree.version().level(3).guards[0].runs == 2 && !tree.is_due(Some(1)));
 }

@@ -24,8 +24,8 @@ pub enum Reason {
     GuardFull,
     /// A level is large beside the next one (section 4.2).
     LevelSize,
-    /// Readers have paid as much for looking through several runs of a guard, or for passing over entries that are deleted or overwritten, as
-    /// merging costs. (Section 4.2 counts seeks; see ADR 5 for why that is not enough.)
+    /// Readers have paid as much for looking through several runs of a guard, or for passing over tombstones, as compacting
+    /// costs. (Section 4.2 counts seeks; see ADR 5 for why that is not enough.)
     Seeks,
     /// Many entries of a table are tombstones.
     Tombstones,

@@ -97,11 +97,9 @@ impl TableFile {
         }
     }
 
-    /// Readers have paid so much for entries of it that they had to pass over. Whether they may have paid for bringing it down from level 0.
-    pub fn pay(&self, bytes: u64) -> bool {
-        let (before, cost) =
-            (self.paid.fetch_add(bytes, Ordering::Relaxed), 2 * self.meta.file_size + COST_OF_JOB);
-        before < cost && before + bytes >= cost
+    /// Counts what readers have paid for entries of it that they had to pass over; gives the sum.
+    pub fn pay(&self, bytes: u64) -> u64 {
+        self.paid.fetch_add(bytes, Ordering::Relaxed) + bytes
     }
 
     /// What readers have paid so far.
@@ -205,8 +203,8 @@ pub struct Guard {
     pub runs: usize,
     /// What merging the tables would read and write, in bytes, about.
     pub merge_cost: u64,
-    /// What seeks have paid for looking through more than one run, in bytes that a merge may read and write, since tables of the
-    /// guard last went into one.
+    /// What readers have paid for looking through more than one run, or for passing over tombstones, in bytes that a merge may read and
+    /// write, since tables of the guard last went into one.
     paid: AtomicU64,
     /// The view of its tables, if there is one.
     view: ViewSlot,
@@ -255,9 +253,11 @@ impl Guard {
         self.paid.load(Ordering::Relaxed)
     }
 
-    /// The guard with tables attached: what was paid still counts.
+    /// The guard with tables attached: what was paid still counts, unless it was for tombstones alone that nobody could take away.
     pub(crate) fn inherit(&self, old: &Guard) {
-        self.paid.store(old.paid(), Ordering::Relaxed);
+        if old.runs > 1 {
+            self.paid.store(old.paid(), Ordering::Relaxed);
+        }
     }
 
     /// The view of its tables, if somebody has made one.
