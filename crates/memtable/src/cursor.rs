@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// How many entries ahead of the cursor are brought into the cache.
 const PREFETCH: usize = 4;
 
+/// Steps after a seek for which the leaf is not brought in order as a whole.
+const SINGLE_STEPS: usize = 2;
+
 /// A cursor over a [`Memtable`], which it keeps alive. It never fails.
 ///
 /// It sees all entries that were there when it was positioned, and perhaps some of those that were inserted
@@ -56,7 +59,7 @@ impl MemtableCursor {
         {
             self.enter(next);
         }
-        let many = if self.leaf.is_ordered() { PREFETCH } else { 1 };
+        let many = if self.leaf.ordered() == self.leaf.slots().len() { PREFETCH } else { 1 };
         let ahead = self.leaf.slots().iter().skip(self.index).take(many);
         ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
     }
@@ -65,6 +68,16 @@ impl MemtableCursor {
     fn enter(&mut self, node: NodeId) {
         self.table.list().snapshot(node, &mut self.leaf);
         self.index = 0;
+    }
+
+    /// Puts the current entry of the leaf in its place: alone, after the first few steps of a seek, for nearly all end there.
+    fn order(&mut self) {
+        if self.index <= SINGLE_STEPS {
+            return self.table.list().place_next(&mut self.leaf);
+        }
+        self.table.list().sort(&mut self.leaf);
+        let ahead = self.leaf.slots().iter().skip(self.index).take(PREFETCH);
+        ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
     }
 
     /// Stands on the entry before the one at `index`, or nowhere.
@@ -106,12 +119,10 @@ impl Cursor for MemtableCursor {
     #[inline]
     fn next(&mut self) -> Result<()> {
         debug_assert!(self.valid(), "the cursor must be valid");
-        if !self.leaf.is_ordered() {
-            self.table.list().sort(&mut self.leaf);
-            let ahead = self.leaf.slots().iter().skip(1).take(PREFETCH);
-            ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
-        }
         self.index = self.index.saturating_add(1);
+        if self.index >= self.leaf.ordered() && self.index < self.leaf.slots().len() {
+            self.order();
+        }
         if let Some(slot) = self.leaf.slots().get(self.index.saturating_add(PREFETCH)) {
             self.list().nodes.prefetch(slot.entry());
         }

@@ -52,19 +52,19 @@ pub(crate) struct Snapshot {
     slots: [Slot; SLOTS],
     len: usize,
     next: Link,
-    /// Whether they are in order; if not, only the first one is in its place.
-    ordered: bool,
+    /// So many of the first ones are in their places.
+    ordered: usize,
 }
 
 impl Snapshot {
     /// No entries, and nothing behind them.
     pub(crate) fn empty() -> Snapshot {
-        Snapshot { slots: [Slot::EMPTY; SLOTS], len: 0, next: Link::END, ordered: true }
+        Snapshot { slots: [Slot::EMPTY; SLOTS], len: 0, next: Link::END, ordered: 0 }
     }
 
-    /// Whether the entries are in order. If not, that is said of the first one only.
+    /// How many entries are known to be in their places, from the first one on.
     #[inline]
-    pub(crate) fn is_ordered(&self) -> bool {
+    pub(crate) fn ordered(&self) -> usize {
         self.ordered
     }
 
@@ -222,7 +222,26 @@ impl SkipList {
         into.slots.swap(0, first);
         // Of those that moved to another leaf meanwhile the first is behind all that did not.
         into.len = if len > 0 && self.is_before(into.slots[0], into.next) { len } else { 0 };
-        into.ordered = into.len < 2;
+        into.ordered = into.len.min(1);
+    }
+
+    /// Puts the next one of the entries in its place that are not; of those that moved to another leaf meanwhile there is none.
+    pub(crate) fn place_next(&self, snapshot: &mut Snapshot) {
+        let at = snapshot.ordered;
+        let Some(rest) = snapshot.slots[..snapshot.len].get_mut(at..).filter(|rest| !rest.is_empty()) else {
+            return;
+        };
+        let mut first = 0;
+        for i in 1..rest.len() {
+            if self.compare_slots(rest[i], rest[first]).is_lt() {
+                first = i;
+            }
+        }
+        rest.swap(0, first);
+        match self.is_before(snapshot.slots[at], snapshot.next) {
+            true => snapshot.ordered += 1,
+            false => snapshot.len = at,
+        }
     }
 
     /// Copies the entries of the leaf that `target` belongs into, and returns where that is. `onward`: those with a lower tag, which lie before the
@@ -262,7 +281,7 @@ impl SkipList {
             equal.sort_unstable_by(|&a, &b| self.compare_slots(a, b));
         }
         snapshot.len = slots.partition_point(|&slot| self.is_before(slot, snapshot.next));
-        snapshot.ordered = true;
+        snapshot.ordered = snapshot.len;
     }
 
     /// Where every search starts: on the head, with which no key shares a byte.

@@ -63,6 +63,8 @@ pub(crate) struct Ahead {
     offset: u64,
     /// Whether the cursor has come to its block from the one beside it.
     walks: bool,
+    /// Whether it had to read the block that it sought, and has not gone on to another one since.
+    sought: bool,
     /// How much it reads the next time; 0 before the first.
     next: u64,
     /// Whether that was the one before.
@@ -105,7 +107,7 @@ impl TableCursor {
 
     /// Builds the path from the root to the data block that `toward` asks for.
     fn descend_from_root(&mut self, toward: Toward<'_>) -> Result<()> {
-        self.ahead.restart();
+        self.ahead.restart(&self.table);
         self.block = None;
         self.path.clear();
         self.descend(Stop::Root, toward)
@@ -142,7 +144,7 @@ impl TableCursor {
 
     /// Moves to the first entry of the next data block.
     fn next_block(&mut self) -> Result<()> {
-        self.ahead.step(false);
+        self.ahead.step(&self.table, false);
         self.block = None;
         while let Some((stop, child)) = self.path.pop() {
             if child + 1 < stop.node(&self.table)?.layout.count() {
@@ -155,7 +157,7 @@ impl TableCursor {
 
     /// Moves to the last entry of the data block before.
     fn prev_block(&mut self) -> Result<()> {
-        self.ahead.step(true);
+        self.ahead.step(&self.table, true);
         self.block = None;
         while let Some((stop, child)) = self.path.pop() {
             if child > 0 {
@@ -230,9 +232,27 @@ impl TableCursor {
     }
 }
 
+impl Drop for TableCursor {
+    fn drop(&mut self) {
+        self.ahead.leave(&self.table, false);
+    }
+}
+
 impl Ahead {
     /// The payload of a data block that is not there yet; `None` when it was asked for.
     pub(crate) fn read(&mut self, table: &Table, wanted: Wanted) -> Result<Option<Payload>> {
+        if self.walks {
+            return self.read_one(table, wanted);
+        }
+        let payload = match table.expects_walk() && self.read_on(table, wanted.handle)? {
+            true => self.take(table, wanted)?,
+            false => self.read_one(table, wanted)?,
+        };
+        self.sought = payload.is_some();
+        Ok(payload)
+    }
+
+    fn read_one(&mut self, table: &Table, wanted: Wanted) -> Result<Option<Payload>> {
         let handle = wanted.handle;
         if self.hurry.on {
             return table.read_block(wanted, &mut Reading::Asks(&mut self.hurry.wanted));
@@ -254,6 +274,23 @@ impl Ahead {
         let mut frame = table.buffer_for(wanted);
         frame.copy_from_slice(part);
         table.open_block(frame, wanted).map(Some)
+    }
+
+    /// Reads the block at `handle`, which was sought, and what comes behind it, if all that is in memory; whether it was. One read in place of the
+    /// two that a walk begins with.
+    fn read_on(&mut self, table: &Table, handle: Handle) -> Result<bool> {
+        let wanted = LEAST_AHEAD + u64::from(handle.size);
+        if wanted > MOST_AHEAD {
+            return Ok(false);
+        }
+        table.check_handle(handle, frame::MAX_PAYLOAD)?;
+        self.back = false;
+        // What fails may be what lies behind the block.
+        let read = self.read_around(table, handle, wanted, false).unwrap_or(false);
+        if read {
+            self.next = 2 * LEAST_AHEAD;
+        }
+        Ok(read)
     }
 
     /// Reads the block at `handle` and what comes behind it on the cursor's way.
@@ -301,16 +338,25 @@ impl Ahead {
     }
 
     /// Notes a step to a neighbouring block.
-    pub(crate) fn step(&mut self, back: bool) {
+    pub(crate) fn step(&mut self, table: &Table, back: bool) {
+        self.leave(table, !back);
         if self.back != back {
-            self.restart();
+            self.restart(table);
         }
         (self.walks, self.back) = (true, back);
     }
 
     /// The next block is not beside this one.
-    pub(crate) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self, table: &Table) {
+        self.leave(table, false);
         (self.walks, self.next) = (false, 0);
+    }
+
+    /// The cursor leaves the block that it had sought, for the next one or not.
+    pub(crate) fn leave(&mut self, table: &Table, walked: bool) {
+        if std::mem::take(&mut self.sought) {
+            table.note_walk(walked);
+        }
     }
 
     /// The block at `handle`, if it was read.

@@ -30,6 +30,12 @@ pub struct PlaceCursor {
     ahead: Ahead,
 }
 
+impl Drop for PlaceCursor {
+    fn drop(&mut self) {
+        self.ahead.leave(&self.table, false);
+    }
+}
+
 impl PlaceCursor {
     pub(crate) fn new(table: Arc<Table>) -> PlaceCursor {
         PlaceCursor { table, block: None, at: EntryCursor::new(), ahead: Ahead::default() }
@@ -59,9 +65,11 @@ impl PlaceCursor {
         let meets = |end: u64, start: u64| end == start || end.next_multiple_of(PAGE) == start;
         let here = self.block.take().map(|(block, end)| (block.offset, end));
         match here {
-            Some((_, end)) if meets(end, place.offset) => self.ahead.step(false),
-            Some((start, _)) if meets(place.offset + u64::from(place.size), start) => self.ahead.step(true),
-            _ => self.ahead.restart(),
+            Some((_, end)) if meets(end, place.offset) => self.ahead.step(&self.table, false),
+            Some((start, _)) if meets(place.offset + u64::from(place.size), start) => {
+                self.ahead.step(&self.table, true)
+            }
+            _ => self.ahead.restart(&self.table),
         }
         let handle = Handle { offset: place.offset, size: place.size };
         let (table, ahead) = (&self.table, &mut self.ahead);

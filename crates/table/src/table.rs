@@ -23,7 +23,7 @@ use base::checksum::Place;
 use base::{Error, Result, Seq, Slice, Trailer};
 use env::ReadFile;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// An immutable sorted table. Shared between threads; readers take no lock.
@@ -38,7 +38,12 @@ pub struct Table {
     /// The file, where it is not to come from those that are held open.
     own_file: Option<Arc<dyn ReadFile>>,
     pub(crate) warm: Warm,
+    /// How often, of late, who sought a block here went on to the next one: from 0 to [`MOST_WALKED`].
+    walked: AtomicU8,
 }
+
+/// Where the count of walks ends. A seek expects a walk from half of it on.
+const MOST_WALKED: u8 = 8;
 
 impl Drop for Table {
     fn drop(&mut self) {
@@ -76,8 +81,8 @@ impl Table {
         }
         let (root, resident) = (OnceLock::new(), OnceLock::new());
         tables.bytes.fetch_add(file_size, Ordering::Relaxed);
-        let (own_file, warm) = (None, Warm::default());
-        Ok(Table { tables, path, number, file_size, root, resident, own_file, warm })
+        let (own_file, warm, walked) = (None, Warm::default(), AtomicU8::new(0));
+        Ok(Table { tables, path, number, file_size, root, resident, own_file, warm, walked })
     }
 
     /// The table as a first opening would see it: the file that is there now, and nothing of it known.
@@ -224,6 +229,23 @@ impl Table {
 
     pub(crate) fn block_key(&self, handle: Handle) -> BlockKey {
         BlockKey { space: self.tables.space, file: self.number, offset: handle.offset }
+    }
+
+    /// Who had to read the block that he sought went on to the next one, or did not. Threads that meet here may lose a count.
+    #[inline]
+    pub(crate) fn note_walk(&self, walked: bool) {
+        let before = self.walked.load(Ordering::Relaxed);
+        let after = if walked { (before + 1).min(MOST_WALKED) } else { before.saturating_sub(1) };
+        // Where all do the same nothing is written.
+        if after != before {
+            self.walked.store(after, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether who seeks a block will go on to the next one, as far as others tell.
+    #[inline]
+    pub(crate) fn expects_walk(&self) -> bool {
+        self.walked.load(Ordering::Relaxed) >= MOST_WALKED / 2
     }
 
     /// A cursor through the block cache, for reads. Does no I/O yet.

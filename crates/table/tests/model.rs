@@ -311,6 +311,45 @@ fn long_walks_read_ahead_and_short_ones_do_not() {
 }
 
 #[test]
+fn seeks_read_on_where_others_have_walked_on() {
+    let (sim, env) = sim();
+    sim.set_in_memory(100);
+    let entries: Vec<Entry> = (0..20_000u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 100])).collect();
+    // Room for the index; no block is asked for often enough to be cached.
+    let table = open(&env, &write(&env, 1, &TableOptions::default(), &entries), 64 << 20);
+    let mut rng = Rng::new(1);
+    // Reads, and pages read, for a seek and so many steps.
+    let mut scan = |steps: usize| {
+        let before = table.tables().stats();
+        let at = rng.below(19_000) as usize;
+        let mut cursor = table.cursor();
+        cursor.seek(&entries[at].key, MAX_SEQ).unwrap();
+        for entry in &entries[at..at + steps] {
+            assert_eq!(cursor.key(), entry.key);
+            cursor.next().unwrap();
+        }
+        let after = table.tables().stats();
+        (after.reads - before.reads, (after.bytes_read - before.bytes_read).div_ceil(4096))
+    };
+    // The index, by its first use.
+    scan(0);
+    assert_eq!(scan(0), (1, 1));
+    // 40 entries lie in two blocks or three.
+    (0..4).for_each(|_| assert_eq!(scan(40), (2, 3)));
+    (0..10).for_each(|_| assert_eq!(scan(40), (1, 3)));
+    // Half of them are not enough to expect the other.
+    (0..5).for_each(|_| assert_eq!(scan(0), (1, 3)));
+    (0..10).for_each(|_| assert_eq!(scan(0), (1, 1)));
+    assert_eq!(scan(40), (2, 3));
+
+    // What is not in memory is waited for alone.
+    (0..8).for_each(|_| assert_eq!(scan(40).1, 3));
+    assert_eq!(scan(0), (1, 3));
+    sim.set_in_memory(0);
+    assert_eq!(scan(0), (1, 1));
+}
+
+#[test]
 fn threads_share_a_table_and_a_cache_that_is_too_small() {
     let (_, env) = sim();
     let entries = random_entries(&mut Rng::new(3), Keys::Numbers, 4000);
