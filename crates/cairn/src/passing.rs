@@ -9,7 +9,7 @@
 //! And where one key has very many versions, a cursor does not step through them all: it looks now and then whether it still stands on the same
 //! key, and then seeks what is behind.
 
-use crate::core::Core;
+use crate::core::{Core, KeyspaceState};
 use crate::cursor::Source;
 use crate::keyspace::KeyspaceCore;
 use crate::sync::Ordering;
@@ -36,7 +36,8 @@ impl Debt {
     pub(crate) fn pass(&mut self, merge: &MergeCursor<Source>, keyspace: &KeyspaceCore, core: &Core) {
         // Somebody else's who passed over few: they pay, too, in the long run.
         if self.0 == 0 && keyspace.debt.load(Ordering::Relaxed) > 0 {
-            self.0 = keyspace.debt.swap(0, Ordering::Relaxed);
+            self.0 = keyspace.debt.load(Ordering::Relaxed);
+            keyspace.debt.store(0, Ordering::Relaxed);
         }
         self.0 += keyspace.notice.cost_of_passed();
         if self.0 >= PAID_AT_ONCE {
@@ -44,11 +45,11 @@ impl Debt {
         }
     }
 
-    /// The cursor goes.
+    /// The cursor goes. Of what several leave at once the next one takes over what the last one has left: less than is paid at once.
     #[inline]
     pub(crate) fn leave(&self, keyspace: &KeyspaceCore) {
         if self.0 > 0 {
-            keyspace.debt.fetch_add(self.0, Ordering::Relaxed);
+            keyspace.debt.store(self.0, Ordering::Relaxed);
         }
     }
 }
@@ -149,25 +150,30 @@ impl Core {
         }
     }
 
-    /// Switches the memtables for which that was paid, so that they are flushed; but of no keyspace more than one at a time, because they take
-    /// memory.
+    /// Switches a memtable for which that was paid, so that it is flushed; but of no keyspace more than one at a time, and none where the budget
+    /// for memtables has no room for another one: then whoever pays next asks again.
     #[cold]
     pub(crate) fn switch_paid(&self, writer: &mut Writer) {
         let is_paid = |memtable: &Memtable| !memtable.is_empty() && memtable.paid() >= price(memtable);
-        // Who waits until nothing is to be done sees that it is to be done, or that it is being done.
-        let keyspaces: Vec<Arc<KeyspaceCore>> = {
+        let keyspace = {
             let mut state = self.state.lock();
-            self.memtables_paid.store(false, Ordering::Release);
+            let due = |k: &&KeyspaceState| {
+                k.flushing.is_empty()
+                    && is_paid(&k.core.view.load().memtable)
+                    && !self.is_over_budget(&state, &k.core)
+            };
+            let mut due = state.keyspaces.values().filter(due).map(|k| k.core.clone());
+            let (first, more) = (due.next(), due.next().is_some());
+            // Who waits until nothing is to be done sees that it is to be done, or that it is being done.
+            self.memtables_paid.store(more, Ordering::Release);
+            let Some(first) = first else { return };
             state.jobs += 1;
-            let cores = state.keyspaces.values().filter(|k| k.flushing.is_empty()).map(|k| &k.core);
-            cores.filter(|core| is_paid(&core.view.load().memtable)).cloned().collect()
+            first
         };
-        for keyspace in keyspaces {
-            if let Err(e) = self.switch_memtable(writer, &keyspace, 0) {
-                tracing::warn!(error = %e, keyspace = keyspace.name, "a memtable was not switched");
-                // To be tried again when as much was paid again.
-                keyspace.view.load().memtable.forget_paid();
-            }
+        if let Err(e) = self.switch_memtable(writer, &keyspace, 0) {
+            tracing::warn!(error = %e, keyspace = keyspace.name, "a memtable was not switched");
+            // To be tried again when as much was paid again.
+            keyspace.view.load().memtable.forget_paid();
         }
         self.state.lock().jobs -= 1;
         self.progress.notify_all();

@@ -180,14 +180,17 @@ impl Core {
         true
     }
 
-    /// Waits while memtables that are being flushed take so much that another one would break the budget.
-    fn await_memory(&self, keyspace: &KeyspaceCore) -> Result<()> {
+    /// Whether memtables that are being flushed take so much that another one would break the budget.
+    pub(crate) fn is_over_budget(&self, state: &State, keyspace: &KeyspaceCore) -> bool {
         let limit = self.write_budget().saturating_sub(keyspace.memtable_bytes as u64);
-        let over = |state: &State| {
-            let waiting = state.keyspaces.values().flat_map(|k| &k.flushing);
-            let bytes: u64 = waiting.map(|s| s.memtable.used_bytes() as u64).sum();
-            bytes > 0 && bytes + keyspace.memtable_bytes as u64 > limit
-        };
+        let waiting = state.keyspaces.values().flat_map(|k| &k.flushing);
+        let bytes: u64 = waiting.map(|s| s.memtable.used_bytes() as u64).sum();
+        bytes > 0 && bytes + keyspace.memtable_bytes as u64 > limit
+    }
+
+    /// Waits while that is so.
+    fn await_memory(&self, keyspace: &KeyspaceCore) -> Result<()> {
+        let over = |state: &State| self.is_over_budget(state, keyspace);
         let mut state = self.state.lock();
         if !over(&state) {
             return Ok(());

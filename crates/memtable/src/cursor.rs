@@ -10,7 +10,7 @@ use std::sync::Arc;
 const PREFETCH: usize = 4;
 
 /// Steps after a seek for which the leaf is not brought in order as a whole.
-const SINGLE_STEPS: usize = 2;
+const SINGLE_STEPS: usize = if cfg!(loom) { 1 } else { 2 };
 
 /// A cursor over a [`Memtable`], which it keeps alive. It never fails.
 ///
@@ -18,7 +18,7 @@ const SINGLE_STEPS: usize = 2;
 /// since. Steps in both directions are O(1), but for a search once per leaf when going back.
 pub struct MemtableCursor {
     table: Arc<Memtable>,
-    /// Entries of the leaf that the cursor stands in; until it takes a step, perhaps in no order but for the first.
+    /// Entries of the leaf that the cursor stands in; after a seek, perhaps in no order but for the first ones.
     leaf: Snapshot,
     /// The number of the current entry in it, or what is past either end when the cursor is invalid.
     index: usize,

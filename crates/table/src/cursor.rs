@@ -11,6 +11,7 @@ use crate::fault::Fault;
 use crate::flight::{Hurry, Reading, Wanted};
 use crate::frame::{self, Handle, Kind};
 use crate::table::{Node, Table};
+use crate::tables;
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
 use std::sync::Arc;
 
@@ -77,6 +78,9 @@ pub(crate) struct Ahead {
 /// Bounds of how much a cursor reads at a time that has taken a step to a neighbouring block.
 const LEAST_AHEAD: u64 = 8 << 10;
 const MOST_AHEAD: u64 = 128 << 10;
+
+/// Most that a seek reads with its block.
+const MOST_ON: u64 = 16 << 10;
 
 /// Which child to take on the way down.
 #[derive(Clone, Copy)]
@@ -239,12 +243,12 @@ impl Drop for TableCursor {
 }
 
 impl Ahead {
-    /// The payload of a data block that is not there yet; `None` when it was asked for.
-    pub(crate) fn read(&mut self, table: &Table, wanted: Wanted) -> Result<Option<Payload>> {
+    /// The payload of a data block that is not there yet; `None` when it was asked for. `late`: it had been asked for before.
+    pub(crate) fn read(&mut self, table: &Table, wanted: Wanted, late: bool) -> Result<Option<Payload>> {
         if self.walks {
             return self.read_one(table, wanted);
         }
-        let payload = match table.expects_walk() && self.read_on(table, wanted.handle)? {
+        let payload = match !late && table.expects_walk() && self.read_on(table, wanted.handle)? {
             true => self.take(table, wanted)?,
             false => self.read_one(table, wanted)?,
         };
@@ -279,16 +283,21 @@ impl Ahead {
     /// Reads the block at `handle`, which was sought, and what comes behind it, if all that is in memory; whether it was. One read in place of the
     /// two that a walk begins with.
     fn read_on(&mut self, table: &Table, handle: Handle) -> Result<bool> {
-        let wanted = LEAST_AHEAD + u64::from(handle.size);
-        if wanted > MOST_AHEAD {
+        let size = u64::from(handle.size);
+        // The next block is about as large as this one.
+        let ahead = size.max(LEAST_AHEAD);
+        if ahead > MOST_ON {
             return Ok(false);
         }
         table.check_handle(handle, frame::MAX_PAYLOAD)?;
         self.back = false;
         // What fails may be what lies behind the block.
-        let read = self.read_around(table, handle, wanted, false).unwrap_or(false);
+        let read = self.read_around(table, handle, size + ahead, false).unwrap_or(false);
         if read {
-            self.next = 2 * LEAST_AHEAD;
+            self.next = 2 * ahead;
+            // It counts as any block that is sought; what lies behind it costs the seek hardly more.
+            tables::note_block_read();
+            tables::note_ahead(self.bytes.len() as u64 - size);
         }
         Ok(read)
     }

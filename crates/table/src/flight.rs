@@ -128,7 +128,7 @@ impl Table {
             (None, true) if self.tables().cache.has_room() => Wanted { handle, admitted: true },
             (None, _) => self.want(handle),
         };
-        match ahead.read(self, wanted)? {
+        match ahead.read(self, wanted, noted.is_some())? {
             Some(payload) => self.block(payload, handle).map(Some),
             None => Ok(None),
         }

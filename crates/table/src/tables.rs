@@ -41,7 +41,8 @@ thread_local! {
     static BLOCKS_READ_HERE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Bytes that this thread has read from tables' files since it started: who looks before and after a read knows what it took.
+/// Bytes that this thread has read from tables' files since it started, without what a seek has read along with its block: who looks before and
+/// after a read knows what it took.
 #[inline]
 pub fn bytes_read_by_this_thread() -> u64 {
     READ_HERE.get()
@@ -61,6 +62,12 @@ pub(crate) fn note_block_read() {
 #[inline]
 pub(crate) fn note_read(bytes: usize) {
     READ_HERE.set(READ_HERE.get().wrapping_add(bytes as u64));
+}
+
+/// So many of them were read along with a block that was sought, and are not what the seek took.
+#[inline]
+pub(crate) fn note_ahead(bytes: u64) {
+    READ_HERE.set(READ_HERE.get().wrapping_sub(bytes));
 }
 
 /// However few handles the process has left, so many tables are held open.

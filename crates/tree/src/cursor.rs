@@ -1,7 +1,7 @@
 //! Cursors over the tables of a version.
 
 use crate::merge::{MergeCursor, shared_prefix};
-use crate::version::{COST_OF_JOB, Guard, Level, TableFile, Version};
+use crate::version::{Guard, Level, TableFile, Version};
 use crate::view_cursor::ViewCursor;
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use parking_lot::Mutex;
@@ -520,16 +520,11 @@ pub enum TreeSource {
 impl TreeSource {
     /// A reader has paid so many bytes for entries that he had to pass over around where it stands.
     pub fn pay_for_passed(&self, bytes: u64, notice: &SeekNotice) {
-        let paid = match self {
+        let due = match self {
             TreeSource::Table(cursor) => cursor.file.pay(bytes),
-            TreeSource::Level(cursor) => {
-                let guard = &cursor.level.guards[cursor.guard];
-                guard.pay(bytes);
-                guard.paid()
-            }
+            TreeSource::Level(cursor) => cursor.level.guards[cursor.guard].pay_for_passed(bytes),
         };
-        // What it takes is asked of the picker, each time that it may be enough.
-        if paid % COST_OF_JOB < bytes {
+        if due {
             notice.due.store(true, Ordering::Relaxed);
         }
     }

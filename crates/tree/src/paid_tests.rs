@@ -72,4 +72,13 @@ fn a_guard_of_one_run_is_compacted_for_its_tombstones_when_that_was_paid() {
     let edit = VersionEdit { added: vec![(3, bench.meta((3, "a", "z", 10, 11)))], ..VersionEdit::default() };
     tree.apply(&edit, &mut bench.open()).unwrap();
     assert!(tree.version().level(3).guards[0].runs == 2 && !tree.is_due(Some(1)));
+
+    // Beside it, in the same run, nothing changes.
+    let beside: [Drawn; 1] = [(3, "m", "n", 10, 11)];
+    let mut tree = bench.tree(own_shape(), &[], &[(3, "a", "c", 1, 2)]);
+    tree.version().level(3).guards[0].pay(77);
+    let edit = VersionEdit { added: vec![(3, bench.meta(beside[0]))], ..VersionEdit::default() };
+    tree.apply(&edit, &mut bench.open()).unwrap();
+    let guard = &tree.version().level(3).guards[0];
+    assert_eq!((guard.runs, guard.paid()), (1, 77));
 }

@@ -97,9 +97,9 @@ impl TableFile {
         }
     }
 
-    /// Counts what readers have paid for entries of it that they had to pass over; gives the sum.
-    pub fn pay(&self, bytes: u64) -> u64 {
-        self.paid.fetch_add(bytes, Ordering::Relaxed) + bytes
+    /// Counts what readers have paid for tombstones of it that they passed over. Whether it may be enough now to bring it down from level 0.
+    pub fn pay(&self, bytes: u64) -> bool {
+        (self.paid.fetch_add(bytes, Ordering::Relaxed) + bytes) % COST_OF_JOB < bytes
     }
 
     /// What readers have paid so far.
@@ -253,9 +253,17 @@ impl Guard {
         self.paid.load(Ordering::Relaxed)
     }
 
-    /// The guard with tables attached: what was paid still counts, unless it was for tombstones alone that nobody could take away.
+    /// Counts what readers have paid for tombstones of it that they passed over. Whether it may be enough now: what it takes the picker knows.
+    pub(crate) fn pay_for_passed(&self, bytes: u64) -> bool {
+        let before = self.paid.fetch_add(bytes, Ordering::Relaxed);
+        let after = before + bytes;
+        (before < self.merge_cost && after >= self.merge_cost) || after % COST_OF_JOB < bytes
+    }
+
+    /// The guard with tables attached: what was paid still counts. But where there was one run and now are several, it was paid for tombstones,
+    /// and what it takes to take those away is more than a merge of the runs takes: it begins anew.
     pub(crate) fn inherit(&self, old: &Guard) {
-        if old.runs > 1 {
+        if old.runs > 1 || self.runs < 2 {
             self.paid.store(old.paid(), Ordering::Relaxed);
         }
     }
