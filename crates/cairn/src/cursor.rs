@@ -8,7 +8,7 @@ use crate::shade::Shade;
 use crate::snapshot::Pin;
 use base::limits::MAX_KEY_LEN;
 use base::planted::{Bug, planted};
-use base::{Cursor as _, Error, Result, Seq, Slice, same_key};
+use base::{Cursor as _, Error, Result, Seq, Slice, compare_keys, same_key};
 use memtable::MemtableCursor;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -76,8 +76,15 @@ impl Bounds {
         Ok((bounds.to.as_ref().is_none_or(|to| bounds.from < *to)).then_some(bounds))
     }
 
+    /// Most have no start: then nothing is compared. A call for that took a fourth of a step back.
+    #[inline]
+    fn is_before_start(&self, key: &[u8]) -> bool {
+        !self.from.is_empty() && compare_keys(key, &self.from).is_lt()
+    }
+
+    #[inline]
     fn is_before_end(&self, key: &[u8]) -> bool {
-        self.to.as_ref().is_none_or(|to| key < &to[..])
+        self.to.as_ref().is_none_or(|to| compare_keys(key, to).is_lt())
     }
 }
 
@@ -372,7 +379,7 @@ impl Cursor {
             if found && !same_key(key, &self.key) {
                 break;
             }
-            if key < &self.bounds.from[..] {
+            if self.bounds.is_before_start(key) {
                 break;
             }
             let is_seen = trailer.seq() <= self.seq;
