@@ -405,13 +405,15 @@ impl Core {
         self.slowdown.store((SLOWDOWN_NANOS * excess * excess) as u64, Ordering::Relaxed);
     }
 
-    /// Compacts what meets `[from, to)`, in this thread.
+    /// Compacts what meets `[from, to)` and is visible now, in this thread. What is written meanwhile is not owed: beside writers there is always
+    /// something new.
     pub(crate) fn compact_keyspace(
         &self,
         keyspace: &Arc<KeyspaceCore>,
         from: &[u8],
         to: Option<&[u8]>,
     ) -> Result<()> {
+        let owed_seq = self.visible.newest();
         self.flush_keyspace(keyspace)?;
         // Who asks gets another try at what could not be read before.
         let tables = keyspace.view.load_full().version.clone();
@@ -426,7 +428,7 @@ impl Core {
                 let room = self.room_for_plans(&state);
                 let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
                 k.tree.set_room(room);
-                let picked = k.tree.pick_range(from, to, oldest);
+                let picked = k.tree.pick_range(from, to, owed_seq, oldest);
                 if let Ok(Some(_)) = &picked {
                     state.jobs += 1;
                 }

@@ -151,7 +151,7 @@ impl Database {
         writer.sync_log(self.core())
     }
 
-    /// Writes all memtables to tables, and waits for it.
+    /// Writes all memtables to tables, and waits for it; not for what is written meanwhile.
     pub fn flush(&self) -> Result<()> {
         self.core().check_running()?;
         let keyspaces: Vec<Arc<KeyspaceCore>> =
@@ -162,7 +162,8 @@ impl Database {
         })
     }
 
-    /// Compacts all keyspaces, one after another, and waits. See [`Keyspace::compact`].
+    /// Compacts all keyspaces that there are, one after another, and waits: of each what is there when its turn comes. See
+    /// [`Keyspace::compact`].
     pub fn compact(&self) -> Result<()> {
         self.core().check_running()?;
         let names = self.keyspaces();

@@ -3,7 +3,7 @@
 //! Order: the table and its directory are synced, then the older parts of the log that other keyspaces need, then the
 //! manifest says so; only then do the memtables and their logs go. `docs/recovery.md` argues each step.
 
-use crate::core::{Core, Sealed};
+use crate::core::{Core, KeyspaceState, Sealed};
 use crate::keyspace::KeyspaceCore;
 use crate::sync::Ordering;
 use crate::writer::PanicWatch;
@@ -148,22 +148,24 @@ impl Core {
         Ok(())
     }
 
-    /// Flushes a keyspace and waits for it.
+    /// Flushes what is in the memtables of a keyspace, and waits for it; but not for what is written meanwhile.
     pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
         self.check_running()?;
         keyspace.check_open()?;
-        {
+        let newest = {
             let mut writer = self.writer();
             match keyspace.view.load().memtable.is_empty() {
                 true => Ok(()),
                 false => self.switch_memtable(&mut writer, keyspace, 0),
             }?;
-        }
+            writer.next_seq - 1
+        };
+        let is_flushed = |k: &KeyspaceState| k.flushing.front().is_none_or(|s| s.last_seq > newest);
         if self.is_inline() {
             self.run_pending();
         }
         self.wait_for(
-            |state| state.keyspaces.get(&keyspace.id).is_none_or(|k| k.flushing.is_empty()),
+            |state| state.keyspaces.get(&keyspace.id).is_none_or(is_flushed),
             |state| state.flush_trouble.clone(),
         )
     }

@@ -376,18 +376,26 @@ impl Keyspace {
         Cursor::new(self.moment(), Bounds::new(&bounds))
     }
 
-    /// Writes what is in memory to a table, and waits for it.
+    /// Writes what is in memory to tables, and waits for it; not for what is written meanwhile.
     pub fn flush(&self) -> Result<()> {
         self.database().flush_keyspace(&self.core)
     }
 
-    /// Compacts everything, and waits: afterwards each guard of the last level has one table, nothing lies above, and
-    /// the space of what was overwritten or deleted is free.
+    /// Compacts everything that was written before the call, and waits: afterwards all of that lies in the last level, where each guard has one
+    /// sorted run of it, and the space of what was overwritten or deleted is free, except for what a snapshot or an iterator holds. When
+    /// nothing is written meanwhile, nothing else is left in the tables.
+    ///
+    /// What is written meanwhile is not owed. Some of it is compacted along; no compaction is begun for it alone. So the call ends beside
+    /// writers that never pause, after a number of compactions that depends on the tables there were when it was called. Then newer entries lie above, and
+    /// tombstones may be left that were merged with newer entries in between.
+    ///
+    /// # Errors
+    /// `Corruption` when a table cannot be read, after everything else was compacted; `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Closed`.
     pub fn compact(&self) -> Result<()> {
         self.compact_range::<&[u8]>(..)
     }
 
-    /// Compacts the guards that meet `bounds`, and waits.
+    /// Compacts the guards that meet `bounds`, and waits. See [`Keyspace::compact`].
     pub fn compact_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<()> {
         let bounds = Bounds::new(&bounds);
         self.database().compact_keyspace(&self.core, &bounds.from, bounds.to.as_deref())

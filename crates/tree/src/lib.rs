@@ -35,6 +35,8 @@ mod order;
 #[cfg(test)]
 mod order_tests;
 #[cfg(test)]
+mod owed_tests;
+#[cfg(test)]
 mod paid_tests;
 mod pick;
 #[cfg(test)]

@@ -114,7 +114,7 @@ fn a_range_is_compacted_by_moves_where_that_is_possible() {
     let tables = [(0, "a", "c", 9, 9), (1, "d", "f", 5, 6), (2, "g", "i", 3, 4), (2, "x", "z", 1, 2)];
     let mut tree = bench.tree(options(), &[], &tables);
     damage(&tree, &[4]);
-    while let Ok(Some(plan)) = tree.pick_range(b"", None, None) {
+    while let Ok(Some(plan)) = tree.pick_range(b"", None, base::Seq::MAX, None) {
         assert!(plan.is_move(), "{plan:?}");
         bench.run(&mut tree, &plan);
     }

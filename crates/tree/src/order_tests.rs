@@ -28,7 +28,7 @@ fn reopen(bench: &mut Bench, tree: Tree) -> Tree {
 /// Compacts everything on request.
 fn exhaust(bench: &mut Bench, tree: &mut Tree) {
     for _ in 0..200 {
-        match tree.pick_range(b"", None, None) {
+        match tree.pick_range(b"", None, base::Seq::MAX, None) {
             Ok(Some(plan)) => bench.run(tree, &plan),
             Ok(None) | Err(_) => return,
         };
@@ -128,7 +128,7 @@ fn plans_that_run_at_once_do_not_get_out_of_order() {
     tree.version().level(3).guards[0].pay(1 << 20);
     let first = tree.pick(None).unwrap();
     assert_eq!(inputs(&first).len(), 3);
-    while let Ok(Some(plan)) = tree.pick_range(b"", None, None) {
+    while let Ok(Some(plan)) = tree.pick_range(b"", None, base::Seq::MAX, None) {
         bench.run(&mut tree, &plan);
     }
     bench.run(&mut tree, &first);
@@ -208,7 +208,7 @@ fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
                     let level = tree.version().level(1 + random.below(3) as usize);
                     level.guards[random.below(level.guards.len() as u64) as usize].pay(1 << 20);
                     let plan = match random.below(3) {
-                        0 => tree.pick_range(b"", None, None).ok().flatten(),
+                        0 => tree.pick_range(b"", None, base::Seq::MAX, None).ok().flatten(),
                         _ => tree.pick(None),
                     };
                     with_seams +=

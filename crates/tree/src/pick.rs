@@ -1,6 +1,6 @@
 //! Choosing what to compact: a pure function of a version, the options and the plans that are running.
 
-use crate::version::{COST_OF_JOB, Guard, TableFile, Version};
+use crate::version::{COST_OF_JOB, Guard, TableFile, Version, runs};
 use crate::{TreeOptions, adaptive, around, order};
 use base::{Seq, Slice};
 use std::collections::HashSet;
@@ -138,6 +138,8 @@ pub(crate) struct Picker<'a> {
     pub room: Option<u64>,
     /// Whether hardly anybody writes at present.
     pub at_rest: bool,
+    /// For a compaction on request: what is newer is not owed. Otherwise [`Seq::MAX`].
+    pub owed_seq: Seq,
 }
 
 /// A guard that asks to be compacted, and how much.
@@ -174,20 +176,43 @@ impl Picker<'_> {
         wishes.iter().find_map(|wish| self.guard(wish.reason, wish.level, wish.guard, &busy))
     }
 
-    /// A plan towards having all keys of `[from, to)` in one table per guard of the last level; `Ok(None)` when it is done.
+    /// Whether some of the table is owed: it has entries that are no newer than `owed_seq`.
+    pub(crate) fn is_owed(&self, table: &TableFile) -> bool {
+        table.meta.min_seq <= self.owed_seq
+    }
+
+    /// Whether a plan brings what is owed further. One that goes around an unreadable table in place does so if it makes one owed table of
+    /// several.
+    fn is_for_owed(&self, plan: &Plan) -> bool {
+        let owed = plan.inputs.iter().filter(|(n, t)| *n == plan.source && self.is_owed(t)).count();
+        owed > usize::from(plan.target == plan.source && plan.reason != Reason::RangeDeletes)
+    }
+
+    /// Whether a guard of the last level has something left to do for what is owed.
+    fn owes_in_place(&self, guard: &Guard) -> bool {
+        let owed: Vec<_> = guard.tables.iter().filter(|t| self.is_owed(t)).cloned().collect();
+        runs(&owed) > 1 || self.droppable_tombstones(guard) || self.siftable(guard)
+    }
+
+    /// A plan towards having all keys of `[from, to)` in one table per guard of the last level, as far as they are owed: of entries that are
+    /// newer than `owed_seq` a plan may take some along, but none is made for them alone. `Ok(None)` when it is done.
+    ///
+    /// So it comes to an end beside writers. For any key, the number of tables that hold it and have something owed never grows, as each plan makes
+    /// at most one of its inputs at a key; none of them moves up; and each plan moves one down or leaves fewer of them. (In the
+    /// last level one is merged alone if all of it is owed and it has tombstones to drop: of these fewer are left each time.)
     pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, Obstacle> {
         let busy = self.busy();
-        if let Some(plan) = self.pick_hidden(&busy) {
+        if let Some(plan) = self.pick_hidden(&busy).filter(|plan| self.is_for_owed(plan)) {
             return Ok(Some(plan));
         }
         let mut damage = false;
         // A plan for which there is no room; it may be tried when there is no other.
         let mut large = None;
-        if self.version.level0.iter().any(|t| t.overlaps_range(from, to)) {
-            if let Some(plan) = self.move_level0(&busy) {
+        if self.version.level0.iter().any(|t| self.is_owed(t) && t.overlaps_range(from, to)) {
+            if let Some(plan) = self.move_level0(&busy).filter(|plan| self.is_for_owed(plan)) {
                 return Ok(Some(plan));
             }
-            match self.level0_tight(Reason::Manual, &busy) {
+            match self.level0_tight(Reason::Manual, &busy).filter(|plan| self.is_for_owed(plan)) {
                 Some(plan) if self.fits(&plan) => return Ok(Some(plan)),
                 Some(plan) => large = Some(plan),
                 None if self.running.iter().any(|plan| plan.source == 0) => return Err(Obstacle::Running),
@@ -200,10 +225,10 @@ impl Picker<'_> {
             for index in level.overlapping(from, to) {
                 let guard = &level.guards[index];
                 let wanted = match n == last {
-                    true => guard.runs > 1 || self.droppable_tombstones(guard) || self.siftable(guard),
-                    false => !guard.tables.is_empty(),
+                    true => self.owes_in_place(guard),
+                    false => true,
                 };
-                if wanted && guard.tables.iter().any(|t| t.overlaps_range(from, to)) {
+                if wanted && guard.tables.iter().any(|t| self.is_owed(t) && t.overlaps_range(from, to)) {
                     match self.guard(Reason::Manual, n, index, &busy) {
                         Some(plan) if self.fits(&plan) => return Ok(Some(plan)),
                         Some(plan) => {
@@ -338,9 +363,10 @@ impl Picker<'_> {
         })
     }
 
-    /// Whether merging this guard of the last level is sure to drop tombstones: nobody reads as of a time before them.
+    /// Whether merging this guard of the last level is sure to drop tombstones: nobody reads as of a time before them. (Of a table that is not
+    /// owed as a whole they are not owed: it may be merged with newer ones again and again.)
     pub(crate) fn droppable_tombstones(&self, guard: &Guard) -> bool {
-        let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX);
+        let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX).min(self.owed_seq);
         guard.tables.iter().any(|t| t.meta.tombstones > 0 && t.meta.max_seq <= oldest)
     }
 
@@ -350,7 +376,7 @@ impl Picker<'_> {
     }
 
     fn plan_level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
-        let tables = &self.version.level0;
+        let tables = &self.version.level0[..];
         // One at a time: a second would have to wait below the first, or older data would end up above newer.
         if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
             return None;
@@ -377,13 +403,14 @@ impl Picker<'_> {
             self.complete(Plan { target, ..plan }, busy)
         };
         if !around::has_unreadable(tables) {
-            return Some(down(&tables[tables.len().saturating_sub(most)..]));
+            let newer = tables.iter().take_while(|t| !self.is_owed(t)).count();
+            return Some(down(&tables[tables.len().saturating_sub(most).max(newer)..]));
         }
         let manual = reason == Reason::Manual;
         let least = if manual { 1 } else { self.options.level0_tables };
         if around::free(tables).len() >= least {
             let sinking = around::sinking(tables, most);
-            if !sinking.is_empty() {
+            if sinking.iter().any(|t| self.is_owed(t)) {
                 return Some(down(&sinking));
             }
         }
@@ -442,7 +469,7 @@ impl Picker<'_> {
         // Tombstones are worth a merge, and so is what seeks look through.
         if n < last
             && matches!(reason, Reason::GuardFull | Reason::LevelSize | Reason::Manual)
-            && let Some(plan) = self.move_guard(n, index, busy)
+            && let Some(plan) = self.move_guard(n, index, busy).filter(|plan| self.is_for_owed(plan))
         {
             return Some(plan);
         }
@@ -462,18 +489,19 @@ impl Picker<'_> {
         if around::has_unreadable(&guard.tables) {
             let fits = |run: &[Arc<TableFile>]| order::fits_as_one(self.version, run, n);
             let sinking = around::sinking(&guard.tables, usize::MAX);
-            if n < last && !sinking.is_empty() {
+            if n < last && sinking.iter().any(|t| self.is_owed(t)) {
                 return Some(self.complete(make_of(n + 1, &sinking), busy));
             }
             // Not cut, so that there are fewer tables afterwards; and tombstones stay, so that nobody tries again to drop them.
             let sinking = around::without_those_that_do_not_fit(sinking, &guard.tables, fits);
-            if sinking.len() > 1 {
+            if sinking.iter().filter(|t| self.is_owed(t)).count() > 1 {
                 return Some(make_of(n, &sinking));
             }
             let eager = matches!(reason, Reason::Manual | Reason::Seeks);
             let least = if eager { 2 } else { self.options.max_tables_per_guard };
             let all = reason == Reason::Manual;
-            return around::merging(&guard.tables, least, all, fits).map(|run| make_of(n, &run));
+            let run = around::merging(&guard.tables, least, all, fits);
+            return run.map(|run| make_of(n, &run)).filter(|plan| self.is_for_owed(plan));
         }
         let make = |target| make_of(target, &guard.tables);
         if n == last {

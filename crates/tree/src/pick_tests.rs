@@ -305,10 +305,10 @@ fn guards_without_data_are_given_up_at_all_levels() {
     let guards = [(1, "m"), (2, "m"), (3, "m"), (3, "p"), (1, "t"), (2, "t"), (3, "t")];
     let tables = [(3, "a", "c", 9, 9), (3, "a", "c", 8, 8), (3, "b", "c", 7, 7), (2, "t", "z", 12, 12)];
     let mut tree = bench.tree(options(), &guards, &tables);
-    let plan = tree.pick_range(b"m", None, None).unwrap().unwrap();
+    let plan = tree.pick_range(b"m", None, Seq::MAX, None).unwrap().unwrap();
     assert_eq!((plan.source, plan.target, &plan.from[..]), (2, 3, &b"t"[..]));
     assert_eq!(bench.run(&mut tree, &plan).guards_removed, [], "the plan owns what lies behind them only");
-    let plan = tree.pick_range(b"", None, None).unwrap().unwrap();
+    let plan = tree.pick_range(b"", None, Seq::MAX, None).unwrap().unwrap();
     assert_eq!((plan.source, plan.target, &plan.from[..]), (3, 3, &b""[..]));
     bench.run(&mut tree, &plan);
     // An edit that owns the whole range.
@@ -355,7 +355,7 @@ fn a_range_is_compacted_step_by_step_to_one_run_per_guard() {
     ];
     let mut tree = bench.tree(options(), &guards, &tables);
     let mut steps = Vec::new();
-    while let Some(plan) = tree.pick_range(b"", None, None).unwrap() {
+    while let Some(plan) = tree.pick_range(b"", None, Seq::MAX, None).unwrap() {
         steps.push((plan.source, plan.target));
         bench.run(&mut tree, &plan);
         assert!(steps.len() < 20, "{steps:?}");
@@ -416,7 +416,7 @@ pub(crate) fn inputs(plan: &Plan) -> Vec<u64> {
 /// Compacts on request until only the damaged table is in the way, and never takes it.
 fn exhaust(bench: &mut Bench, tree: &mut Tree, damaged: u64) {
     for _ in 0..10 {
-        match tree.pick_range(b"", None, None) {
+        match tree.pick_range(b"", None, Seq::MAX, None) {
             Ok(None) => return,
             Ok(Some(plan)) => {
                 assert!(!inputs(&plan).contains(&damaged), "{plan:?}");
@@ -476,7 +476,7 @@ fn a_guard_is_compacted_around_a_damaged_table() {
     assert_eq!((plan.target, inputs(&plan)), (3, vec![2, 1]));
     bench.run(&mut tree, &plan);
     assert_eq!(tree.pick(None).map(|plan| inputs(&plan)), None, "two more are not worth it yet");
-    let plan = tree.pick_range(b"", None, None).unwrap().unwrap();
+    let plan = tree.pick_range(b"", None, Seq::MAX, None).unwrap().unwrap();
     assert_eq!(inputs(&plan), [5, 4], "unless somebody asks");
     bench.run(&mut tree, &plan);
     exhaust(&mut bench, &mut tree, 3);

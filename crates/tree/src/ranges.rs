@@ -153,7 +153,7 @@ impl Picker<'_> {
 
     /// How many tombstones lie over a table that it has not been sifted for and could be; and whether over one of its ends.
     fn over(&self, table: &TableFile) -> (u64, bool) {
-        let (meta, upto) = (&table.meta, self.oldest_snapshot.unwrap_or(MAX_SEQ));
+        let (meta, upto) = (&table.meta, self.oldest_snapshot.unwrap_or(MAX_SEQ).min(self.owed_seq));
         let least = meta.cleared_seq.max(meta.min_seq);
         let (mut over, mut at_edge) = (0, false);
         if self.version.ranges.max_seq() <= least {

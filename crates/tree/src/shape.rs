@@ -56,7 +56,8 @@ impl Tree {
 
     fn picker(&self, oldest_snapshot: Option<Seq>) -> Picker<'_> {
         let Tree { version, options, running, room, at_rest, .. } = self;
-        Picker { version, options, running, oldest_snapshot, room: *room, at_rest: *at_rest }
+        let (room, at_rest) = (*room, *at_rest);
+        Picker { version, options, running, oldest_snapshot, room, at_rest, owed_seq: Seq::MAX }
     }
 
     fn start(&mut self, mut plan: Plan) -> Arc<Plan> {
@@ -93,15 +94,18 @@ impl Tree {
         self.picker(oldest_snapshot).pick().is_some()
     }
 
-    /// The next compaction towards having `[from, to)` in one table per guard of the last level. `Ok(None)`: there is nothing left
-    /// to do.
+    /// The next compaction towards having what is no newer than `owed_seq` of `[from, to)` in one table per guard of the last level.
+    /// `Ok(None)`: there is nothing left to do. Beside writers that comes after a number of plans that depends on what there was at the first one
+    /// only.
     pub fn pick_range(
         &mut self,
         from: &[u8],
         to: Option<&[u8]>,
+        owed_seq: Seq,
         oldest_snapshot: Option<Seq>,
     ) -> std::result::Result<Option<Arc<Plan>>, Obstacle> {
-        let plan = self.picker(oldest_snapshot).pick_range(from, to)?;
+        let picker = Picker { owed_seq, ..self.picker(oldest_snapshot) };
+        let plan = picker.pick_range(from, to)?;
         Ok(plan.map(|plan| self.start(plan)))
     }
 

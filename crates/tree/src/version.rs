@@ -213,7 +213,7 @@ pub struct Guard {
 }
 
 /// The largest number of tables that share a key.
-fn runs(tables: &[Arc<TableFile>]) -> usize {
+pub(crate) fn runs(tables: &[Arc<TableFile>]) -> usize {
     // The deepest place is where some table begins.
     let at = |key: &[u8]| {
         tables.iter().filter(|t| &t.meta.smallest[..] <= key && key <= &t.meta.largest[..]).count()

@@ -1,0 +1,141 @@
+//! Compaction on request beside a writer: it owes what there was when it began, and comes to an end.
+
+use crate::pick_tests::{Bench, Drawn, damage};
+use crate::version::runs;
+use crate::version::tests::options;
+use crate::{Tree, TreeOptions, VersionEdit};
+use base::Seq;
+use env::Rng;
+
+const KEYS: [&str; 9] = ["b", "d", "f", "h", "k", "n", "q", "t", "w"];
+
+/// A flush of the keys from the `from`-th to the `to`-th.
+fn flush(bench: &mut Bench, tree: &mut Tree, from: usize, to: usize, seq: Seq) {
+    let meta = bench.meta((0, KEYS[from], KEYS[to], seq, seq));
+    let edit = VersionEdit { added: vec![(0, meta)], ..VersionEdit::default() };
+    tree.apply(&edit, &mut bench.open()).unwrap();
+}
+
+/// How many plans a request takes when `write` comes after each of them; at most `most`.
+fn plans(
+    bench: &mut Bench,
+    tree: &mut Tree,
+    owed_seq: Seq,
+    most: usize,
+    mut write: impl FnMut(&mut Bench, &mut Tree, usize),
+) -> usize {
+    for n in 0..most {
+        let Ok(Some(plan)) = tree.pick_range(b"", None, owed_seq, None) else { return n };
+        bench.run(tree, &plan);
+        write(bench, tree, n);
+    }
+    most
+}
+
+/// Nothing that is owed lies above the last level, and there each key is in at most one such table.
+fn assert_done(tree: &Tree, owed_seq: Seq) {
+    let version = tree.version();
+    let last = version.last_level();
+    assert!(version.tables().all(|(n, t)| n == last || t.meta.min_seq > owed_seq));
+    for guard in &version.level(last).guards {
+        let owed: Vec<_> = guard.tables.iter().filter(|t| t.meta.min_seq <= owed_seq).cloned().collect();
+        assert!(runs(&owed) <= 1);
+    }
+}
+
+const DRAWN: [Drawn; 6] = [
+    (0, "a", "z", 20, 20),
+    (0, "b", "m", 18, 19),
+    (1, "a", "k", 15, 15),
+    (2, "n", "z", 12, 12),
+    (3, "a", "c", 9, 9),
+    (3, "a", "c", 8, 8),
+];
+
+#[test]
+fn a_request_ends_though_every_plan_is_followed_by_a_flush() {
+    // All keys; the same few, and such as can be moved at once.
+    for (from, to) in [(0, 8), (0, 1), (8, 8)] {
+        let run = |owed_seq, most| {
+            let mut bench = Bench::new();
+            let mut tree = bench.tree(options(), &[(3, "m")], &DRAWN);
+            let count = plans(&mut bench, &mut tree, owed_seq, most, |bench, tree, n| {
+                flush(bench, tree, from, to, 21 + n as Seq);
+            });
+            (tree, count)
+        };
+        let (tree, count) = run(20, 100);
+        assert!(count <= 6, "{count} plans");
+        assert_done(&tree, 20);
+        assert_eq!(run(Seq::MAX, 100).1, 100, "there is always something new");
+    }
+}
+
+#[test]
+fn newer_tables_alone_are_not_compacted() {
+    let mut bench = Bench::new();
+    let drawn = [(0, "a", "z", 31, 40), (0, "a", "z", 21, 30), (1, "a", "z", 19, 20), (3, "a", "z", 1, 9)];
+    let mut tree = bench.tree(options(), &[], &drawn);
+    assert!(tree.pick_range(b"", None, 0, None).unwrap().is_none());
+    assert_eq!(plans(&mut bench, &mut tree, 9, 9, |_, _, _| {}), 0, "it is where it belongs");
+    assert_eq!(plans(&mut bench, &mut tree, 19, 9, |_, _, _| {}), 3, "down twice, and one run");
+    assert_eq!(tree.version().level0.len(), 2);
+    assert_done(&tree, 20);
+}
+
+/// Any tree, any writer, tables that become unreadable, and compactions of the background in between.
+#[test]
+fn a_request_ends_whatever_happens_beside_it() {
+    let mut done = 0;
+    for seed in 0..400 {
+        let mut rng = Rng::new(seed);
+        let mut bench = Bench::new();
+        let skip_levels = rng.chance(1, 2);
+        let guards = [(3, "m"), (2, "m"), (3, "s"), (3, "e")];
+        let guards = &guards[..rng.below(5) as usize];
+        let options = TreeOptions { skip_levels, level0_tables: 2, max_tables_per_guard: 3, ..options() };
+        let mut tree = bench.tree(options, guards, &[]);
+        let mut seq = 0;
+        let mut write = |rng: &mut Rng, bench: &mut Bench, tree: &mut Tree| {
+            seq += 1;
+            let from = rng.below(9) as usize;
+            let to = if rng.chance(1, 3) { from } else { from + rng.below(9 - from as u64) as usize };
+            flush(bench, tree, from, to, seq);
+            seq
+        };
+        let background = |bench: &mut Bench, tree: &mut Tree| {
+            if let Some(plan) = tree.pick(None) {
+                bench.run(tree, &plan);
+            }
+        };
+        let mut owed_seq = 0;
+        for _ in 0..rng.below(20) {
+            owed_seq = write(&mut rng, &mut bench, &mut tree);
+            if rng.chance(1, 2) {
+                background(&mut bench, &mut tree);
+            }
+        }
+        let damaged = rng.chance(1, 2);
+        if damaged {
+            let numbers: Vec<u64> = tree.version().tables().map(|(_, t)| t.meta.number).collect();
+            if !numbers.is_empty() {
+                damage(&tree, &[numbers[rng.below(numbers.len() as u64) as usize]]);
+            }
+        }
+        let often = rng.below(4);
+        let count = plans(&mut bench, &mut tree, owed_seq, 300, |bench, tree, _| {
+            for _ in 0..often {
+                write(&mut rng, bench, tree);
+            }
+            if rng.chance(1, 4) {
+                background(bench, tree);
+            }
+        });
+        assert!(count < 100, "seed {seed}: {count} plans");
+        if !damaged {
+            assert_done(&tree, owed_seq);
+            done += 1;
+        }
+    }
+    assert!(done > 100);
+}
