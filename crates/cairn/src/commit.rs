@@ -258,10 +258,10 @@ impl Core {
     /// Takes what was appended as far as the durability asks. `deletes`: it has no puts, so it may use the reserve.
     #[inline]
     fn persist(&self, writer: &mut Writer, durability: Durability, deletes: bool) -> Result<()> {
+        self.check_process()?;
         if durability == Durability::Buffered && writer.log.buffered() < BUFFER_LEN {
             return Ok(());
         }
-        self.check_process()?;
         let flushed = match writer.log.flush() {
             Err(e) if e.kind() == ErrorKind::NoSpace && self.spares.give_up() => writer.log.flush(),
             flushed => flushed,

@@ -206,3 +206,70 @@ impl std::fmt::Debug for Database {
         write!(f, "Database({})", self.core().dir.display())
     }
 }
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use env::{OpInfo, OpKind, Origin, Phase, SimEnv, Verdict};
+    use std::sync::atomic::AtomicUsize;
+
+    /// A forked child has a copy of the buffer and of the memtable: what is acknowledged there is lost.
+    #[test]
+    fn a_forked_child_is_refused_whatever_it_writes() {
+        for durability in [Durability::Buffered, Durability::Os, Durability::Sync] {
+            let options = Options::default().background_threads(0);
+            let mut db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
+            drop(db.create_keyspace("k", KeyspaceOptions::default()).unwrap());
+            let core = Arc::get_mut(&mut db.handle).and_then(|handle| Arc::get_mut(&mut handle.core));
+            core.expect("no other handle is there").origin = Origin::elsewhere();
+            let keyspace = db.open_keyspace("k").unwrap();
+            let mut batch = db.batch();
+            batch.put(&keyspace, "b", "2");
+            let refused = [
+                keyspace.put_with("a", "1", durability),
+                keyspace.delete_with("a", durability),
+                db.write(batch, durability),
+            ];
+            for refused in refused {
+                assert_eq!(refused.unwrap_err().kind(), ErrorKind::Locked, "{durability}");
+            }
+            assert_eq!(keyspace.iter().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_sync_with_nothing_new_does_nothing() {
+        let sim = SimEnv::new(1);
+        let options = Options::default().background_threads(0);
+        let db = Database::open_in(sim.clone(), "/db", options).unwrap();
+        let keyspace = db.create_keyspace("k", KeyspaceOptions::default()).unwrap();
+        let ops = Arc::new(AtomicUsize::new(0));
+        let count = ops.clone();
+        sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+            let changes = matches!(op.kind, OpKind::Append | OpKind::Sync | OpKind::SyncDir);
+            count.fetch_add(usize::from(changes && op.phase == Phase::Before), Ordering::SeqCst);
+            Verdict::Proceed
+        })));
+        let of_sync = || {
+            let before = ops.load(Ordering::SeqCst);
+            db.sync().unwrap();
+            ops.load(Ordering::SeqCst) - before
+        };
+        of_sync();
+        assert_eq!((of_sync(), of_sync()), (0, 0));
+        for durability in [Durability::Buffered, Durability::Os] {
+            keyspace.put_with("a", "1", durability).unwrap();
+            assert!(of_sync() > 0, "{durability}");
+            assert_eq!((of_sync(), of_sync()), (0, 0), "{durability}");
+        }
+        // A log that was closed and is not synced counts, too.
+        keyspace.put_with("a", "2", Durability::Os).unwrap();
+        let mut writer = db.core().writer();
+        db.core().switch_memtable(&mut writer, &keyspace.core, 0).unwrap();
+        drop(writer);
+        assert!(of_sync() > 0);
+        assert_eq!(of_sync(), 0);
+        keyspace.put_with("a", "3", Durability::Sync).unwrap();
+        assert_eq!(of_sync(), 0, "a write that is synced leaves nothing to be synced");
+    }
+}

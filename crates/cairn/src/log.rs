@@ -305,6 +305,8 @@ pub(crate) struct Log {
     spares: Arc<Spares>,
     counters: Arc<LogCounters>,
     counted: u64,
+    /// Where the mark of the last sync ends; 0 before there is one. Nothing is lost with a mark, so it needs no sync itself.
+    marked: u64,
 }
 
 impl Log {
@@ -318,7 +320,8 @@ impl Log {
     ) -> Result<Log> {
         let writer = create_segment(env, dir, number, header, &spares)?;
         counters.current.store(number, Ordering::Release);
-        Ok(Log { env: env.clone(), dir: dir.to_owned(), writer, closed, spares, counters, counted: 0 })
+        let (env, dir) = (env.clone(), dir.to_owned());
+        Ok(Log { env, dir, writer, closed, spares, counters, counted: 0, marked: 0 })
     }
 
     /// Stands for log `number` where nothing may be written: everything fails with `error`.
@@ -332,7 +335,8 @@ impl Log {
         let writer =
             SegmentWriter::refusing(&dir.join(log_file_name(number)), SegmentKind::Wal, number, error);
         counters.current.store(number, Ordering::Release);
-        Log { env: env.clone(), dir: dir.to_owned(), writer, closed, spares, counters, counted: 0 }
+        let (env, dir) = (env.clone(), dir.to_owned());
+        Log { env, dir, writer, closed, spares, counters, counted: 0, marked: 0 }
     }
 
     /// Appends a record, in parts, to the buffer.
@@ -379,14 +383,21 @@ impl Log {
     }
 
     /// Makes everything durable that was appended, here and in older logs. Then appends, unsynced, an empty record: it carries
-    /// the proof that what is before it was synced, so that damage to the newest record is not taken for a torn tail.
+    /// the proof that what is before it was synced, so that damage to the newest record is not taken for a torn tail. Where nothing
+    /// but such a mark was appended since the last sync, and all older logs are synced, nothing is done.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.closed.sync_up_to(Seq::MAX, &self.counters)?;
+        // An append that failed may have left something to be taken back.
+        self.writer.flush()?;
+        if self.writer.len() == self.marked {
+            return Ok(());
+        }
         let synced = self.writer.synced_len();
         self.writer.sync()?;
         if self.writer.synced_len() > synced {
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-            let _ = self.writer.append(&[]).and_then(|()| self.writer.flush());
+            let marked = self.writer.append(&[]).and_then(|()| self.writer.flush());
+            self.marked = if marked.is_ok() { self.writer.len() } else { 0 };
         }
         self.count();
         Ok(())
@@ -405,7 +416,7 @@ impl Log {
         let next = create_segment(&self.env, &self.dir, number, header, &self.spares)?;
         let mut writer = std::mem::replace(&mut self.writer, next);
         writer.trim();
-        self.counted = 0;
+        (self.counted, self.marked) = (0, 0);
         let synced = writer.synced_len() == writer.len();
         self.closed.0.lock().push(Closed {
             number: writer.number(),

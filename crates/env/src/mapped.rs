@@ -124,6 +124,12 @@ impl Origin {
         Origin { mark: Origin::mark(), process: std::process::id() }
     }
 
+    /// A process that is none: what a forked child finds. For tests of what it may not do.
+    #[doc(hidden)]
+    pub fn elsewhere() -> Origin {
+        Origin { mark: None, process: 0 }
+    }
+
     #[cfg(target_os = "linux")]
     fn mark() -> Option<NonNull<AtomicU32>> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
