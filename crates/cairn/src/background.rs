@@ -98,6 +98,7 @@ impl Core {
                 Some(job) => {
                     if self.run_flush(job).is_err() && !self.ends() {
                         self.rest();
+                        rounds += (RETRY_PAUSE.as_millis() / BUFFER_PAUSE.as_millis()) as u32;
                     }
                 }
                 None => {
@@ -107,12 +108,12 @@ impl Core {
                     }
                     drop(state);
                     self.flush_buffered();
-                    rounds = rounds.wrapping_add(1);
-                    if rounds.is_multiple_of(RESERVE_ROUNDS) {
-                        self.spares.forget_old();
-                        self.reserve.retake();
-                    }
+                    rounds += 1;
                 }
+            }
+            if rounds >= RESERVE_ROUNDS {
+                rounds = 0;
+                self.look_for_space();
             }
         }
     }

@@ -97,7 +97,7 @@ impl Core {
         match self.reserve.is_spent() {
             false => Ok(()),
             // Where writing has stopped for good, that is what is wrong, and not the disk.
-            true => self.check_running().and_then(|()| self.reserve.admit()),
+            true => self.check_running().and_then(|()| self.admit_on_full_disk()),
         }
     }
 
@@ -259,6 +259,9 @@ impl Core {
     #[inline]
     fn persist(&self, writer: &mut Writer, durability: Durability, deletes: bool) -> Result<()> {
         self.check_process()?;
+        if deletes {
+            self.reserve.note_deletes();
+        }
         if durability == Durability::Buffered && writer.log.buffered() < BUFFER_LEN {
             return Ok(());
         }

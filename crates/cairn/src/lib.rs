@@ -49,6 +49,7 @@ mod keyspace;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod low_space;
 mod many;
 mod options;
 mod pace;

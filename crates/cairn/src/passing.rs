@@ -154,6 +154,7 @@ impl Core {
     /// for memtables has no room for another one: then whoever pays next asks again.
     #[cold]
     pub(crate) fn switch_paid(&self, writer: &mut Writer) {
+        self.switch_deletes(writer);
         let is_paid = |memtable: &Memtable| !memtable.is_empty() && memtable.paid() >= price(memtable);
         let keyspace = {
             let mut state = self.state.lock();

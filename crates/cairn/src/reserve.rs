@@ -21,6 +21,7 @@ use base::{Error, ErrorKind, Result};
 use env::Env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Name of the file.
 pub(crate) const RESERVE_FILE_NAME: &str = "RESERVE";
@@ -40,6 +41,14 @@ struct State {
     trouble: Option<Error>,
     /// What met the full disk.
     cause: Option<Error>,
+    /// Before this time space is not looked for again by those who need it: the last attempt gave nothing back.
+    not_before: Duration,
+}
+
+impl State {
+    fn new(standing: Standing, cause: Option<Error>) -> State {
+        State { standing, trouble: None, cause, not_before: Duration::ZERO }
+    }
 }
 
 /// The reserve of one database. Its lock is taken under any other one and held over I/O on its file.
@@ -52,13 +61,23 @@ pub(crate) struct Reserve {
     state: Mutex<State>,
     /// Whether it is spent: one look for every put.
     spent: AtomicBool,
+    /// While it is spent: whether something may have been deleted that is in memory only.
+    deleted: AtomicBool,
 }
 
 impl Reserve {
     pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, bytes: u64, spares: Arc<Spares>) -> Reserve {
-        let state = State { standing: Standing::Absent, trouble: None, cause: None };
-        let spent = AtomicBool::new(false);
-        Reserve { env: env.clone(), dir: dir.to_owned(), bytes, spares, state: Mutex::new(state), spent }
+        let state = State::new(Standing::Absent, None);
+        let (spent, deleted) = (AtomicBool::new(false), AtomicBool::new(false));
+        Reserve {
+            env: env.clone(),
+            dir: dir.to_owned(),
+            bytes,
+            spares,
+            state: Mutex::new(state),
+            spent,
+            deleted,
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -107,7 +126,7 @@ impl Reserve {
         };
         match made {
             Ok(()) => {
-                *state = State { standing: Standing::Held, trouble: None, cause: None };
+                *state = State::new(Standing::Held, None);
                 self.spent.store(false, Ordering::Release);
                 true
             }
@@ -135,7 +154,8 @@ impl Reserve {
         // Whatever is wrong with it, it is not to be counted on any more.
         let removed = self.env.remove(&self.path());
         tracing::warn!(cause = %error, "the disk is full: the reserve is released, and puts are refused");
-        *state = State { standing: Standing::Spent, trouble: None, cause: Some(error.clone()) };
+        *state = State::new(Standing::Spent, Some(error.clone()));
+        self.deleted.store(true, Ordering::Release);
         self.spent.store(true, Ordering::Release);
         removed.is_ok()
     }
@@ -154,6 +174,29 @@ impl Reserve {
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.spent.load(Ordering::Acquire)
+    }
+
+    /// Something was, or is about to be, deleted.
+    #[inline]
+    pub(crate) fn note_deletes(&self) {
+        if self.is_spent() {
+            self.deleted.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether something was deleted since this was last asked, and puts are refused: then space may be had by flushing it.
+    pub(crate) fn take_deletes(&self) -> bool {
+        self.is_spent() && self.deleted.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether space may be looked for at this time.
+    pub(crate) fn may_look(&self, now: Duration) -> bool {
+        now >= self.state.lock().not_before
+    }
+
+    /// There was none: it is looked for again at `then`.
+    pub(crate) fn look_at(&self, then: Duration) {
+        self.state.lock().not_before = then;
     }
 
     /// Lets a put go on, or says why not.

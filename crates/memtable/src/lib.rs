@@ -35,7 +35,7 @@ use node::{HEIGHT_MAX, INLINE_MAX, SLOTS};
 use order::Target;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stripe::{STRIPES, Stripe};
 use sync::OwnLine;
 
@@ -67,6 +67,8 @@ pub struct Memtable {
     stripes: [Stripe; STRIPES],
     ranges: ranges::Ranges,
     paid: AtomicU64,
+    /// Whether a tombstone of a key was inserted. Written once.
+    deletes: AtomicBool,
     /// Cost of all inserts, to find those that nobody reserved.
     #[cfg(debug_assertions)]
     inserted: AtomicU64,
@@ -109,6 +111,7 @@ impl Memtable {
             stripes: std::array::from_fn(|_| Stripe::new()),
             ranges: ranges::Ranges::default(),
             paid: AtomicU64::new(0),
+            deletes: AtomicBool::new(false),
             #[cfg(debug_assertions)]
             inserted: AtomicU64::new(0),
         })
@@ -152,6 +155,9 @@ impl Memtable {
         let ticket = stripe.count(trailer.seq(), key.len() + value.len());
         if value.len() > INLINE_MAX {
             self.large_bytes.fetch_add(value.len() as u64, Ordering::Relaxed);
+        }
+        if trailer.is_delete() && !self.deletes.load(Ordering::Relaxed) {
+            self.deletes.store(true, Ordering::Relaxed);
         }
         self.list.insert(Target { key, trailer }, value, random(ticket, trailer), stripe);
     }
@@ -212,6 +218,11 @@ impl Memtable {
     /// Whether nothing was inserted.
     pub fn is_empty(&self) -> bool {
         self.entries() == 0
+    }
+
+    /// Whether some entry is a tombstone, of a key or of a range: flushing it may let what it deletes go.
+    pub fn has_deletes(&self) -> bool {
+        self.deletes.load(Ordering::Relaxed) || self.ranges().is_some()
     }
 
     /// Bytes of memory that are in use: the touched part of the arena, and the values outside of it.

@@ -1,0 +1,98 @@
+//! A full disk, and what is deleted on it: a tombstone gives nothing back while it is in memory only.
+//!
+//! A flush takes tombstones to where compactions and readers of versions see them: tables that are hidden whole go then, the others are compacted. On a
+//! disk with room a memtable is flushed when it is full, which is soon enough. On a full one, where puts are refused, nothing fills it: so
+//! memtables with tombstones are switched and flushed while the reserve is spent. The flush thread asks for that about once a second; without
+//! threads a put that is refused does it, after an attempt that gave nothing back no sooner than a second later.
+
+use crate::core::{Core, KeyspaceState};
+use crate::sync::Ordering;
+use crate::writer::Writer;
+use base::{ErrorKind, Result};
+use std::time::Duration;
+
+/// Without threads: how long after an attempt that gave nothing back the next one comes.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// So many memtables of a keyspace may wait when one with a deleted range is switched all the same: flushed with them it may leave
+/// nothing of what they have, where for them alone there is no room.
+const WAITING_MAX: usize = 16;
+
+impl Core {
+    /// What the flush thread does now and then: a spare log that is old goes, and where the reserve is spent it is made again, if there is room;
+    /// else what was deleted in memory is to be flushed.
+    pub(crate) fn look_for_space(&self) {
+        self.spares.forget_old();
+        if !self.reserve.retake() {
+            // Who holds the writer does it, if another thread does.
+            self.memtables_paid.store(true, Ordering::Release);
+            self.try_switch_paid();
+        }
+    }
+
+    /// Lets a put go on although the reserve is spent, if there is room for it again; or says why not.
+    #[cold]
+    pub(crate) fn admit_on_full_disk(&self) -> Result<()> {
+        match self.reserve.admit() {
+            Err(e) if e.kind() == ErrorKind::NoSpace && self.is_inline() && self.flush_deletes() => {
+                self.reserve.admit()
+            }
+            admitted => admitted,
+        }
+    }
+
+    /// Without threads: flushes what was deleted and is in memory only, and compacts. Whether anything was done.
+    fn flush_deletes(&self) -> bool {
+        let now = self.env.monotonic();
+        if self.check_process().is_err() || !self.reserve.may_look(now) {
+            return false;
+        }
+        // Who closes the database waits for the writer.
+        let Some(mut writer) = self.try_writer_briefly() else { return false };
+        let done = self.switch_deletes(&mut writer);
+        if done {
+            self.run_pending();
+            if !self.reserve.retake() {
+                self.reserve.look_at(self.env.monotonic() + PATIENCE);
+            }
+        }
+        done
+    }
+
+    /// While the reserve is spent: switches every memtable with tombstones, so that it is flushed. Whether there was any.
+    #[cold]
+    pub(crate) fn switch_deletes(&self, writer: &mut Writer) -> bool {
+        if !self.reserve.take_deletes() {
+            return false;
+        }
+        // What was noted may still be on its way into a memtable.
+        self.visible.wait_for(writer.next_seq - 1);
+        let (now, later): (Vec<_>, Vec<_>) = {
+            let mut state = self.state.lock();
+            let with_deletes = state.keyspaces.values().filter(|k| k.core.view.load().memtable.has_deletes());
+            let (now, later) =
+                with_deletes.map(|k| (may_switch(k), k.core.clone())).partition(|(may, _)| *may);
+            // A thread that waits until nothing is to be done sees that it is being done.
+            state.jobs += 1;
+            (now, later)
+        };
+        let switched = now.iter().try_for_each(|(_, keyspace)| self.switch_memtable(writer, keyspace, 0));
+        if let Err(e) = &switched {
+            tracing::warn!(error = %e, "a memtable was not switched");
+        }
+        if switched.is_err() || !later.is_empty() {
+            self.reserve.note_deletes();
+        }
+        self.state.lock().jobs -= 1;
+        self.progress.notify_all();
+        !now.is_empty()
+    }
+}
+
+/// Whether one more memtable of a keyspace may wait to be flushed.
+fn may_switch(keyspace: &KeyspaceState) -> bool {
+    match keyspace.core.view.load().memtable.ranges() {
+        Some(_) => keyspace.flushing.len() < WAITING_MAX,
+        None => keyspace.flushing.is_empty(),
+    }
+}

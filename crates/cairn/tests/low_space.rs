@@ -1,0 +1,162 @@
+//! A disk that is full of what was deleted, or of a database alone: what deletes give back is taken, without a call of the user's.
+#![allow(missing_docs)]
+
+use cairn::env::{Env, SimEnv};
+use cairn::{Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Somewhat more than the memtable, as by default: it can be flushed then.
+const RESERVE: u64 = 80 << 10;
+
+fn options(threads: usize) -> Options {
+    Options::default()
+        .background_threads(threads)
+        .memory_budget(1 << 20)
+        .reserve(RESERVE)
+        .manifest_cap(4 << 10)
+        .durability(Durability::Os)
+}
+
+/// Memtables of 64 KiB: nothing that is deleted here fills one.
+fn keyspace_options() -> KeyspaceOptions {
+    KeyspaceOptions::default().memtable_bytes(64 << 10).levels(3)
+}
+
+fn open(sim: &Arc<SimEnv>, threads: usize) -> cairn::Result<Database> {
+    Database::open_in(sim.clone(), "/db", options(threads))
+}
+
+fn key(i: u32) -> String {
+    format!("key/{i:06}")
+}
+
+/// A hundred bytes that do not compress.
+fn value(i: u32) -> Vec<u8> {
+    let mix = |n: u32| (n ^ n >> 15).wrapping_mul(0x2c1b_3c6d).rotate_right(12).wrapping_mul(0x297a_2d39);
+    (0..25).flat_map(|n| mix(i * 25 + n + 1).to_le_bytes()).collect()
+}
+
+fn assert_no_space(error: &Error) {
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+}
+
+/// Puts from key `from` on until one is refused, and says which.
+fn fill(keyspace: &Keyspace, from: u32) -> u32 {
+    for i in from.. {
+        if let Err(e) = keyspace.put(key(i), value(i)) {
+            assert_no_space(&e);
+            return i;
+        }
+    }
+    unreachable!()
+}
+
+/// A database of which the disk is full, with so many keys; what is in the background is done.
+fn full(seed: u64, threads: usize, room: u64) -> (Arc<SimEnv>, Database, Keyspace, u32) {
+    let sim = SimEnv::new(seed);
+    let db = open(&sim, threads).unwrap();
+    let keyspace = db.create_keyspace("k", keyspace_options()).unwrap();
+    // With the first flush the reserve is made.
+    keyspace.put(key(0), value(0)).unwrap();
+    db.flush().unwrap();
+    assert_eq!(db.stats().reserve.held_bytes, RESERVE);
+    sim.set_capacity(Some(sim.used() - RESERVE + room));
+    let mut count = fill(&keyspace, 0);
+    let mut before = if threads > 0 { 0 } else { count };
+    while before < count {
+        let _ = db.wait_idle();
+        before = count;
+        count = fill(&keyspace, before);
+    }
+    assert!(db.stats().reserve.spent, "{}", db.stats());
+    (sim, db, keyspace, count)
+}
+
+fn ninety_percent(count: u32) -> std::ops::Range<String> {
+    key(count / 20)..key(count - count / 20)
+}
+
+/// What nine tenths of the keys were deleted with.
+#[derive(Clone, Copy, Debug)]
+enum Deleted {
+    AsRange,
+    OneByOne,
+}
+
+fn delete(keyspace: &Keyspace, count: u32, how: Deleted) {
+    match how {
+        Deleted::AsRange => keyspace.delete_range(ninety_percent(count)).unwrap(),
+        Deleted::OneByOne => {
+            (count / 20..count - count / 20).for_each(|i| keyspace.delete(key(i)).unwrap());
+        }
+    }
+}
+
+/// Tries again while flushes and compactions have what room there is. The time is far more than it takes: what nothing asks for never comes.
+fn insist(db: &Database, mut work: impl FnMut() -> cairn::Result<()>) {
+    let begun = Instant::now();
+    while let Err(e) = work() {
+        assert_no_space(&e);
+        assert!(begun.elapsed() < Duration::from_secs(60), "{e}\n{}", db.stats());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn without_threads_the_next_put_takes_the_space_that_deletes_in_memory_hide() {
+    for how in [Deleted::AsRange, Deleted::OneByOne] {
+        for room in [300_000, 450_000, 600_000] {
+            let (sim, db, keyspace, count) = full(room, 0, room);
+            delete(&keyspace, count, how);
+            keyspace
+                .put("again", "1")
+                .unwrap_or_else(|e| panic!("{how:?}, room {room}: {e}\n{}", db.stats()));
+            assert!(!db.stats().reserve.spent);
+            assert_eq!(keyspace.iter().count() as u32, 1 + count - (count - 2 * (count / 20)));
+            drop((keyspace, db));
+            let keyspace = open(&sim, 0).unwrap().open_keyspace("k").unwrap();
+            assert_eq!(keyspace.iter().count() as u32, 1 + 2 * (count / 20), "opened again");
+        }
+    }
+}
+
+#[test]
+fn with_threads_puts_go_on_by_themselves() {
+    for threads in [1, 2] {
+        let (_sim, db, keyspace, count) = full(7, threads, 600_000);
+        // A few keys, too, whose tombstones are in memory when the range is deleted.
+        (0..10).for_each(|i| insist(&db, || keyspace.delete(key(i))));
+        insist(&db, || keyspace.delete_range(ninety_percent(count)));
+        insist(&db, || keyspace.put("again", "1"));
+        assert_eq!(keyspace.iter().count() as u32, 1 + 2 * (count / 20) - 10, "{threads} threads");
+    }
+}
+
+/// Where deleting gives nothing back, a put that is refused does not flush what was deleted each time.
+#[test]
+fn space_that_is_not_to_be_had_is_not_looked_for_over_and_over() {
+    let (sim, db, keyspace, count) = full(3, 0, 300_000);
+    // A snapshot shows all of it.
+    let snapshot = db.snapshot();
+    let flushes = || db.stats().keyspaces[0].flush.jobs;
+    let before = flushes();
+    for i in 0..200 {
+        keyspace.delete(key(i)).unwrap();
+        assert_no_space(&keyspace.put("again", "1").unwrap_err());
+    }
+    assert!(flushes() - before <= 2, "{} flushes", flushes() - before);
+    // With time it is tried again.
+    let before = flushes();
+    for i in 200..210 {
+        keyspace.delete(key(i)).unwrap();
+        sim.sleep(Duration::from_secs(2));
+        assert_no_space(&keyspace.put("again", "1").unwrap_err());
+        assert_no_space(&keyspace.put("again", "1").unwrap_err());
+    }
+    assert!((5..=10).contains(&(flushes() - before)), "{} flushes", flushes() - before);
+    drop(snapshot);
+    keyspace.delete_range(..key(count)).unwrap();
+    sim.sleep(Duration::from_secs(2));
+    keyspace.put("again", "1").unwrap();
+}
