@@ -17,6 +17,7 @@
 //! holds where `flock` is emulated per process or does nothing, as on some network file systems.
 
 use crate::FileLock;
+use crate::limits::max_file_len;
 use base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
@@ -78,9 +79,13 @@ impl RealLock {
             held.insert((pid, id));
             drop(held);
             // For people and for the other side's message; the lock does not depend on it, so failures are ignored.
+            // Not beyond `RLIMIT_FSIZE`, though: that would end the process.
             if write {
                 let text = format!("{pid}\n");
-                let _ = file.set_len(0).and_then(|()| file.write_all_at(text.as_bytes(), 0));
+                let _ = file.set_len(0);
+                if text.len() as u64 <= max_file_len() {
+                    let _ = file.write_all_at(text.as_bytes(), 0);
+                }
             }
             return Ok(RealLock { path: path.to_owned(), pid, id, file });
         }

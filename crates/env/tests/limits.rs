@@ -57,6 +57,17 @@ fn a_write_beyond_the_limit_on_files_is_an_error_and_no_signal() {
 }
 
 #[test]
+fn a_lock_is_taken_where_its_note_may_not_be_written() {
+    let Some(dir) = child_dir() else { return in_child("a_lock_is_taken_where_its_note_may_not_be_written") };
+    let env = RealEnv::new();
+    lower(Resource::Fsize, 0);
+    let lock = env.lock(&dir.join("LOCK")).unwrap();
+    lock.check_owner().unwrap();
+    assert_eq!(env.lock(&dir.join("LOCK")).map(drop).unwrap_err().kind(), base::ErrorKind::Locked);
+    println!("child done");
+}
+
+#[test]
 fn a_directory_is_synced_though_no_handle_is_left() {
     let Some(dir) = child_dir() else { return in_child("a_directory_is_synced_though_no_handle_is_left") };
     let env = RealEnv::new();
