@@ -98,6 +98,14 @@ bugs! {
     ForgetToWakeServed,
     /// closing forgets those who queue
     CloseWithoutTurningAway,
+    /// closing does not wait for calls of the application that work on the directory
+    CloseWithoutWaiting,
+    /// the manifest learns of a new log with the next flush only
+    NameLogLate,
+    /// a log that is shorter than what its successor says was synced passes for one with a torn end
+    ForgetSyncedLength,
+    /// callers that wait for a flush learn that a sync failed before writing is stopped
+    StopAfterTelling,
     /// a compaction forgets range tombstones that still hide entries of other tables
     ForgetRangeTombstone,
     /// a range tombstone hides what was written after it, too

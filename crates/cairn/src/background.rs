@@ -207,8 +207,18 @@ impl Core {
         self.compact_work.notify_one();
     }
 
-    /// After a job: a failure that may pass is remembered for those who wait, and forgotten when a job of its kind succeeds. A
-    /// failed sync ends all writing.
+    /// Ends all writing after a job whose sync failed: before any caller that waits for the job learns of its end, so that no
+    /// write or sync of that caller succeeds afterwards.
+    pub(crate) fn stop_if_sync_failed(&self, result: &Result<()>) {
+        if let Err(e) = result
+            && e.kind() == ErrorKind::ReadOnly
+            && !planted(Bug::StopAfterTelling)
+        {
+            self.stop(e);
+        }
+    }
+
+    /// After a job: a failure that may pass is remembered for callers that wait, and forgotten when a job of its kind succeeds.
     pub(crate) fn note_outcome(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -229,6 +239,7 @@ impl Core {
         drop(state);
         if let Err(e) = result
             && e.kind() == ErrorKind::ReadOnly
+            && planted(Bug::StopAfterTelling)
         {
             self.stop(e);
         }
@@ -311,6 +322,7 @@ impl Core {
     fn run_plan(&self, keyspace: &Arc<KeyspaceCore>, plan: Arc<Plan>) -> Result<()> {
         let _watch = PanicWatch::new(self, "a compaction");
         let mut result = self.compact_tables(keyspace, &plan);
+        self.stop_if_sync_failed(&result);
         if result.as_ref().is_err_and(|e| self.reserve.release_for(e)) {
             // The next plan fits into what the reserve has left.
             result = Ok(());
@@ -414,6 +426,7 @@ impl Core {
         from: &[u8],
         to: Option<&[u8]>,
     ) -> Result<()> {
+        let _call = self.begin_call()?;
         let owed_seq = self.visible.newest();
         self.flush_keyspace(keyspace)?;
         // Who asks gets another try at what could not be read before.
@@ -456,7 +469,7 @@ impl Core {
 
     /// Waits until nothing is due or running, nor worth doing while nobody writes: whoever waits for that is taken at his word.
     pub(crate) fn wait_idle(&self) -> Result<()> {
-        self.check_running()?;
+        let _call = self.begin_call()?;
         self.rest_until.fetch_max(self.counters.user_bytes() + 1, Ordering::Relaxed);
         self.state.lock().keyspaces.values_mut().for_each(|k| k.tree.set_rest(true));
         if self.is_inline() {

@@ -59,7 +59,7 @@ pub fn check_in(
             report.error("manifest", &e);
         }
     }
-    report.check_tables(&versions, progress);
+    report.check_tables(&versions, progress, &|| Ok(()))?;
     report.check_unnamed(&files, &versions);
     match files.needed_logs(dir, &state) {
         Err(e) => report.error("log", &e),
@@ -95,6 +95,7 @@ fn check_batch(mut record: LogRecord<'_>, state: &tree::State) -> Result<()> {
 
 /// Checks the tables and trees of a database that is open.
 pub(crate) fn check_open(core: &Core, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
+    core.check_not_closed()?;
     let keyspaces: Vec<_> = core.state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
     let views: Vec<_> = keyspaces.iter().map(|k| k.view.load_full()).collect();
     let mut report = Report::default();
@@ -102,7 +103,7 @@ pub(crate) fn check_open(core: &Core, progress: &mut dyn FnMut(&CheckProgress)) 
         report.check_invariants(&keyspace.name, &view.version);
     }
     let versions: Vec<&Version> = views.iter().map(|v| &*v.version).collect();
-    report.check_tables(&versions, progress);
+    report.check_tables(&versions, progress, &|| core.check_not_closed())?;
     Ok(report.report)
 }
 
@@ -143,7 +144,13 @@ impl Report {
         }
     }
 
-    fn check_tables(&mut self, versions: &[&Version], progress: &mut dyn FnMut(&CheckProgress)) {
+    /// Checks all tables. `go_on` fails when the files are no longer this caller's to read: that ends it, and nothing is noted.
+    fn check_tables(
+        &mut self,
+        versions: &[&Version],
+        progress: &mut dyn FnMut(&CheckProgress),
+        go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
         let tables: Vec<&Arc<TableFile>> = versions.iter().flat_map(|v| v.tables().map(|(_, t)| t)).collect();
         let bytes_total = tables.iter().map(|t| t.meta.file_size).sum();
         let mut done = 0;
@@ -152,17 +159,18 @@ impl Report {
             let mut step = |bytes: u64| {
                 let bytes_done = done + bytes.min(table.meta.file_size);
                 progress(&CheckProgress { bytes_done, bytes_total, file: file.clone() });
-                Ok(())
+                go_on()
             };
-            let verified = step(0).and_then(|()| self.verify_table(table, &mut step));
-            debug_assert!(verified.is_ok(), "only the step ends it early");
+            step(0)?;
+            self.verify_table(table, &mut step)?;
             done += table.meta.file_size;
         }
         progress(&CheckProgress { bytes_done: done, bytes_total, file: String::new() });
+        go_on()
     }
 
     /// Verifies one table, and notes what is found here and with the table. Fails only when `step`, which is told how many bytes are
-    /// done, fails with `Closed`.
+    /// done, fails with `Closed`; it is asked once more before damage is noted.
     pub(crate) fn verify_table(
         &mut self,
         table: &TableFile,
@@ -181,6 +189,7 @@ impl Report {
             }
             Err(e) if e.kind() == ErrorKind::Closed => return Err(e),
             Err(e) => {
+                step(table.meta.file_size)?;
                 table.note_damage(&e);
                 self.error(&file, &e);
             }

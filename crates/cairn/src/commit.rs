@@ -141,7 +141,7 @@ impl Core {
             return Err(error);
         }
         if batch.is_empty() {
-            return self.check_running();
+            return self.barrier(durability);
         }
         if planted(Bug::TearBatch) && batch.count > 1 {
             return self.write_torn(&batch, durability);
@@ -157,6 +157,22 @@ impl Core {
         let last_seq = first_seq + batch.count - 1;
         self.insert_and_let_go(writer, first_seq, last_seq, || insert(&batch, first_seq));
         Ok(())
+    }
+
+    /// Takes everything that was acknowledged before as far as the durability asks: what a write without entries does.
+    #[cold]
+    pub(crate) fn barrier(&self, durability: Durability) -> Result<()> {
+        self.check_running()?;
+        self.check_process()?;
+        if durability == Durability::Buffered {
+            return Ok(());
+        }
+        let mut writer = self.writer();
+        self.check_running()?;
+        match durability {
+            Durability::Sync => writer.sync_log(self),
+            Durability::Buffered | Durability::Os => self.flush_log(&mut writer),
+        }
     }
 
     /// [`Bug::TearBatch`].

@@ -1,6 +1,7 @@
 //! The core of a database: what handles, threads, iterators and snapshots share; keyspaces coming and going; closing.
 
 use crate::background::Background;
+use crate::calls::{Call, Calls};
 use crate::commit::Commit;
 use crate::counters::Counters;
 use crate::keyspace::{CLOSED, DROPPED, KeyspaceCore, OPEN, View, check_name};
@@ -143,8 +144,10 @@ pub(crate) struct Core {
     pub rest_until: AtomicU64,
     /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
     pub slowdown: AtomicU64,
-    /// Held by who deletes tables.
+    /// Held while tables are deleted.
     pub collecting: Mutex<()>,
+    /// Calls of the application that work on the directory.
+    pub calls: Calls,
     /// Why writing stopped for good.
     pub fatal: OnceLock<Error>,
     /// Whether `fatal` is set or the database is closed: one look for every write.
@@ -190,7 +193,7 @@ impl Core {
     pub(crate) fn stop_reason(&self) -> Error {
         match self.fatal.get() {
             Some(fatal) => fatal.clone(),
-            None => Error::new(ErrorKind::Closed, format!("{}: the database is closed", self.dir.display())),
+            None => self.closed_error(),
         }
     }
 
@@ -361,8 +364,9 @@ impl Core {
     pub(crate) fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Arc<KeyspaceCore>> {
         check_name(name)?;
         options.validate()?;
-        self.check_running()?;
+        let _call = self.begin_call()?;
         let mut manifest = self.manifest.lock();
+        self.check_running()?;
         let id = {
             let state = self.state.lock();
             if state.by_name(name).is_some() {
@@ -420,6 +424,7 @@ impl Core {
     /// Nobody may be writing while a keyspace goes, so this holds the log. The log may still name the keyspace: recovery skips
     /// entries of keyspaces that are gone, and numbers are not used again.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let _call = self.begin_call()?;
         let mut writer = self.writer();
         self.check_running()?;
         // Batches that have a sequence number are being inserted into the memtable that they reserved memory in.
@@ -459,6 +464,36 @@ impl Core {
         }
     }
 
+    /// Begins a call that works on the directory: closing waits until what is returned goes.
+    ///
+    /// # Errors
+    /// `Closed` once closing has begun, and why writing has stopped if it has.
+    pub(crate) fn begin_call(&self) -> Result<Call<'_>> {
+        let call = self.calls.begin().ok_or_else(|| self.closed_error())?;
+        self.check_running()?;
+        Ok(call)
+    }
+
+    /// Fails once closing has begun. For readers, of whom nothing waits: they end at their next step.
+    #[inline]
+    pub(crate) fn check_not_closed(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(self.closed_error()),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn closed_error(&self) -> Error {
+        Error::new(ErrorKind::Closed, format!("{}: the database is closed", self.dir.display()))
+    }
+
+    /// The error of a read. Once the database is closed its files may be gone, which is no damage.
+    #[cold]
+    pub(crate) fn read_error(&self, error: Error) -> Error {
+        self.check_not_closed().err().unwrap_or(error)
+    }
+
     /// Lets the manifest say how long the log is, now that it is synced and nobody writes to it again: then damage to its very end is
     /// told from a torn tail, too.
     fn note_end_of_log(&self, writer: &Writer) -> Result<()> {
@@ -476,8 +511,11 @@ impl Core {
         }
     }
 
-    /// Stops the threads, makes the log durable, and says what went wrong since the database was opened and was not told
-    /// to anybody.
+    /// Stops the threads and the calls that are under way, makes the log durable, lets the lock go, and says what went wrong since
+    /// the database was opened and was not reported yet.
+    ///
+    /// When it returns nothing works on the directory any more, and nothing can: writers and calls are refused, and log and manifest
+    /// refuse edits.
     pub(crate) fn shut_down(&self, background: &Mutex<Background>) -> Result<()> {
         // The threads, the files and the lock are the parent's.
         self.check_process()?;
@@ -506,15 +544,31 @@ impl Core {
             self.end.notify_all();
         }
         let joined = background.join();
+        self.calls.end();
         self.collect_garbage();
         if self.fatal.get().is_none() {
             self.spares.give_up();
         }
-        // Only now may somebody else open it.
-        self.writer().lock = None;
+        self.release_directory();
         self.commit.turn_away(|| Err(self.stop_reason()));
         let trouble = self.state.lock().trouble_or_damage();
         synced.and(joined).and(trouble.map_or(Ok(()), Err))
+    }
+}
+
+impl Core {
+    /// Puts a log and a manifest that refuse everything in the place of the real ones, and lets the lock go: from then on another
+    /// opening may own the directory.
+    fn release_directory(&self) {
+        let reason = self.closed_error();
+        if !planted(Bug::CloseWithoutWaiting) {
+            let mut manifest = self.manifest.lock();
+            let number = manifest.number();
+            *manifest = Manifest::refusing(&self.dir, number, reason.clone());
+        }
+        let mut writer = self.writer();
+        writer.log.refuse(reason);
+        writer.lock = None;
     }
 }
 

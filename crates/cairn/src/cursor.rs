@@ -234,8 +234,23 @@ impl Cursor {
         }
     }
 
-    fn check_open(&self) -> Result<()> {
+    /// Before a move: the cursor stands nowhere until that has succeeded. Fails where there is nothing to read any more.
+    #[inline]
+    fn begin_move(&mut self) -> Result<Place> {
+        let place = std::mem::replace(&mut self.place, Place::Invalid);
+        self.core.check_not_closed()?;
+        Ok(place)
+    }
+
+    fn begin_seek(&mut self) -> Result<()> {
+        self.begin_move()?;
         self.closed.clone().map_or(Ok(()), Err)
+    }
+
+    /// The outcome of a move. Beside one the database may have been closed, and its files removed.
+    #[inline]
+    fn moved(&self, outcome: Result<()>) -> Result<()> {
+        outcome.map_err(|e| self.core.read_error(e))
     }
 
     /// Moves to the first entry.
@@ -248,18 +263,18 @@ impl Cursor {
 
     /// Moves to the last entry.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.check_open()?;
-        self.place = Place::Invalid;
-        match self.bounds.to.take() {
-            None => self.merge.seek_to_last()?,
+        self.begin_seek()?;
+        let sought = match self.bounds.to.take() {
+            None => self.merge.seek_to_last(),
             Some(to) => {
-                let result = self.merge.seek_before(&to);
+                let sought = self.merge.seek_before(&to);
                 self.bounds.to = Some(to);
-                result?;
+                sought
             }
-        }
+        };
         self.notice();
-        self.find_backward()
+        let found = sought.and_then(|()| self.find_backward());
+        self.moved(found)
     }
 
     /// Moves to the first entry at or after `key`.
@@ -277,19 +292,19 @@ impl Cursor {
         if !self.bounds.is_before_end(key) {
             return self.seek_to_last();
         }
-        self.check_open()?;
-        self.place = Place::Invalid;
-        self.merge.seek_before(&successor(key))?;
+        self.begin_seek()?;
+        let sought = self.merge.seek_before(&successor(key));
         self.notice();
-        self.find_backward()
+        let found = sought.and_then(|()| self.find_backward());
+        self.moved(found)
     }
 
     fn seek_forward(&mut self, key: &[u8]) -> Result<()> {
-        self.check_open()?;
-        self.place = Place::Invalid;
-        self.merge.seek(key, self.seq)?;
+        self.begin_seek()?;
+        let sought = self.merge.seek(key, self.seq);
         self.notice();
-        self.find_forward(false)
+        let found = sought.and_then(|()| self.find_forward(false));
+        self.moved(found)
     }
 
     /// Lets the scheduler know when this seek was one too many for some guard.
@@ -303,31 +318,33 @@ impl Cursor {
     /// Moves one entry forward. The cursor must be valid.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
-        match std::mem::replace(&mut self.place, Place::Invalid) {
+        let stepped = match self.begin_move()? {
             Place::Invalid => return Err(invalid_move()),
             Place::Forward => {
                 self.key.clear();
                 self.key.extend_from_slice(self.merge.key());
-                self.merge.next_key()?;
+                self.merge.next_key()
             }
             // Behind every version of the saved key.
-            Place::Backward => self.merge.seek(&self.key, 0)?,
-        }
-        self.find_forward(true)
+            Place::Backward => self.merge.seek(&self.key, 0),
+        };
+        let found = stepped.and_then(|()| self.find_forward(true));
+        self.moved(found)
     }
 
     /// Moves one entry back. The cursor must be valid.
     pub fn prev(&mut self) -> Result<()> {
-        match std::mem::replace(&mut self.place, Place::Invalid) {
+        let stepped = match self.begin_move()? {
             Place::Invalid => return Err(invalid_move()),
             Place::Forward => {
                 self.key.clear();
                 self.key.extend_from_slice(self.merge.key());
-                self.merge.seek_before(&self.key)?;
+                self.merge.seek_before(&self.key)
             }
-            Place::Backward => {}
-        }
-        self.find_backward()
+            Place::Backward => Ok(()),
+        };
+        let found = stepped.and_then(|()| self.find_backward());
+        self.moved(found)
     }
 
     /// From where the merge stands, finds the first key that has a value. `skip`: versions of `self.key` do not count.

@@ -5,7 +5,7 @@ use crate::batch::Batch;
 use crate::core::{Core, Handle, missing};
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::snapshot::{Pin, Snapshot};
-use crate::sync::{Mutex, Ordering};
+use crate::sync::Mutex;
 use crate::{CheckProgress, CheckReport, Durability, KeyspaceOptions, Options, Stats};
 use base::{ErrorKind, Result};
 use env::{Env, RealEnv};
@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 /// A database: a directory with one log, one manifest and any number of [keyspaces](Keyspace), open in one process
 /// at a time. A cheap handle: clone it and share it between threads. The last handle (of the database or of a keyspace) that goes
-/// closes the database; call [`Database::close`] to hear of errors.
+/// closes the database; call [`Database::close`] to hear of errors. Iterators, cursors and snapshots are no handles: they do not keep
+/// the database open.
 ///
 /// ```
 /// use cairn::{Database, Durability, KeyspaceOptions};
@@ -65,11 +66,17 @@ impl Database {
         &self.handle.core
     }
 
-    /// Closes the database: waits for the writes that are under way, stops background work, and makes the log durable. Other
-    /// handles fail with `Closed` from then on; iterators that are open go on.
+    /// Closes the database: makes the log durable, stops background work, and ends with no call at work on the directory, so that it
+    /// can be opened again at once.
+    ///
+    /// Writes that are under way finish first. Of other calls in other threads (`flush`, `compact`, `wait_idle`, creating or dropping a
+    /// keyspace) each ends as soon as it can, with its result or with `Closed`, and this one waits for them. From the moment at which
+    /// closing begins no call begins any more: all handles fail with `Closed`, and so does every further move of an iterator or a cursor
+    /// and every read of a snapshot. What they have handed out stays valid. The same happens when the last handle goes.
     ///
     /// # Errors
-    /// What went wrong in the background, or now.
+    /// What went wrong in the background and was not reported yet, or now. The database is closed all the same. A second call does
+    /// nothing.
     pub fn close(self) -> Result<()> {
         self.core().shut_down(&self.handle.background)
     }
@@ -107,9 +114,7 @@ impl Database {
 
     /// Opens the keyspace `name`; `NotFound` when there is none.
     pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
-        if self.core().closed.load(Ordering::Acquire) {
-            return Err(self.core().stop_reason());
-        }
+        self.core().check_not_closed()?;
         let core = self.core().state.lock().by_name(name).map(|k| k.core.clone());
         core.map(|core| self.keyspace_handle(core)).ok_or_else(|| missing(name))
     }
@@ -133,7 +138,11 @@ impl Database {
         Batch::default()
     }
 
-    /// Applies a batch: all of it or, on an error, nothing. Errors as for [`Keyspace::put`].
+    /// Applies a batch: all of it or, on an error, nothing. An empty one is a barrier: it takes what was acknowledged before as far as
+    /// `durability` asks, with `Sync` as [`Database::sync`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`].
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
         self.core().write_batch(batch, durability)
     }
@@ -145,15 +154,12 @@ impl Database {
 
     /// Makes everything durable that was acknowledged so far.
     pub fn sync(&self) -> Result<()> {
-        self.core().check_running()?;
-        let mut writer = self.core().writer();
-        self.core().check_running()?;
-        writer.sync_log(self.core())
+        self.core().barrier(Durability::Sync)
     }
 
     /// Writes all memtables to tables, and waits for it; not for what is written meanwhile.
     pub fn flush(&self) -> Result<()> {
-        self.core().check_running()?;
+        let _call = self.core().begin_call()?;
         let keyspaces: Vec<Arc<KeyspaceCore>> =
             self.core().state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
         keyspaces.iter().try_for_each(|keyspace| match self.core().flush_keyspace(keyspace) {
@@ -165,7 +171,7 @@ impl Database {
     /// Compacts all keyspaces that there are, one after another, and waits: of each what is there when its turn comes. See
     /// [`Keyspace::compact`].
     pub fn compact(&self) -> Result<()> {
-        self.core().check_running()?;
+        let _call = self.core().begin_call()?;
         let names = self.keyspaces();
         names.iter().try_for_each(|name| match self.open_keyspace(name) {
             Ok(keyspace) => keyspace.compact(),

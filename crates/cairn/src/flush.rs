@@ -44,6 +44,7 @@ impl Core {
         // Now, because a database that never gets here is too small for it, and before this flush needs it.
         self.reserve.establish();
         let mut result = self.flush_by_all_means(&mut job);
+        self.stop_if_sync_failed(&result);
         let mut state = self.state.lock();
         state.jobs -= 1;
         match state.keyspaces.get_mut(&job.keyspace.id) {
@@ -150,7 +151,7 @@ impl Core {
 
     /// Flushes what is in the memtables of a keyspace, and waits for it; but not for what is written meanwhile.
     pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
-        self.check_running()?;
+        let _call = self.begin_call()?;
         keyspace.check_open()?;
         let newest = {
             let mut writer = self.writer();

@@ -327,7 +327,7 @@ impl Keyspace {
         let view = self.core.view.load();
         self.core.check_open()?;
         let seq = self.database().visible.newest();
-        self.core.get_in(&view, key.as_ref(), seq)
+        self.core.get_in(&view, key.as_ref(), seq).map_err(|e| self.database().read_error(e))
     }
 
     /// Whether `key` has a value. Costs what [`Keyspace::get`] costs.
@@ -347,7 +347,7 @@ impl Keyspace {
         let view = self.core.view.load_full();
         self.core.check_open()?;
         let seq = self.database().visible.newest();
-        self.core.multi_get_in(&view, keys, seq)
+        self.core.multi_get_in(&view, keys, seq).map_err(|e| self.database().read_error(e))
     }
 
     /// The entries whose keys lie in `bounds`, in order; `.rev()` for the other order, and from both ends at once.

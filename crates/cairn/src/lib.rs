@@ -34,6 +34,7 @@
 
 mod background;
 mod batch;
+mod calls;
 mod check;
 mod commit;
 mod core;

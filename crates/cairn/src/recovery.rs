@@ -384,7 +384,8 @@ impl Recovery {
     }
 
     fn start_log(&self, logs: &Logs, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
-        let (number, header) = (self.next_log(), LogHeader { previous_len: 0, last_seq });
+        let header = LogHeader { last_seq, ..LogHeader::default() };
+        let number = self.next_log();
         let path = self.dir.join(log_file_name(number));
         if self.env.exists(&path)? {
             // The manifest did not take the news of it: see below.
@@ -472,6 +473,7 @@ impl Recovery {
             rest_until: AtomicU64::new(0),
             slowdown: AtomicU64::new(0),
             collecting: Mutex::new(()),
+            calls: crate::calls::Calls::default(),
             fatal: OnceLock::new(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),

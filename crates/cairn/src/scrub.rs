@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::log::log_file_name;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{CheckReport, Problem, ScrubStats};
-use base::{Error, ErrorKind, Result};
+use base::{ErrorKind, Result};
 use record::{SegmentKind, SegmentReader};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -62,14 +62,7 @@ impl Pace<'_> {
                 self.core.pause(ahead);
             }
         }
-        self.check_open()
-    }
-
-    fn check_open(&self) -> Result<()> {
-        match self.core.closed.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::Closed, "the database is closing")),
-            false => Ok(()),
-        }
+        self.core.check_not_closed()
     }
 }
 
@@ -98,7 +91,7 @@ impl Core {
     pub(crate) fn scrub_round(&self, rate: u64) -> Result<CheckReport> {
         let mut report = Report::default();
         let mut pace = Pace { core: self, rate, next: Duration::ZERO };
-        pace.check_open()?;
+        self.check_not_closed()?;
         report.report.keyspaces = self.state.lock().keyspaces.len();
         for table in self.tables_in_use() {
             // What a compaction has replaced meanwhile is not held back.
@@ -182,6 +175,7 @@ impl Core {
     ) -> Result<()> {
         match result {
             Err(e) if e.kind() == ErrorKind::Closed => Err(e),
+            Err(_) if self.check_not_closed().is_err() => self.check_not_closed(),
             Err(e) if needed() => {
                 tracing::error!(error = %e, "scrubbing found damage");
                 report.error(name, &e);

@@ -95,7 +95,7 @@ impl Snapshot {
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let view = keyspace.core.view.load();
         keyspace.core.check_of(self.0.core.identity)?;
-        keyspace.core.get_in(&view, key.as_ref(), self.0.seq)
+        keyspace.core.get_in(&view, key.as_ref(), self.0.seq).map_err(|e| self.0.core.read_error(e))
     }
 
     /// Whether `key` had a value.
@@ -107,7 +107,7 @@ impl Snapshot {
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let view = keyspace.core.view.load_full();
         keyspace.core.check_of(self.0.core.identity)?;
-        keyspace.core.multi_get_in(&view, keys, self.0.seq)
+        keyspace.core.multi_get_in(&view, keys, self.0.seq).map_err(|e| self.0.core.read_error(e))
     }
 
     /// See [`Keyspace::range`].
