@@ -34,20 +34,29 @@ pub(crate) struct LogHeader {
     pub previous_len: u64,
     /// Sequence numbers up to this one were given out before this log began.
     pub last_seq: Seq,
+    /// The log before was durable up to this length when this one began: where it is shorter, it is damaged. Where nothing of it
+    /// was, and where an older Cairn wrote the header, it is 0 and not there.
+    pub previous_synced: u64,
 }
 
 impl LogHeader {
     pub(crate) fn encode(self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(2 * MAX_VARINT_LEN);
+        let mut out = Vec::with_capacity(3 * MAX_VARINT_LEN);
         put_varint(&mut out, self.previous_len);
         put_varint(&mut out, self.last_seq);
+        if self.previous_synced > 0 {
+            put_varint(&mut out, self.previous_synced);
+        }
         out
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<LogHeader> {
         let mut reader = Reader::new(bytes);
-        let header = LogHeader { previous_len: reader.varint()?, last_seq: reader.varint()? };
-        (reader.is_empty() && header.last_seq <= base::MAX_SEQ).then_some(header)
+        let (previous_len, last_seq) = (reader.varint()?, reader.varint()?);
+        let previous_synced = if reader.is_empty() { 0 } else { reader.varint()? };
+        let header = LogHeader { previous_len, last_seq, previous_synced };
+        let sound = header.last_seq <= base::MAX_SEQ && previous_synced <= previous_len;
+        (reader.is_empty() && sound).then_some(header)
     }
 }
 
@@ -339,6 +348,13 @@ impl Log {
         Log { env, dir, writer, closed, spares, counters, counted: 0, marked: 0 }
     }
 
+    /// Lets the file go: from now on everything fails with `error`.
+    pub(crate) fn refuse(&mut self, error: Error) {
+        let number = self.writer.number();
+        let path = self.dir.join(log_file_name(number));
+        self.writer = SegmentWriter::refusing(&path, SegmentKind::Wal, number, error);
+    }
+
     /// Appends a record, in parts, to the buffer.
     #[inline]
     pub(crate) fn append(&mut self, parts: &[&[u8]]) -> Result<()> {
@@ -408,12 +424,23 @@ impl Log {
         self.writer.trim();
     }
 
-    /// Closes the current log and starts the next one, durably. `last_seq` is the newest sequence number given out.
-    pub(crate) fn rotate(&mut self, last_seq: Seq) -> Result<()> {
+    /// Closes the current log and starts the next one, durably. `last_seq` is the newest sequence number given out. `name` makes it
+    /// durable elsewhere that the log with this number exists, before anything is written to it: from then on its absence is damage.
+    /// Where that fails, the current log goes on.
+    pub(crate) fn rotate(&mut self, last_seq: Seq, name: impl FnOnce(u64) -> Result<()>) -> Result<()> {
         self.flush()?;
-        let header = LogHeader { previous_len: self.writer.len(), last_seq };
+        let previous_synced = self.writer.synced_len().min(self.writer.len());
+        let header = LogHeader { previous_len: self.writer.len(), last_seq, previous_synced };
         let number = self.writer.number() + 1;
         let next = create_segment(&self.env, &self.dir, number, header, &self.spares)?;
+        if let Err(e) = name(number) {
+            drop(next);
+            // When it is not known whether the name is durable, its absence might be taken for damage.
+            if e.kind() != ErrorKind::ReadOnly {
+                let _ = self.env.remove(&self.dir.join(log_file_name(number)));
+            }
+            return Err(e);
+        }
         let mut writer = std::mem::replace(&mut self.writer, next);
         writer.trim();
         (self.counted, self.marked) = (0, 0);
@@ -519,7 +546,7 @@ mod tests {
     #[test]
     fn a_header_with_an_impossible_sequence_number_is_refused() {
         for (last_seq, known) in [(base::MAX_SEQ, true), (base::MAX_SEQ + 1, false), (u64::MAX, false)] {
-            let header = LogHeader { previous_len: 0, last_seq };
+            let header = LogHeader { last_seq, ..LogHeader::default() };
             assert_eq!(LogHeader::decode(&header.encode()), known.then_some(header), "{last_seq}");
         }
     }

@@ -27,7 +27,8 @@ pub(crate) fn check_dropped(keyspace: u64, state: &tree::State, log: &Path, offs
 /// number that was in use.
 ///
 /// A log that ends before the length that its successor states has a hole behind it: what comes later is dropped, because
-/// it was not acknowledged as durable; or, where something later proves that it was synced, the hole is damage.
+/// it was not acknowledged as durable; or, where something later proves that it was synced, the hole is damage. So is a log that ends
+/// before the length up to which, by its successor's header, it was synced.
 pub(crate) fn replay(
     env: &Arc<dyn Env>,
     dir: &Path,
@@ -55,10 +56,16 @@ pub(crate) fn replay(
             let what = "the header of the log is damaged, though the manifest says that it was durable";
             return Err(Error::corruption(&path, 0, what));
         }
-        if let (Some(header), Some((previous, len)), None) = (header, &read, &torn)
-            && header.previous_len > *len
-        {
-            torn = Some((previous.clone(), *len));
+        if let (Some(header), Some((previous, len))) = (header, &read) {
+            if header.previous_synced > *len && !planted(Bug::ForgetSyncedLength) {
+                let synced = header.previous_synced;
+                let what =
+                    format!("the log ends here, but {} says that {synced} bytes were synced", path.display());
+                return Err(Error::corruption(previous, *len, what));
+            }
+            if torn.is_none() && header.previous_len > *len {
+                torn = Some((previous.clone(), *len));
+            }
         }
         if torn.is_none() {
             last_seq = last_seq.max(header.map_or(0, |h| h.last_seq));

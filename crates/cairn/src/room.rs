@@ -8,10 +8,11 @@ use crate::keyspace::KeyspaceCore;
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::planted::{Bug, planted};
-use base::{ErrorKind, Result};
+use base::{ErrorKind, Result, Seq};
 use memtable::Memtable;
 use std::sync::Arc;
 use std::time::Duration;
+use tree::DatabaseEdit;
 
 /// How often a delete waits for the background when the disk is full.
 const ROUNDS_FOR_ROOM: u32 = 5;
@@ -97,7 +98,7 @@ impl Core {
         let old = keyspace.view.load().memtable.clone();
         if !old.is_empty() {
             let last_seq = writer.next_seq - 1;
-            self.reserve.insist(|| writer.log.rotate(last_seq)).map_err(|e| self.judge(e))?;
+            self.rotate_log(writer, last_seq)?;
             writer.check_log_at = 0;
         }
         writer.forget(keyspace);
@@ -110,6 +111,20 @@ impl Core {
         }
         self.flush_work.notify_one();
         Ok(())
+    }
+
+    /// Starts the next log. The manifest names it, durably, before anything is written to it: so a newest log that is missing or
+    /// empty is damage, and not taken for a database without recent writes. That costs one small synced edit for each log.
+    fn rotate_log(&self, writer: &mut Writer, last_seq: Seq) -> Result<()> {
+        let name = |number| {
+            if planted(Bug::NameLogLate) {
+                return Ok(());
+            }
+            let closed = self.closed_logs.synced();
+            let mut edit = DatabaseEdit { newest_log: number, closed, ..DatabaseEdit::default() };
+            self.log_edit(&mut self.manifest.lock(), &mut edit)
+        };
+        self.reserve.insist(|| writer.log.rotate(last_seq, name)).map_err(|e| self.judge(e))
     }
 
     /// Flushes when all active memtables together, or the logs, have grown past their share: the largest memtable, and the

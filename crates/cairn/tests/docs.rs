@@ -103,7 +103,7 @@ fn the_manifest_is_as_documented() {
         }
     }
     let text = document("docs/format/manifest.md");
-    assert_eq!(records.len(), 4);
+    assert_eq!(records.len(), 5);
     for (n, record) in records.iter().enumerate() {
         compare(&format!("manifest, edit {n}"), &hex_block(&text, n), record);
     }
