@@ -217,7 +217,7 @@ impl std::fmt::Debug for Database {
 mod tests {
     use super::*;
     use env::{OpInfo, OpKind, Origin, Phase, SimEnv, Verdict};
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A forked child has a copy of the buffer and of the memtable: what is acknowledged there is lost.
     #[test]

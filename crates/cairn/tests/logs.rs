@@ -1,6 +1,6 @@
 //! The chain of logs: what was acknowledged as durable cannot vanish from it unseen, whichever of its files is damaged.
 
-use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
+use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::path::PathBuf;
 use std::sync::Arc;
