@@ -13,13 +13,16 @@
 //! Tombstones laid over each other are *flat*: fragments in order that do not overlap, each with the newest sequence number over
 //! it. There are at most twice as many of them as there were tombstones, however these overlap. (A list of all sequence numbers
 //! in each fragment was the first design. It grows with the square where ranges are nested, and they are for everybody who
-//! keeps deleting "all up to here".) What a flat list cannot tell is what a reader sees who is older than some of its
-//! tombstones; so a set keeps the parts of which a list was made, as a tree, for as long as such a reader may come. [`RangeSet::settled`]
-//! forgets them when none can.
+//! keeps deleting "all up to here".) What a flat list cannot tell is what a reader sees that is older than some of its
+//! tombstones. So where two lists are laid over each other, the pieces that come to lie under newer ones are kept beside the result
+//! ([`Hidden`]), for as long as such a reader may come. Of tombstones that do not overlap, nothing is kept twice. [`RangeSet::settled`]
+//! forgets the hidden pieces when no reader can see them. (To keep the two lists themselves was the second design. It took as many copies of a
+//! tombstone as the logarithm of their number.)
 //!
 //! Sets are immutable and share their parts: readers hold one while writers make the next.
 
 use crate::{MAX_SEQ, Seq, Slice};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Deletes every version older than `seq` of the keys in `[from, to)`.
@@ -34,6 +37,13 @@ pub struct RangeTombstone {
 }
 
 impl RangeTombstone {
+    /// Deletes the keys from `from` to before `to`; an empty end is the end of all keys. Copies both, into one allocation.
+    pub fn new(from: &[u8], to: &[u8], seq: Seq) -> RangeTombstone {
+        let both = Slice::from([from, to].concat());
+        let (from, to) = (both.slice_of(&both[..from.len()]), both.slice_of(&both[from.len()..]));
+        RangeTombstone { from, to: (!to.is_empty()).then_some(to), seq }
+    }
+
     /// Whether it is over `key`.
     pub fn covers(&self, key: &[u8]) -> bool {
         &self.from[..] <= key && is_before(key, self.to.as_deref())
@@ -78,6 +88,11 @@ pub struct Stretch<'a> {
 impl<'a> Stretch<'a> {
     const NOTHING: Stretch<'static> = Stretch { seq: 0, from: b"", to: None };
 
+    /// What of this a reader sees at `upto`.
+    fn as_of(self, upto: Seq) -> Stretch<'a> {
+        Stretch { seq: if self.seq <= upto { self.seq } else { 0 }, ..self }
+    }
+
     /// What holds where both hold.
     fn and(self, other: Stretch<'a>) -> Stretch<'a> {
         Stretch {
@@ -88,31 +103,101 @@ impl<'a> Stretch<'a> {
     }
 }
 
-/// Tombstones laid flat, and the two parts of which that was made, unless it is settled.
+/// Tombstones laid flat, and what lies hidden under them, unless the list is settled.
 #[derive(Debug)]
 struct Run {
-    fragments: Vec<RangeTombstone>,
+    fragments: Box<[RangeTombstone]>,
     min_seq: Seq,
     max_seq: Seq,
     /// How many tombstones went in.
     count: usize,
-    parts: Option<(Arc<Run>, Arc<Run>)>,
+    hidden: Option<Arc<Hidden>>,
+}
+
+/// Pieces of tombstones that lie under newer ones: what those readers see that are older than the newer ones.
+#[derive(Debug)]
+struct Hidden {
+    /// In order; they do not overlap.
+    pieces: Box<[RangeTombstone]>,
+    /// What lay hidden in the two lists before these pieces came to.
+    below: [Option<Arc<Hidden>>; 2],
+    /// The smallest and the largest sequence number of all that.
+    min_seq: Seq,
+    max_seq: Seq,
+}
+
+impl Hidden {
+    fn join(
+        pieces: Vec<RangeTombstone>,
+        a: &Option<Arc<Hidden>>,
+        b: &Option<Arc<Hidden>>,
+    ) -> Option<Arc<Hidden>> {
+        if pieces.is_empty() && (a.is_none() || b.is_none()) {
+            return a.clone().or_else(|| b.clone());
+        }
+        let below = [a.clone(), b.clone()];
+        let seqs = pieces.iter().map(|f| (f.seq, f.seq));
+        let seqs = seqs.chain(below.iter().flatten().map(|h| (h.min_seq, h.max_seq)));
+        let (min_seq, max_seq) =
+            seqs.fold((MAX_SEQ, 0), |(min, max), (low, high)| (min.min(low), max.max(high)));
+        Some(Arc::new(Hidden { pieces: pieces.into(), below, min_seq, max_seq }))
+    }
+
+    /// The newest tombstone over `key` that is not newer than `upto`, here or as far as it is `known`.
+    fn at<'a>(&'a self, key: &[u8], upto: Seq, known: Stretch<'a>) -> Stretch<'a> {
+        if upto < self.min_seq || self.max_seq <= known.seq {
+            return known;
+        }
+        let known = known.and(flat_at(&self.pieces, key).as_of(upto));
+        // What was written later is mostly in the second: then nothing in the first can be newer.
+        self.below.iter().rev().flatten().fold(known, |known, below| below.at(key, upto, known))
+    }
+
+    fn without(&self, done: &Run) -> Option<Arc<Hidden>> {
+        let [a, b] = &self.below;
+        let left = |below: &Option<Arc<Hidden>>| below.as_ref().and_then(|below| below.without(done));
+        Hidden::join(subtract(&self.pieces, done), &left(a), &left(b))
+    }
+
+    fn count(&self) -> usize {
+        self.pieces.len() + self.below.iter().flatten().map(|below| below.count()).sum::<usize>()
+    }
+
+    fn lists<'a>(&'a self, out: &mut Vec<&'a [RangeTombstone]>) {
+        out.push(&self.pieces);
+        self.below.iter().flatten().for_each(|below| below.lists(out));
+    }
+}
+
+/// Of a flat list, the tombstone over `key`.
+fn flat_at<'a>(fragments: &'a [RangeTombstone], key: &[u8]) -> Stretch<'a> {
+    let behind = fragments.partition_point(|f| &f.from[..] <= key);
+    match behind.checked_sub(1).map(|i| &fragments[i]) {
+        Some(f) if f.covers(key) => Stretch { seq: f.seq, from: &f.from, to: f.end() },
+        before => Stretch {
+            seq: 0,
+            from: before.and_then(|f| f.end()).unwrap_or(b""),
+            to: fragments.get(behind).map(|f| &f.from[..]),
+        },
+    }
 }
 
 impl Run {
     fn flat(fragments: Vec<RangeTombstone>) -> Arc<Run> {
         let min_seq = fragments.iter().map(|f| f.seq).min().unwrap_or(MAX_SEQ);
         let max_seq = fragments.iter().map(|f| f.seq).max().unwrap_or(0);
-        Arc::new(Run { count: fragments.len(), fragments, min_seq, max_seq, parts: None })
+        Arc::new(Run { count: fragments.len(), fragments: fragments.into(), min_seq, max_seq, hidden: None })
     }
 
-    fn join(a: Arc<Run>, b: Arc<Run>) -> Arc<Run> {
+    fn join(a: &Run, b: &Run) -> Arc<Run> {
+        let mut pieces = Vec::new();
+        let fragments = overlay(&a.fragments, &b.fragments, &mut pieces);
         Arc::new(Run {
-            fragments: overlay(&a.fragments, &b.fragments),
+            fragments: fragments.into(),
             min_seq: a.min_seq.min(b.min_seq),
             max_seq: a.max_seq.max(b.max_seq),
             count: a.count + b.count,
-            parts: Some((a, b)),
+            hidden: Hidden::join(pieces, &a.hidden, &b.hidden),
         })
     }
 
@@ -121,29 +206,34 @@ impl Run {
         if upto < self.min_seq {
             return Stretch::NOTHING;
         }
-        if upto < self.max_seq
-            && let Some((a, b)) = &self.parts
-        {
-            return a.at(key, upto).and(b.at(key, upto));
-        }
-        let behind = self.fragments.partition_point(|f| &f.from[..] <= key);
-        let next = self.fragments.get(behind).map(|f| &f.from[..]);
-        match behind.checked_sub(1).map(|i| &self.fragments[i]) {
-            Some(f) if f.covers(key) => {
-                Stretch { seq: if f.seq <= upto { f.seq } else { 0 }, from: &f.from, to: f.end() }
-            }
-            before => Stretch { seq: 0, from: before.and_then(|f| f.end()).unwrap_or(b""), to: next },
+        let newest = flat_at(&self.fragments, key);
+        match &self.hidden {
+            // Where no fragment is, nothing is hidden.
+            Some(hidden) if newest.seq > upto => hidden.at(key, upto, newest.as_of(upto)),
+            _ => newest.as_of(upto),
         }
     }
 
-    fn collect(&self, out: &mut Vec<RangeTombstone>) {
-        match &self.parts {
-            None => out.extend(self.fragments.iter().cloned()),
-            Some((a, b)) => {
-                a.collect(out);
-                b.collect(out);
-            }
-        }
+    /// What is left when every part goes that lies under one of `done` which is as new or newer. Where a fragment goes, all that is
+    /// hidden under it goes: it is older.
+    fn without(&self, done: &Run) -> Option<Arc<Run>> {
+        let flat = Run::flat(subtract(&self.fragments, done));
+        let Some(hidden) = self.hidden.as_ref().and_then(|hidden| hidden.without(done)) else {
+            return (flat.count > 0).then_some(flat);
+        };
+        Some(Arc::new(Run {
+            fragments: flat.fragments.clone(),
+            min_seq: flat.min_seq.min(hidden.min_seq),
+            max_seq: flat.max_seq,
+            count: flat.count + hidden.count(),
+            hidden: Some(hidden),
+        }))
+    }
+
+    /// Flat lists that together say the same, to every reader.
+    fn lists<'a>(&'a self, out: &mut Vec<&'a [RangeTombstone]>) {
+        out.push(&self.fragments);
+        self.hidden.iter().for_each(|hidden| hidden.lists(out));
     }
 }
 
@@ -157,8 +247,12 @@ fn push(out: &mut Vec<RangeTombstone>, fragment: RangeTombstone) {
     }
 }
 
-/// Lays two flat lists over each other: where both have a fragment, the newer one counts.
-fn overlay(a: &[RangeTombstone], b: &[RangeTombstone]) -> Vec<RangeTombstone> {
+/// Lays two flat lists over each other: where both have a fragment, the newer one counts. The others go to `hidden`, in order.
+fn overlay(
+    a: &[RangeTombstone],
+    b: &[RangeTombstone],
+    hidden: &mut Vec<RangeTombstone>,
+) -> Vec<RangeTombstone> {
     let mut out = Vec::with_capacity(a.len() + b.len());
     let (mut a, mut b) = (a.iter().cloned(), b.iter().cloned());
     let (mut x, mut y) = (a.next(), b.next());
@@ -196,10 +290,11 @@ fn overlay(a: &[RangeTombstone], b: &[RangeTombstone]) -> Vec<RangeTombstone> {
             continue;
         }
         let end = if ends_by(one.end(), other.end()) { one.to.clone() } else { other.to.clone() };
-        push(
-            &mut out,
-            RangeTombstone { from: one.from.clone(), to: end.clone(), seq: one.seq.max(other.seq) },
-        );
+        let piece = |seq| RangeTombstone { from: one.from.clone(), to: end.clone(), seq };
+        push(&mut out, piece(one.seq.max(other.seq)));
+        if one.seq != other.seq {
+            push(hidden, piece(one.seq.min(other.seq)));
+        }
         let rest = |f: RangeTombstone| match end.clone() {
             Some(end) if f.to.as_ref() != Some(&end) => Some(RangeTombstone { from: end, ..f }),
             _ => None,
@@ -208,10 +303,18 @@ fn overlay(a: &[RangeTombstone], b: &[RangeTombstone]) -> Vec<RangeTombstone> {
     }
 }
 
-/// Lays any tombstones flat.
+/// Lays flat lists over each other; what comes to lie hidden is forgotten.
 fn lay_flat(mut lists: Vec<Vec<RangeTombstone>>) -> Vec<RangeTombstone> {
     while lists.len() > 1 {
-        lists = lists.chunks(2).map(|pair| pair.iter().fold(Vec::new(), |a, b| overlay(&a, b))).collect();
+        let mut pairs = lists.into_iter();
+        let mut joined = Vec::with_capacity(pairs.len().div_ceil(2));
+        while let Some(a) = pairs.next() {
+            joined.push(match pairs.next() {
+                Some(b) => overlay(&a, &b, &mut Vec::new()),
+                None => a,
+            });
+        }
+        lists = joined;
     }
     lists.pop().unwrap_or_default()
 }
@@ -240,13 +343,17 @@ impl RangeSet {
         self.runs.iter().map(|run| run.max_seq).max().unwrap_or(0)
     }
 
-    /// About how many bytes of memory it takes.
+    /// About how many bytes of memory it takes: exactly but for the keys, which are taken to be short.
     pub fn memory_bytes(&self) -> usize {
-        fn of(run: &Run) -> usize {
-            let own = std::mem::size_of::<Run>() + run.fragments.len() * FRAGMENT_BYTES;
-            own + run.parts.as_ref().map_or(0, |(a, b)| of(a) + of(b))
-        }
-        self.runs.iter().map(|run| of(run)).sum()
+        let lists = self.lists();
+        lists.iter().map(|list| size_of::<Run>() + list.len() * FRAGMENT_BYTES).sum()
+    }
+
+    /// Flat lists that together say the same, to every reader.
+    fn lists(&self) -> Vec<&[RangeTombstone]> {
+        let mut lists = Vec::new();
+        self.runs.iter().for_each(|run| run.lists(&mut lists));
+        lists
     }
 
     /// This set and one tombstone more. An empty one changes nothing.
@@ -259,7 +366,7 @@ impl RangeSet {
             while let [.., a, b] = &runs[..]
                 && a.count <= b.count
             {
-                let joined = Run::join(a.clone(), b.clone());
+                let joined = Run::join(a, b);
                 runs.truncate(runs.len() - 2);
                 runs.push(joined);
             }
@@ -298,20 +405,20 @@ impl RangeSet {
         }
     }
 
-    /// All tombstones, in no order. Where parts were forgotten, fragments stand for them.
+    /// All tombstones, in no order, some of them in pieces: what a reader sees of them is the same.
     pub fn tombstones(&self) -> Vec<RangeTombstone> {
-        let mut all = Vec::with_capacity(self.len());
-        self.runs.iter().for_each(|run| run.collect(&mut all));
-        all
+        self.lists().concat()
     }
 
     /// The same tombstones as far as anybody can tell who reads at one of `snapshots` (ascending) or later than all of them: as few as
     /// possible.
     pub fn flattened(&self, snapshots: &[Seq]) -> Vec<RangeTombstone> {
         let mut stripes: Vec<Vec<Vec<RangeTombstone>>> = vec![Vec::new(); snapshots.len() + 1];
-        for tombstone in self.tombstones() {
-            let stripe = snapshots.partition_point(|&s| s < tombstone.seq);
-            stripes[stripe].push(vec![tombstone]);
+        for list in self.lists() {
+            let stripe = |one: &RangeTombstone| snapshots.partition_point(|&s| s < one.seq);
+            let mut parts: BTreeMap<usize, Vec<RangeTombstone>> = BTreeMap::new();
+            list.iter().for_each(|one| parts.entry(stripe(one)).or_default().push(one.clone()));
+            parts.into_iter().for_each(|(stripe, part)| stripes[stripe].push(part));
         }
         stripes.into_iter().flat_map(lay_flat).collect()
     }
@@ -319,38 +426,26 @@ impl RangeSet {
     /// The same set for readers who are all at `oldest` or later: tombstones up to there are laid flat for good.
     pub fn settled(&self, oldest: Seq) -> RangeSet {
         let (old, young): (Vec<_>, Vec<_>) = self.runs.iter().cloned().partition(|run| run.max_seq <= oldest);
-        if old.len() <= 1 && old.iter().all(|run| run.parts.is_none()) {
+        if old.len() <= 1 && old.iter().all(|run| run.hidden.is_none()) {
             return self.clone();
         }
-        let flat = Run::flat(lay_flat(old.iter().map(|run| run.fragments.clone()).collect()));
+        let flat = Run::flat(lay_flat(old.iter().map(|run| run.fragments.to_vec()).collect()));
         RangeSet { runs: std::iter::once(flat).chain(young).collect() }
     }
 
     /// What is left when every part of a tombstone goes that lies under one of `done` which is as new or newer.
     pub fn without(&self, done: &[RangeTombstone]) -> RangeSet {
         let done = Run::flat(lay_flat(done.iter().map(|one| vec![one.clone()]).collect()));
-        let touches = |run: &Run| run.min_seq <= done.max_seq;
-        let mut left = RangeSet::default();
-        for run in &self.runs {
-            if !touches(run) {
-                left.runs.push(run.clone());
-            } else if run.parts.is_none() {
-                let fragments = subtract(&run.fragments, &done);
-                if !fragments.is_empty() {
-                    left.runs.push(Run::flat(fragments));
-                }
-            } else {
-                let mut all = Vec::new();
-                run.collect(&mut all);
-                left = subtract(&all, &done).into_iter().fold(left, |set, one| set.with(one));
-            }
-        }
-        left
+        let left = |run: &Arc<Run>| match run.min_seq <= done.max_seq {
+            true => run.without(&done),
+            false => Some(run.clone()),
+        };
+        RangeSet { runs: self.runs.iter().filter_map(left).collect() }
     }
 }
 
-/// Bytes of a fragment with bounds of a common length.
-const FRAGMENT_BYTES: usize = std::mem::size_of::<RangeTombstone>() + 64;
+/// Bytes of a fragment with short bounds, which lie in one allocation.
+const FRAGMENT_BYTES: usize = size_of::<RangeTombstone>() + 64;
 
 /// The parts of `tombstones` that do not lie under one of `done` which is as new or newer.
 fn subtract(tombstones: &[RangeTombstone], done: &Run) -> Vec<RangeTombstone> {
@@ -488,6 +583,19 @@ mod tests {
             }
             done.retain(|one| !one.is_empty());
             let set: RangeSet = all.iter().cloned().collect();
+            let left = set.without(&done);
+            for key in all_keys() {
+                let gone = naive(&done, &key, MAX_SEQ);
+                for upto in 0..=17 {
+                    let newest = naive(&all, &key, upto);
+                    let want = if newest > gone { newest } else { 0 };
+                    assert_eq!(
+                        left.newest(&key, upto),
+                        want,
+                        "{key:?} as of {upto}: {all:?} without {done:?}"
+                    );
+                }
+            }
             for set in [set.clone(), set.settled(MAX_SEQ)] {
                 let left = set.without(&done);
                 for key in all_keys() {

@@ -9,7 +9,7 @@ use crate::spares::Spares;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use base::{EntryKind, Error, ErrorKind, RangeTombstone, Result, Seq, Slice, Trailer};
+use base::{EntryKind, Error, ErrorKind, RangeTombstone, Result, Seq, Trailer};
 use env::Env;
 use memtable::Memtable;
 use record::{SegmentKind, SegmentWriter};
@@ -123,11 +123,9 @@ impl Entry<'_> {
     #[inline]
     pub(crate) fn insert(&self, memtable: &Memtable, seq: Seq) {
         match self.kind {
-            EntryKind::DeleteRange => memtable.delete_range(RangeTombstone {
-                from: Slice::copy_from(self.key),
-                to: (!self.value.is_empty()).then(|| Slice::copy_from(self.value)),
-                seq,
-            }),
+            EntryKind::DeleteRange => {
+                memtable.delete_range(RangeTombstone::new(self.key, self.value, seq));
+            }
             kind => memtable.insert(self.key, Trailer::new(seq, kind), self.value),
         }
     }

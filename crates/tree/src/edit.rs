@@ -219,8 +219,8 @@ fn read_key(reader: &mut Reader<'_>) -> Option<Slice> {
 /// A range; an empty end is the end of all keys.
 fn read_range(reader: &mut Reader<'_>) -> Option<RangeTombstone> {
     let seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?;
-    let (from, to) = (read_key(reader)?, read_key(reader)?);
-    let range = RangeTombstone { from, to: (!to.is_empty()).then_some(to), seq };
+    let (from, to) = (reader.bytes(MAX_KEY_LEN)?, reader.bytes(MAX_KEY_LEN)?);
+    let range = RangeTombstone::new(from, to, seq);
     (!range.is_empty()).then_some(range)
 }
 

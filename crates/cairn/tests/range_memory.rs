@@ -1,0 +1,83 @@
+//! What deleted ranges take of the memory: a program of its own, because it counts what is allocated.
+#![allow(missing_docs)]
+
+use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+
+const RANGES: u64 = 50_000;
+
+/// Bytes of both keys of a range.
+const KEYS: u64 = 2 * 16;
+
+/// Bytes that a deleted range may take beside its keys: what `docs/limits.md` says.
+const MOST: u64 = 150;
+
+/// The same where ranges lie over each other.
+const MOST_OVER_OTHERS: u64 = 2 * MOST;
+
+fn key(i: u64) -> String {
+    format!("{i:016}")
+}
+
+/// What ranges take that `delete` deletes beside a snapshot which sees none of them: bytes for each, as allocated and as the statistics tell;
+/// first in a memtable and then in the version.
+fn bytes_of_each(name: &str, delete: impl Fn(&Keyspace) -> Result<()>) -> Result<[(u64, u64); 2]> {
+    let options = Options::default().memory_budget(2 << 30).background_threads(0);
+    let dir = tempfile::tempdir().expect("a directory for the test");
+    let db = Database::open_with(dir.path(), options)?;
+    let ks = db.keyspace("k", KeyspaceOptions::default().memtable_bytes(128 << 20))?;
+    // Tables from end to end: every range may hide something, so that none of them goes.
+    ks.put(key(0), "")?;
+    ks.put(key(1 << 40), "")?;
+    ks.flush()?;
+    let snapshot = db.snapshot();
+    let measured = || (ALLOCATED.current_usage() as u64, db.stats().memory.metadata);
+    let before = measured();
+    let each = |after: (u64, u64)| ((after.0 - before.0) / RANGES, (after.1 - before.1) / RANGES);
+    delete(&ks)?;
+    assert_eq!(ks.stats().range_tombstones as u64, RANGES);
+    let in_memtable = each(measured());
+    ks.flush()?;
+    let in_version = each(measured());
+    assert!(snapshot.contains(&ks, key(0))?);
+    println!("{name}: {in_memtable:?} {in_version:?}");
+    Ok([in_memtable, in_version])
+}
+
+#[test]
+fn deleted_ranges_beside_a_snapshot_take_what_is_documented() -> Result<()> {
+    // One after another, in an order that is not that of the keys.
+    let apart = |ks: &Keyspace| {
+        (0..RANGES).try_for_each(|i| {
+            let at = 10 * (i * 7_919 % RANGES);
+            ks.delete_range(key(at)..key(at + 1))
+        })
+    };
+    for (allocated, told) in bytes_of_each("apart", apart)? {
+        assert!(allocated <= MOST + KEYS, "{allocated} bytes for each range");
+        assert!((allocated * 2 / 3..allocated * 3 / 2).contains(&told), "{told} of {allocated} bytes");
+    }
+    // Each hides half of the one before; each hides parts of ten others, here and there; each hides all before.
+    let in_part =
+        |ks: &Keyspace| (0..RANGES).try_for_each(|i| ks.delete_range(key(10 * i)..key(10 * i + 20)));
+    let at_random = |ks: &Keyspace| {
+        (0..RANGES).try_for_each(|i| {
+            let at = 10 * (i * 7_919 % RANGES);
+            ks.delete_range(key(at)..key(at + 1 + i * 104_729 % 200))
+        })
+    };
+    let nested = |ks: &Keyspace| (0..RANGES).try_for_each(|i| ks.delete_range(..key(i + 1)));
+    let laid_over_others = [
+        bytes_of_each("in part", in_part)?,
+        bytes_of_each("at random", at_random)?,
+        bytes_of_each("nested", nested)?,
+    ];
+    for (allocated, told) in laid_over_others.into_iter().flatten() {
+        assert!(allocated <= MOST_OVER_OTHERS + KEYS, "{allocated} bytes for each range");
+        assert!(told <= allocated * 3 / 2, "{told} of {allocated} bytes");
+    }
+    Ok(())
+}
