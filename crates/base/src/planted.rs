@@ -112,6 +112,12 @@ bugs! {
     RangeHidesNewer,
     /// a table counts as sifted for range tombstones though a snapshot made the compaction keep what they hide
     SiftedDespiteSnapshot,
+    /// flushes and compactions do not know of cursors
+    ForgetCursors,
+    /// a cursor that gives up flushed memtables goes on at the newest sequence number
+    MovedCursorReadsNewest,
+    /// a cursor that gives up flushed memtables skips an entry
+    MovedCursorSkipsEntry,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -260,7 +260,8 @@ impl Core {
             return Err(self.stop(&e));
         }
         // What readers have paid for the memtables beyond their flush counts for their table.
-        let paid = k.flushing.drain(..flushed).map(|sealed| left_over(&sealed.memtable)).sum();
+        let gone: Vec<_> = k.flushing.drain(..flushed).map(|sealed| sealed.memtable).collect();
+        let paid = gone.iter().map(|memtable| left_over(memtable)).sum();
         let is_new =
             |table: &&Arc<tree::TableFile>| edit.added.iter().any(|(_, m)| m.number == table.meta.number);
         if paid > 0
@@ -270,6 +271,12 @@ impl Core {
         }
         let active = k.core.view.load().memtable.clone();
         k.publish(active);
+        if !gone.is_empty() {
+            // After the view is without them: a cursor that sees this finds no old one.
+            keyspace.generation.advance();
+            keyspace.readers.look(self.env.monotonic());
+            self.retired.add(gone.iter());
+        }
         self.progress.notify_all();
         Ok(())
     }
@@ -290,7 +297,6 @@ impl Core {
     fn next_compaction(&self) -> Option<(Arc<KeyspaceCore>, Arc<Plan>)> {
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
-        let oldest = self.snapshots.oldest();
         let room = self.room_for_plans(&state);
         let at_rest = self.is_at_rest();
         let mut by_debt: Vec<u64> = state.keyspaces.keys().copied().collect();
@@ -299,6 +305,7 @@ impl Core {
             let Some(k) = state.keyspaces.get_mut(&id) else { continue };
             k.tree.set_room(room);
             k.tree.set_rest(at_rest);
+            let oldest = self.oldest_reader(&k.core);
             if let Some(plan) = k.tree.pick(oldest) {
                 let core = k.core.clone();
                 state.jobs += 1;
@@ -356,9 +363,9 @@ impl Core {
 
     fn compact_tables(&self, keyspace: &Arc<KeyspaceCore>, plan: &Arc<Plan>) -> Result<()> {
         let started = self.env.monotonic();
-        // Before the snapshots: whoever takes one that is not among them sees all of these.
+        // Before the readers: who begins to read and is not among them sees all of these.
         let ranges = keyspace.view.load().version.ranges.clone();
-        let snapshots = self.snapshots.list();
+        let snapshots = self.readers_of(keyspace);
         let next_number = || self.new_number();
         let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
         let context = Context {
@@ -438,7 +445,7 @@ impl Core {
             let picked = {
                 let _manifest = self.manifest.lock();
                 let mut state = self.state.lock();
-                let oldest = self.snapshots.oldest();
+                let oldest = self.oldest_reader(keyspace);
                 let room = self.room_for_plans(&state);
                 let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
                 k.tree.set_room(room);
@@ -479,8 +486,8 @@ impl Core {
         self.compact_work.notify_all();
         self.wait_for(
             |state| {
-                let oldest = self.snapshots.oldest();
-                let quiet = |k: &KeyspaceState| k.flushing.is_empty() && !k.tree.is_due(oldest);
+                let quiet =
+                    |k: &KeyspaceState| k.flushing.is_empty() && !k.tree.is_due(self.oldest_reader(&k.core));
                 // Without threads there is nobody who would do it while this one waits.
                 let paid = !self.is_inline() && self.memtables_paid.load(Ordering::Acquire);
                 state.jobs == 0 && !paid && state.keyspaces.values().all(quiet)

@@ -120,6 +120,8 @@ pub(crate) struct Core {
     pub tables: Arc<Tables>,
     pub garbage: Arc<Garbage>,
     pub snapshots: Snapshots,
+    /// Memtables that were flushed, or whose keyspace was dropped, and that cursors still hold.
+    pub retired: crate::readers::Retired,
     /// The newest sequence number that readers see.
     pub visible: Visible,
     pub commit: Commit,
@@ -412,6 +414,8 @@ impl Core {
             name,
             memtable_bytes,
             view: ArcSwap::from_pointee(view),
+            generation: Default::default(),
+            readers: Default::default(),
             notice: tree::SeekNotice::new(options.seek_cost, options.views),
             debt: AtomicU64::new(0),
             state: AtomicU8::new(OPEN),
@@ -441,6 +445,7 @@ impl Core {
             keyspace.core.state.store(DROPPED, Ordering::Release);
             writer.forget(&keyspace.core);
             keyspace.tree.abandon();
+            self.retired.add(keyspace.core.view.load().memtables());
             keyspace.flushing.clear();
             keyspace.publish(Memtable::new(0));
             // It may have been this one's. What is another's is met again when it is tried again.

@@ -2,7 +2,9 @@
 
 use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
+use crate::readers::HeldReaders;
 use crate::stats::*;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -99,7 +101,7 @@ impl Counters {
     }
 }
 
-pub(crate) fn keyspace_stats(core: &KeyspaceCore) -> KeyspaceStats {
+pub(crate) fn keyspace_stats(core: &KeyspaceCore, cursors: HeldReaders) -> KeyspaceStats {
     let view = core.view.load();
     let version = &view.version;
     let mut levels = vec![LevelStats {
@@ -137,6 +139,7 @@ pub(crate) fn keyspace_stats(core: &KeyspaceCore) -> KeyspaceStats {
         flush: core.counters.flush.stats(),
         levels,
         uncommitted_guards: version.candidates.len(),
+        cursors: cursors.count,
         range_tombstones: view.ranges().map_or(0, |ranges| ranges.len()),
         compactions_by_reason: reasons.iter().map(|(reason, n)| (reason.to_string(), *n)).collect(),
     }
@@ -168,7 +171,15 @@ fn add(sum: &mut IoStats, more: &IoStats) {
 
 pub(crate) fn stats(core: &Core) -> Stats {
     let cores: Vec<_> = core.state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
-    let keyspaces: Vec<KeyspaceStats> = cores.iter().map(|c| keyspace_stats(c)).collect();
+    let now = core.env.monotonic();
+    let snapshots = core.snapshots.look(now);
+    let mut readers = snapshots;
+    let with_cursors = |core: &Arc<KeyspaceCore>| {
+        let cursors = core.readers.look(now);
+        readers.add(cursors.count, cursors.since);
+        keyspace_stats(core, cursors)
+    };
+    let keyspaces: Vec<KeyspaceStats> = cores.iter().map(with_cursors).collect();
     let (mut flush, mut compaction) = (IoStats::default(), IoStats::default());
     for keyspace in &keyspaces {
         add(&mut flush, &keyspace.flush);
@@ -217,10 +228,13 @@ pub(crate) fn stats(core: &Core) -> Stats {
             cache: cache.used_bytes(),
             metadata: cores.iter().map(|c| metadata_bytes(c)).sum(),
             views: core.views.stats().bytes,
+            pinned: core.retired.pinned_bytes(),
         },
         views: core.views.stats(),
         reserve: core.reserve.stats(),
-        snapshots: core.snapshots.count(),
+        snapshots: snapshots.count,
+        cursors: readers.count - snapshots.count,
+        oldest_reader_seconds: readers.since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64()),
         last_seq: core.visible.newest(),
         background_error: core.fatal.get().map(|e| e.to_string()).or(trouble),
         scrub: core.scrub.stats(),

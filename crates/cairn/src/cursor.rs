@@ -4,8 +4,8 @@ use crate::batch::check_lengths;
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
 use crate::passing::{Debt, Lingering};
+use crate::readers::Hold;
 use crate::shade::Shade;
-use crate::snapshot::Pin;
 use base::limits::MAX_KEY_LEN;
 use base::planted::{Bug, planted};
 use base::{Cursor as _, Error, Result, Seq, Slice, compare_keys, same_key};
@@ -98,27 +98,65 @@ pub(crate) enum Source {
 base::delegate_cursor!(Source { Memtable, Tree });
 
 /// What a cursor shows: the state of one keyspace at one moment, held.
-#[derive(Clone)]
 pub(crate) struct Moment {
-    keyspace: Arc<KeyspaceCore>,
+    keyspace: Hold,
     core: Arc<Core>,
     view: Arc<View>,
-    seq: Seq,
-    pin: Option<Arc<Pin>>,
+    /// The keyspace's when the view was taken, or before.
+    generation: u64,
     closed: Option<Error>,
 }
 
 impl Moment {
-    /// The present, or what `pin` holds.
-    pub(crate) fn new(keyspace: &Arc<KeyspaceCore>, core: &Arc<Core>, pin: Option<Arc<Pin>>) -> Moment {
-        // The view before the sequence number: then no version that the number shows can have been dropped from the view. And
-        // the look at whether the keyspace is there after the view: one that is dropped in between is not shown as empty.
+    pub(crate) fn new(core: &Arc<Core>, keyspace: Hold) -> Moment {
+        // The sequence number is held, so a view that is taken later shows the same as of it. But the look at whether the keyspace is there
+        // comes after the view: one that is dropped in between is not shown as empty.
+        let generation = keyspace.generation.get();
         let view = keyspace.view.load_full();
         let closed = keyspace.check_of(core.identity).err();
-        let seq = pin.as_ref().map_or_else(|| core.visible.newest(), |pin| pin.seq);
-        Moment { keyspace: keyspace.clone(), core: core.clone(), view, seq, pin, closed }
+        Moment { keyspace, core: core.clone(), view, generation, closed }
+    }
+
+    /// The same moment for a cursor that goes before this does.
+    fn lend(&self) -> Moment {
+        Moment {
+            keyspace: self.keyspace.lend(),
+            core: self.core.clone(),
+            view: self.view.clone(),
+            generation: self.generation,
+            closed: self.closed.clone(),
+        }
+    }
+
+    /// Gives up memtables that were flushed.
+    #[cold]
+    fn renew(&mut self) {
+        self.generation = self.keyspace.generation.get();
+        if let Some(view) = present_view(&self.keyspace) {
+            self.view = view;
+        }
     }
 }
+
+/// The view of a keyspace that can be used. Of one that was dropped, or whose database is closed, readers go on with what they have.
+fn present_view(keyspace: &KeyspaceCore) -> Option<Arc<View>> {
+    // The view first: that of a dropped keyspace is empty.
+    let view = keyspace.view.load_full();
+    keyspace.check_open().is_ok().then_some(view)
+}
+
+/// The sorted runs of a view that have keys between the bounds, and what range tombstones hide at `seq`.
+fn sources(view: &View, keyspace: &KeyspaceCore, bounds: &Bounds, seq: Seq) -> Merged {
+    let mut sources = Vec::with_capacity(1 + view.flushing.len() + view.version.runs());
+    sources.push(Source::Memtable(view.memtable.cursor()));
+    sources.extend(view.flushing.iter().map(|m| Source::Memtable(m.cursor())));
+    let range = KeyRange::new(&bounds.from, bounds.to.as_deref());
+    sources.extend(view.version.sources(&keyspace.notice, &range).map(Source::Tree));
+    let shade = view.ranges().map(|ranges| Box::new(Shade::new(ranges, seq)));
+    (MergeCursor::new(sources, 0), shade)
+}
+
+type Merged = (MergeCursor<Source>, Option<Box<Shade>>);
 
 /// The value of an entry that the merge has gone past: a copy where it is short. With values of 128 bytes in memory that makes a walk
 /// back a fifth faster than to hold its block and let it go for each entry.
@@ -195,11 +233,12 @@ pub struct Cursor {
     saved: Saved,
     lingering: Lingering,
     debt: Debt,
-    keyspace: Arc<KeyspaceCore>,
+    keyspace: Hold,
     core: Arc<Core>,
+    /// That of the keyspace when the sources were taken, or before.
+    generation: u64,
     /// The keyspace was dropped before the cursor was made: what every seek says.
     closed: Option<Error>,
-    _pin: Option<Arc<Pin>>,
 }
 
 impl Drop for Cursor {
@@ -211,27 +250,42 @@ impl Drop for Cursor {
 
 impl Cursor {
     pub(crate) fn new(moment: Moment, bounds: Bounds) -> Cursor {
-        let Moment { keyspace, core, view, seq, pin, closed } = moment;
-        let mut sources = Vec::with_capacity(1 + view.flushing.len() + view.version.runs());
-        sources.push(Source::Memtable(view.memtable.cursor()));
-        sources.extend(view.flushing.iter().map(|m| Source::Memtable(m.cursor())));
-        let range = KeyRange::new(&bounds.from, bounds.to.as_deref());
-        sources.extend(view.version.sources(&keyspace.notice, &range).map(Source::Tree));
+        let Moment { keyspace, core, view, generation, closed } = moment;
+        let seq = keyspace.seq;
+        let (merge, shade) = sources(&view, &keyspace, &bounds, seq);
         Cursor {
-            merge: MergeCursor::new(sources, 0),
+            merge,
             seq,
             bounds,
             place: Place::Invalid,
-            shade: view.ranges().map(|ranges| Box::new(Shade::new(ranges, seq))),
+            shade,
             key: Vec::new(),
             saved: Saved::default(),
             lingering: Lingering::default(),
             debt: Debt::default(),
             keyspace,
             core,
+            generation,
             closed,
-            _pin: pin,
         }
+    }
+
+    /// Gives up memtables that were flushed since the sources were taken: takes them anew. Then they stand nowhere, and the caller has to
+    /// position them. Whether that is so.
+    #[inline]
+    fn renewed(&mut self) -> bool {
+        self.keyspace.generation.get() != self.generation && self.renew()
+    }
+
+    #[cold]
+    fn renew(&mut self) -> bool {
+        self.generation = self.keyspace.generation.get();
+        let Some(view) = present_view(&self.keyspace) else { return false };
+        if planted(Bug::MovedCursorReadsNewest) {
+            self.seq = self.core.visible.newest();
+        }
+        (self.merge, self.shade) = sources(&view, &self.keyspace, &self.bounds, self.seq);
+        true
     }
 
     /// Before a move: the cursor stands nowhere until that has succeeded. Fails where there is nothing to read any more.
@@ -242,8 +296,10 @@ impl Cursor {
         Ok(place)
     }
 
+    /// The same; the caller positions the merge.
     fn begin_seek(&mut self) -> Result<()> {
         self.begin_move()?;
+        self.renewed();
         self.closed.clone().map_or(Ok(()), Err)
     }
 
@@ -255,6 +311,8 @@ impl Cursor {
 
     /// Moves to the first entry.
     pub fn seek_to_first(&mut self) -> Result<()> {
+        // While the bounds are whole.
+        self.renewed();
         let from = std::mem::take(&mut self.bounds.from);
         let result = self.seek_forward(&from);
         self.bounds.from = from;
@@ -289,11 +347,16 @@ impl Cursor {
     /// Moves to the last entry at or before `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = key.as_ref();
-        if !self.bounds.is_before_end(key) {
-            return self.seek_to_last();
+        match self.bounds.is_before_end(key) {
+            true => self.seek_backward(&successor(key)),
+            false => self.seek_to_last(),
         }
+    }
+
+    /// Moves to the last entry before `end`, which lies between the bounds.
+    fn seek_backward(&mut self, end: &[u8]) -> Result<()> {
         self.begin_seek()?;
-        let sought = self.merge.seek_before(&successor(key));
+        let sought = self.merge.seek_before(end);
         self.notice();
         let found = sought.and_then(|()| self.find_backward());
         self.moved(found)
@@ -323,10 +386,20 @@ impl Cursor {
             Place::Forward => {
                 self.key.clear();
                 self.key.extend_from_slice(self.merge.key());
-                self.merge.next_key()
+                match self.renewed() {
+                    false => self.merge.next_key(),
+                    true => {
+                        let sought = self.merge.seek(&self.key, 0);
+                        let skips = planted(Bug::MovedCursorSkipsEntry) && self.merge.valid();
+                        sought.and_then(|()| if skips { self.merge.next_key() } else { Ok(()) })
+                    }
+                }
             }
             // Behind every version of the saved key.
-            Place::Backward => self.merge.seek(&self.key, 0),
+            Place::Backward => {
+                self.renewed();
+                self.merge.seek(&self.key, 0)
+            }
         };
         let found = stepped.and_then(|()| self.find_forward(true));
         self.moved(found)
@@ -339,8 +412,10 @@ impl Cursor {
             Place::Forward => {
                 self.key.clear();
                 self.key.extend_from_slice(self.merge.key());
+                self.renewed();
                 self.merge.seek_before(&self.key)
             }
+            Place::Backward if self.renewed() => self.merge.seek_before(&self.key),
             Place::Backward => Ok(()),
         };
         let found = stepped.and_then(|()| self.find_backward());
@@ -489,11 +564,13 @@ fn invalid_move() -> base::Error {
 
 /// The entries of a range, as an iterator from both ends. An error is yielded once, then the iterator ends.
 pub struct Range {
-    moment: Moment,
-    bounds: Bounds,
+    /// The cursors of either end: those of them that were asked for since memtables went the last time.
     front: Option<Cursor>,
     back: Option<Cursor>,
-    /// The keys yielded last at either end: where the other end has to stop.
+    /// What the cursors are made of; it goes after them.
+    moment: Moment,
+    bounds: Bounds,
+    /// The keys yielded last at either end: where the other end has to stop, and where a cursor goes on.
     front_key: Option<Slice>,
     back_key: Option<Slice>,
     done: bool,
@@ -505,7 +582,7 @@ impl Range {
     }
 
     fn open(&self) -> Cursor {
-        Cursor::new(self.moment.clone(), self.bounds.clone())
+        Cursor::new(self.moment.lend(), self.bounds.clone())
     }
 
     fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
@@ -517,10 +594,17 @@ impl Range {
             None => {
                 let cursor = self.open();
                 let cursor = self.front.insert(cursor);
-                cursor.seek_to_first()?;
+                match &self.front_key {
+                    None => cursor.seek_to_first()?,
+                    Some(key) => cursor.seek(successor(key))?,
+                }
                 cursor
             }
         };
+        if cursor.generation != self.moment.generation {
+            self.moment.renew();
+            self.back = None;
+        }
         if !cursor.valid() || self.back_key.as_ref().is_some_and(|back| cursor.key() >= &back[..]) {
             return Ok(None);
         }
@@ -538,10 +622,17 @@ impl Range {
             None => {
                 let cursor = self.open();
                 let cursor = self.back.insert(cursor);
-                cursor.seek_to_last()?;
+                match &self.back_key {
+                    None => cursor.seek_to_last()?,
+                    Some(key) => cursor.seek_backward(key)?,
+                }
                 cursor
             }
         };
+        if cursor.generation != self.moment.generation {
+            self.moment.renew();
+            self.front = None;
+        }
         if !cursor.valid() || self.front_key.as_ref().is_some_and(|front| cursor.key() <= &front[..]) {
             return Ok(None);
         }

@@ -74,7 +74,7 @@ impl Core {
         let keyspace = &job.keyspace;
         let sets: Vec<_> = job.memtables.iter().filter_map(|s| s.memtable.ranges()).collect();
         let ranges = RangeSet::union(sets.iter().map(|set| &**set));
-        let snapshots = self.snapshots.list();
+        let snapshots = self.readers_of(keyspace);
         let next_number = || self.new_number();
         let context = Context {
             env: &self.env,

@@ -4,6 +4,7 @@ use crate::batch::Batch;
 use crate::core::Core;
 use crate::core::Handle;
 use crate::cursor::{Bounds, Cursor, Moment, Range};
+use crate::readers::{Generation, Hold, Readers};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU64, Mutex, Ordering};
 use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
 use base::limits::MAX_KEYSPACE_NAME_LEN;
@@ -65,6 +66,10 @@ pub(crate) struct KeyspaceCore {
     /// Bytes of a new memtable: the option, or less when the memory budget is small.
     pub memtable_bytes: usize,
     pub view: ArcSwap<View>,
+    /// How many times memtables have gone from the view because they are in a table.
+    pub generation: Generation,
+    /// The cursors that are open.
+    pub readers: Readers,
     pub notice: Arc<SeekNotice>,
     /// What cursors that are gone have not paid for tombstones that they passed over, in bytes.
     pub debt: AtomicU64,
@@ -212,7 +217,7 @@ impl Keyspace {
     }
 
     fn moment(&self) -> Moment {
-        Moment::new(&self.core, self.database(), None)
+        Moment::new(self.database(), Hold::newest(&self.core, self.database()))
     }
 
     /// Its name.
@@ -352,6 +357,9 @@ impl Keyspace {
 
     /// The entries whose keys lie in `bounds`, in order; `.rev()` for the other order, and from both ends at once.
     /// Sees the moment at which it was made.
+    ///
+    /// While it lives, compaction keeps the versions that it shows, and the tables that it reads stay on the disk. A memtable that it reads stays in
+    /// memory until the iterator is moved for the first time after that was flushed (see [`MemoryStats::pinned`](crate::MemoryStats)).
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range {
         Range::new(self.moment(), Bounds::new(&bounds))
     }
@@ -366,7 +374,8 @@ impl Keyspace {
         self.range::<&[u8]>(..)
     }
 
-    /// A cursor that can be sent anywhere and turned round. Sees the moment at which it was made.
+    /// A cursor that can be sent anywhere and turned round. Sees the moment at which it was made, and holds what an iterator does: see
+    /// [`Keyspace::range`].
     pub fn cursor(&self) -> Cursor {
         self.cursor_bounded::<&[u8]>(..)
     }
@@ -403,7 +412,8 @@ impl Keyspace {
 
     /// What the keyspace counts and consists of.
     pub fn stats(&self) -> KeyspaceStats {
-        crate::counters::keyspace_stats(&self.core)
+        let cursors = self.core.readers.look(self.database().env.monotonic());
+        crate::counters::keyspace_stats(&self.core, cursors)
     }
 
     /// Every guard with its tables, level after level. Level 0 is shown as one guard.

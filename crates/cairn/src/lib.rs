@@ -55,6 +55,7 @@ mod many;
 mod options;
 mod pace;
 mod passing;
+mod readers;
 mod recovery;
 mod replay;
 mod reserve;

@@ -454,6 +454,7 @@ impl Recovery {
             tables,
             garbage,
             snapshots: Snapshots::default(),
+            retired: Default::default(),
             visible: Visible::new(last_seq),
             commit: new_commit(Writer::new(log, last_seq + 1, self.lock)),
             closed_logs: logs.closed,

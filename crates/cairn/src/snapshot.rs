@@ -3,32 +3,47 @@
 use crate::core::Core;
 use crate::cursor::{Bounds, Cursor, Moment, Range};
 use crate::keyspace::Keyspace;
+use crate::readers::{HeldReaders, Hold};
 use crate::sync::Mutex;
 use crate::visible::Visible;
 use base::{Result, Seq, Slice};
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// The moments that somebody holds: sequence number and how many hold it.
+/// Sequence numbers that are held.
 #[derive(Default)]
-pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
+pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, Held>>);
+
+#[derive(Default)]
+struct Held {
+    /// How many hold it.
+    count: usize,
+    /// Since when, if that is known.
+    since: Option<Duration>,
+}
 
 impl Snapshots {
     /// Holds the present moment. Read under the lock, so that a compaction that lists the snapshots afterwards sees it, and
     /// one that listed them before drops only what this moment does not show.
-    fn take(&self, visible: &Visible) -> Seq {
+    pub(crate) fn take(&self, visible: &Visible, now: Option<Duration>) -> Seq {
         let mut held = self.0.lock();
         let seq = visible.newest();
-        *held.entry(seq).or_default() += 1;
+        held.entry(seq).or_default().add(now);
         seq
     }
 
-    fn release(&self, seq: Seq) {
+    /// Holds a moment that is held elsewhere while this runs.
+    pub(crate) fn hold(&self, seq: Seq, now: Option<Duration>) {
+        self.0.lock().entry(seq).or_default().add(now);
+    }
+
+    pub(crate) fn release(&self, seq: Seq) {
         let mut held = self.0.lock();
-        if let Some(count) = held.get_mut(&seq) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(one) = held.get_mut(&seq) {
+            one.count -= 1;
+            if one.count == 0 {
                 held.remove(&seq);
             }
         }
@@ -43,8 +58,20 @@ impl Snapshots {
         self.0.lock().keys().next().copied()
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.0.lock().values().sum()
+    /// How many there are, and since when the oldest is held; where that is not known, since `now`, which is noted.
+    pub(crate) fn look(&self, now: Duration) -> HeldReaders {
+        let mut all = HeldReaders::default();
+        for held in self.0.lock().values_mut() {
+            all.add(held.count, Some(*held.since.get_or_insert(now)));
+        }
+        all
+    }
+}
+
+impl Held {
+    fn add(&mut self, now: Option<Duration>) {
+        self.count += 1;
+        self.since = self.since.or(now);
     }
 }
 
@@ -56,7 +83,7 @@ pub(crate) struct Pin {
 
 impl Pin {
     pub(crate) fn new(core: Arc<Core>) -> Arc<Pin> {
-        let seq = core.snapshots.take(&core.visible);
+        let seq = core.snapshots.take(&core.visible, Some(core.env.monotonic()));
         Arc::new(Pin { core, seq })
     }
 }
@@ -135,7 +162,7 @@ impl Snapshot {
     }
 
     fn moment(&self, keyspace: &Keyspace) -> Moment {
-        Moment::new(&keyspace.core, &self.0.core, Some(self.0.clone()))
+        Moment::new(&self.0.core, Hold::of_snapshot(&keyspace.core, self.0.seq))
     }
 }
 

@@ -106,10 +106,13 @@ pub struct MemoryStats {
     pub memtables: u64,
     /// Block cache: data, index nodes, filters.
     pub cache: u64,
-    /// Guards and table metadata of the current versions.
+    /// Guards and table metadata of the current versions, and deleted ranges, those in memtables included.
     pub metadata: u64,
     /// Views of guards. The block cache holds as much less.
     pub views: u64,
+    /// Memtables that were flushed and that cursors or iterators hold on to, until they are moved or dropped. They are not in the
+    /// budget.
+    pub pinned: u64,
 }
 
 /// Views: the order of the entries of a guard, in memory, for seeks and scans.
@@ -184,6 +187,8 @@ pub struct KeyspaceStats {
     pub levels: Vec<LevelStats>,
     /// Guards chosen from inserted keys that no compaction has taken up yet.
     pub uncommitted_guards: usize,
+    /// Cursors and iterators that are open.
+    pub cursors: usize,
     /// Deleted ranges that may still hide something, in tables or in memory.
     pub range_tombstones: usize,
     /// Compactions by what started them.
@@ -224,6 +229,11 @@ pub struct Stats {
     pub reserve: ReserveStats,
     /// Snapshots held.
     pub snapshots: usize,
+    /// Cursors and iterators that are open, those of snapshots included.
+    pub cursors: usize,
+    /// Seconds since the oldest of the snapshots and cursors was made, 0 where there are none. Of a cursor or an iterator it counts from the
+    /// first flush of its keyspace, or the first look at these statistics, since it was made.
+    pub oldest_reader_seconds: f64,
     /// Sequence number of the newest visible commit.
     pub last_seq: u64,
     /// Why writing stopped, if it did; or what keeps background work from being done at present.

@@ -86,7 +86,7 @@ impl fmt::Display for Stats {
             None => writeln!(f)?,
         }
         let m = &self.memory;
-        writeln!(
+        write!(
             f,
             "memory          memtables {}, cache {}, metadata {}; budget {}",
             Bytes(m.memtables),
@@ -94,6 +94,10 @@ impl fmt::Display for Stats {
             Bytes(m.metadata),
             Bytes(m.budget)
         )?;
+        match m.pinned {
+            0 => writeln!(f)?,
+            pinned => writeln!(f, "; flushed memtables that cursors hold {}", Bytes(pinned))?,
+        }
         let v = &self.views;
         if v.built + v.refused > 0 {
             writeln!(
@@ -112,7 +116,14 @@ impl fmt::Display for Stats {
             let trouble = r.trouble.as_ref().map_or(String::new(), |trouble| format!("; {trouble}"));
             writeln!(f, "reserve         {} held back on the disk{state}{trouble}", Bytes(r.held_bytes))?;
         }
-        writeln!(f, "snapshots       {}; newest sequence number {}", self.snapshots, self.last_seq)?;
+        write!(f, "snapshots       {}", self.snapshots)?;
+        if self.cursors > 0 {
+            write!(f, ", and {} open cursors", self.cursors)?;
+        }
+        if self.snapshots + self.cursors > 0 {
+            write!(f, "; the oldest is held for {:.1} s", self.oldest_reader_seconds)?;
+        }
+        writeln!(f, "; newest sequence number {}", self.last_seq)?;
         if let Some(error) = &self.background_error {
             writeln!(f, "error           {error}")?;
         }

@@ -40,6 +40,12 @@ impl Visible {
         self.newest.load(Ordering::Acquire)
     }
 
+    /// The same, in one order with all other sequentially consistent operations.
+    #[inline]
+    pub(crate) fn newest_in_order(&self) -> Seq {
+        self.newest.load(Ordering::SeqCst)
+    }
+
     /// Makes the commit with these sequence numbers visible, as soon as all older ones are.
     #[inline]
     pub(crate) fn publish(&self, first_seq: Seq, last_seq: Seq) {

@@ -199,6 +199,15 @@ pub fn counters(out: &mut impl Write, stats: &Stats) -> io::Result<()> {
         human_bytes(memory.metadata),
         human_bytes(memory.budget)
     )?;
+    if memory.pinned > 0 {
+        writeln!(
+            out,
+            "           {} of flushed memtables that {} cursors hold; the oldest reader is {:.1} s old",
+            human_bytes(memory.pinned),
+            human_count(stats.cursors as u64),
+            stats.oldest_reader_seconds
+        )?;
+    }
     writeln!(
         out,
         "  stalls   {} slowdowns ({:.2} s), {} waits for a memtable ({:.2} s), longest {:.3} s{}",

@@ -55,6 +55,9 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ForgetRangeTombstone
         | Bug::RangeHidesNewer
         | Bug::SiftedDespiteSnapshot
+        | Bug::ForgetCursors
+        | Bug::MovedCursorReadsNewest
+        | Bug::MovedCursorSkipsEntry
         | Bug::FilterDeniesKeys => MODEL,
         Bug::SkipDirectorySync
         | Bug::AcknowledgeBeforeSync

@@ -1,0 +1,64 @@
+//! What cursors keep in memory: a program of its own, because it counts what is allocated.
+#![allow(missing_docs)]
+
+use cairn::{Cursor, Database, KeyspaceOptions, Options, Range, Result};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATED: PeakAlloc = PeakAlloc;
+
+const MEMTABLE: usize = 1 << 20;
+const ROUNDS: u64 = 60;
+
+fn key(i: u64) -> [u8; 8] {
+    i.to_be_bytes()
+}
+
+/// The value of every key in a round.
+fn value(round: u64) -> [u8; 100] {
+    [round as u8; 100]
+}
+
+#[test]
+fn cursors_that_are_moved_hold_no_memtables_that_were_flushed() -> Result<()> {
+    let dir = tempfile::tempdir().expect("a directory for the test");
+    let options = Options::default().memory_budget(16 << 20).background_threads(0);
+    let db = Database::open_with(dir.path(), options)?;
+    let ks = db.keyspace("k", KeyspaceOptions::default().memtable_bytes(MEMTABLE))?;
+    let mut cursors: Vec<(u64, Cursor)> = Vec::new();
+    let mut ranges: Vec<(u64, Range)> = Vec::new();
+    let mut most = 0;
+    for round in 0..ROUNDS {
+        (0..1_000).try_for_each(|i| ks.put(key(i), value(round)))?;
+        let mut cursor = ks.cursor();
+        cursor.seek(key(500))?;
+        cursors.push((round, cursor));
+        ranges.push((round, ks.iter()));
+        ks.flush()?;
+        // They stand still for some rounds, and then each is moved by one entry.
+        if round % 8 == 0 {
+            for (made, cursor) in &mut cursors {
+                if made.is_multiple_of(2) {
+                    cursor.next()?
+                } else {
+                    cursor.prev()?
+                }
+                assert_eq!(cursor.value(), value(*made), "of round {made} in round {round}");
+            }
+            for (made, range) in &mut ranges {
+                let next = if made.is_multiple_of(2) { range.next() } else { range.next_back() };
+                assert_eq!(next.expect("there are a thousand")?.1, value(*made)[..]);
+            }
+        }
+        // After the first rounds, so that what is there anyway is.
+        match round {
+            0..16 => most = most.max(ALLOCATED.current_usage()),
+            _ => {
+                let now = ALLOCATED.current_usage();
+                let allowed = most + 8 * MEMTABLE;
+                assert!(now <= allowed, "{now} bytes in round {round}, and {most} in the first ones");
+            }
+        }
+    }
+    Ok(())
+}
