@@ -114,6 +114,8 @@ bugs! {
     SiftedDespiteSnapshot,
     /// flushes and compactions do not know of cursors
     ForgetCursors,
+    /// a cursor holds a sequence number without a look at whether there is a newer one by then
+    HoldOldNumber,
     /// a cursor that gives up flushed memtables goes on at the newest sequence number
     MovedCursorReadsNewest,
     /// a cursor that gives up flushed memtables skips an entry

@@ -102,7 +102,7 @@ impl Readers {
         loop {
             // In one order with the store into the slot and with the fence of a compaction.
             let newest = visible.newest_in_order();
-            if newest == seq {
+            if newest == seq || planted(Bug::HoldOldNumber) {
                 return (seq, Some(number));
             }
             seq = newest;

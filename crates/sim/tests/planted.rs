@@ -77,6 +77,7 @@ fn suite(bug: Bug) -> Suite {
         // See `is_for_schedules`.
         Bug::PublishOutOfOrder
         | Bug::SwitchUnderInsert
+        | Bug::HoldOldNumber
         | Bug::ForgetToPassOn
         | Bug::ForgetToWake
         | Bug::ForgetToWakeServed
@@ -90,6 +91,7 @@ fn is_for_schedules(bug: Bug) -> bool {
         bug,
         Bug::PublishOutOfOrder
             | Bug::SwitchUnderInsert
+            | Bug::HoldOldNumber
             | Bug::ForgetToPassOn
             | Bug::ForgetToWake
             | Bug::ForgetToWakeServed

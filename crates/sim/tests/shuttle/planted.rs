@@ -3,7 +3,7 @@
 //! `--features planted-bugs`, and then alone: a bug is on for the whole process.
 
 use crate::commits::{failing_leader, hand_over, snapshots, switches};
-use crate::readers::iterators;
+use crate::readers::{cursors, iterators};
 use crate::{histories, stage};
 use cairn::planted::{Bug, plant};
 use std::collections::BTreeSet;
@@ -29,12 +29,13 @@ fn failure(run: impl FnOnce() + Send + 'static) -> Option<String> {
 fn every_planted_bug_of_the_schedules_is_found() {
     // `ForgetToWake`, `ForgetToWakeServed` and `CloseWithoutTurningAway` are for loom: in a whole database there is mostly somebody else
     // who wakes those who sleep, and whoever lets go of the writer wakes those who queue.
-    let looks: [(Bug, fn()); 8] = [
+    let looks: [(Bug, fn()); 9] = [
         (Bug::PublishBeforeInsert, histories::scenario),
         (Bug::PublishOutOfOrder, snapshots),
         (Bug::TearBatch, snapshots),
         (Bug::SwitchUnderInsert, switches),
         (Bug::FreeFileInUse, iterators),
+        (Bug::HoldOldNumber, cursors),
         (Bug::ForgetToPassOn, hand_over),
         (Bug::FollowersSucceed, failing_leader),
         (Bug::AcknowledgeBeforeSync, failing_leader),

@@ -115,3 +115,46 @@ pub fn versions() {
     }
     writer.join().unwrap();
 }
+
+/// The same for a cursor, which takes its sources anew when memtables were flushed: a compaction that lists the readers while the cursor is
+/// made misses it only if the cursor sees all that the compaction reads.
+#[test]
+fn a_compaction_keeps_what_a_cursor_shows() {
+    check(cursors, 2400);
+}
+
+pub fn cursors() {
+    let stage = Arc::new(Stage::new(1));
+    let put = |stage: &Stage, round: i64| {
+        let mut batch = stage.db.batch();
+        for key in ["b", "d"] {
+            batch.put(&stage.spaces[0], key, wide(&round.to_string()));
+        }
+        stage.db.write(batch, Durability::Buffered).unwrap();
+    };
+    put(&stage, 0);
+    let other = stage.clone();
+    let writer = thread::spawn(move || {
+        (1..4).for_each(|round| put(&other, round));
+        other.spaces[0].compact().unwrap();
+    });
+    let mut newest = 0;
+    for _ in 0..3 {
+        let mut cursor = stage.spaces[0].cursor();
+        let mut look = || {
+            cursor.seek("b").unwrap();
+            assert!(cursor.valid(), "a version that a cursor shows is gone");
+            let first: i64 = text(cursor.value()).parse().unwrap();
+            thread::yield_now();
+            cursor.next().unwrap();
+            assert!(cursor.valid() && text(cursor.value()) == first.to_string(), "a cursor shows one moment");
+            first
+        };
+        let before = look();
+        assert!(before >= newest, "{before} after {newest}");
+        newest = before;
+        thread::yield_now();
+        assert_eq!(look(), before, "a cursor shows another moment");
+    }
+    writer.join().unwrap();
+}
