@@ -72,7 +72,11 @@ fn suite(bug: Bug) -> Suite {
         Bug::PublishBeforeInsert => THREADS,
         Bug::ReplayOverHole => HOLE,
         Bug::FollowersSucceed => HISTORY,
-        Bug::IgnoreTableChecksum | Bug::DamageIsATornTail | Bug::SwallowReadError => DAMAGE,
+        Bug::IgnoreTableChecksum
+        | Bug::DamageIsATornTail
+        | Bug::SwallowReadError
+        | Bug::NameLogLate
+        | Bug::ForgetSyncedLength => DAMAGE,
         Bug::GoOnAfterFailedSync => FAULT,
         // See `is_for_schedules`.
         Bug::PublishOutOfOrder
@@ -81,7 +85,9 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ForgetToPassOn
         | Bug::ForgetToWake
         | Bug::ForgetToWakeServed
-        | Bug::CloseWithoutTurningAway => THREADS,
+        | Bug::CloseWithoutTurningAway
+        | Bug::CloseWithoutWaiting
+        | Bug::StopAfterTelling => THREADS,
     }
 }
 
@@ -96,6 +102,8 @@ fn is_for_schedules(bug: Bug) -> bool {
             | Bug::ForgetToWake
             | Bug::ForgetToWakeServed
             | Bug::CloseWithoutTurningAway
+            | Bug::CloseWithoutWaiting
+            | Bug::StopAfterTelling
     )
 }
 

@@ -1,7 +1,8 @@
 //! What cannot be told apart: whether the files, as they are, hold any proof that there was more.
 //!
 //! A log that lost its end looks like one that was being written to when the power went. The only witnesses are chunks that were
-//! written after a sync, each of which says how far the segment was synced, and later logs, which are synced only after the older ones.
+//! written after a sync, each of which says how far the segment was synced, later logs, which are synced only after the older ones, and
+//! the header of the next log, which says how far the one before it was synced.
 //! So a wound may go unnoticed only if it is in a log or in the manifest, and every such witness is gone as well. Then exactly the
 //! commits (or creations and drops of keyspaces) before the wound must be found.
 
@@ -30,8 +31,14 @@ struct Change {
 pub(super) fn excuse(fixture: &Fixture, image: &SimEnv) -> Option<Excuse> {
     let whole = Excuse { commits: fixture.commits.len(), catalog: fixture.catalog.clone() };
     let mut excuse = whole.clone();
-    for change in changes(fixture, image)? {
+    let changes = changes(fixture, image)?;
+    let manifest_changed = changes.iter().any(|change| is_manifest(&change.path));
+    for change in changes {
         if is_log(&change.path) {
+            // The manifest knew of each log, durably, before there was anything in it.
+            if !manifest_changed && change.from < Layout::of(&fixture.files[&change.path]).header_len {
+                return None;
+            }
             excuse.commits = excuse.commits.min(commits_before(fixture, &change)?);
         } else if is_manifest(&change.path) {
             excuse.catalog = catalog_before(fixture, &change)?;
@@ -72,6 +79,7 @@ fn commits_before(fixture: &Fixture, change: &Change) -> Option<usize> {
     let (own, later) = (&layouts[at].1, &layouts[at + 1..]);
     let lost_from = own.start_of(change.from);
     let proven = own.proven_from(change.to) > lost_from
+        || later.first().is_some_and(|(_, layout)| layout.previous_synced > lost_from)
         || later.iter().any(|(_, layout)| layout.proven_from(0) > layout.header_len);
     if proven {
         return None;

@@ -2,15 +2,16 @@
 
 use crate::damage::layout::Layout;
 use crate::data::Value;
-use crate::finding::Outcome;
+use crate::finding::{Outcome, ensure};
 use crate::model::{Incarnation, Write};
 use crate::random::{Draw, Rng, derive};
 use crate::sets::tiny_shapes;
-use cairn::env::{OpKind, SimEnv, Survival, Verdict};
+use cairn::env::{Fault, OpKind, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Where the database is on the simulated disk.
@@ -152,6 +153,8 @@ struct Script {
     states: Vec<Contents>,
     catalogs: Vec<Noted>,
     older: Arc<Mutex<Vec<Version>>>,
+    /// No table can be made: memtables and logs are switched, and what is flushed stays in the logs.
+    no_tables: Arc<AtomicBool>,
 }
 
 impl Script {
@@ -172,6 +175,7 @@ impl Script {
             states: vec![Contents::new()],
             catalogs: Vec::new(),
             older: Arc::default(),
+            no_tables: Arc::default(),
         }
     }
 
@@ -204,13 +208,34 @@ impl Script {
         if self.rng.chance(2, 3) {
             self.write_some()?;
         }
+        if self.rng.chance(1, 3) {
+            self.write_without_tables()?;
+        }
         Ok(self.db().sync()?)
+    }
+
+    /// Closed logs of which no flush tells: only what was written with them says that they were there, and what of them was synced.
+    fn write_without_tables(&mut self) -> Outcome {
+        self.no_tables.store(true, Ordering::SeqCst);
+        for _ in 0..self.rng.between(1, 2) {
+            self.commit(1, Durability::Sync)?;
+            if self.rng.chance(1, 2) {
+                self.commit(1, Durability::Os)?;
+            }
+            ensure!(self.db().flush().is_err(), "a table was made");
+        }
+        self.write_some()
     }
 
     /// Keeps what files were at each sync, for wounds that bring it back.
     fn keep_versions(&self) {
         let (disk, older) = (Arc::downgrade(&self.env), self.older.clone());
+        let no_tables = self.no_tables.clone();
         self.env.set_hook(Some(Box::new(move |op| {
+            let is_table = op.kind == OpKind::Create && op.path.extension().is_some_and(|e| e == "tbl");
+            if is_table && no_tables.load(Ordering::SeqCst) {
+                return Verdict::Fail(Fault::EIO);
+            }
             if op.kind == OpKind::Sync
                 && let Some(disk) = disk.upgrade()
                 && disk.list_files().iter().any(|path| path == op.path)
@@ -311,6 +336,9 @@ impl Script {
         let power_cut = self.env.crash_clone(Survival::Nothing, 1);
         self.open.clear();
         if let Some(db) = self.db.take() {
+            if self.no_tables.load(Ordering::SeqCst) {
+                db.flush()?;
+            }
             db.close()?;
         }
         let base = match ending {

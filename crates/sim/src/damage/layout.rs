@@ -24,6 +24,8 @@ pub(super) struct Chunk {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     pub(super) header_len: usize,
+    /// Of a log: so much of the log before was synced when it began.
+    pub(super) previous_synced: usize,
     pub(super) chunks: Vec<Chunk>,
 }
 
@@ -54,7 +56,10 @@ impl Layout {
             chunks.push(Chunk { start: at, end, proves: at - number(at + 7, 4).min(at), ends });
             at = end;
         }
-        Layout { header_len, chunks }
+        // In version 2 the number of the older log comes before what the log says.
+        let caller = FIXED_LEN + if number(8, 2) == 2 { 8 } else { 0 };
+        let previous_synced = third_varint(&bytes[caller..header_len - SUM_LEN]);
+        Layout { header_len, previous_synced, chunks }
     }
 
     /// Records that are not empty and end at or before `offset`: batches of a log, edits of a manifest.
@@ -83,5 +88,17 @@ impl Layout {
     /// The furthest offset that the chunks from `offset` on prove to have been synced.
     pub(super) fn proven_from(&self, offset: usize) -> usize {
         self.chunks.iter().filter(|c| c.start >= offset).map(|c| c.proves).max().unwrap_or(0)
+    }
+}
+
+/// The third of some integers of seven bits a byte, the lowest first; 0 when there are not so many.
+fn third_varint(bytes: &[u8]) -> usize {
+    let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte < 0x80).map(|(at, _)| at);
+    let ends: Vec<usize> = ends.collect();
+    match ends[..] {
+        [_, second, third, ..] => {
+            bytes[second + 1..=third].iter().rev().fold(0, |sum, &b| sum << 7 | usize::from(b & 0x7f))
+        }
+        _ => 0,
     }
 }

@@ -1,6 +1,6 @@
 //! The pipeline of commits: handing over, failing, becoming visible, closing.
 
-use crate::stage::{Stage, check, wide};
+use crate::stage::{Stage, check, tiny, wide};
 use cairn::{Durability, ErrorKind, Snapshot};
 use shuttle::thread;
 use std::sync::Arc;
@@ -62,6 +62,33 @@ pub fn failing_leader() {
         assert!(found, "{key} was acknowledged, and is lost: {recovered:?}");
     }
     assert_eq!(recovered[0], recovered[1], "half a batch");
+    let _ = stage.db.clone().close();
+}
+
+/// Trap 4: once a caller that waits for a flush has learnt that a sync failed, nothing that it writes or syncs succeeds.
+#[test]
+fn a_failed_sync_of_a_table_ends_writing_before_it_is_told() {
+    check(told_of_a_failed_sync, 2400);
+}
+
+pub fn told_of_a_failed_sync() {
+    let stage = Arc::new(Stage::new(1));
+    stage.spaces[0].put("a", "1").unwrap();
+    stage.fail_table_sync();
+    let other = stage.clone();
+    let waiter = thread::spawn(move || other.spaces[0].flush().map(drop).unwrap_err());
+    let error = stage.spaces[0].flush().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    let after = [
+        stage.db.sync(),
+        stage.spaces[1].put_with("b", "1", Durability::Sync),
+        stage.spaces[1].put_with("b", "1", Durability::Buffered),
+        stage.db.create_keyspace("new", tiny()).map(drop),
+    ];
+    for result in after {
+        assert_eq!(result.expect_err("a write after a failed sync").kind(), ErrorKind::ReadOnly);
+    }
+    assert_eq!(waiter.join().unwrap().kind(), ErrorKind::ReadOnly);
     let _ = stage.db.clone().close();
 }
 

@@ -2,7 +2,7 @@
 //! read back from its file, must find it again. Runs with
 //! `--features planted-bugs`, and then alone: a bug is on for the whole process.
 
-use crate::commits::{failing_leader, hand_over, snapshots, switches};
+use crate::commits::{failing_leader, hand_over, snapshots, switches, told_of_a_failed_sync};
 use crate::readers::{cursors, iterators};
 use crate::{histories, stage};
 use cairn::planted::{Bug, plant};
@@ -29,7 +29,7 @@ fn failure(run: impl FnOnce() + Send + 'static) -> Option<String> {
 fn every_planted_bug_of_the_schedules_is_found() {
     // `ForgetToWake`, `ForgetToWakeServed` and `CloseWithoutTurningAway` are for loom: in a whole database there is mostly somebody else
     // who wakes those who sleep, and whoever lets go of the writer wakes those who queue.
-    let looks: [(Bug, fn()); 9] = [
+    let looks: [(Bug, fn()); 10] = [
         (Bug::PublishBeforeInsert, histories::scenario),
         (Bug::PublishOutOfOrder, snapshots),
         (Bug::TearBatch, snapshots),
@@ -39,6 +39,7 @@ fn every_planted_bug_of_the_schedules_is_found() {
         (Bug::ForgetToPassOn, hand_over),
         (Bug::FollowersSucceed, failing_leader),
         (Bug::AcknowledgeBeforeSync, failing_leader),
+        (Bug::StopAfterTelling, told_of_a_failed_sync),
     ];
     let mut missed = Vec::new();
     for (bug, scenario) in looks {

@@ -127,11 +127,20 @@ impl Stage {
 
     /// Makes the sync of a log fail, that many syncs from now, once: later ones would "succeed".
     pub fn fail_log_sync(&self, skip: usize) {
+        self.fail_sync("wal-", skip);
+    }
+
+    /// The same of a table.
+    pub fn fail_table_sync(&self) {
+        self.fail_sync(".tbl", 0);
+    }
+
+    fn fail_sync(&self, part: &'static str, skip: usize) {
         let left = AtomicUsize::new(skip + 1);
         self.watch(move |op| {
             let meant = op.kind == OpKind::Sync
                 && op.phase == Phase::Before
-                && op.path.to_string_lossy().contains("wal-");
+                && op.path.to_string_lossy().contains(part);
             match meant
                 && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)) == Ok(1)
             {
