@@ -44,6 +44,7 @@ impl Background {
         if core.is_inline() {
             return Ok(threads);
         }
+        core.writer().log.expect_rests();
         let mut start = |name: String, work: fn(&Core)| -> Result<()> {
             let core = core.clone();
             let body = move || {
@@ -107,7 +108,7 @@ impl Core {
                         self.flush_work.wait_for(&mut state, BUFFER_PAUSE);
                     }
                     drop(state);
-                    self.flush_buffered();
+                    self.tend_log();
                     rounds += 1;
                 }
             }
@@ -118,15 +119,14 @@ impl Core {
         }
     }
 
-    /// Hands `Buffered` writes that have waited to the operating system, unless somebody is writing: then he will.
-    fn flush_buffered(&self) {
-        if let Some(mut writer) = self.try_writer()
-            && writer.log.buffered() > 0
-            && !self.ends()
-        {
+    /// Hands `Buffered` writes that have waited to the operating system, and lets others open the log, unless a thread is writing: then that one will.
+    fn tend_log(&self) {
+        let Some(mut writer) = self.try_writer() else { return };
+        if writer.log.buffered() > 0 && !self.ends() {
             // An error stays with the buffer, and with the next writer who tries.
             let _ = self.flush_log(&mut writer);
         }
+        writer.log.rest();
     }
 
     fn rest(&self) {

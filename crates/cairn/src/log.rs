@@ -314,6 +314,8 @@ pub(crate) struct Log {
     counted: u64,
     /// Where the mark of the last sync ends; 0 before there is one. Nothing is lost with a mark, so it needs no sync itself.
     marked: u64,
+    /// [`Log::rest`] is called regularly.
+    rests: bool,
 }
 
 impl Log {
@@ -328,7 +330,7 @@ impl Log {
         let writer = create_segment(env, dir, number, header, &spares)?;
         counters.current.store(number, Ordering::Release);
         let (env, dir) = (env.clone(), dir.to_owned());
-        Ok(Log { env, dir, writer, closed, spares, counters, counted: 0, marked: 0 })
+        Ok(Log { env, dir, writer, closed, spares, counters, counted: 0, marked: 0, rests: false })
     }
 
     /// Stands for log `number` where nothing may be written: everything fails with `error`.
@@ -343,7 +345,7 @@ impl Log {
             SegmentWriter::refusing(&dir.join(log_file_name(number)), SegmentKind::Wal, number, error);
         counters.current.store(number, Ordering::Release);
         let (env, dir) = (env.clone(), dir.to_owned());
-        Log { env, dir, writer, closed, spares, counters, counted: 0, marked: 0 }
+        Log { env, dir, writer, closed, spares, counters, counted: 0, marked: 0, rests: false }
     }
 
     /// Lets the file go: from now on everything fails with `error`.
@@ -417,6 +419,17 @@ impl Log {
         Ok(())
     }
 
+    /// A promise that [`Log::rest`] is called ten times a second while nothing is appended: then appending may be cheaper.
+    pub(crate) fn expect_rests(&mut self) {
+        self.rests = true;
+        self.writer.expect_rests();
+    }
+
+    /// Nothing is appended at present: lets others open the current log.
+    pub(crate) fn rest(&mut self) {
+        self.writer.rest();
+    }
+
     /// Cuts off what the current log has behind its end. Best effort.
     pub(crate) fn trim(&mut self) {
         self.writer.trim();
@@ -430,7 +443,7 @@ impl Log {
         let previous_synced = self.writer.synced_len().min(self.writer.len());
         let header = LogHeader { previous_len: self.writer.len(), last_seq, previous_synced };
         let number = self.writer.number() + 1;
-        let next = create_segment(&self.env, &self.dir, number, header, &self.spares)?;
+        let mut next = create_segment(&self.env, &self.dir, number, header, &self.spares)?;
         if let Err(e) = name(number) {
             drop(next);
             // When it is not known whether the name is durable, its absence might be taken for damage.
@@ -438,6 +451,9 @@ impl Log {
                 let _ = self.env.remove(&self.dir.join(log_file_name(number)));
             }
             return Err(e);
+        }
+        if self.rests {
+            next.expect_rests();
         }
         let mut writer = std::mem::replace(&mut self.writer, next);
         writer.trim();

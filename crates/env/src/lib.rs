@@ -4,6 +4,7 @@
 //! crash at any operation and hand out one possible surviving disk ([`SimEnv::crash_clone`]), and fails operations by rule.
 //! Everything above this crate reaches the outside world only through it.
 
+mod fit;
 mod limits;
 mod lock;
 mod log;
@@ -119,6 +120,11 @@ pub trait WriteFile: Send + Sync {
     /// file left ([`Env::reuse_log`]). Best effort; more may be appended.
     /// Without it, and after a crash, the file may be longer than what was appended; a sync may make the zeros durable, too.
     fn trim(&mut self) {}
+    /// A promise: from now on the caller calls [`WriteFile::rest`] about ten times a second while nothing is appended. With it a file of
+    /// [`Env::create_log`] may be kept from others while much is appended to it: whatever opens it, or cuts it by its name, then waits until the next rest.
+    fn expect_rests(&mut self) {}
+    /// Nothing is appended at present: lets others open the file, if nothing was for a tenth of a second. Costs nothing where there is nothing to do.
+    fn rest(&mut self) {}
     /// Length in bytes, counting appends that succeeded.
     fn len(&self) -> u64;
     /// Whether nothing was appended.

@@ -16,9 +16,14 @@
 //!
 //! *No page fault may need the disk.* Between the making of a window and a store, the kernel may have written a page out and made it
 //! read-only again; the store faults then, and a file system that cannot do what that needs kills the process. Hence a window is
-//! used for [`FRESH`] only, not after a sync, and only on file systems where such a page needs no new space: see [`is_fit`]. What
-//! remains, a page that is written out, dropped and unreadable within that time, and somebody cutting the log of an open database short,
-//! is in `docs/adr/0010-mapped-log.md`.
+//! used for [`FRESH`] only, not after a sync, and only on file systems where such a page needs no new space: see [`crate::fit`]. What
+//! remains, a page that is written out, dropped and unreadable within that time, is in `docs/adr/0010-mapped-log.md`.
+//!
+//! *Nothing else may cut the file short* while part of it is mapped: a store behind the end is a signal, too. So there is a window only
+//! while this process holds a *lease* on the file: the kernel makes everything else that opens the file, or cuts it by its name, wait until the lease is
+//! given back, or for 45 seconds. The holder asks whether anything waits before it makes a window, and uses that one no longer than
+//! [`FRESH`]. So that nothing waits for a log that is not written to, there are windows only where the caller has promised to say so:
+//! [`WriteFile::expect_rests`].
 //!
 //! *After a kill* the file ends in zeros, at most [`STEP`] of them. Readers have to know.
 //!
@@ -27,12 +32,12 @@
 //! of them dirty already, so that it costs no memory, no space and no writing that was not due anyhow. That is also why a sync
 //! must not write all of them out: it makes durable what lies before the end of the zeros, and nothing more.
 
+use crate::fit::is_fit;
 use crate::limits;
-use crate::mapped::{PAGE, Window, sync_front};
+use crate::mapped::{self, PAGE, Window, sync_front};
 use crate::real::RealWriteFile;
 use crate::{LOG_END, WriteFile};
 use base::Result;
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -72,6 +77,10 @@ pub(crate) struct LogFile {
     appended: u64,
     /// No window can be had for this file.
     plain: bool,
+    /// The caller says when nothing is appended.
+    rests: bool,
+    /// This process has the lease. Without it there is no window.
+    leased: bool,
     process: u32,
 }
 
@@ -79,7 +88,18 @@ impl LogFile {
     pub(crate) fn new(file: RealWriteFile) -> LogFile {
         let plain = !is_fit(&file.file);
         let (since, process) = (now(), std::process::id());
-        LogFile { file, reach: 0, total: 0, window: None, since, appended: 0, plain, process }
+        LogFile {
+            file,
+            reach: 0,
+            total: 0,
+            window: None,
+            since,
+            appended: 0,
+            plain,
+            rests: false,
+            leased: false,
+            process,
+        }
     }
 
     /// Over what is in `file`. `None` on file systems where there are no windows: nobody has measured that it gains anything there.
@@ -102,7 +122,8 @@ impl LogFile {
         if !fresh {
             (self.since, self.appended) = (now, 0);
         }
-        if busy && !self.plain && data.len() <= MOST && self.file.check_poison().is_ok() {
+        let may = self.rests && !self.plain && data.len() <= MOST;
+        if busy && may && self.file.check_poison().is_ok() {
             if let Some(mut window) = self.next_window() {
                 window.write(self.file.len, data);
                 self.file.len += data.len() as u64;
@@ -111,6 +132,7 @@ impl LogFile {
             }
             (self.since, self.appended) = (now, 0);
         }
+        self.let_others();
         let marked = self.mark_end(data.len() as u64)?;
         self.file.append(data)?;
         self.appended += data.len() as u64;
@@ -139,7 +161,7 @@ impl LogFile {
     fn next_window(&mut self) -> Option<Window> {
         let from = self.file.len - self.file.len % PAGE;
         let to = from + STEP;
-        if to > limits::max_file_len().min(self.file.max_len) {
+        if to > limits::max_file_len().min(self.file.max_len) || !self.keep_others() {
             return None;
         }
         while self.reach < to {
@@ -157,9 +179,35 @@ impl LogFile {
         window.ok()
     }
 
+    /// Sees to it that nothing else opens the file, if that can be had: not while anything else has it open for writing, or waits to open it.
+    fn keep_others(&mut self) -> bool {
+        if self.leased {
+            return mapped::has_lease(&self.file.file);
+        }
+        match mapped::take_lease(&self.file.file) {
+            Ok(()) => self.leased = true,
+            Err(e) => {
+                self.plain |= e.kind() != io::ErrorKind::WouldBlock;
+                return false;
+            }
+        }
+        // Somebody may have cut it before. It is not mapped any more, and what is lost is found when the log is read.
+        let whole = self.file.file.metadata().is_ok_and(|found| found.len() >= self.reach.max(self.file.len));
+        self.plain |= !whole;
+        whole
+    }
+
+    /// Lets others open the file.
+    fn let_others(&mut self) {
+        self.window = None;
+        if std::mem::take(&mut self.leased) {
+            mapped::end_lease(&self.file.file);
+        }
+    }
+
     /// Cuts off what is behind the end. `all`: there may be more than is known.
     fn give_back(&mut self, all: bool) {
-        self.window = None;
+        self.let_others();
         if (all || self.total > self.file.len) && self.file.file.set_len(self.file.len).is_ok() {
             (self.reach, self.total) = (self.file.len, self.file.len);
         }
@@ -167,7 +215,7 @@ impl LogFile {
 
     /// What was mapped is clean now, and will be written to by who knows whom and when.
     fn start_over(&mut self) {
-        self.window = None;
+        self.let_others();
         (self.since, self.appended) = (now(), 0);
     }
 }
@@ -206,7 +254,18 @@ impl WriteFile for LogFile {
         Ok(())
     }
 
+    fn expect_rests(&mut self) {
+        self.rests = true;
+    }
+
+    fn rest(&mut self) {
+        if self.leased && now().saturating_sub(self.since) >= FRESH {
+            self.let_others();
+        }
+    }
+
     fn trim(&mut self) {
+        self.let_others();
         if self.file.check_poison().is_ok() {
             self.give_back(false);
         }
@@ -230,22 +289,6 @@ impl Drop for LogFile {
     }
 }
 
-/// Whether the pages of a file are such that a page which was written once can be written again without anything that may fail:
-/// ext4 (it has a place already) and a file system in memory. One that writes every page to a new place may have none left.
-fn is_fit(file: &File) -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        const EXT4: u64 = 0xef53;
-        const TMPFS: u64 = 0x0102_1994;
-        rustix::fs::fstatfs(file).is_ok_and(|stat| matches!(stat.f_type as u64, EXT4 | TMPFS))
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = file;
-        false
-    }
-}
-
 /// Time since some moment, to a few milliseconds: a fifth of what the exact time costs.
 #[inline]
 fn now() -> Duration {
@@ -262,6 +305,7 @@ fn now() -> Duration {
 mod tests {
     use super::*;
     use crate::{Env, RealEnv};
+    use std::fs::File;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
@@ -271,6 +315,7 @@ mod tests {
         let path = dir.join("log");
         let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
         let mut log = LogFile::new(RealWriteFile::new(file, &path));
+        log.expect_rests();
         // On a machine that stands still for a moment a window is not made, or not used: that is right, and not what is tested.
         log.since = now() + Duration::from_secs(3600);
         (log, path)
@@ -287,6 +332,13 @@ mod tests {
             log.since = now() + Duration::from_secs(3600);
         }
         log.len()
+    }
+
+    /// What is in the file. By its name nothing could open it while there is a window.
+    fn content(log: &LogFile) -> Vec<u8> {
+        let mut found = vec![0; log.file.file.metadata().unwrap().len() as usize];
+        log.file.file.read_exact_at(&mut found, 0).unwrap();
+        found
     }
 
     fn has_window(dir: &Path) -> bool {
@@ -309,7 +361,7 @@ mod tests {
             expected.extend_from_slice(&data);
         }
         assert!(expected.len() as u64 > 2 * STEP && log.window.is_some());
-        let found = std::fs::read(&path).unwrap();
+        let found = content(&log);
         assert!(found[..expected.len()] == expected);
         let zeros = &found[expected.len()..];
         assert!(!zeros.is_empty() && zeros.len() as u64 <= STEP && zeros.iter().all(|&b| b == 0));
@@ -358,6 +410,7 @@ mod tests {
         let over = LogFile::over(RealWriteFile::new(file, &path)).unwrap();
         assert_eq!(over.is_some(), has_window(dir.path()));
         let Some(mut log) = over else { return };
+        log.expect_rests();
         let (mut by_map, mut by_write) = (0, 0);
         for i in 0.. {
             // A stretch with a window, then one without.
@@ -372,7 +425,7 @@ mod tests {
             if len + 2 * STEP as usize > total {
                 break;
             }
-            let found = std::fs::read(&path).unwrap();
+            let found = content(&log);
             let behind = &found[len..];
             let zeros = behind.iter().position(|&byte| byte != 0).unwrap_or(behind.len());
             assert!(found.len() >= total && found[..len].iter().all(|&byte| byte == 7), "{i}");
@@ -424,6 +477,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut log = env.create_log(&path).unwrap();
+        log.expect_rests();
         for _ in 0..LEAST / 1000 {
             log.append(&RECORD).unwrap();
             assert_eq!(std::fs::metadata(&path).unwrap().len(), log.len());

@@ -76,6 +76,54 @@ impl Drop for Window {
     }
 }
 
+/// Takes the lease on a file that this process may write to: until it is given back, other openings of the file, and calls that cut it by its name, wait,
+/// at most as long as `/proc/sys/fs/lease-break-time` says, in seconds (45). `WouldBlock` where anything else has it open for writing.
+///
+/// The kernel has a signal for the holder when something waits. It is sent to nobody: the holder asks ([`has_lease`]).
+#[cfg(target_os = "linux")]
+pub(crate) fn take_lease(file: &File) -> io::Result<()> {
+    // Until the receiver is taken out, two calls later, it is a signal that does nothing where nobody handles it.
+    const F_SETSIG: i32 = 10;
+    fcntl(file, F_SETSIG, libc::SIGURG)?;
+    fcntl(file, libc::F_SETLEASE, libc::F_WRLCK)?;
+    fcntl(file, libc::F_SETOWN, 0).map(|_| ()).inspect_err(|_| end_lease(file))
+}
+
+/// Whether a lease that was taken is still held, and nothing waits for its end.
+#[cfg(target_os = "linux")]
+pub(crate) fn has_lease(file: &File) -> bool {
+    fcntl(file, libc::F_GETLEASE, 0).is_ok_and(|kind| kind == libc::F_WRLCK)
+}
+
+/// Gives a lease back.
+#[cfg(target_os = "linux")]
+pub(crate) fn end_lease(file: &File) {
+    let _ = fcntl(file, libc::F_SETLEASE, libc::F_UNLCK);
+}
+
+#[cfg(target_os = "linux")]
+fn fcntl(file: &File, command: i32, argument: i32) -> io::Result<i32> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is open as long as `file` is borrowed; these commands take an integer and touch no memory of ours.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
+        -1 => Err(io::Error::last_os_error()),
+        result => Ok(result),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn take_lease(_file: &File) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn has_lease(_file: &File) -> bool {
+    false
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn end_lease(_file: &File) {}
+
 /// Makes the first `len` bytes of a file durable, and what is needed to find them again, as fdatasync does for all of it. What is dirty
 /// behind them stays so.
 ///

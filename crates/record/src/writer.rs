@@ -279,6 +279,16 @@ impl SegmentWriter {
         self.file.trim();
     }
 
+    /// A promise that [`SegmentWriter::rest`] is called ten times a second while nothing is appended: see [`WriteFile::expect_rests`].
+    pub fn expect_rests(&mut self) {
+        self.file.expect_rests();
+    }
+
+    /// Nothing is appended at present: lets others open the file.
+    pub fn rest(&mut self) {
+        self.file.rest();
+    }
+
     /// Hints that the segment will grow to about `len` bytes.
     pub fn reserve(&mut self, len: u64) {
         self.file.reserve(len);

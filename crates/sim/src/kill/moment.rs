@@ -324,6 +324,14 @@ impl WriteFile for MortalFile {
         self.file.trim();
     }
 
+    fn expect_rests(&mut self) {
+        self.file.expect_rests();
+    }
+
+    fn rest(&mut self) {
+        self.file.rest();
+    }
+
     fn len(&self) -> u64 {
         self.file.len()
     }
