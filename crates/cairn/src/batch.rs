@@ -4,9 +4,12 @@ use crate::cursor::Bounds;
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::log::{Entry, MAX_ENTRY_OVERHEAD, put_entry};
 use base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
-use base::{EntryKind, Error, Result};
+use base::{EntryKind, Error, ErrorKind, Result};
 use std::ops::RangeBounds;
 use std::sync::Arc;
+
+/// A batch of so many bytes, and not a smaller one, grows by a fourth instead of to twice its length.
+const GROWS_BY_A_FOURTH: usize = 16 << 20;
 
 /// Writes to any number of keyspaces that [`Database::write`](crate::Database::write) applies as one: after a crash all
 /// of them are there or none, and every reader sees all of them or none.
@@ -100,17 +103,35 @@ impl Batch {
             self.error = Some(Error::invalid(format!("a batch may have {MAX_BATCH_LEN} bytes")));
             return;
         }
+        let wanted = key.len() + value.len() + MAX_ENTRY_OVERHEAD;
+        if self.entries.capacity() - self.entries.len() < wanted && !self.grow(wanted) {
+            return;
+        }
         let cost = Entry { kind, keyspace: keyspace.id, key, value }.cost();
         match self.keyspaces.iter_mut().find(|(core, _)| Arc::ptr_eq(core, keyspace)) {
             Some((_, bytes)) => *bytes += cost,
             None => self.keyspaces.push((keyspace.clone(), cost)),
         }
-        self.entries.reserve(key.len() + value.len() + MAX_ENTRY_OVERHEAD);
         put_entry(&mut self.entries, kind, keyspace.id, key, value);
         self.count += 1;
         self.has_puts |= kind == EntryKind::Put;
         self.has_ranges |= kind == EntryKind::DeleteRange;
         self.user_bytes += (key.len() + value.len()) as u64;
+    }
+
+    /// Makes room for another `wanted` bytes. Where there is no memory that is what is wrong with the batch.
+    #[cold]
+    fn grow(&mut self, wanted: usize) -> bool {
+        let len = self.entries.len();
+        let grown = match len < GROWS_BY_A_FOURTH {
+            true => self.entries.try_reserve(wanted),
+            false => self.entries.try_reserve_exact(wanted.max(len / 4)),
+        };
+        if grown.is_err() {
+            let what = format!("there is no memory for a batch of {} bytes", len + wanted);
+            self.error = Some(Error::new(ErrorKind::Io, what));
+        }
+        grown.is_ok()
     }
 
     /// How many writes it has.

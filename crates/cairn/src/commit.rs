@@ -16,7 +16,7 @@ use crate::Durability;
 use crate::batch::{Batch, check_lengths};
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
-use crate::log::{Entries, put_batch_head, put_entry_head};
+use crate::log::{Entries, Log, put_batch_head, put_batch_head_of, put_entry_head};
 use crate::sync::{Guard, thread_local, yield_now};
 use crate::turn::{self, Turn, Waiter};
 use crate::writer::{PanicWatch, Publishing, Writer, WriterGuard, panicked};
@@ -24,6 +24,7 @@ use base::codec::put_varint;
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Trailer};
 use memtable::Memtable;
+use record::LARGE_LEN;
 use std::sync::Arc;
 
 /// `Buffered` writes are handed to the operating system when so many bytes have come together.
@@ -114,7 +115,12 @@ impl Core {
         if kind == EntryKind::Put {
             self.admit()?;
         }
-        let Some(mut writer) = self.take_writer(durability) else {
+        let taken = match value.len() >= LARGE_LEN {
+            // Queueing would copy it.
+            true => Some(self.writer()),
+            false => self.take_writer(durability),
+        };
+        let Some(mut writer) = taken else {
             let mut batch = Batch::default();
             batch.push(keyspace, kind, key, value);
             return self.commit_queued(batch, durability);
@@ -227,7 +233,7 @@ impl Core {
             EntryKind::Put => {
                 put_varint(&mut writer.scratch, value.len() as u64);
                 let (head, value_len) = writer.scratch.split_at(head);
-                writer.log.append(&[head, key, value_len, value])
+                self.append_to(&mut writer.log, &[head, key, value_len, value], false)
             }
             EntryKind::Delete => writer.log.append(&[&writer.scratch, key]),
         };
@@ -247,11 +253,30 @@ impl Core {
             self.make_room(writer, &keyspace, need)?;
         }
         let start = writer.log.len();
-        let (first_seq, appended) = writer.append(batch);
+        let (first_seq, appended) = self.append_batch(writer, batch);
         let persisted = appended.and_then(|()| self.persist(writer, durability, !batch.has_puts));
         self.settle_log(writer, start, first_seq, persisted)?;
         self.counters.note_writes(batch.count, batch.user_bytes);
         Ok(first_seq)
+    }
+
+    /// Appends a batch to the log under the next sequence numbers, of which it gives the first.
+    fn append_batch(&self, writer: &mut Writer, batch: &Batch) -> (Seq, Result<()>) {
+        let first_seq = writer.next_seq;
+        writer.next_seq += batch.count;
+        writer.scratch.clear();
+        put_batch_head_of(&mut writer.scratch, batch.has_ranges, first_seq, batch.count);
+        let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];
+        (first_seq, self.append_to(&mut writer.log, &parts, !batch.has_puts))
+    }
+
+    /// Appends a record to the log. A large one goes to the file at once.
+    #[inline]
+    fn append_to(&self, log: &mut Log, record: &[&[u8]], deletes: bool) -> Result<()> {
+        match record.iter().map(|part| part.len()).sum::<usize>() <= LARGE_LEN {
+            true => log.append(record),
+            false => self.check_process().and_then(|()| self.with_room(deletes, || log.append(record))),
+        }
     }
 
     /// When what was appended from `start` on could not be persisted, takes it back; its sequence numbers, from `first_seq` on,
@@ -281,22 +306,27 @@ impl Core {
         if durability == Durability::Buffered && writer.log.buffered() < BUFFER_LEN {
             return Ok(());
         }
-        let flushed = match writer.log.flush() {
-            Err(e) if e.kind() == ErrorKind::NoSpace && self.spares.give_up() => writer.log.flush(),
-            flushed => flushed,
-        };
-        if let Err(e) = flushed {
-            // A put that does not fit is refused, but the reserve is there for who makes room from now on.
-            let _ = self.reserve.release_for(&e);
-            match deletes && e.kind() == ErrorKind::NoSpace {
-                true => writer.log.flush().map_err(|e| self.judge(e))?,
-                false => return Err(self.judge(e)),
-            }
-        }
+        self.with_room(deletes, || writer.log.flush())?;
         match durability {
             Durability::Buffered | Durability::Os => Ok(()),
             Durability::Sync if planted(Bug::AcknowledgeBeforeSync) => Ok(()),
             Durability::Sync => writer.sync(self),
+        }
+    }
+
+    /// Hands something to the operating system; tries again when space was found for it. `deletes`: it may have that of the reserve.
+    #[inline]
+    fn with_room(&self, deletes: bool, mut hand: impl FnMut() -> Result<()>) -> Result<()> {
+        let handed = match hand() {
+            Err(e) if e.kind() == ErrorKind::NoSpace && self.spares.give_up() => hand(),
+            handed => handed,
+        };
+        let Err(e) = handed else { return Ok(()) };
+        // A put that does not fit is refused, but the reserve is there for who makes room from now on.
+        let _ = self.reserve.release_for(&e);
+        match deletes && e.kind() == ErrorKind::NoSpace {
+            true => hand().map_err(|e| self.judge(e)),
+            false => Err(self.judge(e)),
         }
     }
 
@@ -383,9 +413,12 @@ impl Core {
         let mut seqs = Vec::with_capacity(members.len());
         let mut logged = Ok(());
         for member in members {
-            let (seq, appended) = writer.append(&member.job.batch);
+            let (seq, appended) = self.append_batch(writer, &member.job.batch);
             seqs.push(seq);
-            logged = logged.and(appended);
+            logged = appended;
+            if logged.is_err() {
+                break;
+            }
         }
         let durability = members.iter().map(|m| m.job.durability).max().unwrap_or(Durability::Os);
         let persisted = logged.and_then(|()| self.persist(writer, durability, deletes));

@@ -378,7 +378,7 @@ impl Log {
         self.writer.buffered()
     }
 
-    /// Takes back what was appended behind `len` and never reached the operating system.
+    /// Takes back what was appended behind `len`, none of which was acknowledged.
     pub(crate) fn rollback(&mut self, len: u64) {
         self.writer.rollback(len);
     }
@@ -393,7 +393,8 @@ impl Log {
 
     fn count(&mut self) {
         let len = self.writer.flushed_len();
-        self.counters.bytes.fetch_add(len.saturating_sub(self.counted), Ordering::Relaxed);
+        // Less when a large record was taken back.
+        self.counters.bytes.fetch_add(len.wrapping_sub(self.counted), Ordering::Relaxed);
         self.counters.current_len.store(len, Ordering::Relaxed);
         self.counted = len;
     }

@@ -1,9 +1,8 @@
 //! Who may commit: the one [`Writer`], and the guard under which a thread holds it.
 
-use crate::batch::Batch;
 use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
-use crate::log::{Log, put_batch_head_of};
+use crate::log::Log;
 use crate::sync::{MutexGuard, Ordering};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
@@ -51,15 +50,6 @@ impl Writer {
     pub(crate) fn forget(&mut self, keyspace: &KeyspaceCore) {
         let reserved = keyspace.reserved.swap(0, Ordering::Relaxed);
         self.active_bytes = self.active_bytes.saturating_sub(reserved);
-    }
-
-    /// Appends a batch to the log's buffer under the next sequence numbers, of which it gives the first.
-    pub(crate) fn append(&mut self, batch: &Batch) -> (Seq, Result<()>) {
-        let first_seq = self.next_seq;
-        self.next_seq += batch.count;
-        self.scratch.clear();
-        put_batch_head_of(&mut self.scratch, batch.has_ranges, first_seq, batch.count);
-        (first_seq, self.log.append(&[&self.scratch, &batch.entries]))
     }
 
     /// Sets memory aside in a memtable; whether there was room.

@@ -39,4 +39,4 @@ pub use format::{
 };
 pub use reader::{SegmentReader, Span, Tail};
 pub use salvage::{Salvaged, salvage};
-pub use writer::{OldSegment, SegmentWriter};
+pub use writer::{LARGE_LEN, OldSegment, SegmentWriter};

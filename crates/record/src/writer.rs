@@ -13,6 +13,12 @@ use std::sync::Arc;
 /// The buffer is given back to the allocator when one flush made it larger than this, in bytes.
 const KEEP_BUFFER_LEN: usize = 4 << 20;
 
+/// A record of a log that is longer than this, in bytes, is never whole in the buffer: see [`SegmentWriter::append`].
+pub const LARGE_LEN: usize = 1 << 20;
+
+/// Such a record goes to the file in pieces of this length, in bytes, or one chunk more.
+const PIECE_LEN: usize = 256 << 10;
+
 /// A segment that nobody needs any more, whose file another one can have. Its file has nothing in it but the segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OldSegment {
@@ -40,6 +46,8 @@ pub struct SegmentWriter {
     buffer: Vec<u8>,
     flushed_len: u64,
     synced_len: u64,
+    /// A large record is in the file, and no flush has said since that what is there stays.
+    ahead: bool,
     /// A flush failed, and its remains may still be in the file.
     remains: bool,
     poison: Option<Error>,
@@ -102,6 +110,7 @@ impl SegmentWriter {
             buffer: Vec::new(),
             flushed_len: len as u64,
             synced_len: 0,
+            ahead: false,
             remains: false,
             poison: None,
         }
@@ -116,6 +125,7 @@ impl SegmentWriter {
             buffer: Vec::new(),
             flushed_len: 0,
             synced_len: 0,
+            ahead: false,
             remains: false,
             poison: Some(error),
         }
@@ -123,6 +133,10 @@ impl SegmentWriter {
 
     /// Appends one record, given in parts, to the buffer. Touches the file only to clean up after a failed flush. A record is
     /// at most [`MAX_BATCH_LEN`] bytes and may be empty. Costs one copy and one checksum.
+    ///
+    /// A record of a log that is longer than [`LARGE_LEN`] goes to the file at once, behind all that is buffered, and takes a piece of the buffer only. On
+    /// an error nothing of it is in the segment; what was buffered is in the file, or still in the buffer. Until the next flush
+    /// [`SegmentWriter::rollback`] takes it back, too.
     #[inline]
     pub fn append(&mut self, record: &[&[u8]]) -> Result<()> {
         let len: usize = record.iter().map(|part| part.len()).sum();
@@ -131,8 +145,10 @@ impl SegmentWriter {
         }
         let offset = self.len();
         if len + CHUNK_HEADER_LEN > room(offset) {
-            self.append_chunks(record, len);
-            return Ok(());
+            return match len > LARGE_LEN && self.id.kind == SegmentKind::Wal {
+                true => self.append_large(record, len),
+                false => self.append_chunks(record, len, usize::MAX),
+            };
         }
         let start = self.buffer.len();
         self.buffer.extend_from_slice(&[0; CHUNK_HEADER_LEN]);
@@ -157,8 +173,39 @@ impl SegmentWriter {
         self.clean_up()
     }
 
-    /// Appends a record of `left` bytes that needs more than one chunk, or a new block.
-    fn append_chunks(&mut self, record: &[&[u8]], mut left: usize) {
+    /// Appends a record of `len` bytes by way of a buffer that does not hold it.
+    #[cold]
+    fn append_large(&mut self, record: &[&[u8]], len: usize) -> Result<()> {
+        self.flush()?;
+        let start = self.flushed_len;
+        self.ahead = true;
+        let written = self.append_chunks(record, len, PIECE_LEN).and_then(|()| self.hand_over());
+        if written.is_err() {
+            self.take_back(start);
+        }
+        written
+    }
+
+    /// Appends what is buffered to the file.
+    fn hand_over(&mut self) -> Result<()> {
+        self.file.append(&self.buffer)?;
+        self.flushed_len += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Cuts the file back to `len` bytes, at once if possible, otherwise before anything else is written; what is buffered goes, too.
+    fn take_back(&mut self, len: u64) {
+        debug_assert!(len >= self.synced_len);
+        self.buffer.clear();
+        self.flushed_len = len;
+        self.remains = true;
+        // When it fails, the next call tries again and reports that error.
+        let _ = self.clean_up();
+    }
+
+    /// Appends a record of `left` bytes that needs more than one chunk, or a new block. When `most` bytes are buffered they go to the file.
+    fn append_chunks(&mut self, record: &[&[u8]], mut left: usize, most: usize) -> Result<()> {
         let mut parts = record.iter().copied();
         let mut part: &[u8] = &[];
         let mut begins = true;
@@ -188,7 +235,10 @@ impl SegmentWriter {
             seal(self.id, at, ChunkType::of(begins, left == 0), &mut self.buffer[start..]);
             begins = false;
             if left == 0 {
-                return;
+                return Ok(());
+            }
+            if self.buffer.len() >= most {
+                self.hand_over()?;
             }
         }
     }
@@ -202,12 +252,14 @@ impl SegmentWriter {
     pub fn flush(&mut self) -> Result<()> {
         self.clean_up()?;
         if self.buffer.is_empty() {
+            self.ahead = false;
             return Ok(());
         }
         let written = self.file.append(&self.buffer);
         match written {
             Ok(()) => {
                 self.flushed_len += self.buffer.len() as u64;
+                self.ahead = false;
                 self.clear_buffer();
             }
             Err(_) => {
@@ -226,9 +278,13 @@ impl SegmentWriter {
         }
     }
 
-    /// Drops what is buffered at or behind offset `len`, which must be where a record begins: takes back records that were
-    /// appended and not flushed. What the operating system has stays.
+    /// Drops what was appended at or behind offset `len`, which must be where a record begins: takes back records that were
+    /// appended and not flushed. What a flush has handed to the operating system stays, unless large records were appended after that: then it is
+    /// cut off with them.
     pub fn rollback(&mut self, len: u64) {
+        if self.ahead && len < self.flushed_len {
+            return self.take_back(len);
+        }
         let keep = len.saturating_sub(self.flushed_len) as usize;
         if keep == 0 {
             self.clear_buffer();

@@ -1,0 +1,96 @@
+//! How much memory a large value or batch takes while it is written. A test of its own, because it counts what the process allocates.
+#![allow(missing_docs, unsafe_code)]
+
+use cairn::{Database, Durability, KeyspaceOptions, Options};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// The space of memtables, which costs memory only where something is written.
+fn is_reservation(layout: Layout) -> bool {
+    layout.align() >= 2 << 20
+}
+
+fn count(layout: Layout) {
+    if !is_reservation(layout) {
+        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(now, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: all of it is the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout);
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if !is_reservation(layout) {
+            NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        }
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Most bytes that `work` has at once beside what there was before.
+fn peak_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
+    let before = NOW.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let done = work();
+    (PEAK.load(Ordering::Relaxed) - before, done)
+}
+
+const LEN: usize = 64 << 20;
+/// For all that does not grow with what is written.
+const SMALL: usize = 2 << 20;
+
+#[test]
+fn a_large_value_or_batch_is_copied_once() -> cairn::Result<()> {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default().background_threads(0).memory_budget(64 << 20);
+    let db = Database::open_with(dir.path(), options)?;
+    let ks = db.keyspace("k", KeyspaceOptions::default().memtable_bytes(1 << 20))?;
+    for durability in [Durability::Buffered, Durability::Os, Durability::Sync] {
+        ks.put("small", "1")?;
+        let value = vec![7; LEN];
+        ks.flush()?;
+        let (peak, put) = peak_of(|| ks.put_with("large", &value, durability));
+        put?;
+        println!("a value of {LEN} bytes: {peak} bytes");
+        assert!(peak <= LEN + SMALL, "a value of {LEN} bytes takes {peak} bytes");
+        ks.flush()?;
+    }
+    for len in [100_000, 1000] {
+        ks.flush()?;
+        let value = vec![7; len];
+        let (peak, batch) = peak_of(|| {
+            let mut batch = db.batch();
+            for i in 0..(LEN / len) as u64 {
+                batch.put(&ks, i.to_be_bytes(), &value);
+            }
+            batch
+        });
+        println!("a batch of {} bytes: {peak} bytes", batch.byte_len());
+        // It moves once in a while, to where it can grow by a fourth.
+        assert!(peak <= 9 * (LEN / 4) + SMALL, "a batch of {LEN} bytes takes {peak} bytes");
+        let (peak, written) = peak_of(|| db.write(batch, Durability::Os));
+        written?;
+        println!("writing it: {peak} bytes");
+        // Values that are not small lie beside the memtable's own space.
+        let copies = if len > 32 << 10 { LEN } else { 0 };
+        assert!(peak <= copies + SMALL, "writing a batch of {LEN} bytes takes {peak} bytes");
+    }
+    ks.flush()?;
+    assert_eq!(ks.get("large")?.unwrap().len(), LEN);
+    Ok(())
+}

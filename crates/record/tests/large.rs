@@ -1,0 +1,136 @@
+//! Records of a log that are too large for the buffer: they go to the file in pieces, whole or not at all.
+
+use base::{ErrorKind, Result};
+use env::{Env, Fault, Repeat, SimEnv, Survival};
+use record::{LARGE_LEN, SegmentKind, SegmentReader, SegmentWriter};
+use std::path::Path;
+use std::sync::Arc;
+
+const LARGE: usize = 2 * LARGE_LEN + 12_345;
+
+fn path() -> &'static Path {
+    Path::new("/db/000007.log")
+}
+
+fn create() -> (Arc<SimEnv>, SegmentWriter) {
+    let sim = SimEnv::new(1);
+    sim.create_dir(Path::new("/db")).unwrap();
+    let env: Arc<dyn Env> = sim.clone();
+    let writer = SegmentWriter::create(&env, path(), SegmentKind::Wal, 7, b"").unwrap();
+    sim.sync_dir(Path::new("/db")).unwrap();
+    (sim, writer)
+}
+
+/// The first byte of each record, and its length.
+fn read(env: &Arc<SimEnv>) -> Result<Vec<(u8, usize)>> {
+    let env: Arc<dyn Env> = env.clone();
+    let mut reader = SegmentReader::open(&env, path(), SegmentKind::Wal, 7)?;
+    let (mut records, mut record) = (Vec::new(), Vec::new());
+    while reader.next(&mut record)?.is_some() {
+        assert!(record.iter().all(|byte| *byte == record[0]), "a mixed record");
+        records.push((record[0], record.len()));
+    }
+    Ok(records)
+}
+
+/// A synced record, a buffered one, and a large one.
+fn script(writer: &mut SegmentWriter) -> Result<()> {
+    writer.append(&[&[1; 100]])?;
+    writer.sync()?;
+    writer.append(&[&[2; 100]])?;
+    let bytes = vec![3; LARGE];
+    writer.append(&[&bytes[..10], &[], &bytes[10..]])
+}
+
+#[test]
+fn a_large_record_leaves_the_buffer_while_it_is_appended() {
+    let (sim, mut writer) = create();
+    script(&mut writer).unwrap();
+    assert_eq!((writer.buffered(), writer.flushed_len()), (0, writer.len()));
+    writer.append(&[&[4; 100]]).unwrap();
+    writer.sync().unwrap();
+    assert_eq!(read(&sim).unwrap(), [(1, 100), (2, 100), (3, LARGE), (4, 100)]);
+}
+
+#[test]
+fn a_large_record_that_fails_midway_leaves_nothing_and_loses_nothing() {
+    let (sim, mut writer) = create();
+    let first = sim.op_count();
+    script(&mut writer).unwrap();
+    let appends = sim.op_count() - first;
+    assert!(appends > 8, "it goes in pieces");
+    let mut failed = 0;
+    // From the append of what was buffered on.
+    for at in 2..appends {
+        for fault in [Fault::ENOSPC, Fault::EIO, Fault::ShortWrite(1), Fault::ShortWrite(40_000)] {
+            // The cut fails, too, or not.
+            for failing_cuts in 0..2 {
+                let (sim, mut writer) = create();
+                let op = sim.op_count() + at;
+                sim.fail_op(op, fault, Repeat::Once);
+                (0..failing_cuts).for_each(|i| sim.fail_op(op + 1 + i, Fault::EIO, Repeat::Once));
+                let error = script(&mut writer).unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Io), "{error}");
+                failed += 1;
+                let kept = writer.len();
+                writer.rollback(kept);
+                writer.append(&[&[4; 100]]).unwrap();
+                writer.append(&[&[5; LARGE]]).unwrap();
+                writer.sync().unwrap();
+                assert_eq!(read(&sim).unwrap(), [(1, 100), (2, 100), (4, 100), (5, LARGE)], "{at} {fault:?}");
+            }
+        }
+    }
+    assert!(failed > 60);
+}
+
+#[test]
+fn a_large_record_is_taken_back_with_what_came_after_it_and_before_it() {
+    for behind in [0, 100] {
+        let (sim, mut writer) = create();
+        writer.append(&[&[1; 100]]).unwrap();
+        let start = writer.len();
+        writer.append(&[&[2; 100]]).unwrap();
+        writer.append(&[&[3; LARGE]]).unwrap();
+        writer.append(&[&[4; 100][..behind]]).unwrap();
+        sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
+        assert!(writer.flush().is_err());
+        writer.rollback(start);
+        assert_eq!(writer.len(), start);
+        writer.append(&[&[5; 100]]).unwrap();
+        writer.sync().unwrap();
+        assert_eq!(read(&sim).unwrap(), [(1, 100), (5, 100)]);
+    }
+}
+
+#[test]
+fn what_a_flush_has_confirmed_is_not_taken_back() {
+    let (sim, mut writer) = create();
+    writer.append(&[&[3; LARGE]]).unwrap();
+    writer.flush().unwrap();
+    let len = writer.len();
+    writer.rollback(0);
+    assert_eq!(writer.len(), len);
+    writer.sync().unwrap();
+    assert_eq!(read(&sim).unwrap(), [(3, LARGE)]);
+}
+
+#[test]
+fn a_crash_in_the_middle_of_a_large_record_leaves_a_torn_tail() {
+    let (sim, mut writer) = create();
+    let first = sim.op_count();
+    script(&mut writer).unwrap();
+    let (end, mut whole, mut torn) = (sim.op_count(), 0, 0);
+    for op in first + 2..=end {
+        for kind in Survival::ALL {
+            let (sim, mut writer) = create();
+            sim.crash_at(op);
+            let _ = script(&mut writer);
+            let records = read(&sim.crash_clone(kind, op)).unwrap();
+            let expected = [(1, 100), (2, 100), (3, LARGE)];
+            assert!(!records.is_empty() && expected.starts_with(&records), "{op} {kind:?}: {records:?}");
+            *if records.len() == 3 { &mut whole } else { &mut torn } += 1;
+        }
+    }
+    assert!(whole > 0 && torn > 10, "{whole} whole, {torn} torn");
+}
