@@ -56,6 +56,7 @@ mod options;
 mod pace;
 mod passing;
 mod readers;
+mod recovered;
 mod recovery;
 mod replay;
 mod reserve;

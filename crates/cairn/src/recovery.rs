@@ -10,6 +10,7 @@ use crate::core::{Core, KeyspaceState, Sealed, State};
 use crate::counters::Counters;
 use crate::files::{Files, LOCK_FILE_NAME};
 use crate::log::{Log, LogHeader, Logs, OPEN_LOGS_MAX, log_file_name};
+use crate::recovered::Recovered;
 use crate::replay::{LogRecord, check_dropped, replay};
 use crate::reserve::Reserve;
 use crate::snapshot::Snapshots;
@@ -129,6 +130,7 @@ struct Replayed {
     memtable: Arc<Memtable>,
     /// Full memtables that could not be written to tables, oldest first.
     full: Vec<Arc<Memtable>>,
+    recovered: Recovered,
 }
 
 impl Replayed {
@@ -137,6 +139,7 @@ impl Replayed {
         self.tree = Tree::new(self.tree.options().clone(), self.found.clone());
         self.memtable = Memtable::new(0);
         self.full.clear();
+        self.recovered = Recovered::default();
     }
 }
 
@@ -272,6 +275,7 @@ impl Recovery {
                 name: found.created.name,
                 memtable: Memtable::new(0),
                 full: Vec::new(),
+                recovered: Recovered::default(),
             };
             keyspaces.insert(id, replayed);
         }
@@ -330,10 +334,11 @@ impl Recovery {
         }
         let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
         let ranges = memtable.ranges().map_or_else(RangeSet::default, |set| RangeSet::clone(&set));
+        let table = keyspace.tree.options().table.clone();
         let context = Context {
             env: &self.env,
             dir: &self.dir,
-            table: &keyspace.tree.options().table,
+            table: &table,
             next_number: &next_number,
             snapshots: &[],
             pace: &|_| {},
@@ -342,8 +347,20 @@ impl Recovery {
         };
         let flushed = tree::flush(memtable.cursor(), keyspace.tree.rule(), &context)?;
         let edit = keyspace.tree.install_flush(&flushed, newest);
-        keyspace.tree.apply(&edit, &mut |meta| self.space.open_table(meta))?;
+        let open = &mut |meta: &table::TableMeta| self.space.open_table(meta);
+        keyspace.tree.apply(&edit, open)?;
+        edit.added.iter().for_each(|_| keyspace.recovered.add());
+        keyspace.recovered.merge(&mut keyspace.tree, &context, open)?;
+        self.remove_merged();
         Ok(())
+    }
+
+    /// Removes tables of this opening that others have taken the place of. Tables that were there before are in use until the new manifest is in force.
+    fn remove_merged(&self) {
+        for number in self.space.garbage.take() {
+            self.space.tables.forget(number);
+            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
+        }
     }
 
     /// Starts a new log under the new manifest, then removes what they replace. What was recovered is durable by now.

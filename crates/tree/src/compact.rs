@@ -350,6 +350,15 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
     Ok(flushed)
 }
 
+/// Writes the entries of tables that follow each other in level 0 as one table that can take their place. Durable when this returns. What range
+/// tombstones hide stays in it.
+///
+/// Cost: one sequential read of the tables and one sequential write.
+pub fn merge_flushed(tables: &[Arc<TableFile>], rule: &GuardHash, context: &Context<'_>) -> Result<Flushed> {
+    let cursors = tables.iter().map(|t| FileCursor::for_merging(t.clone(), t.table.scan())).collect();
+    flush(MergeCursor::new(cursors, 0), rule, context)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -62,7 +62,7 @@ mod view_cursor;
 mod view_tests;
 
 pub use check::check_version;
-pub use compact::{Context, Flushed, Outcome, compact, flush};
+pub use compact::{Context, Flushed, Outcome, compact, flush, merge_flushed};
 pub use cursor::{KeyRange, LevelCursor, SeekNotice, TreeSource};
 pub use edit::VersionEdit;
 pub use guards::{Candidates, GuardHash};
