@@ -50,6 +50,11 @@ impl Files {
         Ok(files)
     }
 
+    /// Whether there is nothing of a database: no manifest, log or table.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.manifests.is_empty() && self.logs.is_empty() && self.tables.is_empty()
+    }
+
     /// Larger than every file number in use, on disk or in `state`: a number is never used again.
     pub(crate) fn next_number(&self, state: &tree::State) -> u64 {
         let temporary =

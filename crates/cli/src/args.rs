@@ -8,12 +8,14 @@ use crate::{
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const ABOUT: &str = "Cairn, a persistent ordered key-value store: the command line.
 
 A database is a directory. It holds keyspaces, each a map from keys to values; both are bytes, and keys are kept in \
-byte order. Every command names the database with --db (or the environment variable CAIRN_DB).";
+byte order. Commands that work on a database take its directory as --db or from the environment variable CAIRN_DB; check \
+and scrub take it as an argument, too, and salvage takes two. Of these commands put and load create a database where there is none, \
+and say so; shell does with --create.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,6 +85,25 @@ pub struct DbArgs {
     /// Memory for memtables and the block cache together, such as 64MiB or 1G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory_budget: Option<u64>,
+}
+
+/// Which database, for commands that take nothing else: its directory as an argument, or as everywhere.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PlaceArgs {
+    /// Directory of the database
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// The same
+    #[arg(long, value_name = "DIR", env = "CAIRN_DB", hide_env_values = true)]
+    db: Option<PathBuf>,
+}
+
+impl PlaceArgs {
+    /// The directory: the argument counts for more than the option, which may come from the environment.
+    pub fn dir(&self) -> failure::Result<&Path> {
+        let no_path = || failure::Failure::usage("which database? name its directory");
+        self.path.as_deref().or(self.db.as_deref()).ok_or_else(no_path)
+    }
 }
 
 /// Which keyspace.

@@ -1,6 +1,6 @@
 //! `check`: verifies a database, offline, and writes nothing.
 
-use crate::args::DbArgs;
+use crate::args::PlaceArgs;
 use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
 use crate::progress::Progress;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 const EXAMPLES: &str = "\
 Examples:
-  cairn check --db /tmp/d
+  cairn check /tmp/d
   cairn check --db /tmp/d --json | jq .problems
 
 It reads every byte of the database, verifies every checksum and invariant, and names the files and offsets of what is
@@ -21,7 +21,7 @@ damaged. It ends with 3 if anything is. The database must not be open elsewhere.
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     #[command(flatten)]
-    db: DbArgs,
+    place: PlaceArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -29,16 +29,17 @@ pub struct CheckArgs {
 
 /// Verifies a database.
 pub fn check(args: CheckArgs) -> Result<()> {
+    let dir = args.place.dir()?;
     let report = {
         let progress = Progress::bytes(Some(0));
-        cairn::check(&args.db.db, &mut |at| {
+        cairn::check(dir, &mut |at| {
             progress.total(at.bytes_total);
             progress.at(at.bytes_done, || at.file.clone());
         })?
     };
     // What is damaged counts for more than whether anybody has read of it.
     let printed = print_report(&report, args.json);
-    verdict(&args.db.db, &report)?;
+    verdict(dir, &report)?;
     printed
 }
 

@@ -3,7 +3,7 @@
 use crate::args::{BoundsArgs, CreateArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
-use crate::store::Store;
+use crate::store::{Create, Store};
 use std::ffi::OsString;
 use std::ops::Bound;
 
@@ -19,6 +19,7 @@ It takes as long as deleting one key, however many there are, and does not count
 /// Arguments of `delete-range`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(group(clap::ArgGroup::new("range").required(true).multiple(true).args(["from", "to", "prefix", "all"])))]
 pub struct DeleteRangeArgs {
     #[command(flatten)]
     db: DbArgs,
@@ -30,7 +31,7 @@ pub struct DeleteRangeArgs {
     #[arg(long, value_name = "D")]
     durability: Option<cairn::Durability>,
     /// First key (itself included)
-    #[arg(long, value_name = "KEY", required_unless_present_any = ["to", "prefix", "all"])]
+    #[arg(long, value_name = "KEY")]
     from: Option<OsString>,
     /// Key to stop before (itself excluded)
     #[arg(long, value_name = "KEY")]
@@ -59,7 +60,7 @@ pub fn delete_range(args: DeleteRangeArgs) -> Result<()> {
         return Err(Failure::usage("these are all keys of the keyspace: say --all if that is meant"));
     }
     let create = CreateArgs { durability: args.durability, ..CreateArgs::default() };
-    let store = Store::open_with(&args.db, &args.keyspace, &create, false)?;
+    let store = Store::open_with(&args.db, &args.keyspace, &create, Create::Nothing)?;
     store.keyspace.delete_range::<Vec<u8>>((bounds.lower, bounds.upper))?;
     store.close()?;
     if args.form.json {

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::{print_json, stdout};
 use crate::progress::Progress;
-use crate::store::Store;
+use crate::store::{Create, Store};
 use crate::text::{counted, escape_short, human_bytes};
 use cairn::Batch;
 use std::collections::HashSet;
@@ -163,7 +163,7 @@ impl Summary {
 pub fn load(args: LoadArgs) -> Result<()> {
     let (input, len) = args.input.open()?;
     let reader = Reader::new(input, args.input.format(), args.input.mapping()).map_err(Failure::usage)?;
-    let store = Store::open_with(&args.db, &args.keyspace, &args.create, true)?;
+    let store = Store::open_with(&args.db, &args.keyspace, &args.create, Create::Database)?;
     let started = Instant::now();
     let mut loader = Loader::new(&store, args.unique);
     let read = loader.read(reader, &args, len);

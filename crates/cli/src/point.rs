@@ -4,7 +4,7 @@ use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs, bytes_of};
 use crate::failure::{Failure, Result};
 use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::{Form, Parts, Printer, json_field, print_json, stdout};
-use crate::store::Store;
+use crate::store::{Create, Store};
 use crate::text::{escape_short, unescape};
 use std::ffi::OsString;
 use std::fs::File;
@@ -53,7 +53,7 @@ pub fn put(args: PutArgs) -> Result<()> {
         };
         records.push((bytes_of(&pair[0], args.form.hex)?, value));
     }
-    let store = Store::open_with(&args.db, &args.keyspace, &args.create, true)?;
+    let store = Store::open_with(&args.db, &args.keyspace, &args.create, Create::Database)?;
     let mut batch = store.db.batch();
     records.iter().for_each(|(key, value)| batch.put(&store.keyspace, key, value));
     store.db.write(batch, store.db.options().durability)?;
@@ -243,7 +243,7 @@ pub struct DeleteArgs {
 pub fn delete(args: DeleteArgs) -> Result<()> {
     let keys = args.keys.iter().map(|k| bytes_of(k, args.form.hex)).collect::<Result<Vec<_>>>()?;
     let create = CreateArgs { durability: args.durability, ..CreateArgs::default() };
-    let store = Store::open_with(&args.db, &args.keyspace, &create, false)?;
+    let store = Store::open_with(&args.db, &args.keyspace, &create, Create::Nothing)?;
     if args.check {
         let mut missing = Missing::default();
         for key in &keys {

@@ -1,10 +1,10 @@
 //! `scrub`: reads and verifies a database at a limited rate, and writes nothing. What `check` does, in no hurry.
 
+use crate::args::PlaceArgs;
 use crate::check::{print_report, verdict};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::progress::Progress;
 use crate::text::parse_size;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -19,12 +19,8 @@ damaged. The database must not be open elsewhere: one that is in use scrubs itse
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ScrubArgs {
-    /// Directory of the database
-    #[arg(value_name = "PATH", conflicts_with = "db")]
-    path: Option<PathBuf>,
-    /// The same
-    #[arg(long, value_name = "DIR", env = "CAIRN_DB", hide_env_values = true)]
-    db: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Bytes per second at most, such as 10MiB; 0 is no limit
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "10MiB")]
     rate: u64,
@@ -38,8 +34,7 @@ pub struct ScrubArgs {
 
 /// Scrubs a database.
 pub fn scrub(args: ScrubArgs) -> Result<()> {
-    let no_path = || Failure::usage("which database? name its directory");
-    let path = args.path.as_ref().or(args.db.as_ref()).ok_or_else(no_path)?;
+    let path = args.place.dir()?;
     let mut printed = Ok(());
     for _ in 0..args.rounds.max(1) {
         let report = {

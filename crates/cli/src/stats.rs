@@ -4,7 +4,7 @@ use crate::args::{CreateArgs, DbArgs};
 use crate::draw;
 use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
-use crate::store::open_database;
+use crate::store::{Create, open_database};
 use crate::text::hex;
 use cairn::{Database, GuardInfo};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ pub struct StatsArgs {
 
 /// Shows statistics.
 pub fn stats(args: StatsArgs) -> Result<()> {
-    let db = open_database(&args.db, &CreateArgs::default(), false)?;
+    let db = open_database(&args.db, &CreateArgs::default(), Create::Nothing)?;
     let mut out = stdout();
     match args.json {
         true => print_json(&mut out, &as_json(&db, args.keyspace.as_deref(), args.guards)?)?,

@@ -4,6 +4,18 @@ use crate::args::{Bounds, CreateArgs, DbArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, Slice, Snapshot};
 use std::ops::Bound;
+use std::path::Path;
+
+/// What a command creates where it is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Create {
+    /// Nothing: what is named must be there.
+    Nothing,
+    /// The keyspace, in a database that is there.
+    Keyspace,
+    /// Database and keyspace.
+    Database,
+}
 
 /// A keyspace of an open database.
 pub struct Store {
@@ -16,18 +28,23 @@ pub struct Store {
 impl Store {
     /// Opens what is there; creates nothing.
     pub fn open(db: &DbArgs, keyspace: &KeyspaceArgs) -> Result<Store> {
-        let db = open_database(db, &CreateArgs::default(), false)?;
+        let db = open_database(db, &CreateArgs::default(), Create::Nothing)?;
         let keyspace = db.open_keyspace(&keyspace.keyspace)?;
         Ok(Store { db, keyspace })
     }
 
     /// Opens for writing with durability and options; creates database and keyspace if asked to.
-    pub fn open_with(db: &DbArgs, keyspace: &KeyspaceArgs, with: &CreateArgs, create: bool) -> Result<Store> {
+    pub fn open_with(
+        db: &DbArgs,
+        keyspace: &KeyspaceArgs,
+        with: &CreateArgs,
+        create: Create,
+    ) -> Result<Store> {
         let options = keyspace_options(with)?;
         let db = open_database(db, with, create)?;
         let keyspace = match create {
-            true => db.keyspace(&keyspace.keyspace, options.clone())?,
-            false => db.open_keyspace(&keyspace.keyspace)?,
+            Create::Nothing => db.open_keyspace(&keyspace.keyspace)?,
+            Create::Keyspace | Create::Database => db.keyspace(&keyspace.keyspace, options.clone())?,
         };
         if with.names_keyspace_options() && *keyspace.options() != options {
             eprintln!(
@@ -45,9 +62,41 @@ impl Store {
     }
 }
 
-/// Opens the database, or creates it if asked to.
-pub fn open_database(args: &DbArgs, with: &CreateArgs, create: bool) -> Result<Database> {
-    Ok(Database::open_with(&args.db, database_options(args, with, create)?)?)
+/// Opens the database, or creates it if asked to: then it says so, because the path may have been a typing error.
+pub fn open_database(args: &DbArgs, with: &CreateArgs, create: Create) -> Result<Database> {
+    let options = database_options(args, with, create == Create::Database)?;
+    let is_new = create == Create::Database && !holds_database(&args.db)?;
+    let db = Database::open_with(&args.db, options)?;
+    if is_new {
+        eprintln!("cairn: note: created a database in {}", args.db.display());
+    }
+    Ok(db)
+}
+
+/// Whether there is a database in a directory, or what is left of one. A directory that holds nothing but other files is refused: a database among
+/// them is not what was meant.
+pub fn holds_database(dir: &Path) -> Result<bool> {
+    let names = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        names => names.map_err(|e| Failure::file("read", dir, &e))?,
+    };
+    let mut others = false;
+    for name in names {
+        let name = name.map_err(|e| Failure::file("read", dir, &e))?.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("manifest-") || name.ends_with(".tbl") || name.starts_with("wal-") {
+            return Ok(true);
+        }
+        // What a database has that was not created to its end.
+        others |= name != "LOCK";
+    }
+    match others {
+        false => Ok(false),
+        true => Err(Failure::usage(format!(
+            "{}: there is no database, and the directory holds other files: name one that is empty or not there",
+            dir.display()
+        ))),
+    }
 }
 
 /// The options of the database: what its arguments say, and `--set`.

@@ -5,7 +5,8 @@ mod common;
 use common::{Cairn, Run, json_lines};
 
 fn shell(cairn: &Cairn, args: &[&str], script: &str) -> Run {
-    cairn.run_with("shell", args, script.as_bytes())
+    let args: Vec<&str> = ["--create"].iter().chain(args).copied().collect();
+    cairn.run_with("shell", &args, script.as_bytes())
 }
 
 #[test]

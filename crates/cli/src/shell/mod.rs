@@ -4,13 +4,14 @@
 //! is printed but their results, and the first error ends it, naming its line.
 
 mod complete;
+mod interrupt;
 pub(crate) mod parse;
 mod session;
 
 use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use crate::output::{Form, stdout};
-use crate::store::Store;
+use crate::store::{Create, Store, holds_database};
 use crate::text::counted;
 use parse::Unreadable;
 use rustyline::error::ReadlineError;
@@ -27,6 +28,10 @@ Examples:
   cairn shell --db /tmp/d 'put a 1' 'scan limit 3'     statements as arguments
   echo 'count prefix FR/' | cairn shell --db /tmp/d
   cairn shell --db /tmp/d --json < script
+  cairn shell --db /tmp/new --create                   a database that is not there yet
+
+At the prompt Ctrl-C ends the statement that runs, where that can be stopped between two records (get, scan, count), and not the shell; a second
+one while it runs ends the shell.
 
 Statements from arguments or a pipe end with 6 at the first one that is wrong, and with 1 when a key that was asked
 for is not there. The history is kept in $XDG_STATE_HOME/cairn/history, or ~/.local/state/cairn/history.";
@@ -43,6 +48,9 @@ pub struct ShellArgs {
     create: CreateArgs,
     #[command(flatten)]
     form: FormArgs,
+    /// Create the database where there is none
+    #[arg(long = "create")]
+    new: bool,
     /// Statements to carry out instead of those on standard input
     #[arg(value_name = "STATEMENT")]
     statements: Vec<String>,
@@ -50,7 +58,12 @@ pub struct ShellArgs {
 
 /// Runs the shell.
 pub fn shell(args: ShellArgs) -> Result<ExitCode> {
-    let store = Store::open_with(&args.db, &args.keyspace, &args.create, true)?;
+    let create = if args.new { Create::Database } else { Create::Keyspace };
+    if !args.new && !matches!(holds_database(&args.db.db), Ok(true)) {
+        let dir = args.db.db.display();
+        return Err(Failure::usage(format!("{dir}: there is no database; --create makes one")));
+    }
+    let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
     let mut session = Session::new(store, Form::from(args.form));
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     let ran = if !args.statements.is_empty() {
@@ -126,6 +139,7 @@ fn interact(session: &mut Session) -> Result<()> {
     if let Some(path) = &history {
         let _ = editor.load_history(path); // the first time there is none
     }
+    interrupt::watch()?;
     println!("Cairn {}: .help tells what can be said, .quit ends.", env!("CARGO_PKG_VERSION"));
     loop {
         let (db, keyspace) = (session.database().clone(), session.keyspace().clone());
@@ -133,11 +147,15 @@ fn interact(session: &mut Session) -> Result<()> {
         let prompt = format!("{}{mark}> ", keyspace.name());
         editor.set_helper(Some(complete::Prompt { db, keyspace }));
         match editor.readline(&prompt) {
-            Ok(line) => match run_line(session, &mut stdout(), &line) {
-                Ok(Then::Quit) => break,
-                Ok(_) => {}
-                Err(failure) => eprintln!("{failure}"),
-            },
+            Ok(line) => {
+                // Now, because the shell may be ended at any time.
+                keep_history(&mut editor, history.as_deref());
+                match interrupt::during(|| run_line(session, &mut stdout(), &line)) {
+                    Ok(Then::Quit) => break,
+                    Ok(_) => {}
+                    Err(failure) => eprintln!("{failure}"),
+                }
+            }
             Err(ReadlineError::Interrupted) => continue,
             Err(ReadlineError::Eof) => break,
             Err(e) => return Err(wrong(e)),
@@ -145,13 +163,17 @@ fn interact(session: &mut Session) -> Result<()> {
     }
     // The prompt holds handles of the database, which is about to be closed.
     editor.set_helper(None);
-    if let Some(path) = &history {
-        let saved = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-        if let Err(e) = saved.map_err(ReadlineError::from).and_then(|()| editor.save_history(path)) {
-            eprintln!("cairn: the history was not kept: {}: {e}", path.display());
-        }
-    }
+    keep_history(&mut editor, history.as_deref());
     Ok(())
+}
+
+/// Adds the lines that are not in the file of the history yet.
+fn keep_history(editor: &mut Editor<complete::Prompt, FileHistory>, path: Option<&Path>) {
+    let Some(path) = path else { return };
+    let saved = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    if let Err(e) = saved.map_err(ReadlineError::from).and_then(|()| editor.append_history(path)) {
+        eprintln!("cairn: the history was not kept: {}: {e}", path.display());
+    }
 }
 
 /// In the directory for state of the XDG specification; never in a database.

@@ -1,5 +1,6 @@
 //! What the statements of the shell do.
 
+use super::interrupt;
 use super::parse::{Show, Statement};
 use crate::args::Bounds;
 use crate::failure::{Failure, Result};
@@ -199,6 +200,7 @@ impl Session {
         let mut printer = Printer::new(self.form, if json { Parts::Both } else { Parts::Value });
         let mut then = Then::GoOn;
         for key in keys {
+            interrupt::check()?;
             if let Some(value) = self.value(key, at)? {
                 printer.print(out, key, &value)?;
                 continue;
@@ -233,6 +235,7 @@ impl Session {
         let mut count = 0u64;
         let limit = usize::try_from(bounds.limit).unwrap_or(usize::MAX);
         for entry in merged(entries, waiting, bounds.reverse).take(limit) {
+            interrupt::check()?;
             let (key, value) = entry?;
             count += 1;
             if show != Show::Count {
@@ -361,6 +364,46 @@ fn waiting_comes_first(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Output that is interrupted when so much of it was written.
+    struct Interrupted(usize);
+
+    impl Write for Interrupted {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            if self.0 > 0 && self.0 <= bytes.len() {
+                interrupt::interrupt();
+            }
+            self.0 = self.0.saturating_sub(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_interrupted_statement_ends_and_the_session_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(dir.path().join("db")).unwrap();
+        let keyspace = db.keyspace("default", KeyspaceOptions::default()).unwrap();
+        for i in 0..1000u32 {
+            keyspace.put(format!("{i:04}"), "1").unwrap();
+        }
+        let mut session = Session::new(Store { db, keyspace }, Form::Text);
+        let mut run = |out: &mut Interrupted, line: &str| {
+            let words = super::super::parse::split(line).unwrap();
+            let statement = super::super::parse::parse(&words[0]).unwrap();
+            interrupt::during(|| session.run(out, statement))
+        };
+        // Each line has seven bytes.
+        let mut out = Interrupted(700);
+        let error = run(&mut out, "scan").unwrap_err();
+        assert_eq!(error.to_string(), "interrupted");
+        let mut all = Interrupted(usize::MAX);
+        assert_eq!(run(&mut all, "scan").unwrap(), Then::GoOn);
+        assert_eq!(usize::MAX - all.0, 7000, "the next statement runs to its end");
+    }
 
     #[test]
     fn gathered_writes_lie_over_what_is_stored() {

@@ -49,7 +49,7 @@ impl Cairn {
         run(cairn, input)
     }
 
-    /// Runs, expects success and nothing on standard error; standard output.
+    /// Runs, expects success and nothing on standard error but that a database was created; standard output.
     pub fn ok(&self, command: &str, args: &[&str]) -> String {
         self.run(command, args).ok()
     }
@@ -79,16 +79,21 @@ pub fn run(mut command: Command, input: &[u8]) -> Run {
 pub struct Run {
     pub code: i32,
     pub out: Vec<u8>,
+    /// Without the note that a database was created.
     pub err: String,
+    pub created: bool,
 }
+
+/// How the note begins.
+const CREATED: &str = "cairn: note: created a database in ";
 
 impl From<Output> for Run {
     fn from(output: Output) -> Run {
-        Run {
-            code: output.status.code().expect("it ended by itself"),
-            out: output.stdout,
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
+        let code = output.status.code().expect("it ended by itself");
+        let err = String::from_utf8(output.stderr).unwrap();
+        let (notes, lines): (Vec<_>, Vec<_>) =
+            err.split_inclusive('\n').partition(|line| line.starts_with(CREATED));
+        Run { code, out: output.stdout, err: lines.concat(), created: !notes.is_empty() }
     }
 }
 
