@@ -255,10 +255,12 @@ impl Core {
     ) -> Result<()> {
         let mut state = self.state.lock();
         let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return Ok(()) };
+        let before = k.tree.version().bytes();
         if let Err(e) = k.tree.apply(edit, &mut |meta| self.open_table(meta)) {
             drop(state);
             return Err(self.stop(&e));
         }
+        self.reserve.note_tables(before, k.tree.version().bytes());
         // What readers have paid for the memtables beyond their flush counts for their table.
         let gone: Vec<_> = k.flushing.drain(..flushed).map(|sealed| sealed.memtable).collect();
         let paid = gone.iter().map(|memtable| left_over(memtable)).sum();

@@ -344,11 +344,18 @@ impl Core {
         self.made_room(!gone.is_empty());
     }
 
-    /// Files are gone, perhaps: if the reserve is spent, it may fit again.
+    /// Files are gone, perhaps: the reserve may be smaller, and if it is spent, it may fit again.
     fn made_room(&self, gone: bool) {
-        if gone && self.reserve.is_spent() {
+        if gone {
+            self.reserve.fit(self.log_bytes());
+            self.trim_log();
             self.reserve.retake();
         }
+    }
+
+    /// Bytes of all logs that are needed.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.closed_logs.bytes() + self.log_counters.current_len.load(Ordering::Relaxed)
     }
 
     /// Deletes the tables that nobody reads any more.
@@ -442,6 +449,7 @@ impl Core {
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
         if let Some(mut keyspace) = state.keyspaces.remove(&id) {
+            self.reserve.note_tables(keyspace.tree.version().bytes(), 0);
             keyspace.core.state.store(DROPPED, Ordering::Release);
             writer.forget(&keyspace.core);
             keyspace.tree.abandon();

@@ -42,7 +42,7 @@ impl Core {
     pub(crate) fn run_flush(&self, mut job: FlushJob) -> Result<()> {
         let _watch = PanicWatch::new(self, "a flush");
         // Now, because a database that never gets here is too small for it, and before this flush needs it.
-        self.reserve.establish();
+        self.reserve.establish(self.log_bytes());
         let mut result = self.flush_by_all_means(&mut job);
         self.stop_if_sync_failed(&result);
         let mut state = self.state.lock();

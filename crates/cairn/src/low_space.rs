@@ -19,14 +19,27 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const WAITING_MAX: usize = 16;
 
 impl Core {
-    /// What the flush thread does now and then: a spare log that is old goes, and where the reserve is spent it is made again, if there is room;
+    /// What the flush thread does now and then: a spare log that is old goes, and what is left of one that is large; and where the reserve is spent it is made again, if there is room;
     /// else what was deleted in memory is to be flushed.
     pub(crate) fn look_for_space(&self) {
         self.spares.forget_old();
+        self.trim_log();
         if !self.reserve.retake() {
             // Who holds the writer does it, if another thread does.
             self.memtables_paid.store(true, Ordering::Release);
             self.try_switch_paid();
+        }
+    }
+
+    /// Cuts off what the newest log has behind its end from its time as a spare, when that is much beside all else that the database holds; not
+    /// while another thread writes.
+    pub(crate) fn trim_log(&self) {
+        if self.spares.taken() > self.reserve.longest_spare(self.log_bytes())
+            && let Some(mut writer) = self.try_writer()
+            && !self.ends()
+        {
+            writer.log.trim();
+            self.spares.note_trimmed();
         }
     }
 

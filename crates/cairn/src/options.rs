@@ -188,9 +188,10 @@ option_table! {
     /// Bytes per second at which everything on disk is read and verified in the background, round after round. 0 is off, and so
     /// is any rate without background threads.
     scrub_rate: u64 = 0, "0 and more", |_| true;
-    /// Bytes of the disk that are held back, in a file of their own, from the first flush on: when the disk is full, deletes, flushes
-    /// and compactions use them, and puts are refused until they can be held back again. 64 MiB are cut to an eighth of
-    /// `memory_budget` where that is less; any other value is taken as it is. 0 holds nothing back.
+    /// Bytes of the disk that are held back at most, in a file of their own, from the first flush on: when the disk is full, deletes, flushes
+    /// and compactions use them, and puts are refused until they can be held back again. As many are held back as tables and logs have together, but at
+    /// least 1 MiB, rounded up to a power of two; fewer again when that has fallen to a quarter. 64 MiB are cut to an eighth of
+    /// `memory_budget` where that is less; any other value is taken as it is, also one below 1 MiB. 0 holds nothing back.
     reserve: u64 = DEFAULT_RESERVE, "0 to 1 TiB", |v| *v <= 1 << 40;
     /// Files held open at most, but for those that threads are reading from at the moment; 0 takes half of what the process may
     /// open, 16 to 100000. Tables get what logs, the manifest and new tables leave; the handle that was used longest ago is closed.
@@ -259,7 +260,7 @@ option_table! {
 const DEFAULT_RESERVE: u64 = 64 << 20;
 
 impl Options {
-    /// Bytes that are held back. By default as many as the largest memtable: it can always be flushed then, and its log goes.
+    /// Bytes that are held back at most. By default as many as the largest memtable: it can always be flushed then, and its log goes.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         match self.reserve {
             DEFAULT_RESERVE => DEFAULT_RESERVE.min(self.memory_budget / 8),

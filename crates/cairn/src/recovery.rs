@@ -41,10 +41,13 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     options.validate()?;
     if !env.exists(dir)? {
         if !options.create {
-            let message = format!("{}: there is no database", dir.display());
-            return Err(Error::new(ErrorKind::NotFound, message));
+            return Err(no_database(dir));
         }
         env.create_dir(dir)?;
+    }
+    if !options.create && Files::list(&env, dir)?.is_empty() {
+        // Before the lock, which would create its file.
+        return Err(no_database(dir));
     }
     let lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
     let files = Files::list(&env, dir)?;
@@ -78,6 +81,10 @@ fn note_missing(state: &tree::State, files: &Files) -> bool {
     lacking
 }
 
+fn no_database(dir: &Path) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{}: there is no database", dir.display()))
+}
+
 /// A directory without a manifest holds no database yet: at most a lock file and a manifest that never got its name.
 fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::State> {
     if !files.logs.is_empty() || !files.tables.is_empty() {
@@ -88,7 +95,7 @@ fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::Sta
         ));
     }
     if !options.create {
-        return Err(Error::new(ErrorKind::NotFound, format!("{}: there is no database", dir.display())));
+        return Err(no_database(dir));
     }
     Ok(tree::State { next_file: 1, next_keyspace: 1, min_log: 1, ..tree::State::default() })
 }
@@ -392,6 +399,7 @@ impl Recovery {
         if let Some(refusal) = refusal {
             core.refuse(refusal);
         }
+        core.reserve.fit(core.log_bytes());
         core.reserve.retake();
         Ok(core)
     }
@@ -552,6 +560,7 @@ impl Core {
     fn adopt(&self, keyspaces: Keyspaces) {
         let mut state = self.state.lock();
         for (id, k) in keyspaces {
+            self.reserve.note_tables(0, k.tree.version().bytes());
             let core = self.new_keyspace_core(id, k.name, k.options, tree::Version::empty);
             let mut keyspace = KeyspaceState::new(core, k.tree);
             // In most cases there are none: all that was replayed is in tables.

@@ -12,11 +12,15 @@
 //!                                                            Spent: puts are refused
 //! ```
 //!
+//! It is about as large as what the database holds in tables and logs, because at worst all of that is to be rewritten; but no larger than the option
+//! says, by default the largest memtable: then each flush has room, and compactions that fit are chosen. It grows when a flush begins, and
+//! shrinks when the database has become much smaller.
+//!
 //! The file is no part of the database's state: it may be missing, of another length, or come back after a crash.
 
 use crate::ReserveStats;
 use crate::spares::Spares;
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::{Error, ErrorKind, Result};
 use env::Env;
 use std::path::{Path, PathBuf};
@@ -25,6 +29,10 @@ use std::time::Duration;
 
 /// Name of the file.
 pub(crate) const RESERVE_FILE_NAME: &str = "RESERVE";
+
+/// It is no smaller than this, unless the option says so: a delete, a switch of the log and an edit of the manifest need some room, however little
+/// there is to delete.
+const SMALLEST: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
@@ -37,6 +45,8 @@ enum Standing {
 
 struct State {
     standing: Standing,
+    /// Length of the file, or of the one that is to be made.
+    bytes: u64,
     /// Why the file could not be made, the last time.
     trouble: Option<Error>,
     /// What met the full disk.
@@ -46,8 +56,8 @@ struct State {
 }
 
 impl State {
-    fn new(standing: Standing, cause: Option<Error>) -> State {
-        State { standing, trouble: None, cause, not_before: Duration::ZERO }
+    fn new(standing: Standing, bytes: u64, cause: Option<Error>) -> State {
+        State { standing, bytes, trouble: None, cause, not_before: Duration::ZERO }
     }
 }
 
@@ -55,7 +65,10 @@ impl State {
 pub(crate) struct Reserve {
     env: Arc<dyn Env>,
     dir: PathBuf,
-    bytes: u64,
+    /// What the option says: 0 holds nothing back.
+    largest: u64,
+    /// Bytes of all tables in use.
+    tables: AtomicU64,
     /// What goes before it does.
     spares: Arc<Spares>,
     state: Mutex<State>,
@@ -66,13 +79,14 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, bytes: u64, spares: Arc<Spares>) -> Reserve {
-        let state = State::new(Standing::Absent, None);
+    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, largest: u64, spares: Arc<Spares>) -> Reserve {
+        let state = State::new(Standing::Absent, largest.min(SMALLEST), None);
         let (spent, deleted) = (AtomicBool::new(false), AtomicBool::new(false));
         Reserve {
             env: env.clone(),
             dir: dir.to_owned(),
-            bytes,
+            largest,
+            tables: AtomicU64::new(0),
             spares,
             state: Mutex::new(state),
             spent,
@@ -84,27 +98,88 @@ impl Reserve {
         self.dir.join(RESERVE_FILE_NAME)
     }
 
-    /// Takes over the file that an earlier opening left. One of another length goes: the next flush makes it anew.
+    /// The tables of a keyspace had `before` bytes, and have `after` bytes now.
+    pub(crate) fn note_tables(&self, before: u64, after: u64) {
+        self.tables.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// How long it is to be beside the tables and so many bytes of logs.
+    fn size_beside(&self, logs: u64) -> u64 {
+        let data = self.tables.load(Ordering::Relaxed).saturating_add(logs);
+        // In steps, so that it is not made anew with each flush.
+        data.clamp(SMALLEST, self.largest.max(SMALLEST)).next_power_of_two().min(self.largest)
+    }
+
+    /// Whether it may be of that length.
+    fn may_have(&self, bytes: u64) -> bool {
+        let is_step = bytes.is_power_of_two() && (SMALLEST..self.largest).contains(&bytes);
+        bytes > 0 && (bytes == self.largest || is_step)
+    }
+
+    /// Takes over the file that an earlier opening left. One of a length that it never has goes: the next flush makes it anew.
     pub(crate) fn adopt(&self) {
         let path = self.path();
         let found = match self.env.exists(&path) {
             Ok(true) => self.env.len(&path).ok(),
             _ => return,
         };
-        match found == Some(self.bytes) && self.bytes > 0 {
-            true => self.state.lock().standing = Standing::Held,
-            false => drop(self.env.remove(&path)),
+        match found.filter(|&bytes| self.may_have(bytes)) {
+            Some(bytes) => *self.state.lock() = State::new(Standing::Held, bytes, None),
+            None => drop(self.env.remove(&path)),
         }
     }
 
-    /// Makes the file, unless that would take half of what is free. That it cannot be made is no error.
-    pub(crate) fn establish(&self) {
-        if self.bytes > 0 {
-            let mut state = self.state.lock();
-            if state.standing == Standing::Absent {
-                self.make(&mut state, self.bytes.saturating_mul(2));
-            }
+    /// Makes the file, or a longer one beside more data, unless that would take half of what is free. `logs`: bytes of all logs. That it cannot be
+    /// made is no error.
+    pub(crate) fn establish(&self, logs: u64) {
+        let wanted = self.size_beside(logs);
+        if wanted == 0 {
+            return;
         }
+        let mut state = self.state.lock();
+        match state.standing {
+            Standing::Absent => {
+                state.bytes = wanted;
+                self.make(&mut state, wanted.saturating_mul(2));
+            }
+            Standing::Held if state.bytes < wanted => {
+                let more = wanted - state.bytes;
+                if self.env.free_space(&self.dir).is_none_or(|free| free >= more.saturating_mul(2)) {
+                    self.remake(&mut state, wanted);
+                }
+            }
+            Standing::Held | Standing::Spent => {}
+        }
+    }
+
+    /// There is less in the database than there was: makes the file anew where a quarter of it will do. One that was released is made again as
+    /// large as it has to be now. A spare log goes that is much larger than all else.
+    pub(crate) fn fit(&self, logs: u64) {
+        let wanted = self.size_beside(logs);
+        let mut state = self.state.lock();
+        match state.standing {
+            Standing::Held if wanted <= state.bytes / 4 => self.remake(&mut state, wanted),
+            Standing::Spent => state.bytes = wanted,
+            Standing::Held | Standing::Absent => {}
+        }
+        drop(state);
+        self.spares.forget_longer(self.longest_spare(logs));
+    }
+
+    /// How long a spare log may be, or what is left of one behind the newest log, beside all tables and other logs: longer ones would be most of what
+    /// a small database takes.
+    pub(crate) fn longest_spare(&self, logs: u64) -> u64 {
+        self.tables.load(Ordering::Relaxed).saturating_add(logs).saturating_mul(4)
+    }
+
+    /// Replaces the file by one of another length. Where that fails there is none for now.
+    fn remake(&self, state: &mut State, bytes: u64) {
+        if let Err(e) = self.env.remove(&self.path()) {
+            state.trouble = Some(e);
+            return;
+        }
+        *state = State::new(Standing::Absent, bytes, None);
+        self.make(state, bytes);
     }
 
     /// Makes the file again after it was released, when there is room for it and a little more. Whether puts are admitted now.
@@ -113,7 +188,8 @@ impl Reserve {
             return true;
         }
         let mut state = self.state.lock();
-        state.standing != Standing::Spent || self.make(&mut state, self.bytes + self.bytes / 8)
+        let wanted = state.bytes + state.bytes / 8;
+        state.standing != Standing::Spent || self.make(&mut state, wanted)
     }
 
     fn make(&self, state: &mut State, wanted: u64) -> bool {
@@ -122,11 +198,11 @@ impl Reserve {
                 let message = format!("{free} bytes are free, and {wanted} are wanted for it");
                 Err(Error::new(ErrorKind::NoSpace, message))
             }
-            _ => self.env.allocate(&self.path(), self.bytes),
+            _ => self.env.allocate(&self.path(), state.bytes),
         };
         match made {
             Ok(()) => {
-                *state = State::new(Standing::Held, None);
+                *state = State::new(Standing::Held, state.bytes, None);
                 self.spent.store(false, Ordering::Release);
                 true
             }
@@ -154,7 +230,7 @@ impl Reserve {
         // Whatever is wrong with it, it is not to be counted on any more.
         let removed = self.env.remove(&self.path());
         tracing::warn!(cause = %error, "the disk is full: the reserve is released, and puts are refused");
-        *state = State::new(Standing::Spent, Some(error.clone()));
+        *state = State::new(Standing::Spent, state.bytes, Some(error.clone()));
         self.deleted.store(true, Ordering::Release);
         self.spent.store(true, Ordering::Release);
         removed.is_ok()
@@ -213,11 +289,12 @@ impl Reserve {
         if self.retake() {
             return Ok(());
         }
-        let cause = self.state.lock().cause.as_ref().map_or(String::new(), |cause| format!(" ({cause})"));
+        let state = self.state.lock();
+        let cause = state.cause.as_ref().map_or(String::new(), |cause| format!(" ({cause})"));
         let message = format!(
             "{}: the disk is full{cause}: puts are refused until {} bytes are free; deletes, flushes and compactions go on",
             self.dir.display(),
-            self.bytes + self.bytes / 8,
+            state.bytes + state.bytes / 8,
         );
         Err(Error::new(ErrorKind::NoSpace, message))
     }
@@ -225,7 +302,7 @@ impl Reserve {
     pub(crate) fn stats(&self) -> ReserveStats {
         let state = self.state.lock();
         ReserveStats {
-            held_bytes: if state.standing == Standing::Held { self.bytes } else { 0 },
+            held_bytes: if state.standing == Standing::Held { state.bytes } else { 0 },
             spent: state.standing == Standing::Spent,
             trouble: state.trouble.as_ref().map(Error::to_string),
         }
@@ -255,11 +332,11 @@ mod tests {
         assert!(!reserve.release_for(&full()), "there is none yet");
         reserve.admit().unwrap();
         sim.set_capacity(Some(1999));
-        reserve.establish();
+        reserve.establish(0);
         let stats = reserve.stats();
         assert!(stats.held_bytes == 0 && stats.trouble.unwrap().contains("1999"));
         sim.set_capacity(Some(2000));
-        reserve.establish();
+        reserve.establish(0);
         assert_eq!((reserve.stats().held_bytes, sim.used()), (1000, 1000));
         let too_large = Error::io("append to", Path::new("f"), std::io::ErrorKind::FileTooLarge.into());
         assert!(!reserve.release_for(&too_large) && !reserve.release_for(&Error::invalid("else")));
@@ -276,8 +353,44 @@ mod tests {
     }
 
     #[test]
+    fn it_is_as_large_as_what_the_database_holds() {
+        let sim = SimEnv::new(1);
+        let reserve = reserve(&sim, 64 << 20);
+        let held = |logs: u64, tables: u64| {
+            let before = reserve.tables.load(Ordering::Relaxed);
+            reserve.note_tables(before, tables);
+            reserve.fit(logs);
+            reserve.establish(logs);
+            assert_eq!(sim.used(), reserve.stats().held_bytes);
+            reserve.stats().held_bytes >> 20
+        };
+        assert_eq!((held(0, 0), held(1 << 20, 0), held(1 << 20, 1)), (1, 1, 2));
+        assert_eq!((held(3 << 20, 10 << 20), held(0, 50 << 20), held(1 << 40, 0)), (16, 64, 64));
+        // It is not made anew for a little less.
+        assert_eq!((held(0, 17 << 20), held(0, 16 << 20), held(0, 4 << 20), held(0, 1)), (64, 16, 4, 1));
+        // It does not grow into the half of what is left.
+        sim.set_capacity(Some((1 << 20) + (5 << 20)));
+        assert_eq!((held(0, 4 << 20), held(0, 3 << 19)), (1, 2));
+        // Of a database that has become smaller a smaller one is taken back.
+        assert!(reserve.release_for(&full()));
+        reserve.note_tables(3 << 19, 0);
+        sim.set_capacity(Some(9 << 17));
+        reserve.fit(0);
+        assert!(reserve.retake() && reserve.stats().held_bytes == 1 << 20);
+    }
+
+    #[test]
     fn what_an_earlier_opening_left_is_taken_over_or_removed() {
-        for (found, bytes, held) in [(1000, 1000, 1000), (999, 1000, 0), (1000, 0, 0)] {
+        let mib = 1 << 20;
+        for (found, bytes, held) in [
+            (1000, 1000, 1000),
+            (999, 1000, 0),
+            (1000, 0, 0),
+            (4 * mib, 64 * mib, 4 * mib),
+            (3 * mib, 64 * mib, 0),
+            (mib / 2, 64 * mib, 0),
+            (64 * mib, 32 * mib, 0),
+        ] {
             let sim = SimEnv::new(1);
             let reserve = reserve(&sim, bytes);
             reserve.adopt();

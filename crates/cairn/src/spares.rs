@@ -14,7 +14,7 @@
 //! the moment at which it has its name: an opening removes what an earlier one left, and so does whatever meets a full disk.
 
 use crate::log::{log_file_name, parse_log_file_name};
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::Result;
 use env::Env;
 use record::{OldSegment, SegmentWriter};
@@ -53,12 +53,14 @@ pub(crate) struct Spares {
     kept: Mutex<Option<Spare>>,
     /// The system says that nothing is gained here.
     useless: AtomicBool,
+    /// Length that the file of the newest log had as a spare: it may still reach so far. 0 when it was none, or was cut off.
+    taken: AtomicU64,
 }
 
 impl Spares {
     pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, longest: u64) -> Spares {
         let (kept, useless) = (Mutex::new(None), AtomicBool::new(false));
-        Spares { env: env.clone(), dir: dir.to_owned(), longest, kept, useless }
+        Spares { env: env.clone(), dir: dir.to_owned(), longest, kept, useless, taken: AtomicU64::new(0) }
     }
 
     /// Keeps the file of a log that nobody needs, durably so, and that has `len` bytes; or removes it, or another one.
@@ -87,13 +89,17 @@ impl Spares {
     /// Begins log `number` over the spare, with its header not yet synced, and says under which name the file is. `None` when
     /// there is none, or it will not do.
     pub(crate) fn begin(&self, path: &Path, number: u64, header: &[u8]) -> Option<(SegmentWriter, PathBuf)> {
+        self.taken.store(0, Ordering::Relaxed);
         let spare = self.kept.lock().take()?;
         let begun = SegmentWriter::create_over(&self.env, &spare.old, path, number, header);
         if let Ok(None) = begun {
             self.useless.store(true, Ordering::Relaxed);
         }
         match begun {
-            Ok(Some(writer)) => Some((writer, spare.old.path)),
+            Ok(Some(writer)) => {
+                self.taken.store(spare.len, Ordering::Relaxed);
+                Some((writer, spare.old.path))
+            }
             _ => {
                 self.remove(&spare.old.path);
                 None
@@ -105,6 +111,21 @@ impl Spares {
     pub(crate) fn forget_old(&self) {
         let now = self.env.monotonic();
         self.forget(|spare| now.saturating_sub(spare.since) >= PATIENCE);
+    }
+
+    /// How long the file of the newest log may be because it was a spare.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// That log was cut off behind its end.
+    pub(crate) fn note_trimmed(&self) {
+        self.taken.store(0, Ordering::Relaxed);
+    }
+
+    /// Removes it when it is longer.
+    pub(crate) fn forget_longer(&self, than: u64) {
+        self.forget(|spare| spare.len > than);
     }
 
     /// Removes it: its space is needed. Whether there was one.

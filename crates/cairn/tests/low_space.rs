@@ -160,3 +160,59 @@ fn space_that_is_not_to_be_had_is_not_looked_for_over_and_over() {
     sim.sleep(Duration::from_secs(2));
     keyspace.put("again", "1").unwrap();
 }
+
+/// An open database with the default options, but without threads.
+fn open_default(sim: &Arc<SimEnv>) -> (Database, Keyspace) {
+    let db = Database::open_in(sim.clone(), "/db", Options::default().background_threads(0)).unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    (db, keyspace)
+}
+
+/// Puts so many megabytes, which do not compress, and flushes them.
+fn put_megabytes(db: &Database, keyspace: &Keyspace, megabytes: u32) {
+    for i in 0..megabytes * 1000 {
+        let value: Vec<u8> = (0..10).flat_map(|n| value(i * 10 + n)).collect();
+        keyspace.put(key(i), value).unwrap();
+    }
+    db.flush().unwrap();
+}
+
+#[test]
+fn a_small_database_is_small_on_the_disk_and_so_is_one_that_was_emptied() {
+    let sim = SimEnv::new(1);
+    let (db, keyspace) = open_default(&sim);
+    put_megabytes(&db, &keyspace, 1);
+    assert!(sim.used() < 4 << 20, "{} bytes beside 1 MB of data", sim.used());
+    put_megabytes(&db, &keyspace, 70);
+    assert_eq!(db.stats().reserve.held_bytes, 64 << 20);
+    keyspace.delete_range::<&str>(..).unwrap();
+    db.flush().unwrap();
+    db.compact().unwrap();
+    let files: Vec<_> = sim.list_files().into_iter().map(|file| (sim.len(&file).unwrap(), file)).collect();
+    assert!(sim.used() < 2 << 20, "{files:?}\n{}", db.stats());
+    drop(keyspace);
+    db.close().unwrap();
+    let (db, _) = open_default(&sim);
+    assert_eq!(db.stats().reserve.held_bytes, 1 << 20, "the file is taken over");
+    assert!(sim.used() < 2 << 20, "{} bytes, opened again", sim.used());
+}
+
+/// However large it is, the reserve has room for deletes, a flush, and the compaction that gives space back.
+#[test]
+fn a_reserve_beside_little_data_is_enough_for_it() {
+    for (megabytes, held) in [(1, 2), (3, 4), (6, 8)] {
+        let sim = SimEnv::new(1);
+        let (db, keyspace) = open_default(&sim);
+        put_megabytes(&db, &keyspace, megabytes);
+        // The reserve is made before there are tables; with the next flush it is as large as both.
+        put_megabytes(&db, &keyspace, 1);
+        assert_eq!(db.stats().reserve.held_bytes >> 20, held, "{}", db.stats());
+        sim.set_capacity(Some(sim.used() + 200_000));
+        let count = fill(&keyspace, megabytes * 1000);
+        assert!(count > megabytes * 1000 + 1000 && db.stats().reserve.spent);
+        (0..count).filter(|i| i % 10 != 0).for_each(|i| keyspace.delete(key(i)).unwrap());
+        db.compact().unwrap();
+        keyspace.put("again", "1").unwrap_or_else(|e| panic!("{megabytes} MB: {e}\n{}", db.stats()));
+        assert_eq!(keyspace.iter().count() as u32, 1 + count.div_ceil(10));
+    }
+}
