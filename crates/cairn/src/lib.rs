@@ -81,12 +81,39 @@ pub use batch::Batch;
 pub use check::{check, check_in};
 pub use cursor::{Cursor, Range};
 pub use database::Database;
-pub use env;
 pub use keyspace::Keyspace;
 pub use options::{Compression, Durability, GuardPolicy, KeyspaceOptions, OptionSpec, Options, Preset};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use snapshot::Snapshot;
 pub use stats::*;
+
+/// The outside world, as the engine sees it: files, directories, locks, clock. [`Database::open_in`] and [`check_in`], [`salvage_in`] take an [`Env`](env::Env) of
+/// the caller's in place of the operating system, which is [`RealEnv`](env::RealEnv).
+///
+/// ```
+/// use cairn::{Database, Options, env::RealEnv};
+///
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("db");
+/// let db = Database::open_in(RealEnv::new(), path, Options::default())?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The macro of the standard library that has the same name is not here:
+///
+/// ```compile_fail
+/// let path = cairn::env!("PATH");
+/// ```
+pub mod env {
+    #[doc(inline)]
+    pub use ::env::{Env, FileLock, LOG_END, ReadFile, RealEnv, WriteFile};
+
+    /// The simulated disk, for the tests of this repository.
+    #[doc(hidden)]
+    pub use ::env::{Fault, Hook, OpInfo, OpKind, Origin, Phase, Repeat, Rng, SimEnv, Survival, Verdict};
+}
 
 /// The Rust code of the README is a test.
 #[cfg(doctest)]
