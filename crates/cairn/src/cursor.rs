@@ -1,4 +1,4 @@
-//! Cursors and iterators over a keyspace: they merge memtables and tables, and show one version of each key.
+//! Cursors over a keyspace: they merge memtables and tables, and show one version of each key.
 
 use crate::batch::check_lengths;
 use crate::core::Core;
@@ -22,7 +22,7 @@ pub(crate) struct Bounds {
 }
 
 /// The smallest key that is larger.
-fn successor(key: &[u8]) -> Vec<u8> {
+pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);
     next.push(0);
@@ -103,7 +103,7 @@ pub(crate) struct Moment {
     core: Arc<Core>,
     view: Arc<View>,
     /// The keyspace's when the view was taken, or before.
-    generation: u64,
+    pub generation: u64,
     closed: Option<Error>,
 }
 
@@ -118,7 +118,7 @@ impl Moment {
     }
 
     /// The same moment for a cursor that goes before this does.
-    fn lend(&self) -> Moment {
+    pub(crate) fn lend(&self) -> Moment {
         Moment {
             keyspace: self.keyspace.lend(),
             core: self.core.clone(),
@@ -130,7 +130,7 @@ impl Moment {
 
     /// Gives up memtables that were flushed.
     #[cold]
-    fn renew(&mut self) {
+    pub(crate) fn renew(&mut self) {
         self.generation = self.keyspace.generation.get();
         if let Some(view) = present_view(&self.keyspace) {
             self.view = view;
@@ -236,7 +236,7 @@ pub struct Cursor {
     keyspace: Hold,
     core: Arc<Core>,
     /// That of the keyspace when the sources were taken, or before.
-    generation: u64,
+    pub(crate) generation: u64,
     /// The keyspace was dropped before the cursor was made: what every seek says.
     closed: Option<Error>,
 }
@@ -354,7 +354,7 @@ impl Cursor {
     }
 
     /// Moves to the last entry before `end`, which lies between the bounds.
-    fn seek_backward(&mut self, end: &[u8]) -> Result<()> {
+    pub(crate) fn seek_backward(&mut self, end: &[u8]) -> Result<()> {
         self.begin_seek()?;
         let sought = self.merge.seek_before(end);
         self.notice();
@@ -560,117 +560,6 @@ impl Cursor {
 
 fn invalid_move() -> base::Error {
     base::Error::invalid("a cursor that is not valid cannot move: position it first")
-}
-
-/// The entries of a range, as an iterator from both ends. An error is yielded once, then the iterator ends.
-pub struct Range {
-    /// The cursors of either end: those of them that were asked for since memtables went the last time.
-    front: Option<Cursor>,
-    back: Option<Cursor>,
-    /// What the cursors are made of; it goes after them.
-    moment: Moment,
-    bounds: Bounds,
-    /// The keys yielded last at either end: where the other end has to stop, and where a cursor goes on.
-    front_key: Option<Slice>,
-    back_key: Option<Slice>,
-    done: bool,
-}
-
-impl Range {
-    pub(crate) fn new(moment: Moment, bounds: Bounds) -> Range {
-        Range { moment, bounds, front: None, back: None, front_key: None, back_key: None, done: false }
-    }
-
-    fn open(&self) -> Cursor {
-        Cursor::new(self.moment.lend(), self.bounds.clone())
-    }
-
-    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
-        let cursor = match &mut self.front {
-            Some(cursor) => {
-                cursor.next()?;
-                cursor
-            }
-            None => {
-                let cursor = self.open();
-                let cursor = self.front.insert(cursor);
-                match &self.front_key {
-                    None => cursor.seek_to_first()?,
-                    Some(key) => cursor.seek(successor(key))?,
-                }
-                cursor
-            }
-        };
-        if cursor.generation != self.moment.generation {
-            self.moment.renew();
-            self.back = None;
-        }
-        if !cursor.valid() || self.back_key.as_ref().is_some_and(|back| cursor.key() >= &back[..]) {
-            return Ok(None);
-        }
-        let entry = (Slice::copy_from(cursor.key()), cursor.value_slice());
-        self.front_key = Some(entry.0.clone());
-        Ok(Some(entry))
-    }
-
-    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
-        let cursor = match &mut self.back {
-            Some(cursor) => {
-                cursor.prev()?;
-                cursor
-            }
-            None => {
-                let cursor = self.open();
-                let cursor = self.back.insert(cursor);
-                match &self.back_key {
-                    None => cursor.seek_to_last()?,
-                    Some(key) => cursor.seek_backward(key)?,
-                }
-                cursor
-            }
-        };
-        if cursor.generation != self.moment.generation {
-            self.moment.renew();
-            self.front = None;
-        }
-        if !cursor.valid() || self.front_key.as_ref().is_some_and(|front| cursor.key() <= &front[..]) {
-            return Ok(None);
-        }
-        let entry = (Slice::copy_from(cursor.key()), cursor.value_slice());
-        self.back_key = Some(entry.0.clone());
-        Ok(Some(entry))
-    }
-
-    fn finish(&mut self, step: Result<Option<(Slice, Slice)>>) -> Option<Result<(Slice, Slice)>> {
-        let step = match step {
-            Err(_) if planted(Bug::SwallowReadError) => None,
-            step => step.transpose(),
-        };
-        self.done = !matches!(step, Some(Ok(_)));
-        step
-    }
-}
-
-impl Iterator for Range {
-    type Item = Result<(Slice, Slice)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let step = self.step_front();
-        self.finish(step)
-    }
-}
-
-impl DoubleEndedIterator for Range {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let step = self.step_back();
-        self.finish(step)
-    }
 }
 
 #[cfg(test)]

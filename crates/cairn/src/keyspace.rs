@@ -3,7 +3,8 @@
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::core::Handle;
-use crate::cursor::{Bounds, Cursor, Moment, Range};
+use crate::cursor::{Bounds, Cursor, Moment};
+use crate::range::Range;
 use crate::readers::{Generation, Hold, Readers};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU64, Mutex, Ordering};
 use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};

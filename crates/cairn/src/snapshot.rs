@@ -1,8 +1,9 @@
 //! Snapshots: a moment of the whole database, held.
 
 use crate::core::Core;
-use crate::cursor::{Bounds, Cursor, Moment, Range};
+use crate::cursor::{Bounds, Cursor, Moment};
 use crate::keyspace::Keyspace;
+use crate::range::Range;
 use crate::readers::{HeldReaders, Hold};
 use crate::sync::Mutex;
 use crate::visible::Visible;

@@ -1,0 +1,116 @@
+//! Iterators over a range of keys: two cursors of one moment, which meet.
+
+use crate::cursor::{Bounds, Cursor, Moment, successor};
+use base::planted::{Bug, planted};
+use base::{Result, Slice};
+
+/// The entries of a range, as an iterator from both ends. An error is yielded once, then the iterator ends.
+pub struct Range {
+    /// The cursors of either end: those of them that were asked for since memtables went the last time.
+    front: Option<Cursor>,
+    back: Option<Cursor>,
+    /// What the cursors are made of; it goes after them.
+    moment: Moment,
+    bounds: Bounds,
+    /// The keys yielded last at either end: where the other end has to stop, and where a cursor goes on.
+    front_key: Option<Slice>,
+    back_key: Option<Slice>,
+    done: bool,
+}
+
+impl Range {
+    pub(crate) fn new(moment: Moment, bounds: Bounds) -> Range {
+        Range { moment, bounds, front: None, back: None, front_key: None, back_key: None, done: false }
+    }
+
+    fn open(&self) -> Cursor {
+        Cursor::new(self.moment.lend(), self.bounds.clone())
+    }
+
+    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let cursor = match &mut self.front {
+            Some(cursor) => {
+                cursor.next()?;
+                cursor
+            }
+            None => {
+                let cursor = self.open();
+                let cursor = self.front.insert(cursor);
+                match &self.front_key {
+                    None => cursor.seek_to_first()?,
+                    Some(key) => cursor.seek(successor(key))?,
+                }
+                cursor
+            }
+        };
+        if cursor.generation != self.moment.generation {
+            self.moment.renew();
+            self.back = None;
+        }
+        if !cursor.valid() || self.back_key.as_ref().is_some_and(|back| cursor.key() >= &back[..]) {
+            return Ok(None);
+        }
+        let entry = (Slice::copy_from(cursor.key()), cursor.value_slice());
+        self.front_key = Some(entry.0.clone());
+        Ok(Some(entry))
+    }
+
+    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let cursor = match &mut self.back {
+            Some(cursor) => {
+                cursor.prev()?;
+                cursor
+            }
+            None => {
+                let cursor = self.open();
+                let cursor = self.back.insert(cursor);
+                match &self.back_key {
+                    None => cursor.seek_to_last()?,
+                    Some(key) => cursor.seek_backward(key)?,
+                }
+                cursor
+            }
+        };
+        if cursor.generation != self.moment.generation {
+            self.moment.renew();
+            self.front = None;
+        }
+        if !cursor.valid() || self.front_key.as_ref().is_some_and(|front| cursor.key() <= &front[..]) {
+            return Ok(None);
+        }
+        let entry = (Slice::copy_from(cursor.key()), cursor.value_slice());
+        self.back_key = Some(entry.0.clone());
+        Ok(Some(entry))
+    }
+
+    fn finish(&mut self, step: Result<Option<(Slice, Slice)>>) -> Option<Result<(Slice, Slice)>> {
+        let step = match step {
+            Err(_) if planted(Bug::SwallowReadError) => None,
+            step => step.transpose(),
+        };
+        self.done = !matches!(step, Some(Ok(_)));
+        step
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<(Slice, Slice)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let step = self.step_front();
+        self.finish(step)
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let step = self.step_back();
+        self.finish(step)
+    }
+}
