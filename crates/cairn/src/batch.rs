@@ -2,9 +2,11 @@
 
 use crate::cursor::Bounds;
 use crate::keyspace::{Keyspace, KeyspaceCore};
-use crate::log::{Entry, MAX_ENTRY_OVERHEAD, put_entry};
+use crate::log::{Entries, Entry, MAX_ENTRY_OVERHEAD, put_entry};
 use base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{EntryKind, Error, ErrorKind, Result};
+use memtable::{KeptValue, Memtable};
+use std::collections::VecDeque;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -27,6 +29,10 @@ pub struct Batch {
     pub(crate) has_puts: bool,
     /// Whether it deletes ranges.
     pub(crate) has_ranges: bool,
+    /// Whether it has values that a memtable keeps in allocations of their own.
+    has_large: bool,
+    /// Copies of those, in their order, once it is being written.
+    pub(crate) kept: VecDeque<KeptValue>,
     /// The keyspaces that are written to, each with the bytes that its memtable must have room for.
     pub(crate) keyspaces: Vec<(Arc<KeyspaceCore>, usize)>,
     /// The first thing that is wrong with it.
@@ -116,6 +122,7 @@ impl Batch {
         self.count += 1;
         self.has_puts |= kind == EntryKind::Put;
         self.has_ranges |= kind == EntryKind::DeleteRange;
+        self.has_large |= kind == EntryKind::Put && Memtable::lies_outside(value.len());
         self.user_bytes += (key.len() + value.len()) as u64;
     }
 
@@ -128,10 +135,23 @@ impl Batch {
             false => self.entries.try_reserve_exact(wanted.max(len / 4)),
         };
         if grown.is_err() {
-            let what = format!("there is no memory for a batch of {} bytes", len + wanted);
-            self.error = Some(Error::new(ErrorKind::Io, what));
+            self.error = Some(no_memory("a batch", len + wanted));
         }
         grown.is_ok()
+    }
+
+    /// Makes the copies that memtables keep of large values: before anything is logged, so that it may fail.
+    pub(crate) fn keep_values(&mut self) -> Result<()> {
+        if !self.has_large {
+            return Ok(());
+        }
+        let mut entries = Entries::new(&self.entries);
+        while let Some(entry) = entries.next() {
+            if entry.kind == EntryKind::Put {
+                self.kept.extend(keep_value(entry.value)?);
+            }
+        }
+        Ok(())
     }
 
     /// How many writes it has.
@@ -156,9 +176,21 @@ impl Batch {
         self.user_bytes = 0;
         self.has_puts = false;
         self.has_ranges = false;
+        self.has_large = false;
+        self.kept.clear();
         self.keyspaces.clear();
         self.error = None;
     }
+}
+
+/// The copy that a memtable keeps of a value, if it is large.
+pub(crate) fn keep_value(value: &[u8]) -> Result<Option<KeptValue>> {
+    Memtable::keep(value).map_err(|_| no_memory("a value", value.len()))
+}
+
+#[cold]
+fn no_memory(what: &str, len: usize) -> Error {
+    Error::new(ErrorKind::Io, format!("there is no memory for {what} of {len} bytes"))
 }
 
 /// Whether a key and a value are within their limits.

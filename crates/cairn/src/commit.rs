@@ -13,7 +13,7 @@
 //! what is in a memtable that is being flushed is visible.
 
 use crate::Durability;
-use crate::batch::{Batch, check_lengths};
+use crate::batch::{Batch, check_lengths, keep_value};
 use crate::core::Core;
 use crate::keyspace::{KeyspaceCore, View};
 use crate::log::{Entries, Log, put_batch_head, put_batch_head_of, put_entry_head};
@@ -115,6 +115,11 @@ impl Core {
         if kind == EntryKind::Put {
             self.admit()?;
         }
+        // Beyond the log nothing may fail.
+        let kept = match Memtable::lies_outside(value.len()) {
+            true => keep_value(value)?,
+            false => None,
+        };
         let taken = match value.len() >= LARGE_LEN {
             // Queueing would copy it.
             true => Some(self.writer()),
@@ -123,13 +128,17 @@ impl Core {
         let Some(mut writer) = taken else {
             let mut batch = Batch::default();
             batch.push(keyspace, kind, key, value);
+            batch.kept.extend(kept);
             return self.commit_queued(batch, durability);
         };
         let deletes = kind == EntryKind::Delete;
         let logged =
             self.insist(deletes, || self.log_one(&mut writer, keyspace, kind, key, value, durability));
         let (seq, view) = logged?;
-        let insert = || view.memtable.insert(key, Trailer::new(seq, kind), value);
+        let insert = || match kept {
+            Some(kept) => view.memtable.insert_kept(key, Trailer::new(seq, kind), kept),
+            None => view.memtable.insert(key, Trailer::new(seq, kind), value),
+        };
         if planted(Bug::PublishBeforeInsert) {
             drop(writer);
             drop(Publishing::new(self, seq, seq));
@@ -142,7 +151,7 @@ impl Core {
     }
 
     /// Commits a batch.
-    pub(crate) fn write_batch(&self, batch: Batch, durability: Durability) -> Result<()> {
+    pub(crate) fn write_batch(&self, mut batch: Batch, durability: Durability) -> Result<()> {
         if let Some(error) = batch.error {
             return Err(error);
         }
@@ -155,13 +164,14 @@ impl Core {
         if batch.has_puts {
             self.admit()?;
         }
+        batch.keep_values()?;
         let Some(mut writer) = self.take_writer(durability) else {
             return self.commit_queued(batch, durability);
         };
         let logged = self.insist(!batch.has_puts, || self.log_batch(&mut writer, &batch, durability));
         let first_seq = logged?;
         let last_seq = first_seq + batch.count - 1;
-        self.insert_and_let_go(writer, first_seq, last_seq, || insert(&batch, first_seq));
+        self.insert_and_let_go(writer, first_seq, last_seq, || insert(&mut batch, first_seq));
         Ok(())
     }
 
@@ -385,9 +395,9 @@ impl Core {
 
     /// Commits the members of a group, as far as the one asks that asks for most, and inserts them. Where the disk is too full for it,
     /// those are committed that only delete.
-    fn commit_group(&self, writer: &mut Writer, members: Vec<Member>) -> Wakes {
+    fn commit_group(&self, writer: &mut Writer, mut members: Vec<Member>) -> Wakes {
         let deletes = members.iter().all(|m| !m.job.batch.has_puts);
-        let committed = self.insist(deletes, || self.log_and_insert(writer, &members, deletes));
+        let committed = self.insist(deletes, || self.log_and_insert(writer, &mut members, deletes));
         match committed {
             Err(e) if e.kind() == ErrorKind::NoSpace && !deletes => {
                 let (puts, deletes): (Vec<_>, Vec<_>) =
@@ -405,14 +415,14 @@ impl Core {
         }
     }
 
-    fn log_and_insert(&self, writer: &mut Writer, members: &[Member], deletes: bool) -> Result<()> {
+    fn log_and_insert(&self, writer: &mut Writer, members: &mut [Member], deletes: bool) -> Result<()> {
         if members.is_empty() {
             return Ok(());
         }
         let (start, first_seq) = (writer.log.len(), writer.next_seq);
         let mut seqs = Vec::with_capacity(members.len());
         let mut logged = Ok(());
-        for member in members {
+        for member in members.iter() {
             let (seq, appended) = self.append_batch(writer, &member.job.batch);
             seqs.push(seq);
             logged = appended;
@@ -424,7 +434,7 @@ impl Core {
         let persisted = logged.and_then(|()| self.persist(writer, durability, deletes));
         self.settle_log(writer, start, first_seq, persisted)?;
         let publishing = Publishing::new(self, first_seq, writer.next_seq - 1);
-        members.iter().zip(seqs).for_each(|(member, seq)| insert(&member.job.batch, seq));
+        members.iter_mut().zip(seqs).for_each(|(member, seq)| insert(&mut member.job.batch, seq));
         drop(publishing);
         let count = members.iter().map(|m| m.job.batch.count).sum();
         self.counters.note_writes(count, members.iter().map(|m| m.job.batch.user_bytes).sum());
@@ -459,7 +469,7 @@ impl Core {
 }
 
 /// Inserts a batch whose memory is reserved into the memtables of its keyspaces.
-fn insert(batch: &Batch, first_seq: Seq) {
+fn insert(batch: &mut Batch, first_seq: Seq) {
     let mut entries = Entries::new(&batch.entries);
     let views: Vec<_> =
         batch.keyspaces.iter().map(|(keyspace, _)| (keyspace.id, keyspace.view.load())).collect();
@@ -467,7 +477,11 @@ fn insert(batch: &Batch, first_seq: Seq) {
     while !entries.is_empty() {
         let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
         let (_, view) = views.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
-        entry.insert(&view.memtable, seq);
+        let outside = entry.kind == EntryKind::Put && Memtable::lies_outside(entry.value.len());
+        match if outside { batch.kept.pop_front() } else { None } {
+            Some(kept) => view.memtable.insert_kept(entry.key, Trailer::new(seq, entry.kind), kept),
+            None => entry.insert(&view.memtable, seq),
+        }
         seq += 1;
     }
 }

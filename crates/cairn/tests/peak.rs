@@ -1,14 +1,17 @@
 //! How much memory a large value or batch takes while it is written. A test of its own, because it counts what the process allocates.
 #![allow(missing_docs, unsafe_code)]
 
-use cairn::{Database, Durability, KeyspaceOptions, Options};
+use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// The longest piece of memory that is given.
+static LONGEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// The space of memtables, which costs memory only where something is written.
 fn is_reservation(layout: Layout) -> bool {
@@ -25,6 +28,9 @@ fn count(layout: Layout) {
 // SAFETY: all of it is the system's.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > LONGEST.load(Ordering::Relaxed) && !is_reservation(layout) {
+            return std::ptr::null_mut();
+        }
         count(layout);
         // SAFETY: the caller's.
         unsafe { System.alloc(layout) }
@@ -92,5 +98,40 @@ fn a_large_value_or_batch_is_copied_once() -> cairn::Result<()> {
     }
     ks.flush()?;
     assert_eq!(ks.get("large")?.unwrap().len(), LEN);
+    drop(ks);
+    db.close()?;
+    where_there_is_no_memory_nothing_is_written(dir.path())
+}
+
+fn where_there_is_no_memory_nothing_is_written(dir: &Path) -> cairn::Result<()> {
+    let open = || -> cairn::Result<_> {
+        let db = Database::open_with(dir, Options::default().background_threads(0))?;
+        Ok((db.open_keyspace("k")?, db))
+    };
+    let (ks, db) = open()?;
+    ks.put("large", "old")?;
+    let value = vec![7; 2 << 20];
+    let mut batch = db.batch();
+    batch.put(&ks, "other", "new");
+    batch.put(&ks, "large", &value);
+    let mut long = db.batch();
+    LONGEST.store(1 << 20, Ordering::Relaxed);
+    long.put(&ks, "large", &value);
+    let refused = [ks.put("large", &value), db.write(batch, Durability::Os), db.write(long, Durability::Os)];
+    LONGEST.store(usize::MAX, Ordering::Relaxed);
+    for error in refused.map(Result::unwrap_err) {
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("no memory"), "{error}");
+    }
+    let check = |ks: &Keyspace| -> cairn::Result<()> {
+        assert_eq!((&*ks.get("large")?.unwrap(), ks.get("other")?.is_some()), (&b"old"[..], false));
+        Ok(())
+    };
+    check(&ks)?;
+    drop(ks);
+    db.close()?;
+    let (ks, _db) = open()?;
+    check(&ks)?;
+    ks.put("large", &value)?;
+    assert_eq!(ks.get("large")?.unwrap().len(), value.len());
     Ok(())
 }

@@ -10,7 +10,7 @@
 //! may come first: then it walks on from the same predecessor, which is still a predecessor, and tries again.
 
 use crate::list::{Gap, Position, SkipList};
-use crate::node::{EntryId, HEIGHT_MAX, Leaf, Link, NodeId, SLOTS, Slot};
+use crate::node::{EntryId, HEIGHT_MAX, Leaf, Link, NodeId, Nodes, SLOTS, Slot};
 use crate::order::{Target, compare_from, prefix, shared_bytes, tag};
 use crate::stripe::Stripe;
 use crate::sync::{AtomicU64, Ordering, pause};
@@ -27,14 +27,20 @@ struct New {
 }
 
 impl SkipList {
-    /// Inserts an entry. `random` should not be in the hands of who chooses the keys.
+    /// Inserts an entry, which `create` writes. `random` should not be in the hands of who chooses the keys.
     #[inline]
-    pub(crate) fn insert(&self, place: Target<'_>, value: &[u8], random: u64, stripe: &Stripe) {
+    pub(crate) fn insert(
+        &self,
+        place: Target<'_>,
+        create: impl FnOnce(&Nodes) -> EntryId,
+        random: u64,
+        stripe: &Stripe,
+    ) {
         let near = self.near(stripe, place);
         let mut at = near.unwrap_or_else(|| self.descend(place, 0, |_, _| ()).before);
         // The leaf comes in while the entry is being written.
         self.nodes.prefetch_leaf(at.node);
-        let id = self.nodes.create_entry(place, value);
+        let id = create(&self.nodes);
         let mut guard = Guard::lock(self.nodes.leaf(at.node));
         while let Some(next) = self.step(place, at, self.nodes.link(at.node, 0), None) {
             at = next;

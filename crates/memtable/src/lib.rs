@@ -31,8 +31,9 @@ pub use cursor::MemtableCursor;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{RangeSet, RangeTombstone, Seq, Trailer};
 use list::SkipList;
-use node::{HEIGHT_MAX, INLINE_MAX, SLOTS};
+use node::{EntryId, HEIGHT_MAX, INLINE_MAX, Nodes, SLOTS};
 use order::Target;
+use std::collections::TryReserveError;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -73,6 +74,9 @@ pub struct Memtable {
     #[cfg(debug_assertions)]
     inserted: AtomicU64,
 }
+
+/// A copy of a large value: see [`Memtable::keep`].
+pub struct KeptValue(Box<[u8]>);
 
 /// An entry's share of the nodes: 8 bytes for its slot, in leaves that are 69 % full on average, and what nodes
 /// take beside their slots. (The copy of the anchor's key comes on top.)
@@ -148,18 +152,45 @@ impl Memtable {
     /// # Panics
     /// When key or value are longer than [the limits](base::limits), or nobody reserved room: bugs of the caller.
     pub fn insert(&self, key: &[u8], trailer: Trailer, value: &[u8]) {
-        assert!(key.len() <= MAX_KEY_LEN && value.len() <= MAX_VALUE_LEN, "memtable: entry past the limits");
+        let place = Target { key, trailer };
+        self.insert_by(place, value.len(), |nodes| nodes.create_entry(place, value));
+    }
+
+    /// Whether a value of this length lies in an allocation of its own.
+    #[inline]
+    pub const fn lies_outside(value_len: usize) -> bool {
+        value_len > INLINE_MAX
+    }
+
+    /// A copy of a value that is to be inserted, if it does not lie in the arena with its key: made while it may still fail for want of memory.
+    pub fn keep(value: &[u8]) -> Result<Option<KeptValue>, TryReserveError> {
+        if !Memtable::lies_outside(value.len()) {
+            return Ok(None);
+        }
+        let mut kept = Vec::new();
+        kept.try_reserve_exact(value.len())?;
+        kept.extend_from_slice(value);
+        Ok(Some(KeptValue(kept.into_boxed_slice())))
+    }
+
+    /// [`Memtable::insert`] of a value that was copied before.
+    pub fn insert_kept(&self, key: &[u8], trailer: Trailer, value: KeptValue) {
+        let place = Target { key, trailer };
+        self.insert_by(place, value.0.len(), |nodes| nodes.create_large_entry(place, value.0));
+    }
+
+    #[inline]
+    fn insert_by(&self, place: Target<'_>, value_len: usize, create: impl FnOnce(&Nodes) -> EntryId) {
+        let Target { key, trailer } = place;
+        assert!(key.len() <= MAX_KEY_LEN && value_len <= MAX_VALUE_LEN, "memtable: entry past the limits");
         #[cfg(debug_assertions)]
-        self.check_reservation(Memtable::entry_cost(key.len(), value.len()));
+        self.check_reservation(Memtable::entry_cost(key.len(), value_len));
         let stripe = &self.stripes[stripe::index()];
-        let ticket = stripe.count(trailer.seq(), key.len() + value.len());
-        if value.len() > INLINE_MAX {
-            self.large_bytes.fetch_add(value.len() as u64, Ordering::Relaxed);
+        let ticket = stripe.count(trailer.seq(), key.len() + value_len);
+        if value_len > INLINE_MAX {
+            self.large_bytes.fetch_add(value_len as u64, Ordering::Relaxed);
         }
-        if trailer.is_delete() && !self.deletes.load(Ordering::Relaxed) {
-            self.deletes.store(true, Ordering::Relaxed);
-        }
-        self.list.insert(Target { key, trailer }, value, random(ticket, trailer), stripe);
+        self.list.insert(place, create, random(ticket, trailer), stripe);
     }
 
     /// What a range tombstone with bounds of these lengths takes of the capacity, about.

@@ -235,16 +235,30 @@ impl Nodes {
     /// When the arena is full.
     #[inline]
     pub(crate) fn create_entry(&self, entry: Target<'_>, value: &[u8]) -> EntryId {
-        assert!(value.len() <= u32::MAX as usize);
+        if value.len() > INLINE_MAX {
+            return self.create_large_entry(entry, value.into());
+        }
         let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
         // SAFETY: `allocate` gave us room for header, key and value or its address, which nobody else knows.
         unsafe {
             let place = self.write_header(unit, entry, (value.len() as u64) << 32);
-            if value.len() > INLINE_MAX {
-                place.cast::<*const u8>().write_unaligned(self.keep(value));
-            } else {
-                place.copy_from_nonoverlapping(value.as_ptr(), value.len());
-            }
+            place.copy_from_nonoverlapping(value.as_ptr(), value.len());
+        }
+        EntryId(NonZeroU32::new(unit).expect("offsets start past the head's tower"))
+    }
+
+    /// The same for a value longer than [`INLINE_MAX`], in an allocation that lives from now on as long as the nodes.
+    ///
+    /// # Panics
+    /// When the arena is full.
+    #[cold]
+    pub(crate) fn create_large_entry(&self, entry: Target<'_>, value: Box<[u8]>) -> EntryId {
+        assert!(INLINE_MAX < value.len() && value.len() <= u32::MAX as usize);
+        let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
+        // SAFETY: `allocate` gave us room for header, key and the value's address, which nobody else knows.
+        unsafe {
+            let place = self.write_header(unit, entry, (value.len() as u64) << 32);
+            place.cast::<*const u8>().write_unaligned(self.keep(value));
         }
         EntryId(NonZeroU32::new(unit).expect("offsets start past the head's tower"))
     }
@@ -291,10 +305,9 @@ impl Nodes {
         }
     }
 
-    /// Copies a large value into an allocation that lives as long as the nodes.
-    #[cold]
-    fn keep(&self, value: &[u8]) -> *const u8 {
-        let large = NonNull::from(Box::leak(Box::<[u8]>::from(value)));
+    /// Holds a large value as long as the nodes live.
+    fn keep(&self, value: Box<[u8]>) -> *const u8 {
+        let large = NonNull::from(Box::leak(value));
         self.large.lock().push(Large(large));
         large.as_ptr().cast()
     }
