@@ -364,6 +364,7 @@ impl Core {
     }
 
     fn compact_tables(&self, keyspace: &Arc<KeyspaceCore>, plan: &Arc<Plan>) -> Result<()> {
+        self.check_place()?;
         let started = self.env.monotonic();
         // Before the readers: who begins to read and is not among them sees all of these.
         let ranges = keyspace.view.load().version.ranges.clone();

@@ -15,7 +15,7 @@ use crate::writer::{PanicWatch, Writer};
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
-use env::{Env, Origin};
+use env::{Env, FileLock, Origin};
 use memtable::Memtable;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -148,6 +148,8 @@ pub(crate) struct Core {
     pub slowdown: AtomicU64,
     /// Held while tables are deleted.
     pub collecting: Mutex<()>,
+    /// The lock on the directory, held until the database is closed. Taken under any other lock, and held for a system call at most.
+    pub lock: Mutex<Option<Box<dyn FileLock>>>,
     /// Calls of the application that work on the directory.
     pub calls: Calls,
     /// Why writing stopped for good.
@@ -252,9 +254,17 @@ impl Core {
         Ok(TableFile::new(meta.clone(), table, self.garbage.clone()))
     }
 
+    /// Ends all writing when the path of the directory leads elsewhere by now: files are created and removed by path, and these would be
+    /// another database's. To be called before. (What is moved between this and the operation goes unseen.)
+    pub(crate) fn check_place(&self) -> Result<()> {
+        let moved = self.lock.lock().as_ref().map_or(Ok(()), |lock| lock.check_place());
+        moved.map_err(|e| self.stop(&e))
+    }
+
     /// Makes an edit durable. The caller holds the manifest.
     pub(crate) fn log_edit(&self, manifest: &mut Manifest, edit: &mut DatabaseEdit) -> Result<()> {
         self.check_process()?;
+        self.check_place()?;
         let _watch = PanicWatch::new(self, "a writer of the manifest");
         edit.next_file = self.next_file.load(Ordering::Relaxed);
         let before = manifest.len();
@@ -363,6 +373,10 @@ impl Core {
         // One at a time: who returns from here may rely on what was garbage being gone.
         let _collecting = self.collecting.lock();
         let gone = self.garbage.take();
+        // What is not removed now is removed by the next opening.
+        if gone.is_empty() || self.check_place().is_err() {
+            return;
+        }
         for &number in &gone {
             self.tables.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
@@ -452,6 +466,7 @@ impl Core {
             self.reserve.note_tables(keyspace.tree.version().bytes(), 0);
             keyspace.core.state.store(DROPPED, Ordering::Release);
             writer.forget(&keyspace.core);
+            self.counters.note_dropped(&keyspace.core);
             keyspace.tree.abandon();
             self.retired.add(keyspace.core.view.load().memtables());
             keyspace.flushing.clear();
@@ -559,7 +574,7 @@ impl Core {
         let joined = background.join();
         self.calls.end();
         self.collect_garbage();
-        if self.fatal.get().is_none() {
+        if self.fatal.get().is_none() && self.check_place().is_ok() {
             self.spares.give_up();
         }
         self.release_directory();
@@ -579,9 +594,8 @@ impl Core {
             let number = manifest.number();
             *manifest = Manifest::refusing(&self.dir, number, reason.clone());
         }
-        let mut writer = self.writer();
-        writer.log.refuse(reason);
-        writer.lock = None;
+        self.writer().log.refuse(reason);
+        *self.lock.lock() = None;
     }
 }
 

@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
 use crate::readers::HeldReaders;
 use crate::stats::*;
+use crate::sync::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -50,6 +51,8 @@ pub(crate) struct Counters {
     memtable_waits: AtomicU64,
     memtable_wait_nanos: AtomicU64,
     longest_nanos: AtomicU64,
+    /// Flushes and compactions of keyspaces that were dropped.
+    dropped: Mutex<(IoStats, IoStats)>,
     /// 0: none; 1: slowdown; 2: memtables.
     last_reason: AtomicU64,
 }
@@ -65,6 +68,13 @@ impl Counters {
     /// Bytes of keys and values written since the database was opened.
     pub(crate) fn user_bytes(&self) -> u64 {
         self.user_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A keyspace goes: what was done for it stays counted.
+    pub(crate) fn note_dropped(&self, keyspace: &KeyspaceCore) {
+        let mut dropped = self.dropped.lock();
+        add(&mut dropped.0, &keyspace.counters.flush.stats());
+        keyspace.counters.compactions.iter().for_each(|jobs| add(&mut dropped.1, &jobs.stats()));
     }
 
     pub(crate) fn note_slowdown(&self, time: Duration) {
@@ -180,7 +190,7 @@ pub(crate) fn stats(core: &Core) -> Stats {
         keyspace_stats(core, cursors)
     };
     let keyspaces: Vec<KeyspaceStats> = cores.iter().map(with_cursors).collect();
-    let (mut flush, mut compaction) = (IoStats::default(), IoStats::default());
+    let (mut flush, mut compaction) = core.counters.dropped.lock().clone();
     for keyspace in &keyspaces {
         add(&mut flush, &keyspace.flush);
         keyspace.levels.iter().for_each(|level| add(&mut compaction, &level.compactions));

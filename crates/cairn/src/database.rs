@@ -98,12 +98,16 @@ impl Database {
     /// Opens the keyspace `name`, or creates it with `options`. One that exists keeps the options it was created with. Creating
     /// costs one small synced write, whatever the database holds.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
-        match self.open_keyspace(name) {
-            Err(e) if e.kind() == ErrorKind::NotFound => match self.create_keyspace(name, options) {
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => self.open_keyspace(name),
-                created => created,
-            },
-            opened => opened,
+        // Beside other threads that create and drop it, it may come and go in between.
+        loop {
+            match self.open_keyspace(name) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                opened => return opened,
+            }
+            match self.create_keyspace(name, options.clone()) {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                created => return created,
+            }
         }
     }
 
@@ -174,7 +178,10 @@ impl Database {
         let _call = self.core().begin_call()?;
         let names = self.keyspaces();
         names.iter().try_for_each(|name| match self.open_keyspace(name) {
-            Ok(keyspace) => keyspace.compact(),
+            Ok(keyspace) => match keyspace.compact() {
+                Err(e) if e.kind() == ErrorKind::Closed && keyspace.core.is_dropped() => Ok(()),
+                other => other,
+            },
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             Err(e) => Err(e),
         })

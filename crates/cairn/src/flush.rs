@@ -70,6 +70,7 @@ impl Core {
     }
 
     fn flush_memtables(&self, job: &FlushJob) -> Result<()> {
+        self.check_place()?;
         let started = self.env.monotonic();
         let keyspace = &job.keyspace;
         let sets: Vec<_> = job.memtables.iter().filter_map(|s| s.memtable.ranges()).collect();

@@ -22,6 +22,9 @@ impl Core {
     /// What the flush thread does now and then: a spare log that is old goes, and what is left of one that is large; and where the reserve is spent it is made again, if there is room;
     /// else what was deleted in memory is to be flushed.
     pub(crate) fn look_for_space(&self) {
+        if self.check_place().is_err() {
+            return;
+        }
         self.spares.forget_old();
         self.trim_log();
         if !self.reserve.retake() {

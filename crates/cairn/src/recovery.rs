@@ -49,6 +49,8 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         // Before the lock, which would create its file.
         return Err(no_database(dir));
     }
+    // Files are found by path as long as the database is open: another working directory or link must not lead elsewhere.
+    let dir = &env.canonical(dir)?;
     let lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
     let files = Files::list(&env, dir)?;
     let space = Space::new(&env, dir, &options);
@@ -481,7 +483,7 @@ impl Recovery {
             snapshots: Snapshots::default(),
             retired: Default::default(),
             visible: Visible::new(last_seq),
-            commit: new_commit(Writer::new(log, last_seq + 1, self.lock)),
+            commit: new_commit(Writer::new(log, last_seq + 1)),
             closed_logs: logs.closed,
             spares: logs.spares,
             log_counters: logs.counters,
@@ -500,6 +502,7 @@ impl Recovery {
             slowdown: AtomicU64::new(0),
             collecting: Mutex::new(()),
             calls: crate::calls::Calls::default(),
+            lock: Mutex::new(Some(self.lock)),
             fatal: OnceLock::new(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),

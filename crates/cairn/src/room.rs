@@ -116,6 +116,7 @@ impl Core {
     /// Starts the next log. The manifest names it, durably, before anything is written to it: so a newest log that is missing or
     /// empty is damage, and not taken for a database without recent writes. That costs one small synced edit for each log.
     fn rotate_log(&self, writer: &mut Writer, last_seq: Seq) -> Result<()> {
+        self.check_place()?;
         let name = |number| {
             if planted(Bug::NameLogLate) {
                 return Ok(());

@@ -6,7 +6,6 @@ use crate::log::Log;
 use crate::sync::{MutexGuard, Ordering};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
-use env::FileLock;
 use memtable::Memtable;
 use std::ops::{Deref, DerefMut};
 
@@ -14,8 +13,6 @@ use std::ops::{Deref, DerefMut};
 pub(crate) struct Writer {
     pub log: Log,
     pub next_seq: Seq,
-    /// Held until the database is closed.
-    pub lock: Option<Box<dyn FileLock>>,
     pub scratch: Vec<u8>,
     /// Bytes reserved in active memtables, over all keyspaces.
     pub active_bytes: u64,
@@ -26,9 +23,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(log: Log, next_seq: Seq, lock: Box<dyn FileLock>) -> Writer {
-        let lock = Some(lock);
-        Writer { log, next_seq, lock, scratch: Vec::new(), active_bytes: 0, owed: 0, check_log_at: 0 }
+    pub(crate) fn new(log: Log, next_seq: Seq) -> Writer {
+        Writer { log, next_seq, scratch: Vec::new(), active_bytes: 0, owed: 0, check_log_at: 0 }
     }
 
     /// Makes everything that was acknowledged durable. An error of the sync ends all writing.

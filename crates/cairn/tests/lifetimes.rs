@@ -235,3 +235,29 @@ fn an_empty_batch_is_a_barrier_of_its_durability() {
     let found = sim.process_clone();
     assert!(open(&found, 0).open_keyspace("k").unwrap().get("c").unwrap().is_none());
 }
+
+/// A keyspace that is dropped beside a compaction of the whole database is no error of that, and its work stays counted.
+#[test]
+fn all_keyspaces_are_compacted_though_one_is_dropped() {
+    let sim = SimEnv::new(1);
+    let db = open(&sim, 0);
+    let spaces = ["a", "b"].map(|name| db.keyspace(name, small()).unwrap());
+    spaces.iter().for_each(|space| fill(space, 0..500));
+    db.flush().unwrap();
+    spaces.iter().for_each(|space| fill(space, 0..500));
+    let before = db.stats();
+    let stop = Stop::at(&sim, OpKind::Create, ".tbl");
+    let beside = db.clone();
+    let thread = std::thread::spawn(move || beside.compact());
+    stop.reached.recv_timeout(Duration::from_secs(60)).expect("there is something to be compacted");
+    db.drop_keyspace("a").unwrap();
+    stop.go.store(true, Ordering::SeqCst);
+    thread.join().unwrap().unwrap();
+    sim.set_hook(None);
+    let tables: Vec<usize> = spaces[1].guards().iter().map(|guard| guard.tables.len()).collect();
+    assert_eq!(tables[0], 0, "the other keyspace is compacted: {tables:?}");
+    let after = db.stats();
+    assert!(after.flush.jobs >= before.flush.jobs && after.flush.bytes_written >= before.flush.bytes_written);
+    assert!(after.compaction.bytes_written >= before.compaction.bytes_written);
+    db.close().unwrap();
+}

@@ -169,4 +169,9 @@ pub trait ReadFile: Send + Sync {
 pub trait FileLock: Send + Sync {
     /// Fails with `ErrorKind::Locked` in any process but the one that took the lock.
     fn check_owner(&self) -> Result<()>;
+    /// Fails with `ErrorKind::Locked` when the path of the lock leads to another file by now, or to none: the directory was moved, or
+    /// another one is in its place. What is written by path from then on goes to the wrong place. Costs a system call.
+    fn check_place(&self) -> Result<()> {
+        Ok(())
+    }
 }

@@ -107,6 +107,18 @@ impl FileLock for RealLock {
             ),
         ))
     }
+
+    fn check_place(&self) -> Result<()> {
+        match rustix::fs::lstat(&self.path) {
+            Ok(stat) if (stat.st_dev, stat.st_ino) == self.id => Ok(()),
+            // It could not be looked for, which says nothing.
+            Err(e) if e != Errno::NOENT && e != Errno::NOTDIR => Ok(()),
+            _ => Err(locked(
+                &self.path,
+                "it is not the file that was locked: the directory was moved or replaced while the database was open",
+            )),
+        }
+    }
 }
 
 impl Drop for RealLock {

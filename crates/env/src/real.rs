@@ -111,6 +111,9 @@ impl Env for RealEnv {
     }
 
     fn create_dir(&self, dir: &Path) -> Result<()> {
+        if dir.as_os_str().is_empty() {
+            return Err(Error::invalid("the path of a directory must not be empty"));
+        }
         let parent = dir.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
         if self.exists(dir)? {
             // The process that created it may have died before this sync. Its parent need not be ours to open.

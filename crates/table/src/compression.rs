@@ -167,15 +167,18 @@ fn most_raw(code: u8, len: usize) -> usize {
 }
 
 fn decompress_zstd(data: &[u8], len: usize, out: &mut Vec<u8>) -> Option<usize> {
-    ZSTD_CONTEXT.with(|context| {
-        let mut context = context.borrow_mut();
+    // A vector bounds the output by its capacity; a slice, by what we mean.
+    out.resize(len, 0);
+    let mut decompress = |context: &mut Option<zstd::bulk::Decompressor<'static>>| {
         if context.is_none() {
             *context = Some(zstd::bulk::Decompressor::new().ok()?);
         }
-        // A vector bounds the output by its capacity; a slice, by what we mean.
-        out.resize(len, 0);
         context.as_mut()?.decompress_to_buffer(data, &mut out[..]).ok()
-    })
+    };
+    // In the destructor of another thread-local the context of this thread may be gone.
+    ZSTD_CONTEXT
+        .try_with(|context| decompress(&mut context.borrow_mut()))
+        .unwrap_or_else(|_| decompress(&mut None))
 }
 
 #[cfg(test)]

@@ -1,0 +1,100 @@
+//! A database keeps to the directory that it was opened in, wherever the path leads later; and stops writing when that directory is moved.
+
+use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use std::path::Path;
+
+fn open(path: &Path) -> (Database, Keyspace) {
+    let db = Database::open_with(path, Options::default().background_threads(0)).unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default().memtable_bytes(4 << 10)).unwrap();
+    (db, keyspace)
+}
+
+fn put_synced(keyspace: &Keyspace, key: &str) {
+    keyspace.put_with(key, "x", Durability::Sync).unwrap();
+}
+
+/// So much that memtables and logs are switched, flushed and removed.
+fn fill(keyspace: &Keyspace) -> cairn::Result<()> {
+    (0..200u32).try_for_each(|i| keyspace.put(i.to_be_bytes(), [7; 100]))?;
+    keyspace.flush()
+}
+
+/// What the next process finds there.
+fn holds(dir: &Path, keys: &[&str]) {
+    let copy = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    let (_db, keyspace) = open(copy.path());
+    keys.iter().for_each(|key| assert!(keyspace.get(key).unwrap().is_some(), "{key} of {}", dir.display()));
+}
+
+/// Opens `path`, has it lead elsewhere, opens what it leads to now, and uses both.
+fn lead_elsewhere(path: &Path, elsewhere: impl FnOnce(), found: [&Path; 2]) {
+    let (first, in_first) = open(path);
+    put_synced(&in_first, "first");
+    elsewhere();
+    let (second, in_second) = open(path);
+    put_synced(&in_second, "second");
+    fill(&in_first).unwrap();
+    drop(in_first);
+    first.close().unwrap();
+    put_synced(&in_second, "more");
+    holds(found[0], &["first"]);
+    holds(found[1], &["second", "more"]);
+    drop((second, in_second));
+}
+
+fn a_working_directory_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
+    [&a, &b].map(|dir| std::fs::create_dir(dir).unwrap());
+    let home = std::env::current_dir().unwrap();
+    std::env::set_current_dir(&a).unwrap();
+    let go = || std::env::set_current_dir(&b).unwrap();
+    lead_elsewhere(Path::new("db"), go, [&a.join("db"), &b.join("db")]);
+    std::env::set_current_dir(home).unwrap();
+}
+
+fn a_link_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b, link] = ["a", "b", "current"].map(|name| dir.path().join(name));
+    [&a, &b].map(|dir| std::fs::create_dir(dir).unwrap());
+    std::os::unix::fs::symlink(&a, &link).unwrap();
+    let change = || {
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&b, &link).unwrap();
+    };
+    lead_elsewhere(&link, change, [&a, &b]);
+}
+
+/// Files are found by path, so what is moved away cannot be written to any more, and what takes its place is left alone.
+fn the_directory_is_moved(replaced: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let [db, old] = ["db", "old"].map(|name| dir.path().join(name));
+    let (first, in_first) = open(&db);
+    put_synced(&in_first, "first");
+    std::fs::rename(&db, &old).unwrap();
+    let second = replaced.then(|| open(&db));
+    second.iter().for_each(|(_, keyspace)| put_synced(keyspace, "second"));
+    let error = fill(&in_first).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly, "{error}");
+    assert!(error.to_string().contains("moved or replaced"), "{error}");
+    drop(in_first);
+    first.close().unwrap_err();
+    holds(&old, &["first"]);
+    if let Some((_second, keyspace)) = second {
+        fill(&keyspace).unwrap();
+        put_synced(&keyspace, "more");
+        holds(&db, &["second", "more"]);
+    }
+}
+
+/// One after another, in a program of their own: the working directory is the process's.
+#[test]
+fn a_database_keeps_to_its_directory() {
+    a_working_directory_changes();
+    a_link_changes();
+    the_directory_is_moved(false);
+    the_directory_is_moved(true);
+}
