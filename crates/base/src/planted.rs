@@ -120,6 +120,10 @@ bugs! {
     MovedCursorReadsNewest,
     /// a cursor that gives up flushed memtables skips an entry
     MovedCursorSkipsEntry,
+    /// a put does not cut the range of dead keys that it falls into
+    PutsStayDead,
+    /// a range of keys that are dead now is dead for readers as of a time before, too
+    DeadForOldReaders,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -43,7 +43,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes the oldest job.
+    /// Takes the oldest job. However many were taken before: what is left of them is passed over once, and then left out.
     fn take(&mut self) -> Result<Option<(Slice, Slice)>> {
         let Some((key, job)) = self.waiting.iter().next().transpose()? else { return Ok(None) };
         let mut batch = self.db.batch();

@@ -4,7 +4,7 @@ use crate::cursor::Bounds;
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::log::{Entries, Entry, MAX_ENTRY_OVERHEAD, put_entry};
 use base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
-use base::{EntryKind, Error, ErrorKind, Result};
+use base::{EntryKind, Error, ErrorKind, Result, Seq};
 use memtable::{KeptValue, Memtable};
 use std::collections::VecDeque;
 use std::ops::RangeBounds;
@@ -33,6 +33,8 @@ pub struct Batch {
     has_large: bool,
     /// Copies of those, in their order, once it is being written.
     pub(crate) kept: VecDeque<KeptValue>,
+    /// The keyspaces that it puts into: a bit for each of the first 63, and one for all others.
+    puts_into: u64,
     /// The keyspaces that are written to, each with the bytes that its memtable must have room for.
     pub(crate) keyspaces: Vec<(Arc<KeyspaceCore>, usize)>,
     /// The first thing that is wrong with it.
@@ -114,9 +116,16 @@ impl Batch {
             return;
         }
         let cost = Entry { kind, keyspace: keyspace.id, key, value }.cost();
-        match self.keyspaces.iter_mut().find(|(core, _)| Arc::ptr_eq(core, keyspace)) {
-            Some((_, bytes)) => *bytes += cost,
-            None => self.keyspaces.push((keyspace.clone(), cost)),
+        let place = match self.keyspaces.iter().position(|(core, _)| Arc::ptr_eq(core, keyspace)) {
+            Some(place) => place,
+            None => {
+                self.keyspaces.push((keyspace.clone(), 0));
+                self.keyspaces.len() - 1
+            }
+        };
+        self.keyspaces[place].1 += cost;
+        if kind == EntryKind::Put {
+            self.puts_into |= bit_of(place);
         }
         put_entry(&mut self.entries, kind, keyspace.id, key, value);
         self.count += 1;
@@ -154,6 +163,33 @@ impl Batch {
         Ok(())
     }
 
+    /// The writer gives it numbers up to `last_seq`: what it puts is cut out of the dead ranges of its keyspaces.
+    pub(crate) fn note_puts(&self, last_seq: Seq) {
+        if !self.has_puts {
+            return;
+        }
+        let mut cuts = false;
+        for (place, (keyspace, _)) in self.keyspaces.iter().enumerate() {
+            if self.puts_into & bit_of(place) != 0 {
+                cuts |= keyspace.dead.note_batch(last_seq);
+            }
+        }
+        if cuts {
+            self.cut_dead_ranges();
+        }
+    }
+
+    #[cold]
+    fn cut_dead_ranges(&self) {
+        let mut entries = Entries::new(&self.entries);
+        while let Some(entry) = entries.next() {
+            let keyspace = self.keyspaces.iter().find(|(keyspace, _)| keyspace.id == entry.keyspace);
+            if let (EntryKind::Put, Some((keyspace, _))) = (entry.kind, keyspace) {
+                keyspace.dead.cut(entry.key);
+            }
+        }
+    }
+
     /// How many writes it has.
     pub fn len(&self) -> usize {
         self.count as usize
@@ -178,6 +214,7 @@ impl Batch {
         self.has_ranges = false;
         self.has_large = false;
         self.kept.clear();
+        self.puts_into = 0;
         self.keyspaces.clear();
         self.error = None;
     }
@@ -208,4 +245,9 @@ pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// The bit for the keyspace at `place` of a batch.
+fn bit_of(place: usize) -> u64 {
+    1 << place.min(63)
 }

@@ -233,6 +233,9 @@ impl Core {
         }
         let seq = writer.next_seq;
         writer.next_seq += 1;
+        if kind == EntryKind::Put {
+            keyspace.dead.note_put(key, seq);
+        }
         writer.scratch.clear();
         put_batch_head(&mut writer.scratch, seq, 1);
         put_entry_head(&mut writer.scratch, kind, keyspace.id, key.len());
@@ -274,6 +277,7 @@ impl Core {
     fn append_batch(&self, writer: &mut Writer, batch: &Batch) -> (Seq, Result<()>) {
         let first_seq = writer.next_seq;
         writer.next_seq += batch.count;
+        batch.note_puts(writer.next_seq - 1);
         writer.scratch.clear();
         put_batch_head_of(&mut writer.scratch, batch.has_ranges, first_seq, batch.count);
         let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];

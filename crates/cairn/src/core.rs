@@ -4,6 +4,7 @@ use crate::background::Background;
 use crate::calls::{Call, Calls};
 use crate::commit::Commit;
 use crate::counters::Counters;
+use crate::dead_ranges::DeadRanges;
 use crate::keyspace::{CLOSED, DROPPED, KeyspaceCore, OPEN, View, check_name};
 use crate::log::{ClosedLogs, LogCounters};
 use crate::reserve::Reserve;
@@ -441,6 +442,7 @@ impl Core {
             debt: AtomicU64::new(0),
             state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
+            dead: DeadRanges::new(self.options.skip_deleted),
             counters,
             options,
         })

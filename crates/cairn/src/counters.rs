@@ -152,6 +152,8 @@ pub(crate) fn keyspace_stats(core: &KeyspaceCore, cursors: HeldReaders) -> Keysp
         cursors: cursors.count,
         range_tombstones: view.ranges().map_or(0, |ranges| ranges.len()),
         compactions_by_reason: reasons.iter().map(|(reason, n)| (reason.to_string(), *n)).collect(),
+        deleted_passed: core.dead.passed.load(Ordering::Relaxed),
+        dead_ranges: core.dead.len(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::batch::check_lengths;
 use crate::core::Core;
+use crate::deleted_run::DeletedRun;
 use crate::keyspace::{KeyspaceCore, View};
 use crate::passing::{Debt, Lingering};
 use crate::readers::Hold;
@@ -233,6 +234,7 @@ pub struct Cursor {
     saved: Saved,
     lingering: Lingering,
     debt: Debt,
+    run: DeletedRun,
     keyspace: Hold,
     core: Arc<Core>,
     /// That of the keyspace when the sources were taken, or before.
@@ -263,6 +265,7 @@ impl Cursor {
             saved: Saved::default(),
             lingering: Lingering::default(),
             debt: Debt::default(),
+            run: DeletedRun::new(&keyspace.dead),
             keyspace,
             core,
             generation,
@@ -321,18 +324,12 @@ impl Cursor {
 
     /// Moves to the last entry.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.begin_seek()?;
-        let sought = match self.bounds.to.take() {
-            None => self.merge.seek_to_last(),
-            Some(to) => {
-                let sought = self.merge.seek_before(&to);
-                self.bounds.to = Some(to);
-                sought
-            }
-        };
-        self.notice();
-        let found = sought.and_then(|()| self.find_backward());
-        self.moved(found)
+        // While the bounds are whole.
+        self.renewed();
+        let to = self.bounds.to.take();
+        let result = self.seek_backward(to.as_deref());
+        self.bounds.to = to;
+        result
     }
 
     /// Moves to the first entry at or after `key`.
@@ -348,25 +345,48 @@ impl Cursor {
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = key.as_ref();
         match self.bounds.is_before_end(key) {
-            true => self.seek_backward(&successor(key)),
+            true => self.seek_backward(Some(&successor(key))),
             false => self.seek_to_last(),
         }
     }
 
-    /// Moves to the last entry before `end`, which lies between the bounds.
-    pub(crate) fn seek_backward(&mut self, end: &[u8]) -> Result<()> {
+    /// Moves to the last entry before `end`, which is no greater than the bound; `None` where there is no bound: to the last one.
+    pub(crate) fn seek_backward(&mut self, end: Option<&[u8]>) -> Result<()> {
         self.begin_seek()?;
-        let sought = self.merge.seek_before(end);
+        let dead = self.keyspace.dead.before(end, self.seq);
+        let end = match &dead {
+            None => end,
+            Some(dead) if dead.from[..] <= self.bounds.from[..] => return Ok(()),
+            Some(dead) => {
+                self.run.look_soon();
+                Some(&dead.from[..])
+            }
+        };
+        let sought = match end {
+            None => self.merge.seek_to_last(),
+            Some(end) => self.merge.seek_before(end),
+        };
         self.notice();
-        let found = sought.and_then(|()| self.find_backward());
+        let found = sought.and_then(|()| self.find_backward(Some(end)));
         self.moved(found)
     }
 
     fn seek_forward(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek()?;
-        let sought = self.merge.seek(key, self.seq);
+        let dead = self.keyspace.dead.over(key, self.seq);
+        let from = match &dead {
+            None => key,
+            Some(dead) => match dead.to.as_deref().filter(|to| self.bounds.is_before_end(to)) {
+                None => return Ok(()),
+                Some(to) => {
+                    self.run.look_soon();
+                    to
+                }
+            },
+        };
+        let sought = self.merge.seek(from, self.seq);
         self.notice();
-        let found = sought.and_then(|()| self.find_forward(false));
+        let found = sought.and_then(|()| self.find_forward(false, Some(from)));
         self.moved(found)
     }
 
@@ -401,7 +421,7 @@ impl Cursor {
                 self.merge.seek(&self.key, 0)
             }
         };
-        let found = stepped.and_then(|()| self.find_forward(true));
+        let found = stepped.and_then(|()| self.find_forward(true, None));
         self.moved(found)
     }
 
@@ -418,23 +438,90 @@ impl Cursor {
             Place::Backward if self.renewed() => self.merge.seek_before(&self.key),
             Place::Backward => Ok(()),
         };
-        let found = stepped.and_then(|()| self.find_backward());
+        let found = stepped.and_then(|()| self.find_backward(None));
         self.moved(found)
     }
 
-    /// From where the merge stands, finds the first key that has a value. `skip`: versions of `self.key` do not count.
-    fn find_forward(&mut self, mut skip: bool) -> Result<()> {
+    /// From where the merge stands, which is the first entry from `sought` on if it was sent there, finds the first key that has a value. `skip`:
+    /// versions of `self.key` do not count.
+    #[inline]
+    fn find_forward(&mut self, skip: bool, sought: Option<&[u8]>) -> Result<()> {
+        let found = self.walk_forward(skip);
+        if self.run.has_begun() {
+            self.end_run(sought, found.is_ok());
+        }
+        found
+    }
+
+    /// From where the merge stands, going back, finds the first key that has a value and saves it. `sought`: before which key it was sent.
+    #[inline]
+    fn find_backward(&mut self, sought: Option<Option<&[u8]>>) -> Result<()> {
+        let found = self.walk_backward();
+        if self.run.has_begun() {
+            self.end_run_back(sought, found.is_ok());
+        }
+        found
+    }
+
+    #[cold]
+    fn end_run(&mut self, sought: Option<&[u8]>, is_known: bool) {
+        let to = match self.place {
+            Place::Forward => Some(self.merge.key()),
+            _ => self.bounds.to.as_deref(),
+        };
+        self.run.end(is_known.then_some(self.seq), sought, to, &self.keyspace, &self.core);
+    }
+
+    #[cold]
+    fn end_run_back(&mut self, sought: Option<Option<&[u8]>>, is_known: bool) {
+        let (seq, bound) = (is_known.then_some(self.seq), &self.bounds.from[..]);
+        match self.place {
+            Place::Backward => {
+                self.run.end_back(seq, sought, &successor(&self.key), &self.keyspace, &self.core);
+            }
+            _ => self.run.end_back(seq, sought, bound, &self.keyspace, &self.core),
+        }
+    }
+
+    /// The cursor has passed over a deleted entry, where its merge stands: leaves out what else is known to be deleted there. `None`: up to the bound.
+    /// Otherwise whether it has moved.
+    #[inline]
+    fn leave_out(&mut self, backward: bool) -> Result<Option<bool>> {
+        match self.run.pass() {
+            true => self.leave_out_dead(backward),
+            false => Ok(Some(false)),
+        }
+    }
+
+    #[cold]
+    fn leave_out_dead(&mut self, backward: bool) -> Result<Option<bool>> {
+        let bounds = (&self.bounds.from[..], self.bounds.to.as_deref());
+        let (keyspace, core) = (&self.keyspace, &self.core);
+        let Some(dead) = self.run.look(self.merge.key(), self.seq, bounds, backward, keyspace, core) else {
+            return Ok(Some(false));
+        };
+        match (&dead.to, backward) {
+            (_, true) if dead.from[..] > self.bounds.from[..] => self.merge.seek_before(&dead.from)?,
+            (Some(to), false) if self.bounds.is_before_end(to) => self.merge.seek(to, self.seq)?,
+            _ => return Ok(None),
+        }
+        Ok(Some(true))
+    }
+
+    fn walk_forward(&mut self, mut skip: bool) -> Result<()> {
         while self.merge.valid() {
             let (key, trailer) = (self.merge.key(), self.merge.trailer());
             if !self.bounds.is_before_end(key) {
                 return Ok(());
             }
             if trailer.seq() <= self.seq && !(skip && same_key(key, &self.key)) {
-                if let Some(shade) = &mut self.shade
-                    && shade.hides(key, trailer.seq())
-                {
+                if self.shade.as_mut().is_some_and(|shade| shade.hides(key, trailer.seq())) {
                     self.debt.pass(&self.merge, &self.keyspace, &self.core);
-                    shade.pass(&mut self.merge)?;
+                    match (self.leave_out(false)?, &mut self.shade) {
+                        (None, _) => return Ok(()),
+                        (Some(false), Some(shade)) => shade.pass(&mut self.merge)?,
+                        _ => {}
+                    }
                     continue;
                 }
                 if !trailer.is_delete() {
@@ -444,6 +531,11 @@ impl Cursor {
                 self.key.clear();
                 self.key.extend_from_slice(key);
                 skip = true;
+                match self.leave_out(false)? {
+                    None => return Ok(()),
+                    Some(true) => continue,
+                    Some(false) => {}
+                }
             }
             // What is too new may have versions behind it that are not.
             let (is_new, behind) = match trailer.seq() <= self.seq {
@@ -462,9 +554,8 @@ impl Cursor {
         Ok(())
     }
 
-    /// From where the merge stands, going back, finds the first key that has a value and saves it. Versions of a key come oldest
-    /// first this way, so the newest one is known when the key before it is reached.
-    fn find_backward(&mut self) -> Result<()> {
+    /// Versions of a key come oldest first this way, so the newest one is known when the key before it is reached.
+    fn walk_backward(&mut self) -> Result<()> {
         let mut found = false;
         while self.merge.valid() {
             let (key, trailer) = (self.merge.key(), self.merge.trailer());
@@ -476,19 +567,26 @@ impl Cursor {
             }
             let is_seen = trailer.seq() <= self.seq;
             if is_seen {
-                if let Some(shade) = &mut self.shade
-                    && shade.hides(key, trailer.seq())
-                {
+                if self.shade.as_mut().is_some_and(|shade| shade.hides(key, trailer.seq())) {
                     // Newer versions of this key may follow, and of the key of a saved entry there is none.
                     found = false;
                     self.debt.pass(&self.merge, &self.keyspace, &self.core);
-                    shade.pass_back(&mut self.merge)?;
+                    match (self.leave_out(true)?, &mut self.shade) {
+                        (None, _) => return Ok(()),
+                        (Some(false), Some(shade)) => shade.pass_back(&mut self.merge)?,
+                        _ => {}
+                    }
                     continue;
                 }
-                if trailer.is_delete() {
-                    self.debt.pass(&self.merge, &self.keyspace, &self.core);
-                }
                 found = self.save();
+                if !found {
+                    self.debt.pass(&self.merge, &self.keyspace, &self.core);
+                    match self.leave_out(true)? {
+                        None => return Ok(()),
+                        Some(true) => continue,
+                        Some(false) => {}
+                    }
+                }
             }
             // Among the versions of a key in one run the newest that is seen decides, and behind it are those that are too new.
             match self.lingering.on(self.merge.key()) {

@@ -41,6 +41,8 @@ mod core;
 mod counters;
 mod cursor;
 mod database;
+mod dead_ranges;
+mod deleted_run;
 mod files;
 mod flush;
 #[cfg(feature = "fuzzing")]

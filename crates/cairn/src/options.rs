@@ -196,6 +196,9 @@ option_table! {
     /// Files held open at most, but for those that threads are reading from at the moment; 0 takes half of what the process may
     /// open, 16 to 100000. Tables get what logs, the manifest and new tables leave; the handle that was used longest ago is closed.
     max_open_files: usize = 0, "0, or 16 and more", |v| *v == 0 || *v >= 16;
+    /// A cursor that has passed over so many deleted entries in a row notes, in memory, that their keys are gone, and later cursors
+    /// leave them out until one of them is put again. 0 notes nothing.
+    skip_deleted: u32 = 16, "0 to 1000000", |v| *v <= 1_000_000;
 }
 
 option_table! {

@@ -66,7 +66,7 @@ impl Range {
                 let cursor = self.back.insert(cursor);
                 match &self.back_key {
                     None => cursor.seek_to_last()?,
-                    Some(key) => cursor.seek_backward(key)?,
+                    Some(key) => cursor.seek_backward(Some(key))?,
                 }
                 cursor
             }

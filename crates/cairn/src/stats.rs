@@ -193,6 +193,10 @@ pub struct KeyspaceStats {
     pub range_tombstones: usize,
     /// Compactions by what started them.
     pub compactions_by_reason: Vec<(String, u64)>,
+    /// Deleted entries that cursors have passed over.
+    pub deleted_passed: u64,
+    /// Ranges of keys that are known to be deleted, and those that are watched for it: see the option `skip_deleted`.
+    pub dead_ranges: usize,
 }
 
 /// Everything, for the whole database, since it was opened.

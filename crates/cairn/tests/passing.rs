@@ -5,7 +5,8 @@ use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result, Slice, Snapsho
 use std::collections::BTreeMap;
 
 fn open(threads: usize, seek_cost: u32) -> Result<(Database, Keyspace)> {
-    let options = Options::default().background_threads(threads);
+    // What cursors leave out they do not pay for.
+    let options = Options::default().background_threads(threads).skip_deleted(0);
     let db = Database::open_in(SimEnv::new(1), "/db", options)?;
     // Nobody compacts for the tombstones as such.
     let options = KeyspaceOptions::default().tombstone_percent(0).space_target(10.0);

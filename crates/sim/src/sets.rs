@@ -37,7 +37,9 @@ fn set(name: &'static str, threads: usize, keyspaces: &[KeyspaceOptions], sizes:
         .memory_budget(2 << 20)
         .log_cap(256 << 10)
         .manifest_cap(16 << 10)
-        .background_threads(threads);
+        .background_threads(threads)
+        // A run of two deleted entries is noted.
+        .skip_deleted(2);
     OptionSet { name, options, keyspaces: keyspaces.to_vec(), sizes, real: false }
 }
 
@@ -174,10 +176,16 @@ pub fn option_sets() -> Vec<OptionSet> {
     for set in &mut sets {
         match set.name {
             "real-files" => set.real = true,
+            "defaults" => set.options.skip_deleted = Options::default().skip_deleted,
+            "views" | "inline-large" | "stack" | "lazy" => set.options.skip_deleted = 1,
+            "merges" => set.options.skip_deleted = 0,
             "presets" => set.options.durability = Durability::Buffered,
             "inline" => set.options.durability = Durability::Sync,
             "guards" => set.options.log_cap = 64 << 10,
-            "seeks" => set.options.memory_budget = 1 << 20,
+            "seeks" => {
+                set.options.memory_budget = 1 << 20;
+                set.options.skip_deleted = 0;
+            }
             "few-files" => set.options.max_open_files = 16,
             "sync-threads" => set.options.durability = Durability::Sync,
             "short-log" => {

@@ -55,6 +55,8 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ForgetRangeTombstone
         | Bug::RangeHidesNewer
         | Bug::SiftedDespiteSnapshot
+        | Bug::PutsStayDead
+        | Bug::DeadForOldReaders
         | Bug::ForgetCursors
         | Bug::MovedCursorReadsNewest
         | Bug::MovedCursorSkipsEntry

@@ -90,7 +90,7 @@ pub fn tiny() -> KeyspaceOptions {
 }
 
 fn options(threads: usize) -> Options {
-    Options::default().memory_budget(1 << 20).background_threads(threads)
+    Options::default().memory_budget(1 << 20).background_threads(threads).skip_deleted(1)
 }
 
 /// A value so long that three of them fill a memtable.
