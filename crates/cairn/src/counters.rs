@@ -192,7 +192,7 @@ pub(crate) fn stats(core: &Core) -> Stats {
         keyspace_stats(core, cursors)
     };
     let keyspaces: Vec<KeyspaceStats> = cores.iter().map(with_cursors).collect();
-    let (mut flush, mut compaction) = core.counters.dropped.lock().clone();
+    let (mut flush, mut compaction) = *core.counters.dropped.lock();
     for keyspace in &keyspaces {
         add(&mut flush, &keyspace.flush);
         keyspace.levels.iter().for_each(|level| add(&mut compaction, &level.compactions));
