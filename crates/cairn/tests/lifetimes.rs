@@ -21,7 +21,7 @@ fn fill(keyspace: &Keyspace, keys: std::ops::Range<u32>) {
 }
 
 fn keys(keyspace: &Keyspace) -> usize {
-    keyspace.iter().map(|entry| entry.unwrap()).count()
+    keyspace.iter().inspect(|entry| assert!(entry.is_ok(), "{entry:?}")).count()
 }
 
 /// Holds the thread of the first operation of a kind, on a file with this in its name, until it is let go or a fifth of a second has passed:
