@@ -48,7 +48,7 @@ fn lead_elsewhere(path: &Path, elsewhere: impl FnOnce(), found: [&Path; 2]) {
 fn a_working_directory_changes() {
     let dir = tempfile::tempdir().unwrap();
     let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
-    [&a, &b].map(|dir| std::fs::create_dir(dir).unwrap());
+    [&a, &b].into_iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
     let home = std::env::current_dir().unwrap();
     std::env::set_current_dir(&a).unwrap();
     let go = || std::env::set_current_dir(&b).unwrap();
@@ -59,7 +59,7 @@ fn a_working_directory_changes() {
 fn a_link_changes() {
     let dir = tempfile::tempdir().unwrap();
     let [a, b, link] = ["a", "b", "current"].map(|name| dir.path().join(name));
-    [&a, &b].map(|dir| std::fs::create_dir(dir).unwrap());
+    [&a, &b].into_iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
     std::os::unix::fs::symlink(&a, &link).unwrap();
     let change = || {
         std::fs::remove_file(&link).unwrap();
