@@ -2,7 +2,7 @@
 
 use super::operation::{ABSENT, Action, Operation, Place, Value};
 use super::world::{KEYS, PLACES, SPACES, World, bytes_of, draw_durability, locate, parse, value_of};
-use crate::finding::{Outcome, ensure};
+use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
 use cairn::{Durability, ErrorKind, Range, Snapshot};
 use std::collections::BTreeMap;
@@ -35,6 +35,8 @@ pub struct Held {
     returned: u64,
     /// How many operations of its thread come before it is looked at.
     wait: u64,
+    /// Whether it has come to its end.
+    ended: bool,
     view: View,
 }
 
@@ -229,7 +231,8 @@ impl<'a> Actor<'a> {
         let range = self.world.spaces[space].iter();
         let returned = self.world.clock.tick();
         let view = View::Range(space, Box::new(range), BTreeMap::new(), self.rng.chance(1, 2));
-        let mut held = Held { thread: self.thread, called, returned, wait: self.rng.below(60), view };
+        let mut held =
+            Held { thread: self.thread, called, returned, wait: self.rng.below(60), ended: false, view };
         // Some are on their way when they have to wait.
         for _ in 0..self.rng.below(3) {
             if held.advance(self.expected)? == Step::Closed {
@@ -246,7 +249,8 @@ impl<'a> Actor<'a> {
         let returned = self.world.clock.tick();
         self.ended.moments.push(Moment { called, returned, seq: snapshot.seq() });
         let wait = if self.rng.chance(1, 2) { 1 } else { self.rng.below(60) };
-        self.held.push(Held { thread: self.thread, called, returned, wait, view: View::Snapshot(snapshot) });
+        let view = View::Snapshot(snapshot);
+        self.held.push(Held { thread: self.thread, called, returned, wait, ended: false, view });
         Ok(Some(()))
     }
 
@@ -311,7 +315,7 @@ impl<'a> Actor<'a> {
 enum Step {
     Entry,
     End,
-    /// It was made after the database was closed, and says so.
+    /// The database was closed before it came there.
     Closed,
 }
 
@@ -320,11 +324,11 @@ impl Held {
     fn advance(&mut self, expected: &[ErrorKind]) -> Outcome<Step> {
         let View::Range(space, range, seen, backward) = &mut self.view else { return Ok(Step::End) };
         let entry = match if *backward { range.next_back() } else { range.next() } {
-            None => return Ok(Step::End),
-            // One that has begun goes on, whatever becomes of the database.
-            Some(Err(e))
-                if e.kind() == ErrorKind::Closed && expected.contains(&e.kind()) && seen.is_empty() =>
-            {
+            None => {
+                self.ended = true;
+                return Ok(Step::End);
+            }
+            Some(Err(e)) if e.kind() == ErrorKind::Closed && expected.contains(&e.kind()) => {
                 return Ok(Step::Closed);
             }
             Some(entry) => entry?,
@@ -339,7 +343,20 @@ impl Held {
         Ok(Step::Entry)
     }
 
-    /// Reads an iterator to its end, for the record; nothing where it was made after the database was closed.
+    /// Moves an iterator when the database is closed: it must say so, unless it had come to its end before.
+    pub fn refuse(mut self) -> Outcome {
+        let ended = self.ended;
+        match self.advance(&[ErrorKind::Closed])? {
+            Step::Closed => Ok(()),
+            Step::End if ended => Ok(()),
+            Step::End => {
+                Err(Finding::new("an iterator ends because its database was closed, and does not say so"))
+            }
+            Step::Entry => Err(Finding::new("an iterator goes on though its database was closed")),
+        }
+    }
+
+    /// Reads an iterator to its end, for the record; nothing where the database was closed before that.
     pub fn exhaust(mut self, expected: &[ErrorKind]) -> Outcome<Option<Operation>> {
         loop {
             match self.advance(expected)? {

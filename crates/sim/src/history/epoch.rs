@@ -173,7 +173,8 @@ pub fn run(
     }
     let mut epoch = Epoch { start: start.clone(), record: Vec::new(), moments: Vec::new() };
     let mut open = Vec::new();
-    for ended in work(&world, ending, &crash, rng)? {
+    let (ends, reopened) = work(&world, site, ending, &crash, rng)?;
+    for ended in ends {
         epoch.record.extend(ended.record);
         epoch.moments.extend(ended.moments);
         open.extend(ended.open);
@@ -181,7 +182,7 @@ pub fn run(
     if let (Some(disk), true) = (disk, ending.is_crash()) {
         crash.take(disk);
     }
-    // The other half of the iterators is read when the database is closed.
+    // The other half of the iterators is moved when the database is closed.
     let later = open.split_off(open.len() / 2);
     let exhaust = |held: Held| held.exhaust(ending.expected());
     epoch.record.extend(open.into_iter().map(exhaust).collect::<Outcome<Vec<_>>>()?.into_iter().flatten());
@@ -194,7 +195,7 @@ pub fn run(
         ),
         _ => closed?,
     }
-    epoch.record.extend(later.into_iter().map(exhaust).collect::<Outcome<Vec<_>>>()?.into_iter().flatten());
+    later.into_iter().try_for_each(Held::refuse)?;
     if let Some(disk) = disk {
         disk.set_hook(None);
     }
@@ -206,6 +207,10 @@ pub fn run(
         None => (site.clone(), disk.cloned()),
     };
     let state = site.open(&clock, &values)?.state()?;
+    ensure!(
+        reopened.as_ref().is_none_or(|early| *early == state),
+        "what was there when the database was opened again at once is not what there is when all threads have ended"
+    );
     let cut = Cut {
         before: copy.as_ref().map_or(u64::MAX, |copy| copy.before),
         after: copy.as_ref().map_or(u64::MAX, |copy| copy.after),
@@ -218,8 +223,14 @@ pub fn run(
     Ok((Next { site, state, operations, jobs: [stats.flush.jobs, stats.compaction.jobs] }, disk))
 }
 
-/// The threads of an epoch.
-fn work(world: &World, ending: Ending, crash: &Crash, rng: &mut Rng) -> Outcome<Vec<Ended>> {
+/// The threads of an epoch, and what is there when the database is closed under them and opened again while they still call.
+fn work(
+    world: &World,
+    site: &Site,
+    ending: Ending,
+    crash: &Crash,
+    rng: &mut Rng,
+) -> Outcome<(Vec<Ended>, Option<State>)> {
     let seed = rng.next_u64();
     let close_after = rng.below(STEPS * THREADS as u64 * 2);
     let begun = world.clock.tick();
@@ -248,6 +259,11 @@ fn work(world: &World, ending: Ending, crash: &Crash, rng: &mut Rng) -> Outcome<
             Ending::CloseDuring => world.db.clone().close(),
             _ => Ok(()),
         };
+        let reopened = match (ending, &closed) {
+            (Ending::CloseDuring, Ok(())) => Some(site.open(&world.clock, &world.values)),
+            _ => None,
+        };
+        let early = reopened.as_ref().map(|next| next.as_ref().map_err(Finding::clone)?.state());
         // After a crash the threads go on for a moment: what they see must still fit.
         if crash.is_taken() {
             std::thread::sleep(Duration::from_millis(2));
@@ -258,7 +274,7 @@ fn work(world: &World, ending: Ending, crash: &Crash, rng: &mut Rng) -> Outcome<
         disturber.join().unwrap_or_else(|_| Err(Finding::new("a thread panicked")))?;
         let ends = ends.into_iter().collect::<Outcome<Vec<_>>>()?;
         closed?;
-        Ok(ends)
+        Ok((ends, early.transpose()?))
     })
 }
 

@@ -50,7 +50,7 @@ pub fn scenario() {
         open.extend(ended.open);
     }
     world.db.clone().close().unwrap();
-    epoch.record.extend(open.into_iter().filter_map(|held| held.exhaust(&[]).unwrap()));
+    open.into_iter().for_each(|held| held.refuse().unwrap());
     drop(world);
     let world = site.open(&clock, &values).unwrap();
     let cut = Cut {
