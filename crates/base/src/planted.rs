@@ -100,6 +100,10 @@ bugs! {
     CloseWithoutTurningAway,
     /// closing does not wait for calls of the application that work on the directory
     CloseWithoutWaiting,
+    /// a keyspace is created though the database was closed while the creation waited for the manifest
+    CreateAfterClose,
+    /// an iterator that goes after the database was closed removes tables that it was the last to read
+    LateGarbage,
     /// the manifest learns of a new log with the next flush only
     NameLogLate,
     /// a log that is shorter than what its successor says was synced passes for one with a torn end

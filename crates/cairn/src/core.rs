@@ -388,9 +388,12 @@ impl Core {
     pub(crate) fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Arc<KeyspaceCore>> {
         check_name(name)?;
         options.validate()?;
-        let _call = self.begin_call()?;
+        let late = planted(Bug::CreateAfterClose);
+        let _call = if late { self.check_running().map(|()| None)? } else { Some(self.begin_call()?) };
         let mut manifest = self.manifest.lock();
-        self.check_running()?;
+        if !late {
+            self.check_running()?;
+        }
         let id = {
             let state = self.state.lock();
             if state.by_name(name).is_some() {
@@ -591,7 +594,7 @@ impl Core {
     /// opening may own the directory.
     fn release_directory(&self) {
         let reason = self.closed_error();
-        if !planted(Bug::CloseWithoutWaiting) {
+        if !planted(Bug::CloseWithoutWaiting) && !planted(Bug::CreateAfterClose) {
             let mut manifest = self.manifest.lock();
             let number = manifest.number();
             *manifest = Manifest::refusing(&self.dir, number, reason.clone());

@@ -247,6 +247,9 @@ impl Drop for Cursor {
     #[inline]
     fn drop(&mut self) {
         self.debt.leave(&self.keyspace);
+        if planted(Bug::LateGarbage) {
+            self.core.collect_garbage();
+        }
     }
 }
 

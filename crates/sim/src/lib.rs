@@ -6,8 +6,10 @@
 //! | [`crash`] | after a power cut at any I/O operation, recovery yields a prefix of the commits with all synced ones (P1 to P3) |
 //! | [`damage`] | whatever bytes change in the files, each answer is right or an error that names a file (P3) |
 //! | [`fault`] | whichever operation fails, and however, no answer is wrong and nothing acknowledged is lost (P1 to P5) |
+//! | [`extreme`] | the largest and smallest of everything, and hard limits of the process: held, or refused by name (P3, P5) |
 //! | [`threads`] | with many threads every view is one state, and no read goes back (P6) |
 //! | [`history`] | recorded histories of many threads have one order that explains all that was seen, and what crashes left (P1, P2, P6) |
+//! | [`lifetime`] | however and whenever a database is closed, and opened again, nothing acknowledged is lost and nothing old touches it (P1 to P3) |
 //! | [`kill`] | after `kill -9` on the real file system nothing acknowledged is lost |
 //! | [`machine`] | failing system calls, full disks, limits and little memory on the real machine (P1, P4, P5) |
 //!
@@ -19,11 +21,13 @@
 pub mod crash;
 pub mod damage;
 pub mod data;
+pub mod extreme;
 pub mod fault;
 pub mod finding;
 pub mod history;
 pub mod jobs;
 pub mod kill;
+pub mod lifetime;
 pub mod machine;
 pub mod model;
 pub mod random;

@@ -3,10 +3,14 @@
 use clap::{Parser, Subcommand};
 use sim::crash::{Coverage, Focus};
 use sim::damage::Tally;
+use sim::extreme::ExtremeArgs;
+use sim::extreme::case::Case;
 use sim::kill::{self, ChildArgs, Met};
 use sim::random::fresh_seed;
 use sim::sets::option_sets;
-use sim::{Finding, Outcome, crash, damage, fault, history, machine, session, soak, threads};
+use sim::{
+    Finding, Outcome, crash, damage, extreme, fault, history, lifetime, machine, session, soak, threads,
+};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -122,6 +126,24 @@ enum Command {
         #[arg(long, default_value_t = 20)]
         times: u64,
     },
+    /// Close and reopen a database while threads call it, and go on calling.
+    Lifetimes {
+        /// Draws the calls and the options; not how the threads interleave.
+        #[arg(long)]
+        seed: u64,
+        /// How often: each time the threads interleave in another way.
+        #[arg(long, default_value_t = 20)]
+        times: u64,
+    },
+    /// Go to the limits of sizes, options and the process.
+    Extreme {
+        /// Draws options and data.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// One case, such as `keyspaces:10000` or `limit:open-files:16`; all of them unless given.
+        #[arg(long)]
+        case: Option<Case>,
+    },
     #[command(flatten)]
     Machine(machine::Command),
     /// List the option sets of the model test.
@@ -129,6 +151,12 @@ enum Command {
     /// Write until killed: the child of the kill test.
     #[command(hide = true)]
     KillChild(ChildArgs),
+    /// Open a database between two openings of another process: a child of the lifetimes.
+    #[command(hide = true)]
+    LifetimeChild(lifetime::child::ChildArgs),
+    /// Go to one limit: a child of the extremes.
+    #[command(hide = true)]
+    ExtremeChild(ExtremeArgs),
 }
 
 fn main() -> ExitCode {
@@ -189,7 +217,20 @@ fn run(command: Command) -> Outcome {
             }
         }
         Command::Machine(command) => machine::run(command, &this_program()?)?,
+        Command::Lifetimes { seed, times } => {
+            let (program, tally) = (this_program()?, lifetime::Tally::default());
+            (0..times).try_for_each(|_| lifetime::run(&program, seed, &tally).map(drop))?;
+            println!("{tally:?}");
+        }
+        Command::Extreme { seed, case } => {
+            let cases = case.map_or_else(|| Case::all(true), |case| vec![case]);
+            for case in cases {
+                println!("{case}: {} refused", extreme::run(&this_program()?, seed, case)?);
+            }
+        }
+        Command::ExtremeChild(args) => extreme::child(&args)?,
         Command::KillChild(args) => kill::child(args)?,
+        Command::LifetimeChild(args) => lifetime::child::child(&args)?,
     }
     Ok(())
 }

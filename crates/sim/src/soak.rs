@@ -4,11 +4,12 @@
 //! of the engine meets what the last one met; those of the other rounds derive from the seed that was given, or from a new one.
 
 use crate::crash::Coverage;
+use crate::extreme::case::Case;
 use crate::finding::{Finding, Outcome};
 use crate::jobs::{Job, run_all};
 use crate::random::derive;
 use crate::sets::option_sets;
-use crate::{crash, damage, fault, history, kill, session, threads};
+use crate::{crash, damage, extreme, fault, history, kill, lifetime, session, threads};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,6 +39,8 @@ pub fn suites() -> Vec<Suite> {
         Suite { counts: "kills", jobs: kill_jobs },
         Suite { counts: "observations", jobs: |seed, _| vec![threads::job(seed, Duration::from_secs(10))] },
         Suite { counts: "recorded operations", jobs: history_jobs },
+        Suite { counts: "lifetimes", jobs: lifetime_jobs },
+        Suite { counts: "extremes", jobs: extreme_jobs },
     ]
 }
 
@@ -58,6 +61,16 @@ fn kill_jobs(seed: u64, program: &Path) -> Vec<Job> {
 fn history_jobs(seed: u64, _: &Path) -> Vec<Job> {
     let tally = Arc::default();
     (0..60).map(|i| history::job(derive(seed, i), i % 3 > 0, &tally)).collect()
+}
+
+fn lifetime_jobs(seed: u64, program: &Path) -> Vec<Job> {
+    let tally = Arc::default();
+    (0..60).map(|i| lifetime::job(PathBuf::from(program), derive(seed, i), &tally)).collect()
+}
+
+fn extreme_jobs(seed: u64, program: &Path) -> Vec<Job> {
+    let cases = Case::all(false).into_iter().zip(0..);
+    cases.map(|(case, i)| extreme::job(PathBuf::from(program), derive(seed, i), case)).collect()
 }
 
 /// Runs rounds of all suites until `time` is over, and says after each what came of it. Fails with all findings.

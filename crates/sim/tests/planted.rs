@@ -8,7 +8,7 @@ use cairn::planted::{Bug, plant};
 use sim::crash::{self, Coverage};
 use sim::jobs::{Job, run_all};
 use sim::sets::option_sets;
-use sim::{damage, fault, history, session, threads};
+use sim::{damage, fault, history, lifetime, session, threads};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ const HOLE: Suite = ("crash (holes)", crash::hole::job);
 const DAMAGE: Suite = ("damage", |n| damage::job(n, Arc::default()));
 const FAULT: Suite = ("fault", fault::job);
 const HISTORY: Suite = ("history", |n| history::job(n, n.is_multiple_of(2), &Arc::default()));
+const LIFETIMES: Suite =
+    ("lifetimes", |n| lifetime::job(env!("CARGO_BIN_EXE_cairn-sim").into(), n, &Arc::default()));
 const THREADS: Suite = ("threads", |n| threads::job(n, Duration::from_secs(2)));
 
 fn model(n: u64) -> Job {
@@ -80,6 +82,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::NameLogLate
         | Bug::ForgetSyncedLength => DAMAGE,
         Bug::GoOnAfterFailedSync => FAULT,
+        Bug::CloseWithoutWaiting | Bug::CreateAfterClose | Bug::LateGarbage => LIFETIMES,
         // See `is_for_schedules`.
         Bug::PublishOutOfOrder
         | Bug::SwitchUnderInsert
@@ -88,7 +91,6 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ForgetToWake
         | Bug::ForgetToWakeServed
         | Bug::CloseWithoutTurningAway
-        | Bug::CloseWithoutWaiting
         | Bug::StopAfterTelling => THREADS,
     }
 }
@@ -104,7 +106,6 @@ fn is_for_schedules(bug: Bug) -> bool {
             | Bug::ForgetToWake
             | Bug::ForgetToWakeServed
             | Bug::CloseWithoutTurningAway
-            | Bug::CloseWithoutWaiting
             | Bug::StopAfterTelling
     )
 }
@@ -126,7 +127,7 @@ fn every_planted_bug_is_found_and_nothing_without_one() {
     let only = std::env::var("CAIRN_PLANTED").ok();
     let wanted =
         |bug: &&Bug| !is_for_schedules(**bug) && only.as_ref().is_none_or(|o| *o == format!("{bug:?}"));
-    for suite in [MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS] {
+    for suite in [MODEL, CRASH, DAMAGE, FAULT, HISTORY, THREADS, LIFETIMES] {
         if let Some((_, finding)) = look_for(None, suite, 2) {
             panic!("{} finds something without a planted bug: {finding}", suite.0);
         }

@@ -131,7 +131,8 @@ pub fn child(args: &MemoryArgs) -> Outcome {
     Ok(())
 }
 
-fn peak_kib() -> Outcome<u64> {
+/// The most memory that this process took, without the page cache.
+pub(crate) fn peak_kib() -> Outcome<u64> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let number = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse().ok());

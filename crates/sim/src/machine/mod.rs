@@ -15,7 +15,7 @@ pub mod child;
 mod command;
 pub mod full;
 pub mod limits;
-mod load;
+pub(crate) mod load;
 pub mod memory;
 pub mod processes;
 pub mod script;

@@ -15,6 +15,7 @@
 
 mod commits;
 mod histories;
+mod lifetimes;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 mod readers;

@@ -3,6 +3,7 @@
 //! `--features planted-bugs`, and then alone: a bug is on for the whole process.
 
 use crate::commits::{failing_leader, hand_over, snapshots, switches, told_of_a_failed_sync};
+use crate::lifetimes::lifetimes;
 use crate::readers::{cursors, iterators};
 use crate::{histories, stage};
 use cairn::planted::{Bug, plant};
@@ -29,7 +30,7 @@ fn failure(run: impl FnOnce() + Send + 'static) -> Option<String> {
 fn every_planted_bug_of_the_schedules_is_found() {
     // `ForgetToWake`, `ForgetToWakeServed` and `CloseWithoutTurningAway` are for loom: in a whole database there is mostly somebody else
     // who wakes those who sleep, and whoever lets go of the writer wakes those who queue.
-    let looks: [(Bug, fn()); 10] = [
+    let looks: [(Bug, fn()); 12] = [
         (Bug::PublishBeforeInsert, histories::scenario),
         (Bug::PublishOutOfOrder, snapshots),
         (Bug::TearBatch, snapshots),
@@ -40,6 +41,8 @@ fn every_planted_bug_of_the_schedules_is_found() {
         (Bug::FollowersSucceed, failing_leader),
         (Bug::AcknowledgeBeforeSync, failing_leader),
         (Bug::StopAfterTelling, told_of_a_failed_sync),
+        (Bug::CloseWithoutWaiting, lifetimes),
+        (Bug::CreateAfterClose, lifetimes),
     ];
     let mut missed = Vec::new();
     for (bug, scenario) in looks {

@@ -1,0 +1,463 @@
+//! A thread of a lifetime: draws calls until the database is closed under it, and goes on calling afterwards.
+
+use super::held::{Held, Step, compare, hold};
+use super::ledger::{
+    Content, KEYS, Ledger, NAMES, PAIRS, bytes_of, key, number_of, own_prefix, pair, parse, prefix,
+};
+use super::stage::{Ending, Stage};
+use super::{THREADS, keyspace_options};
+use crate::finding::{Finding, Outcome, ensure};
+use crate::random::{Draw, Rng};
+use cairn::{Database, Durability, ErrorKind, Keyspace};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Iterators, cursors and snapshots that a thread keeps at most.
+const HELD_MAX: usize = 6;
+
+/// Keyspaces of its own that a thread has at most.
+const OWN_MAX: usize = 3;
+
+/// The handles of a thread.
+pub struct Handles {
+    /// Of the database.
+    pub db: Database,
+    /// Of the keyspaces of all.
+    pub spaces: [Keyspace; 2],
+    /// Of those that the thread created.
+    pub own: BTreeMap<String, Keyspace>,
+    /// Others, of no use.
+    pub more: Vec<Database>,
+}
+
+impl Handles {
+    /// Those that a thread begins with.
+    pub fn new(db: &Database, ledger: &Ledger) -> cairn::Result<Handles> {
+        let spaces = [db.open_keyspace(NAMES[0])?, db.open_keyspace(NAMES[1])?];
+        let own = ledger.own().into_iter().map(|name| Ok((name.clone(), db.open_keyspace(&name)?)));
+        let own = own.collect::<cairn::Result<_>>()?;
+        Ok(Handles { db: db.clone(), spaces, own, more: Vec::new() })
+    }
+}
+
+/// A thread at work.
+pub struct Actor {
+    stage: Arc<Stage>,
+    handles: Option<Handles>,
+    ledger: Ledger,
+    rng: Rng,
+    held: Vec<Held>,
+    late_calls: u64,
+}
+
+impl Actor {
+    /// The thread that has this ledger.
+    pub fn new(stage: Arc<Stage>, handles: Handles, ledger: Ledger, rng: Rng) -> Actor {
+        Actor { stage, handles: Some(handles), ledger, rng, held: Vec::new(), late_calls: 0 }
+    }
+
+    /// Calls until it is stopped; returns how many calls came after the end.
+    pub fn run(mut self) -> Outcome<u64> {
+        let place = |f: Finding, who: usize| f.context(format_args!("thread {who}"));
+        let who = self.ledger.thread;
+        self.early().map_err(|f| place(f, who))?;
+        self.stage.hand_in(self.ledger.clone());
+        self.late().map_err(|f| place(f, who).context("after the end"))?;
+        Ok(self.late_calls)
+    }
+
+    fn early(&mut self) -> Outcome {
+        let (dropping, closing) = (
+            self.stage.ending == Ending::DropHandles,
+            self.stage.ending.is_theirs() && self.ledger.thread == 0,
+        );
+        while !self.stage.is_closed() && !self.stage.is_stopped() {
+            if dropping && self.stage.is_closing() {
+                self.stage.note(self.ledger.thread, "dropping its handles");
+                self.handles = None;
+                self.stage.note_dropped();
+                return Ok(());
+            }
+            if closing
+                && self.stage.is_due()
+                && let Some(handles) = &self.handles
+            {
+                self.stage.note(self.ledger.thread, "close");
+                return self.stage.close(handles.db.clone());
+            }
+            self.step()?;
+            self.stage.calls.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes a call; `None` when it failed with `Closed`, and may.
+    fn call<T>(
+        &mut self,
+        what: &'static str,
+        run: impl FnOnce(&mut Handles, &mut Rng) -> cairn::Result<T>,
+    ) -> Outcome<Option<T>> {
+        self.stage.note(self.ledger.thread, what);
+        let closed = self.stage.is_closed();
+        let Some(handles) = &mut self.handles else { return Ok(None) };
+        let result = run(handles, &mut self.rng);
+        self.judge(what, closed, result)
+    }
+
+    fn judge<T>(&mut self, what: &'static str, closed: bool, result: cairn::Result<T>) -> Outcome<Option<T>> {
+        match result {
+            Ok(_) if closed => {
+                Err(Finding::new(format!("{what} succeeds, though the database was closed before it began")))
+            }
+            Ok(value) => Ok(Some(value)),
+            // While it is being closed some calls still succeed, and others do not.
+            Err(e) if e.kind() == ErrorKind::Closed && self.stage.is_closing() => {
+                std::thread::sleep(Duration::from_micros(50));
+                Ok(None)
+            }
+            Err(e) => Err(Finding::from(e).context(what)),
+        }
+    }
+
+    fn durability(&mut self) -> Durability {
+        *self.rng.pick(&[Durability::Buffered, Durability::Os, Durability::Os, Durability::Sync])
+    }
+
+    fn step(&mut self) -> Outcome {
+        match self.rng.below(48) {
+            0..12 => self.put(),
+            12..14 => self.delete(),
+            14..19 => self.batch(),
+            19 => self.delete_range(),
+            20..24 => self.get(),
+            24..26 => self.scan(),
+            26..29 => self.keep(),
+            29..34 => self.advance(),
+            34 => self.look_at_pair(),
+            35..38 => self.work(),
+            38..40 => self.create(),
+            40 => self.drop_own(),
+            41..43 => self.put_own(),
+            43..45 => self.juggle(),
+            _ => self.inspect(),
+        }
+    }
+
+    fn put(&mut self) -> Outcome {
+        let (space, key) = (self.rng.between(0, 1), key(self.ledger.thread, self.rng.below(KEYS)));
+        let (number, durability) = (self.ledger.new_number(), self.durability());
+        let put = |h: &mut Handles, _: &mut Rng| h.spaces[space].put_with(&key, bytes_of(number), durability);
+        if self.call("put", put)?.is_some() {
+            self.ledger.content_mut(NAMES[space]).insert(key, number);
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self) -> Outcome {
+        let (space, key) = (self.rng.between(0, 1), key(self.ledger.thread, self.rng.below(KEYS)));
+        let durability = self.durability();
+        if self.call("delete", |h, _| h.spaces[space].delete_with(&key, durability))?.is_some() {
+            self.ledger.content_mut(NAMES[space]).remove(&key);
+        }
+        Ok(())
+    }
+
+    fn delete_range(&mut self) -> Outcome {
+        let (space, first) = (self.rng.between(0, 1), self.rng.below(KEYS));
+        let (from, to) = (key(self.ledger.thread, first), key(self.ledger.thread, first + 4));
+        let bounds = from.as_str()..to.as_str();
+        if self.call("delete_range", |h, _| h.spaces[space].delete_range(bounds))?.is_some() {
+            self.ledger.content_mut(NAMES[space]).retain(|key, _| !(from <= *key && *key < to));
+        }
+        Ok(())
+    }
+
+    /// One number in both keyspaces, and something of its own in each.
+    fn batch(&mut self) -> Outcome {
+        let (both, durability) = (pair(self.ledger.thread, self.rng.below(PAIRS)), self.durability());
+        let number = self.ledger.new_number();
+        let keys = [0, 1].map(|_| key(self.ledger.thread, self.rng.below(KEYS)));
+        let numbers = [0, 1].map(|_| self.ledger.new_number());
+        let write = |h: &mut Handles, _: &mut Rng| {
+            let mut batch = h.db.batch();
+            for (i, space) in h.spaces.iter().enumerate() {
+                batch.put(space, &both, bytes_of(number));
+                batch.put(space, &keys[i], bytes_of(numbers[i]));
+            }
+            h.db.write(batch, durability)
+        };
+        if self.call("write of a batch", write)?.is_some() {
+            for i in 0..2 {
+                let content = self.ledger.content_mut(NAMES[i]);
+                content.insert(both.clone(), number);
+                content.insert(keys[i].clone(), numbers[i]);
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&mut self) -> Outcome {
+        let space = self.rng.between(0, 1);
+        let keys = [0, 1, 2].map(|_| key(self.ledger.thread, self.rng.below(KEYS)));
+        let values = match self.rng.chance(1, 2) {
+            true => self.call("multi_get", |h, _| h.spaces[space].multi_get(&keys))?,
+            false => self.call("get", |h, _| Ok(vec![h.spaces[space].get(&keys[0])?]))?,
+        };
+        for (key, value) in keys.iter().zip(values.into_iter().flatten()) {
+            let number = value.map(|value| number_of(&value)).transpose()?;
+            let wanted = self.ledger.content(NAMES[space]).get(key).copied();
+            ensure!(
+                number == wanted,
+                "{key} of {:?} has value {number:?} instead of {wanted:?}",
+                NAMES[space]
+            );
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self) -> Outcome {
+        let (space, mine, backward) =
+            (self.rng.between(0, 1), prefix(self.ledger.thread), self.rng.chance(1, 3));
+        let entries = self.call("a scan", |h, _| {
+            let range = h.spaces[space].prefix(&mine);
+            if backward { range.rev().collect() } else { range.collect::<cairn::Result<Vec<_>>>() }
+        })?;
+        let Some(entries) = entries else { return Ok(()) };
+        let found = entries.iter().map(parse).collect::<Outcome<Content>>()?;
+        compare("a scan", &found, self.ledger.content(NAMES[space]))
+    }
+
+    /// Keeps something that outlives the database.
+    fn keep(&mut self) -> Outcome {
+        let Some(handles) = &self.handles else { return Ok(()) };
+        if self.held.len() >= HELD_MAX {
+            let which = self.rng.between(0, HELD_MAX - 1);
+            self.held.swap_remove(which);
+        }
+        let mine = prefix(self.ledger.thread);
+        let contents = NAMES.map(|name| self.ledger.content(name).clone());
+        self.held.push(match self.rng.chance(1, 3) {
+            true => Held::Snapshot(handles.db.snapshot(), contents, mine),
+            false => {
+                let (space, [left, right]) = (self.rng.between(0, 1), contents);
+                hold(&handles.spaces[space], &mine, if space == 0 { left } else { right }, &mut self.rng)
+            }
+        });
+        Ok(())
+    }
+
+    fn advance(&mut self) -> Outcome {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let which = self.rng.between(0, self.held.len() - 1);
+        let mut held = self.held.swap_remove(which);
+        let what = held.name();
+        self.stage.note(self.ledger.thread, what);
+        let closed = self.stage.is_closed();
+        let moved = held.advance(self.handles.as_ref().map(|h| &h.spaces), &mut self.rng);
+        if let Ok(Ok(Step::Ended)) = moved {
+            // Of an end that was reached nothing more is to be told.
+            if !matches!(held, Held::Range(..)) {
+                self.held.push(held);
+            }
+            return Ok(());
+        }
+        let is_range = matches!(held, Held::Range(..));
+        match self.judge(what, closed, moved)? {
+            Some(step) => {
+                step?;
+                self.held.push(held);
+            }
+            // An iterator says it once.
+            None if is_range => {}
+            None => self.held.push(held),
+        }
+        Ok(())
+    }
+
+    /// What another thread writes to both keyspaces at once is the same in both.
+    fn look_at_pair(&mut self) -> Outcome {
+        let both = pair(self.rng.between(0, THREADS - 1), self.rng.below(PAIRS));
+        let values = self.call("a read of a pair", |h, _| {
+            let snapshot = h.db.snapshot();
+            Ok([snapshot.get(&h.spaces[0], &both)?, snapshot.get(&h.spaces[1], &both)?])
+        })?;
+        if let Some([left, right]) = values {
+            ensure!(left == right, "half a batch: {both} is {left:?} left and {right:?} right");
+        }
+        Ok(())
+    }
+
+    /// What the database does with its files.
+    fn work(&mut self) -> Outcome {
+        let space = self.rng.between(0, 1);
+        let (from, to) = (key(self.ledger.thread, 3), key(self.ledger.thread, 9));
+        let bounds = from.as_str()..to.as_str();
+        match self.rng.below(12) {
+            0..3 => self.call("flush of a keyspace", |h, _| h.spaces[space].flush())?,
+            3..5 => self.call("flush", |h, _| h.db.flush())?,
+            5..7 => self.call("compact of a keyspace", |h, _| h.spaces[space].compact())?,
+            7..9 => self.call("compact_range", |h, _| h.spaces[space].compact_range(bounds))?,
+            9 => self.call("compact", |h, _| h.db.compact())?,
+            10 => self.call("wait_idle", |h, _| h.db.wait_idle())?,
+            _ => self.call("sync", |h, _| h.db.sync())?,
+        };
+        Ok(())
+    }
+
+    fn create(&mut self) -> Outcome {
+        if self.ledger.own().len() >= OWN_MAX {
+            return self.drop_own();
+        }
+        let name = format!("{}{}", own_prefix(self.ledger.thread), self.ledger.new_number());
+        let created =
+            self.call("create_keyspace", |h, rng| h.db.create_keyspace(&name, keyspace_options(rng)))?;
+        if let (Some(keyspace), Some(handles)) = (created, &mut self.handles) {
+            self.ledger.content_mut(&name);
+            handles.own.insert(name, keyspace);
+        }
+        Ok(())
+    }
+
+    fn drop_own(&mut self) -> Outcome {
+        let names = self.ledger.own();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let name = self.rng.pick(&names).clone();
+        if self.call("drop_keyspace", |h, _| h.db.drop_keyspace(&name))?.is_some() {
+            self.ledger.state.remove(&name);
+            let handle = self.handles.as_mut().and_then(|h| h.own.remove(&name));
+            let put = handle.map(|handle| handle.put("after", "the end"));
+            let refused = put.is_none_or(|put| put.is_err_and(|e| e.kind() == ErrorKind::Closed));
+            ensure!(refused, "a keyspace that was dropped takes a put");
+        }
+        Ok(())
+    }
+
+    fn put_own(&mut self) -> Outcome {
+        let names = self.ledger.own();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let name = self.rng.pick(&names).clone();
+        let (key, number, durability) =
+            (key(self.ledger.thread, self.rng.below(KEYS)), self.ledger.new_number(), self.durability());
+        let put = |h: &mut Handles, _: &mut Rng| h.own[&name].put_with(&key, bytes_of(number), durability);
+        if self.call("put to a new keyspace", put)?.is_some() {
+            self.ledger.content_mut(&name).insert(key, number);
+        }
+        Ok(())
+    }
+
+    /// Handles come and go.
+    fn juggle(&mut self) -> Outcome {
+        let space = self.rng.between(0, 1);
+        let Some(handles) = &mut self.handles else { return Ok(()) };
+        match self.rng.below(4) {
+            0 => {
+                handles.more.push(handles.db.clone());
+                handles.more.truncate(4);
+                Ok(())
+            }
+            1 => {
+                handles.more.pop();
+                Ok(())
+            }
+            _ => {
+                let opened = self.call("open_keyspace", |h, _| h.db.open_keyspace(NAMES[space]))?;
+                if let (Some(opened), Some(handles)) = (opened, &mut self.handles) {
+                    handles.spaces[space] = opened;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// What there is to be known of a database.
+    fn inspect(&mut self) -> Outcome {
+        let report = match self.rng.below(6) {
+            0 => self.call("check", |h, _| h.db.check(&mut |_| {}))?,
+            1 => self.call("scrub", |h, _| h.db.scrub(0))?,
+            2 => {
+                let stats = self.handles.as_ref().map(|h| (h.db.stats(), h.spaces[0].stats()));
+                let error = stats.and_then(|(stats, _)| stats.background_error);
+                ensure!(error.is_none() || self.stage.is_closing(), "in the background: {error:?}");
+                None
+            }
+            3 => {
+                let names = self.handles.as_ref().map(|h| h.db.keyspaces()).unwrap_or_default();
+                let gone = self.ledger.own().into_iter().find(|name| !names.contains(name));
+                ensure!(gone.is_none() || self.stage.is_closing(), "keyspace {gone:?} is not listed");
+                None
+            }
+            _ => {
+                let guards = self.handles.as_ref().map(|h| h.spaces[0].guards());
+                ensure!(guards.is_none_or(|g| !g.is_empty()), "there is not even level 0");
+                None
+            }
+        };
+        let problems = report.map(|report| report.problems).unwrap_or_default();
+        ensure!(problems.is_empty(), "check finds {problems:?}");
+        Ok(())
+    }
+
+    /// Calls what must not succeed any more, until it is stopped.
+    fn late(&mut self) -> Outcome {
+        while !self.stage.is_stopped() {
+            if self.rng.chance(1, 3) {
+                self.advance()?;
+            } else if self.handles.is_some() && self.stage.is_closed() {
+                self.late_call()?;
+            } else {
+                self.mix()?;
+            }
+            self.late_calls += 1;
+            std::thread::sleep(Duration::from_micros(self.rng.below(150)));
+        }
+        Ok(())
+    }
+
+    fn late_call(&mut self) -> Outcome {
+        match self.rng.below(16) {
+            0..2 => self.put(),
+            2 => self.delete(),
+            3..5 => self.batch(),
+            5 => self.delete_range(),
+            6 => self.get(),
+            7 => self.scan(),
+            8..12 => self.work(),
+            12 => self.create(),
+            13 => self.drop_own(),
+            14 => {
+                self.stage.note(self.ledger.thread, "close, again");
+                let again = self.handles.as_ref().map(|h| h.db.clone().close());
+                let refused = |e: &cairn::Error| e.kind() != ErrorKind::Closed;
+                match again {
+                    Some(Err(e)) if refused(&e) => Err(Finding::from(e).context("close, again")),
+                    _ => Ok(()),
+                }
+            }
+            _ => self.inspect(),
+        }
+    }
+
+    /// Snapshots of this opening, keyspaces of the next: they must not fit.
+    fn mix(&mut self) -> Outcome {
+        let next = self.stage.next.lock().unwrap_or_else(|e| e.into_inner());
+        let snapshot = self.held.iter().find_map(|held| match held {
+            Held::Snapshot(snapshot, ..) => Some(snapshot),
+            _ => None,
+        });
+        let (Some(spaces), Some(snapshot)) = (&*next, snapshot) else { return Ok(()) };
+        match snapshot.get(&spaces[0], key(self.ledger.thread, 1)) {
+            Err(e) if matches!(e.kind(), ErrorKind::Closed | ErrorKind::InvalidArgument) => Ok(()),
+            other => {
+                Err(Finding::new(format!("a snapshot of a closed database reads in another: {other:?}")))
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Iterators, cursors and snapshots that are kept, and moved until long after the database was closed.
+//!
+//! Each knows what it must show: the thread that holds it is the only one to write the keys that it covers. They are no handles: once
+//! the database is closed each move fails with `Closed`.
+
+use super::ledger::{Content, NAMES, number_of, parse};
+use crate::finding::{Finding, Outcome, ensure};
+use crate::random::{Draw, Rng};
+use cairn::{Cursor, Keyspace, Range, Slice, Snapshot};
+
+/// One of them, and what it must show.
+pub enum Held {
+    /// An iterator, and what is left of it.
+    Range(Box<Range>, Content),
+    /// A cursor, and all that it covers.
+    Cursor(Box<Cursor>, Content),
+    /// A snapshot, what a thread had in each keyspace when it was taken, and the prefix of that.
+    Snapshot(Snapshot, [Content; 2], String),
+}
+
+/// What came of a move.
+pub type Moved = cairn::Result<Outcome<Step>>;
+
+/// Where it led.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// To an answer, and it was right.
+    Right,
+    /// To an end that had been reached before.
+    Ended,
+}
+
+fn right(is: bool, words: impl FnOnce() -> String) -> Moved {
+    Ok(if is { Ok(Step::Right) } else { Err(Finding::new(words())) })
+}
+
+impl Held {
+    /// What it is, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Held::Range(..) => "a move of a held iterator",
+            Held::Cursor(..) => "a seek of a held cursor",
+            Held::Snapshot(..) => "a read of a held snapshot",
+        }
+    }
+
+    /// Moves it once. Snapshots need keyspaces for that; without, nothing is done.
+    pub fn advance(&mut self, spaces: Option<&[Keyspace; 2]>, rng: &mut Rng) -> Moved {
+        match self {
+            Held::Range(range, left) => step(range, left, rng.chance(1, 3)),
+            Held::Cursor(cursor, content) => seek(cursor, content, rng),
+            Held::Snapshot(snapshot, contents, prefix) => match spaces {
+                Some(spaces) => look(snapshot, spaces, contents, prefix, rng),
+                None => Ok(Ok(Step::Ended)),
+            },
+        }
+    }
+}
+
+fn step(range: &mut Range, left: &mut Content, backward: bool) -> Moved {
+    let entry = if backward { range.next_back() } else { range.next() };
+    let wanted = if backward { left.pop_last() } else { left.pop_first() };
+    let Some(entry) = entry else {
+        return match wanted {
+            None => Ok(Ok(Step::Ended)),
+            Some(wanted) => Ok(Err(Finding::new(format!("an iterator ends before {wanted:?}")))),
+        };
+    };
+    let entry = parse(&entry?);
+    right(entry.as_ref().ok() == wanted.as_ref(), || {
+        format!("an iterator gives {entry:?} instead of {wanted:?}")
+    })
+}
+
+fn seek(cursor: &mut Cursor, content: &Content, rng: &mut Rng) -> Moved {
+    let keys: Vec<&String> = content.keys().collect();
+    let at = rng.between(0, keys.len());
+    let wanted = match rng.below(4) {
+        0 => {
+            cursor.seek_to_first()?;
+            content.first_key_value()
+        }
+        1 => {
+            cursor.seek_to_last()?;
+            content.last_key_value()
+        }
+        2 => {
+            let key = keys.get(at).map_or("~", |key| key.as_str());
+            cursor.seek(key)?;
+            content.range(key.to_owned()..).next()
+        }
+        _ => {
+            let Some(key) = keys.get(at) else { return Ok(Ok(Step::Ended)) };
+            cursor.seek(key)?;
+            cursor.next()?;
+            content.range::<String, _>(*key..).nth(1)
+        }
+    };
+    let found = cursor.valid().then(|| (cursor.key().to_vec(), number_of(cursor.value())));
+    let is = match (&found, wanted) {
+        (None, None) => true,
+        (Some((key, number)), Some((k, n))) => key == k.as_bytes() && number.as_ref() == Ok(n),
+        _ => false,
+    };
+    right(is, || format!("a cursor stands on {found:?} instead of {wanted:?}"))
+}
+
+fn look(
+    snapshot: &Snapshot,
+    spaces: &[Keyspace; 2],
+    contents: &[Content; 2],
+    prefix: &str,
+    rng: &mut Rng,
+) -> Moved {
+    let which = rng.between(0, 1);
+    let (space, content) = (&spaces[which], &contents[which]);
+    if rng.chance(1, 2) {
+        let entries = snapshot.prefix(space, prefix).collect::<cairn::Result<Vec<(Slice, Slice)>>>()?;
+        let found = entries.iter().map(parse).collect::<Outcome<Content>>();
+        return right(found.as_ref() == Ok(content), || {
+            format!("a snapshot shows {found:?} in {:?} instead of {content:?}", NAMES[which])
+        });
+    }
+    let Some(key) = content.keys().nth(rng.between(0, content.len())) else {
+        let found = snapshot.get(space, format!("{prefix}never"))?;
+        return right(found.is_none(), || format!("a snapshot has {found:?} where nothing was ever"));
+    };
+    let found = match rng.chance(1, 2) {
+        true => snapshot.get(space, key)?,
+        false => snapshot.multi_get(space, &[key])?.pop().flatten(),
+    };
+    let number = found.as_ref().map(|value| number_of(value)).transpose();
+    right(number == Ok(content.get(key).copied()), || format!("a snapshot shows {key} as {number:?}"))
+}
+
+/// A new one.
+pub fn hold(space: &Keyspace, prefix: &str, content: Content, rng: &mut Rng) -> Held {
+    match rng.chance(1, 2) {
+        true => Held::Range(Box::new(space.prefix(prefix)), content),
+        false => {
+            let end = format!("{prefix}~");
+            Held::Cursor(Box::new(space.cursor_bounded(prefix..&end)), content)
+        }
+    }
+}
+
+/// Fails unless a view that `name` gave is what the thread knows.
+pub fn compare(name: &str, found: &Content, wanted: &Content) -> Outcome {
+    ensure!(found == wanted, "{name} shows {found:?} instead of {wanted:?}");
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! What a thread knows: it alone writes its keys, so what was acknowledged to it is what there is.
+
+use crate::finding::{Finding, Outcome, ensure, show};
+use crate::random::Rng;
+use cairn::{Database, Slice};
+use std::collections::BTreeMap;
+
+/// The keyspaces that every opening has.
+pub const NAMES: [&str; 2] = ["left", "right"];
+
+/// Keys of a thread in each of these.
+pub const KEYS: u64 = 24;
+
+/// Pairs of a thread: keys that batches write in both keyspaces, with one number.
+pub const PAIRS: u64 = 3;
+
+/// Keys and the numbers of their values.
+pub type Content = BTreeMap<String, u64>;
+
+/// Keyspaces by name.
+pub type State = BTreeMap<String, Content>;
+
+/// What the prefix of all keys of a thread is.
+pub fn prefix(thread: usize) -> String {
+    format!("t{thread}/")
+}
+
+/// A key of a thread.
+pub fn key(thread: usize, number: u64) -> String {
+    format!("t{thread}/{number:02}")
+}
+
+/// A key that is written in both keyspaces at once.
+pub fn pair(thread: usize, number: u64) -> String {
+    format!("t{thread}/pair/{number}")
+}
+
+/// What the name of a keyspace begins with that a thread creates.
+pub fn own_prefix(thread: usize) -> String {
+    format!("own-{thread}-")
+}
+
+/// The bytes that stand for a number: the number, and a length and a filling of its own.
+pub fn bytes_of(number: u64) -> Vec<u8> {
+    let mut rng = Rng::new(number);
+    let mut bytes = format!("{number:012}").into_bytes();
+    let filling = rng.below(600) as usize;
+    bytes.resize_with(12 + filling, || rng.next_u64() as u8);
+    bytes
+}
+
+/// The number that these bytes stand for.
+pub fn number_of(bytes: &[u8]) -> Outcome<u64> {
+    let number = bytes.get(..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    let number = number.filter(|&number| bytes_of(number) == bytes);
+    number.ok_or_else(|| Finding::new(format!("{} was never written", show(bytes))))
+}
+
+/// An entry, as a ledger has it.
+pub fn parse(entry: &(Slice, Slice)) -> Outcome<(String, u64)> {
+    let key = String::from_utf8(entry.0.to_vec());
+    let key = key.map_err(|_| Finding::new(format!("{} is nobody's key", show(&entry.0))))?;
+    Ok((key, number_of(&entry.1)?))
+}
+
+/// Everything in a database.
+pub fn read(db: &Database) -> Outcome<State> {
+    let mut state = State::new();
+    for name in db.keyspaces() {
+        let keyspace = db.open_keyspace(&name)?;
+        let entries = keyspace.iter().map(|entry| parse(&entry?)).collect::<Outcome<Content>>()?;
+        let mut back = keyspace.iter().rev().map(|entry| parse(&entry?)).collect::<Outcome<Vec<_>>>()?;
+        back.reverse();
+        ensure!(back.iter().map(|(k, v)| (k, v)).eq(&entries), "{name:?} reads otherwise from its end");
+        state.insert(name, entries);
+    }
+    Ok(state)
+}
+
+/// What one thread has written, and was told that it is there.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    /// Whose it is.
+    pub thread: usize,
+    /// Its keys in the keyspaces of all, and the keyspaces that it created.
+    pub state: State,
+    /// The number of its newest value.
+    newest: u64,
+}
+
+impl Ledger {
+    /// That of a thread that has written nothing.
+    pub fn new(thread: usize) -> Ledger {
+        let state = NAMES.iter().map(|name| ((*name).to_owned(), Content::new())).collect();
+        Ledger { thread, state, newest: 0 }
+    }
+
+    /// A number that no other value has, of whatever thread.
+    pub fn new_number(&mut self) -> u64 {
+        self.newest += 1;
+        self.newest * 100 + self.thread as u64
+    }
+
+    /// What it has in a keyspace.
+    pub fn content(&self, name: &str) -> &Content {
+        static EMPTY: Content = Content::new();
+        self.state.get(name).unwrap_or(&EMPTY)
+    }
+
+    /// The same, to be changed.
+    pub fn content_mut(&mut self, name: &str) -> &mut Content {
+        self.state.entry(name.to_owned()).or_default()
+    }
+
+    /// The keyspaces that it created.
+    pub fn own(&self) -> Vec<String> {
+        let own = own_prefix(self.thread);
+        self.state.keys().filter(|name| name.starts_with(&own)).cloned().collect()
+    }
+
+    fn is_mine(&self, name: &str, key: &str) -> bool {
+        name.starts_with(&own_prefix(self.thread)) || key.starts_with(&prefix(self.thread))
+    }
+
+    /// Fails unless the part of `found` that is this thread's is what it was told.
+    pub fn compare(&self, found: &State) -> Outcome {
+        for (name, content) in &self.state {
+            let Some(there) = found.get(name) else {
+                return Err(Finding::new(format!(
+                    "thread {}: keyspace {name:?}, whose creation was acknowledged, is gone",
+                    self.thread
+                )));
+            };
+            let lost: Vec<_> = content.iter().filter(|(key, _)| !there.contains_key(*key)).collect();
+            ensure!(
+                lost.is_empty(),
+                "thread {}: {} of {} acknowledged keys of {name:?} are lost: {:?}",
+                self.thread,
+                lost.len(),
+                content.len(),
+                &lost[..lost.len().min(4)]
+            );
+            for (key, number) in there.iter().filter(|(key, _)| self.is_mine(name, key)) {
+                let want = content.get(key);
+                ensure!(
+                    want == Some(number),
+                    "thread {}: {key} of {name:?} has value {number} instead of {want:?}",
+                    self.thread
+                );
+            }
+        }
+        let own = own_prefix(self.thread);
+        let extra = found.keys().find(|name| name.starts_with(&own) && !self.state.contains_key(*name));
+        ensure!(extra.is_none(), "thread {}: keyspace {extra:?} is there, and should not be", self.thread);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_told_by_their_bytes_and_differences_are_found() {
+        for number in [100, 4711, 99_999_901] {
+            let mut bytes = bytes_of(number);
+            assert_eq!(number_of(&bytes), Ok(number));
+            bytes.push(0);
+            assert!(number_of(&bytes).is_err());
+        }
+        let mut ledger = Ledger::new(1);
+        ledger.content_mut("left").insert(key(1, 3), 101);
+        ledger.content_mut("own-1-0").insert("x".into(), 201);
+        let mut found = ledger.state.clone();
+        found.get_mut("left").unwrap().insert(key(2, 3), 5);
+        ledger.compare(&found).unwrap();
+        let differs = |change: &dyn Fn(&mut State)| {
+            let mut other = found.clone();
+            change(&mut other);
+            ledger.compare(&other).unwrap_err().to_string()
+        };
+        assert!(differs(&|s| s.get_mut("left").unwrap().retain(|key, _| key != "t1/03")).contains("lost"));
+        assert!(differs(&|s| s.retain(|name, _| name != "own-1-0")).contains("is gone"));
+        assert!(differs(&|s| s.extend([("own-1-1".to_owned(), Content::new())])).contains("should not be"));
+        assert!(
+            differs(&|s| s.get_mut("left").unwrap().extend([("t1/03".to_owned(), 7)])).contains("instead of")
+        );
+        assert!(
+            differs(&|s| s.get_mut("left").unwrap().extend([("t1/04".to_owned(), 7)])).contains("instead of")
+        );
+    }
+}

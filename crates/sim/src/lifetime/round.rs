@@ -1,0 +1,267 @@
+//! One lifetime: from opening to the end, with what outlives it; and the next opening, which must find everything, while the threads
+//! of the one before still call.
+
+use super::actor::{Actor, Handles};
+use super::child;
+use super::gate::Gate;
+use super::ledger::{Content, KEYS, Ledger, NAMES, State, bytes_of, key, prefix, read};
+use super::stage::{Ending, Stage};
+use super::{Site, THREADS, Tally, keyspace_options, options};
+use crate::finding::{Finding, Outcome, ensure};
+use crate::jobs::panicked;
+use crate::random::{Rng, derive};
+use cairn::env::Survival;
+use cairn::{Database, Durability, Keyspace, Options};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Calls of all threads before the end comes, at most.
+const CALLS_MAX: u64 = 500;
+
+/// The files are looked at so often until they are as they should be.
+const LOOKS_MAX: usize = 2000;
+
+/// The database between two ends.
+struct Opening {
+    gate: Arc<Gate>,
+    db: Database,
+    spaces: [Keyspace; 2],
+}
+
+impl Opening {
+    fn new(site: &Site, rng: &mut Rng) -> Outcome<Opening> {
+        let gate = Gate::new(site.disk.clone(), Some(rng.next_u64()));
+        let db = Database::open_in(gate.clone(), &site.path, options(rng.next_u64()))?;
+        let space = |name| db.keyspace(name, keyspace_options(&mut Rng::new(site.seed)));
+        let spaces = [space(NAMES[0])?, space(NAMES[1])?];
+        Ok(Opening { gate, db, spaces })
+    }
+}
+
+/// Goes through one; `ledgers` are those of all threads, and of the main thread, and are brought up to date.
+pub fn run(site: &Site, ledgers: &mut [Ledger], rng: &mut Rng, tally: &Tally) -> Outcome {
+    let first = Opening::new(site, rng).map_err(|f| f.context("opening"))?;
+    let ending = Ending::draw(rng);
+    let stage = Stage::new(first.gate.clone(), ending, rng.below(CALLS_MAX), THREADS);
+    let (seed, mut threads) = (rng.next_u64(), Vec::new());
+    for ledger in &ledgers[..THREADS] {
+        let handles = Handles::new(&first.db, ledger)?;
+        let rng = Rng::new(derive(seed, ledger.thread as u64));
+        let actor = Actor::new(stage.clone(), handles, ledger.clone(), rng);
+        threads.push(std::thread::spawn(move || actor.run()));
+    }
+    let lived = end_and_go_on(site, first, &stage, &threads, ledgers, rng, tally);
+    stage.end();
+    stage.next.lock().unwrap_or_else(|e| e.into_inner()).take();
+    let (next, ledgers) = match lived {
+        Ok(Some(lived)) => lived,
+        Ok(None) => return join(threads, tally).and(Err(Finding::new("a thread ended before its time"))),
+        // What the threads have found says more where they have ended; they may hang, too.
+        Err(f) => {
+            std::thread::sleep(Duration::from_millis(20));
+            let ended = threads.into_iter().filter(|thread| thread.is_finished()).collect();
+            let more = join(ended, tally).err().map_or_else(String::new, |f| format!("; and {f}"));
+            return Err(Finding::new(format!("{f}{more}")).context(format_args!("{ending:?}")));
+        }
+    };
+    let place = |f: Finding| f.context(format_args!("{ending:?}"));
+    join(threads, tally).map_err(place)?;
+    stage.gate.check().map_err(place)?;
+    tally.lifetimes.fetch_add(1, Ordering::Relaxed);
+    tally.calls.fetch_add(stage.calls.load(Ordering::Relaxed), Ordering::Relaxed);
+    // Nothing is left of the first opening, and what went with its last handle was not the second one's.
+    let whole = verify(&next, ledgers).and_then(|()| files(site, &next.db));
+    whole.map_err(|f| place(f.context("when nothing was left of the opening before")))?;
+    let Opening { gate, db, spaces } = next;
+    match rng.chance(1, 2) {
+        true => db.close()?,
+        false => drop((db, spaces)),
+    }
+    ensure!(gate.is_over(), "the last handle is gone, and the lock is held");
+    gate.check()
+}
+
+/// Ends an opening under its threads, and goes on with the next; `None` when a thread failed before.
+#[allow(clippy::type_complexity)]
+fn end_and_go_on<'a>(
+    site: &Site,
+    first: Opening,
+    stage: &Stage,
+    threads: &[JoinHandle<Outcome<u64>>],
+    ledgers: &'a mut [Ledger],
+    rng: &mut Rng,
+    tally: &Tally,
+) -> Outcome<Option<(Opening, &'a mut [Ledger])>> {
+    let failed = || threads.iter().any(JoinHandle::is_finished);
+    if !end(first, stage, &failed)? {
+        return Ok(None);
+    }
+    stage.gate.check()?;
+    let crashed = copy(site, rng)?;
+    let elsewhere = match &site.program {
+        Some(program) if rng.chance(1, 3) => {
+            tally.processes.fetch_add(1, Ordering::Relaxed);
+            Some(child::visit(program, &site.path, rng.next_u64())?)
+        }
+        _ => None,
+    };
+    let next = Opening::new(site, rng).map_err(|f| f.context("opening again"))?;
+    *stage.next.lock().unwrap_or_else(|e| e.into_inner()) = Some(next.spaces.clone());
+    let found = read(&next.db).map_err(|f| f.context("reading after opening again"))?;
+    let Some(known) = stage.ledgers(failed)? else { return Ok(None) };
+    ledgers[..THREADS].clone_from_slice(&known);
+    let all = [
+        ("opened again", Some(&found)),
+        ("in another process", elsewhere.as_ref()),
+        ("after a power cut", crashed.as_ref()),
+    ];
+    for ledger in ledgers.iter() {
+        for (how, state) in all {
+            state.map_or(Ok(()), |state| ledger.compare(state)).map_err(|f| f.context(how))?;
+        }
+    }
+    whole_batches(&found)?;
+    go_on(&next, &mut ledgers[THREADS], rng).map_err(|f| f.context("going on"))?;
+    verify(&next, ledgers).map_err(|f| f.context("beside late calls"))?;
+    files(site, &next.db).map_err(|f| f.context("beside late calls"))?;
+    stage.gate.check()?;
+    Ok(Some((next, ledgers)))
+}
+
+/// Ends an opening as it is to end. `false` when a thread failed before.
+fn end(first: Opening, stage: &Stage, failed: &impl Fn() -> bool) -> Outcome<bool> {
+    let Opening { db, spaces, .. } = first;
+    drop(spaces);
+    let wait = |until: &dyn Fn() -> bool| {
+        while !until() && !failed() {
+            std::thread::sleep(Duration::from_micros(30));
+        }
+        !failed()
+    };
+    if stage.ending == Ending::DropHandles {
+        drop(db);
+        if !wait(&|| stage.is_due()) {
+            return Ok(false);
+        }
+        stage.begin_to_close();
+        let gone = wait(&|| stage.all_dropped());
+        return if gone { stage.note_closed().map(|()| true) } else { Ok(false) };
+    }
+    if stage.ending.is_mine() {
+        if !wait(&|| stage.is_due()) {
+            return Ok(false);
+        }
+        stage.close(db)?;
+        return Ok(true);
+    }
+    drop(db);
+    Ok(wait(&|| stage.is_closed()))
+}
+
+/// What is there when the power is cut now: closing has made everything durable.
+fn copy(site: &Site, rng: &mut Rng) -> Outcome<Option<State>> {
+    let Some(sim) = site.sim.as_ref().filter(|_| rng.chance(1, 3)) else { return Ok(None) };
+    let copy = sim.crash_clone(Survival::Nothing, rng.next_u64());
+    let options = Options::default().background_threads(0).memory_budget(1 << 20);
+    let db = Database::open_in(copy, &site.path, options)
+        .map_err(|e| Finding::from(e).context("after a power cut"))?;
+    read(&db).map(Some)
+}
+
+/// Pairs are the same in both keyspaces.
+fn whole_batches(state: &State) -> Outcome {
+    let pairs = |name: &str| -> Content {
+        let all = state.get(name).into_iter().flatten();
+        all.filter(|(key, _)| key.contains("/pair/")).map(|(k, n)| (k.clone(), *n)).collect()
+    };
+    let [left, right] = NAMES.map(pairs);
+    ensure!(left == right, "half a batch: {left:?} left and {right:?} right");
+    Ok(())
+}
+
+/// Writes, and has so much compacted that files go.
+fn go_on(next: &Opening, ledger: &mut Ledger, rng: &mut Rng) -> Outcome {
+    for round in 0..2 {
+        for _ in 0..12 {
+            let (which, key) = (rng.below(2) as usize, key(ledger.thread, rng.below(KEYS)));
+            let number = ledger.new_number();
+            next.spaces[which].put_with(&key, bytes_of(number), Durability::Os)?;
+            ledger.content_mut(NAMES[which]).insert(key, number);
+        }
+        next.db.flush()?;
+        if round == 1 || rng.chance(1, 2) {
+            next.db.compact()?;
+        }
+    }
+    let created = next.db.create_keyspace("passing", keyspace_options(rng))?;
+    created.put(prefix(ledger.thread), "1")?;
+    next.db.drop_keyspace("passing")?;
+    Ok(())
+}
+
+/// Everything is there, each checksum right, and nothing torn.
+fn verify(opening: &Opening, ledgers: &[Ledger]) -> Outcome {
+    let found = read(&opening.db)?;
+    ledgers.iter().try_for_each(|ledger| ledger.compare(&found))?;
+    whole_batches(&found)?;
+    let report = opening.db.check(&mut |_| {})?;
+    ensure!(report.problems.is_empty(), "check finds {:?}", report.problems);
+    let stats = opening.db.stats();
+    ensure!(stats.background_error.is_none(), "in the background: {:?}", stats.background_error);
+    Ok(())
+}
+
+/// The directory has the tables that the keyspaces name, one manifest, the logs, and nothing else but the files with names of their own.
+fn files(site: &Site, db: &Database) -> Outcome {
+    db.flush()?;
+    db.wait_idle()?;
+    let mut finding = None;
+    for _ in 0..LOOKS_MAX {
+        match look_at_files(site, db) {
+            Ok(()) => return Ok(()),
+            // A thread in the background may be at it.
+            Err(f) => finding = Some(f),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    finding.map_or(Ok(()), Err)
+}
+
+fn look_at_files(site: &Site, db: &Database) -> Outcome {
+    let mut named = BTreeSet::new();
+    for name in db.keyspaces() {
+        for guard in db.open_keyspace(&name)?.guards() {
+            named.extend(guard.tables.iter().map(|table| format!("{:06}.tbl", table.number)));
+        }
+    }
+    let names = site.disk.list(&site.path)?;
+    let (mut tables, mut manifests, mut logs) = (BTreeSet::new(), 0, 0);
+    for name in &names {
+        match name.as_str() {
+            "LOCK" | "RESERVE" => {}
+            name if name.ends_with(".tbl") => drop(tables.insert(name.to_owned())),
+            name if name.starts_with("wal-") && name.ends_with(".log") => logs += 1,
+            name if name.starts_with("wal-") && name.ends_with(".spare") => {}
+            name if name.starts_with("manifest-") && !name.ends_with(".tmp") => manifests += 1,
+            name => return Err(Finding::new(format!("{name} is no file of a database: {names:?}"))),
+        }
+    }
+    ensure!(tables == named, "the directory has tables {tables:?}, and named are {named:?}");
+    ensure!(manifests == 1, "there are {manifests} manifests: {names:?}");
+    let segments = db.stats().log.segments;
+    ensure!(logs == segments, "there are {logs} logs, and {segments} are known: {names:?}");
+    Ok(())
+}
+
+/// Waits for all threads; the first finding of any.
+fn join(threads: Vec<JoinHandle<Outcome<u64>>>, tally: &Tally) -> Outcome {
+    let ends = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|p| Err(panicked(&*p))));
+    let ends = ends.collect::<Vec<_>>();
+    for end in ends {
+        tally.late_calls.fetch_add(end?, Ordering::Relaxed);
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! However and whenever a database is closed and opened again, nothing acknowledged is lost, and nothing of the old opening touches it.
+
+use sim::jobs::{Job, run_all};
+use sim::lifetime::{self, LIFETIMES, Tally};
+use sim::random::{derive, fresh_seed};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Databases, of [`LIFETIMES`] openings each, unless `CAIRN_LIFETIMES` says how many.
+const DATABASES: u64 = 60;
+
+/// One takes a fraction of a second; one that takes as long as this hangs.
+const HANG: Duration = Duration::from_secs(300);
+
+/// The program that runs as a child.
+fn program() -> PathBuf {
+    env!("CARGO_BIN_EXE_cairn-sim").into()
+}
+
+/// Traps 27, 34 and 35. Half of the seeds are new in every run.
+#[test]
+fn what_was_acknowledged_outlives_every_opening_and_no_opening_outlives_its_lock() {
+    let fresh = fresh_seed();
+    println!("fresh seed: {fresh}");
+    let databases =
+        std::env::var("CAIRN_LIFETIMES").map_or(DATABASES, |many| many.parse().expect("a number"));
+    let tally = Arc::new(Tally::default());
+    let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };
+    let jobs: Vec<Job> = (0..databases).map(|i| lifetime::job(program(), seed(i), &tally)).collect();
+    let report = run_all(jobs, HANG);
+    let [calls, late, processes] =
+        [&tally.calls, &tally.late_calls, &tally.processes].map(|count| count.load(Ordering::Relaxed));
+    sim::count("lifetimes", report.count);
+    sim::count("lifetimes: calls before the end", calls);
+    sim::count("lifetimes: calls after the end", late);
+    println!("{processes} openings in other processes");
+    report.expect_clean();
+    assert_eq!(report.count, databases * LIFETIMES);
+    let least = [calls / 500, late / 100, processes * 5].into_iter().min();
+    assert!(least >= Some(databases), "too few were drawn: {tally:?}");
+}
