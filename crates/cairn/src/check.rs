@@ -14,6 +14,9 @@ use table::TableMeta;
 use tree::{Manifest, TableFile, Version, manifest_file_name};
 
 /// Checks the database in `path`, which must not be open, without changing anything. See [`check_in`].
+///
+/// # Errors
+/// As for [`check_in`].
 pub fn check(path: impl AsRef<Path>, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
     check_in(RealEnv::new(), path, progress)
 }

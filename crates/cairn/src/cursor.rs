@@ -316,6 +316,10 @@ impl Cursor {
     }
 
     /// Moves to the first entry.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`](crate::Keyspace::get). The cursor is not valid then, and seeking again tries again; after `Closed` it does
+    /// not help.
     pub fn seek_to_first(&mut self) -> Result<()> {
         // While the bounds are whole.
         self.renewed();
@@ -326,6 +330,9 @@ impl Cursor {
     }
 
     /// Moves to the last entry.
+    ///
+    /// # Errors
+    /// As for [`Cursor::seek_to_first`].
     pub fn seek_to_last(&mut self) -> Result<()> {
         // While the bounds are whole.
         self.renewed();
@@ -336,6 +343,9 @@ impl Cursor {
     }
 
     /// Moves to the first entry at or after `key`.
+    ///
+    /// # Errors
+    /// As for [`Cursor::seek_to_first`].
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = key.as_ref();
         match key < &self.bounds.from[..] {
@@ -345,6 +355,9 @@ impl Cursor {
     }
 
     /// Moves to the last entry at or before `key`.
+    ///
+    /// # Errors
+    /// As for [`Cursor::seek_to_first`].
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = key.as_ref();
         match self.bounds.is_before_end(key) {
@@ -402,6 +415,10 @@ impl Cursor {
     }
 
     /// Moves one entry forward. The cursor must be valid.
+    ///
+    /// # Errors
+    /// As for [`Cursor::seek_to_first`]; `InvalidArgument` when the cursor is not valid. An error stays until the cursor is positioned
+    /// anew.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
         let stepped = match self.begin_move()? {
@@ -429,6 +446,9 @@ impl Cursor {
     }
 
     /// Moves one entry back. The cursor must be valid.
+    ///
+    /// # Errors
+    /// As for [`Cursor::next`].
     pub fn prev(&mut self) -> Result<()> {
         let stepped = match self.begin_move()? {
             Place::Invalid => return Err(invalid_move()),

@@ -51,11 +51,18 @@ impl Database {
     }
 
     /// [`Database::open`] with options.
+    ///
+    /// # Errors
+    /// As for [`Database::open`]; `InvalidArgument` when an option is out of its range; `NotFound` when there is no database and the option
+    /// `create` is off.
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
         Database::open_in(RealEnv::new(), path, options)
     }
 
     /// [`Database::open`] with options, in an environment of the caller's: a simulated disk, for one.
+    ///
+    /// # Errors
+    /// As for [`Database::open_with`].
     pub fn open_in(env: Arc<dyn Env>, path: impl AsRef<Path>, options: Options) -> Result<Database> {
         let core = crate::recovery::open(env, path.as_ref(), options)?;
         let background = Mutex::new(Background::start(&core)?);
@@ -97,6 +104,9 @@ impl Database {
 
     /// Opens the keyspace `name`, or creates it with `options`. One that exists keeps the options it was created with. Creating
     /// costs one small synced write, whatever the database holds.
+    ///
+    /// # Errors
+    /// As for [`Database::create_keyspace`] without `AlreadyExists`.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         // Beside other threads that create and drop it, it may come and go in between.
         loop {
@@ -112,11 +122,18 @@ impl Database {
     }
 
     /// Creates the keyspace `name`; `AlreadyExists` when there is one.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `InvalidArgument` when the name is empty or too long, or an option is out of its range; `NoSpace`, `Io`: nothing
+    /// was created; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.core().create_keyspace(name, options).map(|core| self.keyspace_handle(core))
     }
 
     /// Opens the keyspace `name`; `NotFound` when there is none.
+    ///
+    /// # Errors
+    /// `NotFound`; `Closed` when the database is closed.
     pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
         self.core().check_not_closed()?;
         let core = self.core().state.lock().by_name(name).map(|k| k.core.clone());
@@ -133,6 +150,9 @@ impl Database {
 
     /// Drops the keyspace `name` with all it holds. Its space is free once no iterator reads it. Handles of it fail with
     /// `Closed` from then on.
+    ///
+    /// # Errors
+    /// `NotFound`; `NoSpace`, `Io`: nothing was dropped; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.core().drop_keyspace(name)
     }
@@ -157,11 +177,19 @@ impl Database {
     }
 
     /// Makes everything durable that was acknowledged so far.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io` when what is buffered cannot be written: it stays in the buffer; `ReadOnly` when the sync fails, and from then on;
+    /// `Locked` in a forked child; `Closed`.
     pub fn sync(&self) -> Result<()> {
         self.core().barrier(Durability::Sync)
     }
 
     /// Writes all memtables to tables, and waits for it; not for what is written meanwhile.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`: what is in memory stays there and in the log, and is tried again; `ReadOnly` after a sync failed; `Locked` in a
+    /// forked child; `Closed`.
     pub fn flush(&self) -> Result<()> {
         let _call = self.core().begin_call()?;
         let keyspaces: Vec<Arc<KeyspaceCore>> =
@@ -174,6 +202,9 @@ impl Database {
 
     /// Compacts all keyspaces that there are, one after another, and waits: of each what is there when its turn comes. See
     /// [`Keyspace::compact`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::compact`]; a keyspace that is dropped meanwhile is none.
     pub fn compact(&self) -> Result<()> {
         let _call = self.core().begin_call()?;
         let names = self.keyspaces();
@@ -189,6 +220,10 @@ impl Database {
 
     /// Waits until no flush and no compaction is due or running, nor worth running while nobody writes: guards that have grown are
     /// merged, which otherwise begins when writers have paused for a second. Writers that go on may keep it from ending.
+    ///
+    /// # Errors
+    /// What keeps the work from being done: `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Closed`. Damage that compactions go around is
+    /// none.
     pub fn wait_idle(&self) -> Result<()> {
         self.core().wait_idle()
     }
@@ -209,6 +244,9 @@ impl Database {
     }
 
     /// Verifies every checksum of every table in use, and the invariants of every tree. Reads the whole database; writers go on.
+    ///
+    /// # Errors
+    /// `Io` when the manifest cannot be listed; `Closed`. Damage is in the report.
     pub fn check(&self, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
         crate::check::check_open(self.core(), progress)
     }

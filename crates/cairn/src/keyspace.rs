@@ -245,6 +245,9 @@ impl Keyspace {
     }
 
     /// [`Keyspace::put`] with a durability of its own.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`].
     pub fn put_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -254,12 +257,18 @@ impl Keyspace {
         self.database().write_one(&self.core, EntryKind::Put, key.as_ref(), value.as_ref(), durability)
     }
 
-    /// Removes `key`; that it was not there is no error. Errors as for [`Keyspace::put`].
+    /// Removes `key`; that it was not there is no error.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`]. On a full disk deletes may use the reserve.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.delete_with(key, self.database().options.durability)
     }
 
     /// [`Keyspace::delete`] with a durability of its own.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete`].
     pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         self.database().write_one(&self.core, EntryKind::Delete, key.as_ref(), &[], durability)
     }
@@ -294,6 +303,9 @@ impl Keyspace {
     }
 
     /// [`Keyspace::delete_range`] with a durability of its own.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete`].
     pub fn delete_range_with<K: AsRef<[u8]>>(
         &self,
         bounds: impl RangeBounds<K>,
@@ -305,11 +317,17 @@ impl Keyspace {
     }
 
     /// Removes all keys that begin with `prefix`. See [`Keyspace::delete_range`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete`].
     pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
         self.delete_prefix_with(prefix, self.database().options.durability)
     }
 
     /// [`Keyspace::delete_prefix`] with a durability of its own.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete`].
     pub fn delete_prefix_with(&self, prefix: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         let mut batch = Batch::default();
         batch.delete_prefix(self, prefix);
@@ -340,6 +358,9 @@ impl Keyspace {
     }
 
     /// Whether `key` has a value. Costs what [`Keyspace::get`] costs.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get(key)?.is_some())
     }
@@ -394,6 +415,9 @@ impl Keyspace {
     }
 
     /// Writes what is in memory to tables, and waits for it; not for what is written meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Database::flush`](crate::Database::flush); `Closed` when the keyspace was dropped, too.
     pub fn flush(&self) -> Result<()> {
         self.database().flush_keyspace(&self.core)
     }
@@ -413,6 +437,9 @@ impl Keyspace {
     }
 
     /// Compacts the guards that meet `bounds`, and waits. See [`Keyspace::compact`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::compact`].
     pub fn compact_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<()> {
         let bounds = Bounds::new(&bounds);
         self.database().compact_keyspace(&self.core, &bounds.from, bounds.to.as_deref())

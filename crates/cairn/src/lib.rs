@@ -32,6 +32,8 @@
 //! What is promised about crashes, full disks and damage is in `docs/recovery.md`; how the layers fit together in
 //! `ARCHITECTURE.md`.
 
+#![warn(clippy::missing_errors_doc)]
+
 mod background;
 mod batch;
 mod calls;

@@ -121,6 +121,9 @@ macro_rules! option_table {
             }
 
             /// Sets an option by name from text. A value that is refused changes nothing.
+            ///
+            /// # Errors
+            /// `InvalidArgument` when there is no such option, or the value is no value of it or out of its range.
             pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
                 let mut changed = self.clone();
                 match name {
@@ -142,6 +145,9 @@ macro_rules! option_table {
             }
 
             /// Checks every option against its range.
+            ///
+            /// # Errors
+            /// `InvalidArgument` names the first option that is out of its range.
             pub fn validate(&self) -> Result<()> {
                 $( {
                     let valid: fn(&$type) -> bool = $valid;

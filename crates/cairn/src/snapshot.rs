@@ -120,6 +120,9 @@ impl Snapshot {
     }
 
     /// The value that `key` had. See [`Keyspace::get`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`]; `InvalidArgument` when the keyspace is of another database.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let view = keyspace.core.view.load();
         keyspace.core.check_of(self.0.core.identity)?;
@@ -127,11 +130,17 @@ impl Snapshot {
     }
 
     /// Whether `key` had a value.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get(keyspace, key)?.is_some())
     }
 
     /// The values that several keys had. See [`Keyspace::multi_get`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::multi_get`]; `InvalidArgument` when the keyspace is of another database.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let view = keyspace.core.view.load_full();
         keyspace.core.check_of(self.0.core.identity)?;

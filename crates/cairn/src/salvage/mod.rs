@@ -31,6 +31,9 @@ use table::SalvageCursor;
 use tree::MergeCursor;
 
 /// Writes a new database to `to` from what can be had of the one in `from`. See [`salvage_in`].
+///
+/// # Errors
+/// As for [`salvage_in`].
 pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageReport> {
     salvage_in(RealEnv::new(), from, to, Options::default())
 }
@@ -96,6 +99,9 @@ fn check_destination(env: &Arc<dyn Env>, from: &Path, to: &Path) -> Result<()> {
 
 impl Database {
     /// See [`salvage`](crate::salvage()).
+    ///
+    /// # Errors
+    /// As for [`salvage`](crate::salvage()).
     pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageReport> {
         salvage(from, to)
     }
