@@ -534,7 +534,8 @@ impl Core {
         if end.len == 0 {
             return Ok(()); // it was never made: the disk was full at the opening
         }
-        let closed = vec![end];
+        let mut closed = self.closed_logs.synced();
+        closed.push(end);
         let newest_log = self.log_counters.current.load(Ordering::Acquire);
         let mut edit = DatabaseEdit { closed, newest_log, ..DatabaseEdit::default() };
         match self.log_edit(&mut self.manifest.lock(), &mut edit) {

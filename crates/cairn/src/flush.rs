@@ -60,6 +60,9 @@ impl Core {
     /// Flushes; on a full disk with the help of the reserve, and if that is not enough one memtable at a time: each makes room for
     /// the next, because its part of the log goes.
     fn flush_by_all_means(&self, job: &mut FlushJob) -> Result<()> {
+        if self.reserve.is_spent() {
+            self.check_last_room(&job.keyspace, &job.memtables)?;
+        }
         match self.reserve.insist(|| self.flush_memtables(job)) {
             Err(e) if e.kind() == ErrorKind::NoSpace && job.memtables.len() > 1 => {
                 job.memtables.truncate(1);

@@ -216,12 +216,32 @@ struct Closed {
     synced: Arc<AtomicBool>,
 }
 
+/// A log that an opening leaves as it is, closed and synced.
+pub(crate) struct KeptLog {
+    pub number: u64,
+    pub len: u64,
+    /// The newest sequence number in it, or in an older one.
+    pub last_seq: Seq,
+}
+
 /// The logs behind the current one. Their list is locked for moments only, never over I/O, so that a flush can sync them while
 /// writing goes on.
 #[derive(Default)]
 pub(crate) struct ClosedLogs(Mutex<Vec<Closed>>);
 
 impl ClosedLogs {
+    /// With these, oldest first.
+    pub(crate) fn keeping(kept: &[KeptLog]) -> ClosedLogs {
+        let closed = |log: &KeptLog| Closed {
+            number: log.number,
+            len: log.len,
+            last_seq: log.last_seq,
+            writer: Arc::default(),
+            synced: Arc::new(AtomicBool::new(true)),
+        };
+        ClosedLogs(Mutex::new(kept.iter().map(closed).collect()))
+    }
+
     /// Makes every closed log durable that begins at or before `seq`, oldest first.
     pub(crate) fn sync_up_to(&self, seq: Seq, counters: &LogCounters) -> Result<()> {
         let logs = self.0.lock().clone();

@@ -5,10 +5,11 @@
 //! memtables with tombstones are switched and flushed while the reserve is spent. The flush thread asks for that about once a second; without
 //! threads a put that is refused does it, after an attempt that gave nothing back no sooner than a second later.
 
-use crate::core::{Core, KeyspaceState};
+use crate::core::{Core, KeyspaceState, Sealed};
+use crate::keyspace::KeyspaceCore;
 use crate::sync::Ordering;
 use crate::writer::Writer;
-use base::{ErrorKind, Result};
+use base::{Error, ErrorKind, Result};
 use std::time::Duration;
 
 /// Without threads: how long after an attempt that gave nothing back the next one comes.
@@ -43,6 +44,29 @@ impl Core {
         {
             writer.log.trim();
             self.spares.note_trimmed();
+        }
+    }
+
+    /// While the reserve is spent: fails for a flush that gives no log back, deletes nothing, and takes more than half of what room there is. Several
+    /// keyspaces share a log: to flush some of them, and not all, would leave no room for deletes.
+    pub(crate) fn check_last_room(&self, keyspace: &KeyspaceCore, memtables: &[Sealed]) -> Result<()> {
+        if memtables.iter().any(|sealed| sealed.memtable.has_deletes()) {
+            return Ok(());
+        }
+        let gives_log_back = {
+            let state = self.state.lock();
+            self.min_log(&state, Some((keyspace.id, memtables.len()))) > self.min_log(&state, None)
+        };
+        let bytes: u64 = memtables.iter().map(|sealed| sealed.memtable.user_bytes()).sum();
+        match self.env.free_space(&self.dir) {
+            Some(free) if !gives_log_back && bytes > free / 2 => {
+                let message = format!(
+                    "{}: {bytes} bytes wait to be flushed, which would give no log back, and {free} are free",
+                    self.dir.display()
+                );
+                Err(Error::new(ErrorKind::NoSpace, message))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -107,8 +131,11 @@ impl Core {
 
 /// Whether one more memtable of a keyspace may wait to be flushed.
 fn may_switch(keyspace: &KeyspaceState) -> bool {
-    match keyspace.core.view.load().memtable.ranges() {
+    let memtable = &keyspace.core.view.load().memtable;
+    let waiting: usize = keyspace.flushing.iter().map(|sealed| sealed.memtable.used_bytes()).sum();
+    match memtable.ranges() {
         Some(_) => keyspace.flushing.len() < WAITING_MAX,
-        None => keyspace.flushing.is_empty(),
+        // One that has little beside those that wait does not help them.
+        None => memtable.used_bytes() >= waiting / 8,
     }
 }

@@ -5,11 +5,13 @@
 //! cache only. So what the logs hold is written to new tables, and the state to a new manifest, both synced, before any
 //! old file goes. Until then nothing is removed or changed, and a crash leaves what there was.
 
+mod keep_logs;
+
 use crate::commit::new_commit;
 use crate::core::{Core, KeyspaceState, Sealed, State};
 use crate::counters::Counters;
 use crate::files::{Files, LOCK_FILE_NAME};
-use crate::log::{Log, LogHeader, Logs, OPEN_LOGS_MAX, log_file_name};
+use crate::log::{ClosedLogs, KeptLog, Log, Logs, OPEN_LOGS_MAX, log_file_name};
 use crate::recovered::Recovered;
 use crate::replay::{LogRecord, check_dropped, replay};
 use crate::reserve::Reserve;
@@ -65,7 +67,8 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
     let dir = dir.to_owned();
-    Recovery { env, dir, options, lock, files, lacking, space, state, reserve, spares, next_file }.run()
+    let kept = Vec::new();
+    Recovery { env, dir, options, lock, files, lacking, space, state, reserve, spares, next_file, kept }.run()
 }
 
 /// Tables that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
@@ -175,11 +178,13 @@ struct Recovery {
     reserve: Reserve,
     spares: Arc<Spares>,
     next_file: AtomicU64,
+    /// Logs that stay, because there is no room for tables with what is in them.
+    kept: Vec<KeptLog>,
 }
 
 impl Recovery {
-    /// Recovers into new files. Where the disk is too full for them even without the reserve, all of it stays in memory, nothing is
-    /// changed on disk, and the database can be read only.
+    /// Recovers into new files. Where the disk is too full for them even without the reserve, all of it stays in memory, and the logs on disk; where
+    /// that will not do either, nothing is changed on disk, and the database can be read only.
     fn run(mut self) -> Result<Arc<Core>> {
         let logs = self.files.needed_logs(&self.dir, &self.state)?;
         self.check_numbers(self.next_file.load(Ordering::Relaxed))?;
@@ -194,8 +199,7 @@ impl Recovery {
                         continue;
                     }
                     if !self.reserve.release_for(&e) {
-                        let last_seq = self.replay(&mut keyspaces, &logs, Spill::Nowhere)?;
-                        return self.start_without_room(keyspaces, last_seq, &e);
+                        return self.open_with_little_room(keyspaces, &logs, &e);
                     }
                 }
                 Err(e) => return Err(e),
@@ -228,19 +232,23 @@ impl Recovery {
 
     /// Replays the logs, and makes what was recovered durable under a new manifest.
     fn recover(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(Seq, Manifest)> {
-        let last_seq = self.replay(keyspaces, logs, Spill::Tables)?;
+        let last_seq = self.replay(keyspaces, logs, Spill::Tables, &mut |_| ())?;
         keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::Tables))?;
+        Ok((last_seq, self.create_manifest(keyspaces, last_seq)?))
+    }
+
+    fn create_manifest(&self, keyspaces: &Keyspaces, last_seq: Seq) -> Result<Manifest> {
         // The manifest first, before the log: a log without a manifest would look like what is left of a lost database. That the
         // log exists is said when it does, so that from then on its absence is damage.
         let number = self.next_file.fetch_add(1, Ordering::Relaxed);
         let next_file = self.next_file.load(Ordering::Relaxed);
-        let edit = whole_state(keyspaces, &self.state, last_seq, self.next_log(), next_file);
-        let manifest = Manifest::create(&self.env, &self.dir, number, &edit).map_err(|e| match e {
+        let mut edit = whole_state(keyspaces, &self.state, last_seq, self.next_log(), next_file);
+        self.name_kept_logs(&mut edit);
+        Manifest::create(&self.env, &self.dir, number, &edit).map_err(|e| match e {
             ManifestError::Rejected(e) => e,
             // It may be in force already, and name the new tables.
             ManifestError::Unknown(e) => e.with_kind(ErrorKind::ReadOnly),
-        })?;
-        Ok((last_seq, manifest))
+        })
     }
 
     /// The number of the log that is started.
@@ -258,9 +266,16 @@ impl Recovery {
         }
     }
 
-    fn replay(&self, keyspaces: &mut Keyspaces, logs: &[u64], spill: Spill) -> Result<Seq> {
+    fn replay(
+        &self,
+        keyspaces: &mut Keyspaces,
+        logs: &[u64],
+        spill: Spill,
+        note: &mut dyn FnMut(&LogRecord<'_>),
+    ) -> Result<Seq> {
         let held = Cell::new(0);
         let replayed = replay(&self.env, &self.dir, &self.state, logs, &mut |record| {
+            note(&record);
             self.replay_batch(keyspaces, record, &held, spill)
         })?;
         let flushed = keyspaces.values().map(|k| k.tree.version().flushed_seq).max();
@@ -377,7 +392,8 @@ impl Recovery {
         let versions = keyspaces.values().map(|k| k.tree.version());
         let named =
             versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>()).collect();
-        let leftovers = self.files.leftovers(&named, self.lacking);
+        let mut leftovers = self.files.leftovers(&named, self.lacking);
+        leftovers.retain(|name| !self.keeps(name));
         let logs = self.logs();
         let log = match self.start_log(&logs, last_seq, &mut manifest) {
             // What is not needed any more goes first, then.
@@ -407,11 +423,12 @@ impl Recovery {
     }
 
     fn logs(&self) -> Logs {
-        Logs { closed: Arc::default(), spares: self.spares.clone(), counters: Arc::default() }
+        let closed = Arc::new(ClosedLogs::keeping(&self.kept));
+        Logs { closed, spares: self.spares.clone(), counters: Arc::default() }
     }
 
     fn start_log(&self, logs: &Logs, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
-        let header = LogHeader { last_seq, ..LogHeader::default() };
+        let header = self.next_header(last_seq);
         let number = self.next_log();
         let path = self.dir.join(log_file_name(number));
         if self.env.exists(&path)? {

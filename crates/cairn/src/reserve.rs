@@ -236,6 +236,16 @@ impl Reserve {
         removed.is_ok()
     }
 
+    /// There is none, and the disk is full: puts are refused until there is one.
+    pub(crate) fn spend(&self, cause: &Error) {
+        if self.largest > 0 {
+            let mut state = self.state.lock();
+            *state = State::new(Standing::Spent, state.bytes, Some(cause.clone()));
+            self.deleted.store(true, Ordering::Release);
+            self.spent.store(true, Ordering::Release);
+        }
+    }
+
     /// Tries again for as long as there is something to release: first spare logs, which may be small, then the reserve.
     pub(crate) fn insist<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         loop {

@@ -216,3 +216,54 @@ fn a_reserve_beside_little_data_is_enough_for_it() {
         assert_eq!(keyspace.iter().count() as u32, 1 + count.div_ceil(10));
     }
 }
+
+/// Alone on a full disk, closed, and with more in its logs than there is room for: a database opens, deletes, and takes puts again.
+#[test]
+fn a_database_that_was_closed_on_a_full_disk_can_be_emptied() {
+    for threads in [0, 1] {
+        let sim = SimEnv::new(5);
+        let db = open(&sim, 0).unwrap();
+        // Each has a memtable of its own; together they hold more than the reserve.
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let keyspaces = names.map(|name| db.create_keyspace(name, keyspace_options()).unwrap());
+        keyspaces[0].put("first", "1").unwrap();
+        db.flush().unwrap();
+        assert_eq!(db.stats().reserve.held_bytes, RESERVE);
+        sim.set_capacity(Some(sim.used() + 200_000));
+        let count = (0..).find(|&i| keyspaces.iter().any(|k| k.put(key(i), value(i)).is_err())).unwrap();
+        assert!(db.stats().reserve.spent);
+        drop(keyspaces);
+        db.close().unwrap();
+        let disk = sim.process_clone();
+        disk.set_capacity(Some(sim.used() + RESERVE));
+        for round in 0..3 {
+            let db = open(&disk, threads).unwrap();
+            let keyspaces = names.map(|name| db.open_keyspace(name).unwrap());
+            assert!(keyspaces[1].iter().count() as u32 >= count - 1);
+            let refused = keyspaces[0].put("again", "1").unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::NoSpace, "{threads} threads, round {round}: {refused}");
+            keyspaces[0].delete("first").unwrap();
+            let crashed = disk.crash_clone(cairn::env::Survival::Nothing, round);
+            let found = open(&crashed, 0).unwrap().open_keyspace("f").unwrap().iter().count() as u32;
+            assert!(found >= count - 1, "{found} of {count}");
+            drop(keyspaces);
+            // It tells of the flushes for which there was no room.
+            db.close().or_else(|e| if e.kind() == ErrorKind::NoSpace { Ok(()) } else { Err(e) }).unwrap();
+        }
+        let db = open(&disk, threads).unwrap();
+        let keyspaces = names.map(|name| db.open_keyspace(name).unwrap());
+        keyspaces.iter().for_each(|keyspace| delete(keyspace, count, Deleted::AsRange));
+        insist(&db, || {
+            disk.sleep(Duration::from_secs(2));
+            keyspaces[0].put("again", "1")
+        });
+        let left = keyspaces.each_ref().map(|keyspace| keyspace.iter().count() as u32);
+        drop(keyspaces);
+        db.close().unwrap();
+        let db = open(&disk, 0).unwrap();
+        let found = names.map(|name| db.open_keyspace(name).unwrap().iter().count() as u32);
+        assert_eq!(found, left, "{threads} threads");
+        assert!(left.iter().all(|&n| n <= count / 10 + 4), "{left:?} of {count}");
+        assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
+    }
+}
