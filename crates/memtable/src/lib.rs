@@ -190,6 +190,9 @@ impl Memtable {
         if value_len > INLINE_MAX {
             self.large_bytes.fetch_add(value_len as u64, Ordering::Relaxed);
         }
+        if trailer.is_delete() && !self.deletes.load(Ordering::Relaxed) {
+            self.deletes.store(true, Ordering::Relaxed);
+        }
         self.list.insert(place, create, random(ticket, trailer), stripe);
     }
 
