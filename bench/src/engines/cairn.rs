@@ -136,7 +136,7 @@ impl Engine for Cairn {
     fn stalls(&self) -> Option<Stalls> {
         let stalls = self.db.stats().stalls;
         Some(Stalls {
-            seconds: stalls.slowdown_seconds + stalls.memtable_wait_seconds,
+            seconds: stalls.slowdown_seconds + stalls.memtable_wait_seconds + stalls.log_wait_seconds,
             longest_seconds: Some(stalls.longest_seconds),
         })
     }

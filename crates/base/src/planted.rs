@@ -60,6 +60,10 @@ bugs! {
     SkipTableSync,
     /// a flush removes logs that other keyspaces still need
     FreeLogEarly,
+    /// dropping a keyspace removes logs that other keyspaces still need
+    DropFreesLogs,
+    /// the manifest names the tables of a flush of several keyspaces before their directory is synced
+    NameTablesBeforeSync,
     /// a flush does not sync what other keyspaces wrote before
     FlushWithoutOlderLogs,
     /// a compaction attaches a guard's own key to the guard before it

@@ -3,9 +3,10 @@
 //! One thread flushes, `background_threads` others compact. With none, everything runs in the thread that caused it
 //! ([`Core::run_pending`]), in an order that the calls alone determine.
 
-use crate::core::{Core, KeyspaceState, State};
+use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
 use crate::passing::left_over;
+use crate::state::{FlushedCounts, KeyspaceState, Moment, State};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{MutexGuard, Ordering};
 use crate::writer::PanicWatch;
@@ -104,7 +105,7 @@ impl Core {
                 }
                 None => {
                     let mut state = self.state.lock();
-                    if !self.ends() && !state.keyspaces.values().any(|k| !k.busy && !k.flushing.is_empty()) {
+                    if !self.ends() && !state.has_flush_work() {
                         self.flush_work.wait_for(&mut state, BUFFER_PAUSE);
                     }
                     drop(state);
@@ -195,6 +196,7 @@ impl Core {
     /// Some guard of the keyspace is to be compacted for the seeks, or to have a view.
     #[cold]
     pub(crate) fn seeks_have_paid(&self, keyspace: &KeyspaceCore) {
+        self.state.lock().note_change(keyspace.id);
         match self.is_inline() {
             // Compactions are the writers' business.
             true => self.build_views_of(keyspace),
@@ -245,39 +247,38 @@ impl Core {
         }
     }
 
-    /// Takes a durable edit over, and puts the new version in front of the readers. That it does not fit can only be a bug: then
-    /// nothing may be written any more.
-    pub(crate) fn apply(
-        &self,
-        keyspace: &KeyspaceCore,
-        edit: &tree::VersionEdit,
-        flushed: usize,
-    ) -> Result<()> {
+    /// Takes a durable edit over, and puts the new versions in front of the readers. `flushed`: the memtables that are in them now. That
+    /// it does not fit can only be a bug: then nothing may be written any more.
+    pub(crate) fn apply(&self, trees: &[(u64, tree::VersionEdit)], flushed: &FlushedCounts) -> Result<()> {
         let mut state = self.state.lock();
-        let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return Ok(()) };
-        let before = k.tree.version().bytes();
-        if let Err(e) = k.tree.apply(edit, &mut |meta| self.open_table(meta)) {
-            drop(state);
-            return Err(self.stop(&e));
-        }
-        self.reserve.note_tables(before, k.tree.version().bytes());
-        // What readers have paid for the memtables beyond their flush counts for their table.
-        let gone: Vec<_> = k.flushing.drain(..flushed).map(|sealed| sealed.memtable).collect();
-        let paid = gone.iter().map(|memtable| left_over(memtable)).sum();
-        let is_new =
-            |table: &&Arc<tree::TableFile>| edit.added.iter().any(|(_, m)| m.number == table.meta.number);
-        if paid > 0
-            && let Some(table) = k.tree.version().level0.iter().find(is_new)
-        {
-            table.pay(paid);
-        }
-        let active = k.core.view.load().memtable.clone();
-        k.publish(active);
-        if !gone.is_empty() {
-            // After the view is without them: a cursor that sees this finds no old one.
-            keyspace.generation.advance();
-            keyspace.readers.look(self.env.monotonic());
-            self.retired.add(gone.iter());
+        for (id, edit) in trees {
+            let Some(k) = state.keyspaces.get_mut(id) else { continue };
+            let before = k.tree.version().bytes();
+            if let Err(e) = k.tree.apply(edit, &mut |meta| self.open_table(meta)) {
+                drop(state);
+                return Err(self.stop(&e));
+            }
+            let version = k.tree.version().clone();
+            self.reserve.note_tables(before, version.bytes());
+            let flushed = state.take_flushed(*id, flushed.get(id).copied().unwrap_or(0));
+            // What readers have paid for the memtables beyond their flush counts for their table.
+            let paid = flushed.iter().map(|sealed| left_over(&sealed.memtable)).sum();
+            let is_new =
+                |table: &&Arc<tree::TableFile>| edit.added.iter().any(|(_, m)| m.number == table.meta.number);
+            if paid > 0
+                && let Some(table) = version.level0.iter().find(is_new)
+            {
+                table.pay(paid);
+            }
+            if !flushed.is_empty()
+                && let Some(k) = state.keyspaces.get(id)
+            {
+                // After the view is without them: a cursor that sees this finds no old one.
+                k.core.generation.advance();
+                k.core.readers.look(self.env.monotonic());
+                self.retired.add(flushed.iter().map(|sealed| &sealed.memtable));
+            }
+            state.note_change(*id);
         }
         self.progress.notify_all();
         Ok(())
@@ -299,20 +300,40 @@ impl Core {
     fn next_compaction(&self) -> Option<(Arc<KeyspaceCore>, Arc<Plan>)> {
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
-        let room = self.room_for_plans(&state);
-        let at_rest = self.is_at_rest();
-        let mut by_debt: Vec<u64> = state.keyspaces.keys().copied().collect();
-        by_debt.sort_by(|a, b| state.keyspaces[b].tree.debt().total_cmp(&state.keyspaces[a].tree.debt()));
-        for id in by_debt {
-            let Some(k) = state.keyspaces.get_mut(&id) else { continue };
-            k.tree.set_room(room);
-            k.tree.set_rest(at_rest);
+        let (oldest, room) = (self.snapshots.oldest(), self.room_for_plans(&state));
+        let moment = Moment { oldest, at_rest: self.is_at_rest(), room };
+        let picked = self.pick_due(&mut state, &moment);
+        match picked.is_none() && self.look_again(&mut state, &moment) {
+            true => self.pick_due(&mut state, &moment),
+            false => picked,
+        }
+    }
+
+    /// Has keyspaces looked at again for which something has changed that is not theirs, or where cursors have gone. Whether there are
+    /// any.
+    fn look_again(&self, state: &mut State, now: &Moment) -> bool {
+        let outdated = state.look_again(now);
+        let released: Vec<u64> = (state.held_by_cursors())
+            .filter(|(core, seq)| self.oldest_reader(core) != Some(*seq))
+            .map(|(core, _)| core.id)
+            .collect();
+        released.iter().for_each(|&id| state.note_change(id));
+        outdated || !released.is_empty()
+    }
+
+    /// A plan of the most urgent keyspace that has one. Those that have none are not looked at again until they change.
+    fn pick_due(&self, state: &mut State, moment: &Moment) -> Option<(Arc<KeyspaceCore>, Arc<Plan>)> {
+        while let Some(id) = state.next_due() {
+            let k = state.keyspaces.get_mut(&id)?;
+            k.tree.set_room(moment.room);
+            k.tree.set_rest(moment.at_rest);
             let oldest = self.oldest_reader(&k.core);
             if let Some(plan) = k.tree.pick(oldest) {
                 let core = k.core.clone();
                 state.jobs += 1;
                 return Some((core, plan));
             }
+            state.not_due(id, moment, oldest.filter(|_| oldest != moment.oldest));
         }
         None
     }
@@ -337,7 +358,8 @@ impl Core {
             result = Ok(());
         }
         let damaged = plan.inputs.iter().any(|(_, t)| t.is_unreadable());
-        match self.state.lock().keyspaces.get_mut(&keyspace.id) {
+        let mut state = self.state.lock();
+        match state.keyspaces.get_mut(&keyspace.id) {
             // Dropped meanwhile: what failed is nobody's trouble any more, unless it was a sync.
             None if result.as_ref().is_err_and(|e| e.kind() != ErrorKind::ReadOnly) => result = Ok(()),
             None => {}
@@ -354,6 +376,8 @@ impl Core {
                 }
             }
         }
+        state.note_change(keyspace.id);
+        drop(state);
         drop(plan);
         self.collect_garbage();
         self.views.prune();
@@ -413,7 +437,7 @@ impl Core {
         };
         let mut edit = DatabaseEdit { trees: vec![(keyspace.id, edit)], ..DatabaseEdit::default() };
         self.log_edit(&mut manifest, &mut edit)?;
-        self.apply(keyspace, &edit.trees[0].1, 0)?;
+        self.apply(&edit.trees, &FlushedCounts::default())?;
         if planted(Bug::FreeFileInUse) && !plan.is_move() {
             plan.inputs.iter().for_each(|(_, table)| self.discard(std::slice::from_ref(&table.meta)));
         }
@@ -423,8 +447,7 @@ impl Core {
 
     /// Sets how much writers are slowed down: nothing up to a debt of 1, then with the square of what is above it.
     fn update_slowdown(&self, state: &State) {
-        let debt = state.keyspaces.values().map(|k| k.tree.debt()).fold(0.0, f64::max);
-        let excess = (debt - 1.0).max(0.0);
+        let excess = (state.largest_debt() - 1.0).max(0.0);
         self.slowdown.store((SLOWDOWN_NANOS * excess * excess) as u64, Ordering::Relaxed);
     }
 
@@ -481,35 +504,45 @@ impl Core {
     pub(crate) fn wait_idle(&self) -> Result<()> {
         let _call = self.begin_call()?;
         self.rest_until.fetch_max(self.counters.user_bytes() + 1, Ordering::Relaxed);
-        self.state.lock().keyspaces.values_mut().for_each(|k| k.tree.set_rest(true));
+        {
+            let mut state = self.state.lock();
+            state.keyspaces.values_mut().for_each(|k| k.tree.set_rest(true));
+            state.note_all();
+        }
         if self.is_inline() {
             self.try_switch_paid();
             self.run_pending();
         }
         self.compact_work.notify_all();
-        self.wait_for(
-            |state| {
-                let quiet =
-                    |k: &KeyspaceState| k.flushing.is_empty() && !k.tree.is_due(self.oldest_reader(&k.core));
-                // Without threads there is nobody who would do it while this one waits.
-                let paid = !self.is_inline() && self.memtables_paid.load(Ordering::Acquire);
-                state.jobs == 0 && !paid && state.keyspaces.values().all(quiet)
-            },
-            State::trouble,
-        )?;
+        self.wait_for(|state| self.is_quiet(state), State::trouble)?;
         self.collect_garbage();
         Ok(())
+    }
+
+    /// Whether nothing is due or running. Looks at all keyspaces only where that seems to be so.
+    fn is_quiet(&self, state: &mut State) -> bool {
+        // Without threads there is none that would do it while this one waits.
+        let paid = !self.is_inline() && self.memtables_paid.load(Ordering::Acquire);
+        if state.jobs > 0 || paid || state.has_flush_work() {
+            return false;
+        }
+        let is_due = |k: &&KeyspaceState| k.tree.is_due(self.oldest_reader(&k.core));
+        let due = state.keyspaces.values().find(|k| !k.flushing.is_empty() || is_due(k));
+        let Some(id) = due.map(|k| k.core.id) else { return true };
+        state.note_change(id);
+        self.compact_work.notify_one();
+        false
     }
 
     /// Waits until `done`, or until writing stops, or until there is `trouble`.
     pub(crate) fn wait_for(
         &self,
-        mut done: impl FnMut(&State) -> bool,
+        mut done: impl FnMut(&mut State) -> bool,
         trouble: impl Fn(&State) -> Option<Error>,
     ) -> Result<()> {
         let mut state = self.state.lock();
         loop {
-            if done(&state) {
+            if done(&mut state) {
                 return Ok(());
             }
             if self.ends() {

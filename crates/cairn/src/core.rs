@@ -10,101 +10,19 @@ use crate::log::{ClosedLogs, LogCounters};
 use crate::reserve::Reserve;
 use crate::snapshot::Snapshots;
 use crate::spares::Spares;
-use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, Ordering};
+use crate::state::{FLUSHED_ALL, FlushedCounts, KeyspaceState, State};
+use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use crate::visible::Visible;
 use crate::writer::{PanicWatch, Writer};
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, Seq};
+use base::{Error, ErrorKind, Result};
 use env::{Env, FileLock, Origin};
 use memtable::Memtable;
-use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use table::{TableMeta, Tables};
 use tree::{DatabaseEdit, Garbage, KeyspaceCreated, Manifest, ManifestError, TableFile, Tree, VersionEdit};
-
-/// A keyspace as the background work sees it.
-pub(crate) struct KeyspaceState {
-    pub core: Arc<KeyspaceCore>,
-    pub tree: Tree,
-    /// Memtables to be flushed, oldest first.
-    pub flushing: VecDeque<Sealed>,
-    /// Whether a flush is running.
-    pub busy: bool,
-}
-
-/// A memtable that is no longer written to.
-#[derive(Clone)]
-pub(crate) struct Sealed {
-    pub memtable: Arc<Memtable>,
-    /// The newest sequence number that had been given out when it was sealed: other keyspaces may have parts of the same
-    /// batches up to here.
-    pub last_seq: Seq,
-}
-
-/// What is guarded by the database's one lock. It is held for moments only: never over I/O, never over a merge.
-#[derive(Default)]
-pub(crate) struct State {
-    pub keyspaces: BTreeMap<u64, KeyspaceState>,
-    pub next_keyspace: u64,
-    /// Flushes and compactions that are running.
-    pub jobs: usize,
-    /// The newest flush failed in a way that may pass: what writers that wait for it are told.
-    pub flush_trouble: Option<Error>,
-    /// The same of the newest compaction.
-    pub compaction_trouble: Option<Error>,
-}
-
-impl State {
-    /// What keeps the background work from being done at present, if anything.
-    pub(crate) fn trouble(&self) -> Option<Error> {
-        self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone())
-    }
-
-    /// The same, or damage that some compaction met and that is still there.
-    pub(crate) fn trouble_or_damage(&self) -> Option<Error> {
-        self.trouble().or_else(|| self.keyspaces.values().find_map(|k| k.damage(&[], None)))
-    }
-
-    pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {
-        self.keyspaces.values().find(|k| k.core.name == name)
-    }
-
-    /// The oldest sequence number that is in memtables only, over all keyspaces but `except`.
-    pub(crate) fn oldest_unflushed(&self, except: Option<u64>) -> Option<Seq> {
-        let others = self.keyspaces.values().filter(|k| Some(k.core.id) != except);
-        others.filter_map(|k| k.oldest_unflushed(0)).min()
-    }
-}
-
-impl KeyspaceState {
-    pub(crate) fn new(core: Arc<KeyspaceCore>, tree: Tree) -> KeyspaceState {
-        KeyspaceState { core, tree, flushing: VecDeque::new(), busy: false }
-    }
-
-    /// What some compaction met that could not read a table, which is still there: one with keys in `[from, to)`, or else any that
-    /// may be in the way of the others.
-    pub(crate) fn damage(&self, from: &[u8], to: Option<&[u8]>) -> Option<Error> {
-        let tables = self.tree.version().tables().map(|(_, t)| t);
-        let (inside, outside): (Vec<_>, Vec<_>) =
-            tables.filter(|t| t.is_unreadable()).partition(|t| t.overlaps_range(from, to));
-        inside.iter().chain(&outside).find_map(|t| t.damage())
-    }
-
-    /// The oldest sequence number in the memtables, leaving out the `skip` oldest of those to be flushed.
-    pub(crate) fn oldest_unflushed(&self, skip: usize) -> Option<Seq> {
-        let view = self.core.view.load();
-        let flushing = self.flushing.iter().skip(skip).filter_map(|s| s.memtable.min_seq());
-        flushing.chain(view.memtable.min_seq()).min()
-    }
-
-    /// Puts what the trees and memtables are now in front of the readers.
-    pub(crate) fn publish(&self, memtable: Arc<Memtable>) {
-        let flushing = self.flushing.iter().rev().map(|s| s.memtable.clone()).collect();
-        self.core.view.store(Arc::new(View { memtable, flushing, version: self.tree.version().clone() }));
-    }
-}
 
 /// A database that is open. Threads, handles, iterators and snapshots share it.
 ///
@@ -132,6 +50,8 @@ pub(crate) struct Core {
     pub manifest: Mutex<Manifest>,
     pub reserve: Reserve,
     pub state: Mutex<State>,
+    /// The memtable of all keyspaces that have nothing in memory.
+    pub idle: Arc<Memtable>,
     /// There may be something to flush, or to compact.
     pub flush_work: Condvar,
     pub compact_work: Condvar,
@@ -291,7 +211,7 @@ impl Core {
         let edit = {
             let state = self.state.lock();
             let mut edit = self.whole_state(&state);
-            edit.min_log = self.min_log(&state, None);
+            edit.min_log = self.min_log(&state, &FlushedCounts::default());
             edit.newest_log = self.log_counters.current.load(Ordering::Acquire);
             edit
         };
@@ -327,18 +247,14 @@ impl Core {
         }
     }
 
-    /// Number of the oldest log that is still needed. `flushed`: a keyspace whose so many oldest memtables are in tables already.
-    pub(crate) fn min_log(&self, state: &State, flushed: Option<(u64, usize)>) -> u64 {
+    /// Number of the oldest log that is still needed when `flushed` is in tables.
+    pub(crate) fn min_log(&self, state: &State, flushed: &FlushedCounts) -> u64 {
         // Read first: what is written while we look goes to this log or to a newer one.
         let current = self.log_counters.current.load(Ordering::Acquire);
         if planted(Bug::FreeLogEarly) {
             return current;
         }
-        let oldest = (state.keyspaces.values())
-            .filter_map(|k| {
-                k.oldest_unflushed(flushed.filter(|(id, _)| *id == k.core.id).map_or(0, |(_, n)| n))
-            })
-            .min();
+        let oldest = state.oldest_unflushed(flushed);
         oldest.and_then(|seq| self.closed_logs.holding(seq)).unwrap_or(current).min(current)
     }
 
@@ -409,8 +325,7 @@ impl Core {
         let mut state = self.state.lock();
         state.next_keyspace = id + 1;
         let tree = Tree::new(core.options.tree_options(id, name), core.view.load().version.clone());
-        let keyspace = KeyspaceState::new(core.clone(), tree);
-        state.keyspaces.insert(id, keyspace);
+        state.insert(KeyspaceState::new(core.clone(), tree));
         drop(state);
         self.renew_manifest(&mut manifest);
         Ok(core)
@@ -425,7 +340,7 @@ impl Core {
     ) -> Arc<KeyspaceCore> {
         let memtable_bytes = memtable_bytes(&self.options, &options);
         let view = View {
-            memtable: Memtable::new(memtable_bytes),
+            memtable: self.idle.clone(),
             flushing: Vec::new(),
             version: Arc::new(version(options.levels)),
         };
@@ -445,6 +360,7 @@ impl Core {
             debt: AtomicU64::new(0),
             state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
+            last_used: AtomicUsize::new(0),
             dead: DeadRanges::new(self.options.skip_deleted),
             counters,
             options,
@@ -464,21 +380,30 @@ impl Core {
         let id = id.ok_or_else(|| missing(name))?;
         // What was written before, to other keyspaces, must not be lost where this is not.
         writer.sync_log(self)?;
-        let mut edit = DatabaseEdit { dropped: vec![id], ..Default::default() };
+        let min_log = self.min_log_without(&self.state.lock(), id);
+        let mut edit = DatabaseEdit {
+            dropped: vec![id],
+            last_seq: self.visible.newest(),
+            min_log,
+            newest_log: self.log_counters.current.load(Ordering::Acquire),
+            closed: self.closed_logs.synced(),
+            ..Default::default()
+        };
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
-        if let Some(mut keyspace) = state.keyspaces.remove(&id) {
+        if let Some(mut keyspace) = state.remove(id) {
             self.reserve.note_tables(keyspace.tree.version().bytes(), 0);
             keyspace.core.state.store(DROPPED, Ordering::Release);
             writer.forget(&keyspace.core);
             self.counters.note_dropped(&keyspace.core);
             keyspace.tree.abandon();
-            self.retired.add(keyspace.core.view.load().memtables());
+            self.retired
+                .add(keyspace.core.view.load().memtables().filter(|memtable| memtable.capacity() > 0));
             keyspace.flushing.clear();
-            keyspace.publish(Memtable::new(0));
+            keyspace.publish(self.idle.clone());
             // It may have been this one's. What is another's is met again when it is tried again.
             state.compaction_trouble = None;
-            if state.keyspaces.values().all(|k| k.flushing.is_empty()) {
+            if state.waiting().next().is_none() {
                 state.flush_trouble = None;
             }
         }
@@ -486,8 +411,17 @@ impl Core {
         drop(state);
         drop(manifest);
         drop(writer);
+        self.remove_logs(min_log);
         self.collect_garbage();
         Ok(())
+    }
+
+    /// Number of the oldest log that is needed when a keyspace is gone.
+    fn min_log_without(&self, state: &State, id: u64) -> u64 {
+        if planted(Bug::DropFreesLogs) {
+            return self.log_counters.current.load(Ordering::Acquire);
+        }
+        self.min_log(state, &FlushedCounts::from([(id, FLUSHED_ALL)]))
     }
 
     pub(crate) fn check_running(&self) -> Result<()> {

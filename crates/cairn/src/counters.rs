@@ -50,10 +50,12 @@ pub(crate) struct Counters {
     slowdown_nanos: AtomicU64,
     memtable_waits: AtomicU64,
     memtable_wait_nanos: AtomicU64,
+    log_waits: AtomicU64,
+    log_wait_nanos: AtomicU64,
     longest_nanos: AtomicU64,
     /// Flushes and compactions of keyspaces that were dropped.
     dropped: Mutex<(IoStats, IoStats)>,
-    /// 0: none; 1: slowdown; 2: memtables.
+    /// 0: none; 1: slowdown; 2: memtables; 3: the log.
     last_reason: AtomicU64,
 }
 
@@ -89,6 +91,12 @@ impl Counters {
         self.note_wait(time, 2);
     }
 
+    pub(crate) fn note_log_wait(&self, time: Duration) {
+        self.log_waits.fetch_add(1, Ordering::Relaxed);
+        self.log_wait_nanos.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        self.note_wait(time, 3);
+    }
+
     fn note_wait(&self, time: Duration, reason: u64) {
         self.longest_nanos.fetch_max(time.as_nanos() as u64, Ordering::Relaxed);
         self.last_reason.store(reason, Ordering::Relaxed);
@@ -97,14 +105,17 @@ impl Counters {
     fn stalls(&self) -> StallStats {
         let reason = match self.last_reason.load(Ordering::Relaxed) {
             0 => None,
-            1 => Some("compaction of level 0 is behind"),
-            _ => Some("all memtable memory is waiting to be flushed"),
+            1 => Some("compaction of level 0 is behind, or the log is near its cap"),
+            2 => Some("all memtable memory is waiting to be flushed"),
+            _ => Some("the log has reached its cap, and waits for a flush"),
         };
         StallStats {
             slowdowns: self.slowdowns.load(Ordering::Relaxed),
             slowdown_seconds: seconds(&self.slowdown_nanos),
             memtable_waits: self.memtable_waits.load(Ordering::Relaxed),
             memtable_wait_seconds: seconds(&self.memtable_wait_nanos),
+            log_waits: self.log_waits.load(Ordering::Relaxed),
+            log_wait_seconds: seconds(&self.log_wait_nanos),
             longest_seconds: seconds(&self.longest_nanos),
             last_reason: reason.map(str::to_owned),
         }

@@ -185,19 +185,14 @@ impl Database {
         self.core().barrier(Durability::Sync)
     }
 
-    /// Writes all memtables to tables, and waits for it; not for what is written meanwhile.
+    /// Writes all memtables to tables, and waits for it; not for what is written meanwhile. Costs a table and a sync of it for each
+    /// keyspace that has something in memory, and a few syncs more for every 256 of them.
     ///
     /// # Errors
     /// `NoSpace`, `Io`: what is in memory stays there and in the log, and is tried again; `ReadOnly` after a sync failed; `Locked` in a
     /// forked child; `Closed`.
     pub fn flush(&self) -> Result<()> {
-        let _call = self.core().begin_call()?;
-        let keyspaces: Vec<Arc<KeyspaceCore>> =
-            self.core().state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
-        keyspaces.iter().try_for_each(|keyspace| match self.core().flush_keyspace(keyspace) {
-            Err(e) if e.kind() == ErrorKind::Closed && keyspace.is_dropped() => Ok(()),
-            other => other,
-        })
+        self.core().flush_all()
     }
 
     /// Compacts all keyspaces that there are, one after another, and waits: of each what is there when its turn comes. See
@@ -207,6 +202,8 @@ impl Database {
     /// As for [`Keyspace::compact`]; a keyspace that is dropped meanwhile is none.
     pub fn compact(&self) -> Result<()> {
         let _call = self.core().begin_call()?;
+        // Together, which costs less than each in its turn.
+        self.core().flush_all()?;
         let names = self.keyspaces();
         names.iter().try_for_each(|name| match self.open_keyspace(name) {
             Ok(keyspace) => match keyspace.compact() {
@@ -316,7 +313,7 @@ mod tests {
         // A log that was closed and is not synced counts, too.
         keyspace.put_with("a", "2", Durability::Os).unwrap();
         let mut writer = db.core().writer();
-        db.core().switch_memtable(&mut writer, &keyspace.core, 0).unwrap();
+        db.core().seal(&mut writer, std::slice::from_ref(&keyspace.core)).unwrap();
         drop(writer);
         assert!(of_sync() > 0);
         assert_eq!(of_sync(), 0);

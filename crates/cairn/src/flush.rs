@@ -1,19 +1,32 @@
-//! Flushing: the memtables of one keyspace that wait become one table of level 0.
+//! Flushing: the memtables of a keyspace that wait become one table of level 0, and the tables of many keyspaces get into the manifest
+//! together.
 //!
-//! Order: the table and its directory are synced, then the older parts of the log that other keyspaces need, then the
-//! manifest says so; only then do the memtables and their logs go. `docs/recovery.md` argues each step.
+//! Order: the tables are synced, then their directory, then the older parts of the log that other keyspaces need, then the manifest
+//! says so, of all tables in one edit; only then do the memtables and their logs go. `docs/recovery.md` argues each step. So a table
+//! costs one sync, and whatever number of tables a few more.
 
-use crate::core::{Core, KeyspaceState, Sealed};
+use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
+use crate::state::{FlushedCounts, KeyspaceState, Sealed};
 use crate::sync::Ordering;
 use crate::writer::PanicWatch;
 use base::planted::{Bug, planted};
-use base::{ErrorKind, RangeSet, Result, Seq};
+use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use std::sync::Arc;
-use tree::{Context, DatabaseEdit, MergeCursor};
+use std::time::Duration;
+use tree::{Context, DatabaseEdit, Flushed, MergeCursor};
 
-/// What a flush has to do.
-pub(crate) struct FlushJob {
+/// A flush takes so many keyspaces at most: the first of them waits until the last has its table.
+const MOST_TABLES: usize = 256;
+
+/// And no more when those that it has, have so many bytes.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// What a flush has to do. Without parts: to free logs that no keyspace needs.
+pub(crate) struct FlushJob(Vec<Part>);
+
+/// One keyspace's part.
+struct Part {
     keyspace: Arc<KeyspaceCore>,
     /// Oldest first.
     memtables: Vec<Sealed>,
@@ -21,37 +34,86 @@ pub(crate) struct FlushJob {
     table: table::TableOptions,
 }
 
-impl Core {
-    /// Takes the memtables of one keyspace that wait to be flushed.
-    pub(crate) fn next_flush(&self) -> Option<FlushJob> {
-        let mut state = self.state.lock();
-        let keyspace = state.keyspaces.values_mut().filter(|k| !k.busy && !k.flushing.is_empty());
-        // The one that holds the oldest log first.
-        let keyspace = keyspace.min_by_key(|k| k.flushing.front().and_then(|s| s.memtable.min_seq()))?;
-        keyspace.busy = true;
-        let job = FlushJob {
-            keyspace: keyspace.core.clone(),
-            memtables: keyspace.flushing.iter().cloned().collect(),
-            rule: *keyspace.tree.rule(),
-            table: keyspace.tree.options().table.clone(),
-        };
-        state.jobs += 1;
-        Some(job)
+impl Part {
+    fn last_seq(&self) -> Seq {
+        self.memtables.last().map_or(0, |sealed| sealed.last_seq)
     }
 
-    pub(crate) fn run_flush(&self, mut job: FlushJob) -> Result<()> {
+    /// The part of it that is least to do.
+    fn oldest(&self) -> Part {
+        Part {
+            keyspace: self.keyspace.clone(),
+            memtables: self.memtables[..1].to_vec(),
+            rule: self.rule,
+            table: self.table.clone(),
+        }
+    }
+}
+
+/// A part whose table is written.
+struct Written<'a> {
+    part: &'a Part,
+    flushed: Flushed,
+    time: Duration,
+}
+
+impl Core {
+    /// Takes the memtables of keyspaces that wait to be flushed, those first that hold the oldest log.
+    pub(crate) fn next_flush(&self) -> Option<FlushJob> {
+        let mut state = self.state.lock();
+        let mut waiting: Vec<(Option<Seq>, u64)> = (state.waiting().filter(|k| !k.busy))
+            .map(|k| (k.flushing.front().and_then(|sealed| sealed.min_seq), k.core.id))
+            .collect();
+        if waiting.is_empty() && !state.logs_to_free {
+            return None;
+        }
+        waiting.sort_unstable();
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        for (_, id) in waiting {
+            let Some(k) = state.keyspaces.get_mut(&id) else { continue };
+            let more: u64 = k.flushing.iter().map(|sealed| sealed.bytes).sum();
+            if !parts.is_empty() && (parts.len() == MOST_TABLES || bytes + more > MOST_BYTES) {
+                break;
+            }
+            bytes += more;
+            k.busy = true;
+            parts.push(Part {
+                keyspace: k.core.clone(),
+                memtables: k.flushing.iter().cloned().collect(),
+                rule: *k.tree.rule(),
+                table: k.tree.options().table.clone(),
+            });
+        }
+        state.jobs += 1;
+        state.flushes += 1;
+        state.logs_to_free = false;
+        Some(FlushJob(parts))
+    }
+
+    pub(crate) fn run_flush(&self, FlushJob(parts): FlushJob) -> Result<()> {
         let _watch = PanicWatch::new(self, "a flush");
-        // Now, because a database that never gets here is too small for it, and before this flush needs it.
-        self.reserve.establish(self.log_bytes());
-        let mut result = self.flush_by_all_means(&mut job);
+        if !parts.is_empty() {
+            // Now, because a database that never gets here is too small for it, and before this flush needs it.
+            self.reserve.establish(self.log_bytes());
+        }
+        let mut result = self.flush_by_all_means(&parts);
         self.stop_if_sync_failed(&result);
         let mut state = self.state.lock();
         state.jobs -= 1;
-        match state.keyspaces.get_mut(&job.keyspace.id) {
-            Some(k) => k.busy = false,
-            // Dropped meanwhile: what failed is nobody's trouble any more, unless it was a sync.
-            None if result.as_ref().is_err_and(|e| e.kind() != ErrorKind::ReadOnly) => result = Ok(()),
-            None => {}
+        state.flushes -= 1;
+        for part in &parts {
+            if let Some(k) = state.keyspaces.get_mut(&part.keyspace.id) {
+                k.busy = false;
+            }
+        }
+        if let Err(e) = &result
+            && e.kind() != ErrorKind::ReadOnly
+        {
+            state.logs_to_free |= parts.is_empty();
+            if !parts.is_empty() && parts.iter().all(|part| part.keyspace.is_dropped()) {
+                // What failed is nobody's trouble any more.
+                result = Ok(());
+            }
         }
         self.note_outcome(state, &result, |state| &mut state.flush_trouble);
         result
@@ -59,97 +121,138 @@ impl Core {
 
     /// Flushes; on a full disk with the help of the reserve, and if that is not enough one memtable at a time: each makes room for
     /// the next, because its part of the log goes.
-    fn flush_by_all_means(&self, job: &mut FlushJob) -> Result<()> {
-        if self.reserve.is_spent() {
-            self.check_last_room(&job.keyspace, &job.memtables)?;
-        }
-        match self.reserve.insist(|| self.flush_memtables(job)) {
-            Err(e) if e.kind() == ErrorKind::NoSpace && job.memtables.len() > 1 => {
-                job.memtables.truncate(1);
-                self.flush_memtables(job)
-            }
+    fn flush_by_all_means(&self, parts: &[Part]) -> Result<()> {
+        match self.flush_parts(parts) {
+            Err(e) if e.kind() == ErrorKind::NoSpace => match parts {
+                [] => Err(e),
+                [only] if only.memtables.len() == 1 => Err(e),
+                [first, ..] => self.flush_parts(&[first.oldest()]),
+            },
             flushed => flushed,
         }
     }
 
-    fn flush_memtables(&self, job: &FlushJob) -> Result<()> {
+    /// Flushes as many parts as can be: one that fails keeps no other from it. The error is that of the first one that failed; on a full
+    /// disk there is none when any succeeded, because that makes room.
+    fn flush_parts(&self, parts: &[Part]) -> Result<()> {
         self.check_place()?;
+        let mut written = Vec::with_capacity(parts.len());
+        let mut trouble = None;
+        for part in parts {
+            let room = match self.reserve.is_spent() {
+                true => self.check_last_room(&part.keyspace, &part.memtables),
+                false => Ok(()),
+            };
+            match room.and_then(|()| self.reserve.insist(|| self.write_table(part))) {
+                Ok(table) => written.push(table),
+                Err(e) => {
+                    trouble.get_or_insert(e.clone());
+                    if matches!(e.kind(), ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Closed) {
+                        break;
+                    }
+                }
+            }
+        }
+        let ends = |e: &Error| matches!(e.kind(), ErrorKind::ReadOnly | ErrorKind::Closed);
+        let in_vain = written.is_empty() && !parts.is_empty();
+        let installed = match &trouble {
+            Some(e) if in_vain || ends(e) => Err(e.clone()),
+            _ => self.install_tables(&written),
+        };
+        if installed.is_err() {
+            let tables: Vec<_> = written.into_iter().filter_map(|w| w.flushed.table).collect();
+            self.discard(&tables);
+        }
+        installed?;
+        match trouble {
+            Some(e) if e.kind() != ErrorKind::NoSpace => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the table of one keyspace, and syncs it, but not its name.
+    fn write_table<'a>(&self, part: &'a Part) -> Result<Written<'a>> {
         let started = self.env.monotonic();
-        let keyspace = &job.keyspace;
-        let sets: Vec<_> = job.memtables.iter().filter_map(|s| s.memtable.ranges()).collect();
+        let sets: Vec<_> = part.memtables.iter().filter_map(|s| s.memtable.ranges()).collect();
         let ranges = RangeSet::union(sets.iter().map(|set| &**set));
-        let snapshots = self.readers_of(keyspace);
+        let snapshots = self.readers_of(&part.keyspace);
         let next_number = || self.new_number();
         let context = Context {
             env: &self.env,
             dir: &self.dir,
-            table: &job.table,
+            table: &part.table,
             next_number: &next_number,
             snapshots: &snapshots,
             pace: &|_| {},
             ranges: &ranges,
             cancelled: &self.cancelled,
         };
-        let newest = job.memtables.iter().filter_map(|s| s.memtable.max_seq()).max().unwrap_or(0);
-        let cursors = job.memtables.iter().map(|s| s.memtable.cursor()).collect();
-        let flushed = tree::flush(MergeCursor::new(cursors, 0), &job.rule, &context)?;
-        let installed = self
-            .sync_older_logs(keyspace, job.memtables.last().map_or(0, |s| s.last_seq))
-            .and_then(|()| self.install_flush(job, &flushed, newest));
-        if let Some(table) = &flushed.table {
-            match &installed {
-                Ok(()) => keyspace.counters.flush.note(
-                    0,
-                    table.file_size,
-                    self.env.monotonic().saturating_sub(started),
-                ),
-                Err(_) => self.discard(std::slice::from_ref(table)),
-            }
-        }
-        installed
+        let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();
+        let flushed = tree::flush(MergeCursor::new(cursors, 0), &part.rule, &context)?;
+        Ok(Written { part, flushed, time: self.env.monotonic().saturating_sub(started) })
     }
 
-    /// Before the table takes over from the log, the log must durably hold what other keyspaces wrote up to the moment when the
-    /// memtable was sealed: otherwise a power cut could keep this keyspace's writes and lose older ones of others, or
+    /// Makes the names of the tables durable, and what has to be with them, and puts them into the manifest.
+    fn install_tables(&self, written: &[Written<'_>]) -> Result<()> {
+        let skips = written.len() > 1 && planted(Bug::NameTablesBeforeSync);
+        if written.iter().any(|w| w.flushed.table.is_some()) && !skips {
+            self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
+        }
+        self.sync_older_logs(written)?;
+        self.install_flush(written)?;
+        for w in written {
+            if let Some(table) = &w.flushed.table {
+                w.part.keyspace.counters.flush.note(0, table.file_size, w.time);
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the tables take over from the log, the log must durably hold what is in memory only and was written up to the moment when the
+    /// newest of the memtables was sealed: otherwise a power cut could keep these keyspaces' writes and lose older ones of others, or
     /// their parts of the same batch.
-    fn sync_older_logs(&self, keyspace: &KeyspaceCore, sealed_at: Seq) -> Result<()> {
-        let older = self.state.lock().oldest_unflushed(Some(keyspace.id));
+    fn sync_older_logs(&self, written: &[Written<'_>]) -> Result<()> {
+        let sealed_at = written.iter().map(|w| w.part.last_seq()).max().unwrap_or(0);
+        let older = self.state.lock().oldest_unflushed(&counts(written));
         if older.is_some_and(|seq| seq <= sealed_at) && !planted(Bug::FlushWithoutOlderLogs) {
             self.closed_logs.sync_up_to(sealed_at, &self.log_counters).map_err(|e| self.stop(&e))?;
         }
         Ok(())
     }
 
-    fn install_flush(&self, job: &FlushJob, flushed: &tree::Flushed, newest: Seq) -> Result<()> {
-        let id = job.keyspace.id;
+    fn install_flush(&self, written: &[Written<'_>]) -> Result<()> {
         let mut manifest = self.manifest.lock();
-        let mut edit = {
+        let (mut edit, dropped) = {
             let state = self.state.lock();
-            let Some(k) = state.keyspaces.get(&id) else { return self.dropped_meanwhile(flushed) };
-            let min_log = self.min_log(&state, Some((id, job.memtables.len())));
-            DatabaseEdit {
-                trees: vec![(id, k.tree.install_flush(flushed, newest))],
+            let there = |w: &&Written<'_>| state.keyspaces.contains_key(&w.part.keyspace.id);
+            let (present, dropped): (Vec<_>, Vec<_>) = written.iter().partition(there);
+            let tree_edit = |w: &&Written<'_>| {
+                let id = w.part.keyspace.id;
+                let newest = w.part.memtables.iter().filter_map(|s| s.memtable.max_seq()).max().unwrap_or(0);
+                (id, state.keyspaces[&id].tree.install_flush(&w.flushed, newest))
+            };
+            let edit = DatabaseEdit {
+                trees: present.iter().map(tree_edit).collect(),
                 last_seq: self.visible.newest(),
-                min_log,
+                min_log: self.min_log(&state, &counts(written)),
                 newest_log: self.log_counters.current.load(Ordering::Acquire),
                 closed: self.closed_logs.synced(),
                 ..DatabaseEdit::default()
-            }
+            };
+            (edit, dropped)
         };
         if planted(Bug::RecycleBeforeEdit) {
             self.remove_logs(edit.min_log);
         }
         self.log_edit(&mut manifest, &mut edit)?;
-        self.apply(&job.keyspace, &edit.trees[0].1, job.memtables.len())?;
+        let counts = counts(written);
+        self.apply(&edit.trees, &counts)?;
         self.renew_manifest(&mut manifest);
         drop(manifest);
+        let tables: Vec<_> = dropped.iter().filter_map(|w| w.flushed.table.clone()).collect();
+        self.discard(&tables);
         self.remove_logs(edit.min_log);
         self.collect_garbage();
-        Ok(())
-    }
-
-    fn dropped_meanwhile(&self, flushed: &tree::Flushed) -> Result<()> {
-        flushed.table.iter().for_each(|table| self.discard(std::slice::from_ref(table)));
         Ok(())
     }
 
@@ -157,21 +260,41 @@ impl Core {
     pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
         let _call = self.begin_call()?;
         keyspace.check_open()?;
+        self.flush_keyspaces(std::slice::from_ref(keyspace))
+    }
+
+    /// The same of all keyspaces, with one switch of the log.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        let _call = self.begin_call()?;
+        let keyspaces: Vec<_> = self.state.lock().dirty().map(|k| k.core.clone()).collect();
+        self.flush_keyspaces(&keyspaces)
+    }
+
+    fn flush_keyspaces(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<()> {
         let newest = {
             let mut writer = self.writer();
-            match keyspace.view.load().memtable.is_empty() {
-                true => Ok(()),
-                false => self.switch_memtable(&mut writer, keyspace, 0),
-            }?;
+            self.seal(&mut writer, keyspaces)?;
             writer.next_seq - 1
         };
-        let is_flushed = |k: &KeyspaceState| k.flushing.front().is_none_or(|s| s.last_seq > newest);
         if self.is_inline() {
             self.run_pending();
         }
+        let mut left: Vec<u64> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
         self.wait_for(
-            |state| state.keyspaces.get(&keyspace.id).is_none_or(is_flushed),
+            |state| {
+                let is_flushed =
+                    |k: &KeyspaceState| k.flushing.front().is_none_or(|sealed| sealed.last_seq > newest);
+                while left.last().is_some_and(|id| state.keyspaces.get(id).is_none_or(is_flushed)) {
+                    left.pop();
+                }
+                left.is_empty()
+            },
             |state| state.flush_trouble.clone(),
         )
     }
+}
+
+/// What counts as flushed when these tables are in the manifest.
+fn counts(written: &[Written<'_>]) -> FlushedCounts {
+    written.iter().map(|w| (w.part.keyspace.id, w.part.memtables.len())).collect()
 }

@@ -7,7 +7,7 @@ use crate::cursor::{Bounds, Cursor, Moment};
 use crate::dead_ranges::DeadRanges;
 use crate::range::Range;
 use crate::readers::{Generation, Hold, Readers};
-use crate::sync::{ArcSwap, AtomicU8, AtomicU64, Mutex, Ordering};
+use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
 use base::limits::MAX_KEYSPACE_NAME_LEN;
 use base::planted::{Bug, planted};
@@ -77,8 +77,10 @@ pub(crate) struct KeyspaceCore {
     pub debt: AtomicU64,
     /// One of [`OPEN`], [`DROPPED`], [`CLOSED`].
     pub state: AtomicU8,
-    /// Bytes that were reserved in the active memtable.
+    /// Bytes that were reserved in the active memtable, with what it takes itself.
     pub reserved: AtomicU64,
+    /// Bytes that had been reserved in the memtable before: the next one will need about as many.
+    pub last_used: AtomicUsize,
     /// Keys that cursors need not pass over.
     pub dead: DeadRanges,
     pub counters: KeyspaceCounters,

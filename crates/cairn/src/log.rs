@@ -280,6 +280,25 @@ impl ClosedLogs {
         self.0.lock().iter().find(|log| log.last_seq >= seq).map(|log| log.number)
     }
 
+    /// Bytes of the logs from the one on that [`ClosedLogs::holding`] gives.
+    pub(crate) fn bytes_from(&self, seq: Option<Seq>) -> u64 {
+        let Some(seq) = seq else { return 0 };
+        self.0.lock().iter().filter(|log| log.last_seq >= seq).map(|log| log.len).sum()
+    }
+
+    /// Of the same logs, the last sequence number of the one at which they have passed `bytes` bytes, counted from the oldest; the
+    /// largest of all where they have fewer together.
+    pub(crate) fn last_seq_of_first(&self, seq: Option<Seq>, bytes: u64) -> Seq {
+        let Some(seq) = seq else { return Seq::MAX };
+        let mut sum = 0;
+        let logs = self.0.lock();
+        let passes = |log: &&Closed| {
+            sum += log.len;
+            sum > bytes
+        };
+        logs.iter().filter(|log| log.last_seq >= seq).find(passes).map_or(Seq::MAX, |log| log.last_seq)
+    }
+
     /// The closed logs that are synced, with their lengths.
     pub(crate) fn synced(&self) -> Vec<tree::LogClosed> {
         let logs = self.0.lock();

@@ -5,8 +5,9 @@
 //! memtables with tombstones are switched and flushed while the reserve is spent. The flush thread asks for that about once a second; without
 //! threads a put that is refused does it, after an attempt that gave nothing back no sooner than a second later.
 
-use crate::core::{Core, KeyspaceState, Sealed};
+use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
+use crate::state::{FlushedCounts, KeyspaceState, Sealed};
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::{Error, ErrorKind, Result};
@@ -55,7 +56,8 @@ impl Core {
         }
         let gives_log_back = {
             let state = self.state.lock();
-            self.min_log(&state, Some((keyspace.id, memtables.len()))) > self.min_log(&state, None)
+            let flushed = FlushedCounts::from([(keyspace.id, memtables.len())]);
+            self.min_log(&state, &flushed) > self.min_log(&state, &FlushedCounts::default())
         };
         let bytes: u64 = memtables.iter().map(|sealed| sealed.memtable.user_bytes()).sum();
         match self.env.free_space(&self.dir) {
@@ -109,14 +111,15 @@ impl Core {
         self.visible.wait_for(writer.next_seq - 1);
         let (now, later): (Vec<_>, Vec<_>) = {
             let mut state = self.state.lock();
-            let with_deletes = state.keyspaces.values().filter(|k| k.core.view.load().memtable.has_deletes());
+            let with_deletes = state.dirty().filter(|k| k.core.view.load().memtable.has_deletes());
             let (now, later) =
                 with_deletes.map(|k| (may_switch(k), k.core.clone())).partition(|(may, _)| *may);
             // A thread that waits until nothing is to be done sees that it is being done.
             state.jobs += 1;
             (now, later)
         };
-        let switched = now.iter().try_for_each(|(_, keyspace)| self.switch_memtable(writer, keyspace, 0));
+        let now: Vec<_> = now.into_iter().map(|(_, keyspace)| keyspace).collect();
+        let switched = self.seal(writer, &now);
         if let Err(e) = &switched {
             tracing::warn!(error = %e, "a memtable was not switched");
         }

@@ -182,7 +182,9 @@ option_table! {
     background_threads: usize = 2, "0 to 64", |v| *v <= 64;
     /// What a write survives when the call does not say.
     durability: Durability = Durability::Os, "buffered, os, sync", |_| true;
-    /// Bytes of write-ahead log after which the keyspace that holds the oldest part is flushed.
+    /// Bytes of write-ahead log, all of its files together. When it has half of that, the keyspaces that hold the oldest part are flushed,
+    /// together; from three quarters on writers are slowed down, the more the nearer the cap; at the cap they wait for a flush. The log
+    /// passes it by what is written at once: a group of writes, of 1 MiB or one batch that is larger, and 4 KiB.
     log_cap: u64 = 1 << 30, "64 KiB to 1 TiB", |v| (64 << 10..=1 << 40).contains(v);
     /// Bytes of manifest, beyond twice what describes the whole database, after which a new one is started.
     manifest_cap: u64 = 1 << 20, "1 KiB to 1 GiB", |v| (1 << 10..=1 << 30).contains(v);

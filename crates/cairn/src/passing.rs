@@ -9,9 +9,10 @@
 //! And where one key has very many versions, a cursor does not step through them all: it looks now and then whether it still stands on the same
 //! key, and then seeks what is behind.
 
-use crate::core::{Core, KeyspaceState};
+use crate::core::Core;
 use crate::cursor::Source;
 use crate::keyspace::KeyspaceCore;
+use crate::state::KeyspaceState;
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::same_key;
@@ -161,17 +162,18 @@ impl Core {
             let due = |k: &&KeyspaceState| {
                 k.flushing.is_empty()
                     && is_paid(&k.core.view.load().memtable)
-                    && !self.is_over_budget(&state, &k.core)
+                    && !self.is_over_budget(&state, k.core.memtable_bytes)
             };
-            let mut due = state.keyspaces.values().filter(due).map(|k| k.core.clone());
+            let mut due = state.dirty().filter(due).map(|k| k.core.clone());
             let (first, more) = (due.next(), due.next().is_some());
+            drop(due);
             // Who waits until nothing is to be done sees that it is to be done, or that it is being done.
             self.memtables_paid.store(more, Ordering::Release);
             let Some(first) = first else { return };
             state.jobs += 1;
             first
         };
-        if let Err(e) = self.switch_memtable(writer, &keyspace, 0) {
+        if let Err(e) = self.seal(writer, std::slice::from_ref(&keyspace)) {
             tracing::warn!(error = %e, keyspace = keyspace.name, "a memtable was not switched");
             // To be tried again when as much was paid again.
             keyspace.view.load().memtable.forget_paid();

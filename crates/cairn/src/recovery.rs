@@ -8,15 +8,17 @@
 mod keep_logs;
 
 use crate::commit::new_commit;
-use crate::core::{Core, KeyspaceState, Sealed, State};
+use crate::core::Core;
 use crate::counters::Counters;
 use crate::files::{Files, LOCK_FILE_NAME};
 use crate::log::{ClosedLogs, KeptLog, Log, Logs, OPEN_LOGS_MAX, log_file_name};
+use crate::memtable_size::{allocate, capacity_for};
 use crate::recovered::Recovered;
 use crate::replay::{LogRecord, check_dropped, replay};
 use crate::reserve::Reserve;
 use crate::snapshot::Snapshots;
 use crate::spares::Spares;
+use crate::state::{KeyspaceState, Sealed, State};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::visible::Visible;
 use crate::writer::Writer;
@@ -61,14 +63,16 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         None => fresh_state(dir, &files, &options)?,
     };
     let lacking = note_missing(&state, &files);
-    // More than the largest memtable and what a log has beside it.
-    let spares = Arc::new(Spares::new(&env, dir, options.memory_budget / 4));
+    // More than the largest memtable and what a log has beside it; and of a small cap not much.
+    let longest_spare = (options.memory_budget / 4).min(options.log_cap / 4);
+    let spares = Arc::new(Spares::new(&env, dir, longest_spare));
     let reserve = Reserve::new(&env, dir, options.reserve_bytes(), spares.clone());
     reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
     let dir = dir.to_owned();
-    let kept = Vec::new();
-    Recovery { env, dir, options, lock, files, lacking, space, state, reserve, spares, next_file, kept }.run()
+    let (kept, idle) = (Vec::new(), Memtable::empty());
+    Recovery { env, dir, options, lock, files, lacking, space, state, reserve, spares, next_file, kept, idle }
+        .run()
 }
 
 /// Tables that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
@@ -147,9 +151,9 @@ struct Replayed {
 
 impl Replayed {
     /// Forgets what was replayed.
-    fn reset(&mut self) {
+    fn reset(&mut self, idle: &Arc<Memtable>) {
         self.tree = Tree::new(self.tree.options().clone(), self.found.clone());
-        self.memtable = Memtable::new(0);
+        self.memtable = idle.clone();
         self.full.clear();
         self.recovered = Recovered::default();
     }
@@ -180,6 +184,8 @@ struct Recovery {
     next_file: AtomicU64,
     /// Logs that stay, because there is no room for tables with what is in them.
     kept: Vec<KeptLog>,
+    /// The memtable of all keyspaces that have nothing in memory.
+    idle: Arc<Memtable>,
 }
 
 impl Recovery {
@@ -232,8 +238,12 @@ impl Recovery {
 
     /// Replays the logs, and makes what was recovered durable under a new manifest.
     fn recover(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(Seq, Manifest)> {
+        let first_new = self.next_file.load(Ordering::Relaxed);
         let last_seq = self.replay(keyspaces, logs, Spill::Tables, &mut |_| ())?;
         keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::Tables))?;
+        if self.next_file.load(Ordering::Relaxed) > first_new {
+            self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
+        }
         Ok((last_seq, self.create_manifest(keyspaces, last_seq)?))
     }
 
@@ -259,7 +269,7 @@ impl Recovery {
 
     /// Removes the tables from `first_new` on, which no manifest names, and begins anew.
     fn take_back(&self, keyspaces: &mut Keyspaces, first_new: u64) {
-        keyspaces.values_mut().for_each(Replayed::reset);
+        keyspaces.values_mut().for_each(|k| k.reset(&self.idle));
         for number in first_new..self.next_file.load(Ordering::Relaxed) {
             self.space.tables.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
@@ -297,7 +307,7 @@ impl Recovery {
                 found: version,
                 options,
                 name: found.created.name,
-                memtable: Memtable::new(0),
+                memtable: self.idle.clone(),
                 full: Vec::new(),
                 recovered: Recovered::default(),
             };
@@ -327,9 +337,7 @@ impl Recovery {
             }
             let need = entry.cost();
             if !keyspace.memtable.reserve(need) {
-                self.flush(keyspace, spill)?;
-                let bytes = keyspace.options.memtable_bytes.min((self.options.memory_budget / 8) as usize);
-                keyspace.memtable = Memtable::new(bytes.max(need));
+                self.make_room(keyspace, need, held, spill)?;
                 if !keyspace.memtable.reserve(need) {
                     return Err(malformed());
                 }
@@ -348,9 +356,28 @@ impl Recovery {
         }
     }
 
+    /// Makes a memtable with room for `need` bytes, or a larger one, or the next one where it is full, as `room.rs` does.
+    fn make_room(&self, keyspace: &mut Replayed, need: usize, held: &Cell<u64>, spill: Spill) -> Result<()> {
+        let full = keyspace.options.memtable_bytes.min((self.options.memory_budget / 8) as usize);
+        let wanted = keyspace.memtable.reserved() + need;
+        let capacity = capacity_for(full, wanted.min(full).max(need));
+        if !keyspace.memtable.is_empty()
+            && keyspace.memtable.capacity() < full
+            && wanted <= full
+            && let Ok(grown) = keyspace.memtable.grown(capacity)
+        {
+            keyspace.memtable = grown;
+            return Ok(());
+        }
+        self.flush(keyspace, spill)?;
+        keyspace.memtable = allocate(capacity, need)?;
+        held.set(held.get() + memtable::BASE_BYTES);
+        Ok(())
+    }
+
     /// Writes a keyspace's memtable to a table, unless it has to stay. No manifest names the table yet.
     fn flush(&self, keyspace: &mut Replayed, spill: Spill) -> Result<()> {
-        let memtable = std::mem::replace(&mut keyspace.memtable, Memtable::new(0));
+        let memtable = std::mem::replace(&mut keyspace.memtable, self.idle.clone());
         let Some(newest) = memtable.max_seq() else { return Ok(()) };
         if spill == Spill::Nowhere {
             keyspace.full.push(memtable);
@@ -506,7 +533,8 @@ impl Recovery {
             log_counters: logs.counters,
             manifest: Mutex::new(manifest),
             reserve: self.reserve,
-            state: Mutex::new(State { next_keyspace: self.state.next_keyspace, ..State::default() }),
+            state: Mutex::new(State::new(self.state.next_keyspace)),
+            idle: self.idle,
             flush_work: Condvar::new(),
             compact_work: Condvar::new(),
             progress: Condvar::new(),
@@ -586,11 +614,13 @@ impl Core {
             // In most cases there are none: all that was replayed is in tables.
             let memtables = k.full.into_iter().chain([k.memtable]).filter(|m| !m.is_empty());
             keyspace.flushing = memtables
-                .map(|memtable| Sealed { last_seq: memtable.max_seq().unwrap_or(0), memtable })
+                .map(|memtable| {
+                    let last_seq = memtable.max_seq().unwrap_or(0);
+                    Sealed::new(memtable, last_seq)
+                })
                 .collect();
-            let memtable = keyspace.core.view.load().memtable.clone();
-            keyspace.publish(memtable);
-            state.keyspaces.insert(id, keyspace);
+            keyspace.publish(self.idle.clone());
+            state.insert(keyspace);
         }
     }
 }

@@ -1,15 +1,25 @@
-//! Room for writes: switching memtables and logs, keeping memory and logs within their bounds, and making writers wait when
-//! flushing or compaction is behind. Only who holds the writer calls this, when nobody has memory set aside: nearly
-//! always the leader of a commit.
+//! Room for writes: making, growing and sealing memtables, switching the log, keeping memory and logs within their bounds, and making
+//! writers wait when flushing or compaction is behind. Only a holder of the writer calls this, when no batch has memory set aside:
+//! nearly always the leader of a commit.
+//!
+//! ```text
+//!   idle (one for all) --- first write ---> 4 KiB --- full: copied ---> 64 KiB ---> 1 MiB ---> memtable_bytes
+//!        ^                                    |                                                    | full
+//!        +---- sealed: flush, log, memory ----+----------------------------------------------------+
+//! ```
+//!
+//! A keyspace without anything in memory shares one memtable with all others like it, which has no room. The capacities are a matter of
+//! `memtable_size.rs`; a keyspace that was sealed begins at the size that it had, so one that is written to much never copies.
 
 use crate::background::RETRY_PAUSE;
-use crate::core::{Core, Sealed, State};
+use crate::core::Core;
 use crate::keyspace::KeyspaceCore;
+use crate::memtable_size::{allocate, capacity_for};
+use crate::state::{Sealed, State};
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::planted::{Bug, planted};
-use base::{ErrorKind, Result, Seq};
-use memtable::Memtable;
+use base::{ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use tree::DatabaseEdit;
@@ -28,7 +38,7 @@ impl Core {
     /// Makes a writer wait for its share of the time that compaction is behind.
     #[inline]
     pub(crate) fn pace(&self, writer: &mut Writer, bytes: u64) {
-        let slowdown = self.slowdown.load(Ordering::Relaxed);
+        let slowdown = self.slowdown.load(Ordering::Relaxed) + writer.log_slowdown;
         if slowdown > 0 {
             self.pay(writer, slowdown * bytes / 1024);
         }
@@ -48,20 +58,55 @@ impl Core {
         }
     }
 
-    /// Puts a new memtable with room for `need` bytes in front of a keyspace, hands the old one to the flush, and waits while
-    /// all memtables together are over their budget. Only the leader calls this, between groups.
+    /// Sees to it that a keyspace's memtable has room for `need` bytes more: makes one, or a larger one, or seals one that is full and
+    /// makes the next. Waits while memtables that are to be flushed take all memory.
+    ///
+    /// # Errors
+    /// `Io` where there is no memory for it: then nothing is lost, and the next write tries again.
     pub(crate) fn make_room(
         &self,
         writer: &mut Writer,
         keyspace: &Arc<KeyspaceCore>,
         need: usize,
     ) -> Result<()> {
-        self.await_memory(keyspace)?;
-        self.switch_memtable(writer, keyspace, need)?;
-        if self.is_inline() {
+        // A writer that panicked may have left sequence numbers that never become visible.
+        self.check_running()?;
+        let full = keyspace.memtable_bytes;
+        let old = keyspace.view.load().memtable.clone();
+        let wanted = old.reserved() + need;
+        if !old.is_empty() && old.capacity() < full && wanted <= full {
+            let capacity = capacity_for(full, wanted.max(old.capacity() + 1));
+            self.await_memory(capacity)?;
+            self.await_inserts(writer);
+            // Where there is no memory for that, the flush makes some.
+            if let Ok(grown) = old.grown(capacity) {
+                self.state.lock().switch(keyspace.id, grown, None);
+                // After the view is without it, as when it was flushed.
+                keyspace.generation.advance();
+                self.retired.add([&old].into_iter());
+                return Ok(());
+            }
+        }
+        let used = if old.is_empty() { keyspace.last_used.load(Ordering::Relaxed) } else { wanted };
+        let capacity = capacity_for(full, used.min(full).max(need));
+        self.await_memory(capacity)?;
+        if old.capacity() > 0 {
+            self.seal(writer, std::slice::from_ref(keyspace))?;
+        }
+        let memtable = allocate(capacity, need)?;
+        self.state.lock().switch(keyspace.id, memtable, None);
+        writer.note_memtable(keyspace);
+        if self.is_inline() && !old.is_empty() {
             self.run_pending();
         }
         Ok(())
+    }
+
+    /// Waits until all that has a sequence number is inserted.
+    fn await_inserts(&self, writer: &Writer) {
+        if !planted(Bug::SwitchUnderInsert) {
+            self.visible.wait_for(writer.next_seq - 1);
+        }
     }
 
     /// Keeps active memtables and logs within their bounds. Only the leader calls this, when no member of its group has memory
@@ -81,42 +126,38 @@ impl Core {
         }
     }
 
-    /// Switches a keyspace's memtable and the log with it, so that the log can go when the memtable is flushed.
-    pub(crate) fn switch_memtable(
-        &self,
-        writer: &mut Writer,
-        keyspace: &Arc<KeyspaceCore>,
-        need: usize,
-    ) -> Result<()> {
+    /// Hands the memtables of some keyspaces to the flush, those that have entries, and switches the log with them, once: so that the log
+    /// can go when they are flushed.
+    pub(crate) fn seal(&self, writer: &mut Writer, keyspaces: &[Arc<KeyspaceCore>]) -> Result<()> {
         self.check_process()?;
-        // A writer that panicked may have left sequence numbers that never become visible.
         self.check_running()?;
-        // Whoever committed before may still be inserting into the old memtable.
-        if !planted(Bug::SwitchUnderInsert) {
-            self.visible.wait_for(writer.next_seq - 1);
+        // Some that committed before may still be inserting.
+        self.await_inserts(writer);
+        if keyspaces.iter().any(|keyspace| !keyspace.view.load().memtable.is_empty()) {
+            self.rotate_log(writer)?;
         }
-        let old = keyspace.view.load().memtable.clone();
-        if !old.is_empty() {
-            let last_seq = writer.next_seq - 1;
-            self.rotate_log(writer, last_seq)?;
-            writer.check_log_at = 0;
-        }
-        writer.forget(keyspace);
+        let last_seq = writer.next_seq - 1;
         let mut state = self.state.lock();
-        if let Some(k) = state.keyspaces.get_mut(&keyspace.id) {
-            if !old.is_empty() {
-                k.flushing.push_back(Sealed { memtable: old, last_seq: writer.next_seq - 1 });
+        for keyspace in keyspaces {
+            let old = keyspace.view.load().memtable.clone();
+            if old.capacity() == 0 {
+                continue;
             }
-            k.publish(Memtable::new(keyspace.memtable_bytes.max(need)));
+            writer.forget(keyspace);
+            keyspace.last_used.store(old.reserved(), Ordering::Relaxed);
+            let sealed = (!old.is_empty()).then(|| Sealed::new(old, last_seq));
+            state.switch(keyspace.id, self.idle.clone(), sealed);
         }
         self.flush_work.notify_one();
         Ok(())
     }
 
-    /// Starts the next log. The manifest names it, durably, before anything is written to it: so a newest log that is missing or
-    /// empty is damage, and not taken for a database without recent writes. That costs one small synced edit for each log.
-    fn rotate_log(&self, writer: &mut Writer, last_seq: Seq) -> Result<()> {
+    /// Starts the next log. All that has a sequence number is inserted. The manifest names the log, durably, before anything is written to
+    /// it: so a newest log that is missing or empty is damage, and not taken for a database without recent writes. That costs one small
+    /// synced edit for each log.
+    fn rotate_log(&self, writer: &mut Writer) -> Result<()> {
         self.check_place()?;
+        let last_seq = writer.next_seq - 1;
         let name = |number| {
             if planted(Bug::NameLogLate) {
                 return Ok(());
@@ -125,42 +166,62 @@ impl Core {
             let mut edit = DatabaseEdit { newest_log: number, closed, ..DatabaseEdit::default() };
             self.log_edit(&mut self.manifest.lock(), &mut edit)
         };
-        self.reserve.insist(|| writer.log.rotate(last_seq, name)).map_err(|e| self.judge(e))
+        self.reserve.insist(|| writer.log.rotate(last_seq, name)).map_err(|e| self.judge(e))?;
+        writer.check_log_at = 0;
+        writer.check_holders_at = 0;
+        Ok(())
     }
 
-    /// Flushes when all active memtables together, or the logs, have grown past their share: the largest memtable, and the
-    /// one that holds the oldest log. A log that comes near the length at which the system lets no file grow is switched, too.
+    /// Starts the next log though nothing is to be flushed, and has those freed that no keyspace needs.
+    pub(crate) fn free_logs(&self, writer: &mut Writer) -> Result<()> {
+        self.check_process()?;
+        self.check_running()?;
+        self.await_inserts(writer);
+        self.rotate_log(writer)?;
+        self.state.lock().logs_to_free = true;
+        self.flush_work.notify_one();
+        Ok(())
+    }
+
+    /// Has memtables flushed when all of them together, or the logs, have grown past their share.
     #[cold]
     fn relieve(&self, writer: &mut Writer) -> Result<()> {
+        // A log, or the table that is made of it, must not come near the length at which the system lets no file grow.
         let longest = self.env.max_file_len() / 2;
         if writer.active_bytes > self.write_budget() / 2 || writer.log.len() > longest {
-            let largest = {
-                let state = self.state.lock();
-                let cores = state.keyspaces.values().map(|k| &k.core);
-                cores.max_by_key(|core| core.reserved.load(Ordering::Relaxed)).cloned()
-            };
-            if let Some(keyspace) = largest {
-                self.make_room(writer, &keyspace, 0)?;
+            self.relieve_memory(writer)?;
+        }
+        self.bound_log(writer, self.options.log_cap.min(longest))
+    }
+
+    /// Seals the largest memtables, as many as have a quarter of what all of them may have: so that of very many small ones not each
+    /// next write seals one.
+    fn relieve_memory(&self, writer: &mut Writer) -> Result<()> {
+        let mut largest: Vec<_> = {
+            let state = self.state.lock();
+            state.dirty().map(|k| (k.core.reserved.load(Ordering::Relaxed), k.core.clone())).collect()
+        };
+        largest.retain(|(bytes, _)| *bytes > 0);
+        largest.sort_by_key(|(bytes, keyspace)| (std::cmp::Reverse(*bytes), keyspace.id));
+        let (mut bytes, enough) = (0, self.write_budget() / 8);
+        let is_wanted = |(more, _): &&(u64, Arc<KeyspaceCore>)| {
+            let wanted = bytes < enough;
+            bytes += more;
+            wanted
+        };
+        let count = largest.iter().take_while(is_wanted).count();
+        largest.truncate(count);
+        match largest.first() {
+            None => self.free_logs(writer)?,
+            Some((_, first)) => {
+                self.await_memory(first.memtable_bytes)?;
+                let keyspaces: Vec<_> = largest.into_iter().map(|(_, keyspace)| keyspace).collect();
+                self.seal(writer, &keyspaces)?;
             }
         }
-        let log_bytes = self.closed_logs.bytes() + writer.log.len();
-        // The table that they are flushed to must not become too long, either.
-        let log_cap = self.options.log_cap.min(longest);
-        if log_bytes > log_cap {
-            let holder = {
-                let state = self.state.lock();
-                let oldest = state.keyspaces.values().filter_map(|k| Some((k.oldest_unflushed(0)?, k)));
-                // Where the oldest is being flushed already, there is only waiting.
-                oldest
-                    .min_by_key(|(seq, _)| *seq)
-                    .filter(|(_, k)| k.flushing.is_empty())
-                    .map(|(_, k)| k.core.clone())
-            };
-            if let Some(keyspace) = holder {
-                self.make_room(writer, &keyspace, 0)?;
-            }
+        if self.is_inline() {
+            self.run_pending();
         }
-        writer.check_log_at = writer.log.len() + (log_cap / 64).max(4 << 10);
         Ok(())
     }
 
@@ -196,17 +257,16 @@ impl Core {
         true
     }
 
-    /// Whether memtables that are being flushed take so much that another one would break the budget.
-    pub(crate) fn is_over_budget(&self, state: &State, keyspace: &KeyspaceCore) -> bool {
-        let limit = self.write_budget().saturating_sub(keyspace.memtable_bytes as u64);
-        let waiting = state.keyspaces.values().flat_map(|k| &k.flushing);
-        let bytes: u64 = waiting.map(|s| s.memtable.used_bytes() as u64).sum();
-        bytes > 0 && bytes + keyspace.memtable_bytes as u64 > limit
+    /// Whether memtables that are being flushed take so much that another one of `capacity` bytes would break the budget.
+    pub(crate) fn is_over_budget(&self, state: &State, capacity: usize) -> bool {
+        let limit = self.write_budget().saturating_sub(capacity as u64);
+        let bytes = state.waiting_bytes;
+        bytes > 0 && bytes + capacity as u64 > limit
     }
 
     /// Waits while that is so.
-    fn await_memory(&self, keyspace: &KeyspaceCore) -> Result<()> {
-        let over = |state: &State| self.is_over_budget(state, keyspace);
+    fn await_memory(&self, capacity: usize) -> Result<()> {
+        let over = |state: &State| self.is_over_budget(state, capacity);
         let mut state = self.state.lock();
         if !over(&state) {
             return Ok(());

@@ -82,7 +82,7 @@ pub struct ScrubStats {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct StallStats {
-    /// Writes slowed down because compaction is behind.
+    /// Writes slowed down because compaction is behind, or the log near its cap.
     pub slowdowns: u64,
     /// Seconds of it.
     pub slowdown_seconds: f64,
@@ -90,6 +90,10 @@ pub struct StallStats {
     pub memtable_waits: u64,
     /// Seconds of it.
     pub memtable_wait_seconds: f64,
+    /// Writes that waited for a flush because the log had reached its cap.
+    pub log_waits: u64,
+    /// Seconds of it.
+    pub log_wait_seconds: f64,
     /// Longest single wait, in seconds.
     pub longest_seconds: f64,
     /// Why the newest one happened.

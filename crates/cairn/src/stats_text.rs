@@ -74,11 +74,13 @@ impl fmt::Display for Stats {
         let s = &self.stalls;
         write!(
             f,
-            "stalls          {} slowdowns ({:.2} s), {} waits for memory ({:.2} s), longest {:.0} ms",
+            "stalls          {} slowdowns ({:.2} s), {} waits for memory ({:.2} s), {} for the log ({:.2} s), longest {:.0} ms",
             s.slowdowns,
             s.slowdown_seconds,
             s.memtable_waits,
             s.memtable_wait_seconds,
+            s.log_waits,
+            s.log_wait_seconds,
             s.longest_seconds * 1000.0
         )?;
         match &s.last_reason {

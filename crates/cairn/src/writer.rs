@@ -20,11 +20,24 @@ pub(crate) struct Writer {
     pub owed: u64,
     /// Length of the current log at which to look at the length of all logs again.
     pub check_log_at: u64,
+    /// Length of the current log from which on keyspaces may have to be flushed for its sake.
+    pub check_holders_at: u64,
+    /// Nanoseconds that a writer has to wait per KiB, because the log comes near its cap.
+    pub log_slowdown: u64,
 }
 
 impl Writer {
     pub(crate) fn new(log: Log, next_seq: Seq) -> Writer {
-        Writer { log, next_seq, scratch: Vec::new(), active_bytes: 0, owed: 0, check_log_at: 0 }
+        Writer {
+            log,
+            next_seq,
+            scratch: Vec::new(),
+            active_bytes: 0,
+            owed: 0,
+            check_log_at: 0,
+            check_holders_at: 0,
+            log_slowdown: 0,
+        }
     }
 
     /// Makes everything that was acknowledged durable. An error of the sync ends all writing.
@@ -42,7 +55,14 @@ impl Writer {
         }
     }
 
-    /// A keyspace is dropped: its memtable no longer counts.
+    /// A keyspace has a new memtable, and nothing in it.
+    pub(crate) fn note_memtable(&mut self, keyspace: &KeyspaceCore) {
+        self.forget(keyspace);
+        keyspace.reserved.store(memtable::BASE_BYTES, Ordering::Relaxed);
+        self.active_bytes += memtable::BASE_BYTES;
+    }
+
+    /// A keyspace's memtable is sealed, or the keyspace dropped: the memtable no longer counts.
     pub(crate) fn forget(&mut self, keyspace: &KeyspaceCore) {
         let reserved = keyspace.reserved.swap(0, Ordering::Relaxed);
         self.active_bytes = self.active_bytes.saturating_sub(reserved);

@@ -217,3 +217,40 @@ fn a_simulated_disk_with_few_handles_is_enough() {
         db.close().unwrap();
     }
 }
+
+/// Bytes of address space that the process uses.
+fn address_space() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// The memory of a memtable is asked for before anything is written: where there is none, a smaller one has to do, or the write is
+/// refused.
+#[test]
+fn memory_that_cannot_be_had_is_an_error_and_no_abort() {
+    let Some(dir) = child_dir() else {
+        return in_child("memory_that_cannot_be_had_is_an_error_and_no_abort");
+    };
+    let options = Options::default().background_threads(0).memory_budget(1 << 30);
+    let db = Database::open_with(dir.join("db"), options).unwrap();
+    let keyspace = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let mut batch = db.batch();
+    (0..5000u32).for_each(|i| batch.put(&keyspace, i.to_be_bytes(), [1; 16 << 10]));
+    lower(Resource::As, address_space() + (96 << 20));
+    let error = db.write(batch, Durability::Os).unwrap_err();
+    assert!(error.kind() == cairn::ErrorKind::Io && error.to_string().contains("memory"), "{error}");
+    assert!(keyspace.get(0u32.to_be_bytes()).unwrap().is_none());
+    // A memtable of the full size cannot be had, either, now that the batch is gone.
+    lower(Resource::As, address_space() + (96 << 20));
+    (0..100_000).try_for_each(|i| keyspace.put(key(i), value(i))).unwrap();
+    let flushes = db.stats().flush.jobs;
+    assert!(flushes > 2, "{flushes} flushes");
+    db.close().unwrap();
+    let db = Database::open(dir.join("db")).unwrap();
+    let keyspace = db.open_keyspace("k").unwrap();
+    for i in (90_000..100_000).step_by(7) {
+        assert_eq!(keyspace.get(key(i)).unwrap().unwrap()[..], value(i));
+    }
+    println!("child done");
+}

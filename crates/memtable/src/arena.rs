@@ -33,25 +33,25 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Reserves `size` bytes. Writes none of them.
-    pub(crate) fn new(size: usize) -> Arena {
+    /// Reserves `size` bytes. Writes none of them. `None` where the process gets no more memory, or address space.
+    pub(crate) fn new(size: usize) -> Option<Arena> {
         let huge = size >= 2 * HUGE_PAGE && !cfg!(miri);
         let align = if huge { HUGE_PAGE } else { 64 };
         let layout = Layout::from_size_align(size.next_multiple_of(UNIT), align).expect("size of an arena");
         assert!(layout.size() > 0 && layout.size() / UNIT <= u32::MAX as usize);
         // SAFETY: the layout's size is not zero.
         let memory = unsafe { alloc::alloc(layout) };
-        let Some(base) = NonNull::new(memory) else { alloc::handle_alloc_error(layout) };
+        let base = NonNull::new(memory)?;
         if huge {
             advise_huge_pages(base, layout.size());
         }
-        Arena {
+        Some(Arena {
             base,
             layout,
             used: OwnLine(PlainAtomicU64::new(0)),
             #[cfg(loom)]
             words: (0..layout.size() / UNIT).map(|_| AtomicU64::new(0)).collect(),
-        }
+        })
     }
 
     /// Hands out `size` bytes, a multiple of [`UNIT`]: their offset in units.
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn hands_out_every_byte_once() {
-        let arena = Arena::new(64);
+        let arena = Arena::new(64).unwrap();
         assert_eq!((arena.allocate(24), arena.allocate(8), arena.allocate(32)), (0, 3, 4));
         assert_eq!(arena.used(), 64);
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "without reservation")]
     fn a_full_arena_panics() {
-        let arena = Arena::new(64);
+        let arena = Arena::new(64).unwrap();
         arena.allocate(40);
         arena.allocate(32);
     }

@@ -29,7 +29,7 @@ mod sync;
 pub use cursor::MemtableCursor;
 
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use base::{RangeSet, RangeTombstone, Seq, Trailer};
+use base::{Cursor, Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Trailer};
 use list::SkipList;
 use node::{EntryId, HEIGHT_MAX, INLINE_MAX, Nodes, SLOTS};
 use order::Target;
@@ -42,6 +42,9 @@ use sync::OwnLine;
 
 /// Smallest capacity: smaller ones are rounded up to it.
 pub const MIN_CAPACITY: usize = if cfg!(loom) { 512 } else { 4 << 10 };
+
+/// Bytes of memory that a memtable takes beside its entries, about.
+pub const BASE_BYTES: u64 = 8 << 10;
 
 /// Largest capacity (12 GiB where addresses allow): larger ones are cut down to it. It holds any batch.
 pub const MAX_CAPACITY: usize = if usize::BITS >= 64 { (1 << 30) * 12 } else { 1 << 30 };
@@ -105,10 +108,37 @@ const fn nodes_fit(key_len: usize) -> bool {
 impl Memtable {
     /// An empty memtable for entries that cost `capacity` bytes in total, between [`MIN_CAPACITY`] and
     /// [`MAX_CAPACITY`]. The memory is only reserved: an empty memtable costs about a page, whatever its capacity.
+    ///
+    /// # Panics
+    /// When there is no memory for it: see [`Memtable::try_new`].
     pub fn new(capacity: usize) -> Arc<Memtable> {
+        Memtable::try_new(capacity).expect("memory for a memtable")
+    }
+
+    /// [`Memtable::new`] for callers who can go on without it.
+    ///
+    /// # Errors
+    /// `Io` where the process gets no more memory or address space.
+    pub fn try_new(capacity: usize) -> Result<Arc<Memtable>> {
         let capacity = capacity.clamp(MIN_CAPACITY, MAX_CAPACITY).next_multiple_of(8);
-        Arc::new(Memtable {
-            list: SkipList::new(arena_size(capacity)),
+        Memtable::build(capacity, arena_size(capacity)).map(Arc::new)
+    }
+
+    /// A memtable that nothing can be inserted into: [`Memtable::reserve`] always fails. What many keyspaces can share as long as they
+    /// have nothing in memory.
+    pub fn empty() -> Arc<Memtable> {
+        Arc::new(Memtable::build(0, 0).expect("memory for a memtable"))
+    }
+
+    fn build(capacity: usize, arena_size: usize) -> Result<Memtable> {
+        let list = SkipList::new(arena_size).ok_or_else(|| {
+            let message = format!(
+                "there is no memory for a memtable: {arena_size} bytes of address space were asked for"
+            );
+            Error::new(ErrorKind::Io, message)
+        })?;
+        Ok(Memtable {
+            list,
             capacity,
             reserved: OwnLine(AtomicU64::new(0)),
             large_bytes: AtomicU64::new(0),
@@ -119,6 +149,46 @@ impl Memtable {
             #[cfg(debug_assertions)]
             inserted: AtomicU64::new(0),
         })
+    }
+
+    /// A memtable of a larger capacity with all that is in this one, to take its place. Nothing may be inserted into this one from before
+    /// the call on, and what was set aside must be inserted by then (or never be): it stays set aside. Cursors of this one go on.
+    ///
+    /// Costs a copy of every entry, in order, which is what makes inserting cheapest.
+    ///
+    /// # Errors
+    /// As for [`Memtable::try_new`].
+    pub fn grown(self: &Arc<Self>, capacity: usize) -> Result<Arc<Memtable>> {
+        let capacity = capacity.clamp(MIN_CAPACITY.max(self.capacity), MAX_CAPACITY).next_multiple_of(8);
+        let new = Memtable::build(capacity, arena_size(capacity))?;
+        let stripe = &new.stripes[stripe::index()];
+        let mut cursor = self.cursor();
+        let mut ticket = 0;
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            let place = Target { key: cursor.key(), trailer: cursor.trailer() };
+            let kept = Memtable::keep(cursor.value()).map_err(|e| no_memory(&e))?;
+            let create = |nodes: &Nodes| match kept {
+                Some(KeptValue(value)) => nodes.create_large_entry(place, value),
+                None => nodes.create_entry(place, cursor.value()),
+            };
+            new.list.insert(place, create, random(ticket, place.trailer), stripe);
+            ticket += 1;
+            cursor.next()?;
+        }
+        for (to, from) in new.stripes.iter().zip(&self.stripes) {
+            to.copy_counts(from);
+        }
+        new.ranges.copy_from(&self.ranges);
+        let same =
+            |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        same(&new.reserved.0, &self.reserved.0);
+        same(&new.large_bytes, &self.large_bytes);
+        same(&new.paid, &self.paid);
+        new.deletes.store(self.deletes.load(Ordering::Relaxed), Ordering::Relaxed);
+        #[cfg(debug_assertions)]
+        same(&new.inserted, &self.inserted);
+        Ok(Arc::new(new))
     }
 
     /// What an entry with a key and a value of these lengths (in bytes) takes of the capacity: its node, and its value
@@ -163,7 +233,7 @@ impl Memtable {
     }
 
     /// A copy of a value that is to be inserted, if it does not lie in the arena with its key: made while it may still fail for want of memory.
-    pub fn keep(value: &[u8]) -> Result<Option<KeptValue>, TryReserveError> {
+    pub fn keep(value: &[u8]) -> std::result::Result<Option<KeptValue>, TryReserveError> {
         if !Memtable::lies_outside(value.len()) {
             return Ok(None);
         }
@@ -259,8 +329,12 @@ impl Memtable {
         self.deletes.load(Ordering::Relaxed) || self.ranges().is_some()
     }
 
-    /// Bytes of memory that are in use: the touched part of the arena, and the values outside of it.
+    /// Bytes of memory that are in use: the touched part of the arena, and the values outside of it. None for [`Memtable::empty`], which is
+    /// shared.
     pub fn used_bytes(&self) -> usize {
+        if self.capacity == 0 {
+            return 0;
+        }
         self.list.nodes.arena_used() + self.large_bytes.load(Ordering::Relaxed) as usize
     }
 
@@ -277,6 +351,11 @@ impl Memtable {
     /// What readers have paid so far.
     pub fn paid(&self) -> u64 {
         self.paid.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that [`reserve`](Memtable::reserve) has set aside so far.
+    pub fn reserved(&self) -> usize {
+        self.reserved.0.load(Ordering::Relaxed) as usize
     }
 
     /// Bytes that [`reserve`](Memtable::reserve) may set aside in total.
@@ -303,6 +382,11 @@ impl Memtable {
     pub(crate) fn list(&self) -> &SkipList {
         &self.list
     }
+}
+
+#[cold]
+fn no_memory(why: &dyn fmt::Display) -> Error {
+    Error::new(ErrorKind::Io, format!("there is no memory for a memtable: {why}"))
 }
 
 impl fmt::Debug for Memtable {

@@ -82,11 +82,11 @@ impl Snapshot {
 }
 
 impl SkipList {
-    /// A list in an arena of `arena_size` bytes, the head's not counted.
-    pub(crate) fn new(arena_size: usize) -> SkipList {
-        let nodes = Nodes::new(arena_size + node_size_max(HEIGHT_MAX, 0));
+    /// A list in an arena of `arena_size` bytes, the head's not counted, if there is memory for it.
+    pub(crate) fn new(arena_size: usize) -> Option<SkipList> {
+        let nodes = Nodes::new(arena_size + node_size_max(HEIGHT_MAX, 0))?;
         let head = nodes.create_node(HEIGHT_MAX, Target { key: &[], trailer: Trailer(u64::MAX) }, &[]);
-        SkipList { nodes, head, height: AtomicU32::new(1) }
+        Some(SkipList { nodes, head, height: AtomicU32::new(1) })
     }
 
     /// The first entry at or after `target` that has the target's key.

@@ -224,9 +224,9 @@ pub(crate) const fn node_size_max(height: usize, key_len: usize) -> usize {
 }
 
 impl Nodes {
-    /// Nodes in a new arena of `arena_size` bytes.
-    pub(crate) fn new(arena_size: usize) -> Nodes {
-        Nodes { arena: Arena::new(arena_size), large: Mutex::new(Vec::new()) }
+    /// Nodes in a new arena of `arena_size` bytes, if there is memory for it.
+    pub(crate) fn new(arena_size: usize) -> Option<Nodes> {
+        Some(Nodes { arena: Arena::new(arena_size)?, large: Mutex::new(Vec::new()) })
     }
 
     /// Writes an entry that no other thread knows yet. Its bytes must be published with a release operation.

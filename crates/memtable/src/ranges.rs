@@ -37,6 +37,14 @@ impl Ranges {
         }
     }
 
+    /// Takes over what another one has.
+    pub(crate) fn copy_from(&self, from: &Ranges) {
+        if let Some(set) = from.get() {
+            self.set.store(set);
+            self.any.store(true, Ordering::Release);
+        }
+    }
+
     pub(crate) fn insert(&self, tombstone: RangeTombstone) {
         let _writing = self.writing.lock();
         let next = self.set.load().with(tombstone);

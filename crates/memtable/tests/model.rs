@@ -217,3 +217,52 @@ fn a_cursor_keeps_its_table() {
     cursor.next().unwrap();
     assert!(!cursor.valid());
 }
+
+#[test]
+fn a_table_that_grows_agrees_with_the_model() {
+    for seed in 0..SEEDS {
+        let mut random = Random(seed);
+        let (mut table, mut model) = (Memtable::empty(), Model::new());
+        assert!(!table.reserve(1) && !table.has_room(1) && table.is_empty() && table.min_seq().is_none());
+        // Tables that were grown out of, and what was in them then.
+        let mut before = Vec::new();
+        for seq in 1..=OPERATIONS as Seq / 4 {
+            let key = random.key();
+            let len = if random.below(100) == 0 { 40_000 } else { random.below(30) };
+            let need = Memtable::entry_cost(key.len(), len);
+            while !table.has_room(need) {
+                let grown = table.grown(table.capacity() * 2).unwrap();
+                assert!(grown.capacity() >= 2 * table.capacity() && grown.reserved() == table.reserved());
+                assert_eq!(grown.user_bytes(), table.user_bytes());
+                before.push((std::mem::replace(&mut table, grown), model.clone()));
+            }
+            insert(&table, &mut model, key.clone(), Trailer::new(seq, EntryKind::Put), vec![seq as u8; len]);
+            if random.below(4) == 0 {
+                check_at(&table, &model, &key, random.below(OPERATIONS / 4) as Seq);
+            }
+        }
+        check_whole(&table, &model);
+        assert!(before.len() > if cfg!(miri) { 0 } else { 3 }, "it has grown often: {}", before.len());
+        before.iter().for_each(|(table, model)| check_whole(table, model));
+    }
+}
+
+#[test]
+fn growing_takes_range_tombstones_and_payments_along() {
+    let table = Memtable::new(0);
+    let cost = Memtable::entry_cost(1, 1) + Memtable::range_cost(1, 1);
+    assert!(table.reserve(cost));
+    table.insert(b"b", Trailer::new(3, EntryKind::Put), b"1");
+    let bound = base::Slice::copy_from;
+    table.delete_range(base::RangeTombstone { from: bound(b"a"), to: Some(bound(b"c")), seq: 7 });
+    table.pay(11);
+    let grown = table.grown(0).unwrap();
+    assert_eq!((grown.entries(), grown.min_seq(), grown.max_seq()), (2, Some(3), Some(7)));
+    assert_eq!((grown.deleted_before(b"b", MAX_SEQ), grown.deleted_before(b"c", MAX_SEQ)), (7, 0));
+    assert_eq!((grown.paid(), grown.reserved(), grown.capacity()), (11, cost, table.capacity()));
+    assert_eq!(grown.get(b"b", MAX_SEQ), Some((Trailer::new(3, EntryKind::Put), &b"1"[..])));
+    let deleted = Memtable::new(0);
+    assert!(deleted.reserve(Memtable::entry_cost(1, 0)));
+    deleted.insert(b"b", Trailer::new(9, EntryKind::Delete), b"");
+    assert!(deleted.grown(0).unwrap().has_deletes());
+}

@@ -70,6 +70,8 @@ fn suite(bug: Bug) -> Suite {
         | Bug::TearBatch
         | Bug::SkipTableSync
         | Bug::FreeLogEarly
+        | Bug::DropFreesLogs
+        | Bug::NameTablesBeforeSync
         | Bug::CountOldChunks
         | Bug::RecycleBeforeEdit
         | Bug::FlushWithoutOlderLogs => CRASH,

@@ -309,7 +309,8 @@ impl Output<'_> {
 }
 
 /// Writes the entries of `memtables` (one, or a merge of several) as one table for level 0, and picks out the keys that are
-/// guards. The table and its directory entry are durable when this returns.
+/// guards. The table is durable when this returns; its directory entry is when the caller has synced the directory, once for all
+/// tables that it flushes.
 pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>) -> Result<Flushed> {
     let mut flushed = Flushed {
         ranges: context.ranges.flattened(context.snapshots),
@@ -335,8 +336,7 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
             check_cancelled(context, &mut countdown)?;
             memtables.next()?;
         }
-        output.finish()?;
-        context.env.sync_dir(context.dir).map_err(|e| e.sync_failed())
+        output.finish()
     })();
     if let Err(e) = result {
         output.abandon();

@@ -209,7 +209,9 @@ fn insert(
         }
         let need = entry.cost();
         if !keyspace.memtables.last().is_some_and(|memtable| memtable.reserve(need)) {
-            let memtable = Memtable::new(MEMTABLE.max(need));
+            // The first one is small: there may be very many keyspaces with little in the log.
+            let larger = keyspace.memtables.last().map_or(0, |memtable| 16 * memtable.capacity());
+            let memtable = Memtable::new(larger.min(MEMTABLE).max(need));
             assert!(memtable.reserve(need), "a new memtable has room for what it was made for");
             keyspace.memtables.push(memtable);
         }

@@ -1,0 +1,110 @@
+//! Keeping the log within its cap.
+//!
+//! A log can go when no keyspace has entries of it in memory only. A keyspace that is hardly written to keeps one for as long as it is not
+//! flushed, and many keyspaces keep all of them. So when the log has half of its cap, those that hold its oldest part are sealed, all at
+//! once, and flushed together; and where no keyspace holds anything, the log is switched all the same and the old one goes.
+//!
+//! ```text
+//!   0            1/2            3/4             cap
+//!   |-------------|--------------|---------------|
+//!                 holders of the oldest part are flushed
+//!                                writers are slowed, the more the nearer the cap
+//!                                                writers wait for a flush
+//! ```
+//!
+//! The length is looked at before each group of writes, when it has grown by 4 KiB or more: so the log passes its cap by one group and that.
+//!
+//! What waits in memory to be flushed does not count when it is asked whether more has to be: its logs go by themselves.
+
+use crate::core::Core;
+use crate::state::State;
+use crate::sync::Ordering;
+use crate::writer::Writer;
+use base::Result;
+
+/// At the cap a write of 1 KiB waits so many nanoseconds; from three quarters of it on with the square of what is above.
+const SLOWDOWN_NANOS: f64 = 32_000.0;
+
+/// The length of the log is looked at anew after so many bytes at least.
+const LEAST_STEP: u64 = 4 << 10;
+
+impl Core {
+    /// Does what the module says. `cap`: bytes of all logs together.
+    pub(crate) fn bound_log(&self, writer: &mut Writer, cap: u64) -> Result<()> {
+        let mut total = self.bytes_with(writer);
+        if total > cap / 2 && writer.log.len() >= writer.check_holders_at {
+            self.flush_holders(writer, cap)?;
+            total = self.bytes_with(writer);
+        }
+        if total > cap {
+            self.await_logs(writer, cap)?;
+            total = self.bytes_with(writer);
+        }
+        let (begin, room) = (cap / 4 * 3, cap.saturating_sub(total));
+        let excess = (total.saturating_sub(begin) as f64 / (cap - begin) as f64).min(1.0);
+        writer.log_slowdown = (SLOWDOWN_NANOS * excess * excess) as u64;
+        writer.check_log_at = writer.log.len() + (cap / 64).min(room / 4).max(LEAST_STEP);
+        Ok(())
+    }
+
+    /// Bytes of all logs, with what is buffered.
+    fn bytes_with(&self, writer: &Writer) -> u64 {
+        self.closed_logs.bytes() + writer.log.len()
+    }
+
+    /// Seals what holds the oldest logs, as many of them that the others have a quarter of the cap.
+    fn flush_holders(&self, writer: &mut Writer, cap: u64) -> Result<()> {
+        let len = writer.log.len();
+        let oldest = self.state.lock().oldest_active();
+        let kept = self.closed_logs.bytes_from(oldest) + len;
+        if kept <= cap / 2 {
+            writer.check_holders_at = len + (cap / 2 - kept).max(LEAST_STEP);
+            return Ok(());
+        }
+        let up_to = self.closed_logs.last_seq_of_first(oldest, (kept - cap / 4).saturating_sub(1));
+        let holders: Vec<_> = {
+            let state = self.state.lock();
+            let holds =
+                |view: &crate::keyspace::View| view.memtable.min_seq().is_some_and(|seq| seq <= up_to);
+            state.dirty().filter(|k| holds(&k.core.view.load())).map(|k| k.core.clone()).collect()
+        };
+        match holders.is_empty() {
+            true => self.free_logs(writer)?,
+            false => self.seal(writer, &holders)?,
+        }
+        if self.is_inline() {
+            self.run_pending();
+        }
+        Ok(())
+    }
+
+    /// Waits until the logs have no more than `cap` bytes. Holds the writer meanwhile, which no flush needs.
+    fn await_logs(&self, writer: &mut Writer, cap: u64) -> Result<()> {
+        if self.is_inline() {
+            self.run_pending();
+        }
+        let before = self.env.monotonic();
+        let mut state = self.state.lock();
+        // Closed logs are given up before a flush says that it has ended.
+        let result = loop {
+            if self.bytes_with(writer) <= cap || !is_freeing_logs(&state) {
+                break Ok(());
+            }
+            if self.stopped.load(Ordering::Acquire) {
+                break Err(self.stop_reason());
+            }
+            if let Some(trouble) = &state.flush_trouble {
+                break Err(trouble.clone());
+            }
+            self.progress.wait_for(&mut state, crate::background::RETRY_PAUSE);
+        };
+        drop(state);
+        self.counters.note_log_wait(self.env.monotonic().saturating_sub(before));
+        result
+    }
+}
+
+/// Whether some flush will free logs, or is at it.
+fn is_freeing_logs(state: &State) -> bool {
+    state.logs_to_free || state.flushes > 0 || state.waiting().next().is_some()
+}

@@ -1,0 +1,74 @@
+//! How large memtables are.
+//!
+//! Very many keyspaces may have a little in memory each, so a memtable begins small and is copied into one of sixteen times the
+//! capacity when it is full. The last step is larger: what is copied in all, before a memtable has its full size, is less than a
+//! seventh of that.
+
+use base::Result;
+use memtable::{MIN_CAPACITY, Memtable};
+use std::sync::Arc;
+
+/// How many times the capacity the next larger memtable has.
+const STEP: usize = 16;
+
+/// A memtable of more than this part of the full size has the full size.
+const PART: usize = 8;
+
+/// The capacity of a memtable that has to hold `need` bytes now, where one of full size has `full`.
+pub(crate) fn capacity_for(full: usize, need: usize) -> usize {
+    let mut capacity = MIN_CAPACITY;
+    while capacity < need && capacity <= full / PART {
+        capacity *= STEP;
+    }
+    if capacity > full / PART { full.max(need) } else { capacity }
+}
+
+/// A memtable of `capacity` bytes, or of fewer where there is no memory for so many, but for `need` at least.
+pub(crate) fn allocate(mut capacity: usize, need: usize) -> Result<Arc<Memtable>> {
+    loop {
+        let made = Memtable::try_new(capacity);
+        match smaller(capacity, need) {
+            Some(less) if made.is_err() => capacity = less,
+            _ => return made,
+        }
+    }
+}
+
+/// The next smaller capacity that holds `need` bytes, if there is one.
+fn smaller(capacity: usize, need: usize) -> Option<usize> {
+    let less = (capacity / STEP).max(need).max(MIN_CAPACITY);
+    (less < capacity).then_some(less)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memtables_grow_in_steps_up_to_the_full_size_and_beyond_for_a_large_batch() {
+        let full = 64 << 20;
+        for (need, capacity) in [
+            (1, 4 << 10),
+            (4 << 10, 4 << 10),
+            ((4 << 10) + 1, 64 << 10),
+            (1 << 20, 1 << 20),
+            ((1 << 20) + 1, full),
+            (full, full),
+            (full + 1, full + 1),
+        ] {
+            assert_eq!(capacity_for(full, need), capacity, "{need}");
+        }
+        assert_eq!((capacity_for(4 << 10, 1), capacity_for(16 << 10, 1)), (4 << 10, 16 << 10));
+        assert_eq!((capacity_for(32 << 10, 1), capacity_for(32 << 10, 5000)), (4 << 10, 32 << 10));
+    }
+
+    #[test]
+    fn where_memory_is_short_smaller_ones_are_tried_that_hold_what_is_needed() {
+        let mut capacities = vec![64 << 20];
+        while let Some(less) = smaller(capacities[capacities.len() - 1], 100) {
+            capacities.push(less);
+        }
+        assert_eq!(capacities, [64 << 20, 4 << 20, 256 << 10, 16 << 10, 4 << 10]);
+        assert_eq!((smaller(64 << 20, 5 << 20), smaller(5 << 20, 5 << 20)), (Some(5 << 20), None));
+    }
+}
