@@ -20,6 +20,9 @@ const FAILURES_MAX: u64 = 40;
 /// Keyspaces beside the one with the records.
 const KEYSPACES: u64 = 12;
 
+/// With less address space than this beyond its own a process cannot count on starting threads.
+const THREADS_MIB: u64 = 256;
+
 struct Work<'a> {
     dir: &'a Path,
     limit: Limit,
@@ -75,6 +78,7 @@ pub fn run(dir: &Path, seed: u64, limit: Limit, level: u64) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let threads = match limit {
         Limit::Threads => *rng.pick(&[1, 2, 4, 64]),
+        Limit::AddressSpace if level < THREADS_MIB => 0,
         _ => rng.below(3) as usize,
     };
     let mut work = Work {
