@@ -77,9 +77,9 @@ impl Database {
     /// can be opened again at once.
     ///
     /// Writes that are under way finish first. Of other calls in other threads (`flush`, `compact`, `wait_idle`, creating or dropping a
-    /// keyspace) each ends as soon as it can, with its result or with `Closed`, and this one waits for them. From the moment at which
-    /// closing begins no call begins any more: all handles fail with `Closed`, and so does every further move of an iterator or a cursor
-    /// and every read of a snapshot. What they have handed out stays valid. The same happens when the last handle goes.
+    /// keyspace) each ends as soon as it can, with its result or with `Closed`, and this one waits for them. Beside closing a call either
+    /// takes effect whole or fails with `Closed`. Once it has returned all handles fail with `Closed`, and so does every further move of an
+    /// iterator or a cursor and every read of a snapshot; what they have handed out stays valid. The same happens when the last handle goes.
     ///
     /// # Errors
     /// What went wrong in the background and was not reported yet, or now. The database is closed all the same. A second call does

@@ -210,7 +210,7 @@ pub(crate) enum Known {
 pub(crate) struct DeadRanges {
     any: AtomicBool,
     list: ArcSwap<List>,
-    /// The sequence number of the newest put, or of the end of its batch. Who holds the writer reads and writes it.
+    /// The sequence number of the newest put, or of the end of its batch. Read and written under the writer.
     newest_put: AtomicU64,
     /// Runs that were not noted because the list was full.
     refused: AtomicU64,

@@ -111,7 +111,7 @@ impl Core {
         {
             state.logs_to_free |= parts.is_empty();
             if !parts.is_empty() && parts.iter().all(|part| part.keyspace.is_dropped()) {
-                // What failed is nobody's trouble any more.
+                // No caller waits for the keyspaces any more: what failed concerns none.
                 result = Ok(());
             }
         }

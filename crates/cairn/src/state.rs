@@ -91,7 +91,7 @@ pub(crate) struct State {
 pub(crate) struct Moment {
     /// The oldest snapshot.
     pub oldest: Option<Seq>,
-    /// Whether hardly anybody writes.
+    /// Whether writes have paused, or nearly so.
     pub at_rest: bool,
     /// Bytes that are left on the disk, when it is nearly full.
     pub room: Option<u64>,

@@ -54,7 +54,7 @@ fn a_database_that_is_created_is_told_of() {
         assert!(first.created && first.code == 0, "{command}: {first:?}");
         let second = on(command, &cairn.db(), args);
         assert!(!second.created && second.code == 0, "{command}: {second:?}");
-        // Not among files of somebody's.
+        // Not among other files.
         let home = cairn.path("home");
         std::fs::create_dir(&home).unwrap();
         std::fs::write(home.join("notes.txt"), "mine").unwrap();

@@ -191,7 +191,7 @@ impl LogFile {
                 return false;
             }
         }
-        // Somebody may have cut it before. It is not mapped any more, and what is lost is found when the log is read.
+        // Another process may have cut it before. It is not mapped any more, and what is lost is found when the log is read.
         let whole = self.file.file.metadata().is_ok_and(|found| found.len() >= self.reach.max(self.file.len));
         self.plain |= !whole;
         whole

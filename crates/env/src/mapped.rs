@@ -79,10 +79,10 @@ impl Drop for Window {
 /// Takes the lease on a file that this process may write to: until it is given back, other openings of the file, and calls that cut it by its name, wait,
 /// at most as long as `/proc/sys/fs/lease-break-time` says, in seconds (45). `WouldBlock` where anything else has it open for writing.
 ///
-/// The kernel has a signal for the holder when something waits. It is sent to nobody: the holder asks ([`has_lease`]).
+/// The kernel has a signal for the holder when something waits. It has no receiver here: the holder asks ([`has_lease`]).
 #[cfg(target_os = "linux")]
 pub(crate) fn take_lease(file: &File) -> io::Result<()> {
-    // Until the receiver is taken out, two calls later, it is a signal that does nothing where nobody handles it.
+    // Until the receiver is taken out, two calls later, it is a signal that does nothing where it has no handler.
     const F_SETSIG: i32 = 10;
     fcntl(file, F_SETSIG, libc::SIGURG)?;
     fcntl(file, libc::F_SETLEASE, libc::F_WRLCK)?;

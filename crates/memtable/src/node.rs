@@ -239,7 +239,7 @@ impl Nodes {
             return self.create_large_entry(entry, value.into());
         }
         let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
-        // SAFETY: `allocate` gave us room for header, key and value or its address, which nobody else knows.
+        // SAFETY: `allocate` gave us room for header, key and value or its address, which no other thread knows.
         unsafe {
             let place = self.write_header(unit, entry, (value.len() as u64) << 32);
             place.copy_from_nonoverlapping(value.as_ptr(), value.len());
@@ -255,7 +255,7 @@ impl Nodes {
     pub(crate) fn create_large_entry(&self, entry: Target<'_>, value: Box<[u8]>) -> EntryId {
         assert!(INLINE_MAX < value.len() && value.len() <= u32::MAX as usize);
         let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
-        // SAFETY: `allocate` gave us room for header, key and the value's address, which nobody else knows.
+        // SAFETY: `allocate` gave us room for header, key and the value's address, which no other thread knows.
         unsafe {
             let place = self.write_header(unit, entry, (value.len() as u64) << 32);
             place.cast::<*const u8>().write_unaligned(self.keep(value));
@@ -276,7 +276,7 @@ impl Nodes {
         let unit = tower + height as u32;
         let live = if slots.len() == 64 { u64::MAX } else { (1 << slots.len()) - 1 };
         let empty = std::iter::repeat_n(Slot::EMPTY.0, SLOTS - slots.len());
-        // SAFETY: `allocate` gave us room for the alignment and all parts, which nobody else knows.
+        // SAFETY: `allocate` gave us room for the alignment and all parts, which no other thread knows.
         unsafe {
             self.arena.init_words(tower, std::iter::repeat_n(Link::END.0, height));
             self.write_header(unit, anchor, (height as u64) << 24);
@@ -290,7 +290,7 @@ impl Nodes {
     /// Writes trailer, lengths (the key's and `other_lengths`) and key; gives the place behind the key.
     ///
     /// # Safety
-    /// The arena handed out as many bytes at `unit`, which nobody else knows.
+    /// The arena handed out as many bytes at `unit`, which no other thread knows.
     #[inline]
     unsafe fn write_header(&self, unit: u32, entry: Target<'_>, other_lengths: u64) -> *mut u8 {
         assert!(entry.key.len() < 1 << 24);

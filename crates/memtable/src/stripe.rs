@@ -53,7 +53,7 @@ impl Stripe {
         self.counts.fetch_add(1 << BYTES_BITS | user_bytes as u64, Ordering::Relaxed)
     }
 
-    /// Takes over what another one has counted, to which nobody counts any more.
+    /// Takes over what another one has counted, which is no longer counted.
     pub(crate) fn copy_counts(&self, from: &Stripe) {
         for (to, from) in
             [(&self.counts, &from.counts), (&self.seq_min, &from.seq_min), (&self.seq_max, &from.seq_max)]

@@ -155,7 +155,7 @@ pub fn value(dir: &Path, seed: u64, len: usize, budget: u64) -> Outcome<u64> {
         Ok(())
     };
     verify(&space, "in memory")?;
-    // Nobody looks at its zeros, so it takes no memory.
+    // Its zeros are never read, so it takes no memory.
     refused("a put of a longer value", space.put("b", vec![0; MAX_VALUE_LEN + 1]))?;
     db.flush()?;
     verify(&space, "flushed")?;

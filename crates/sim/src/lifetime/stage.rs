@@ -83,7 +83,7 @@ impl Stage {
         })
     }
 
-    /// Whether the end is near: handles are to be dropped, or somebody may have called `close`.
+    /// Whether the end is near: handles are to be dropped, or another thread may have called `close`.
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
     }

@@ -17,7 +17,7 @@ const THREADS: usize = 3;
 const CALLS: usize = 3;
 
 /// Traps 34 and 35: threads put, flush, compact, create and drop keyspaces and walk while the database is closed, and go on while it is
-/// opened again and used. What was acknowledged is there; whoever comes late is told so; nothing touches the disk after the lock is released.
+/// opened again and used. What was acknowledged is there; a late call is told so; nothing touches the disk after the lock is released.
 #[test]
 fn closing_ends_every_call_before_the_next_opening_begins() {
     check(lifetimes, 2400);
