@@ -30,18 +30,23 @@ fn bytes_of_each(name: &str, delete: impl Fn(&Keyspace) -> Result<()>) -> Result
     let db = Database::open_with(dir.path(), options)?;
     let ks = db.keyspace("k", KeyspaceOptions::default().memtable_bytes(128 << 20))?;
     // Tables from end to end: every range may hide something, so that none of them goes.
-    ks.put(key(0), "")?;
+    // So much that the next memtable has its full size at once, which is address space and not what is measured.
+    ks.put(key(0), vec![0; 20 << 20])?;
     ks.put(key(1 << 40), "")?;
     ks.flush()?;
     let snapshot = db.snapshot();
     let measured = || (ALLOCATED.current_usage() as u64, db.stats().memory.metadata);
-    let before = measured();
-    let each = |after: (u64, u64)| ((after.0 - before.0) / RANGES, (after.1 - before.1) / RANGES);
+    let each = |after: (u64, u64), before: (u64, u64)| {
+        ((after.0 - before.0) / RANGES, (after.1 - before.1) / RANGES)
+    };
+    let without_memtable = measured();
+    ks.put(key(1 << 40), "")?;
+    let with_memtable = measured();
     delete(&ks)?;
     assert_eq!(ks.stats().range_tombstones as u64, RANGES);
-    let in_memtable = each(measured());
+    let in_memtable = each(measured(), with_memtable);
     ks.flush()?;
-    let in_version = each(measured());
+    let in_version = each(measured(), without_memtable);
     assert!(snapshot.contains(&ks, key(0))?);
     println!("{name}: {in_memtable:?} {in_version:?}");
     Ok([in_memtable, in_version])
