@@ -88,7 +88,7 @@ fn an_opening_with_little_memory_leaves_few_tables() -> Result<()> {
 
 #[test]
 fn a_crash_while_tables_are_merged_loses_nothing() -> Result<()> {
-    let (sim, model) = fill(2_500)?;
+    let (sim, model) = fill(5_000)?;
     let whole = sim.crash_clone(Survival::Everything, 1);
     let first = whole.op_count();
     let db = Database::open_in(whole.clone(), "/db", options(LITTLE))?;
@@ -112,7 +112,7 @@ fn a_crash_while_tables_are_merged_loses_nothing() -> Result<()> {
 
 #[test]
 fn where_tables_cannot_be_merged_they_stay() -> Result<()> {
-    let (sim, model) = fill(2_500)?;
+    let (sim, model) = fill(5_000)?;
     let reads = Arc::new(AtomicUsize::new(0));
     let seen = reads.clone();
     sim.set_hook(Some(Box::new(move |op| {
