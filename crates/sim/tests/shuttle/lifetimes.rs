@@ -161,3 +161,30 @@ pub fn lifetimes() {
     next.close().unwrap();
     next_gate.check().unwrap();
 }
+
+/// A keyspace that is acknowledged while another thread closes the database is there afterwards, and one that is refused is not.
+#[test]
+fn a_keyspace_that_is_created_beside_closing_is_there_or_refused() {
+    check(late_creation, 2400);
+}
+
+pub fn late_creation() {
+    let disk = SimEnv::new(1);
+    let (gate, db) = open(&disk, 0);
+    let switch = AtomicUsize::new(0);
+    disk.set_hook(Some(Box::new(move |_| {
+        switch.load(Ordering::SeqCst);
+        Verdict::Proceed
+    })));
+    let other = db.clone();
+    let creator = thread::spawn(move || other.create_keyspace("late", tiny()).map(drop));
+    db.close().unwrap();
+    let (_next_gate, next) = open(&disk, 0);
+    let names = next.keyspaces();
+    match creator.join().unwrap() {
+        Ok(()) => assert_eq!(names, ["late"], "it was acknowledged"),
+        Err(e) => assert!(e.kind() == ErrorKind::Closed && names.is_empty(), "{e}: {names:?}"),
+    }
+    gate.check().unwrap();
+    next.close().unwrap();
+}

@@ -3,7 +3,7 @@
 //! `--features planted-bugs`, and then alone: a bug is on for the whole process.
 
 use crate::commits::{failing_leader, hand_over, snapshots, switches, told_of_a_failed_sync};
-use crate::lifetimes::lifetimes;
+use crate::lifetimes::{late_creation, lifetimes};
 use crate::readers::{cursors, iterators};
 use crate::{histories, stage};
 use cairn::planted::{Bug, plant};
@@ -42,7 +42,7 @@ fn every_planted_bug_of_the_schedules_is_found() {
         (Bug::AcknowledgeBeforeSync, failing_leader),
         (Bug::StopAfterTelling, told_of_a_failed_sync),
         (Bug::CloseWithoutWaiting, lifetimes),
-        (Bug::CreateAfterClose, lifetimes),
+        (Bug::CreateAfterClose, late_creation),
     ];
     let mut missed = Vec::new();
     for (bug, scenario) in looks {
