@@ -363,7 +363,7 @@ impl Picker<'_> {
         })
     }
 
-    /// Whether merging this guard of the last level is sure to drop tombstones: nobody reads as of a time before them. (Of a table that is not
+    /// Whether merging this guard of the last level is sure to drop tombstones: no reader is as of a time before them. (Of a table that is not
     /// owed as a whole they are not owed: it may be merged with newer ones again and again.)
     pub(crate) fn droppable_tombstones(&self, guard: &Guard) -> bool {
         let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX).min(self.owed_seq);

@@ -178,7 +178,7 @@ pub fn snapshots() {
     }
 }
 
-/// Trap 35: closing during writes, flushes and waiting. Nobody hangs, a late call is told so, and what was acknowledged is
+/// Trap 35: closing during writes, flushes and waiting. No call hangs, a late one is told so, and what was acknowledged is
 /// there, whatever its durability.
 #[test]
 fn closing_during_writes_and_waits_hangs_nobody_and_loses_nothing() {
