@@ -46,13 +46,15 @@ pub fn run(site: &Site, ledgers: &mut [Ledger], rng: &mut Rng, tally: &Tally) ->
     let first = Opening::new(site, rng).map_err(|f| f.context("opening"))?;
     let ending = Ending::draw(rng);
     let stage = Stage::new(first.gate.clone(), ending, rng.below(CALLS_MAX), THREADS);
-    let (seed, mut threads) = (rng.next_u64(), Vec::new());
-    for ledger in &ledgers[..THREADS] {
+    let seed = rng.next_u64();
+    // All actors have their handles before the first one runs: it may close the database at once.
+    let actors = ledgers[..THREADS].iter().map(|ledger| {
         let handles = Handles::new(&first.db, ledger)?;
         let rng = Rng::new(derive(seed, ledger.thread as u64));
-        let actor = Actor::new(stage.clone(), handles, ledger.clone(), rng);
-        threads.push(std::thread::spawn(move || actor.run()));
-    }
+        Ok(Actor::new(stage.clone(), handles, ledger.clone(), rng))
+    });
+    let actors = actors.collect::<Outcome<Vec<_>>>()?;
+    let threads: Vec<_> = actors.into_iter().map(|actor| std::thread::spawn(move || actor.run())).collect();
     let lived = end_and_go_on(site, first, &stage, &threads, ledgers, rng, tally);
     stage.end();
     stage.next.lock().unwrap_or_else(|e| e.into_inner()).take();
