@@ -1,7 +1,7 @@
-//! Every option there is, with its default, its range and what it does, in two tables.
+//! All options with default, range and description, in two tables.
 //!
-//! The structs, their setters, the text form that the manifest keeps and the list that `cairn options` prints all come
-//! from these tables: an option is added in one place.
+//! The structs, their setters, the text form in the manifest, the output of `cairn options` and `docs/options.md` are generated
+//! from these tables, so an option is added in one place.
 
 use base::{Error, Result};
 use std::fmt;
@@ -9,10 +9,10 @@ use std::str::FromStr;
 
 pub use table::Compression;
 
-/// What an acknowledged write has survived by the time the call returns.
+/// What a write survives once the call has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
-    /// The write is in the memory of this process and reaches the log in groups: a crash of the process may lose the
+    /// The write is in the memory of this process and reaches the log file in groups: a crash of the process may lose the
     /// newest writes (a suffix of them, never one from the middle).
     Buffered,
     /// The operating system has the write: it survives the end of this process, however it ends. A power cut may
@@ -22,10 +22,10 @@ pub enum Durability {
     Sync,
 }
 
-/// A whole configuration by name. A preset is nothing but values of the options.
+/// A named set of option values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Preset {
-    /// What we found best for most work: see `docs/adr/0002-balanced-shape.md`.
+    /// The default, for most workloads: see `docs/adr/0002-balanced-shape.md`.
     #[default]
     Balanced,
     /// The tree of the PebblesDB paper (SOSP 2017), with the paper's parameters.
@@ -34,12 +34,12 @@ pub enum Preset {
     Leveled,
 }
 
-/// How the guards of a tree are chosen: the keys that divide its levels.
+/// How a tree chooses its guards: the keys that divide its levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GuardPolicy {
     /// By the hash of inserted keys (PebblesDB, section 4.5).
     Hash,
-    /// While compacting, from the data itself, so that guards have useful sizes whatever the keys are.
+    /// By compactions, from the data, so that guards have useful sizes whatever the keys are.
     #[default]
     Adaptive,
 }
@@ -71,13 +71,13 @@ named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Pre
 /// One row of an option table.
 #[derive(Clone, Debug)]
 pub struct OptionSpec {
-    /// Its name, as in the struct, in the manifest and on the command line.
+    /// The name, as in the struct, in the manifest and on the command line.
     pub name: &'static str,
     /// The default, as text.
     pub default: String,
-    /// What values are allowed, for people.
+    /// The allowed values, as text for users.
     pub range: &'static str,
-    /// What it does.
+    /// The description.
     pub doc: &'static str,
 }
 
@@ -120,10 +120,10 @@ macro_rules! option_table {
                 } ),+]
             }
 
-            /// Sets an option by name from text. A value that is refused changes nothing.
+            /// Sets an option by name from text. After an error the options are unchanged.
             ///
             /// # Errors
-            /// `InvalidArgument` when there is no such option, or the value is no value of it or out of its range.
+            /// `InvalidArgument` if there is no option of this name, or the value cannot be parsed or is out of range.
             pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
                 let mut changed = self.clone();
                 match name {
@@ -139,7 +139,7 @@ macro_rules! option_table {
                 Ok(())
             }
 
-            /// Every option as text, by name: what the manifest keeps.
+            /// All options as pairs of name and text, as the manifest keeps them.
             pub fn to_pairs(&self) -> Vec<(&'static str, String)> {
                 vec![$( (stringify!($name), self.$name.to_string()) ),+]
             }
@@ -147,7 +147,7 @@ macro_rules! option_table {
             /// Checks every option against its range.
             ///
             /// # Errors
-            /// `InvalidArgument` names the first option that is out of its range.
+            /// `InvalidArgument` names the first option that is out of range.
             pub fn validate(&self) -> Result<()> {
                 $( {
                     let valid: fn(&$type) -> bool = $valid;
@@ -173,44 +173,53 @@ option_table! {
     /// ```
     Options;
 
-    /// Bytes of memory for memtables and the block cache (data, index nodes and filters) together. Half of it
-    /// is for memtables, half for the cache; indexes and filters of the tables in use stay in memory as long as they take no more than half
-    /// of the cache's part.
+    /// Bytes of memory for memtables and the block cache. One half is for memtables, the other for cached data blocks, filters and
+    /// index nodes. Filters and indexes of the tables in use stay in memory while they need no more than half of the cache's part.
+    /// Raise it when the data that is read often does not fit, or when flushes are frequent. Memory outside of the budget is listed in
+    /// `docs/limits.md`.
     memory_budget: u64 = 512 << 20, "1 MiB to 1 TiB", |v| (1 << 20..=1 << 40).contains(v);
-    /// Threads that compact. Flushes have a thread of their own. 0 runs all background work in the thread that
-    /// caused it, a writer's nearly always: slower, and the order of all I/O is then determined by the calls alone.
+    /// Compaction threads. Flushes have a thread of their own. More threads help when compaction is slower than the writers and
+    /// processors are idle. With 0 there are no background threads at all: flushes and compactions run in the thread that triggers
+    /// them, nearly always a writer, which is slower; the order of all I/O then depends on the calls alone.
     background_threads: usize = 2, "0 to 64", |v| *v <= 64;
-    /// What a write survives when the call does not say.
+    /// What a write survives when the call does not specify it. `buffered`: a crash of the process may lose the newest writes. `os`:
+    /// the write survives the process; a power cut may lose the newest writes. `sync`: the write survives a power cut; each group of
+    /// writes costs one sync of the log.
     durability: Durability = Durability::Os, "buffered, os, sync", |_| true;
-    /// Bytes of write-ahead log, all of its files together. When it has half of that, the keyspaces that hold the oldest part are flushed,
-    /// together; from three quarters on writers are slowed down, the more the nearer the cap; at the cap they wait for a flush. The log
-    /// passes it by what is written at once: a group of writes, of 1 MiB or one batch that is larger, and 4 KiB.
+    /// Bytes of all write-ahead log files together. A larger log means fewer and larger flushes, and a longer recovery. At half of the
+    /// cap, the keyspaces with entries in the oldest logs are flushed together; from three quarters on, writes are slowed, more the
+    /// nearer the cap; at the cap they wait for a flush. The log exceeds the cap by at most 4 KiB and one group of writes (1 MiB, or
+    /// one larger batch).
     log_cap: u64 = 1 << 30, "64 KiB to 1 TiB", |v| (64 << 10..=1 << 40).contains(v);
-    /// Bytes of manifest, beyond twice what describes the whole database, after which a new one is started.
+    /// A new manifest is started when the old one is longer than twice the description of the whole database plus this many bytes. A
+    /// larger value writes manifests less often and makes opening read more.
     manifest_cap: u64 = 1 << 20, "1 KiB to 1 GiB", |v| (1 << 10..=1 << 30).contains(v);
-    /// Create the database when the directory holds none.
+    /// Create the database if the directory contains none. With `false`, opening a directory without a database is an error.
     create: bool = true, "true, false", |_| true;
-    /// Bytes per second that compactions write at most, all of them together. 0 is no limit. Too low a rate makes writers wait: each byte that
-    /// is flushed is written by compactions once or more.
+    /// Limit for the bytes per second that all compactions together write. 0 is no limit. Set it to leave disk bandwidth to other
+    /// programs. A rate that is too low slows writers: compactions write every flushed byte at least once.
     compaction_rate: u64 = 0, "0 and more", |_| true;
-    /// Bytes per second at which everything on disk is read and verified in the background, round after round. 0 is off, and so
-    /// is any rate without background threads.
+    /// Bytes per second at which a background thread reads and verifies all files, round after round. 0 turns it off, and so does
+    /// `background_threads` = 0. It finds damage before a read needs the data, and costs disk bandwidth.
     scrub_rate: u64 = 0, "0 and more", |_| true;
-    /// Bytes of the disk that are held back at most, in a file of their own, from the first flush on: when the disk is full, deletes, flushes
-    /// and compactions use them, and puts are refused until they can be held back again. As many are held back as tables and logs have together, but at
-    /// least 1 MiB, rounded up to a power of two; fewer again when that has fallen to a quarter. 64 MiB are cut to an eighth of
-    /// `memory_budget` where that is less; any other value is taken as it is, also one below 1 MiB. 0 holds nothing back.
+    /// Upper limit for the disk reserve: a file that holds disk space back, from the first flush on. On a full disk deletes, flushes
+    /// and compactions use this space, and puts are refused until the reserve can be made again. Its size is that of tables and logs
+    /// together, rounded up to a power of two, at least 1 MiB; it shrinks when a quarter is enough. The default is reduced to an eighth
+    /// of `memory_budget` if that is smaller; any other value holds as given, also one below 1 MiB. 0 holds nothing back: a full disk
+    /// then also stops deletes.
     reserve: u64 = DEFAULT_RESERVE, "0 to 1 TiB", |v| *v <= 1 << 40;
-    /// Files held open at most, but for those that threads are reading from at the moment; 0 takes half of what the process may
-    /// open, 16 to 100000. Tables get what logs, the manifest and new tables leave; the handle that was used longest ago is closed.
+    /// Limit for open files, not counting those that threads read from at this moment. 0 takes half of what the process may open, 16 to
+    /// 100000. Logs, the manifest and new tables come first, tables get the rest; the table handle that was used longest ago is closed.
+    /// A low limit makes reads open tables again.
     max_open_files: usize = 0, "0, or 16 and more", |v| *v == 0 || *v >= 16;
-    /// A cursor that has passed over so many deleted entries in a row notes, in memory, that their keys are gone, and later cursors
-    /// leave them out until one of them is put again. 0 notes nothing.
+    /// A cursor that skips this many deleted entries in a row records the range in memory, and later cursors jump over it until a key
+    /// in it is put again. This makes queues and scans over deleted data fast, and costs at most 128 recorded ranges per keyspace and a
+    /// check in each put. 0 turns it off.
     skip_deleted: u32 = 16, "0 to 1000000", |v| *v <= 1_000_000;
 }
 
 option_table! {
-    /// Options of one keyspace. They are kept with the keyspace: what it was created with is what it has when it is opened again.
+    /// Options of one keyspace. The manifest keeps them: a keyspace has the options with which it was created.
     ///
     /// ```
     /// use cairn::{Compression, KeyspaceOptions, Preset};
@@ -219,59 +228,73 @@ option_table! {
     /// ```
     KeyspaceOptions;
 
-    /// Compression of data blocks.
+    /// Compression of data blocks. `zstd` is smaller and slower than `lz4`; `none` saves processor time for data that does not
+    /// compress.
     compression: Compression = Compression::Lz4, "none, lz4, zstd", |_| true;
-    /// Bytes of a data block before compression: what one uncached point read waits for.
+    /// Bytes of a data block before compression: the unit that a point read loads from disk. Larger blocks compress better and need
+    /// less index memory; smaller ones make single reads cheaper.
     block_size: usize = 4096, "128 B to 1 MiB", |v| (128..=1 << 20).contains(v);
-    /// Bits of filter per key; 10 let about one in a hundred useless reads through. 0 means no filters. Tables that lie above older
-    /// ones have four bits more: they are small, and asked for most of what they do not have.
+    /// Filter bits per key. With 10, about one in a hundred lookups of a missing key reads a table for nothing; more bits make it rarer
+    /// and cost memory. 0 means no filters. Tables with older tables below them get four bits more: they are small, and most lookups in
+    /// them find nothing.
     filter_bits_per_key: u32 = 10, "0 to 32", |v| *v <= 32;
-    /// Bytes of a memtable. When it is full it is flushed to level 0.
+    /// Size at which a memtable is flushed to a table of level 0. Larger memtables mean fewer tables and less rewriting, and need more
+    /// of `memory_budget` and of the log.
     memtable_bytes: usize = 64 << 20, "4 KiB to 2 GiB", |v| (4 << 10..=2 << 30).contains(v);
-    /// Tables in level 0 that start its compaction. The more, the larger the pieces that guards get, and the less is rewritten.
+    /// Number of tables in level 0 that starts its compaction. A higher number gives larger pieces in the levels below and less
+    /// rewriting, but more tables that a read has to search.
     level0_tables: usize = 8, "1 to 64", |v| (1..=64).contains(v);
-    /// Levels of guards below level 0.
+    /// Number of levels below level 0. Unused levels cost nothing with `skip_levels`.
     levels: usize = 6, "1 to 15", |v| (1..=base::limits::MAX_LEVELS).contains(v);
-    /// Tables in a guard before it is compacted; 1 makes the tree a leveled LSM tree.
+    /// Number of overlapping tables (sorted runs) in a guard that starts its compaction. More tables mean less write amplification, but
+    /// slower seeks and more space; 1 makes the tree a leveled LSM tree.
     max_tables_per_guard: usize = 8, "1 to 64", |v| (1..=64).contains(v);
-    /// How guards are chosen: `adaptive`, while compacting, from the data itself, so that guards have useful sizes; or by the `hash` of inserted
-    /// keys, by the three options that follow.
+    /// How guard keys are chosen. `adaptive`: by compactions, from the data, so that guards have about equal sizes in bytes. `hash`: by
+    /// the hash of the inserted keys, as in the PebblesDB paper, with the three options that follow.
     guard_policy: GuardPolicy = GuardPolicy::Adaptive, "hash, adaptive", |_| true;
-    /// A key is a guard of level 1 when this many low bits of its hash are set (PebblesDB, section 4.5).
+    /// With `guard_policy` = `hash`: a key is a guard of level 1 when this many low bits of its hash are set (PebblesDB, section 4.5).
+    /// More bits mean fewer guards.
     top_level_bits: u32 = 31, "1 to 60", |v| (1..=60).contains(v);
-    /// How many bits fewer each deeper level asks for.
+    /// With `guard_policy` = `hash`: each deeper level needs this many set bits fewer, so it has more guards.
     bit_decrement: u32 = 3, "0 to 16", |v| *v <= 16;
-    /// Ask one bit less for each doubling of a record over 128 bytes, so that guards hold about as many bytes whatever the size
-    /// of the records.
+    /// With `guard_policy` = `hash`: need one bit less for each doubling of the record size over 128 bytes, so that guards hold about
+    /// the same number of bytes whatever the size of the records.
     guards_by_size: bool = true, "true, false", |_| true;
-    /// Compact a level when its size reaches this share (in per cent) of the next non-empty one. 0 is off.
+    /// Compact a level when its size reaches this percentage of the next non-empty level. 0 turns the trigger off. It bounds the size
+    /// of upper levels and costs additional rewriting.
     level_size_percent: u32 = 0, "0 to 1000", |v| *v <= 1000;
-    /// Bytes of compaction that a seek is worth for each sorted run that it looks through in a guard beside the first; what it reads
-    /// from files for it counts besides. An entry that a cursor has to pass over, because it is deleted, counts an eighth. A guard
-    /// is compacted, level 0 brought down (not in leveled trees, nor with guards by hash), and a memtable flushed when readers have
-    /// paid what that takes. 0 is off.
+    /// Charge, in bytes, for read-triggered compaction. A seek charges a guard this much for each sorted run after the first, plus the
+    /// bytes that it reads from files; a deleted entry that a cursor skips charges an eighth. When the charges of a guard reach the
+    /// bytes that its compaction would read and write, it is compacted. Skipped entries also cause flushes of memtables and compactions
+    /// of level 0 (the latter not in leveled trees, nor with `guard_policy` = `hash`). A higher value makes slow ranges fast sooner, at
+    /// the cost of more compaction. 0 turns read-triggered compaction off.
     seek_cost: u32 = 256, "0 and more", |_| true;
-    /// Note the order of all entries of a guard in memory (a view: about five bytes an entry) when seeks have paid this share, in per
-    /// cent, of the bytes of its tables: 256 bytes for each sorted run beside the first, and what they read from files for it. Views
-    /// take up to a quarter of the block cache. 0 is off.
+    /// Build a sorted view of a guard when the charges of its seeks reach this percentage of its bytes (256 bytes for each sorted run
+    /// after the first, plus the bytes read from files). A sorted view keeps the merged order of the guard's entries in memory, about
+    /// five bytes per entry: a seek then reads one block instead of one per table. Views take up to a quarter of the block cache. A
+    /// lower value builds them sooner. 0 turns them off.
     views: u32 = 12, "0 to 10000", |v| *v <= 10_000;
-    /// Rewrite a guard of the last level but one in place when pushing it down would read and write this many times more.
+    /// Compact a guard of the level above the last one within its own level, if moving it to the last level would rewrite more than
+    /// this many times its bytes there.
     last_level_merge_factor: u32 = 25, "1 to 1000", |v| (1..=1000).contains(v);
-    /// Compact a guard when this share (in per cent) of a table's entries are tombstones. 0 is off.
+    /// Compact a guard when this percentage of the entries of a table are tombstones. A lower value frees space sooner and compacts
+    /// more. 0 turns the trigger off.
     tombstone_percent: u32 = 50, "0 to 100", |v| *v <= 100;
-    /// How many times the bytes of its newest versions a tree may have. Above that, the guards that have most older versions are compacted,
-    /// those first that give back most for what is rewritten. What waits in memtables and in level 0 is not known and counts half.
-    /// While hardly anybody writes, guards are merged as soon as what was added to them has reached `space_target` - 1 of what they had.
+    /// Target for space amplification: bytes of the tree over the bytes of its newest versions. Above it, guards with many old versions
+    /// are compacted, those first that free most per byte rewritten. Old versions are estimated: half of the data above the last level
+    /// counts as old, memtables do not count. A lower value saves space and writes more. When writers pause, a guard is merged as soon
+    /// as the data added to it reaches `space_target` - 1 of the rest.
     space_target: f64 = 1.5, "1.05 to 10", |v| (1.05..=10.0).contains(v);
-    /// Compact level 0 straight into the deepest level where the pieces still have a useful size, instead of level 1.
+    /// Compact level 0 straight into the deepest level in which the pieces still have a useful size, instead of level 1. `false` moves
+    /// data through every level, as in the PebblesDB paper, and writes more.
     skip_levels: bool = true, "true, false", |_| true;
 }
 
-/// Bytes of the reserve by default, where the memory budget is not small.
+/// Default limit of the disk reserve, unless the memory budget is small.
 const DEFAULT_RESERVE: u64 = 64 << 20;
 
 impl Options {
-    /// Bytes that are held back at most. By default as many as the largest memtable: it can always be flushed then, and its log goes.
+    /// Largest size of the disk reserve. The default is that of the largest memtable, so that it can be flushed on a full disk and its log removed.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         match self.reserve {
             DEFAULT_RESERVE => DEFAULT_RESERVE.min(self.memory_budget / 8),
@@ -280,14 +303,14 @@ impl Options {
     }
 }
 
-/// Level 0 is cut into pieces of at least this size, in bytes, while that is possible.
+/// Smallest useful size, in bytes, of a piece into which level 0 is cut.
 const MIN_PIECE_BYTES: u64 = 1 << 20;
 
-/// Bytes of a guard of the last level that is chosen from the data: half a memtable, and no more than this.
+/// Upper limit for the target size of an adaptive guard in the last level, which is half a memtable.
 const GUARD_BYTES: u64 = 32 << 20;
 
 impl KeyspaceOptions {
-    /// What the tree is told of them, and of the keyspace that it is the tree of.
+    /// The options of the tree of keyspace `id` with this name.
     pub(crate) fn tree_options(&self, id: u64, name: &str) -> tree::TreeOptions {
         tree::TreeOptions {
             levels: self.levels,
@@ -301,12 +324,12 @@ impl KeyspaceOptions {
             last_level_merge_factor: self.last_level_merge_factor,
             tombstone_percent: self.tombstone_percent,
             skip_levels: self.skip_levels,
-            // A small memtable means small data: then pieces are small, too.
             space_target: self.space_target,
             guard_bytes: match self.guard_policy {
                 GuardPolicy::Hash => 0,
                 GuardPolicy::Adaptive => GUARD_BYTES.min(self.memtable_bytes as u64 / 2),
             },
+            // A small memtable means little data: then pieces are small, too.
             min_piece_bytes: MIN_PIECE_BYTES.min(self.memtable_bytes as u64 / 64),
             table: table::TableOptions {
                 block_size: self.block_size,
@@ -317,10 +340,10 @@ impl KeyspaceOptions {
         }
     }
 
-    /// Sets an option as a database kept it, which may have been an older one: what an option that is gone has said is translated.
+    /// Sets an option from the manifest, which may be that of an older version: options that no longer exist are translated.
     pub(crate) fn set_kept(&mut self, name: &str, value: &str) -> Result<()> {
         match (name, value) {
-            // A number of seeks, or none at all.
+            // A number of seeks; 0 turned the trigger off.
             ("seek_compaction", "0") => self.set("seek_cost", "0"),
             ("seek_compaction", _) if value.parse::<u32>().is_ok() => Ok(()),
             _ => self.set(name, value),

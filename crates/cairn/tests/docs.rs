@@ -133,12 +133,13 @@ fn options_document() -> String {
 
 <!-- Written by `UPDATE_DOCS=1 cargo test -p cairn --test docs`; the tables of crates/cairn/src/options.rs are the source. -->
 
-Every option has a default that needs no tuning. Sizes are in bytes. A value outside of its range is an error when the database
-is opened or the keyspace created. `cairn options` prints the same list, `--set NAME=VALUE` sets one on the command line.
+Every option has a default for most workloads; `memory_budget` is the first to set. Sizes are in bytes. A value outside of the
+range is an error when the database is opened or the keyspace created. `cairn options` prints the same list, and
+`--set NAME=VALUE` sets an option on the command line.
 
-## Of a database
+## Database options
 
-Given each time the database is opened; none of them is kept in it.
+They are given at each opening of the database, which does not keep them.
 
 | option | default | allowed | what it does |
 | --- | --- | --- | --- |
@@ -146,9 +147,9 @@ Given each time the database is opened; none of them is kept in it.
     );
     option_rows(&mut out, &Options::specs(), |_| String::new());
     out += "
-## Of a keyspace
+## Keyspace options
 
-Kept in the manifest with the keyspace: what it was created with is what it has when it is opened again.
+They are given when the keyspace is created, and kept in the manifest. To change them, copy the data to a new keyspace.
 
 | option | default | allowed | what it does |
 | --- | --- | --- | --- |
@@ -162,7 +163,17 @@ Kept in the manifest with the keyspace: what it was created with is what it has 
     out += "
 ## Presets
 
-A preset is nothing but values of these options. Where a preset says nothing the default holds.
+A preset is a set of values for the keyspace options:
+
+- `balanced`, the default: a guard holds up to eight overlapping runs while there are many writes, and about one when writers
+  pause; guards are chosen from the data; space amplification is kept at about 1.5; levels that would be nearly empty are skipped.
+  ADRs [2](adr/0002-balanced-shape.md), [6](adr/0006-moves-and-adaptive-guards.md) and [8](adr/0008-cost-model.md) give the reasons.
+- `pebblesdb`: the tree of the PebblesDB paper with its parameters: guards by the hash of the keys, all levels in use, a level is
+  compacted at a quarter of the next. One difference: a guard is compacted when the cost of its seeks reaches that of its
+  compaction, not after ten seeks ([ADR 5](adr/0005-seeks-pay-rent.md)).
+- `leveled`: one table per guard, a leveled LSM tree. Fewest tables for a read to search, most writes.
+
+Options that a preset does not mention have their default:
 
 | option | balanced (the default) | pebblesdb | leveled |
 | --- | --- | --- | --- |
