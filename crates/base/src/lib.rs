@@ -10,11 +10,11 @@ mod error;
 mod key;
 pub mod limits;
 pub mod planted;
-mod ranges;
+mod range_tombstone;
 mod slice;
 
 pub use cursor::Cursor;
 pub use error::{Error, ErrorKind, Result};
 pub use key::{EntryKind, MAX_SEQ, Seq, Trailer, compare, compare_keys, hash, head, same_key};
-pub use ranges::{RangeSet, RangeTombstone, Stretch};
+pub use range_tombstone::{RangeSet, RangeTombstone, Stretch};
 pub use slice::Slice;

@@ -3,10 +3,10 @@
 //! One thread flushes, `background_threads` others compact. With none, everything runs in the thread that caused it
 //! ([`Core::run_pending`]), in an order that the calls alone determine.
 
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::keyspace::KeyspaceCore;
-use crate::passing::left_over;
-use crate::state::{FlushedCounts, KeyspaceState, Moment, State};
+use crate::read_cost::left_over;
+use crate::db_state::{FlushedCounts, KeyspaceState, Moment, State};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{MutexGuard, Ordering};
 use crate::writer::PanicWatch;

@@ -1,7 +1,7 @@
 //! Checking: every checksum of every file in use, and the invariants of every tree. Nothing is written.
 
-use crate::core::Core;
-use crate::files::{Files, LOCK_FILE_NAME};
+use crate::db_inner::Core;
+use crate::file_names::{Files, LOCK_FILE_NAME};
 use crate::recovery::{Space, keyspace_options};
 use crate::replay::{LogRecord, check_dropped, replay};
 use crate::{CheckProgress, CheckReport, Options, Problem};

@@ -14,11 +14,11 @@
 
 use crate::Durability;
 use crate::batch::{Batch, check_lengths, keep_value};
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::keyspace::{KeyspaceCore, View};
 use crate::log::{Entries, Log, put_batch_head, put_batch_head_of, put_entry_head};
 use crate::sync::{Guard, thread_local, yield_now};
-use crate::turn::{self, Turn, Waiter};
+use crate::write_queue::{self, Turn, Waiter};
 use crate::writer::{PanicWatch, Publishing, Writer, WriterGuard, panicked};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
@@ -43,10 +43,10 @@ pub(crate) struct Job {
 }
 
 /// A queued batch that the leader has taken.
-type Member = turn::Member<Job, Result<()>>;
+type Member = write_queue::Member<Job, Result<()>>;
 
 /// Those who are to be woken when the writer is let go.
-type Wakes = Vec<turn::Wake<Job, Result<()>>>;
+type Wakes = Vec<write_queue::Wake<Job, Result<()>>>;
 
 thread_local! {
     static WAITER: Arc<Waiter<Job, Result<()>>> = Arc::default();

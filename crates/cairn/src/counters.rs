@@ -1,8 +1,8 @@
 //! Counting. Nothing in the engine branches on a counter, but that by `user_bytes` threads tell whether writers pause.
 
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::keyspace::KeyspaceCore;
-use crate::readers::HeldReaders;
+use crate::held_seqs::HeldReaders;
 use crate::stats::*;
 use crate::sync::Mutex;
 use std::sync::Arc;

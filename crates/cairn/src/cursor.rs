@@ -1,12 +1,12 @@
 //! Cursors over a keyspace: they merge memtables and tables, and show one version of each key.
 
 use crate::batch::check_lengths;
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::deleted_run::DeletedRun;
 use crate::keyspace::{KeyspaceCore, View};
-use crate::passing::{Debt, Lingering};
-use crate::readers::Hold;
-use crate::shade::Shade;
+use crate::read_cost::{Debt, Lingering};
+use crate::held_seqs::Hold;
+use crate::range_del::Shade;
 use base::limits::MAX_KEY_LEN;
 use base::planted::{Bug, planted};
 use base::{Cursor as _, Error, Result, Seq, Slice, compare_keys, same_key};

@@ -2,7 +2,7 @@
 
 use crate::background::Background;
 use crate::batch::Batch;
-use crate::core::{Core, Handle, missing};
+use crate::db_inner::{Core, Handle, missing};
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::snapshot::{Pin, Snapshot};
 use crate::sync::Mutex;

@@ -1,6 +1,6 @@
 //! The run of deleted entries that a cursor is passing over: what it asks of [`DeadRanges`], and what it tells them.
 
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::dead_ranges::{DeadRange, DeadRanges, FoundRun, Known, LONG};
 use crate::keyspace::KeyspaceCore;
 use crate::sync::Ordering;

@@ -5,9 +5,9 @@
 //! says so, of all tables in one edit; only then do the memtables and their logs go. `docs/recovery.md` argues each step. So a table
 //! costs one sync, and whatever number of tables a few more.
 
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::keyspace::KeyspaceCore;
-use crate::state::{FlushedCounts, KeyspaceState, Sealed};
+use crate::db_state::{FlushedCounts, KeyspaceState, Sealed};
 use crate::sync::Ordering;
 use crate::writer::PanicWatch;
 use base::planted::{Bug, planted};

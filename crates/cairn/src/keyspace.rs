@@ -1,12 +1,12 @@
 //! Keyspaces: what a handle refers to, and reading from it.
 
 use crate::batch::Batch;
-use crate::core::Core;
-use crate::core::Handle;
+use crate::db_inner::Core;
+use crate::db_inner::Handle;
 use crate::cursor::{Bounds, Cursor, Moment};
 use crate::dead_ranges::DeadRanges;
 use crate::range::Range;
-use crate::readers::{Generation, Hold, Readers};
+use crate::held_seqs::{Generation, Hold, Readers};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
 use base::limits::MAX_KEYSPACE_NAME_LEN;

@@ -36,16 +36,16 @@
 
 mod background;
 mod batch;
-mod calls;
+mod active_calls;
 mod check;
 mod commit;
-mod core;
+mod db_inner;
 mod counters;
 mod cursor;
 mod database;
 mod dead_ranges;
 mod deleted_run;
-mod files;
+mod file_names;
 mod flush;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -56,30 +56,30 @@ mod log_bound;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod low_space;
-mod many;
+mod multi_get;
 mod memtable_size;
 mod options;
-mod pace;
-mod passing;
+mod rate_limiter;
+mod read_cost;
 mod range;
-mod readers;
-mod recovered;
+mod held_seqs;
+mod recovered_tables;
 mod recovery;
 mod replay;
-mod reserve;
-mod room;
+mod disk_reserve;
+mod write_stall;
 mod salvage;
 mod scrub;
-mod shade;
+mod range_del;
 mod snapshot;
-mod spares;
-mod state;
+mod recycled_log;
+mod db_state;
 mod stats;
 mod stats_text;
 mod sync;
-mod turn;
-mod views;
-mod visible;
+mod write_queue;
+mod sorted_views;
+mod visible_seq;
 mod writer;
 
 #[cfg(feature = "planted-bugs")]

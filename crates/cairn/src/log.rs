@@ -5,7 +5,7 @@
 //!
 //! The record of a batch is described in `docs/format/log.md`.
 
-use crate::spares::Spares;
+use crate::recycled_log::Spares;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};

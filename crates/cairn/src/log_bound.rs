@@ -16,8 +16,8 @@
 //!
 //! What waits in memory to be flushed does not count when it is asked whether more has to be: its logs go by themselves.
 
-use crate::core::Core;
-use crate::state::State;
+use crate::db_inner::Core;
+use crate::db_state::State;
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::Result;

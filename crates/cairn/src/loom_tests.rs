@@ -4,8 +4,8 @@
 //! `loom_planted`.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-use crate::turn::{Member, Turn, Waiter, Wake};
-use crate::visible::Visible;
+use crate::write_queue::{Member, Turn, Waiter, Wake};
+use crate::visible_seq::Visible;
 use loom::thread;
 use std::sync::Arc;
 

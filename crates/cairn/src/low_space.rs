@@ -5,9 +5,9 @@
 //! memtables with tombstones are switched and flushed while the reserve is spent. The flush thread asks for that about once a second; without
 //! threads a put that is refused does it, after an attempt that gave nothing back no sooner than a second later.
 
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::keyspace::KeyspaceCore;
-use crate::state::{FlushedCounts, KeyspaceState, Sealed};
+use crate::db_state::{FlushedCounts, KeyspaceState, Sealed};
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::{Error, ErrorKind, Result};

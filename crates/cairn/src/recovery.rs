@@ -8,19 +8,19 @@
 mod keep_logs;
 
 use crate::commit::new_commit;
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::counters::Counters;
-use crate::files::{Files, LOCK_FILE_NAME};
+use crate::file_names::{Files, LOCK_FILE_NAME};
 use crate::log::{ClosedLogs, KeptLog, Log, Logs, OPEN_LOGS_MAX, log_file_name};
 use crate::memtable_size::{allocate, capacity_for};
-use crate::recovered::Recovered;
+use crate::recovered_tables::Recovered;
 use crate::replay::{LogRecord, check_dropped, replay};
-use crate::reserve::Reserve;
+use crate::disk_reserve::Reserve;
 use crate::snapshot::Snapshots;
-use crate::spares::Spares;
-use crate::state::{KeyspaceState, Sealed, State};
+use crate::recycled_log::Spares;
+use crate::db_state::{KeyspaceState, Sealed, State};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
-use crate::visible::Visible;
+use crate::visible_seq::Visible;
 use crate::writer::Writer;
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
@@ -356,7 +356,7 @@ impl Recovery {
         }
     }
 
-    /// Makes a memtable with room for `need` bytes, or a larger one, or the next one where it is full, as `room.rs` does.
+    /// Makes a memtable with room for `need` bytes, or a larger one, or the next one where it is full, as `write_stall.rs` does.
     fn make_room(&self, keyspace: &mut Replayed, need: usize, held: &Cell<u64>, spill: Spill) -> Result<()> {
         let full = keyspace.options.memtable_bytes.min((self.options.memory_budget / 8) as usize);
         let wanted = keyspace.memtable.reserved() + need;
@@ -521,7 +521,7 @@ impl Recovery {
     ) -> Arc<Core> {
         let Space { tables, garbage } = self.space;
         let core = Arc::new(Core {
-            views: crate::views::Views::new(tables.cache().clone()),
+            views: crate::sorted_views::Views::new(tables.cache().clone()),
             tables,
             garbage,
             snapshots: Snapshots::default(),
@@ -546,13 +546,13 @@ impl Recovery {
             rest_until: AtomicU64::new(0),
             slowdown: AtomicU64::new(0),
             collecting: Mutex::new(()),
-            calls: crate::calls::Calls::default(),
+            calls: crate::active_calls::Calls::default(),
             lock: Mutex::new(Some(self.lock)),
             fatal: OnceLock::new(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             memtables_paid: AtomicBool::new(false),
-            pace: crate::pace::Pace::new(self.options.compaction_rate),
+            pace: crate::rate_limiter::Pace::new(self.options.compaction_rate),
             cancelled: std::sync::atomic::AtomicBool::new(false),
             env: self.env,
             dir: self.dir,

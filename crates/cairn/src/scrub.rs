@@ -6,7 +6,7 @@
 //! the other in a thread. What is found is in `Stats::damage` and `Stats::scrub`, and goes to `tracing`. Nothing is changed.
 
 use crate::check::Report;
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::log::log_file_name;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{CheckReport, Problem, ScrubStats};

@@ -1,12 +1,12 @@
 //! Snapshots: a moment of the whole database, held.
 
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::cursor::{Bounds, Cursor, Moment};
 use crate::keyspace::Keyspace;
 use crate::range::Range;
-use crate::readers::{HeldReaders, Hold};
+use crate::held_seqs::{HeldReaders, Hold};
 use crate::sync::Mutex;
-use crate::visible::Visible;
+use crate::visible_seq::Visible;
 use base::{Result, Seq, Slice};
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;

@@ -1,7 +1,7 @@
 //! What threads share, in one place: the real thing, or that of a model checker.
 //!
 //! Under `--cfg shuttle` every lock, atomic and thread of this crate is shuttle's, which runs one thread at a time and chooses at
-//! each of their operations who goes on; under `--cfg loom` they are loom's, for the tests of [`crate::turn`]. So a whole database
+//! each of their operations who goes on; under `--cfg loom` they are loom's, for the tests of [`crate::write_queue`]. So a whole database
 //! runs under schedules that are drawn, and replay (`crates/sim/tests/shuttle.rs`). The crates below keep their real locks: they
 //! hold them for moments in which nothing of this module is called.
 //!

@@ -1,6 +1,6 @@
 //! Who may commit: the one [`Writer`], and the guard under which a thread holds it.
 
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::keyspace::KeyspaceCore;
 use crate::log::Log;
 use crate::sync::{MutexGuard, Ordering};

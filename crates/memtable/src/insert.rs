@@ -11,7 +11,7 @@
 
 use crate::list::{Gap, Position, SkipList};
 use crate::node::{EntryId, HEIGHT_MAX, Leaf, Link, NodeId, Nodes, SLOTS, Slot};
-use crate::order::{Target, compare_from, prefix, shared_bytes, tag};
+use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
 use crate::stripe::Stripe;
 use crate::sync::{AtomicU64, Ordering, pause};
 

@@ -21,8 +21,8 @@ mod list;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod node;
-mod order;
-mod ranges;
+mod key_order;
+mod range_tombstones;
 mod stripe;
 mod sync;
 
@@ -32,7 +32,7 @@ use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{Cursor, Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Trailer};
 use list::SkipList;
 use node::{EntryId, HEIGHT_MAX, INLINE_MAX, Nodes, SLOTS};
-use order::Target;
+use key_order::Target;
 use std::collections::TryReserveError;
 use std::fmt;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub struct Memtable {
     /// Bytes of values outside the arena.
     large_bytes: AtomicU64,
     stripes: [Stripe; STRIPES],
-    ranges: ranges::Ranges,
+    ranges: range_tombstones::Ranges,
     paid: AtomicU64,
     /// Whether a tombstone of a key was inserted. Written once.
     deletes: AtomicBool,
@@ -143,7 +143,7 @@ impl Memtable {
             reserved: OwnLine(AtomicU64::new(0)),
             large_bytes: AtomicU64::new(0),
             stripes: std::array::from_fn(|_| Stripe::new()),
-            ranges: ranges::Ranges::default(),
+            ranges: range_tombstones::Ranges::default(),
             paid: AtomicU64::new(0),
             deletes: AtomicBool::new(false),
             #[cfg(debug_assertions)]

@@ -19,7 +19,7 @@
 //! nodes fit, a search waits for one leaf, and an insert takes a third of the time.
 
 use crate::node::{EntryId, HEIGHT_MAX, Keyed, Link, NodeId, Nodes, SLOTS, Slot, node_size_max};
-use crate::order::{Target, compare_from, prefix, shared_bytes, tag};
+use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
 use crate::sync::{AtomicU32, Ordering as MemoryOrdering, fence};
 use base::Trailer;
 use std::cmp::Ordering;

@@ -12,7 +12,7 @@
 //! is found without knowing its height, and a search that walks low levels touches one cache line per node.
 //!
 //! A link is the offset of the next node (lower 32 bits; 0: the end) and its tag (upper 32 bits, see
-//! [`crate::order`]); both change together, in one word. A slot is the same for an entry; its tag is against the anchor.
+//! [`crate::key_order`]); both change together, in one word. A slot is the same for an entry; its tag is against the anchor.
 //!
 //! `lengths` is the key's length (24 bits), the height (8 bits; 0 for an entry) and the value's length (32 bits). A value
 //! longer than [`INLINE_MAX`] is an allocation of its own: its address lies in the value's place.
@@ -20,7 +20,7 @@
 #![allow(unsafe_code)]
 
 use crate::arena::{Arena, UNIT};
-use crate::order::{TAG_END, Target};
+use crate::key_order::{TAG_END, Target};
 use crate::sync::{AtomicU64, Ordering};
 use base::Trailer;
 use parking_lot::Mutex;

@@ -1,8 +1,8 @@
 //! A data block in memory: one that the cache has, or is to have, which many read, or one that was read for one reader alone.
 
-use crate::buffer::Buffer;
+use crate::buffer_pool::Buffer;
 use crate::compression;
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::frame::{self, HEADER_LEN};
 use crate::node::Layout;
 use base::Slice;

@@ -5,13 +5,13 @@
 //! reads several at once where they are not cached. A seek to a place in the current block stays there.
 
 use crate::block::{Block, Payload};
-use crate::buffer::Buffer;
+use crate::buffer_pool::Buffer;
 use crate::entry_cursor::EntryCursor;
-use crate::fault::Fault;
-use crate::flight::{Hurry, Reading, Wanted};
+use crate::decode_error::Fault;
+use crate::nonblocking_read::{Hurry, Reading, Wanted};
 use crate::frame::{self, Handle, Kind};
 use crate::table::{Node, Table};
-use crate::tables;
+use crate::table_cache;
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
 use std::sync::Arc;
 
@@ -296,8 +296,8 @@ impl Ahead {
         if read {
             self.next = 2 * ahead;
             // It counts as any block that is sought; what lies behind it costs the seek hardly more.
-            tables::note_block_read();
-            tables::note_ahead(self.bytes.len() as u64 - size);
+            table_cache::note_block_read();
+            table_cache::note_ahead(self.bytes.len() as u64 - size);
         }
         Ok(read)
     }

@@ -2,7 +2,7 @@
 //!
 //! Within a node only the part of the key after the shared prefix is rewritten from entry to entry.
 
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::node::Layout;
 use base::Trailer;
 

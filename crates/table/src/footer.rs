@@ -14,7 +14,7 @@
 //! Version 1 is that of tables whose data blocks lie one directly behind another; in version 3 zeros may lie between them. A version 2
 //! never was: the number stands for one of the future in files that were kept from the days of version 1.
 
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::filter::FilterShape;
 use crate::frame::{Handle, Kind};
 use base::checksum::{Place, checksum};

@@ -11,7 +11,7 @@
 //! was lost, nor a block that was overwritten with zeros for them.
 
 use crate::compression::{self, Compressor};
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use base::checksum::{Place, checksum};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::planted::{Bug, planted};

@@ -6,7 +6,7 @@
 use crate::TableMeta;
 use crate::compression::Compressor;
 use crate::entry_cursor::EntryCursor;
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::filter::{self, FilterShape, LINE};
 use crate::footer::{self, Footer};
 use crate::frame::{self, HEADER_LEN, Handle, Kind};

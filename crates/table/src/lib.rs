@@ -20,15 +20,15 @@
 #![forbid(unsafe_code)]
 
 mod block;
-mod buffer;
+mod buffer_pool;
 mod cache;
 mod compression;
 mod counters;
 mod cursor;
 mod entry_cursor;
-mod fault;
+mod decode_error;
 mod filter;
-mod flight;
+mod nonblocking_read;
 mod footer;
 mod frame;
 #[cfg(feature = "fuzzing")]
@@ -37,26 +37,26 @@ pub mod fuzzing;
 mod node;
 mod node_builder;
 mod options;
-mod pages;
-mod place;
+mod block_align;
+mod block_handle;
 mod properties;
-mod resident;
+mod pinned_index;
 mod salvage;
 mod scan;
 mod table;
-mod tables;
+mod table_cache;
 mod verify;
-mod warm;
+mod prefetch;
 mod writer;
 
 pub use cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats, Pin};
 pub use compression::Compression;
 pub use cursor::TableCursor;
-pub use flight::Wanted;
+pub use nonblocking_read::Wanted;
 pub use options::{TableMeta, TableOptions, TableOwner, parse_table_file_name, table_file_name};
-pub use place::{BlockPlace, PlaceCursor};
+pub use block_handle::{BlockPlace, PlaceCursor};
 pub use salvage::{Gap, SalvageCursor, Survey};
 pub use scan::ScanCursor;
 pub use table::Table;
-pub use tables::{TableStats, Tables, blocks_read_by_this_thread, bytes_read_by_this_thread};
+pub use table_cache::{TableStats, Tables, blocks_read_by_this_thread, bytes_read_by_this_thread};
 pub use writer::TableWriter;

@@ -19,7 +19,7 @@
 //! A [`Layout`] is made once per block and proves that header, prefix and arrays lie inside; entries are checked when
 //! they are read.
 
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::frame::Handle;
 use base::codec::Reader;
 use base::{EntryKind, MAX_SEQ, Seq, Trailer, head};

@@ -9,7 +9,7 @@
 
 use crate::compression;
 use crate::entry_cursor::EntryCursor;
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::footer::{self, Footer};
 use crate::frame::{self, HEADER_LEN, Kind};
 use crate::node::Layout;

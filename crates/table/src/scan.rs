@@ -6,10 +6,10 @@
 
 use crate::compression;
 use crate::entry_cursor::EntryCursor;
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::frame::{self, HEADER_LEN, Kind};
 use crate::node::Layout;
-use crate::place::BlockPlace;
+use crate::block_handle::BlockPlace;
 use crate::table::Table;
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
 use std::ops::Range;

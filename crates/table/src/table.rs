@@ -2,22 +2,22 @@
 //!
 //! A table that was never used costs its struct. The first use reads the footer and the root of the index, which stay
 //! with the table (the root is at most a few KiB). The first look for a key reads filter and index, which stay, too, where the
-//! budget allows it (`resident.rs`); where not, index nodes and filter partitions come through the cache, as data blocks do. A get
+//! budget allows it (`pinned_index.rs`); where not, index nodes and filter partitions come through the cache, as data blocks do. A get
 //! costs one line of the filter, a search in one index node per level, and one data block.
 
 use crate::block::{Block, MOST_OWN, Payload};
-use crate::buffer::Buffer;
+use crate::buffer_pool::Buffer;
 use crate::cache::{BlockClass, BlockKey};
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::filter;
-use crate::flight::{Reading, Wanted};
+use crate::nonblocking_read::{Reading, Wanted};
 use crate::footer::{self, Footer};
 use crate::frame::{self, Handle, Kind};
 use crate::node::{self, Layout};
 use crate::properties;
-use crate::resident::Resident;
-use crate::tables::{self, Tables};
-use crate::warm::Warm;
+use crate::pinned_index::Resident;
+use crate::table_cache::{self, Tables};
+use crate::prefetch::Warm;
 use crate::{PlaceCursor, ScanCursor, TableCursor, TableMeta};
 use base::checksum::Place;
 use base::{Error, Result, Seq, Slice, Trailer};
@@ -134,7 +134,7 @@ impl Table {
 
     #[inline]
     fn note_probe(&self, may: bool) {
-        self.tables.counters.add(if may { tables::FILTER_POSITIVES } else { tables::FILTER_NEGATIVES }, 1);
+        self.tables.counters.add(if may { table_cache::FILTER_POSITIVES } else { table_cache::FILTER_NEGATIVES }, 1);
     }
 
     fn may_contain_by_cache(&self, hash: u64) -> Result<bool> {
@@ -208,7 +208,7 @@ impl Table {
     #[inline]
     pub(crate) fn note_found(&self, found: bool) -> Result<()> {
         if !found && self.root()?.footer.filter.probes > 0 {
-            self.tables.counters.add(tables::FILTER_FALSE_POSITIVES, 1);
+            self.tables.counters.add(table_cache::FILTER_FALSE_POSITIVES, 1);
         }
         Ok(())
     }

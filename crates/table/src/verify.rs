@@ -4,7 +4,7 @@
 //! block must be the next of that list, lie between its bounds, and pass the filter with all its keys.
 
 use crate::entry_cursor::EntryCursor;
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::filter::{self, FilterShape};
 use crate::frame::{self, Handle, Kind};
 use crate::table::{Node, Table};

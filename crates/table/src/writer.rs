@@ -1,5 +1,5 @@
 //! Writing a table: entries come in order and go out in data blocks; filter, index, properties and footer follow. Where data
-//! blocks end is decided in `pages.rs`.
+//! blocks end is decided in `block_align.rs`.
 //!
 //! The file is appended to in large pieces. Memory: one block, one output buffer, eight bytes per distinct key for the
 //! filter, and a few dozen bytes per data block for the index.
@@ -9,7 +9,7 @@ use crate::filter::{self, FilterShape};
 use crate::footer::Footer;
 use crate::frame::{self, Handle, Kind};
 use crate::node_builder::{NodeBuilder, common_prefix};
-use crate::pages::Pages;
+use crate::block_align::Pages;
 use crate::{TableMeta, TableOptions, TableOwner, footer, properties, table_file_name};
 use base::checksum::Place;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};

@@ -1,11 +1,11 @@
 //! Running plans: flushing memtables and compacting tables.
 
 use crate::cursor::FileCursor;
-use crate::guards::GuardHash;
+use crate::hash_guards::GuardHash;
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::pick::Plan;
 use crate::pick::Reason;
-use crate::ranges::Shade;
+use crate::range_tombstones::Shade;
 use crate::sketch::Sketch;
 use crate::version::TableFile;
 use base::planted::{Bug, planted};

@@ -2,7 +2,7 @@
 
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::version::{Guard, Level, TableFile, Version};
-use crate::view_cursor::ViewCursor;
+use crate::sorted_view_cursor::ViewCursor;
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,7 +2,7 @@
 //!
 //! A note changes no answer: a read that needs the table looks at the file again, each time, and fails or not. It has two
 //! uses. The statistics list the tables that are damaged; and no compaction takes a table that an earlier one could not
-//! read (see `around.rs`), so that one bad file does not stop the work on all others. Damage that only reads have met does
+//! read (see `unreadable.rs`), so that one bad file does not stop the work on all others. Damage that only reads have met does
 //! not keep a compaction away: it reads neither filter nor index, and where these alone are damaged it mends the table.
 
 use base::{Error, ErrorKind};

@@ -1,6 +1,6 @@
 //! Edits: what leads from one version to the next, and how the manifest writes it down.
 
-use crate::guards::Candidates;
+use crate::hash_guards::Candidates;
 use crate::sketch::Sketch;
 use crate::version::{Guard, Level, TableFile, Version};
 use base::codec::{Reader, put_bytes, put_varint};

@@ -8,10 +8,10 @@
 //! What is absent: this crate starts no threads, never sleeps, reads no clock, and branches on no metric. Whoever calls it
 //! decides when things run, and holds the locks.
 
-mod adaptive;
+mod adaptive_guards;
 #[cfg(test)]
-mod adaptive_tests;
-mod around;
+mod adaptive_guards_tests;
+mod unreadable;
 mod check;
 mod compact;
 #[cfg(test)]
@@ -23,49 +23,49 @@ mod fences;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod guards;
+mod hash_guards;
 mod lookup;
 mod manifest;
 mod merge;
 #[cfg(test)]
-mod move_tests;
-mod moves;
+mod trivial_move_tests;
+mod trivial_move;
 mod options;
-mod order;
+mod seqno_order;
 #[cfg(test)]
-mod order_tests;
+mod seqno_order_tests;
 #[cfg(test)]
-mod owed_tests;
+mod manual_compaction_tests;
 #[cfg(test)]
-mod paid_tests;
+mod read_cost_tests;
 mod pick;
 #[cfg(test)]
 mod pick_tests;
-mod ranges;
-mod rest;
+mod range_tombstones;
+mod idle_compaction;
 #[cfg(test)]
-mod rest_tests;
+mod idle_compaction_tests;
 mod salvage;
-mod shape;
+mod tree;
 mod sketch;
-mod space;
+mod space_amp;
 #[cfg(test)]
-mod space_tests;
-mod tight;
+mod space_amp_tests;
+mod low_space;
 #[cfg(test)]
-mod upper_tests;
+mod small_level_tests;
 mod version;
-mod view;
-mod view_build;
-mod view_cursor;
+mod sorted_view;
+mod sorted_view_build;
+mod sorted_view_cursor;
 #[cfg(test)]
-mod view_tests;
+mod sorted_view_tests;
 
 pub use check::check_version;
 pub use compact::{Context, Flushed, Outcome, compact, flush, merge_flushed};
 pub use cursor::{KeyRange, LevelCursor, SeekNotice, TreeSource};
 pub use edit::VersionEdit;
-pub use guards::{Candidates, GuardHash};
+pub use hash_guards::{Candidates, GuardHash};
 pub use lookup::{LookUp, Sought};
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, State,
@@ -75,8 +75,8 @@ pub use merge::MergeCursor;
 pub use options::TreeOptions;
 pub use pick::{Obstacle, Plan, Reason};
 pub use salvage::SalvagedManifest;
-pub use shape::Tree;
+pub use tree::Tree;
 pub use sketch::Sketch;
 pub use version::{COST_OF_JOB, Garbage, Guard, Level, TableFile, Version};
-pub use view::View;
-pub use view_build::{Built, build_view};
+pub use sorted_view::View;
+pub use sorted_view_build::{Built, build_view};

@@ -1,7 +1,7 @@
 //! Choosing what to compact: a pure function of a version, the options and the plans that are running.
 
 use crate::version::{COST_OF_JOB, Guard, TableFile, Version, runs};
-use crate::{TreeOptions, adaptive, around, order};
+use crate::{TreeOptions, adaptive_guards, unreadable, seqno_order};
 use base::{Seq, Slice};
 use std::collections::HashSet;
 use std::fmt;
@@ -16,7 +16,7 @@ const MOST_OF_LEVEL0: usize = 8;
 /// Why a compaction runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// Tables that nothing is in the way of go down as they are (`moves.rs`).
+    /// Tables that nothing is in the way of go down as they are (`trivial_move.rs`).
     Move,
     /// Level 0 has enough tables.
     Level0,
@@ -29,11 +29,11 @@ pub enum Reason {
     Seeks,
     /// Many entries of a table are tombstones.
     Tombstones,
-    /// The tree has more older versions than `space_target` allows (`space.rs`).
+    /// The tree has more older versions than `space_target` allows (`space_amp.rs`).
     Space,
     /// Neighbouring guards of the last level have become very small.
     SmallGuards,
-    /// Nobody writes at present, and reads and space gain by it (`rest.rs`).
+    /// Nobody writes at present, and reads and space gain by it (`idle_compaction.rs`).
     Rest,
     /// Somebody asked for it.
     Manual,
@@ -273,7 +273,7 @@ impl Picker<'_> {
                 // Merging tables that do not overlap gains little, so runs count; but there is an end to how many a read may have
                 // to look through.
                 let too_large =
-                    n == self.version.last_level() && adaptive::is_too_large(g, self.options.guard_bytes);
+                    n == self.version.last_level() && adaptive_guards::is_too_large(g, self.options.guard_bytes);
                 if g.runs >= full || g.tables.len() >= MOST_TABLES || too_large {
                     let score = (g.runs as f64 / full as f64).max(1.0);
                     wishes.push(Wish { reason: Reason::GuardFull, level: n, guard, score });
@@ -372,7 +372,7 @@ impl Picker<'_> {
 
     /// A plan for the oldest tables of level 0; `None` as well when it has to wait for one that is running.
     pub(crate) fn level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
-        self.plan_level0(reason, busy).filter(|plan| order::agrees(plan, self.running))
+        self.plan_level0(reason, busy).filter(|plan| seqno_order::agrees(plan, self.running))
     }
 
     fn plan_level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
@@ -402,20 +402,20 @@ impl Picker<'_> {
             let target = self.level0_target(&plan.inputs);
             self.complete(Plan { target, ..plan }, busy)
         };
-        if !around::has_unreadable(tables) {
+        if !unreadable::has_unreadable(tables) {
             let newer = tables.iter().take_while(|t| !self.is_owed(t)).count();
             return Some(down(&tables[tables.len().saturating_sub(most).max(newer)..]));
         }
         let manual = reason == Reason::Manual;
         let least = if manual { 1 } else { self.options.level0_tables };
-        if around::free(tables).len() >= least {
-            let sinking = around::sinking(tables, most);
+        if unreadable::free(tables).len() >= least {
+            let sinking = unreadable::sinking(tables, most);
             if sinking.iter().any(|t| self.is_owed(t)) {
                 return Some(down(&sinking));
             }
         }
-        let fits = |run: &[Arc<TableFile>]| order::fits_as_one(self.version, run, 0);
-        around::merging(tables, least, manual, fits).map(|run| plan(&run))
+        let fits = |run: &[Arc<TableFile>]| seqno_order::fits_as_one(self.version, run, 0);
+        unreadable::merging(tables, least, manual, fits).map(|run| plan(&run))
     }
 
     /// The first level that has tables; the last one where none has. A plan that is on its way to a level makes it as good as used.
@@ -456,7 +456,7 @@ impl Picker<'_> {
 
     /// A plan for one guard; `None` when a running plan holds one of its tables, or has to end first for another reason.
     pub(crate) fn guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
-        self.plan_guard(reason, n, index, busy).filter(|plan| order::agrees(plan, self.running))
+        self.plan_guard(reason, n, index, busy).filter(|plan| seqno_order::agrees(plan, self.running))
     }
 
     fn plan_guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
@@ -486,21 +486,21 @@ impl Picker<'_> {
             cuts: Vec::new(),
             bottom: vec![false],
         };
-        if around::has_unreadable(&guard.tables) {
-            let fits = |run: &[Arc<TableFile>]| order::fits_as_one(self.version, run, n);
-            let sinking = around::sinking(&guard.tables, usize::MAX);
+        if unreadable::has_unreadable(&guard.tables) {
+            let fits = |run: &[Arc<TableFile>]| seqno_order::fits_as_one(self.version, run, n);
+            let sinking = unreadable::sinking(&guard.tables, usize::MAX);
             if n < last && sinking.iter().any(|t| self.is_owed(t)) {
                 return Some(self.complete(make_of(n + 1, &sinking), busy));
             }
             // Not cut, so that there are fewer tables afterwards; and tombstones stay, so that nobody tries again to drop them.
-            let sinking = around::without_those_that_do_not_fit(sinking, &guard.tables, fits);
+            let sinking = unreadable::without_those_that_do_not_fit(sinking, &guard.tables, fits);
             if sinking.iter().filter(|t| self.is_owed(t)).count() > 1 {
                 return Some(make_of(n, &sinking));
             }
             let eager = matches!(reason, Reason::Manual | Reason::Seeks);
             let least = if eager { 2 } else { self.options.max_tables_per_guard };
             let all = reason == Reason::Manual;
-            let run = around::merging(&guard.tables, least, all, fits);
+            let run = unreadable::merging(&guard.tables, least, all, fits);
             return run.map(|run| make_of(n, &run)).filter(|plan| self.is_for_owed(plan));
         }
         let make = |target| make_of(target, &guard.tables);
@@ -541,7 +541,7 @@ impl Picker<'_> {
         Some(down)
     }
 
-    /// Fills in the tables of full guards that are merged along, the cuts, at guards and for the order (`order.rs`), and where
+    /// Fills in the tables of full guards that are merged along, the cuts, at guards and for the order (`seqno_order.rs`), and where
     /// tombstones may go.
     fn complete(&self, mut plan: Plan, busy: &HashSet<u64>) -> Plan {
         let target = self.version.level(plan.target);
@@ -579,7 +579,7 @@ impl Picker<'_> {
             }
         }
         plan.cuts.sort_unstable();
-        order::cut_seams(self.version, &mut plan);
+        seqno_order::cut_seams(self.version, &mut plan);
         plan.bottom = (0..=plan.cuts.len())
             .map(|i| {
                 let piece_from = if i == 0 { &from[..] } else { &plan.cuts[i - 1][..] };

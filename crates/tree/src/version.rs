@@ -3,9 +3,9 @@
 use crate::damage::Damage;
 use crate::edit::VersionEdit;
 use crate::fences::Fences;
-use crate::guards::Candidates;
+use crate::hash_guards::Candidates;
 use crate::sketch::Sketch;
-use crate::view::{View, ViewSlot};
+use crate::sorted_view::{View, ViewSlot};
 use base::{Error, RangeSet, Result, Seq, Slice, head};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -208,7 +208,7 @@ pub struct Guard {
     paid: AtomicU64,
     /// The view of its tables, if there is one.
     view: ViewSlot,
-    /// See `space.rs`; counted when somebody asks.
+    /// See `space_amp.rs`; counted when somebody asks.
     pub(crate) garbage: OnceLock<u64>,
 }
 
@@ -372,7 +372,7 @@ pub struct Version {
     pub candidates: Arc<Candidates>,
     /// All entries of the keyspace up to this sequence number are in tables.
     pub flushed_seq: Seq,
-    /// The range tombstones that may still hide something. See `ranges.rs`.
+    /// The range tombstones that may still hide something. See `range_tombstones.rs`.
     pub ranges: Arc<RangeSet>,
 }
 

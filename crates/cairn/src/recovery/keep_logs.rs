@@ -6,7 +6,7 @@
 //! can only be read.
 
 use super::{Keyspaces, Recovery, Spill};
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::log::{KeptLog, LogHeader, parse_log_file_name};
 use base::{Error, ErrorKind, Result, Seq};
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use super::sources::Sources;
-use crate::files::Files;
+use crate::file_names::Files;
 use crate::log::{BatchRecord, LogHeader, decode_batch, log_file_name};
 use crate::replay::replay;
 use base::{Error, ErrorKind, Result};

@@ -19,7 +19,7 @@ mod sources;
 
 pub use report::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace};
 
-use crate::files::{Files, LOCK_FILE_NAME};
+use crate::file_names::{Files, LOCK_FILE_NAME};
 use crate::{Database, Durability, Options};
 use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result};
 use env::{Env, RealEnv};

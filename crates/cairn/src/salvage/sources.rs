@@ -1,7 +1,7 @@
 //! Which keyspaces and tables there are, and what is intact of them.
 
 use super::report::{Loss, SalvageReport, SalvagedFile};
-use crate::files::Files;
+use crate::file_names::Files;
 use crate::recovery::Space;
 use crate::{KeyspaceOptions, Options};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};

@@ -3,7 +3,7 @@
 use crate::cursor::FileCursor;
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::version::{Guard, TableFile};
-use crate::view::{MOST_RUNS, SEGMENT, View, ViewBuilder};
+use crate::sorted_view::{MOST_RUNS, SEGMENT, View, ViewBuilder};
 use base::planted::{Bug, planted};
 use base::{Cursor, Result};
 use std::sync::Arc;

@@ -11,7 +11,7 @@
 //! only what is older versions. So a guard is merged when it has `T` runs, because reads look through them all; and before that
 //! only when the tree as a whole has outgrown `space_target` times its live data, those guards first that give back most of
 //! what they have. Where nothing is overwritten, nothing is merged for space. All of this is while writers are at work; what else is worth merging when they
-//! pause is in `rest.rs`. Docs: `docs/adr/0008-cost-model.md`.
+//! pause is in `idle_compaction.rs`. Docs: `docs/adr/0008-cost-model.md`.
 
 use crate::pick::{Picker, Reason, Wish};
 use crate::sketch::Sketch;

@@ -9,7 +9,7 @@
 //! (To look again, yielding between looks, was tried: four writers on two processors spent two thirds of their time on it.)
 
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence, spin_loop};
-use crate::turn::SPINS;
+use crate::write_queue::SPINS;
 use base::Seq;
 use base::planted::{Bug, planted};
 

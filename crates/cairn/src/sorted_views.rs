@@ -7,7 +7,7 @@
 //!
 //! Views take up to a quarter of the block cache's budget, which holds less meanwhile.
 
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::keyspace::KeyspaceCore;
 use crate::stats::ViewStats;
 use crate::sync::{Mutex, Ordering};

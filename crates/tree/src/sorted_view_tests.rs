@@ -3,8 +3,8 @@
 use crate::cursor::FileCursor;
 use crate::merge::MergeCursor;
 use crate::version::{Garbage, Guard, TableFile};
-use crate::view::SEGMENT;
-use crate::view_cursor::ViewCursor;
+use crate::sorted_view::SEGMENT;
+use crate::sorted_view_cursor::ViewCursor;
 use crate::{Built, KeyRange, build_view};
 use base::{Cursor, EntryKind, ErrorKind, Seq, Slice, Trailer};
 use env::{Env, Rng, SimEnv};

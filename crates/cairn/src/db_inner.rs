@@ -1,18 +1,18 @@
 //! The core of a database: what handles, threads, iterators and snapshots share; keyspaces coming and going; closing.
 
 use crate::background::Background;
-use crate::calls::{Call, Calls};
+use crate::active_calls::{Call, Calls};
 use crate::commit::Commit;
 use crate::counters::Counters;
 use crate::dead_ranges::DeadRanges;
 use crate::keyspace::{CLOSED, DROPPED, KeyspaceCore, OPEN, View, check_name};
 use crate::log::{ClosedLogs, LogCounters};
-use crate::reserve::Reserve;
+use crate::disk_reserve::Reserve;
 use crate::snapshot::Snapshots;
-use crate::spares::Spares;
-use crate::state::{FLUSHED_ALL, FlushedCounts, KeyspaceState, State};
+use crate::recycled_log::Spares;
+use crate::db_state::{FLUSHED_ALL, FlushedCounts, KeyspaceState, State};
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
-use crate::visible::Visible;
+use crate::visible_seq::Visible;
 use crate::writer::{PanicWatch, Writer};
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub garbage: Arc<Garbage>,
     pub snapshots: Snapshots,
     /// Memtables that were flushed, or whose keyspace was dropped, and that cursors still hold.
-    pub retired: crate::readers::Retired,
+    pub retired: crate::held_seqs::Retired,
     /// The newest sequence number that readers see.
     pub visible: Visible,
     pub commit: Commit,
@@ -62,7 +62,7 @@ pub(crate) struct Core {
     pub next_file: AtomicU64,
     pub counters: Counters,
     pub scrub: crate::scrub::Scrub,
-    pub views: crate::views::Views,
+    pub views: crate::sorted_views::Views,
     /// So many bytes of keys and values may have been written in all before the database is no longer at rest.
     pub rest_until: AtomicU64,
     /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
@@ -78,10 +78,10 @@ pub(crate) struct Core {
     /// Whether `fatal` is set or the database is closed: one look for every write.
     pub stopped: AtomicBool,
     pub closed: AtomicBool,
-    /// Whether readers have paid for flushing some memtable: see `passing.rs`.
+    /// Whether readers have paid for flushing some memtable: see `read_cost.rs`.
     pub memtables_paid: AtomicBool,
     /// How fast compactions may write.
-    pub pace: crate::pace::Pace,
+    pub pace: crate::rate_limiter::Pace,
     /// Tells running jobs to stop.
     pub cancelled: std::sync::atomic::AtomicBool,
 }

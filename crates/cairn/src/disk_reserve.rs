@@ -19,7 +19,7 @@
 //! The file is no part of the database's state: it may be missing, of another length, or come back after a crash.
 
 use crate::ReserveStats;
-use crate::spares::Spares;
+use crate::recycled_log::Spares;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::{Error, ErrorKind, Result};
 use env::Env;

@@ -1,7 +1,7 @@
 //! The files of a database directory, told by their names.
 
 use crate::log::{log_file_name, parse_log_file_name};
-use crate::spares::is_spare_file_name;
+use crate::recycled_log::is_spare_file_name;
 use base::planted::{Bug, planted};
 use base::{Error, Result};
 use env::Env;

@@ -12,14 +12,14 @@
 //! What must hold, and why it does:
 //! - *Nothing newer gets below anything older.* No table of the stack that it leaves, newer or older, shares a key with it, nor does any of the levels that
 //!   it passes or the one that it gets to; besides, it is held against every table of the tree as one box of keys and sequence numbers
-//!   (`order.rs`), and against the plans that are running.
+//!   (`seqno_order.rs`), and against the plans that are running.
 //! - *It lies inside one guard* of the level that it gets to, and plans that are running keep guards out of it.
 //! - *The shape stays*: a table of level 0 does not open up a level above those in use, where all that comes later would have to stop, too.
 //! - *Progress*: tables full of tombstones are merged, because only that makes them smaller.
 //!
 //! When a merge is due anyway, what can be moved is moved first. A guard or level 0 that is not full waits: its tables could be merged into fewer.
 
-use crate::order;
+use crate::seqno_order;
 use crate::pick::{MOST_TABLES, Picker, Plan, Reason};
 use crate::version::TableFile;
 use base::Slice;
@@ -89,7 +89,7 @@ impl Picker<'_> {
             bottom: vec![false; chosen.len()],
             inputs: chosen.iter().map(|t| (source, t.clone())).collect(),
         };
-        order::agrees(&plan, self.running).then_some(plan)
+        seqno_order::agrees(&plan, self.running).then_some(plan)
     }
 
     /// The deepest level below `source` that the table can go to as it is.
@@ -104,7 +104,7 @@ impl Picker<'_> {
             }
             // Where guards are chosen from the data, the table may have one of its own.
             let room = self.options.guard_bytes > 0 || level.guards[first].tables.len() + 1 < MOST_TABLES;
-            let fits = order::fits_as_one(self.version, std::slice::from_ref(table), n);
+            let fits = seqno_order::fits_as_one(self.version, std::slice::from_ref(table), n);
             if first == last && room && (fits || planted(Bug::MovePastOlderTables)) {
                 found = Some(n);
             }

@@ -2,10 +2,10 @@
 
 use crate::compact::{Flushed, Outcome};
 use crate::edit::VersionEdit;
-use crate::guards::GuardHash;
+use crate::hash_guards::GuardHash;
 use crate::pick::{Obstacle, Picker, Plan};
 use crate::version::{TableFile, Version};
-use crate::{Reason, TreeOptions, adaptive, around, order};
+use crate::{Reason, TreeOptions, adaptive_guards, unreadable, seqno_order};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Slice};
 use std::collections::HashSet;
@@ -158,7 +158,7 @@ impl Tree {
         // A piece cut at a key that could not become a guard after all lies in the guard before it, beside its sibling.
         let after = self.version.apply(&edit, open)?;
         // What is out of order could answer reads with old versions, for good: rather fail.
-        if let Some(problem) = order::misplaced(&after, plan.target, &added)
+        if let Some(problem) = seqno_order::misplaced(&after, plan.target, &added)
             && !(plan.is_move() && planted(Bug::MovePastOlderTables))
         {
             return Err(Error::new(ErrorKind::Io, format!("a compaction is not installed: {problem}")));
@@ -194,7 +194,7 @@ impl Tree {
         }
     }
 
-    /// Chooses guards from the data (`adaptive.rs`): of the last level where a guard is large enough to be divided, of a level above among the
+    /// Chooses guards from the data (`adaptive_guards.rs`): of the last level where a guard is large enough to be divided, of a level above among the
     /// cuts of the plan, which are guards below.
     fn choose_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
         let wanted = self.options.guard_bytes;
@@ -205,7 +205,7 @@ impl Tree {
         let level = after.level(target);
         let places: Vec<Slice> = match target == last {
             true => (level.overlapping(&plan.from, plan.to.as_ref().map(|k| &k[..])))
-                .flat_map(|i| adaptive::places_to_divide(&level.guards[i], wanted))
+                .flat_map(|i| adaptive_guards::places_to_divide(&level.guards[i], wanted))
                 .collect(),
             false => plan.cuts.clone(),
         };
@@ -284,9 +284,9 @@ impl Tree {
     /// it should have been compacted. Tables that are stuck behind an unreadable one do not count: waiting would not help.
     pub fn debt(&self) -> f64 {
         let tables = &self.version.level0;
-        let waiting = match around::has_unreadable(tables) {
-            true => around::waiting(tables, self.options.level0_tables, |run| {
-                order::fits_as_one(&self.version, run, 0)
+        let waiting = match unreadable::has_unreadable(tables) {
+            true => unreadable::waiting(tables, self.options.level0_tables, |run| {
+                seqno_order::fits_as_one(&self.version, run, 0)
             }),
             false => tables.len(),
         };

@@ -6,7 +6,7 @@
 
 use crate::cursor::KeyRange;
 use crate::version::{Guard, TableFile};
-use crate::view::View;
+use crate::sorted_view::View;
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer, compare};
 use std::cmp::Ordering;
 use std::ops::Range;

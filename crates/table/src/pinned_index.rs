@@ -9,7 +9,7 @@
 
 use crate::cache::Pin;
 use crate::compression;
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::filter::{self, FilterShape, LINE};
 use crate::frame::{self, HEADER_LEN, Handle, Kind};
 use crate::table::{Node, Table};

@@ -1,4 +1,4 @@
-//! Moves, as cases: what goes down as it is, how deep, and what has to be merged. `order_tests.rs` makes moves in random histories.
+//! Moves, as cases: what goes down as it is, how deep, and what has to be merged. `seqno_order_tests.rs` makes moves in random histories.
 
 use crate::pick_tests::{Bench, Drawn, damage, inputs};
 use crate::version::tests::options;

@@ -9,10 +9,10 @@
 //! And where one key has very many versions, a cursor does not step through them all: it looks now and then whether it still stands on the same
 //! key, and then seeks what is behind.
 
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::cursor::Source;
 use crate::keyspace::KeyspaceCore;
-use crate::state::KeyspaceState;
+use crate::db_state::KeyspaceState;
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::same_key;

@@ -1,7 +1,7 @@
 //! Merging for space, as cases. A table has 1000 bytes and 10 entries.
 
 use crate::pick_tests::{Bench, Drawn, inputs};
-use crate::space::amplification;
+use crate::space_amp::amplification;
 use crate::version::tests::options;
 use crate::{Reason, Sketch, Tree, TreeOptions, VersionEdit};
 

@@ -12,10 +12,10 @@
 //! `memtable_size.rs`; a keyspace that was sealed begins at the size that it had, so one that is written to much never copies.
 
 use crate::background::RETRY_PAUSE;
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::keyspace::KeyspaceCore;
 use crate::memtable_size::{allocate, capacity_for};
-use crate::state::{Sealed, State};
+use crate::db_state::{Sealed, State};
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::planted::{Bug, planted};

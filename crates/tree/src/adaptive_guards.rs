@@ -14,7 +14,7 @@
 //! - **Dropped.** Empty ones go as ever (ADR 3).
 //!
 //! Why joining keeps the order: tables of two guards share no key, so the joined stack is in order for each pair of its tables,
-//! whatever their sequence numbers. What is *made* of tables from both might not be, because its box spans both histories; `order.rs` holds
+//! whatever their sequence numbers. What is *made* of tables from both might not be, because its box spans both histories; `seqno_order.rs` holds
 //! each plan against all that it leaves alone, and cuts its output where needed. To need that seldom, guards are joined only
 //! where the levels above have no boundary: then what lies in both has always come down together, as in one guard.
 //!

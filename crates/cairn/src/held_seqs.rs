@@ -16,11 +16,11 @@
 //! What a compaction drops lies under something newer among its inputs, and these were visible before it listed the slots. Either it
 //! sees the slot, or the cursor sees, after its slot is set, that these are visible, and reads as of them or later.
 
-use crate::core::Core;
+use crate::db_inner::Core;
 use crate::keyspace::KeyspaceCore;
 use crate::snapshot::Snapshots;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, thread_local};
-use crate::visible::Visible;
+use crate::visible_seq::Visible;
 use base::Seq;
 use base::planted::{Bug, planted};
 use memtable::Memtable;

@@ -15,7 +15,7 @@ use crate::cursor::Ahead;
 use crate::frame::Handle;
 use crate::node;
 use crate::table::Table;
-use crate::tables;
+use crate::table_cache;
 use base::planted::{Bug, planted};
 use base::{Result, Seq, Slice, Trailer};
 
@@ -91,7 +91,7 @@ impl Table {
                 }
             }
         }
-        tables::note_block_read();
+        table_cache::note_block_read();
         Ok(true)
     }
 
@@ -105,9 +105,9 @@ impl Table {
     }
 
     pub(crate) fn note_read(&self, bytes: usize) {
-        self.tables().counters.add(tables::BYTES_READ, bytes as u64);
-        tables::note_read(bytes);
-        self.tables().counters.add(tables::READS, 1);
+        self.tables().counters.add(table_cache::BYTES_READ, bytes as u64);
+        table_cache::note_read(bytes);
+        self.tables().counters.add(table_cache::READS, 1);
     }
 
     /// A data block for a cursor, through the cache. `None` when the cursor does not wait and would have to.

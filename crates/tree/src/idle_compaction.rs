@@ -1,6 +1,6 @@
 //! What is compacted while nobody writes.
 //!
-//! While writers are at work, a byte is rewritten as seldom as space and the number of runs allow (`space.rs`). That leaves several runs in
+//! While writers are at work, a byte is rewritten as seldom as space and the number of runs allow (`space_amp.rs`). That leaves several runs in
 //! a guard and some tables in level 0, which every read has to look through, and older versions, which take room in the page cache. When the writers
 //! pause, processor and disk have nothing better to do than to mend that:
 //!

@@ -17,10 +17,10 @@
 //! Both kinds keep the order of sequence numbers that `check_version` asserts, as whole boxes (range of keys by range of
 //! sequence numbers). Within the stack, what would break it is left out of the plan. But what has sunk past an unreadable table
 //! is newer than that and lies deeper, for good, so every later plan that meets it down there has to look at the tables of
-//! all levels: see `order.rs`. A plan that goes down is cut for it, one in place is not made (`fits`). So every plan here shortens
+//! all levels: see `seqno_order.rs`. A plan that goes down is cut for it, one in place is not made (`fits`). So every plan here shortens
 //! the stack or moves tables down, and this comes to an end where there is nothing left to gain: nobody is kept busy.
 
-use crate::order::Hull;
+use crate::seqno_order::Hull;
 use crate::version::TableFile;
 use std::sync::Arc;
 

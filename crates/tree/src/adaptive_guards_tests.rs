@@ -1,6 +1,6 @@
 //! Guards from the data, as cases: where they are divided, which go, and what waits. A table has 1000 bytes.
 
-use crate::adaptive::places_to_divide;
+use crate::adaptive_guards::places_to_divide;
 use crate::pick_tests::{Bench, Drawn, cuts, damage, inputs, slice};
 use crate::version::tests::options;
 use crate::{Reason, Tree, TreeOptions, VersionEdit};

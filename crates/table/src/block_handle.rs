@@ -6,7 +6,7 @@
 use crate::block::Block;
 use crate::cursor::Ahead;
 use crate::entry_cursor::EntryCursor;
-use crate::fault::Fault;
+use crate::decode_error::Fault;
 use crate::frame::{Handle, PAGE};
 use crate::table::Table;
 use base::{Result, Slice, Trailer};

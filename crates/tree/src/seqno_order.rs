@@ -1,8 +1,8 @@
 //! The order of sequence numbers, kept by every plan whatever the tree has been through.
 //!
 //! Where all that lies in a range of keys comes down together, what a plan writes is newer than all below it and older than all above
-//! it. Where compactions have gone around an unreadable table (see `around.rs`), or a table was moved past what it shares no key with
-//! (`moves.rs`), this holds for each table, but no longer for ranges:
+//! it. Where compactions have gone around an unreadable table (see `unreadable.rs`), or a table was moved past what it shares no key with
+//! (`trivial_move.rs`), this holds for each table, but no longer for ranges:
 //!
 //! ```text
 //!   level 0   X                 d......#####......u        unreadable, sequence numbers 101 to 150

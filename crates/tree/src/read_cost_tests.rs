@@ -1,7 +1,7 @@
 //! What readers have paid for by passing over tombstones, as cases. A table has 1000 bytes.
 
 use crate::pick_tests::{Bench, Drawn, inputs};
-use crate::shape::Tree;
+use crate::tree::Tree;
 use crate::version::COST_OF_JOB;
 use crate::version::tests::options;
 use crate::{Reason, TreeOptions, VersionEdit};
