@@ -38,13 +38,13 @@ pub trait Cursor {
         self.prev()
     }
     /// From now on the moves that position the cursor anew do not wait for the disk, as far as it knows how: where one would have to, it asks the
-    /// disk to begin, stands nowhere, and says so by [`Cursor::waits`]. Made again without hurry, it waits. So who positions several
+    /// disk to begin, stands nowhere, and says so by [`Cursor::would_block`]. Made again without hurry, it waits. So who positions several
     /// cursors has all their reads under way before the first wait. The other moves wait all the same, and are not for a cursor in a hurry.
-    fn hurry(&mut self, on: bool) {
+    fn set_nonblocking(&mut self, on: bool) {
         let _ = on;
     }
     /// Whether the last move, made in a hurry, was put off.
-    fn waits(&self) -> bool {
+    fn would_block(&self) -> bool {
         false
     }
     /// Whether the cursor stands on an entry.
@@ -96,12 +96,12 @@ macro_rules! delegate_cursor {
                 match self { $(Self::$variant(cursor) => cursor.skip_back(from, below)),+ }
             }
             #[inline]
-            fn hurry(&mut self, on: bool) {
-                match self { $(Self::$variant(cursor) => cursor.hurry(on)),+ }
+            fn set_nonblocking(&mut self, on: bool) {
+                match self { $(Self::$variant(cursor) => cursor.set_nonblocking(on)),+ }
             }
             #[inline]
-            fn waits(&self) -> bool {
-                match self { $(Self::$variant(cursor) => cursor.waits()),+ }
+            fn would_block(&self) -> bool {
+                match self { $(Self::$variant(cursor) => cursor.would_block()),+ }
             }
             #[inline]
             fn valid(&self) -> bool {

@@ -16,5 +16,5 @@ mod slice;
 pub use cursor::Cursor;
 pub use error::{Error, ErrorKind, Result};
 pub use key::{EntryKind, MAX_SEQ, Seq, Trailer, compare, compare_keys, hash, head, same_key};
-pub use range_tombstone::{RangeSet, RangeTombstone, Stretch};
+pub use range_tombstone::{Fragment, RangeSet, RangeTombstone};
 pub use slice::Slice;

@@ -1,7 +1,7 @@
 //! Range tombstones: one write that deletes every key between two others.
 //!
 //! A [`RangeTombstone`] hides all versions of the keys in `[from, to)` that are older than it. A [`RangeSet`] answers, for a
-//! key and a reader's sequence number, which is the newest tombstone over it, and how far the answer holds: a [`Stretch`].
+//! key and a reader's sequence number, which is the newest tombstone over it, and how far the answer holds: a [`Fragment`].
 //!
 //! ```text
 //!   tombstones      a........................m @7        a set of three
@@ -76,7 +76,7 @@ fn ends_by(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
 
 /// Over all keys of `[from, to)`, the newest tombstone has the sequence number `seq`; 0 says that there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch<'a> {
+pub struct Fragment<'a> {
     /// Of the newest tombstone.
     pub seq: Seq,
     /// Where this begins to hold.
@@ -85,17 +85,17 @@ pub struct Stretch<'a> {
     pub to: Option<&'a [u8]>,
 }
 
-impl<'a> Stretch<'a> {
-    const NOTHING: Stretch<'static> = Stretch { seq: 0, from: b"", to: None };
+impl<'a> Fragment<'a> {
+    const NOTHING: Fragment<'static> = Fragment { seq: 0, from: b"", to: None };
 
     /// What of this a reader sees at `upto`.
-    fn as_of(self, upto: Seq) -> Stretch<'a> {
-        Stretch { seq: if self.seq <= upto { self.seq } else { 0 }, ..self }
+    fn as_of(self, upto: Seq) -> Fragment<'a> {
+        Fragment { seq: if self.seq <= upto { self.seq } else { 0 }, ..self }
     }
 
     /// What holds where both hold.
-    fn and(self, other: Stretch<'a>) -> Stretch<'a> {
-        Stretch {
+    fn and(self, other: Fragment<'a>) -> Fragment<'a> {
+        Fragment {
             seq: self.seq.max(other.seq),
             from: self.from.max(other.from),
             to: if ends_by(self.to, other.to) { self.to } else { other.to },
@@ -144,7 +144,7 @@ impl Hidden {
     }
 
     /// The newest tombstone over `key` that is not newer than `upto`, here or as far as it is `known`.
-    fn at<'a>(&'a self, key: &[u8], upto: Seq, known: Stretch<'a>) -> Stretch<'a> {
+    fn at<'a>(&'a self, key: &[u8], upto: Seq, known: Fragment<'a>) -> Fragment<'a> {
         if upto < self.min_seq || self.max_seq <= known.seq {
             return known;
         }
@@ -170,11 +170,11 @@ impl Hidden {
 }
 
 /// Of a flat list, the tombstone over `key`.
-fn flat_at<'a>(fragments: &'a [RangeTombstone], key: &[u8]) -> Stretch<'a> {
+fn flat_at<'a>(fragments: &'a [RangeTombstone], key: &[u8]) -> Fragment<'a> {
     let behind = fragments.partition_point(|f| &f.from[..] <= key);
     match behind.checked_sub(1).map(|i| &fragments[i]) {
-        Some(f) if f.covers(key) => Stretch { seq: f.seq, from: &f.from, to: f.end() },
-        before => Stretch {
+        Some(f) if f.covers(key) => Fragment { seq: f.seq, from: &f.from, to: f.end() },
+        before => Fragment {
             seq: 0,
             from: before.and_then(|f| f.end()).unwrap_or(b""),
             to: fragments.get(behind).map(|f| &f.from[..]),
@@ -202,9 +202,9 @@ impl Run {
     }
 
     /// The newest tombstone over `key` that is not newer than `upto`.
-    fn at<'a>(&'a self, key: &[u8], upto: Seq) -> Stretch<'a> {
+    fn at<'a>(&'a self, key: &[u8], upto: Seq) -> Fragment<'a> {
         if upto < self.min_seq {
-            return Stretch::NOTHING;
+            return Fragment::NOTHING;
         }
         let newest = flat_at(&self.fragments, key);
         match &self.hidden {
@@ -380,8 +380,8 @@ impl RangeSet {
     }
 
     /// The newest tombstone over `key` that is not newer than `upto`, and how far that holds.
-    pub fn at<'a>(&'a self, key: &[u8], upto: Seq) -> Stretch<'a> {
-        self.runs.iter().fold(Stretch::NOTHING, |all, run| all.and(run.at(key, upto)))
+    pub fn at<'a>(&'a self, key: &[u8], upto: Seq) -> Fragment<'a> {
+        self.runs.iter().fold(Fragment::NOTHING, |all, run| all.and(run.at(key, upto)))
     }
 
     /// The same for one key: a version older than this is deleted. 0 when no tombstone is over it.

@@ -1,7 +1,7 @@
-//! Calls of the application that work on the directory of a database, counted, so that closing can wait for them.
+//! ActiveCalls of the application that work on the directory of a database, counted, so that closing can wait for them.
 //!
 //! Flushing, compacting, creating and dropping keyspaces write to the manifest and create and remove files, in the thread that asks
-//! for it. Each such call [begins](Calls::begin) here and is counted until its [`Call`] goes. [`Calls::end`], which closing calls,
+//! for it. Each such call [begins](ActiveCalls::begin) here and is counted until its [`ActiveCall`] goes. [`ActiveCalls::end`], which closing calls,
 //! refuses calls from then on and waits for those that are under way. After it nothing but closing itself touches the directory, so
 //! the lock on it may go. (Writes need no entry here: they hold the writer, which closing takes as well.)
 //!
@@ -19,21 +19,21 @@ struct State {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Calls {
+pub(crate) struct ActiveCalls {
     state: Mutex<State>,
     /// The last call that was under way has returned.
     idle: Condvar,
 }
 
-impl Calls {
+impl ActiveCalls {
     /// Counts a call, until the value that is returned goes; `None` once closing has begun.
-    pub(crate) fn begin(&self) -> Option<Call<'_>> {
+    pub(crate) fn begin(&self) -> Option<ActiveCall<'_>> {
         let mut state = self.state.lock();
         if state.ended {
             return None;
         }
         state.running += 1;
-        Some(Call(self))
+        Some(ActiveCall(self))
     }
 
     /// Lets no more calls begin, and waits for those that are under way.
@@ -48,9 +48,9 @@ impl Calls {
 
 /// A call that is under way.
 #[must_use = "the call ends when this goes"]
-pub(crate) struct Call<'a>(&'a Calls);
+pub(crate) struct ActiveCall<'a>(&'a ActiveCalls);
 
-impl Drop for Call<'_> {
+impl Drop for ActiveCall<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.running -= 1;

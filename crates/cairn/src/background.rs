@@ -1,20 +1,20 @@
 //! Background work: flushing memtables and compacting trees.
 //!
 //! One thread flushes, `background_threads` others compact. With none, everything runs in the thread that caused it
-//! ([`Core::run_pending`]), in an order that the calls alone determine.
+//! ([`DbInner::run_pending`]), in an order that the calls alone determine.
 
-use crate::db_inner::Core;
-use crate::keyspace::KeyspaceCore;
+use crate::db_inner::DbInner;
+use crate::db_state::{FlushedCounts, KeyspaceState, PickContext, State};
+use crate::keyspace::KeyspaceInner;
 use crate::read_cost::left_over;
-use crate::db_state::{FlushedCounts, KeyspaceState, Moment, State};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{MutexGuard, Ordering};
-use crate::writer::PanicWatch;
+use crate::writer::PanicGuard;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{Context, DatabaseEdit, Obstacle, Plan};
+use tree::{Context, DatabaseEdit, PickBlocked, Plan};
 
 /// How long a thread rests after a job failed in a way that may pass.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -40,13 +40,13 @@ struct Calm {
 pub(crate) struct Background(Vec<JoinHandle<()>>);
 
 impl Background {
-    pub(crate) fn start(core: &Arc<Core>) -> Result<Background> {
+    pub(crate) fn start(core: &Arc<DbInner>) -> Result<Background> {
         let mut threads = Background::default();
         if core.is_inline() {
             return Ok(threads);
         }
         core.writer().log.expect_rests();
-        let mut start = |name: String, work: fn(&Core)| -> Result<()> {
+        let mut start = |name: String, work: fn(&DbInner)| -> Result<()> {
             let core = core.clone();
             let body = move || {
                 let run = std::panic::AssertUnwindSafe(|| work(&core));
@@ -62,10 +62,10 @@ impl Background {
             Ok(())
         };
         let compactors = (0..core.options.background_threads)
-            .map(|i| (format!("cairn-compact-{i}"), Core::compact_loop as fn(&Core)));
-        let scrub =
-            (core.options.scrub_rate > 0).then(|| ("cairn-scrub".to_owned(), Core::scrub_loop as fn(&Core)));
-        let all = std::iter::once(("cairn-flush".to_owned(), Core::flush_loop as fn(&Core)))
+            .map(|i| (format!("cairn-compact-{i}"), DbInner::compact_loop as fn(&DbInner)));
+        let scrub = (core.options.scrub_rate > 0)
+            .then(|| ("cairn-scrub".to_owned(), DbInner::scrub_loop as fn(&DbInner)));
+        let all = std::iter::once(("cairn-flush".to_owned(), DbInner::flush_loop as fn(&DbInner)))
             .chain(compactors)
             .chain(scrub);
         for (name, work) in all {
@@ -88,7 +88,7 @@ impl Background {
     }
 }
 
-impl Core {
+impl DbInner {
     pub(crate) fn ends(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
@@ -195,7 +195,7 @@ impl Core {
 
     /// Some guard of the keyspace is to be compacted for the seeks, or to have a view.
     #[cold]
-    pub(crate) fn seeks_have_paid(&self, keyspace: &KeyspaceCore) {
+    pub(crate) fn seeks_have_paid(&self, keyspace: &KeyspaceInner) {
         self.state.lock().note_change(keyspace.id);
         match self.is_inline() {
             // Compactions are the writers' business.
@@ -297,21 +297,21 @@ impl Core {
 
     /// The most urgent compaction of any keyspace. Picking holds the manifest: no edit may come between an outcome's edit and its
     /// being applied.
-    fn next_compaction(&self) -> Option<(Arc<KeyspaceCore>, Arc<Plan>)> {
+    fn next_compaction(&self) -> Option<(Arc<KeyspaceInner>, Arc<Plan>)> {
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
         let (oldest, room) = (self.snapshots.oldest(), self.room_for_plans(&state));
-        let moment = Moment { oldest, at_rest: self.is_at_rest(), room };
-        let picked = self.pick_due(&mut state, &moment);
-        match picked.is_none() && self.look_again(&mut state, &moment) {
-            true => self.pick_due(&mut state, &moment),
+        let context = PickContext { oldest, at_rest: self.is_at_rest(), room };
+        let picked = self.pick_due(&mut state, &context);
+        match picked.is_none() && self.look_again(&mut state, &context) {
+            true => self.pick_due(&mut state, &context),
             false => picked,
         }
     }
 
     /// Has keyspaces looked at again for which something has changed that is not theirs, or where cursors have gone. Whether there are
     /// any.
-    fn look_again(&self, state: &mut State, now: &Moment) -> bool {
+    fn look_again(&self, state: &mut State, now: &PickContext) -> bool {
         let outdated = state.look_again(now);
         let released: Vec<u64> = (state.held_by_cursors())
             .filter(|(core, seq)| self.oldest_reader(core) != Some(*seq))
@@ -322,18 +322,18 @@ impl Core {
     }
 
     /// A plan of the most urgent keyspace that has one. Those that have none are not looked at again until they change.
-    fn pick_due(&self, state: &mut State, moment: &Moment) -> Option<(Arc<KeyspaceCore>, Arc<Plan>)> {
+    fn pick_due(&self, state: &mut State, context: &PickContext) -> Option<(Arc<KeyspaceInner>, Arc<Plan>)> {
         while let Some(id) = state.next_due() {
             let k = state.keyspaces.get_mut(&id)?;
-            k.tree.set_room(moment.room);
-            k.tree.set_rest(moment.at_rest);
+            k.tree.set_room(context.room);
+            k.tree.set_rest(context.at_rest);
             let oldest = self.oldest_reader(&k.core);
             if let Some(plan) = k.tree.pick(oldest) {
                 let core = k.core.clone();
                 state.jobs += 1;
                 return Some((core, plan));
             }
-            state.not_due(id, moment, oldest.filter(|_| oldest != moment.oldest));
+            state.not_due(id, context, oldest.filter(|_| oldest != context.oldest));
         }
         None
     }
@@ -349,8 +349,8 @@ impl Core {
 
     /// Runs a plan that was picked (and counted in `jobs`) to its end. When the job is no longer counted, the tables that it
     /// replaced are deleted, unless somebody else reads them.
-    fn run_plan(&self, keyspace: &Arc<KeyspaceCore>, plan: Arc<Plan>) -> Result<()> {
-        let _watch = PanicWatch::new(self, "a compaction");
+    fn run_plan(&self, keyspace: &Arc<KeyspaceInner>, plan: Arc<Plan>) -> Result<()> {
+        let _watch = PanicGuard::new(self, "a compaction");
         let mut result = self.compact_tables(keyspace, &plan);
         self.stop_if_sync_failed(&result);
         if result.as_ref().is_err_and(|e| self.reserve.release_for(e)) {
@@ -387,11 +387,11 @@ impl Core {
         result
     }
 
-    fn compact_tables(&self, keyspace: &Arc<KeyspaceCore>, plan: &Arc<Plan>) -> Result<()> {
+    fn compact_tables(&self, keyspace: &Arc<KeyspaceInner>, plan: &Arc<Plan>) -> Result<()> {
         self.check_place()?;
         let started = self.env.monotonic();
         // Before the readers: who begins to read and is not among them sees all of these.
-        let ranges = keyspace.view.load().version.ranges.clone();
+        let ranges = keyspace.read_state.load().version.ranges.clone();
         let snapshots = self.readers_of(keyspace);
         let next_number = || self.new_number();
         let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
@@ -421,7 +421,7 @@ impl Core {
 
     fn install_compaction(
         &self,
-        keyspace: &KeyspaceCore,
+        keyspace: &KeyspaceInner,
         plan: &Plan,
         outcome: &tree::Outcome,
     ) -> Result<()> {
@@ -455,7 +455,7 @@ impl Core {
     /// something new.
     pub(crate) fn compact_keyspace(
         &self,
-        keyspace: &Arc<KeyspaceCore>,
+        keyspace: &Arc<KeyspaceInner>,
         from: &[u8],
         to: Option<&[u8]>,
     ) -> Result<()> {
@@ -463,7 +463,7 @@ impl Core {
         let owed_seq = self.visible.newest();
         self.flush_keyspace(keyspace)?;
         // Who asks gets another try at what could not be read before.
-        let tables = keyspace.view.load_full().version.clone();
+        let tables = keyspace.read_state.load_full().version.clone();
         tables.tables().filter(|(_, t)| t.overlaps_range(from, to)).for_each(|(_, t)| t.retry_damaged());
         drop(tables);
         loop {
@@ -489,7 +489,7 @@ impl Core {
                     if let Some(trouble) = state.trouble() {
                         return Err(trouble);
                     }
-                    if obstacle == Obstacle::Damage {
+                    if obstacle == PickBlocked::Damage {
                         let met = state.keyspaces.get(&keyspace.id).and_then(|k| k.damage(from, to));
                         let unknown = || Error::new(ErrorKind::Corruption, "a table cannot be read");
                         return Err(met.unwrap_or_else(unknown));

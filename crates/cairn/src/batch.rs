@@ -1,7 +1,7 @@
 //! Batches: several writes that happen together or not at all.
 
 use crate::cursor::Bounds;
-use crate::keyspace::{Keyspace, KeyspaceCore};
+use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::log::{Entries, Entry, MAX_ENTRY_OVERHEAD, put_entry};
 use base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{EntryKind, Error, ErrorKind, Result, Seq};
@@ -36,7 +36,7 @@ pub struct Batch {
     /// The keyspaces that it puts into: a bit for each of the first 63, and one for all others.
     puts_into: u64,
     /// The keyspaces that are written to, each with the bytes that its memtable must have room for.
-    pub(crate) keyspaces: Vec<(Arc<KeyspaceCore>, usize)>,
+    pub(crate) keyspaces: Vec<(Arc<KeyspaceInner>, usize)>,
     /// The first thing that is wrong with it.
     pub(crate) error: Option<Error>,
 }
@@ -99,7 +99,7 @@ impl Batch {
         }
     }
 
-    pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceCore>, kind: EntryKind, key: &[u8], value: &[u8]) {
+    pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceInner>, kind: EntryKind, key: &[u8], value: &[u8]) {
         if self.error.is_some() {
             return;
         }

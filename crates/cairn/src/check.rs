@@ -1,8 +1,8 @@
 //! Checking: every checksum of every file in use, and the invariants of every tree. Nothing is written.
 
-use crate::db_inner::Core;
+use crate::db_inner::DbInner;
 use crate::file_names::{Files, LOCK_FILE_NAME};
-use crate::recovery::{Space, keyspace_options};
+use crate::recovery::{TableSpace, keyspace_options};
 use crate::replay::{LogRecord, check_dropped, replay};
 use crate::{CheckProgress, CheckReport, Options, Problem};
 use base::{Error, ErrorKind, Result};
@@ -47,7 +47,7 @@ pub fn check_in(
         report.problem(&manifest_file_name(1), None, "there are tables or logs, but no manifest".into());
         return Ok(report.report);
     };
-    let space = Space::new(&env, dir, &Options::default());
+    let space = TableSpace::new(&env, dir, &Options::default());
     let state = match Manifest::read(&env, dir, number, &mut |meta| space.open_table(meta)) {
         Ok(state) => state,
         Err(e) => {
@@ -97,13 +97,13 @@ fn check_batch(mut record: LogRecord<'_>, state: &tree::State) -> Result<()> {
 }
 
 /// Checks the tables and trees of a database that is open.
-pub(crate) fn check_open(core: &Core, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
+pub(crate) fn check_open(core: &DbInner, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
     core.check_not_closed()?;
     let keyspaces: Vec<_> = core.state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
-    let views: Vec<_> = keyspaces.iter().map(|k| k.view.load_full()).collect();
+    let views: Vec<_> = keyspaces.iter().map(|k| k.read_state.load_full()).collect();
     let mut report = Report::default();
-    for (keyspace, view) in keyspaces.iter().zip(&views) {
-        report.check_invariants(&keyspace.name, &view.version);
+    for (keyspace, read_state) in keyspaces.iter().zip(&views) {
+        report.check_invariants(&keyspace.name, &read_state.version);
     }
     let versions: Vec<&Version> = views.iter().map(|v| &*v.version).collect();
     report.check_tables(&versions, progress, &|| core.check_not_closed())?;
@@ -202,7 +202,7 @@ impl Report {
         Ok(())
     }
 
-    /// Tables that no version names are no damage: a crash leaves them, and the next opening removes them.
+    /// TableCache that no version names are no damage: a crash leaves them, and the next opening removes them.
     fn check_unnamed(&mut self, files: &Files, versions: &[&Version]) {
         let named: HashSet<u64> = versions
             .iter()

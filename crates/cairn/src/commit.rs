@@ -14,12 +14,12 @@
 
 use crate::Durability;
 use crate::batch::{Batch, check_lengths, keep_value};
-use crate::db_inner::Core;
-use crate::keyspace::{KeyspaceCore, View};
+use crate::db_inner::DbInner;
+use crate::keyspace::{KeyspaceInner, ReadState};
 use crate::log::{Entries, Log, put_batch_head, put_batch_head_of, put_entry_head};
 use crate::sync::{Guard, thread_local, yield_now};
-use crate::write_queue::{self, Turn, Waiter};
-use crate::writer::{PanicWatch, Publishing, Writer, WriterGuard, panicked};
+use crate::write_queue::{self, Waiter, WriteQueue};
+use crate::writer::{PanicGuard, Publishing, Writer, WriterGuard, panicked};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, Seq, Trailer};
@@ -31,10 +31,10 @@ use std::sync::Arc;
 const BUFFER_LEN: usize = 64 << 10;
 
 /// A group that has so many bytes is committed before others join it.
-const MOST_IN_GROUP: u64 = 1 << 20;
+const MAX_IN_GROUP: u64 = 1 << 20;
 
 /// The writer, and batches that queue for it.
-pub(crate) type Commit = Turn<Writer, Job, Result<()>>;
+pub(crate) type Commit = WriteQueue<Writer, Job, Result<()>>;
 
 /// What a thread queues with.
 pub(crate) struct Job {
@@ -54,10 +54,10 @@ thread_local! {
 
 /// For a database whose log is open.
 pub(crate) fn new_commit(writer: Writer) -> Commit {
-    Turn::new(writer, || Err(panicked("the thread that committed for this one")))
+    WriteQueue::new(writer, || Err(panicked("the thread that committed for this one")))
 }
 
-impl Core {
+impl DbInner {
     /// The writer, when nobody queues for it and it is free; or becomes so within a moment, which is not worth waiting for
     /// before a sync.
     #[inline]
@@ -105,7 +105,7 @@ impl Core {
     /// Commits one put or delete. The record goes from the caller's bytes straight into the log's buffer and the memtable.
     pub(crate) fn write_one(
         &self,
-        keyspace: &Arc<KeyspaceCore>,
+        keyspace: &Arc<KeyspaceInner>,
         kind: EntryKind,
         key: &[u8],
         value: &[u8],
@@ -132,12 +132,13 @@ impl Core {
             return self.commit_queued(batch, durability);
         };
         let deletes = kind == EntryKind::Delete;
-        let logged =
-            self.insist(deletes, || self.log_one(&mut writer, keyspace, kind, key, value, durability));
-        let (seq, view) = logged?;
+        let logged = self.retry_after_freeing(deletes, || {
+            self.log_one(&mut writer, keyspace, kind, key, value, durability)
+        });
+        let (seq, read_state) = logged?;
         let insert = || match kept {
-            Some(kept) => view.memtable.insert_kept(key, Trailer::new(seq, kind), kept),
-            None => view.memtable.insert(key, Trailer::new(seq, kind), value),
+            Some(kept) => read_state.memtable.insert_kept(key, Trailer::new(seq, kind), kept),
+            None => read_state.memtable.insert(key, Trailer::new(seq, kind), value),
         };
         if planted(Bug::PublishBeforeInsert) {
             drop(writer);
@@ -168,7 +169,8 @@ impl Core {
         let Some(mut writer) = self.take_writer(durability) else {
             return self.commit_queued(batch, durability);
         };
-        let logged = self.insist(!batch.has_puts, || self.log_batch(&mut writer, &batch, durability));
+        let logged =
+            self.retry_after_freeing(!batch.has_puts, || self.log_batch(&mut writer, &batch, durability));
         let first_seq = logged?;
         let last_seq = first_seq + batch.count - 1;
         self.insert_and_let_go(writer, first_seq, last_seq, || insert(&mut batch, first_seq));
@@ -213,23 +215,23 @@ impl Core {
     fn log_one(
         &self,
         writer: &mut Writer,
-        keyspace: &Arc<KeyspaceCore>,
+        keyspace: &Arc<KeyspaceInner>,
         kind: EntryKind,
         key: &[u8],
         value: &[u8],
         durability: Durability,
-    ) -> Result<(Seq, Guard<Arc<View>>)> {
+    ) -> Result<(Seq, Guard<Arc<ReadState>>)> {
         self.check_running()?;
         keyspace.check_open()?;
         let user_bytes = (key.len() + value.len()) as u64;
         self.pace(writer, user_bytes);
         self.keep_in_bounds(writer)?;
         let need = Memtable::entry_cost(key.len(), value.len());
-        let mut view = keyspace.view.load();
-        while !writer.reserve(keyspace, &view.memtable, need) {
-            drop(view);
+        let mut read_state = keyspace.read_state.load();
+        while !writer.reserve(keyspace, &read_state.memtable, need) {
+            drop(read_state);
             self.make_room(writer, keyspace, need)?;
-            view = keyspace.view.load();
+            read_state = keyspace.read_state.load();
         }
         let seq = writer.next_seq;
         writer.next_seq += 1;
@@ -254,7 +256,7 @@ impl Core {
         let persisted = appended.and_then(|()| self.persist(writer, durability, deletes));
         self.settle_log(writer, start, seq, persisted)?;
         self.counters.note_writes(1, user_bytes);
-        Ok((seq, view))
+        Ok((seq, read_state))
     }
 
     /// Appends a batch to the log, with memory for it set aside. Gives the sequence number of its first entry.
@@ -339,14 +341,14 @@ impl Core {
         // A put that does not fit is refused, but the reserve is there for who makes room from now on.
         let _ = self.reserve.release_for(&e);
         match deletes && e.kind() == ErrorKind::NoSpace {
-            true => hand().map_err(|e| self.judge(e)),
-            false => Err(self.judge(e)),
+            true => hand().map_err(|e| self.poison_on_sync_error(e)),
+            false => Err(self.poison_on_sync_error(e)),
         }
     }
 
     /// Hands to the operating system what was acknowledged and is in the log's buffer: with the help of the reserve if need be.
     pub(crate) fn flush_log(&self, writer: &mut Writer) -> Result<()> {
-        self.reserve.insist(|| writer.log.flush()).map_err(|e| self.judge(e))
+        self.reserve.retry_after_freeing(|| writer.log.flush()).map_err(|e| self.poison_on_sync_error(e))
     }
 
     /// Queues a batch and waits, or leads.
@@ -362,16 +364,16 @@ impl Core {
 
     /// Commits everything that was queued, as one group where memory allows. Those of the last group are still to be woken.
     fn commit_members(&self, writer: &mut Writer, members: Vec<Member>) -> Wakes {
-        let _watch = PanicWatch::new(self, "a writer");
+        let _watch = PanicGuard::new(self, "a writer");
         let mut ready: Vec<Member> = Vec::new();
         let mut bytes = 0;
         for member in members {
             let batch = &member.job.batch;
-            match self.insist(!batch.has_puts, || self.make_ready(writer, batch, &mut ready)) {
+            match self.retry_after_freeing(!batch.has_puts, || self.make_ready(writer, batch, &mut ready)) {
                 Ok(()) => {
                     bytes = if ready.is_empty() { 0 } else { bytes } + batch.user_bytes;
                     ready.push(member);
-                    if bytes >= MOST_IN_GROUP {
+                    if bytes >= MAX_IN_GROUP {
                         // They are not kept waiting for the next group.
                         drop(self.commit_group(writer, std::mem::take(&mut ready)));
                     }
@@ -401,7 +403,8 @@ impl Core {
     /// those are committed that only delete.
     fn commit_group(&self, writer: &mut Writer, mut members: Vec<Member>) -> Wakes {
         let deletes = members.iter().all(|m| !m.job.batch.has_puts);
-        let committed = self.insist(deletes, || self.log_and_insert(writer, &mut members, deletes));
+        let committed =
+            self.retry_after_freeing(deletes, || self.log_and_insert(writer, &mut members, deletes));
         match committed {
             Err(e) if e.kind() == ErrorKind::NoSpace && !deletes => {
                 let (puts, deletes): (Vec<_>, Vec<_>) =
@@ -450,7 +453,7 @@ impl Core {
         &self,
         writer: &mut Writer,
         batch: &Batch,
-    ) -> Result<Option<(Arc<KeyspaceCore>, usize)>> {
+    ) -> Result<Option<(Arc<KeyspaceInner>, usize)>> {
         self.check_running()?;
         batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_of(self.identity))?;
         // All or nothing: a part set aside in one memtable would be lost when another one is switched.
@@ -460,12 +463,12 @@ impl Core {
                     "the batch needs {need} bytes of memory in one keyspace"
                 )));
             }
-            if !keyspace.view.load().memtable.has_room(*need) {
+            if !keyspace.read_state.load().memtable.has_room(*need) {
                 return Ok(Some((keyspace.clone(), *need)));
             }
         }
         for (keyspace, need) in &batch.keyspaces {
-            let reserved = writer.reserve(keyspace, &keyspace.view.load().memtable, *need);
+            let reserved = writer.reserve(keyspace, &keyspace.read_state.load().memtable, *need);
             debug_assert!(reserved, "only the leader reserves, and there was room");
         }
         Ok(None)
@@ -476,15 +479,16 @@ impl Core {
 fn insert(batch: &mut Batch, first_seq: Seq) {
     let mut entries = Entries::new(&batch.entries);
     let views: Vec<_> =
-        batch.keyspaces.iter().map(|(keyspace, _)| (keyspace.id, keyspace.view.load())).collect();
+        batch.keyspaces.iter().map(|(keyspace, _)| (keyspace.id, keyspace.read_state.load())).collect();
     let mut seq = first_seq;
     while !entries.is_empty() {
         let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
-        let (_, view) = views.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
+        let (_, read_state) =
+            views.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
         let outside = entry.kind == EntryKind::Put && Memtable::lies_outside(entry.value.len());
         match if outside { batch.kept.pop_front() } else { None } {
-            Some(kept) => view.memtable.insert_kept(entry.key, Trailer::new(seq, entry.kind), kept),
-            None => entry.insert(&view.memtable, seq),
+            Some(kept) => read_state.memtable.insert_kept(entry.key, Trailer::new(seq, entry.kind), kept),
+            None => entry.insert(&read_state.memtable, seq),
         }
         seq += 1;
     }

@@ -1,8 +1,8 @@
 //! Counting. Nothing in the engine branches on a counter, but that by `user_bytes` threads tell whether writers pause.
 
-use crate::db_inner::Core;
-use crate::keyspace::KeyspaceCore;
-use crate::held_seqs::HeldReaders;
+use crate::db_inner::DbInner;
+use crate::held_seqs::HeldCursors;
+use crate::keyspace::KeyspaceInner;
 use crate::stats::*;
 use crate::sync::Mutex;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Counters {
     }
 
     /// A keyspace goes: what was done for it stays counted.
-    pub(crate) fn note_dropped(&self, keyspace: &KeyspaceCore) {
+    pub(crate) fn note_dropped(&self, keyspace: &KeyspaceInner) {
         let mut dropped = self.dropped.lock();
         add(&mut dropped.0, &keyspace.counters.flush.stats());
         keyspace.counters.compactions.iter().for_each(|jobs| add(&mut dropped.1, &jobs.stats()));
@@ -122,9 +122,9 @@ impl Counters {
     }
 }
 
-pub(crate) fn keyspace_stats(core: &KeyspaceCore, cursors: HeldReaders) -> KeyspaceStats {
-    let view = core.view.load();
-    let version = &view.version;
+pub(crate) fn keyspace_stats(core: &KeyspaceInner, cursors: HeldCursors) -> KeyspaceStats {
+    let read_state = core.read_state.load();
+    let version = &read_state.version;
     let mut levels = vec![LevelStats {
         level: 0,
         guards: 1,
@@ -154,14 +154,14 @@ pub(crate) fn keyspace_stats(core: &KeyspaceCore, cursors: HeldReaders) -> Keysp
     let reasons = core.counters.reasons.lock();
     KeyspaceStats {
         name: core.name.clone(),
-        memtable_bytes: view.memtable.used_bytes() as u64,
-        immutable_memtables: view.flushing.len(),
+        memtable_bytes: read_state.memtable.used_bytes() as u64,
+        immutable_memtables: read_state.flushing.len(),
         table_bytes: version.bytes(),
         flush: core.counters.flush.stats(),
         levels,
         uncommitted_guards: version.candidates.len(),
         cursors: cursors.count,
-        range_tombstones: view.ranges().map_or(0, |ranges| ranges.len()),
+        range_tombstones: read_state.ranges().map_or(0, |ranges| ranges.len()),
         compactions_by_reason: reasons.iter().map(|(reason, n)| (reason.to_string(), *n)).collect(),
         deleted_passed: core.dead.passed.load(Ordering::Relaxed),
         dead_ranges: core.dead.len(),
@@ -169,12 +169,13 @@ pub(crate) fn keyspace_stats(core: &KeyspaceCore, cursors: HeldReaders) -> Keysp
 }
 
 /// Bytes that the versions' own structures take, about: a table's metadata and handle, a guard's key and stack.
-fn metadata_bytes(core: &KeyspaceCore) -> u64 {
-    let view = core.view.load();
+fn metadata_bytes(core: &KeyspaceInner) -> u64 {
+    let read_state = core.read_state.load();
     let tables: usize =
-        view.version.tables().map(|(_, t)| 400 + t.meta.smallest.len() + t.meta.largest.len()).sum();
-    let guards: usize = view.version.levels.iter().flat_map(|l| &l.guards).map(|g| 120 + g.key.len()).sum();
-    (tables + guards + view.ranges().map_or(0, |ranges| ranges.memory_bytes())) as u64
+        read_state.version.tables().map(|(_, t)| 400 + t.meta.smallest.len() + t.meta.largest.len()).sum();
+    let guards: usize =
+        read_state.version.levels.iter().flat_map(|l| &l.guards).map(|g| 120 + g.key.len()).sum();
+    (tables + guards + read_state.ranges().map_or(0, |ranges| ranges.memory_bytes())) as u64
 }
 
 /// The tables of a version that something was found wrong with.
@@ -192,12 +193,12 @@ fn add(sum: &mut IoStats, more: &IoStats) {
     sum.seconds += more.seconds;
 }
 
-pub(crate) fn stats(core: &Core) -> Stats {
+pub(crate) fn stats(core: &DbInner) -> Stats {
     let cores: Vec<_> = core.state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
     let now = core.env.monotonic();
     let snapshots = core.snapshots.look(now);
     let mut readers = snapshots;
-    let with_cursors = |core: &Arc<KeyspaceCore>| {
+    let with_cursors = |core: &Arc<KeyspaceInner>| {
         let cursors = core.readers.look(now);
         readers.add(cursors.count, cursors.since);
         keyspace_stats(core, cursors)
@@ -211,7 +212,7 @@ pub(crate) fn stats(core: &Core) -> Stats {
     let cache = core.tables.cache();
     let classes = cache.stats();
     let tables = core.tables.stats();
-    let views: Vec<_> = cores.iter().map(|c| c.view.load_full()).collect();
+    let views: Vec<_> = cores.iter().map(|c| c.read_state.load_full()).collect();
     let memtables = views.iter().flat_map(|v| std::iter::once(&v.memtable).chain(&v.flushing));
     let trouble = core.state.lock().trouble().map(|e| e.to_string());
     let log = &core.log_counters;

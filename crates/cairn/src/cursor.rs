@@ -1,12 +1,12 @@
 //! Cursors over a keyspace: they merge memtables and tables, and show one version of each key.
 
 use crate::batch::check_lengths;
-use crate::db_inner::Core;
+use crate::db_inner::DbInner;
 use crate::deleted_run::DeletedRun;
-use crate::keyspace::{KeyspaceCore, View};
-use crate::read_cost::{Debt, Lingering};
-use crate::held_seqs::Hold;
-use crate::range_del::Shade;
+use crate::held_seqs::HeldSeq;
+use crate::keyspace::{KeyspaceInner, ReadState};
+use crate::range_del::RangeDelFilter;
+use crate::read_cost::{PendingCharge, SkipCounter};
 use base::limits::MAX_KEY_LEN;
 use base::planted::{Bug, planted};
 use base::{Cursor as _, Error, Result, Seq, Slice, compare_keys, same_key};
@@ -99,31 +99,31 @@ pub(crate) enum Source {
 base::delegate_cursor!(Source { Memtable, Tree });
 
 /// What a cursor shows: the state of one keyspace at one moment, held.
-pub(crate) struct Moment {
-    keyspace: Hold,
-    core: Arc<Core>,
-    view: Arc<View>,
+pub(crate) struct ReadView {
+    keyspace: HeldSeq,
+    core: Arc<DbInner>,
+    read_state: Arc<ReadState>,
     /// The keyspace's when the view was taken, or before.
     pub generation: u64,
     closed: Option<Error>,
 }
 
-impl Moment {
-    pub(crate) fn new(core: &Arc<Core>, keyspace: Hold) -> Moment {
+impl ReadView {
+    pub(crate) fn new(core: &Arc<DbInner>, keyspace: HeldSeq) -> ReadView {
         // The sequence number is held, so a view that is taken later shows the same as of it. But the look at whether the keyspace is there
         // comes after the view: one that is dropped in between is not shown as empty.
         let generation = keyspace.generation.get();
-        let view = keyspace.view.load_full();
+        let read_state = keyspace.read_state.load_full();
         let closed = keyspace.check_of(core.identity).err();
-        Moment { keyspace, core: core.clone(), view, generation, closed }
+        ReadView { keyspace, core: core.clone(), read_state, generation, closed }
     }
 
     /// The same moment for a cursor that goes before this does.
-    pub(crate) fn lend(&self) -> Moment {
-        Moment {
+    pub(crate) fn lend(&self) -> ReadView {
+        ReadView {
             keyspace: self.keyspace.lend(),
             core: self.core.clone(),
-            view: self.view.clone(),
+            read_state: self.read_state.clone(),
             generation: self.generation,
             closed: self.closed.clone(),
         }
@@ -133,31 +133,31 @@ impl Moment {
     #[cold]
     pub(crate) fn renew(&mut self) {
         self.generation = self.keyspace.generation.get();
-        if let Some(view) = present_view(&self.keyspace) {
-            self.view = view;
+        if let Some(read_state) = present_view(&self.keyspace) {
+            self.read_state = read_state;
         }
     }
 }
 
 /// The view of a keyspace that can be used. Of one that was dropped, or whose database is closed, readers go on with what they have.
-fn present_view(keyspace: &KeyspaceCore) -> Option<Arc<View>> {
+fn present_view(keyspace: &KeyspaceInner) -> Option<Arc<ReadState>> {
     // The view first: that of a dropped keyspace is empty.
-    let view = keyspace.view.load_full();
-    keyspace.check_open().is_ok().then_some(view)
+    let read_state = keyspace.read_state.load_full();
+    keyspace.check_open().is_ok().then_some(read_state)
 }
 
 /// The sorted runs of a view that have keys between the bounds, and what range tombstones hide at `seq`.
-fn sources(view: &View, keyspace: &KeyspaceCore, bounds: &Bounds, seq: Seq) -> Merged {
-    let mut sources = Vec::with_capacity(1 + view.flushing.len() + view.version.runs());
-    sources.push(Source::Memtable(view.memtable.cursor()));
-    sources.extend(view.flushing.iter().map(|m| Source::Memtable(m.cursor())));
+fn sources(read_state: &ReadState, keyspace: &KeyspaceInner, bounds: &Bounds, seq: Seq) -> Merged {
+    let mut sources = Vec::with_capacity(1 + read_state.flushing.len() + read_state.version.runs());
+    sources.push(Source::Memtable(read_state.memtable.cursor()));
+    sources.extend(read_state.flushing.iter().map(|m| Source::Memtable(m.cursor())));
     let range = KeyRange::new(&bounds.from, bounds.to.as_deref());
-    sources.extend(view.version.sources(&keyspace.notice, &range).map(Source::Tree));
-    let shade = view.ranges().map(|ranges| Box::new(Shade::new(ranges, seq)));
+    sources.extend(read_state.version.sources(&keyspace.notice, &range).map(Source::Tree));
+    let shade = read_state.ranges().map(|ranges| Box::new(RangeDelFilter::new(ranges, seq)));
     (MergeCursor::new(sources, 0), shade)
 }
 
-type Merged = (MergeCursor<Source>, Option<Box<Shade>>);
+type Merged = (MergeCursor<Source>, Option<Box<RangeDelFilter>>);
 
 /// The value of an entry that the merge has gone past: a copy where it is short. With values of 128 bytes in memory that makes a walk
 /// back a fifth faster than to hold its block and let it go for each entry.
@@ -168,12 +168,12 @@ struct Saved {
 }
 
 impl Saved {
-    const MOST_COPIED: usize = 1 << 10;
+    const MAX_COPIED: usize = 1 << 10;
 
     fn set(&mut self, merge: &MergeCursor<Source>) {
         let value = merge.value();
         self.copy.clear();
-        self.shared = (value.len() > Self::MOST_COPIED).then(|| merge.value_slice());
+        self.shared = (value.len() > Self::MAX_COPIED).then(|| merge.value_slice());
         if self.shared.is_none() {
             self.copy.extend_from_slice(value);
         }
@@ -227,16 +227,16 @@ pub struct Cursor {
     bounds: Bounds,
     place: Place,
     /// What range tombstones hide, if there are any.
-    shade: Option<Box<Shade>>,
+    shade: Option<Box<RangeDelFilter>>,
     /// Going forward: the key whose older versions are to be skipped. Going backward: the key of the saved entry.
     key: Vec<u8>,
     /// Going backward: the value of the saved entry.
     saved: Saved,
-    lingering: Lingering,
-    debt: Debt,
+    lingering: SkipCounter,
+    debt: PendingCharge,
     run: DeletedRun,
-    keyspace: Hold,
-    core: Arc<Core>,
+    keyspace: HeldSeq,
+    core: Arc<DbInner>,
     /// That of the keyspace when the sources were taken, or before.
     pub(crate) generation: u64,
     /// The keyspace was dropped before the cursor was made: what every seek says.
@@ -254,10 +254,10 @@ impl Drop for Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(moment: Moment, bounds: Bounds) -> Cursor {
-        let Moment { keyspace, core, view, generation, closed } = moment;
+    pub(crate) fn new(read_view: ReadView, bounds: Bounds) -> Cursor {
+        let ReadView { keyspace, core, read_state, generation, closed } = read_view;
         let seq = keyspace.seq;
-        let (merge, shade) = sources(&view, &keyspace, &bounds, seq);
+        let (merge, shade) = sources(&read_state, &keyspace, &bounds, seq);
         Cursor {
             merge,
             seq,
@@ -266,8 +266,8 @@ impl Cursor {
             shade,
             key: Vec::new(),
             saved: Saved::default(),
-            lingering: Lingering::default(),
-            debt: Debt::default(),
+            lingering: SkipCounter::default(),
+            debt: PendingCharge::default(),
             run: DeletedRun::new(&keyspace.dead),
             keyspace,
             core,
@@ -286,11 +286,11 @@ impl Cursor {
     #[cold]
     fn renew(&mut self) -> bool {
         self.generation = self.keyspace.generation.get();
-        let Some(view) = present_view(&self.keyspace) else { return false };
+        let Some(read_state) = present_view(&self.keyspace) else { return false };
         if planted(Bug::MovedCursorReadsNewest) {
             self.seq = self.core.visible.newest();
         }
-        (self.merge, self.shade) = sources(&view, &self.keyspace, &self.bounds, self.seq);
+        (self.merge, self.shade) = sources(&read_state, &self.keyspace, &self.bounds, self.seq);
         true
     }
 

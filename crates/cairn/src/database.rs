@@ -2,8 +2,8 @@
 
 use crate::background::Background;
 use crate::batch::Batch;
-use crate::db_inner::{Core, Handle, missing};
-use crate::keyspace::{Keyspace, KeyspaceCore};
+use crate::db_inner::{DbInner, Handle, missing};
+use crate::keyspace::{Keyspace, KeyspaceInner};
 use crate::snapshot::{Pin, Snapshot};
 use crate::sync::Mutex;
 use crate::{CheckProgress, CheckReport, Durability, KeyspaceOptions, Options, Stats};
@@ -69,7 +69,7 @@ impl Database {
         Ok(Database { handle: Arc::new(Handle { core, background }) })
     }
 
-    fn core(&self) -> &Arc<Core> {
+    fn core(&self) -> &Arc<DbInner> {
         &self.handle.core
     }
 
@@ -98,7 +98,7 @@ impl Database {
         &self.core().options
     }
 
-    fn keyspace_handle(&self, core: Arc<KeyspaceCore>) -> Keyspace {
+    fn keyspace_handle(&self, core: Arc<KeyspaceInner>) -> Keyspace {
         Keyspace { core, handle: self.handle.clone() }
     }
 
@@ -258,7 +258,7 @@ impl std::fmt::Debug for Database {
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
-    use env::{OpInfo, OpKind, Origin, Phase, SimEnv, Verdict};
+    use env::{ForkGuard, OpInfo, OpKind, Phase, SimEnv, Verdict};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A forked child has a copy of the buffer and of the memtable: what is acknowledged there is lost.
@@ -269,7 +269,7 @@ mod tests {
             let mut db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
             drop(db.create_keyspace("k", KeyspaceOptions::default()).unwrap());
             let core = Arc::get_mut(&mut db.handle).and_then(|handle| Arc::get_mut(&mut handle.core));
-            core.expect("no other handle is there").origin = Origin::elsewhere();
+            core.expect("no other handle is there").origin = ForkGuard::elsewhere();
             let keyspace = db.open_keyspace("k").unwrap();
             let mut batch = db.batch();
             batch.put(&keyspace, "b", "2");

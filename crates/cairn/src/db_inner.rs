@@ -1,54 +1,54 @@
 //! The core of a database: what handles, threads, iterators and snapshots share; keyspaces coming and going; closing.
 
+use crate::active_calls::{ActiveCall, ActiveCalls};
 use crate::background::Background;
-use crate::active_calls::{Call, Calls};
 use crate::commit::Commit;
 use crate::counters::Counters;
-use crate::dead_ranges::DeadRanges;
-use crate::keyspace::{CLOSED, DROPPED, KeyspaceCore, OPEN, View, check_name};
-use crate::log::{ClosedLogs, LogCounters};
-use crate::disk_reserve::Reserve;
-use crate::snapshot::Snapshots;
-use crate::recycled_log::Spares;
 use crate::db_state::{FLUSHED_ALL, FlushedCounts, KeyspaceState, State};
+use crate::dead_ranges::DeadRanges;
+use crate::disk_reserve::DiskReserve;
+use crate::keyspace::{CLOSED, DROPPED, KeyspaceInner, OPEN, ReadState, check_name};
+use crate::log::{ClosedLogs, LogCounters};
+use crate::recycled_log::RecycledLogs;
+use crate::snapshot::Snapshots;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
-use crate::visible_seq::Visible;
-use crate::writer::{PanicWatch, Writer};
+use crate::visible_seq::VisibleSeq;
+use crate::writer::{PanicGuard, Writer};
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
-use env::{Env, FileLock, Origin};
+use env::{Env, FileLock, ForkGuard};
 use memtable::Memtable;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use table::{TableMeta, Tables};
+use table::{TableCache, TableMeta};
 use tree::{DatabaseEdit, Garbage, KeyspaceCreated, Manifest, ManifestError, TableFile, Tree, VersionEdit};
 
 /// A database that is open. Threads, handles, iterators and snapshots share it.
 ///
 /// Locks, in the order in which they are taken: the writer's, `manifest`, `state`; those of the closed logs, of the reserve and of the spare
 /// logs are taken under any of them and, but for the last, take none.
-pub(crate) struct Core {
+pub(crate) struct DbInner {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
     pub options: Options,
     /// Tells this opening of this database from every other in the process.
     pub identity: u64,
     /// The process that opened it.
-    pub origin: Origin,
-    pub tables: Arc<Tables>,
+    pub origin: ForkGuard,
+    pub tables: Arc<TableCache>,
     pub garbage: Arc<Garbage>,
     pub snapshots: Snapshots,
     /// Memtables that were flushed, or whose keyspace was dropped, and that cursors still hold.
-    pub retired: crate::held_seqs::Retired,
+    pub retired: crate::held_seqs::RetiredMemtables,
     /// The newest sequence number that readers see.
-    pub visible: Visible,
+    pub visible: VisibleSeq,
     pub commit: Commit,
     pub closed_logs: Arc<ClosedLogs>,
-    pub spares: Arc<Spares>,
+    pub spares: Arc<RecycledLogs>,
     pub log_counters: Arc<LogCounters>,
     pub manifest: Mutex<Manifest>,
-    pub reserve: Reserve,
+    pub reserve: DiskReserve,
     pub state: Mutex<State>,
     /// The memtable of all keyspaces that have nothing in memory.
     pub idle: Arc<Memtable>,
@@ -71,8 +71,8 @@ pub(crate) struct Core {
     pub collecting: Mutex<()>,
     /// The lock on the directory, held until the database is closed. Taken under any other lock, and held for a system call at most.
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
-    /// Calls of the application that work on the directory.
-    pub calls: Calls,
+    /// ActiveCalls of the application that work on the directory.
+    pub calls: ActiveCalls,
     /// Why writing stopped for good.
     pub fatal: OnceLock<Error>,
     /// Whether `fatal` is set or the database is closed: one look for every write.
@@ -81,14 +81,14 @@ pub(crate) struct Core {
     /// Whether readers have paid for flushing some memtable: see `read_cost.rs`.
     pub memtables_paid: AtomicBool,
     /// How fast compactions may write.
-    pub pace: crate::rate_limiter::Pace,
+    pub pace: crate::rate_limiter::RateLimiter,
     /// Tells running jobs to stop.
     pub cancelled: std::sync::atomic::AtomicBool,
 }
 
 /// What handles of the database and of keyspaces share: the last one to go closes the database.
 pub(crate) struct Handle {
-    pub core: Arc<Core>,
+    pub core: Arc<DbInner>,
     pub background: Mutex<Background>,
 }
 
@@ -99,7 +99,7 @@ impl Drop for Handle {
     }
 }
 
-impl Core {
+impl DbInner {
     pub(crate) fn is_inline(&self) -> bool {
         self.options.background_threads == 0
     }
@@ -162,7 +162,7 @@ impl Core {
     }
 
     /// Ends all writing when the error is that of a failed sync; other errors may pass.
-    pub(crate) fn judge(&self, error: Error) -> Error {
+    pub(crate) fn poison_on_sync_error(&self, error: Error) -> Error {
         match error.kind() {
             ErrorKind::ReadOnly => self.stop(&error),
             _ => error,
@@ -186,7 +186,7 @@ impl Core {
     pub(crate) fn log_edit(&self, manifest: &mut Manifest, edit: &mut DatabaseEdit) -> Result<()> {
         self.check_process()?;
         self.check_place()?;
-        let _watch = PanicWatch::new(self, "a writer of the manifest");
+        let _watch = PanicGuard::new(self, "a writer of the manifest");
         edit.next_file = self.next_file.load(Ordering::Relaxed);
         let before = manifest.len();
         let result = loop {
@@ -216,7 +216,7 @@ impl Core {
             edit
         };
         let old = manifest.number();
-        let _watch = PanicWatch::new(self, "a writer of the manifest");
+        let _watch = PanicGuard::new(self, "a writer of the manifest");
         match Manifest::create(&self.env, &self.dir, self.new_number(), &edit) {
             Ok(new) => {
                 self.counters.manifest_bytes.fetch_add(new.len(), Ordering::Relaxed);
@@ -301,7 +301,7 @@ impl Core {
         self.made_room(!gone.is_empty());
     }
 
-    pub(crate) fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Arc<KeyspaceCore>> {
+    pub(crate) fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Arc<KeyspaceInner>> {
         check_name(name)?;
         options.validate()?;
         let late = planted(Bug::CreateAfterClose);
@@ -324,7 +324,7 @@ impl Core {
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
         state.next_keyspace = id + 1;
-        let tree = Tree::new(core.options.tree_options(id, name), core.view.load().version.clone());
+        let tree = Tree::new(core.options.tree_options(id, name), core.read_state.load().version.clone());
         state.insert(KeyspaceState::new(core.clone(), tree));
         drop(state);
         self.renew_manifest(&mut manifest);
@@ -337,9 +337,9 @@ impl Core {
         name: String,
         options: KeyspaceOptions,
         version: impl FnOnce(usize) -> tree::Version,
-    ) -> Arc<KeyspaceCore> {
+    ) -> Arc<KeyspaceInner> {
         let memtable_bytes = memtable_bytes(&self.options, &options);
-        let view = View {
+        let read_state = ReadState {
             memtable: self.idle.clone(),
             flushing: Vec::new(),
             version: Arc::new(version(options.levels)),
@@ -348,15 +348,15 @@ impl Core {
             compactions: (0..=options.levels).map(|_| Default::default()).collect(),
             ..Default::default()
         };
-        Arc::new(KeyspaceCore {
+        Arc::new(KeyspaceInner {
             id,
             database: self.identity,
             name,
             memtable_bytes,
-            view: ArcSwap::from_pointee(view),
+            read_state: ArcSwap::from_pointee(read_state),
             generation: Default::default(),
             readers: Default::default(),
-            notice: tree::SeekNotice::new(options.seek_cost, options.views),
+            notice: tree::ReadTrigger::new(options.seek_cost, options.views),
             debt: AtomicU64::new(0),
             state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
@@ -398,7 +398,7 @@ impl Core {
             self.counters.note_dropped(&keyspace.core);
             keyspace.tree.abandon();
             self.retired
-                .add(keyspace.core.view.load().memtables().filter(|memtable| memtable.capacity() > 0));
+                .add(keyspace.core.read_state.load().memtables().filter(|memtable| memtable.capacity() > 0));
             keyspace.flushing.clear();
             keyspace.publish(self.idle.clone());
             // It may have been this one's. What is another's is met again when it is tried again.
@@ -435,7 +435,7 @@ impl Core {
     ///
     /// # Errors
     /// `Closed` once closing has begun, and why writing has stopped if it has.
-    pub(crate) fn begin_call(&self) -> Result<Call<'_>> {
+    pub(crate) fn begin_call(&self) -> Result<ActiveCall<'_>> {
         let call = self.calls.begin().ok_or_else(|| self.closed_error())?;
         self.check_running()?;
         Ok(call)
@@ -524,7 +524,7 @@ impl Core {
     }
 }
 
-impl Core {
+impl DbInner {
     /// Puts a log and a manifest that refuse everything in the place of the real ones, and lets the lock go: from then on another
     /// opening may own the directory.
     fn release_directory(&self) {
@@ -544,7 +544,7 @@ fn memtable_bytes(database: &Options, keyspace: &KeyspaceOptions) -> usize {
     keyspace.memtable_bytes.min((database.memory_budget / 8) as usize)
 }
 
-fn created_edit(core: &KeyspaceCore) -> KeyspaceCreated {
+fn created_edit(core: &KeyspaceInner) -> KeyspaceCreated {
     KeyspaceCreated {
         id: core.id,
         name: core.name.clone(),

@@ -4,7 +4,7 @@
 //! all of them: those with something in memory, those that wait for a flush, those that may be due, and those whose compaction is
 //! behind are noted here as they change.
 
-use crate::keyspace::{KeyspaceCore, View};
+use crate::keyspace::{KeyspaceInner, ReadState};
 use base::{Error, Seq};
 use memtable::Memtable;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -13,10 +13,10 @@ use tree::Tree;
 
 /// A keyspace as the background work sees it.
 pub(crate) struct KeyspaceState {
-    pub core: Arc<KeyspaceCore>,
+    pub core: Arc<KeyspaceInner>,
     pub tree: Tree,
     /// Memtables to be flushed, oldest first.
-    pub flushing: VecDeque<Sealed>,
+    pub flushing: VecDeque<ImmutableMemtable>,
     /// Whether a flush is running.
     pub busy: bool,
     /// Under which debt it is in [`State::due`], if it is.
@@ -25,7 +25,7 @@ pub(crate) struct KeyspaceState {
 
 /// A memtable that is no longer written to.
 #[derive(Clone)]
-pub(crate) struct Sealed {
+pub(crate) struct ImmutableMemtable {
     pub memtable: Arc<Memtable>,
     /// The newest sequence number that had been given out when it was sealed: other keyspaces may have parts of the same
     /// batches up to here.
@@ -36,10 +36,10 @@ pub(crate) struct Sealed {
     pub bytes: u64,
 }
 
-impl Sealed {
-    pub(crate) fn new(memtable: Arc<Memtable>, last_seq: Seq) -> Sealed {
+impl ImmutableMemtable {
+    pub(crate) fn new(memtable: Arc<Memtable>, last_seq: Seq) -> ImmutableMemtable {
         let (min_seq, bytes) = (memtable.min_seq(), memtable.used_bytes() as u64 + memtable::BASE_BYTES);
-        Sealed { memtable, last_seq, min_seq, bytes }
+        ImmutableMemtable { memtable, last_seq, min_seq, bytes }
     }
 }
 
@@ -79,16 +79,16 @@ pub(crate) struct State {
     /// Debts that are not zero.
     debts: HashMap<u64, f64>,
     /// Under what some were found not to be due.
-    looked: Moments,
+    looked: NotDueContext,
     /// Those of which cursors may keep something from being due, with the number at which the oldest of these reads.
     held: HashMap<u64, Seq>,
     /// Bytes of all memtables to be flushed.
     pub waiting_bytes: u64,
 }
 
-/// What plans depend on beside the tree: a moment at which a keyspace is looked at.
+/// What plans depend on beside the tree: a context at which a keyspace is looked at.
 #[derive(Clone, Copy)]
-pub(crate) struct Moment {
+pub(crate) struct PickContext {
     /// The oldest snapshot.
     pub oldest: Option<Seq>,
     /// Whether writes have paused, or nearly so.
@@ -97,8 +97,8 @@ pub(crate) struct Moment {
     pub room: Option<u64>,
 }
 
-/// Moments at which keyspaces were found not to be due, taken together.
-struct Moments {
+/// NotDueContext at which keyspaces were found not to be due, taken together.
+struct NotDueContext {
     oldest: Seq,
     /// One at which the database was not at rest.
     busy: bool,
@@ -106,21 +106,21 @@ struct Moments {
     tight: bool,
 }
 
-impl Default for Moments {
-    fn default() -> Moments {
-        Moments { oldest: Seq::MAX, busy: false, tight: false }
+impl Default for NotDueContext {
+    fn default() -> NotDueContext {
+        NotDueContext { oldest: Seq::MAX, busy: false, tight: false }
     }
 }
 
-impl Moments {
-    fn add(&mut self, moment: &Moment) {
-        self.oldest = self.oldest.min(moment.oldest.unwrap_or(Seq::MAX));
-        self.busy |= !moment.at_rest;
-        self.tight |= moment.room.is_some();
+impl NotDueContext {
+    fn add(&mut self, context: &PickContext) {
+        self.oldest = self.oldest.min(context.oldest.unwrap_or(Seq::MAX));
+        self.busy |= !context.at_rest;
+        self.tight |= context.room.is_some();
     }
 
     /// Whether what was not due then may be due now, though nothing of its own has changed.
-    fn are_outdated(&self, now: &Moment) -> bool {
+    fn are_outdated(&self, now: &PickContext) -> bool {
         now.oldest.unwrap_or(Seq::MAX) > self.oldest || (now.at_rest && self.busy) || self.tight
     }
 }
@@ -192,11 +192,11 @@ impl State {
 
     /// The oldest sequence number in memtables that are written to.
     pub(crate) fn oldest_active(&self) -> Option<Seq> {
-        self.dirty().filter_map(|k| k.core.view.load().memtable.min_seq()).min()
+        self.dirty().filter_map(|k| k.core.read_state.load().memtable.min_seq()).min()
     }
 
     /// Puts another memtable in front of a keyspace's readers. One that is given up with entries in it waits to be flushed.
-    pub(crate) fn switch(&mut self, id: u64, memtable: Arc<Memtable>, sealed: Option<Sealed>) {
+    pub(crate) fn switch(&mut self, id: u64, memtable: Arc<Memtable>, sealed: Option<ImmutableMemtable>) {
         let Some(k) = self.keyspaces.get_mut(&id) else { return };
         if let Some(sealed) = sealed {
             self.waiting_bytes += sealed.bytes;
@@ -211,11 +211,11 @@ impl State {
     }
 
     /// Takes memtables off that are flushed, the `count` oldest ones.
-    pub(crate) fn take_flushed(&mut self, id: u64, count: usize) -> Vec<Sealed> {
+    pub(crate) fn take_flushed(&mut self, id: u64, count: usize) -> Vec<ImmutableMemtable> {
         let Some(k) = self.keyspaces.get_mut(&id) else { return Vec::new() };
-        let flushed: Vec<Sealed> = k.flushing.drain(..count).collect();
+        let flushed: Vec<ImmutableMemtable> = k.flushing.drain(..count).collect();
         self.waiting_bytes -= flushed.iter().map(|sealed| sealed.bytes).sum::<u64>();
-        let active = k.core.view.load().memtable.clone();
+        let active = k.core.read_state.load().memtable.clone();
         if k.flushing.is_empty() {
             self.waiting.remove(&id);
             if active.capacity() == 0 {
@@ -253,7 +253,7 @@ impl State {
     }
 
     /// Has all keyspaces looked at again, if what their plans depend on has changed since they were last. Whether it has.
-    pub(crate) fn look_again(&mut self, now: &Moment) -> bool {
+    pub(crate) fn look_again(&mut self, now: &PickContext) -> bool {
         let outdated = self.looked.are_outdated(now);
         if outdated {
             self.note_all();
@@ -263,15 +263,15 @@ impl State {
 
     /// All keyspaces may be due.
     pub(crate) fn note_all(&mut self) {
-        self.looked = Moments::default();
+        self.looked = NotDueContext::default();
         let ids: Vec<u64> = self.keyspaces.keys().copied().collect();
         ids.into_iter().for_each(|id| self.note_change(id));
     }
 
     /// A keyspace is not due, until something changes.
     /// `cursor`: the number at which the oldest cursor reads, where that is older than any snapshot.
-    pub(crate) fn not_due(&mut self, id: u64, moment: &Moment, cursor: Option<Seq>) {
-        self.looked.add(moment);
+    pub(crate) fn not_due(&mut self, id: u64, context: &PickContext, cursor: Option<Seq>) {
+        self.looked.add(context);
         self.held.extend(cursor.map(|seq| (id, seq)));
         if let Some(k) = self.keyspaces.get_mut(&id)
             && let Some(debt) = k.due.take()
@@ -281,7 +281,7 @@ impl State {
     }
 
     /// Keyspaces that were not due while a cursor read as of a number.
-    pub(crate) fn held_by_cursors(&self) -> impl Iterator<Item = (&Arc<KeyspaceCore>, Seq)> {
+    pub(crate) fn held_by_cursors(&self) -> impl Iterator<Item = (&Arc<KeyspaceInner>, Seq)> {
         self.held.iter().map(|(id, seq)| (&self.keyspaces[id].core, *seq))
     }
 
@@ -292,7 +292,7 @@ impl State {
 }
 
 impl KeyspaceState {
-    pub(crate) fn new(core: Arc<KeyspaceCore>, tree: Tree) -> KeyspaceState {
+    pub(crate) fn new(core: Arc<KeyspaceInner>, tree: Tree) -> KeyspaceState {
         KeyspaceState { core, tree, flushing: VecDeque::new(), busy: false, due: None }
     }
 
@@ -310,14 +310,18 @@ impl KeyspaceState {
         if skip == FLUSHED_ALL {
             return None;
         }
-        let view = self.core.view.load();
+        let read_state = self.core.read_state.load();
         let flushing = self.flushing.iter().skip(skip).filter_map(|s| s.min_seq);
-        flushing.chain(view.memtable.min_seq()).min()
+        flushing.chain(read_state.memtable.min_seq()).min()
     }
 
     /// Puts what the trees and memtables are now in front of the readers.
     pub(crate) fn publish(&self, memtable: Arc<Memtable>) {
         let flushing = self.flushing.iter().rev().map(|s| s.memtable.clone()).collect();
-        self.core.view.store(Arc::new(View { memtable, flushing, version: self.tree.version().clone() }));
+        self.core.read_state.store(Arc::new(ReadState {
+            memtable,
+            flushing,
+            version: self.tree.version().clone(),
+        }));
     }
 }

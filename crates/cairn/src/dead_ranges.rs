@@ -34,8 +34,8 @@
 //!
 //! # What it costs
 //!
-//! Without ranges a put and a seek look at one flag. With some, a put looks for its key in a list of at most [`MOST`]; one that hits a range
-//! replaces the list. Readers take no lock: the list is immutable, and a cursor that finds the writer busy does not wait, but leaves the note to a
+//! Without ranges a put and a seek look at one flag. With some, a put looks for its key in a list of at most [`MAX`]; one that hits a range
+//! replaces the list. HeldSeqs take no lock: the list is immutable, and a cursor that finds the writer busy does not wait, but leaves the note to a
 //! later one. When the list is full, the range goes that is worth least: by the entries that it spares, and how long it was not used (the
 //! algorithm GreedyDual).
 
@@ -45,7 +45,7 @@ use base::{Seq, compare_keys};
 use std::sync::Arc;
 
 /// Ranges that a keyspace notes at most.
-const MOST: usize = 128;
+const MAX: usize = 128;
 /// Ranges between longer keys are not noted: they would take too much memory.
 const MAX_BOUND_LEN: usize = 512;
 /// When the list is full, of short runs only every so many-th is noted.
@@ -394,7 +394,7 @@ impl DeadRanges {
     }
 
     fn store(&self, mut list: List) {
-        while list.ranges.len() > MOST {
+        while list.ranges.len() > MAX {
             let worth = |range: &Arc<DeadRange>| range.worth.load(Ordering::Relaxed);
             let least = (0..list.ranges.len()).min_by_key(|&i| worth(&list.ranges[i])).unwrap_or(0);
             let gone = list.ranges.remove(least);
@@ -412,7 +412,7 @@ impl DeadRanges {
         }
         let list = self.list.load();
         let continues = || list.holding_before(Some(run.from)).is_some() || list.holding(run.from).is_some();
-        list.ranges.len() < MOST
+        list.ranges.len() < MAX
             || continues()
             || run.passed >= u64::from(LONG * self.noted)
             || self.refused.fetch_add(1, Ordering::Relaxed).is_multiple_of(ONE_OF)

@@ -1,8 +1,8 @@
 //! The run of deleted entries that a cursor is passing over: what it asks of [`DeadRanges`], and what it tells them.
 
-use crate::db_inner::Core;
+use crate::db_inner::DbInner;
 use crate::dead_ranges::{DeadRange, DeadRanges, FoundRun, Known, LONG};
-use crate::keyspace::KeyspaceCore;
+use crate::keyspace::KeyspaceInner;
 use crate::sync::Ordering;
 use base::Seq;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ impl DeletedRun {
         seq: Seq,
         (from, to): (&[u8], Option<&[u8]>),
         backward: bool,
-        keyspace: &KeyspaceCore,
-        core: &Core,
+        keyspace: &KeyspaceInner,
+        core: &DbInner,
     ) -> Option<Arc<DeadRange>> {
         let dead = &keyspace.dead;
         if !self.has_edge {
@@ -90,8 +90,8 @@ impl DeletedRun {
         seq: Option<Seq>,
         sought: Option<&[u8]>,
         to: Option<&[u8]>,
-        keyspace: &KeyspaceCore,
-        core: &Core,
+        keyspace: &KeyspaceInner,
+        core: &DbInner,
     ) {
         if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
             let from = sought.unwrap_or(&self.edge);
@@ -105,8 +105,8 @@ impl DeletedRun {
         seq: Option<Seq>,
         sought: Option<Option<&[u8]>>,
         from: &[u8],
-        keyspace: &KeyspaceCore,
-        core: &Core,
+        keyspace: &KeyspaceInner,
+        core: &DbInner,
     ) {
         if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
             // Of the key where it looked first older versions came first; now it is known that none is a value.
@@ -127,9 +127,9 @@ impl DeletedRun {
     }
 }
 
-impl Core {
+impl DbInner {
     /// Notes a run, if the writer is free: otherwise a cursor that comes by later will.
-    fn note_dead(&self, run: &FoundRun<'_>, keyspace: &KeyspaceCore) {
+    fn note_dead(&self, run: &FoundRun<'_>, keyspace: &KeyspaceInner) {
         if keyspace.dead.is_worth_a_note(run)
             && let Some(writer) = self.try_writer()
         {

@@ -19,7 +19,7 @@
 //! The file is no part of the database's state: it may be missing, of another length, or come back after a crash.
 
 use crate::ReserveStats;
-use crate::recycled_log::Spares;
+use crate::recycled_log::RecycledLogs;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::{Error, ErrorKind, Result};
 use env::Env;
@@ -32,10 +32,10 @@ pub(crate) const RESERVE_FILE_NAME: &str = "RESERVE";
 
 /// It is no smaller than this, unless the option says so: a delete, a switch of the log and an edit of the manifest need some room, however little
 /// there is to delete.
-const SMALLEST: u64 = 1 << 20;
+const MIN: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum ReserveState {
     /// There is none yet, or none could be had.
     Absent,
     Held,
@@ -44,7 +44,7 @@ enum Standing {
 }
 
 struct State {
-    standing: Standing,
+    standing: ReserveState,
     /// Length of the file, or of the one that is to be made.
     bytes: u64,
     /// Why the file could not be made, the last time.
@@ -56,13 +56,13 @@ struct State {
 }
 
 impl State {
-    fn new(standing: Standing, bytes: u64, cause: Option<Error>) -> State {
+    fn new(standing: ReserveState, bytes: u64, cause: Option<Error>) -> State {
         State { standing, bytes, trouble: None, cause, not_before: Duration::ZERO }
     }
 }
 
 /// The reserve of one database. Its lock is taken under any other one and held over I/O on its file.
-pub(crate) struct Reserve {
+pub(crate) struct DiskReserve {
     env: Arc<dyn Env>,
     dir: PathBuf,
     /// What the option says: 0 holds nothing back.
@@ -70,7 +70,7 @@ pub(crate) struct Reserve {
     /// Bytes of all tables in use.
     tables: AtomicU64,
     /// What goes before it does.
-    spares: Arc<Spares>,
+    spares: Arc<RecycledLogs>,
     state: Mutex<State>,
     /// Whether it is spent: one look for every put.
     spent: AtomicBool,
@@ -78,11 +78,16 @@ pub(crate) struct Reserve {
     deleted: AtomicBool,
 }
 
-impl Reserve {
-    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, largest: u64, spares: Arc<Spares>) -> Reserve {
-        let state = State::new(Standing::Absent, largest.min(SMALLEST), None);
+impl DiskReserve {
+    pub(crate) fn new(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        largest: u64,
+        spares: Arc<RecycledLogs>,
+    ) -> DiskReserve {
+        let state = State::new(ReserveState::Absent, largest.min(MIN), None);
         let (spent, deleted) = (AtomicBool::new(false), AtomicBool::new(false));
-        Reserve {
+        DiskReserve {
             env: env.clone(),
             dir: dir.to_owned(),
             largest,
@@ -107,12 +112,12 @@ impl Reserve {
     fn size_beside(&self, logs: u64) -> u64 {
         let data = self.tables.load(Ordering::Relaxed).saturating_add(logs);
         // In steps, so that it is not made anew with each flush.
-        data.clamp(SMALLEST, self.largest.max(SMALLEST)).next_power_of_two().min(self.largest)
+        data.clamp(MIN, self.largest.max(MIN)).next_power_of_two().min(self.largest)
     }
 
     /// Whether it may be of that length.
     fn may_have(&self, bytes: u64) -> bool {
-        let is_step = bytes.is_power_of_two() && (SMALLEST..self.largest).contains(&bytes);
+        let is_step = bytes.is_power_of_two() && (MIN..self.largest).contains(&bytes);
         bytes > 0 && (bytes == self.largest || is_step)
     }
 
@@ -124,7 +129,7 @@ impl Reserve {
             _ => return,
         };
         match found.filter(|&bytes| self.may_have(bytes)) {
-            Some(bytes) => *self.state.lock() = State::new(Standing::Held, bytes, None),
+            Some(bytes) => *self.state.lock() = State::new(ReserveState::Held, bytes, None),
             None => drop(self.env.remove(&path)),
         }
     }
@@ -138,17 +143,17 @@ impl Reserve {
         }
         let mut state = self.state.lock();
         match state.standing {
-            Standing::Absent => {
+            ReserveState::Absent => {
                 state.bytes = wanted;
                 self.make(&mut state, wanted.saturating_mul(2));
             }
-            Standing::Held if state.bytes < wanted => {
+            ReserveState::Held if state.bytes < wanted => {
                 let more = wanted - state.bytes;
                 if self.env.free_space(&self.dir).is_none_or(|free| free >= more.saturating_mul(2)) {
                     self.remake(&mut state, wanted);
                 }
             }
-            Standing::Held | Standing::Spent => {}
+            ReserveState::Held | ReserveState::Spent => {}
         }
     }
 
@@ -158,9 +163,9 @@ impl Reserve {
         let wanted = self.size_beside(logs);
         let mut state = self.state.lock();
         match state.standing {
-            Standing::Held if wanted <= state.bytes / 4 => self.remake(&mut state, wanted),
-            Standing::Spent => state.bytes = wanted,
-            Standing::Held | Standing::Absent => {}
+            ReserveState::Held if wanted <= state.bytes / 4 => self.remake(&mut state, wanted),
+            ReserveState::Spent => state.bytes = wanted,
+            ReserveState::Held | ReserveState::Absent => {}
         }
         drop(state);
         self.spares.forget_longer(self.longest_spare(logs));
@@ -178,7 +183,7 @@ impl Reserve {
             state.trouble = Some(e);
             return;
         }
-        *state = State::new(Standing::Absent, bytes, None);
+        *state = State::new(ReserveState::Absent, bytes, None);
         self.make(state, bytes);
     }
 
@@ -189,7 +194,7 @@ impl Reserve {
         }
         let mut state = self.state.lock();
         let wanted = state.bytes + state.bytes / 8;
-        state.standing != Standing::Spent || self.make(&mut state, wanted)
+        state.standing != ReserveState::Spent || self.make(&mut state, wanted)
     }
 
     fn make(&self, state: &mut State, wanted: u64) -> bool {
@@ -202,7 +207,7 @@ impl Reserve {
         };
         match made {
             Ok(()) => {
-                *state = State::new(Standing::Held, state.bytes, None);
+                *state = State::new(ReserveState::Held, state.bytes, None);
                 self.spent.store(false, Ordering::Release);
                 true
             }
@@ -224,13 +229,13 @@ impl Reserve {
             return true;
         }
         let mut state = self.state.lock();
-        if state.standing != Standing::Held {
+        if state.standing != ReserveState::Held {
             return false;
         }
         // Whatever is wrong with it, it is not to be counted on any more.
         let removed = self.env.remove(&self.path());
         tracing::warn!(cause = %error, "the disk is full: the reserve is released, and puts are refused");
-        *state = State::new(Standing::Spent, state.bytes, Some(error.clone()));
+        *state = State::new(ReserveState::Spent, state.bytes, Some(error.clone()));
         self.deleted.store(true, Ordering::Release);
         self.spent.store(true, Ordering::Release);
         removed.is_ok()
@@ -240,14 +245,14 @@ impl Reserve {
     pub(crate) fn spend(&self, cause: &Error) {
         if self.largest > 0 {
             let mut state = self.state.lock();
-            *state = State::new(Standing::Spent, state.bytes, Some(cause.clone()));
+            *state = State::new(ReserveState::Spent, state.bytes, Some(cause.clone()));
             self.deleted.store(true, Ordering::Release);
             self.spent.store(true, Ordering::Release);
         }
     }
 
     /// Tries again for as long as there is something to release: first spare logs, which may be small, then the reserve.
-    pub(crate) fn insist<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn retry_after_freeing<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match attempt() {
                 Err(e) if self.release_for(&e) => {}
@@ -312,8 +317,8 @@ impl Reserve {
     pub(crate) fn stats(&self) -> ReserveStats {
         let state = self.state.lock();
         ReserveStats {
-            held_bytes: if state.standing == Standing::Held { state.bytes } else { 0 },
-            spent: state.standing == Standing::Spent,
+            held_bytes: if state.standing == ReserveState::Held { state.bytes } else { 0 },
+            spent: state.standing == ReserveState::Spent,
             trouble: state.trouble.as_ref().map(Error::to_string),
         }
     }
@@ -328,11 +333,11 @@ mod tests {
         Error::new(ErrorKind::NoSpace, "the disk is full")
     }
 
-    fn reserve(sim: &Arc<SimEnv>, bytes: u64) -> Reserve {
+    fn reserve(sim: &Arc<SimEnv>, bytes: u64) -> DiskReserve {
         sim.create_dir(Path::new("/db")).unwrap();
         let env: Arc<dyn Env> = sim.clone();
-        let spares = Arc::new(Spares::new(&env, Path::new("/db"), 0));
-        Reserve::new(&env, Path::new("/db"), bytes, spares)
+        let spares = Arc::new(RecycledLogs::new(&env, Path::new("/db"), 0));
+        DiskReserve::new(&env, Path::new("/db"), bytes, spares)
     }
 
     #[test]

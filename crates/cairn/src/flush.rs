@@ -5,11 +5,11 @@
 //! says so, of all tables in one edit; only then do the memtables and their logs go. `docs/recovery.md` argues each step. So a table
 //! costs one sync, and whatever number of tables a few more.
 
-use crate::db_inner::Core;
-use crate::keyspace::KeyspaceCore;
-use crate::db_state::{FlushedCounts, KeyspaceState, Sealed};
+use crate::db_inner::DbInner;
+use crate::db_state::{FlushedCounts, ImmutableMemtable, KeyspaceState};
+use crate::keyspace::KeyspaceInner;
 use crate::sync::Ordering;
-use crate::writer::PanicWatch;
+use crate::writer::PanicGuard;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use std::time::Duration;
 use tree::{Context, DatabaseEdit, Flushed, MergeCursor};
 
 /// A flush takes so many keyspaces at most: the first of them waits until the last has its table.
-const MOST_TABLES: usize = 256;
+const MAX_TABLES: usize = 256;
 
 /// And no more when those that it has, have so many bytes.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// What a flush has to do. Without parts: to free logs that no keyspace needs.
 pub(crate) struct FlushJob(Vec<Part>);
 
 /// One keyspace's part.
 struct Part {
-    keyspace: Arc<KeyspaceCore>,
+    keyspace: Arc<KeyspaceInner>,
     /// Oldest first.
-    memtables: Vec<Sealed>,
+    memtables: Vec<ImmutableMemtable>,
     rule: tree::GuardHash,
     table: table::TableOptions,
 }
@@ -57,7 +57,7 @@ struct Written<'a> {
     time: Duration,
 }
 
-impl Core {
+impl DbInner {
     /// Takes the memtables of keyspaces that wait to be flushed, those first that hold the oldest log.
     pub(crate) fn next_flush(&self) -> Option<FlushJob> {
         let mut state = self.state.lock();
@@ -72,7 +72,7 @@ impl Core {
         for (_, id) in waiting {
             let Some(k) = state.keyspaces.get_mut(&id) else { continue };
             let more: u64 = k.flushing.iter().map(|sealed| sealed.bytes).sum();
-            if !parts.is_empty() && (parts.len() == MOST_TABLES || bytes + more > MOST_BYTES) {
+            if !parts.is_empty() && (parts.len() == MAX_TABLES || bytes + more > MAX_BYTES) {
                 break;
             }
             bytes += more;
@@ -91,7 +91,7 @@ impl Core {
     }
 
     pub(crate) fn run_flush(&self, FlushJob(parts): FlushJob) -> Result<()> {
-        let _watch = PanicWatch::new(self, "a flush");
+        let _watch = PanicGuard::new(self, "a flush");
         if !parts.is_empty() {
             // Now, because a database that never gets here is too small for it, and before this flush needs it.
             self.reserve.establish(self.log_bytes());
@@ -143,7 +143,7 @@ impl Core {
                 true => self.check_last_room(&part.keyspace, &part.memtables),
                 false => Ok(()),
             };
-            match room.and_then(|()| self.reserve.insist(|| self.write_table(part))) {
+            match room.and_then(|()| self.reserve.retry_after_freeing(|| self.write_table(part))) {
                 Ok(table) => written.push(table),
                 Err(e) => {
                     trouble.get_or_insert(e.clone());
@@ -257,7 +257,7 @@ impl Core {
     }
 
     /// Flushes what is in the memtables of a keyspace, and waits for it; but not for what is written meanwhile.
-    pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+    pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
         let _call = self.begin_call()?;
         keyspace.check_open()?;
         self.flush_keyspaces(std::slice::from_ref(keyspace))
@@ -270,7 +270,7 @@ impl Core {
         self.flush_keyspaces(&keyspaces)
     }
 
-    fn flush_keyspaces(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<()> {
+    fn flush_keyspaces(&self, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
         let newest = {
             let mut writer = self.writer();
             self.seal(&mut writer, keyspaces)?;

@@ -16,11 +16,11 @@
 //! What a compaction drops lies under something newer among its inputs, and these were visible before it listed the slots. Either it
 //! sees the slot, or the cursor sees, after its slot is set, that these are visible, and reads as of them or later.
 
-use crate::db_inner::Core;
-use crate::keyspace::KeyspaceCore;
+use crate::db_inner::DbInner;
+use crate::keyspace::KeyspaceInner;
 use crate::snapshot::Snapshots;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, thread_local};
-use crate::visible_seq::Visible;
+use crate::visible_seq::VisibleSeq;
 use base::Seq;
 use base::planted::{Bug, planted};
 use memtable::Memtable;
@@ -53,7 +53,7 @@ struct Line([Slot; OF_LINE]);
 
 /// The cursors of a keyspace.
 #[derive(Default)]
-pub(crate) struct Readers {
+pub(crate) struct HeldSeqs {
     lines: OnceLock<Box<[Line; SLOTS / OF_LINE]>>,
     /// Those for which there was no slot.
     more: Snapshots,
@@ -61,13 +61,13 @@ pub(crate) struct Readers {
 
 /// What several cursors are, taken together.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HeldReaders {
+pub(crate) struct HeldCursors {
     pub count: usize,
     /// Since when the oldest of them is held.
     pub since: Option<Duration>,
 }
 
-impl HeldReaders {
+impl HeldCursors {
     pub(crate) fn add(&mut self, count: usize, since: Option<Duration>) {
         self.count += count;
         self.since = self.since.into_iter().chain(since).min();
@@ -85,7 +85,7 @@ fn first_slot() -> usize {
     THREADS.fetch_add(1, Ordering::Relaxed) * OF_LINE % SLOTS
 }
 
-impl Readers {
+impl HeldSeqs {
     #[inline]
     fn slot(lines: &[Line; SLOTS / OF_LINE], number: usize) -> &Slot {
         &lines[number / OF_LINE].0[number % OF_LINE]
@@ -96,7 +96,7 @@ impl Readers {
     }
 
     /// Holds the newest sequence number that is visible: the number, and the slot that has it, if it is in one.
-    fn hold_newest(&self, visible: &Visible) -> (Seq, Option<usize>) {
+    fn hold_newest(&self, visible: &VisibleSeq) -> (Seq, Option<usize>) {
         let mut seq = visible.newest();
         let Some((slot, number)) = self.take(seq) else { return (self.more.take(visible, None), None) };
         loop {
@@ -127,7 +127,7 @@ impl Readers {
         let lines = self.lines.get_or_init(Box::default);
         let last = LAST.with(Cell::get);
         for number in (last..SLOTS).chain(0..last) {
-            let slot = Readers::slot(lines, number);
+            let slot = HeldSeqs::slot(lines, number);
             if slot.held.load(Ordering::Relaxed) == FREE
                 && slot.held.compare_exchange(FREE, seq + 1, Ordering::SeqCst, Ordering::Relaxed).is_ok()
             {
@@ -143,7 +143,7 @@ impl Readers {
     fn release(&self, seq: Seq, slot: Option<usize>) {
         match (slot, self.lines.get()) {
             (Some(number), Some(lines)) => {
-                Readers::slot(lines, number).held.store(FREE, Ordering::Release);
+                HeldSeqs::slot(lines, number).held.store(FREE, Ordering::Release);
             }
             _ => self.more.release(seq),
         }
@@ -158,8 +158,8 @@ impl Readers {
 
     /// Notes `now` for those of which it is not known since when they are held. Cursors do not read the clock themselves: that would
     /// cost as much as all else here.
-    pub(crate) fn look(&self, now: Duration) -> HeldReaders {
-        let mut all = HeldReaders::default();
+    pub(crate) fn look(&self, now: Duration) -> HeldCursors {
+        let mut all = HeldCursors::default();
         for slot in self.slots().filter(|slot| slot.held.load(Ordering::Acquire) != FREE) {
             let since = match slot.since.load(Ordering::Relaxed) {
                 0 => {
@@ -177,8 +177,8 @@ impl Readers {
 }
 
 /// A keyspace, and a sequence number that is held in it.
-pub(crate) struct Hold {
-    keyspace: Arc<KeyspaceCore>,
+pub(crate) struct HeldSeq {
+    keyspace: Arc<KeyspaceInner>,
     pub seq: Seq,
     by: By,
 }
@@ -186,41 +186,41 @@ pub(crate) struct Hold {
 enum By {
     Slot(usize),
     Map,
-    /// Another `Hold`, which lives longer.
+    /// Another `HeldSeq`, which lives longer.
     Other,
 }
 
-impl Hold {
-    fn new(keyspace: &Arc<KeyspaceCore>, seq: Seq, slot: Option<usize>) -> Hold {
-        Hold { keyspace: keyspace.clone(), seq, by: slot.map_or(By::Map, By::Slot) }
+impl HeldSeq {
+    fn new(keyspace: &Arc<KeyspaceInner>, seq: Seq, slot: Option<usize>) -> HeldSeq {
+        HeldSeq { keyspace: keyspace.clone(), seq, by: slot.map_or(By::Map, By::Slot) }
     }
 
     /// Holds the newest sequence number that is visible.
-    pub(crate) fn newest(keyspace: &Arc<KeyspaceCore>, core: &Core) -> Hold {
+    pub(crate) fn newest(keyspace: &Arc<KeyspaceInner>, core: &DbInner) -> HeldSeq {
         let (seq, slot) = keyspace.readers.hold_newest(&core.visible);
-        Hold::new(keyspace, seq, slot)
+        HeldSeq::new(keyspace, seq, slot)
     }
 
     /// Holds a number that a snapshot holds while this runs.
-    pub(crate) fn of_snapshot(keyspace: &Arc<KeyspaceCore>, seq: Seq) -> Hold {
-        Hold::new(keyspace, seq, keyspace.readers.hold(seq))
+    pub(crate) fn of_snapshot(keyspace: &Arc<KeyspaceInner>, seq: Seq) -> HeldSeq {
+        HeldSeq::new(keyspace, seq, keyspace.readers.hold(seq))
     }
 
     /// The same for something that goes before this does.
-    pub(crate) fn lend(&self) -> Hold {
-        Hold { keyspace: self.keyspace.clone(), seq: self.seq, by: By::Other }
+    pub(crate) fn lend(&self) -> HeldSeq {
+        HeldSeq { keyspace: self.keyspace.clone(), seq: self.seq, by: By::Other }
     }
 }
 
-impl Deref for Hold {
-    type Target = KeyspaceCore;
+impl Deref for HeldSeq {
+    type Target = KeyspaceInner;
     #[inline]
-    fn deref(&self) -> &KeyspaceCore {
+    fn deref(&self) -> &KeyspaceInner {
         &self.keyspace
     }
 }
 
-impl Drop for Hold {
+impl Drop for HeldSeq {
     #[inline]
     fn drop(&mut self) {
         match self.by {
@@ -234,9 +234,9 @@ impl Drop for Hold {
 /// How many times memtables of a keyspace have gone from its view. In a line of its own: cursors look at it each time that they move.
 #[repr(align(64))]
 #[derive(Default)]
-pub(crate) struct Generation(AtomicU64);
+pub(crate) struct FlushGeneration(AtomicU64);
 
-impl Generation {
+impl FlushGeneration {
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -250,9 +250,9 @@ impl Generation {
 
 /// Memtables that have gone from the views, as long as something holds them.
 #[derive(Default)]
-pub(crate) struct Retired(Mutex<Vec<Weak<Memtable>>>);
+pub(crate) struct RetiredMemtables(Mutex<Vec<Weak<Memtable>>>);
 
-impl Retired {
+impl RetiredMemtables {
     pub(crate) fn add<'a>(&self, memtables: impl Iterator<Item = &'a Arc<Memtable>>) {
         let mut retired = self.0.lock();
         retired.retain(|memtable| memtable.strong_count() > 0);
@@ -268,10 +268,10 @@ impl Retired {
     }
 }
 
-impl Core {
+impl DbInner {
     /// The sequence numbers at which the keyspace is read, by snapshots and by cursors: ascending, each once. Who begins to read
     /// after this does so as of all that was visible before, or later.
-    pub(crate) fn readers_of(&self, keyspace: &KeyspaceCore) -> Vec<Seq> {
+    pub(crate) fn readers_of(&self, keyspace: &KeyspaceInner) -> Vec<Seq> {
         // Snapshots first: a cursor that is made of a snapshot holds its number before the snapshot can go.
         let mut seqs = self.snapshots.list();
         seqs.extend(keyspace.readers.in_slots());
@@ -282,7 +282,7 @@ impl Core {
     }
 
     /// The smallest of these.
-    pub(crate) fn oldest_reader(&self, keyspace: &KeyspaceCore) -> Option<Seq> {
+    pub(crate) fn oldest_reader(&self, keyspace: &KeyspaceInner) -> Option<Seq> {
         let snapshot = self.snapshots.oldest();
         let cursor = keyspace.readers.in_slots().min();
         [snapshot, cursor, keyspace.readers.more.oldest()].into_iter().flatten().min()

@@ -1,12 +1,12 @@
 //! Keyspaces: what a handle refers to, and reading from it.
 
 use crate::batch::Batch;
-use crate::db_inner::Core;
+use crate::cursor::{Bounds, Cursor, ReadView};
+use crate::db_inner::DbInner;
 use crate::db_inner::Handle;
-use crate::cursor::{Bounds, Cursor, Moment};
 use crate::dead_ranges::DeadRanges;
+use crate::held_seqs::{FlushGeneration, HeldSeq, HeldSeqs};
 use crate::range::Range;
-use crate::held_seqs::{Generation, Hold, Readers};
 use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
 use base::limits::MAX_KEYSPACE_NAME_LEN;
@@ -15,17 +15,17 @@ use base::{EntryKind, Error, ErrorKind, RangeSet, Result, Seq, Slice, Trailer, h
 use memtable::Memtable;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use tree::{SeekNotice, Version};
+use tree::{ReadTrigger, Version};
 
 /// Everything that a reader of a keyspace looks at, from new to old. Immutable; readers load it with one atomic operation.
-pub(crate) struct View {
+pub(crate) struct ReadState {
     pub memtable: Arc<Memtable>,
     /// Full memtables that are being flushed, newest first.
     pub flushing: Vec<Arc<Memtable>>,
     pub version: Arc<Version>,
 }
 
-impl View {
+impl ReadState {
     /// Its memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.memtable).chain(&self.flushing)
@@ -59,20 +59,20 @@ impl View {
 }
 
 /// A keyspace inside of the database. Handles and batches share it.
-pub(crate) struct KeyspaceCore {
+pub(crate) struct KeyspaceInner {
     pub id: u64,
-    /// The database that it belongs to: see [`Core::identity`].
+    /// The database that it belongs to: see [`DbInner::identity`].
     pub database: u64,
     pub name: String,
     pub options: KeyspaceOptions,
     /// Bytes of a new memtable: the option, or less when the memory budget is small.
     pub memtable_bytes: usize,
-    pub view: ArcSwap<View>,
+    pub read_state: ArcSwap<ReadState>,
     /// How many times memtables have gone from the view because they are in a table.
-    pub generation: Generation,
+    pub generation: FlushGeneration,
     /// The cursors that are open.
-    pub readers: Readers,
-    pub notice: Arc<SeekNotice>,
+    pub readers: HeldSeqs,
+    pub notice: Arc<ReadTrigger>,
     /// What cursors that are gone have not paid for tombstones that they passed over, in bytes.
     pub debt: AtomicU64,
     /// One of [`OPEN`], [`DROPPED`], [`CLOSED`].
@@ -102,7 +102,7 @@ pub(crate) struct KeyspaceCounters {
     pub reasons: Mutex<std::collections::BTreeMap<tree::Reason, u64>>,
 }
 
-impl KeyspaceCore {
+impl KeyspaceInner {
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.state.load(Ordering::Acquire) {
@@ -131,17 +131,17 @@ impl KeyspaceCore {
     }
 
     /// The value of `key` as of `seq`, in this view.
-    pub(crate) fn get_in(&self, view: &View, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
-        let deleted = view.deleted_before(key, seq);
-        if let Some(value) = view.get_recent(key, seq, deleted) {
+    pub(crate) fn get_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
+        let deleted = read_state.deleted_before(key, seq);
+        if let Some(value) = read_state.get_recent(key, seq, deleted) {
             return Ok(value);
         }
-        let found = view.version.get_above(key, hash(key), seq, deleted)?;
+        let found = read_state.version.get_above(key, hash(key), seq, deleted)?;
         Ok(found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value)))
     }
 
     pub(crate) fn guards(&self) -> Vec<GuardInfo> {
-        let view = self.view.load();
+        let read_state = self.read_state.load();
         let tables = |tables: &[Arc<tree::TableFile>]| {
             let info = |t: &Arc<tree::TableFile>| TableInfo {
                 number: t.meta.number,
@@ -154,8 +154,8 @@ impl KeyspaceCore {
             tables.iter().map(info).collect()
         };
         let mut guards =
-            vec![GuardInfo { level: 0, key: Slice::default(), tables: tables(&view.version.level0) }];
-        for (i, level) in view.version.levels.iter().enumerate() {
+            vec![GuardInfo { level: 0, key: Slice::default(), tables: tables(&read_state.version.level0) }];
+        for (i, level) in read_state.version.levels.iter().enumerate() {
             let info = |g: &Arc<tree::Guard>| GuardInfo {
                 level: i + 1,
                 key: g.key.clone(),
@@ -213,17 +213,17 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 /// ```
 #[derive(Clone)]
 pub struct Keyspace {
-    pub(crate) core: Arc<KeyspaceCore>,
+    pub(crate) core: Arc<KeyspaceInner>,
     pub(crate) handle: Arc<Handle>,
 }
 
 impl Keyspace {
-    fn database(&self) -> &Arc<Core> {
+    fn database(&self) -> &Arc<DbInner> {
         &self.handle.core
     }
 
-    fn moment(&self) -> Moment {
-        Moment::new(self.database(), Hold::newest(&self.core, self.database()))
+    fn read_view(&self) -> ReadView {
+        ReadView::new(self.database(), HeldSeq::newest(&self.core, self.database()))
     }
 
     /// Its name.
@@ -353,10 +353,10 @@ impl Keyspace {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         // The view first: it must not be older than what the sequence number promises to everybody else; and a keyspace that
         // is dropped in between must not look empty.
-        let view = self.core.view.load();
+        let read_state = self.core.read_state.load();
         self.core.check_open()?;
         let seq = self.database().visible.newest();
-        self.core.get_in(&view, key.as_ref(), seq).map_err(|e| self.database().read_error(e))
+        self.core.get_in(&read_state, key.as_ref(), seq).map_err(|e| self.database().read_error(e))
     }
 
     /// Whether `key` has a value. Costs what [`Keyspace::get`] costs.
@@ -376,10 +376,10 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`]: the error of the first key, in their order, that has one.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let view = self.core.view.load_full();
+        let read_state = self.core.read_state.load_full();
         self.core.check_open()?;
         let seq = self.database().visible.newest();
-        self.core.multi_get_in(&view, keys, seq).map_err(|e| self.database().read_error(e))
+        self.core.multi_get_in(&read_state, keys, seq).map_err(|e| self.database().read_error(e))
     }
 
     /// The entries whose keys lie in `bounds`, in order; `.rev()` for the other order, and from both ends at once.
@@ -392,12 +392,12 @@ impl Keyspace {
     /// their keys is put again (option `skip_deleted`): so to look for the first entry, and to delete it, takes some microseconds however often that
     /// was done.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range {
-        Range::new(self.moment(), Bounds::new(&bounds))
+        Range::new(self.read_view(), Bounds::new(&bounds))
     }
 
     /// The entries whose keys begin with `prefix`.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        Range::new(self.moment(), Bounds::prefix(prefix.as_ref()))
+        Range::new(self.read_view(), Bounds::prefix(prefix.as_ref()))
     }
 
     /// All entries.
@@ -413,7 +413,7 @@ impl Keyspace {
 
     /// A cursor over `bounds` only.
     pub fn cursor_bounded<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Cursor {
-        Cursor::new(self.moment(), Bounds::new(&bounds))
+        Cursor::new(self.read_view(), Bounds::new(&bounds))
     }
 
     /// Writes what is in memory to tables, and waits for it; not for what is written meanwhile.

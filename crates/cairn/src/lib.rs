@@ -34,52 +34,52 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+mod active_calls;
 mod background;
 mod batch;
-mod active_calls;
 mod check;
 mod commit;
-mod db_inner;
 mod counters;
 mod cursor;
 mod database;
+mod db_inner;
+mod db_state;
 mod dead_ranges;
 mod deleted_run;
+mod disk_reserve;
 mod file_names;
 mod flush;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod held_seqs;
 mod keyspace;
 mod log;
 mod log_bound;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod low_space;
-mod multi_get;
 mod memtable_size;
+mod multi_get;
 mod options;
+mod range;
+mod range_del;
 mod rate_limiter;
 mod read_cost;
-mod range;
-mod held_seqs;
 mod recovered_tables;
 mod recovery;
+mod recycled_log;
 mod replay;
-mod disk_reserve;
-mod write_stall;
 mod salvage;
 mod scrub;
-mod range_del;
 mod snapshot;
-mod recycled_log;
-mod db_state;
+mod sorted_views;
 mod stats;
 mod stats_text;
 mod sync;
-mod write_queue;
-mod sorted_views;
 mod visible_seq;
+mod write_queue;
+mod write_stall;
 mod writer;
 
 #[cfg(feature = "planted-bugs")]
@@ -121,7 +121,7 @@ pub mod env {
 
     /// The simulated disk, for the tests of this repository.
     #[doc(hidden)]
-    pub use ::env::{Fault, Hook, OpInfo, OpKind, Origin, Phase, Repeat, Rng, SimEnv, Survival, Verdict};
+    pub use ::env::{Fault, ForkGuard, Hook, OpInfo, OpKind, Phase, Repeat, Rng, SimEnv, Survival, Verdict};
 }
 
 /// The Rust code of the README is a test.

@@ -5,7 +5,7 @@
 //!
 //! The record of a batch is described in `docs/format/log.md`.
 
-use crate::recycled_log::Spares;
+use crate::recycled_log::RecycledLogs;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
@@ -203,7 +203,7 @@ pub(crate) fn batch_error(record: &[u8], log: &Path, offset: u64) -> Error {
 }
 
 /// So many logs that are not synced stay open: only the handle that wrote a file is told that its sync failed.
-pub(crate) const OPEN_LOGS_MAX: usize = 8;
+pub(crate) const MAX_OPEN_LOGS: usize = 8;
 
 /// A log that is no longer written to, and may still be needed.
 #[derive(Clone)]
@@ -268,7 +268,7 @@ impl ClosedLogs {
         let upto = {
             let logs = self.0.lock();
             let open = || logs.iter().filter(|log| !log.synced.load(Ordering::Acquire));
-            let many = open().count().checked_sub(OPEN_LOGS_MAX).filter(|&n| n > 0);
+            let many = open().count().checked_sub(MAX_OPEN_LOGS).filter(|&n| n > 0);
             many.and_then(|n| open().nth(n - 1)).map(|log| log.last_seq)
         };
         upto.map_or(Ok(()), |seq| self.sync_up_to(seq, counters))
@@ -337,7 +337,7 @@ pub(crate) struct LogCounters {
 #[derive(Clone)]
 pub(crate) struct Logs {
     pub closed: Arc<ClosedLogs>,
-    pub spares: Arc<Spares>,
+    pub spares: Arc<RecycledLogs>,
     pub counters: Arc<LogCounters>,
 }
 
@@ -348,7 +348,7 @@ pub(crate) struct Log {
     writer: SegmentWriter,
     /// A sync of the current log must be told from the ones before only by syncing those, too.
     closed: Arc<ClosedLogs>,
-    spares: Arc<Spares>,
+    spares: Arc<RecycledLogs>,
     counters: Arc<LogCounters>,
     counted: u64,
     /// Where the mark of the last sync ends; 0 before there is one. Nothing is lost with a mark, so it needs no sync itself.
@@ -519,7 +519,7 @@ fn create_segment(
     dir: &Path,
     number: u64,
     header: LogHeader,
-    spares: &Spares,
+    spares: &RecycledLogs,
 ) -> Result<SegmentWriter> {
     let (path, header) = (dir.join(log_file_name(number)), header.encode());
     let (mut writer, spare) = match spares.begin(&path, number, &header) {

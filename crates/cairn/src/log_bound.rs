@@ -16,7 +16,7 @@
 //!
 //! What waits in memory to be flushed does not count when it is asked whether more has to be: its logs go by themselves.
 
-use crate::db_inner::Core;
+use crate::db_inner::DbInner;
 use crate::db_state::State;
 use crate::sync::Ordering;
 use crate::writer::Writer;
@@ -26,9 +26,9 @@ use base::Result;
 const SLOWDOWN_NANOS: f64 = 32_000.0;
 
 /// The length of the log is looked at anew after so many bytes at least.
-const LEAST_STEP: u64 = 4 << 10;
+const MIN_STEP: u64 = 4 << 10;
 
-impl Core {
+impl DbInner {
     /// Does what the module says. `cap`: bytes of all logs together.
     pub(crate) fn bound_log(&self, writer: &mut Writer, cap: u64) -> Result<()> {
         let mut total = self.bytes_with(writer);
@@ -43,7 +43,7 @@ impl Core {
         let (begin, room) = (cap / 4 * 3, cap.saturating_sub(total));
         let excess = (total.saturating_sub(begin) as f64 / (cap - begin) as f64).min(1.0);
         writer.log_slowdown = (SLOWDOWN_NANOS * excess * excess) as u64;
-        writer.check_log_at = writer.log.len() + (cap / 64).min(room / 4).max(LEAST_STEP);
+        writer.check_log_at = writer.log.len() + (cap / 64).min(room / 4).max(MIN_STEP);
         Ok(())
     }
 
@@ -58,15 +58,16 @@ impl Core {
         let oldest = self.state.lock().oldest_active();
         let kept = self.closed_logs.bytes_from(oldest) + len;
         if kept <= cap / 2 {
-            writer.check_holders_at = len + (cap / 2 - kept).max(LEAST_STEP);
+            writer.check_holders_at = len + (cap / 2 - kept).max(MIN_STEP);
             return Ok(());
         }
         let up_to = self.closed_logs.last_seq_of_first(oldest, (kept - cap / 4).saturating_sub(1));
         let holders: Vec<_> = {
             let state = self.state.lock();
-            let holds =
-                |view: &crate::keyspace::View| view.memtable.min_seq().is_some_and(|seq| seq <= up_to);
-            state.dirty().filter(|k| holds(&k.core.view.load())).map(|k| k.core.clone()).collect()
+            let holds = |read_state: &crate::keyspace::ReadState| {
+                read_state.memtable.min_seq().is_some_and(|seq| seq <= up_to)
+            };
+            state.dirty().filter(|k| holds(&k.core.read_state.load())).map(|k| k.core.clone()).collect()
         };
         match holders.is_empty() {
             true => self.free_logs(writer)?,

@@ -4,8 +4,8 @@
 //! `loom_planted`.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-use crate::write_queue::{Member, Turn, Waiter, Wake};
-use crate::visible_seq::Visible;
+use crate::visible_seq::VisibleSeq;
+use crate::write_queue::{Member, Waiter, Wake, WriteQueue};
 use loom::thread;
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
 
 /// What commits insert, as weakly as the memtable may: only publishing orders it.
 struct Inserted {
-    visible: Visible,
+    visible: VisibleSeq,
     entries: [AtomicU64; 4],
 }
 
 impl Inserted {
     fn new() -> Arc<Inserted> {
         let entries = std::array::from_fn(|_| AtomicU64::new(0));
-        Arc::new(Inserted { visible: Visible::new(0), entries })
+        Arc::new(Inserted { visible: VisibleSeq::new(0), entries })
     }
 
     fn commit(&self, first: u64, last: u64) {
@@ -79,7 +79,7 @@ fn loom_who_is_early_is_published_by_who_is_late() {
     });
 }
 
-type Jobs = Turn<Vec<u64>, u64, Result<u64, ()>>;
+type Jobs = WriteQueue<Vec<u64>, u64, Result<u64, ()>>;
 
 type Members = Vec<Member<u64, Result<u64, ()>>>;
 

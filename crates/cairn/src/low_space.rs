@@ -5,9 +5,9 @@
 //! memtables with tombstones are switched and flushed while the reserve is spent. The flush thread asks for that about once a second; without
 //! threads a put that is refused does it, after an attempt that gave nothing back no sooner than a second later.
 
-use crate::db_inner::Core;
-use crate::keyspace::KeyspaceCore;
-use crate::db_state::{FlushedCounts, KeyspaceState, Sealed};
+use crate::db_inner::DbInner;
+use crate::db_state::{FlushedCounts, ImmutableMemtable, KeyspaceState};
+use crate::keyspace::KeyspaceInner;
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::{Error, ErrorKind, Result};
@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// So many memtables of a keyspace may wait when one with a deleted range is switched all the same: flushed with them it may leave
 /// nothing of what they have, where for them alone there is no room.
-const WAITING_MAX: usize = 16;
+const MAX_WAITING: usize = 16;
 
-impl Core {
+impl DbInner {
     /// What the flush thread does now and then: a spare log that is old goes, and what is left of one that is large; and where the reserve is spent it is made again, if there is room;
     /// else what was deleted in memory is to be flushed.
     pub(crate) fn look_for_space(&self) {
@@ -50,7 +50,11 @@ impl Core {
 
     /// While the reserve is spent: fails for a flush that gives no log back, deletes nothing, and takes more than half of what room there is. Several
     /// keyspaces share a log: to flush some of them, and not all, would leave no room for deletes.
-    pub(crate) fn check_last_room(&self, keyspace: &KeyspaceCore, memtables: &[Sealed]) -> Result<()> {
+    pub(crate) fn check_last_room(
+        &self,
+        keyspace: &KeyspaceInner,
+        memtables: &[ImmutableMemtable],
+    ) -> Result<()> {
         if memtables.iter().any(|sealed| sealed.memtable.has_deletes()) {
             return Ok(());
         }
@@ -111,7 +115,7 @@ impl Core {
         self.visible.wait_for(writer.next_seq - 1);
         let (now, later): (Vec<_>, Vec<_>) = {
             let mut state = self.state.lock();
-            let with_deletes = state.dirty().filter(|k| k.core.view.load().memtable.has_deletes());
+            let with_deletes = state.dirty().filter(|k| k.core.read_state.load().memtable.has_deletes());
             let (now, later) =
                 with_deletes.map(|k| (may_switch(k), k.core.clone())).partition(|(may, _)| *may);
             // A thread that waits until nothing is to be done sees that it is being done.
@@ -134,10 +138,10 @@ impl Core {
 
 /// Whether one more memtable of a keyspace may wait to be flushed.
 fn may_switch(keyspace: &KeyspaceState) -> bool {
-    let memtable = &keyspace.core.view.load().memtable;
+    let memtable = &keyspace.core.read_state.load().memtable;
     let waiting: usize = keyspace.flushing.iter().map(|sealed| sealed.memtable.used_bytes()).sum();
     match memtable.ranges() {
-        Some(_) => keyspace.flushing.len() < WAITING_MAX,
+        Some(_) => keyspace.flushing.len() < MAX_WAITING,
         // One that has little beside those that wait does not help them.
         None => memtable.used_bytes() >= waiting / 8,
     }

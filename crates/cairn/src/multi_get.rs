@@ -8,11 +8,11 @@
 //! A part of the keys at a time is under way: that bounds what is kept about them, and what the operating system reads ahead for
 //! us and might have to drop again.
 
-use crate::keyspace::{KeyspaceCore, View, shows};
+use crate::keyspace::{KeyspaceInner, ReadState, shows};
 use base::planted::{Bug, planted};
 use base::{Error, Result, Seq, Slice, hash};
 use std::task::Poll;
-use tree::{LookUp, Sought};
+use tree::{PendingLookup, TreeLookup};
 
 /// Keys that may be under way at once. A disk gains little from more.
 const AT_ONCE: usize = 128;
@@ -27,12 +27,12 @@ struct Waiting {
     hash: u64,
     /// The newest range tombstone over the key.
     deleted: Seq,
-    at: LookUp,
+    at: TreeLookup,
 }
 
 /// A batch of reads.
 struct Batch<'a, K> {
-    view: &'a View,
+    read_state: &'a ReadState,
     keys: &'a [K],
     seq: Seq,
     /// Of the keys that were begun with.
@@ -43,16 +43,16 @@ struct Batch<'a, K> {
     failed: Option<(usize, Error)>,
 }
 
-impl KeyspaceCore {
+impl KeyspaceInner {
     /// The values of `keys` as of `seq`, in this view.
     pub(crate) fn multi_get_in<K: AsRef<[u8]>>(
         &self,
-        view: &View,
+        read_state: &ReadState,
         keys: &[K],
         seq: Seq,
     ) -> Result<Vec<Option<Slice>>> {
         let values = Vec::with_capacity(keys.len());
-        let mut batch = Batch { view, keys, seq, values, waiting: Vec::new(), failed: None };
+        let mut batch = Batch { read_state, keys, seq, values, waiting: Vec::new(), failed: None };
         while batch.failed.is_none() && batch.values.len() < keys.len() {
             batch.begin((batch.values.len() + AT_ONCE).min(keys.len()));
             while !batch.waiting.is_empty() {
@@ -86,17 +86,17 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
     /// The value of a key, or nothing for now if it waits.
     fn look_for(&mut self, place: usize, last: bool) -> Result<Option<Slice>> {
         let key = self.keys[place].as_ref();
-        let deleted = self.view.deleted_before(key, self.seq);
-        if let Some(value) = self.view.get_recent(key, self.seq, deleted) {
+        let deleted = self.read_state.deleted_before(key, self.seq);
+        if let Some(value) = self.read_state.get_recent(key, self.seq, deleted) {
             return Ok(value);
         }
-        let mut waiting = Waiting { place, hash: hash(key), deleted, at: LookUp::default() };
+        let mut waiting = Waiting { place, hash: hash(key), deleted, at: TreeLookup::default() };
         if last && self.waiting.is_empty() {
             // It has nobody to wait with.
-            let found = self.view.version.get_above(key, waiting.hash, self.seq, deleted)?;
+            let found = self.read_state.version.get_above(key, waiting.hash, self.seq, deleted)?;
             return Ok(found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value)));
         }
-        match look(self.view, self.seq, key, &mut waiting)? {
+        match look(self.read_state, self.seq, key, &mut waiting)? {
             Poll::Ready(value) => Ok(value),
             Poll::Pending => {
                 self.waiting.push(waiting);
@@ -107,14 +107,14 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
 
     /// Lets those that wait go on, and wait, up to the next block that they need.
     fn go_on(&mut self) {
-        let Batch { view, keys, seq, values, waiting, failed } = self;
+        let Batch { read_state, keys, seq, values, waiting, failed } = self;
         let mix_up = planted(Bug::MixUpAnswers).then(|| waiting.first().map(|w| w.place)).flatten();
         waiting.retain_mut(|waiting| {
             let place = waiting.place;
             if failed.as_ref().is_some_and(|(first, _)| *first < place) {
                 return false;
             }
-            match look(view, *seq, keys[place].as_ref(), waiting) {
+            match look(read_state, *seq, keys[place].as_ref(), waiting) {
                 Ok(Poll::Pending) => return true,
                 Ok(Poll::Ready(value)) => values[mix_up.unwrap_or(place)] = value,
                 Err(error) => *failed = Some((place, error)),
@@ -125,8 +125,9 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
 }
 
 /// Looks for a key until it has its value or would have to wait again.
-fn look(view: &View, seq: Seq, key: &[u8], waiting: &mut Waiting) -> Result<Poll<Option<Slice>>> {
+fn look(read_state: &ReadState, seq: Seq, key: &[u8], waiting: &mut Waiting) -> Result<Poll<Option<Slice>>> {
     let Waiting { hash, deleted, .. } = *waiting;
-    let found = view.version.go_on(&mut waiting.at, Sought { key, hash, seq, above: deleted })?;
+    let found =
+        read_state.version.go_on(&mut waiting.at, PendingLookup { key, hash, seq, above: deleted })?;
     Ok(found.map(|found| found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value))))
 }

@@ -1,6 +1,6 @@
 //! Iterators over a range of keys: two cursors of one moment, which meet.
 
-use crate::cursor::{Bounds, Cursor, Moment, successor};
+use crate::cursor::{Bounds, Cursor, ReadView, successor};
 use base::planted::{Bug, planted};
 use base::{Result, Slice};
 
@@ -10,7 +10,7 @@ pub struct Range {
     front: Option<Cursor>,
     back: Option<Cursor>,
     /// What the cursors are made of; it goes after them.
-    moment: Moment,
+    read_view: ReadView,
     bounds: Bounds,
     /// The keys yielded last at either end: where the other end has to stop, and where a cursor goes on.
     front_key: Option<Slice>,
@@ -19,12 +19,12 @@ pub struct Range {
 }
 
 impl Range {
-    pub(crate) fn new(moment: Moment, bounds: Bounds) -> Range {
-        Range { moment, bounds, front: None, back: None, front_key: None, back_key: None, done: false }
+    pub(crate) fn new(read_view: ReadView, bounds: Bounds) -> Range {
+        Range { read_view, bounds, front: None, back: None, front_key: None, back_key: None, done: false }
     }
 
     fn open(&self) -> Cursor {
-        Cursor::new(self.moment.lend(), self.bounds.clone())
+        Cursor::new(self.read_view.lend(), self.bounds.clone())
     }
 
     fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
@@ -43,8 +43,8 @@ impl Range {
                 cursor
             }
         };
-        if cursor.generation != self.moment.generation {
-            self.moment.renew();
+        if cursor.generation != self.read_view.generation {
+            self.read_view.renew();
             self.back = None;
         }
         if !cursor.valid() || self.back_key.as_ref().is_some_and(|back| cursor.key() >= &back[..]) {
@@ -71,8 +71,8 @@ impl Range {
                 cursor
             }
         };
-        if cursor.generation != self.moment.generation {
-            self.moment.renew();
+        if cursor.generation != self.read_view.generation {
+            self.read_view.renew();
             self.front = None;
         }
         if !cursor.valid() || self.front_key.as_ref().is_some_and(|front| cursor.key() <= &front[..]) {

@@ -10,7 +10,7 @@ use base::{Cursor, RangeSet, Result, Seq};
 const STEPS: u32 = 8;
 
 /// The range tombstones of a keyspace as one reader sees them.
-pub(crate) struct Shade {
+pub(crate) struct RangeDelFilter {
     ranges: RangeSet,
     /// As of when it reads.
     upto: Seq,
@@ -25,9 +25,9 @@ pub(crate) struct Shade {
     passed: u32,
 }
 
-impl Shade {
-    pub(crate) fn new(ranges: RangeSet, upto: Seq) -> Shade {
-        Shade {
+impl RangeDelFilter {
+    pub(crate) fn new(ranges: RangeSet, upto: Seq) -> RangeDelFilter {
+        RangeDelFilter {
             ranges,
             upto,
             seq: 0,

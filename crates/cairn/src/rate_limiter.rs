@@ -13,16 +13,16 @@ const BURST: Duration = Duration::from_millis(100);
 /// Who waits looks so often whether the database is being closed.
 const SLICE: Duration = Duration::from_millis(50);
 
-pub(crate) struct Pace {
+pub(crate) struct RateLimiter {
     /// Bytes per second; 0 is no limit.
     rate: u64,
     /// When all that was announced may have been written.
     due: Mutex<Duration>,
 }
 
-impl Pace {
-    pub(crate) fn new(rate: u64) -> Pace {
-        Pace { rate, due: Mutex::new(Duration::ZERO) }
+impl RateLimiter {
+    pub(crate) fn new(rate: u64) -> RateLimiter {
+        RateLimiter { rate, due: Mutex::new(Duration::ZERO) }
     }
 
     /// Announces that `bytes` were written, and waits for their time, or until `ends`.
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn bytes_take_their_time_and_idle_time_is_not_saved_up() {
         let env = SimEnv::new(1);
-        let pace = Pace::new(1 << 20);
+        let pace = RateLimiter::new(1 << 20);
         let time = |bytes, times: u32| {
             let before = env.monotonic();
             (0..times).for_each(|_| pace.take(&*env, bytes, || false));
@@ -67,7 +67,7 @@ mod tests {
         assert!((9.8..10.1).contains(&after_a_pause), "{after_a_pause}");
         let before = env.monotonic();
         pace.take(&*env, 1 << 30, || true);
-        Pace::new(0).take(&*env, 1 << 40, || false);
+        RateLimiter::new(0).take(&*env, 1 << 40, || false);
         assert!(
             env.monotonic() - before < Duration::from_secs(1),
             "who ends, and who has no limit, does not wait"

@@ -9,10 +9,10 @@
 //! And where one key has very many versions, a cursor does not step through them all: it looks now and then whether it still stands on the same
 //! key, and then seeks what is behind.
 
-use crate::db_inner::Core;
 use crate::cursor::Source;
-use crate::keyspace::KeyspaceCore;
+use crate::db_inner::DbInner;
 use crate::db_state::KeyspaceState;
+use crate::keyspace::KeyspaceInner;
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::same_key;
@@ -29,12 +29,12 @@ const LOOK: u32 = 64;
 
 /// What a cursor owes for tombstones that it has passed over, in bytes.
 #[derive(Default)]
-pub(crate) struct Debt(u64);
+pub(crate) struct PendingCharge(u64);
 
-impl Debt {
+impl PendingCharge {
     /// The cursor over `merge` passes over the entry on which it stands, because of a tombstone.
     #[inline]
-    pub(crate) fn pass(&mut self, merge: &MergeCursor<Source>, keyspace: &KeyspaceCore, core: &Core) {
+    pub(crate) fn pass(&mut self, merge: &MergeCursor<Source>, keyspace: &KeyspaceInner, core: &DbInner) {
         // Somebody else's who passed over few: they pay, too, in the long run.
         if self.0 == 0 && keyspace.debt.load(Ordering::Relaxed) > 0 {
             self.0 = keyspace.debt.load(Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Debt {
 
     /// The cursor goes. Of what several leave at once the next one takes over what the last one has left: less than is paid at once.
     #[inline]
-    pub(crate) fn leave(&self, keyspace: &KeyspaceCore) {
+    pub(crate) fn leave(&self, keyspace: &KeyspaceInner) {
         if self.0 > 0 {
             keyspace.debt.store(self.0, Ordering::Relaxed);
         }
@@ -56,7 +56,7 @@ impl Debt {
 }
 
 #[cold]
-fn pay(bytes: u64, merge: &MergeCursor<Source>, keyspace: &KeyspaceCore, core: &Core) {
+fn pay(bytes: u64, merge: &MergeCursor<Source>, keyspace: &KeyspaceInner, core: &DbInner) {
     match &merge.children()[merge.current()] {
         Source::Tree(source) => source.pay_for_passed(bytes, &keyspace.notice),
         Source::Memtable(cursor) => {
@@ -83,13 +83,13 @@ pub(crate) fn left_over(memtable: &Memtable) -> u64 {
 
 /// Where a cursor lingers: on one key, perhaps.
 #[derive(Default)]
-pub(crate) struct Lingering {
+pub(crate) struct SkipCounter {
     steps: u32,
     /// The key at the last look.
     pub key: Vec<u8>,
 }
 
-impl Lingering {
+impl SkipCounter {
     /// The cursor is about to leave an entry of `key` behind. Whether it has done so many times, as far as it has looked: then it should seek what
     /// is behind the versions of the key.
     #[inline]
@@ -109,11 +109,11 @@ impl Lingering {
     }
 }
 
-impl Core {
+impl DbInner {
     /// Has a memtable switched for which that was paid, unless an older one is being flushed: then whoever pays next asks again.
-    fn ask_for_switch(&self, memtable: &Arc<Memtable>, keyspace: &KeyspaceCore) {
-        let view = keyspace.view.load();
-        if !Arc::ptr_eq(&view.memtable, memtable) || !view.flushing.is_empty() || self.ends() {
+    fn ask_for_switch(&self, memtable: &Arc<Memtable>, keyspace: &KeyspaceInner) {
+        let read_state = keyspace.read_state.load();
+        if !Arc::ptr_eq(&read_state.memtable, memtable) || !read_state.flushing.is_empty() || self.ends() {
             return;
         }
         let was_asked = self.memtables_paid.swap(true, Ordering::AcqRel);
@@ -124,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Switches the memtables for which that was paid, unless somebody holds the writer: then that is his business ([`Core::keep_in_bounds`]), or
+    /// Switches the memtables for which that was paid, unless somebody holds the writer: then that is his business ([`DbInner::keep_in_bounds`]), or
     /// that of whoever comes here next.
     pub(crate) fn try_switch_paid(&self) {
         if self.memtables_paid.load(Ordering::Relaxed)
@@ -161,7 +161,7 @@ impl Core {
             let mut state = self.state.lock();
             let due = |k: &&KeyspaceState| {
                 k.flushing.is_empty()
-                    && is_paid(&k.core.view.load().memtable)
+                    && is_paid(&k.core.read_state.load().memtable)
                     && !self.is_over_budget(&state, k.core.memtable_bytes)
             };
             let mut due = state.dirty().filter(due).map(|k| k.core.clone());
@@ -176,7 +176,7 @@ impl Core {
         if let Err(e) = self.seal(writer, std::slice::from_ref(&keyspace)) {
             tracing::warn!(error = %e, keyspace = keyspace.name, "a memtable was not switched");
             // To be tried again when as much was paid again.
-            keyspace.view.load().memtable.forget_paid();
+            keyspace.read_state.load().memtable.forget_paid();
         }
         self.state.lock().jobs -= 1;
         self.progress.notify_all();
@@ -201,7 +201,7 @@ mod tests {
         }
         let early = db.snapshot();
         (0..1_900).try_for_each(|_| keyspace.delete("b")).unwrap();
-        let memtable = keyspace.core.view.load().memtable.clone();
+        let memtable = keyspace.core.read_state.load().memtable.clone();
         let passed = |run: &dyn Fn() -> usize| {
             let before = memtable.paid();
             assert_eq!(run(), 2);
@@ -225,7 +225,7 @@ mod tests {
         let core = &keyspace.handle.core;
         let writer = core.writer();
         assert_eq!(keyspace.range::<&str>(..).count(), 0);
-        let entries = || keyspace.core.view.load().memtable.entries();
+        let entries = || keyspace.core.read_state.load().memtable.entries();
         assert!(core.memtables_paid.load(super::Ordering::Acquire) && entries() == 100);
         drop(writer);
         keyspace.delete("b").unwrap();

@@ -8,30 +8,30 @@
 mod keep_logs;
 
 use crate::commit::new_commit;
-use crate::db_inner::Core;
 use crate::counters::Counters;
+use crate::db_inner::DbInner;
+use crate::db_state::{ImmutableMemtable, KeyspaceState, State};
+use crate::disk_reserve::DiskReserve;
 use crate::file_names::{Files, LOCK_FILE_NAME};
-use crate::log::{ClosedLogs, KeptLog, Log, Logs, OPEN_LOGS_MAX, log_file_name};
+use crate::log::{ClosedLogs, KeptLog, Log, Logs, MAX_OPEN_LOGS, log_file_name};
 use crate::memtable_size::{allocate, capacity_for};
 use crate::recovered_tables::Recovered;
+use crate::recycled_log::RecycledLogs;
 use crate::replay::{LogRecord, check_dropped, replay};
-use crate::disk_reserve::Reserve;
 use crate::snapshot::Snapshots;
-use crate::recycled_log::Spares;
-use crate::db_state::{KeyspaceState, Sealed, State};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
-use crate::visible_seq::Visible;
+use crate::visible_seq::VisibleSeq;
 use crate::writer::Writer;
 use crate::{KeyspaceOptions, Options};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
-use env::{Env, FileLock, Origin};
+use env::{Env, FileLock, ForkGuard};
 use memtable::Memtable;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use table::{BlockCache, Tables};
+use table::{BlockCache, TableCache};
 use tree::{Context, DatabaseEdit, Garbage, Manifest, ManifestError, TableFile, Tree, manifest_file_name};
 
 /// Where the identities of databases come from.
@@ -41,7 +41,7 @@ static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::
 const MAX_NUMBER: u64 = 1 << 62;
 
 /// Opens or creates the database in `dir`.
-pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Arc<Core>> {
+pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Arc<DbInner>> {
     options.validate()?;
     if !env.exists(dir)? {
         if !options.create {
@@ -57,7 +57,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     let dir = &env.canonical(dir)?;
     let lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
     let files = Files::list(&env, dir)?;
-    let space = Space::new(&env, dir, &options);
+    let space = TableSpace::new(&env, dir, &options);
     let state = match files.manifests.last() {
         Some(&number) => Manifest::read(&env, dir, number, &mut |meta| space.open_table(meta))?,
         None => fresh_state(dir, &files, &options)?,
@@ -65,8 +65,8 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     let lacking = note_missing(&state, &files);
     // More than the largest memtable and what a log has beside it; and of a small cap not much.
     let longest_spare = (options.memory_budget / 4).min(options.log_cap / 4);
-    let spares = Arc::new(Spares::new(&env, dir, longest_spare));
-    let reserve = Reserve::new(&env, dir, options.reserve_bytes(), spares.clone());
+    let spares = Arc::new(RecycledLogs::new(&env, dir, longest_spare));
+    let reserve = DiskReserve::new(&env, dir, options.reserve_bytes(), spares.clone());
     reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
     let dir = dir.to_owned();
@@ -75,7 +75,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         .run()
 }
 
-/// Tables that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
+/// TableCache that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
 /// noted at once, so that the statistics tell before anybody reads. Whether there are any.
 fn note_missing(state: &tree::State, files: &Files) -> bool {
     let mut lacking = false;
@@ -110,16 +110,16 @@ fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::Sta
 }
 
 /// Files that are open beside the tables that are read: logs, the manifest, the lock, and tables that are being written.
-const OTHER_FILES: usize = OPEN_LOGS_MAX + 4;
+const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
 
 /// What tables need to be read.
-pub(crate) struct Space {
-    pub tables: Arc<Tables>,
+pub(crate) struct TableSpace {
+    pub tables: Arc<TableCache>,
     pub garbage: Arc<Garbage>,
 }
 
-impl Space {
-    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, options: &Options) -> Space {
+impl TableSpace {
+    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, options: &Options) -> TableSpace {
         let cache = Arc::new(BlockCache::new(options.memory_budget / 2));
         // The other half is for the rest of the process.
         let most = match options.max_open_files {
@@ -127,7 +127,10 @@ impl Space {
             n => n,
         };
         let most = most.saturating_sub(OTHER_FILES).max(4);
-        Space { tables: Tables::new(env.clone(), dir.to_owned(), cache, most), garbage: Arc::default() }
+        TableSpace {
+            tables: TableCache::new(env.clone(), dir.to_owned(), cache, most),
+            garbage: Arc::default(),
+        }
     }
 
     pub(crate) fn open_table(&self, meta: &table::TableMeta) -> Result<Arc<TableFile>> {
@@ -164,7 +167,7 @@ type Keyspaces = BTreeMap<u64, Replayed>;
 /// Where memtables go that are full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spill {
-    Tables,
+    TableCache,
     /// The disk is full: they stay, and nothing is written.
     Nowhere,
 }
@@ -175,12 +178,12 @@ struct Recovery {
     options: Options,
     lock: Box<dyn FileLock>,
     files: Files,
-    /// Tables are missing that the manifest names.
+    /// TableCache are missing that the manifest names.
     lacking: bool,
-    space: Space,
+    space: TableSpace,
     state: tree::State,
-    reserve: Reserve,
-    spares: Arc<Spares>,
+    reserve: DiskReserve,
+    spares: Arc<RecycledLogs>,
     next_file: AtomicU64,
     /// Logs that stay, because there is no room for tables with what is in them.
     kept: Vec<KeptLog>,
@@ -191,7 +194,7 @@ struct Recovery {
 impl Recovery {
     /// Recovers into new files. Where the disk is too full for them even without the reserve, all of it stays in memory, and the logs on disk; where
     /// that will not do either, nothing is changed on disk, and the database can be read only.
-    fn run(mut self) -> Result<Arc<Core>> {
+    fn run(mut self) -> Result<Arc<DbInner>> {
         let logs = self.files.needed_logs(&self.dir, &self.state)?;
         self.check_numbers(self.next_file.load(Ordering::Relaxed))?;
         let mut keyspaces = self.open_trees()?;
@@ -239,8 +242,8 @@ impl Recovery {
     /// Replays the logs, and makes what was recovered durable under a new manifest.
     fn recover(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(Seq, Manifest)> {
         let first_new = self.next_file.load(Ordering::Relaxed);
-        let last_seq = self.replay(keyspaces, logs, Spill::Tables, &mut |_| ())?;
-        keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::Tables))?;
+        let last_seq = self.replay(keyspaces, logs, Spill::TableCache, &mut |_| ())?;
+        keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::TableCache))?;
         if self.next_file.load(Ordering::Relaxed) > first_new {
             self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
         }
@@ -344,7 +347,7 @@ impl Recovery {
             }
             entry.insert(&keyspace.memtable, seq);
             held.set(held.get() + need as u64);
-            if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
+            if held.get() > self.options.memory_budget / 2 && spill == Spill::TableCache {
                 // More than all of them may have together: all go, and the count begins anew.
                 keyspaces.values_mut().try_for_each(|k| self.flush(k, spill))?;
                 held.set(0);
@@ -406,7 +409,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Removes tables of this opening that others have taken the place of. Tables that were there before are in use until the new manifest is in force.
+    /// Removes tables of this opening that others have taken the place of. TableCache that were there before are in use until the new manifest is in force.
     fn remove_merged(&self) {
         for number in self.space.garbage.take() {
             self.space.tables.forget(number);
@@ -415,7 +418,7 @@ impl Recovery {
     }
 
     /// Starts a new log under the new manifest, then removes what they replace. What was recovered is durable by now.
-    fn start(self, keyspaces: Keyspaces, last_seq: Seq, mut manifest: Manifest) -> Result<Arc<Core>> {
+    fn start(self, keyspaces: Keyspaces, last_seq: Seq, mut manifest: Manifest) -> Result<Arc<DbInner>> {
         let versions = keyspaces.values().map(|k| k.tree.version());
         let named =
             versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>()).collect();
@@ -484,7 +487,7 @@ impl Recovery {
     }
 
     /// Opens for reading what is on disk and what was replayed into memory, and changes nothing.
-    fn start_without_room(self, keyspaces: Keyspaces, last_seq: Seq, cause: &Error) -> Result<Arc<Core>> {
+    fn start_without_room(self, keyspaces: Keyspaces, last_seq: Seq, cause: &Error) -> Result<Arc<DbInner>> {
         self.sync_what_was_found()?;
         let logs = self.logs();
         let (log, refusal) = self.no_log(&logs, cause);
@@ -496,7 +499,7 @@ impl Recovery {
     }
 
     /// Makes durable what the answers come from, where it is not written anew: what somebody reads must not be gone after a power
-    /// cut. Tables were durable before the manifest named them.
+    /// cut. TableCache were durable before the manifest named them.
     fn sync_what_was_found(&self) -> Result<()> {
         let manifest = self.files.manifests.last().map(|&n| manifest_file_name(n));
         let logs = self.files.logs.iter().filter(|&&n| n >= self.state.min_log).map(|&n| log_file_name(n));
@@ -518,15 +521,15 @@ impl Recovery {
         manifest: Manifest,
         log: Log,
         logs: Logs,
-    ) -> Arc<Core> {
-        let Space { tables, garbage } = self.space;
-        let core = Arc::new(Core {
+    ) -> Arc<DbInner> {
+        let TableSpace { tables, garbage } = self.space;
+        let core = Arc::new(DbInner {
             views: crate::sorted_views::Views::new(tables.cache().clone()),
             tables,
             garbage,
             snapshots: Snapshots::default(),
             retired: Default::default(),
-            visible: Visible::new(last_seq),
+            visible: VisibleSeq::new(last_seq),
             commit: new_commit(Writer::new(log, last_seq + 1)),
             closed_logs: logs.closed,
             spares: logs.spares,
@@ -539,20 +542,20 @@ impl Recovery {
             compact_work: Condvar::new(),
             progress: Condvar::new(),
             end: Condvar::new(),
-            origin: Origin::here(),
+            origin: ForkGuard::here(),
             next_file: self.next_file,
             counters: Counters::default(),
             scrub: crate::scrub::Scrub::default(),
             rest_until: AtomicU64::new(0),
             slowdown: AtomicU64::new(0),
             collecting: Mutex::new(()),
-            calls: crate::active_calls::Calls::default(),
+            calls: crate::active_calls::ActiveCalls::default(),
             lock: Mutex::new(Some(self.lock)),
             fatal: OnceLock::new(),
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             memtables_paid: AtomicBool::new(false),
-            pace: crate::rate_limiter::Pace::new(self.options.compaction_rate),
+            pace: crate::rate_limiter::RateLimiter::new(self.options.compaction_rate),
             cancelled: std::sync::atomic::AtomicBool::new(false),
             env: self.env,
             dir: self.dir,
@@ -604,7 +607,7 @@ fn whole_state(
     }
 }
 
-impl Core {
+impl DbInner {
     fn adopt(&self, keyspaces: Keyspaces) {
         let mut state = self.state.lock();
         for (id, k) in keyspaces {
@@ -616,7 +619,7 @@ impl Core {
             keyspace.flushing = memtables
                 .map(|memtable| {
                     let last_seq = memtable.max_seq().unwrap_or(0);
-                    Sealed::new(memtable, last_seq)
+                    ImmutableMemtable::new(memtable, last_seq)
                 })
                 .collect();
             keyspace.publish(self.idle.clone());

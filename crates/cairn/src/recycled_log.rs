@@ -38,29 +38,36 @@ pub(crate) fn is_spare_file_name(name: &str) -> bool {
     name.strip_suffix(SUFFIX).is_some_and(|stem| parse_log_file_name(&format!("{stem}.log")).is_some())
 }
 
-struct Spare {
+struct RecycledLog {
     old: OldSegment,
     len: u64,
     since: Duration,
 }
 
 /// The spare log of a database. Its lock is taken under any other one, and takes none.
-pub(crate) struct Spares {
+pub(crate) struct RecycledLogs {
     env: Arc<dyn Env>,
     dir: PathBuf,
     /// Longer ones are not kept.
     longest: u64,
-    kept: Mutex<Option<Spare>>,
+    kept: Mutex<Option<RecycledLog>>,
     /// The system says that nothing is gained here.
     useless: AtomicBool,
     /// Length that the file of the newest log had as a spare: it may still reach so far. 0 when it was none, or was cut off.
     taken: AtomicU64,
 }
 
-impl Spares {
-    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, longest: u64) -> Spares {
+impl RecycledLogs {
+    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, longest: u64) -> RecycledLogs {
         let (kept, useless) = (Mutex::new(None), AtomicBool::new(false));
-        Spares { env: env.clone(), dir: dir.to_owned(), longest, kept, useless, taken: AtomicU64::new(0) }
+        RecycledLogs {
+            env: env.clone(),
+            dir: dir.to_owned(),
+            longest,
+            kept,
+            useless,
+            taken: AtomicU64::new(0),
+        }
     }
 
     /// Keeps the file of a log that nobody needs, durably so, and that has `len` bytes; or removes it, or another one.
@@ -74,7 +81,7 @@ impl Spares {
             self.remove(&path);
             return;
         }
-        let new = Spare { old: OldSegment { path: name, number }, len, since: self.env.monotonic() };
+        let new = RecycledLog { old: OldSegment { path: name, number }, len, since: self.env.monotonic() };
         // The longer one takes more of the next log.
         let surplus = {
             let mut kept = self.kept.lock();
@@ -133,7 +140,7 @@ impl Spares {
         self.forget(|_| true)
     }
 
-    fn forget(&self, which: impl FnOnce(&mut Spare) -> bool) -> bool {
+    fn forget(&self, which: impl FnOnce(&mut RecycledLog) -> bool) -> bool {
         let gone = self.kept.lock().take_if(which);
         gone.iter().for_each(|spare| self.remove(&spare.old.path));
         gone.is_some()
@@ -152,14 +159,14 @@ mod tests {
 
     const DIR: &str = "/db";
 
-    fn spares(sim: &Arc<SimEnv>) -> Spares {
+    fn spares(sim: &Arc<SimEnv>) -> RecycledLogs {
         sim.create_dir(Path::new(DIR)).unwrap();
         let env: Arc<dyn Env> = sim.clone();
-        Spares::new(&env, Path::new(DIR), 1000)
+        RecycledLogs::new(&env, Path::new(DIR), 1000)
     }
 
     /// A log of so many bytes that nobody needs any more.
-    fn offer(sim: &SimEnv, spares: &Spares, number: u64, len: usize) {
+    fn offer(sim: &SimEnv, spares: &RecycledLogs, number: u64, len: usize) {
         let path = Path::new(DIR).join(log_file_name(number));
         sim.write_file(path, vec![1; len]);
         spares.offer(number, len as u64);
@@ -268,7 +275,7 @@ mod tests {
         let sim = SimEnv::new(1);
         sim.create_dir(Path::new(DIR)).unwrap();
         let env: Arc<dyn Env> = Arc::new(Plain(sim.clone()));
-        let spares = Spares::new(&env, Path::new(DIR), 1000);
+        let spares = RecycledLogs::new(&env, Path::new(DIR), 1000);
         offer(&sim, &spares, 1, 100);
         assert!(spares.begin(Path::new("/db/wal-000003.log"), 3, b"").is_none());
         offer(&sim, &spares, 2, 100);

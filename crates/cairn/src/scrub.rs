@@ -6,7 +6,7 @@
 //! the other in a thread. What is found is in `Stats::damage` and `Stats::scrub`, and goes to `tracing`. Nothing is changed.
 
 use crate::check::Report;
-use crate::db_inner::Core;
+use crate::db_inner::DbInner;
 use crate::log::log_file_name;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{CheckReport, Problem, ScrubStats};
@@ -20,9 +20,9 @@ use tree::{Manifest, TableFile, manifest_file_name};
 /// Between two rounds in the background.
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
 /// A scrub that is ahead of its rate by less than this goes on.
-const LEAST_PAUSE: Duration = Duration::from_millis(2);
+const MIN_PAUSE: Duration = Duration::from_millis(2);
 
-/// What scrubbing has done and found. Tables carry their own notes; here is what is wrong with logs and manifest.
+/// What scrubbing has done and found. TableCache carry their own notes; here is what is wrong with logs and manifest.
 #[derive(Default)]
 pub(crate) struct Scrub {
     rounds: AtomicU64,
@@ -41,15 +41,15 @@ impl Scrub {
 }
 
 /// Holds a scrub to its rate, and ends it when the database closes.
-struct Pace<'a> {
-    core: &'a Core,
+struct ScrubPacer<'a> {
+    core: &'a DbInner,
     /// Bytes per second; 0 is no limit.
     rate: u64,
     /// When the next byte may be read.
     next: Duration,
 }
 
-impl Pace<'_> {
+impl ScrubPacer<'_> {
     /// To be called when so many bytes have been read.
     fn spend(&mut self, bytes: u64) -> Result<()> {
         self.core.scrub.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Pace<'_> {
             // Time that was not used is not saved up: a burst is what nobody wants.
             self.next = self.next.max(now) + Duration::from_secs_f64(seconds);
             let ahead = self.next.saturating_sub(now);
-            if ahead >= LEAST_PAUSE {
+            if ahead >= MIN_PAUSE {
                 self.core.pause(ahead);
             }
         }
@@ -66,7 +66,7 @@ impl Pace<'_> {
     }
 }
 
-impl Core {
+impl DbInner {
     /// Sleeps, until the database closes or writing stops at most.
     fn pause(&self, time: Duration) {
         let mut state = self.state.lock();
@@ -90,7 +90,7 @@ impl Core {
     /// Reads and verifies everything once, at `rate` bytes per second; 0 is no limit.
     pub(crate) fn scrub_round(&self, rate: u64) -> Result<CheckReport> {
         let mut report = Report::default();
-        let mut pace = Pace { core: self, rate, next: Duration::ZERO };
+        let mut pace = ScrubPacer { core: self, rate, next: Duration::ZERO };
         self.check_not_closed()?;
         report.report.keyspaces = self.state.lock().keyspaces.len();
         for table in self.tables_in_use() {
@@ -114,7 +114,7 @@ impl Core {
         versions.flat_map(|v| v.tables().map(|(_, t)| Arc::downgrade(t)).collect::<Vec<_>>()).collect()
     }
 
-    fn scrub_table(&self, table: &TableFile, pace: &mut Pace<'_>, report: &mut Report) -> Result<()> {
+    fn scrub_table(&self, table: &TableFile, pace: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
         // The disk is meant, not what memory still has of it.
         table.table.forget_pages();
         let (known, mut done) = (report.report.problems.len(), 0);
@@ -129,7 +129,7 @@ impl Core {
         Ok(())
     }
 
-    fn scrub_logs(&self, pace: &mut Pace<'_>, report: &mut Report) -> Result<()> {
+    fn scrub_logs(&self, pace: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
         for log in self.closed_logs.synced() {
             let path = self.dir.join(log_file_name(log.number));
             let mut read = || -> Result<()> {
@@ -150,7 +150,7 @@ impl Core {
         Ok(())
     }
 
-    fn scrub_manifest(&self, pace: &mut Pace<'_>, report: &mut Report) -> Result<()> {
+    fn scrub_manifest(&self, pace: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
         let (number, len) = {
             let manifest = self.manifest.lock();
             (manifest.number(), manifest.flushed_len())

@@ -1,12 +1,12 @@
 //! Snapshots: a moment of the whole database, held.
 
-use crate::db_inner::Core;
-use crate::cursor::{Bounds, Cursor, Moment};
+use crate::cursor::{Bounds, Cursor, ReadView};
+use crate::db_inner::DbInner;
+use crate::held_seqs::{HeldCursors, HeldSeq};
 use crate::keyspace::Keyspace;
 use crate::range::Range;
-use crate::held_seqs::{HeldReaders, Hold};
 use crate::sync::Mutex;
-use crate::visible_seq::Visible;
+use crate::visible_seq::VisibleSeq;
 use base::{Result, Seq, Slice};
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -28,7 +28,7 @@ struct Held {
 impl Snapshots {
     /// Holds the present moment. Read under the lock, so that a compaction that lists the snapshots afterwards sees it, and
     /// one that listed them before drops only what this moment does not show.
-    pub(crate) fn take(&self, visible: &Visible, now: Option<Duration>) -> Seq {
+    pub(crate) fn take(&self, visible: &VisibleSeq, now: Option<Duration>) -> Seq {
         let mut held = self.0.lock();
         let seq = visible.newest();
         held.entry(seq).or_default().add(now);
@@ -60,8 +60,8 @@ impl Snapshots {
     }
 
     /// How many there are, and since when the oldest is held; where that is not known, since `now`, which is noted.
-    pub(crate) fn look(&self, now: Duration) -> HeldReaders {
-        let mut all = HeldReaders::default();
+    pub(crate) fn look(&self, now: Duration) -> HeldCursors {
+        let mut all = HeldCursors::default();
         for held in self.0.lock().values_mut() {
             all.add(held.count, Some(*held.since.get_or_insert(now)));
         }
@@ -78,12 +78,12 @@ impl Held {
 
 /// Holds a sequence number until it is dropped.
 pub(crate) struct Pin {
-    core: Arc<Core>,
+    core: Arc<DbInner>,
     pub seq: Seq,
 }
 
 impl Pin {
-    pub(crate) fn new(core: Arc<Core>) -> Arc<Pin> {
+    pub(crate) fn new(core: Arc<DbInner>) -> Arc<Pin> {
         let seq = core.snapshots.take(&core.visible, Some(core.env.monotonic()));
         Arc::new(Pin { core, seq })
     }
@@ -124,9 +124,9 @@ impl Snapshot {
     /// # Errors
     /// As for [`Keyspace::get`]; `InvalidArgument` when the keyspace is of another database.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let view = keyspace.core.view.load();
+        let read_state = keyspace.core.read_state.load();
         keyspace.core.check_of(self.0.core.identity)?;
-        keyspace.core.get_in(&view, key.as_ref(), self.0.seq).map_err(|e| self.0.core.read_error(e))
+        keyspace.core.get_in(&read_state, key.as_ref(), self.0.seq).map_err(|e| self.0.core.read_error(e))
     }
 
     /// Whether `key` had a value.
@@ -142,9 +142,9 @@ impl Snapshot {
     /// # Errors
     /// As for [`Keyspace::multi_get`]; `InvalidArgument` when the keyspace is of another database.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let view = keyspace.core.view.load_full();
+        let read_state = keyspace.core.read_state.load_full();
         keyspace.core.check_of(self.0.core.identity)?;
-        keyspace.core.multi_get_in(&view, keys, self.0.seq).map_err(|e| self.0.core.read_error(e))
+        keyspace.core.multi_get_in(&read_state, keys, self.0.seq).map_err(|e| self.0.core.read_error(e))
     }
 
     /// See [`Keyspace::range`].
@@ -164,15 +164,15 @@ impl Snapshot {
 
     /// See [`Keyspace::cursor`].
     pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
-        Cursor::new(self.moment(keyspace), Bounds::new::<&[u8], _>(&..))
+        Cursor::new(self.read_view(keyspace), Bounds::new::<&[u8], _>(&..))
     }
 
     fn bounded(&self, keyspace: &Keyspace, bounds: Bounds) -> Range {
-        Range::new(self.moment(keyspace), bounds)
+        Range::new(self.read_view(keyspace), bounds)
     }
 
-    fn moment(&self, keyspace: &Keyspace) -> Moment {
-        Moment::new(&self.0.core, Hold::of_snapshot(&keyspace.core, self.0.seq))
+    fn read_view(&self, keyspace: &Keyspace) -> ReadView {
+        ReadView::new(&self.0.core, HeldSeq::of_snapshot(&keyspace.core, self.0.seq))
     }
 }
 

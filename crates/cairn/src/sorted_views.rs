@@ -1,20 +1,20 @@
 //! Views of guards: which are made, and that they stay within their share of the memory budget.
 //!
-//! A seek in a guard that has none pays towards one (`tree::SeekNotice`). When it is paid, a compaction thread that has nothing more
+//! A seek in a guard that has none pays towards one (`tree::ReadTrigger`). When it is paid, a compaction thread that has nothing more
 //! urgent builds it, with no lock held: one sequential read of the guard. A database without threads builds it in the thread that
 //! seeks. A view is dropped with its guard; and where there is no room for a new one, those go that no seek has used since the last
 //! time that room was looked for. If all are in use the new one is not made, and seeks go on paying.
 //!
 //! Views take up to a quarter of the block cache's budget, which holds less meanwhile.
 
-use crate::db_inner::Core;
-use crate::keyspace::KeyspaceCore;
+use crate::db_inner::DbInner;
+use crate::keyspace::KeyspaceInner;
 use crate::stats::ViewStats;
 use crate::sync::{Mutex, Ordering};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use table::BlockCache;
-use tree::{Built, Guard, View};
+use tree::{Built, Guard, SortedView};
 
 /// The part of the block cache that views may have: one in so many.
 const SHARE: u64 = 4;
@@ -47,7 +47,7 @@ impl Views {
         Views { cache, members: Mutex::new(Vec::new()), built, refused, dropped }
     }
 
-    fn most_bytes(&self) -> u64 {
+    fn max_bytes(&self) -> u64 {
         self.cache.capacity() / SHARE
     }
 
@@ -56,8 +56,8 @@ impl Views {
         let expected = guard.tables.iter().map(|t| ENTRY_BYTES * t.meta.entries + TABLE_BYTES).sum::<u64>();
         let mut members = self.members.lock();
         members.retain(|m| m.guard.strong_count() > 0);
-        let mut free = self.most_bytes().saturating_sub(sum(&members));
-        if free < expected && expected <= self.most_bytes() {
+        let mut free = self.max_bytes().saturating_sub(sum(&members));
+        if free < expected && expected <= self.max_bytes() {
             let idle = |m: &Member| m.guard.upgrade().is_none_or(|guard| !guard.take_view_used());
             let idle: Vec<bool> = members.iter().map(idle).collect();
             let gain: u64 = members.iter().zip(&idle).filter(|(_, idle)| **idle).map(|(m, _)| m.bytes).sum();
@@ -76,20 +76,20 @@ impl Views {
                 false
             });
         }
-        self.cache.lend(sum(&members));
+        self.cache.reserve_budget(sum(&members));
         (free >= expected).then_some(free)
     }
 
     /// Takes a view that was built, if there is still room for it.
-    fn admit(&self, guard: &Arc<Guard>, view: View) {
+    fn admit(&self, guard: &Arc<Guard>, view: SortedView) {
         let bytes = view.bytes();
         let mut members = self.members.lock();
-        if sum(&members) + bytes > self.most_bytes() {
+        if sum(&members) + bytes > self.max_bytes() {
             return self.refuse(guard);
         }
         guard.set_view(Some(Arc::new(view)));
         members.push(Member { guard: Arc::downgrade(guard), bytes });
-        self.cache.lend(sum(&members));
+        self.cache.reserve_budget(sum(&members));
         self.built.fetch_add(1, Relaxed);
     }
 
@@ -105,7 +105,7 @@ impl Views {
         let before = members.len();
         members.retain(|m| m.guard.strong_count() > 0);
         if members.len() < before {
-            self.cache.lend(sum(&members));
+            self.cache.reserve_budget(sum(&members));
         }
     }
 
@@ -122,17 +122,17 @@ impl Views {
 }
 
 /// Whether the guard is one of the keyspace's present version.
-fn is_current(keyspace: &KeyspaceCore, guard: &Arc<Guard>) -> bool {
-    let view = keyspace.view.load_full();
+fn is_current(keyspace: &KeyspaceInner, guard: &Arc<Guard>) -> bool {
+    let view = keyspace.read_state.load_full();
     view.version.levels.iter().any(|level| Arc::ptr_eq(&level.guards[level.find(&guard.key)], guard))
 }
 
-impl Core {
+impl DbInner {
     /// Builds a view that was paid for, if there is one. Whether there was.
     pub(crate) fn build_next_view(&self) -> bool {
         let (keyspace, guard) = {
             let mut state = self.state.lock();
-            let wanted = |k: &Arc<KeyspaceCore>| k.notice.take_wanted().map(|guard| (k.clone(), guard));
+            let wanted = |k: &Arc<KeyspaceInner>| k.notice.take_wanted().map(|guard| (k.clone(), guard));
             let Some(found) = state.keyspaces.values().find_map(|k| wanted(&k.core)) else { return false };
             state.jobs += 1;
             found
@@ -145,13 +145,13 @@ impl Core {
     }
 
     /// Builds all views of a keyspace that were paid for, in this thread.
-    pub(crate) fn build_views_of(&self, keyspace: &KeyspaceCore) {
+    pub(crate) fn build_views_of(&self, keyspace: &KeyspaceInner) {
         while let Some(guard) = keyspace.notice.take_wanted() {
             self.build_view(keyspace, &guard);
         }
     }
 
-    fn build_view(&self, keyspace: &KeyspaceCore, guard: &Arc<Guard>) {
+    fn build_view(&self, keyspace: &KeyspaceInner, guard: &Arc<Guard>) {
         // A guard with a table that cannot be read keeps what was paid, so that it is not tried again.
         if guard.view().is_some() || guard.is_damaged() || !is_current(keyspace, guard) {
             return;
@@ -163,7 +163,7 @@ impl Core {
             None => Ok(Built::TooLarge),
         };
         match built {
-            Ok(Built::View(view)) => views.admit(guard, view),
+            Ok(Built::SortedView(view)) => views.admit(guard, view),
             Ok(Built::TooLarge) => views.refuse(guard),
             Ok(Built::Abandoned) => {}
             // The table has a note of it. Reads that need what is damaged fail, and no others.

@@ -14,7 +14,7 @@ use base::Seq;
 use base::planted::{Bug, planted};
 
 /// The newest sequence number that readers see.
-pub(crate) struct Visible {
+pub(crate) struct VisibleSeq {
     newest: AtomicU64,
     /// Threads that sleep, or are about to.
     asleep: AtomicUsize,
@@ -24,9 +24,9 @@ pub(crate) struct Visible {
     moved: Condvar,
 }
 
-impl Visible {
-    pub(crate) fn new(seq: Seq) -> Visible {
-        Visible {
+impl VisibleSeq {
+    pub(crate) fn new(seq: Seq) -> VisibleSeq {
+        VisibleSeq {
             newest: AtomicU64::new(seq),
             asleep: AtomicUsize::new(0),
             early: Mutex::new(Vec::new()),

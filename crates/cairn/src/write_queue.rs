@@ -5,7 +5,7 @@
 //! the jobs of those who queue on the way, or all of them if he is one of them, and tells each what came of it. So with more
 //! threads than processors nobody spends his time on looking whose turn it is, and the writer need not pass through every thread.
 //!
-//! Nobody queues for ever: whoever lets go of the writer calls [`Turn::pass_on`] afterwards, which wakes the first in the queue, and
+//! Nobody queues for ever: whoever lets go of the writer calls [`WriteQueue::pass_on`] afterwards, which wakes the first in the queue, and
 //! whoever has queued looks himself whether the writer is free. A fence on either side sees to it that one of the two notices. Loom
 //! tries every interleaving of a few threads (`loom_tests.rs`).
 //!
@@ -30,7 +30,7 @@ pub(crate) const SPINS: u32 = if CHECKED { 1 } else { 200 };
 const LOOKS: u32 = if CHECKED { 1 } else { 10 };
 
 /// The writer `W`, and the queue behind the leader: of jobs `J`, of which `R` comes.
-pub(crate) struct Turn<W, J, R> {
+pub(crate) struct WriteQueue<W, J, R> {
     pub writer: Mutex<W>,
     queue: Mutex<VecDeque<Arc<Waiter<J, R>>>>,
     queued: AtomicUsize,
@@ -53,7 +53,7 @@ enum Phase<J, R> {
     /// In the queue.
     Queued(J),
     /// In the queue, and nobody holds the writer any more: this thread may lead.
-    Lead(J),
+    MayLead(J),
     /// With the leader.
     Taken,
     /// Done with.
@@ -105,20 +105,20 @@ impl<J, R> Drop for Member<J, R> {
 }
 
 /// Does jobs for who queues them; gives who is to be woken then.
-pub(crate) trait Lead<W, J, R>: Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>> {}
+pub(crate) trait LeaderFn<W, J, R>: Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>> {}
 
-impl<W, J, R, F: Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>>> Lead<W, J, R> for F {}
+impl<W, J, R, F: Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>>> LeaderFn<W, J, R> for F {}
 
 /// The writer in the hands of a leader. However he ends, the lead is passed on.
-struct Led<'a, W, J, R> {
+struct LeaderGuard<'a, W, J, R> {
     // Dropped in this order.
     writer: MutexGuard<'a, W>,
-    _pass_on: PassOn<'a, W, J, R>,
+    _pass_on: LeaderHandoff<'a, W, J, R>,
 }
 
-struct PassOn<'a, W, J, R>(&'a Turn<W, J, R>);
+struct LeaderHandoff<'a, W, J, R>(&'a WriteQueue<W, J, R>);
 
-impl<W, J, R> Drop for PassOn<'_, W, J, R> {
+impl<W, J, R> Drop for LeaderHandoff<'_, W, J, R> {
     fn drop(&mut self) {
         self.0.pass_on();
     }
@@ -129,7 +129,7 @@ impl<J, R> Waiter<J, R> {
     fn may_lead(&self) {
         let mut phase = self.phase.lock();
         *phase = match std::mem::replace(&mut *phase, Phase::Taken) {
-            Phase::Queued(job) => Phase::Lead(job),
+            Phase::Queued(job) => Phase::MayLead(job),
             other => other,
         };
         self.told.store(true, Ordering::Release);
@@ -142,11 +142,11 @@ impl<J, R> Default for Waiter<J, R> {
     }
 }
 
-impl<W, J, R> Turn<W, J, R> {
+impl<W, J, R> WriteQueue<W, J, R> {
     /// `abandoned`: what comes of a job whose leader panicked.
-    pub(crate) fn new(writer: W, abandoned: fn() -> R) -> Turn<W, J, R> {
+    pub(crate) fn new(writer: W, abandoned: fn() -> R) -> WriteQueue<W, J, R> {
         let (queue, queued) = (Mutex::new(VecDeque::new()), AtomicUsize::new(0));
-        Turn { writer: Mutex::new(writer), queue, queued, abandoned }
+        WriteQueue { writer: Mutex::new(writer), queue, queued, abandoned }
     }
 
     /// The writer, if it is free and nobody queues for it. For those who would rather queue than wait.
@@ -202,7 +202,7 @@ impl<W, J, R> Turn<W, J, R> {
 
     /// Queues a job, and waits until a leader has done it; or leads, with `lead`, which has to do all jobs that it is given, and gives
     /// who is to be woken when the writer is let go.
-    pub(crate) fn queue(&self, waiter: &Arc<Waiter<J, R>>, job: J, lead: impl Lead<W, J, R>) -> R {
+    pub(crate) fn queue(&self, waiter: &Arc<Waiter<J, R>>, job: J, lead: impl LeaderFn<W, J, R>) -> R {
         *waiter.phase.lock() = Phase::Queued(job);
         waiter.told.store(false, Ordering::Relaxed);
         {
@@ -215,7 +215,7 @@ impl<W, J, R> Turn<W, J, R> {
         self.await_done(waiter, &lead)
     }
 
-    fn await_done(&self, waiter: &Waiter<J, R>, lead: &impl Lead<W, J, R>) -> R {
+    fn await_done(&self, waiter: &Waiter<J, R>, lead: &impl LeaderFn<W, J, R>) -> R {
         for _ in 0..LOOKS {
             if waiter.told.load(Ordering::Acquire) {
                 break;
@@ -229,7 +229,7 @@ impl<W, J, R> Turn<W, J, R> {
                     *phase = Phase::Idle;
                     return result;
                 }
-                Phase::Lead(job) => {
+                Phase::MayLead(job) => {
                     *phase = Phase::Queued(job);
                     drop(phase);
                     self.try_to_lead(lead);
@@ -244,9 +244,9 @@ impl<W, J, R> Turn<W, J, R> {
     }
 
     /// Does everything that is queued, if nobody else holds the writer: otherwise he passes the lead on when he lets go.
-    fn try_to_lead(&self, lead: &impl Lead<W, J, R>) {
+    fn try_to_lead(&self, lead: &impl LeaderFn<W, J, R>) {
         let Some(writer) = self.writer.try_lock() else { return };
-        let mut led = Led { writer, _pass_on: PassOn(self) };
+        let mut led = LeaderGuard { writer, _pass_on: LeaderHandoff(self) };
         let wakes = lead(&mut led.writer, self.take_queue());
         drop(led);
         drop(wakes);
@@ -263,13 +263,13 @@ impl<W, J, R> Turn<W, J, R> {
         while let Some(waiter) = queue.front() {
             let mut phase = waiter.phase.lock();
             match &*phase {
-                Phase::Queued(job) | Phase::Lead(job) if !suits(job) => break,
+                Phase::Queued(job) | Phase::MayLead(job) if !suits(job) => break,
                 _ => {}
             }
             let taken = std::mem::replace(&mut *phase, Phase::Taken);
             drop(phase);
             let Some(waiter) = queue.pop_front() else { break };
-            if let Phase::Queued(job) | Phase::Lead(job) = taken {
+            if let Phase::Queued(job) | Phase::MayLead(job) = taken {
                 members.push(Member { waiter, job, told: false, abandoned: self.abandoned });
             }
         }

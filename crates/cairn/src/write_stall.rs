@@ -12,10 +12,10 @@
 //! `memtable_size.rs`; a keyspace that was sealed begins at the size that it had, so one that is written to much never copies.
 
 use crate::background::RETRY_PAUSE;
-use crate::db_inner::Core;
-use crate::keyspace::KeyspaceCore;
+use crate::db_inner::DbInner;
+use crate::db_state::{ImmutableMemtable, State};
+use crate::keyspace::KeyspaceInner;
 use crate::memtable_size::{allocate, capacity_for};
-use crate::db_state::{Sealed, State};
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::planted::{Bug, planted};
@@ -30,11 +30,11 @@ const ROUNDS_FOR_ROOM: u32 = 5;
 const LONGEST_JOB: Duration = Duration::from_secs(1);
 
 /// A writer that owes less than this goes on: shorter sleeps are not worth it.
-const LEAST_SLEEP: Duration = Duration::from_millis(1);
+const MIN_SLEEP: Duration = Duration::from_millis(1);
 /// No single write sleeps longer than this for compaction's sake.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
-impl Core {
+impl DbInner {
     /// Makes a writer wait for its share of the time that compaction is behind.
     #[inline]
     pub(crate) fn pace(&self, writer: &mut Writer, bytes: u64) {
@@ -47,7 +47,7 @@ impl Core {
     #[cold]
     fn pay(&self, writer: &mut Writer, nanos: u64) {
         writer.owed += nanos;
-        if writer.owed >= LEAST_SLEEP.as_nanos() as u64 {
+        if writer.owed >= MIN_SLEEP.as_nanos() as u64 {
             let before = self.env.monotonic();
             self.env.sleep(Duration::from_nanos(writer.owed).min(LONGEST_SLEEP));
             let slept = self.env.monotonic().saturating_sub(before);
@@ -66,13 +66,13 @@ impl Core {
     pub(crate) fn make_room(
         &self,
         writer: &mut Writer,
-        keyspace: &Arc<KeyspaceCore>,
+        keyspace: &Arc<KeyspaceInner>,
         need: usize,
     ) -> Result<()> {
         // A writer that panicked may have left sequence numbers that never become visible.
         self.check_running()?;
         let full = keyspace.memtable_bytes;
-        let old = keyspace.view.load().memtable.clone();
+        let old = keyspace.read_state.load().memtable.clone();
         let wanted = old.reserved() + need;
         if !old.is_empty() && old.capacity() < full && wanted <= full {
             let capacity = capacity_for(full, wanted.max(old.capacity() + 1));
@@ -121,31 +121,31 @@ impl Core {
             self.check_running()?;
         }
         match writer.active_bytes > self.write_budget() / 2 || writer.log.len() >= writer.check_log_at {
-            true => self.relieve(writer),
+            true => self.flush_if_over_limit(writer),
             false => Ok(()),
         }
     }
 
     /// Hands the memtables of some keyspaces to the flush, those that have entries, and switches the log with them, once: so that the log
     /// can go when they are flushed.
-    pub(crate) fn seal(&self, writer: &mut Writer, keyspaces: &[Arc<KeyspaceCore>]) -> Result<()> {
+    pub(crate) fn seal(&self, writer: &mut Writer, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
         self.check_process()?;
         self.check_running()?;
         // Some that committed before may still be inserting.
         self.await_inserts(writer);
-        if keyspaces.iter().any(|keyspace| !keyspace.view.load().memtable.is_empty()) {
+        if keyspaces.iter().any(|keyspace| !keyspace.read_state.load().memtable.is_empty()) {
             self.rotate_log(writer)?;
         }
         let last_seq = writer.next_seq - 1;
         let mut state = self.state.lock();
         for keyspace in keyspaces {
-            let old = keyspace.view.load().memtable.clone();
+            let old = keyspace.read_state.load().memtable.clone();
             if old.capacity() == 0 {
                 continue;
             }
             writer.forget(keyspace);
             keyspace.last_used.store(old.reserved(), Ordering::Relaxed);
-            let sealed = (!old.is_empty()).then(|| Sealed::new(old, last_seq));
+            let sealed = (!old.is_empty()).then(|| ImmutableMemtable::new(old, last_seq));
             state.switch(keyspace.id, self.idle.clone(), sealed);
         }
         self.flush_work.notify_one();
@@ -166,7 +166,9 @@ impl Core {
             let mut edit = DatabaseEdit { newest_log: number, closed, ..DatabaseEdit::default() };
             self.log_edit(&mut self.manifest.lock(), &mut edit)
         };
-        self.reserve.insist(|| writer.log.rotate(last_seq, name)).map_err(|e| self.judge(e))?;
+        self.reserve
+            .retry_after_freeing(|| writer.log.rotate(last_seq, name))
+            .map_err(|e| self.poison_on_sync_error(e))?;
         writer.check_log_at = 0;
         writer.check_holders_at = 0;
         Ok(())
@@ -185,7 +187,7 @@ impl Core {
 
     /// Has memtables flushed when all of them together, or the logs, have grown past their share.
     #[cold]
-    fn relieve(&self, writer: &mut Writer) -> Result<()> {
+    fn flush_if_over_limit(&self, writer: &mut Writer) -> Result<()> {
         // A log, or the table that is made of it, must not come near the length at which the system lets no file grow.
         let longest = self.env.max_file_len() / 2;
         if writer.active_bytes > self.write_budget() / 2 || writer.log.len() > longest {
@@ -204,7 +206,7 @@ impl Core {
         largest.retain(|(bytes, _)| *bytes > 0);
         largest.sort_by_key(|(bytes, keyspace)| (std::cmp::Reverse(*bytes), keyspace.id));
         let (mut bytes, enough) = (0, self.write_budget() / 8);
-        let is_wanted = |(more, _): &&(u64, Arc<KeyspaceCore>)| {
+        let is_wanted = |(more, _): &&(u64, Arc<KeyspaceInner>)| {
             let wanted = bytes < enough;
             bytes += more;
             wanted
@@ -228,7 +230,11 @@ impl Core {
     /// Does `work`, which may need room on the disk. What only deletes is tried again when the disk is too full for it because the
     /// background has all of the reserve at the moment.
     #[inline]
-    pub(crate) fn insist<T>(&self, deletes: bool, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn retry_after_freeing<T>(
+        &self,
+        deletes: bool,
+        mut work: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         let mut done = work();
         if deletes {
             for _ in 0..ROUNDS_FOR_ROOM {

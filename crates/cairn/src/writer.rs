@@ -1,7 +1,7 @@
 //! Who may commit: the one [`Writer`], and the guard under which a thread holds it.
 
-use crate::db_inner::Core;
-use crate::keyspace::KeyspaceCore;
+use crate::db_inner::DbInner;
+use crate::keyspace::KeyspaceInner;
 use crate::log::Log;
 use crate::sync::{MutexGuard, Ordering};
 use base::planted::{Bug, planted};
@@ -41,14 +41,14 @@ impl Writer {
     }
 
     /// Makes everything that was acknowledged durable. An error of the sync ends all writing.
-    pub(crate) fn sync_log(&mut self, core: &Core) -> Result<()> {
+    pub(crate) fn sync_log(&mut self, core: &DbInner) -> Result<()> {
         core.check_process()?;
         core.flush_log(self)?;
         self.sync(core)
     }
 
     /// Makes everything durable that the operating system has.
-    pub(crate) fn sync(&mut self, core: &Core) -> Result<()> {
+    pub(crate) fn sync(&mut self, core: &DbInner) -> Result<()> {
         match self.log.sync() {
             Err(e) if planted(Bug::GoOnAfterFailedSync) => Err(e),
             synced => synced.map_err(|e| core.stop(&e)),
@@ -56,21 +56,21 @@ impl Writer {
     }
 
     /// A keyspace has a new memtable, and nothing in it.
-    pub(crate) fn note_memtable(&mut self, keyspace: &KeyspaceCore) {
+    pub(crate) fn note_memtable(&mut self, keyspace: &KeyspaceInner) {
         self.forget(keyspace);
         keyspace.reserved.store(memtable::BASE_BYTES, Ordering::Relaxed);
         self.active_bytes += memtable::BASE_BYTES;
     }
 
     /// A keyspace's memtable is sealed, or the keyspace dropped: the memtable no longer counts.
-    pub(crate) fn forget(&mut self, keyspace: &KeyspaceCore) {
+    pub(crate) fn forget(&mut self, keyspace: &KeyspaceInner) {
         let reserved = keyspace.reserved.swap(0, Ordering::Relaxed);
         self.active_bytes = self.active_bytes.saturating_sub(reserved);
     }
 
     /// Sets memory aside in a memtable; whether there was room.
     #[inline]
-    pub(crate) fn reserve(&mut self, keyspace: &KeyspaceCore, memtable: &Memtable, bytes: usize) -> bool {
+    pub(crate) fn reserve(&mut self, keyspace: &KeyspaceInner, memtable: &Memtable, bytes: usize) -> bool {
         let fits = memtable.reserve(bytes);
         if fits {
             let reserved = keyspace.reserved.load(Ordering::Relaxed) + bytes as u64;
@@ -83,21 +83,21 @@ impl Writer {
 
 /// Ends all writing when it is dropped by a panic, which only a bug can cause: what the thread was about is half done, and
 /// others may wait for it.
-pub(crate) struct PanicWatch<'a> {
-    core: &'a Core,
+pub(crate) struct PanicGuard<'a> {
+    core: &'a DbInner,
     what: &'static str,
     /// The thread was panicking before, and is unwinding through a destructor that uses the database.
     unwinding: bool,
 }
 
-impl<'a> PanicWatch<'a> {
+impl<'a> PanicGuard<'a> {
     #[inline]
-    pub(crate) fn new(core: &'a Core, what: &'static str) -> PanicWatch<'a> {
-        PanicWatch { core, what, unwinding: std::thread::panicking() }
+    pub(crate) fn new(core: &'a DbInner, what: &'static str) -> PanicGuard<'a> {
+        PanicGuard { core, what, unwinding: std::thread::panicking() }
     }
 }
 
-impl PanicWatch<'_> {
+impl PanicGuard<'_> {
     /// Does what dropping it does.
     #[inline]
     pub(crate) fn look(&self) {
@@ -107,7 +107,7 @@ impl PanicWatch<'_> {
     }
 }
 
-impl Drop for PanicWatch<'_> {
+impl Drop for PanicGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.look();
@@ -117,16 +117,16 @@ impl Drop for PanicWatch<'_> {
 /// Publishes a commit when its insertion ends, however it ends: those who come after it wait for it. A panic, which only a bug
 /// can cause, ends all writing.
 pub(crate) struct Publishing<'a> {
-    watch: PanicWatch<'a>,
-    core: &'a Core,
+    watch: PanicGuard<'a>,
+    core: &'a DbInner,
     first_seq: Seq,
     last_seq: Seq,
 }
 
 impl<'a> Publishing<'a> {
     #[inline]
-    pub(crate) fn new(core: &'a Core, first_seq: Seq, last_seq: Seq) -> Publishing<'a> {
-        Publishing { watch: PanicWatch::new(core, "a writer"), core, first_seq, last_seq }
+    pub(crate) fn new(core: &'a DbInner, first_seq: Seq, last_seq: Seq) -> Publishing<'a> {
+        Publishing { watch: PanicGuard::new(core, "a writer"), core, first_seq, last_seq }
     }
 }
 
@@ -148,14 +148,14 @@ pub(crate) fn panicked(what: &str) -> Error {
 /// anybody else gets it.
 pub(crate) struct WriterGuard<'a> {
     // Dropped in this order.
-    _watch: PanicWatch<'a>,
+    _watch: PanicGuard<'a>,
     writer: MutexGuard<'a, Writer>,
-    _pass_on: PassOn<'a>,
+    _pass_on: LeaderHandoff<'a>,
 }
 
-struct PassOn<'a>(&'a Core);
+struct LeaderHandoff<'a>(&'a DbInner);
 
-impl Drop for PassOn<'_> {
+impl Drop for LeaderHandoff<'_> {
     #[inline]
     fn drop(&mut self) {
         self.0.commit.pass_on();
@@ -164,8 +164,8 @@ impl Drop for PassOn<'_> {
 
 impl<'a> WriterGuard<'a> {
     #[inline]
-    fn new(core: &'a Core, writer: MutexGuard<'a, Writer>) -> WriterGuard<'a> {
-        WriterGuard { _watch: PanicWatch::new(core, "a writer"), writer, _pass_on: PassOn(core) }
+    fn new(core: &'a DbInner, writer: MutexGuard<'a, Writer>) -> WriterGuard<'a> {
+        WriterGuard { _watch: PanicGuard::new(core, "a writer"), writer, _pass_on: LeaderHandoff(core) }
     }
 }
 
@@ -184,7 +184,7 @@ impl DerefMut for WriterGuard<'_> {
     }
 }
 
-impl Core {
+impl DbInner {
     /// The writer.
     #[inline]
     pub(crate) fn writer(&self) -> WriterGuard<'_> {

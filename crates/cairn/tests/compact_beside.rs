@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 /// The writer gives up after so many rounds: only then does a `compact` end that owes what is new, too.
-const MOST_ROUNDS: u64 = 60;
+const MAX_ROUNDS: u64 = 60;
 const KEYS: u64 = 2_000;
 
 fn key(i: u64) -> [u8; 8] {
@@ -40,7 +40,7 @@ fn beside(
         let is_table = op.path.extension().is_some_and(|extension| extension == "tbl");
         if begins && is_table && !busy.swap(true, Ordering::SeqCst) {
             let round = count.load(Ordering::SeqCst);
-            if round < MOST_ROUNDS {
+            if round < MAX_ROUNDS {
                 count.store(round + 1, Ordering::SeqCst);
                 ask.lock().unwrap().send(round).expect("the writer lives");
                 answered.lock().unwrap().recv().expect("the writer lives").unwrap();
@@ -78,7 +78,7 @@ fn compacting_ends_beside_a_writer_and_rewrites_what_was_there() -> Result<()> {
         let beside_it = keyspace.clone();
         let rounds = beside(&env, move |round| write(&beside_it, round % 3, 3), || compact(&db, &keyspace))?;
         assert!(rounds > 0, "the writer wrote");
-        assert!(rounds < MOST_ROUNDS, "it ended before the writer did");
+        assert!(rounds < MAX_ROUNDS, "it ended before the writer did");
         let written = db.stats().compaction.bytes_written;
         assert!(written <= 2 * owed, "{written} bytes rewritten for {owed}, beside {rounds} rounds");
         assert_eq!(keyspace.iter().count() as u64, KEYS);
@@ -98,6 +98,6 @@ fn flushing_ends_beside_a_writer() -> Result<()> {
     let fill =
         move |round: u64| (0..2).try_for_each(|i| beside_it.put(key(2 * round + i), vec![7; 40 << 10]));
     let rounds = beside(&env, fill, || keyspace.flush())?;
-    assert!(rounds > 0 && rounds < MOST_ROUNDS, "{rounds} rounds");
+    assert!(rounds > 0 && rounds < MAX_ROUNDS, "{rounds} rounds");
     Ok(())
 }

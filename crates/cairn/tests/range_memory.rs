@@ -13,10 +13,10 @@ const RANGES: u64 = 50_000;
 const KEYS: u64 = 2 * 16;
 
 /// Bytes that a deleted range may take beside its keys: what `docs/limits.md` says.
-const MOST: u64 = 150;
+const MAX: u64 = 150;
 
 /// The same where ranges lie over each other.
-const MOST_OVER_OTHERS: u64 = 2 * MOST;
+const MAX_OVER_OTHERS: u64 = 2 * MAX;
 
 fn key(i: u64) -> String {
     format!("{i:016}")
@@ -62,7 +62,7 @@ fn deleted_ranges_beside_a_snapshot_take_what_is_documented() -> Result<()> {
         })
     };
     for (allocated, told) in bytes_of_each("apart", apart)? {
-        assert!(allocated <= MOST + KEYS, "{allocated} bytes for each range");
+        assert!(allocated <= MAX + KEYS, "{allocated} bytes for each range");
         assert!((allocated * 2 / 3..allocated * 3 / 2).contains(&told), "{told} of {allocated} bytes");
     }
     // Each hides half of the one before; each hides parts of ten others, here and there; each hides all before.
@@ -81,7 +81,7 @@ fn deleted_ranges_beside_a_snapshot_take_what_is_documented() -> Result<()> {
         bytes_of_each("nested", nested)?,
     ];
     for (allocated, told) in laid_over_others.into_iter().flatten() {
-        assert!(allocated <= MOST_OVER_OTHERS + KEYS, "{allocated} bytes for each range");
+        assert!(allocated <= MAX_OVER_OTHERS + KEYS, "{allocated} bytes for each range");
         assert!(told <= allocated * 3 / 2, "{told} of {allocated} bytes");
     }
     Ok(())

@@ -14,7 +14,7 @@ mod real;
 mod rng;
 mod sim;
 
-pub use mapped::Origin;
+pub use mapped::ForkGuard;
 pub use real::RealEnv;
 pub use rng::Rng;
 pub use sim::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
@@ -146,7 +146,7 @@ pub trait ReadFile: Send + Sync {
     ///
     /// So many reads are in flight at once without threads: for each that would have to wait [`ReadFile::will_need`] lets the disk
     /// begin, and they are waited for when all have begun.
-    fn read_if_there(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+    fn try_read_cached(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
         self.read_exact_at(buf, offset).map(|()| true)
     }
     /// Length in bytes.

@@ -47,21 +47,20 @@ const STEP: u64 = 256 << 10;
 
 /// So much must be appended within [`FRESH`], and without a sync, before there is a window: who writes little, or syncs all the time,
 /// would have more zeros written than anything else.
-const LEAST: u64 = 64 << 10;
+const MIN: u64 = 64 << 10;
 
 /// How long a window is used after it was made.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// Larger appends are no better off with a window.
-const MOST: usize = (STEP / 4) as usize;
+const MAX: usize = (STEP / 4) as usize;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Where there is no window, zeros that mark the end of a log over an older one are written up to the end of such a part of it: a page.
 const MARK: u64 = 4 << 10;
 
-const _: () =
-    assert!(STEP.is_multiple_of(PAGE) && PAGE + MOST as u64 + LOG_END as u64 <= STEP && LEAST < STEP);
+const _: () = assert!(STEP.is_multiple_of(PAGE) && PAGE + MAX as u64 + LOG_END as u64 <= STEP && MIN < STEP);
 
 /// See the module.
 pub(crate) struct LogFile {
@@ -117,12 +116,12 @@ impl LogFile {
     #[cold]
     fn append_past(&mut self, data: &[u8], now: Duration) -> Result<()> {
         let fresh = now.saturating_sub(self.since) < FRESH;
-        let busy = fresh && (self.window.is_some() || self.appended >= LEAST);
+        let busy = fresh && (self.window.is_some() || self.appended >= MIN);
         self.window = None;
         if !fresh {
             (self.since, self.appended) = (now, 0);
         }
-        let may = self.rests && !self.plain && data.len() <= MOST;
+        let may = self.rests && !self.plain && data.len() <= MAX;
         if busy && may && self.file.check_poison().is_ok() {
             if let Some(mut window) = self.next_window() {
                 window.write(self.file.len, data);
@@ -325,7 +324,7 @@ mod tests {
     fn append_to_a_window(log: &mut LogFile) -> u64 {
         while log.window.is_none() {
             assert!(
-                log.len() <= 2 * LEAST,
+                log.len() <= 2 * MIN,
                 "there is no window: does /tmp lie on a file system of another kind?"
             );
             log.append(&RECORD).unwrap();
@@ -387,13 +386,13 @@ mod tests {
         log.since = now().saturating_sub(FRESH);
         log.append(&RECORD).unwrap();
         assert!(log.window.is_none());
-        log.appended = LEAST;
+        log.appended = MIN;
         append_to_a_window(&mut log);
         log.sync().unwrap();
         assert!(log.window.is_none() && log.reach > log.len());
         log.append(&RECORD).unwrap();
         assert!(log.window.is_none());
-        log.appended = LEAST;
+        log.appended = MIN;
         append_to_a_window(&mut log);
         log.truncate(10).unwrap();
         assert!(log.window.is_none());
@@ -457,14 +456,14 @@ mod tests {
     fn a_failed_sync_leaves_no_window() {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, path) = log(dir.path());
-        while log.len() < 2 * LEAST {
+        while log.len() < 2 * MIN {
             log.append(&RECORD).unwrap();
         }
         let (_read, write) = std::io::pipe().unwrap();
         log.file.file = File::from(std::os::fd::OwnedFd::from(write));
         assert_eq!(log.sync().unwrap_err().kind(), base::ErrorKind::Io);
         let before = std::fs::metadata(&path).unwrap().len();
-        for _ in 0..2 * LEAST / RECORD.len() as u64 {
+        for _ in 0..2 * MIN / RECORD.len() as u64 {
             assert_eq!(log.append(&RECORD).unwrap_err().kind(), base::ErrorKind::ReadOnly);
         }
         drop(log);
@@ -478,7 +477,7 @@ mod tests {
         let path = dir.path().join("log");
         let mut log = env.create_log(&path).unwrap();
         log.expect_rests();
-        for _ in 0..LEAST / 1000 {
+        for _ in 0..MIN / 1000 {
             log.append(&RECORD).unwrap();
             assert_eq!(std::fs::metadata(&path).unwrap().len(), log.len());
         }

@@ -152,30 +152,30 @@ pub(crate) fn sync_front(file: &File, _len: u64) -> io::Result<()> {
 /// time.
 ///
 /// A word in a page that the kernel gives to no child but wiped. Where it does not do that, the process is asked for its number.
-pub struct Origin {
+pub struct ForkGuard {
     mark: Option<NonNull<AtomicU32>>,
     process: u32,
 }
 
 // SAFETY: the page belongs to the value alone, and what is in it is atomic.
-unsafe impl Send for Origin {}
+unsafe impl Send for ForkGuard {}
 // SAFETY: as above.
-unsafe impl Sync for Origin {}
+unsafe impl Sync for ForkGuard {}
 
 /// Length of the page's mapping: a page, wherever we run.
 #[cfg(target_os = "linux")]
 const MARK_LEN: usize = 64 << 10;
 
-impl Origin {
+impl ForkGuard {
     /// This process.
-    pub fn here() -> Origin {
-        Origin { mark: Origin::mark(), process: std::process::id() }
+    pub fn here() -> ForkGuard {
+        ForkGuard { mark: ForkGuard::mark(), process: std::process::id() }
     }
 
     /// A process that is none: what a forked child finds. For tests of what it may not do.
     #[doc(hidden)]
-    pub fn elsewhere() -> Origin {
-        Origin { mark: None, process: 0 }
+    pub fn elsewhere() -> ForkGuard {
+        ForkGuard { mark: None, process: 0 }
     }
 
     #[cfg(target_os = "linux")]
@@ -218,7 +218,7 @@ impl Origin {
     }
 }
 
-impl Drop for Origin {
+impl Drop for ForkGuard {
     fn drop(&mut self) {
         #[cfg(target_os = "linux")]
         if let Some(mark) = self.mark {

@@ -367,7 +367,7 @@ impl ReadFile for RealReadFile {
         })
     }
 
-    fn read_if_there(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+    fn try_read_cached(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
         if !self.never_tells.load(Ordering::Relaxed) {
             if let Some(there) = self.read_now(buf, offset) {
                 return Ok(there);
@@ -452,9 +452,9 @@ mod tests {
         // Nor can it be read at an offset: so the error shows that a read was tried.
         let (read, _write) = std::io::pipe().unwrap();
         let file = RealReadFile::new(File::from(std::os::fd::OwnedFd::from(read)), Path::new("pipe"));
-        assert_eq!(file.read_if_there(&mut [0; 4], 0).ok(), Some(false), "of errors the other read tells");
+        assert_eq!(file.try_read_cached(&mut [0; 4], 0).ok(), Some(false), "of errors the other read tells");
         file.never_tells.store(true, Ordering::Relaxed);
-        let error = file.read_if_there(&mut [0; 4], 0).unwrap_err();
+        let error = file.try_read_cached(&mut [0; 4], 0).unwrap_err();
         assert!(
             error.kind() == ErrorKind::Io && error.to_string().contains("4 bytes at offset 0 of pipe"),
             "{error}"
@@ -470,7 +470,7 @@ mod tests {
         for asked_before in [false, true] {
             assert_eq!(file.never_tells.load(Ordering::Relaxed), asked_before);
             let mut bytes = [0; 5];
-            assert!(file.read_if_there(&mut bytes, 0).unwrap());
+            assert!(file.try_read_cached(&mut bytes, 0).unwrap());
             assert_eq!(&bytes, b"Linux");
         }
     }

@@ -82,7 +82,7 @@ fn what_is_read_without_waiting_is_whole_and_right() {
             let mut bytes = vec![0; 10_000];
             let there = (0..10_000).any(|_| {
                 file.will_need(offset, 10_000);
-                file.read_if_there(&mut bytes, offset).unwrap() || {
+                file.try_read_cached(&mut bytes, offset).unwrap() || {
                     bytes.fill(1);
                     env.sleep(Duration::from_millis(1));
                     false
@@ -94,7 +94,7 @@ fn what_is_read_without_waiting_is_whole_and_right() {
         // The end is no less of an end, and half of what was wanted is not what was wanted.
         for offset in [99_990, 100_000, 200_000] {
             for _ in 0..20 {
-                match file.read_if_there(&mut [0; 100], offset) {
+                match file.try_read_cached(&mut [0; 100], offset) {
                     Ok(there) => assert!(!there),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption),
                 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use base::ErrorKind;
-use env::{Origin, RealEnv};
+use env::{ForkGuard, RealEnv};
 
 fn main() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -10,7 +10,7 @@ fn main() {
     let env = RealEnv::new();
     let lock = env.lock(&path).expect("nobody else has it");
 
-    let origin = Origin::here();
+    let origin = ForkGuard::here();
     assert!(origin.is_here() && origin.process() == std::process::id());
     // Much is appended, so that the log reaches farther than what was appended.
     let log_path = dir.path().join("log");

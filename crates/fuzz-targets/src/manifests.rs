@@ -6,13 +6,13 @@ use env::{Env, SimEnv};
 use record::{SegmentKind, SegmentWriter};
 use std::path::Path;
 use std::sync::Arc;
-use table::{BlockCache, Tables};
+use table::{BlockCache, TableCache};
 use tree::{DatabaseEdit, Manifest, State, TableFile, VersionEdit, check_version, manifest_file_name};
 
 const NUMBER: u64 = 3;
 
 fn read(env: &Arc<dyn Env>, number: u64) -> Result<State, Error> {
-    let tables = Tables::new(env.clone(), "/".into(), Arc::new(BlockCache::new(0)), 16);
+    let tables = TableCache::new(env.clone(), "/".into(), Arc::new(BlockCache::new(0)), 16);
     Manifest::read(env, Path::new("/"), number, &mut |meta| {
         let table = tables.open(meta.number, meta.file_size)?;
         Ok(TableFile::new(meta.clone(), table, Arc::default()))

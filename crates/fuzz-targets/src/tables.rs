@@ -8,7 +8,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use table::{BlockCache, Compression, Table, TableMeta, TableOptions, TableWriter, Tables};
+use table::{BlockCache, Compression, Table, TableCache, TableMeta, TableOptions, TableWriter};
 
 pub(crate) const NUMBER: u64 = 1;
 const PATH: &str = "/000001.tbl";
@@ -23,7 +23,7 @@ fn open(bytes: &[u8], file_size: u64, cache: u64) -> Result<Arc<Table>, Error> {
     let sim = SimEnv::new(1);
     sim.write_file(PATH, bytes);
     let cache = Arc::new(BlockCache::new(cache));
-    Tables::new(sim, "/".into(), cache, 16).open(NUMBER, file_size)
+    TableCache::new(sim, "/".into(), cache, 16).open(NUMBER, file_size)
 }
 
 /// An error of a table names its file, and damage its offset.

@@ -1,7 +1,7 @@
 use crate::Memtable;
+use crate::key_order::Target;
 use crate::list::{SkipList, Snapshot};
 use crate::node::{EntryId, NodeId};
-use crate::key_order::Target;
 use base::{Cursor, Result, Seq, Slice, Trailer};
 use std::fmt;
 use std::sync::Arc;

@@ -9,9 +9,9 @@
 //! for use by others. At level 0, only the holder of the lock of a node changes its link; above, another split
 //! may come first: then it walks on from the same predecessor, which is still a predecessor, and tries again.
 
-use crate::list::{Gap, Position, SkipList};
-use crate::node::{EntryId, HEIGHT_MAX, Leaf, Link, NodeId, Nodes, SLOTS, Slot};
 use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
+use crate::list::{Gap, Position, SkipList};
+use crate::node::{EntryId, Leaf, Link, MAX_HEIGHT, NodeId, Nodes, SLOTS, Slot};
 use crate::stripe::Stripe;
 use crate::sync::{AtomicU64, Ordering, pause};
 
@@ -101,10 +101,10 @@ impl SkipList {
             *slot = Slot::new(slot.entry(), tag);
         }
 
-        let height = (random.trailing_zeros() as usize + 1).min(HEIGHT_MAX);
+        let height = (random.trailing_zeros() as usize + 1).min(MAX_HEIGHT);
         let new = self.nodes.create_node(height, anchor, &slots[..len]);
         let before = Position { node, tag: first.tag() };
-        let mut gaps = [Gap { before, next: self.nodes.link(node, 0) }; HEIGHT_MAX];
+        let mut gaps = [Gap { before, next: self.nodes.link(node, 0) }; MAX_HEIGHT];
         if height > 1 {
             self.descend(anchor, height, |level, gap| gaps[level] = gap);
         }

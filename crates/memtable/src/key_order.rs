@@ -15,13 +15,13 @@
 //! itself to keys with long common prefixes, whose heads decide nothing.
 //!
 //! Keys count as padded with endless zeros here: padded keys order like keys, except that keys may be equal
-//! when padded ("a" and "a\0"). Such ties, and prefixes past [`PREFIX_MAX`], are left to a full comparison.
+//! when padded ("a" and "a\0"). Such ties, and prefixes past [`MAX_PREFIX`], are left to a full comparison.
 
 use base::Trailer;
 use std::cmp::Ordering;
 
 /// Longest common prefix that a tag can tell. All longer ones look the same, and decide nothing.
-pub(crate) const PREFIX_MAX: usize = 255;
+pub(crate) const MAX_PREFIX: usize = 255;
 
 /// The tag of a link that leads nowhere: no tag is larger.
 pub(crate) const TAG_END: u32 = u32::MAX;
@@ -36,16 +36,16 @@ pub(crate) struct Target<'a> {
 /// The tag of a key against another one with which it shares `prefix` bytes.
 #[inline]
 pub(crate) fn tag(key: &[u8], prefix: usize) -> u32 {
-    if prefix >= PREFIX_MAX {
+    if prefix >= MAX_PREFIX {
         return 0;
     }
-    ((PREFIX_MAX - prefix) as u32) << 24 | three_bytes(key, prefix)
+    ((MAX_PREFIX - prefix) as u32) << 24 | three_bytes(key, prefix)
 }
 
-/// The prefix that a tag stands for ([`PREFIX_MAX`]: this or more).
+/// The prefix that a tag stands for ([`MAX_PREFIX`]: this or more).
 #[inline]
 pub(crate) fn prefix(tag: u32) -> usize {
-    PREFIX_MAX - (tag >> 24) as usize
+    MAX_PREFIX - (tag >> 24) as usize
 }
 
 /// How many bytes beyond the prefix two different tags share; 0 where the prefixes differ.
@@ -70,7 +70,7 @@ fn three_bytes(key: &[u8], at: usize) -> u32 {
 }
 
 /// Compares two keys that are known to share `from` bytes when padded. Also gives how many bytes they share when
-/// padded ([`PREFIX_MAX`] or more where they are equal that far).
+/// padded ([`MAX_PREFIX`] or more where they are equal that far).
 #[inline]
 pub(crate) fn compare_from(a: &[u8], b: &[u8], from: usize) -> (Ordering, usize) {
     let len = a.len().min(b.len());
@@ -85,8 +85,8 @@ pub(crate) fn compare_from(a: &[u8], b: &[u8], from: usize) -> (Ordering, usize)
         at = window + 8;
     }
     let longer = if a.len() > b.len() { a } else { b };
-    let shared = longer.iter().skip(len).take(PREFIX_MAX).take_while(|&&byte| byte == 0).count();
-    let prefix = if len + shared == longer.len() { PREFIX_MAX } else { len + shared };
+    let shared = longer.iter().skip(len).take(MAX_PREFIX).take_while(|&&byte| byte == 0).count();
+    let prefix = if len + shared == longer.len() { MAX_PREFIX } else { len + shared };
     (a.len().cmp(&b.len()), prefix)
 }
 
@@ -113,7 +113,7 @@ mod tests {
 
     fn padded_prefix(a: &[u8], b: &[u8]) -> usize {
         let byte = |key: &[u8], i| key.get(i).copied().unwrap_or(0);
-        (0..PREFIX_MAX).find(|&i| byte(a, i) != byte(b, i)).unwrap_or(PREFIX_MAX)
+        (0..MAX_PREFIX).find(|&i| byte(a, i) != byte(b, i)).unwrap_or(MAX_PREFIX)
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
                 for from in 0..=expected {
                     let (order, prefix) = compare_from(a, b, from);
                     assert_eq!(order, a.cmp(b), "{a:?} {b:?} from {from}");
-                    assert_eq!(prefix.min(PREFIX_MAX), expected, "{a:?} {b:?} from {from}");
+                    assert_eq!(prefix.min(MAX_PREFIX), expected, "{a:?} {b:?} from {from}");
                 }
             }
         }
@@ -146,7 +146,7 @@ mod tests {
                         if link < probe {
                             let prefix = prefix(probe) + shared_bytes(link, probe);
                             assert_eq!(
-                                prefix.min(PREFIX_MAX),
+                                prefix.min(MAX_PREFIX),
                                 padded_prefix(b, t),
                                 "a {a:?} b {b:?} t {t:?}"
                             );

@@ -17,11 +17,11 @@
 mod arena;
 mod cursor;
 mod insert;
+mod key_order;
 mod list;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod node;
-mod key_order;
 mod range_tombstones;
 mod stripe;
 mod sync;
@@ -30,9 +30,9 @@ pub use cursor::MemtableCursor;
 
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{Cursor, Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Trailer};
-use list::SkipList;
-use node::{EntryId, HEIGHT_MAX, INLINE_MAX, Nodes, SLOTS};
 use key_order::Target;
+use list::SkipList;
+use node::{EntryId, MAX_HEIGHT, MAX_INLINE, Nodes, SLOTS};
 use std::collections::TryReserveError;
 use std::fmt;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ fn arena_size(capacity: usize) -> usize {
 
 /// Whether entries with keys of this length, and their nodes at worst, fit into two and a half times their cost.
 const fn nodes_fit(key_len: usize) -> bool {
-    let nodes = 2 * node::node_size_max(HEIGHT_MAX, 0) / (SLOTS / 2 - cfg!(not(loom)) as usize)
+    let nodes = 2 * node::node_size_max(MAX_HEIGHT, 0) / (SLOTS / 2 - cfg!(not(loom)) as usize)
         + key_len.next_multiple_of(8);
     let cost = Memtable::entry_cost(key_len, 0);
     node::entry_size(key_len, 0) + nodes <= cost + cost / 2 * 3
@@ -195,7 +195,7 @@ impl Memtable {
     /// in full, wherever that lies.
     #[inline]
     pub const fn entry_cost(key_len: usize, value_len: usize) -> usize {
-        let outside = if value_len > INLINE_MAX { value_len } else { 0 };
+        let outside = if value_len > MAX_INLINE { value_len } else { 0 };
         let share = NODE_SHARE + key_len / 32 / 8 * 8;
         node::entry_size(key_len, value_len).saturating_add(share).saturating_add(outside)
     }
@@ -229,7 +229,7 @@ impl Memtable {
     /// Whether a value of this length lies in an allocation of its own.
     #[inline]
     pub const fn lies_outside(value_len: usize) -> bool {
-        value_len > INLINE_MAX
+        value_len > MAX_INLINE
     }
 
     /// A copy of a value that is to be inserted, if it does not lie in the arena with its key: made while it may still fail for want of memory.
@@ -257,7 +257,7 @@ impl Memtable {
         self.check_reservation(Memtable::entry_cost(key.len(), value_len));
         let stripe = &self.stripes[stripe::index()];
         let ticket = stripe.count(trailer.seq(), key.len() + value_len);
-        if value_len > INLINE_MAX {
+        if value_len > MAX_INLINE {
             self.large_bytes.fetch_add(value_len as u64, Ordering::Relaxed);
         }
         if trailer.is_delete() && !self.deletes.load(Ordering::Relaxed) {

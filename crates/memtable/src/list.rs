@@ -18,8 +18,8 @@
 //! the lowest levels do not fit in the cache, and a search walks one node on each of them, one after the other. Here, the
 //! nodes fit, a search waits for one leaf, and an insert takes a third of the time.
 
-use crate::node::{EntryId, HEIGHT_MAX, Keyed, Link, NodeId, Nodes, SLOTS, Slot, node_size_max};
 use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
+use crate::node::{EntryId, Keyed, Link, MAX_HEIGHT, NodeId, Nodes, SLOTS, Slot, node_size_max};
 use crate::sync::{AtomicU32, Ordering as MemoryOrdering, fence};
 use base::Trailer;
 use std::cmp::Ordering;
@@ -84,8 +84,8 @@ impl Snapshot {
 impl SkipList {
     /// A list in an arena of `arena_size` bytes, the head's not counted, if there is memory for it.
     pub(crate) fn new(arena_size: usize) -> Option<SkipList> {
-        let nodes = Nodes::new(arena_size + node_size_max(HEIGHT_MAX, 0))?;
-        let head = nodes.create_node(HEIGHT_MAX, Target { key: &[], trailer: Trailer(u64::MAX) }, &[]);
+        let nodes = Nodes::new(arena_size + node_size_max(MAX_HEIGHT, 0))?;
+        let head = nodes.create_node(MAX_HEIGHT, Target { key: &[], trailer: Trailer(u64::MAX) }, &[]);
         Some(SkipList { nodes, head, height: AtomicU32::new(1) })
     }
 

@@ -15,7 +15,7 @@
 //! [`crate::key_order`]); both change together, in one word. A slot is the same for an entry; its tag is against the anchor.
 //!
 //! `lengths` is the key's length (24 bits), the height (8 bits; 0 for an entry) and the value's length (32 bits). A value
-//! longer than [`INLINE_MAX`] is an allocation of its own: its address lies in the value's place.
+//! longer than [`MAX_INLINE`] is an allocation of its own: its address lies in the value's place.
 
 #![allow(unsafe_code)]
 
@@ -29,7 +29,7 @@ use std::ptr::NonNull;
 use std::slice;
 
 /// Tallest tower. Half the nodes have one link, a quarter two, and so on.
-pub(crate) const HEIGHT_MAX: usize = if cfg!(loom) {
+pub(crate) const MAX_HEIGHT: usize = if cfg!(loom) {
     2
 } else if cfg!(miri) {
     8
@@ -47,7 +47,7 @@ pub(crate) const SLOTS: usize = if cfg!(loom) {
 };
 
 /// Longest value that lies in the arena.
-pub(crate) const INLINE_MAX: usize = 32 << 10;
+pub(crate) const MAX_INLINE: usize = 32 << 10;
 
 /// Bytes of a trailer and lengths.
 const HEADER: usize = 16;
@@ -214,7 +214,7 @@ impl Drop for Large {
 /// Bytes that an entry takes in the arena.
 #[inline]
 pub(crate) const fn entry_size(key_len: usize, value_len: usize) -> usize {
-    let value_len = if value_len > INLINE_MAX { size_of::<*const u8>() } else { value_len };
+    let value_len = if value_len > MAX_INLINE { size_of::<*const u8>() } else { value_len };
     HEADER + key_len.saturating_add(value_len).saturating_add(UNIT - 1) / UNIT * UNIT
 }
 
@@ -235,7 +235,7 @@ impl Nodes {
     /// When the arena is full.
     #[inline]
     pub(crate) fn create_entry(&self, entry: Target<'_>, value: &[u8]) -> EntryId {
-        if value.len() > INLINE_MAX {
+        if value.len() > MAX_INLINE {
             return self.create_large_entry(entry, value.into());
         }
         let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
@@ -247,13 +247,13 @@ impl Nodes {
         EntryId(NonZeroU32::new(unit).expect("offsets start past the head's tower"))
     }
 
-    /// The same for a value longer than [`INLINE_MAX`], in an allocation that lives from now on as long as the nodes.
+    /// The same for a value longer than [`MAX_INLINE`], in an allocation that lives from now on as long as the nodes.
     ///
     /// # Panics
     /// When the arena is full.
     #[cold]
     pub(crate) fn create_large_entry(&self, entry: Target<'_>, value: Box<[u8]>) -> EntryId {
-        assert!(INLINE_MAX < value.len() && value.len() <= u32::MAX as usize);
+        assert!(MAX_INLINE < value.len() && value.len() <= u32::MAX as usize);
         let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
         // SAFETY: `allocate` gave us room for header, key and the value's address, which no other thread knows.
         unsafe {
@@ -269,7 +269,7 @@ impl Nodes {
     /// # Panics
     /// When the arena is full.
     pub(crate) fn create_node(&self, height: usize, anchor: Target<'_>, slots: &[Slot]) -> NodeId {
-        assert!(0 < height && height <= HEIGHT_MAX && slots.len() <= SLOTS);
+        assert!(0 < height && height <= MAX_HEIGHT && slots.len() <= SLOTS);
         let start = self.arena.allocate(node_size_max(height, anchor.key.len()));
         let line_units = (LINE / UNIT) as u32;
         let tower = start.next_multiple_of(line_units);
@@ -391,7 +391,7 @@ impl Nodes {
         // SAFETY: as for `key`; a large value is kept until `self` is dropped.
         unsafe {
             let place = self.arena.at(entry.offset()).add(HEADER + key_len);
-            let start = if len > INLINE_MAX { place.cast::<*const u8>().read_unaligned() } else { place };
+            let start = if len > MAX_INLINE { place.cast::<*const u8>().read_unaligned() } else { place };
             slice::from_raw_parts(start, len)
         }
     }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const HANG: Duration = Duration::from_secs(3600);
 
 /// Findings after which a soak ends: the rest is mostly the same bug.
-const MOST_FINDINGS: usize = 10;
+const MAX_FINDINGS: usize = 10;
 
 /// What runs in each round, and what it counts.
 pub struct Suite {
@@ -80,7 +80,7 @@ pub fn run(time: Duration, base: u64, program: &Path) -> Outcome {
     let suites: Vec<_> = suites().into_iter().map(|s| (s, Arc::new(AtomicU64::new(0)))).collect();
     let mut findings = Vec::new();
     let mut round = 0;
-    while start.elapsed() < time && findings.len() < MOST_FINDINGS {
+    while start.elapsed() < time && findings.len() < MAX_FINDINGS {
         let round_seed = derive(if round % 2 == 0 { 0 } else { base }, round);
         let jobs = suites.iter().zip(0..).flat_map(|((suite, count), i)| {
             let jobs = (suite.jobs)(derive(round_seed, i), program);

@@ -6,7 +6,7 @@ use sim::random::{derive, fresh_seed};
 use std::time::Duration;
 
 /// Recoveries that this test makes at least, those from a second crash included: no further histories are begun then.
-const RECOVERIES_MIN: u64 = 250_000;
+const MIN_RECOVERIES: u64 = 250_000;
 
 /// Histories begun at once.
 const ROUND: u64 = 16;
@@ -26,7 +26,7 @@ fn recovery_yields_a_prefix_with_everything_synced() {
         let report = run_all(histories.map(|i| job(i, fresh)).collect(), HANG);
         report.expect_clean();
         recoveries += report.count;
-        if recoveries >= RECOVERIES_MIN {
+        if recoveries >= MIN_RECOVERIES {
             break;
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Images that this test makes at least.
-const IMAGES_MIN: u64 = 200_000;
+const MIN_IMAGES: u64 = 200_000;
 
 /// Databases gone through: the remainders of a seed by 8 and by 3 choose its options and how it ended, so this is each pair once.
 const FIXTURES: u64 = 24;
@@ -29,7 +29,7 @@ fn damage_is_never_a_wrong_answer() {
     sim::count("of them detected", tally.detected());
     sim::count("harmless", tally.harmless());
     sim::count("indistinguishable tail", tally.tail());
-    assert!(images >= IMAGES_MIN);
+    assert!(images >= MIN_IMAGES);
     assert_eq!(images, tally.detected() + tally.harmless() + tally.tail());
     assert!(tally.detected() > images / 2 && tally.tail() > 0);
 }

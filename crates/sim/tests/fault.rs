@@ -6,7 +6,7 @@ use sim::random::{derive, fresh_seed};
 use std::time::Duration;
 
 /// Operations that are made to fail at least.
-const FAILED_MIN: u64 = 50_000;
+const MIN_FAILED: u64 = 50_000;
 
 /// Scripts begun at once. The remainder of a seed by 8 chooses the options of its keyspaces.
 const ROUND: u64 = 8;
@@ -27,7 +27,7 @@ fn whatever_fails_no_answer_is_wrong_and_nothing_is_lost() {
         let report = run_all(scripts.map(|i| fault::job(seed(i))).collect(), HANG);
         report.expect_clean();
         failed += report.count;
-        if failed >= FAILED_MIN {
+        if failed >= MIN_FAILED {
             break;
         }
     }

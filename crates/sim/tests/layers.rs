@@ -78,7 +78,7 @@ const BANS: &[Ban] = &[
 ];
 
 /// Lines after which a file asks to be split; a guideline, not a rule.
-const LINES_MAX: usize = 500;
+const MAX_LINES: usize = 500;
 
 /// Where the repository begins.
 fn root() -> PathBuf {
@@ -220,8 +220,8 @@ fn no_crate_does_what_it_must_do_without() {
             let shown = file.strip_prefix(root()).unwrap().display().to_string();
             problems.extend(source_problems(&name, &shown, &source));
             let lines = source.lines().count();
-            if lines > LINES_MAX {
-                println!("note: {shown} has {lines} lines; over {LINES_MAX} a newcomer gives up");
+            if lines > MAX_LINES {
+                println!("note: {shown} has {lines} lines; over {MAX_LINES} a newcomer gives up");
             }
         }
     }

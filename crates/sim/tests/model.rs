@@ -7,7 +7,7 @@ use sim::sets::option_sets;
 use std::time::Duration;
 
 /// Calls that this test makes at least.
-const OPERATIONS_MIN: u64 = 2_000_000;
+const MIN_OPERATIONS: u64 = 2_000_000;
 
 /// Calls per option set and seed.
 const OPERATIONS: u64 = 42_000;
@@ -26,5 +26,5 @@ fn the_store_answers_like_a_sorted_map() {
     sim::count("model operations", report.count);
     sim::count("option sets", sets.len() as u64);
     report.expect_clean();
-    assert!(report.count >= OPERATIONS_MIN);
+    assert!(report.count >= MIN_OPERATIONS);
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const HANG: Duration = Duration::from_secs(120);
 
 /// Jobs that a suite may take to find a bug.
-const MOST_JOBS: u64 = 400;
+const MAX_JOBS: u64 = 400;
 
 /// Jobs that run at once.
 const AT_ONCE: u64 = 2;
@@ -137,7 +137,7 @@ fn every_planted_bug_is_found_and_nothing_without_one() {
     let mut missed = Vec::new();
     for &bug in Bug::ALL.iter().filter(wanted) {
         let (begun, suite) = (Instant::now(), suite(bug));
-        let found = look_for(Some(bug), suite, MOST_JOBS);
+        let found = look_for(Some(bug), suite, MAX_JOBS);
         let seconds = begun.elapsed().as_secs_f64();
         match &found {
             Some((jobs, finding)) => {

@@ -6,7 +6,7 @@ use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
 use env::{Env, RealEnv, Rng};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use table::{BlockCache, TableOptions, TableWriter, Tables};
+use table::{BlockCache, TableCache, TableOptions, TableWriter};
 
 fn main() {
     let mut args = std::env::args().skip(1);
@@ -36,7 +36,7 @@ fn main() {
     println!("{:>12}: {:?}, {} bytes", "finish", start.elapsed(), meta.file_size);
 
     let cache = Arc::new(BlockCache::new(2 * meta.file_size));
-    let tables = Tables::new(env, dir.clone(), Arc::clone(&cache), 10);
+    let tables = TableCache::new(env, dir.clone(), Arc::clone(&cache), 10);
     let table = tables.open(1, meta.file_size).expect("open");
     for _ in 0..3 {
         walk("scan", count, &mut table.scan());

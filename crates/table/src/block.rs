@@ -2,7 +2,7 @@
 
 use crate::buffer_pool::Buffer;
 use crate::compression;
-use crate::decode_error::Fault;
+use crate::decode_error::DecodeError;
 use crate::frame::{self, HEADER_LEN};
 use crate::node::Layout;
 use base::Slice;
@@ -10,7 +10,7 @@ use base::checksum::Place;
 use std::ops::Deref;
 
 /// Largest block, as it is stored, that is read into a [`Buffer`]: what is returned of it is copied out.
-pub(crate) const MOST_OWN: usize = 32 << 10;
+pub(crate) const MAX_OWN: usize = 32 << 10;
 
 /// The payload of a data block, verified.
 pub(crate) enum Payload {
@@ -21,7 +21,7 @@ pub(crate) enum Payload {
 
 impl Payload {
     /// That of a frame which was read for one reader.
-    pub(crate) fn open(frame: Buffer, place: Place) -> Result<Payload, Fault> {
+    pub(crate) fn open(frame: Buffer, place: Place) -> Result<Payload, DecodeError> {
         let (codec, payload) = frame::check(&frame, place)?;
         if compression::is_raw(codec) {
             return Ok(Payload::Own(frame, HEADER_LEN));

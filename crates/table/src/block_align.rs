@@ -23,7 +23,7 @@ const BLOCKS_PER_ZERO: u64 = 25;
 const WHOLE: u64 = 1024;
 
 /// Decides how long blocks are. Lengths are those of frames.
-pub(crate) struct Pages {
+pub(crate) struct BlockAligner {
     block_size: u64,
     /// Bytes of blocks that no zeros were paid with yet.
     credit: u64,
@@ -31,10 +31,10 @@ pub(crate) struct Pages {
     shrink: u64,
 }
 
-impl Pages {
+impl BlockAligner {
     /// For blocks of about `block_size` bytes before compression.
-    pub(crate) fn new(block_size: usize) -> Pages {
-        Pages { block_size: block_size as u64, credit: 0, shrink: WHOLE }
+    pub(crate) fn new(block_size: usize) -> BlockAligner {
+        BlockAligner { block_size: block_size as u64, credit: 0, shrink: WHOLE }
     }
 
     /// The most bytes, before compression, of a block that begins at `offset`: as many as are asked for, or fewer, so that it ends
@@ -84,7 +84,7 @@ mod tests {
     /// number of pages that reading an entry's block touches.
     fn lay_out(block_size: usize, len: usize) -> (f64, f64) {
         const ALONE: usize = 38;
-        let mut pages = Pages::new(block_size);
+        let mut pages = BlockAligner::new(block_size);
         let (mut at, mut zeros, mut touched, mut entries) = (0u64, 0u64, 0u64, 0u64);
         while at < 4 << 20 {
             let limit = pages.limit(at);
@@ -123,16 +123,16 @@ mod tests {
 
     #[test]
     fn larger_blocks_are_as_large_as_asked_for_and_end_with_a_page() {
-        let pages = Pages::new(16 << 10);
+        let pages = BlockAligner::new(16 << 10);
         assert_eq!((pages.limit(0), pages.limit(4096)), (16 << 10, 16 << 10));
         assert_eq!(pages.limit(4096 + 96), 4000 + 3 * 4096);
-        assert_eq!((Pages::new(4096).limit(8192), Pages::new(4096).limit(3096)), (4096, 1000));
-        assert_eq!((Pages::new(64).limit(0), Pages::new(64).limit(4090)), (64, 6));
+        assert_eq!((BlockAligner::new(4096).limit(8192), BlockAligner::new(4096).limit(3096)), (4096, 1000));
+        assert_eq!((BlockAligner::new(64).limit(0), BlockAligner::new(64).limit(4090)), (64, 6));
     }
 
     #[test]
     fn compressed_blocks_are_cut_by_what_those_before_shrank_to() {
-        let mut pages = Pages::new(4096);
+        let mut pages = BlockAligner::new(4096);
         for _ in 0..40 {
             pages.pad(4096, 2150, 2150, 4096);
         }

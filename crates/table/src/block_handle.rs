@@ -4,9 +4,9 @@
 //! is noted cannot grow old, because a table never changes; a place that is not there means that the note is wrong, and is an error.
 
 use crate::block::Block;
-use crate::cursor::Ahead;
+use crate::cursor::Readahead;
+use crate::decode_error::DecodeError;
 use crate::entry_cursor::EntryCursor;
-use crate::decode_error::Fault;
 use crate::frame::{Handle, PAGE};
 use crate::table::Table;
 use base::{Result, Slice, Trailer};
@@ -27,7 +27,7 @@ pub struct PlaceCursor {
     /// The block that it stood in last, and where that ends.
     block: Option<(Block, u64)>,
     at: EntryCursor,
-    ahead: Ahead,
+    ahead: Readahead,
 }
 
 impl Drop for PlaceCursor {
@@ -38,7 +38,7 @@ impl Drop for PlaceCursor {
 
 impl PlaceCursor {
     pub(crate) fn new(table: Arc<Table>) -> PlaceCursor {
-        PlaceCursor { table, block: None, at: EntryCursor::new(), ahead: Ahead::default() }
+        PlaceCursor { table, block: None, at: EntryCursor::new(), ahead: Readahead::default() }
     }
 
     /// Stands on entry `entry` of the data block at `place`. After an error it stands nowhere: what [`PlaceCursor::key`] and the
@@ -53,7 +53,7 @@ impl PlaceCursor {
         if entry >= block.layout.count() {
             return Err(self
                 .table
-                .fault(Fault::Corrupt("block has fewer entries than before"), place.offset));
+                .fault(DecodeError::Corrupt("block has fewer entries than before"), place.offset));
         }
         let moved = self.at.move_to(&block.payload, &block.layout, entry);
         moved.map_err(|f| self.table.fault(f, place.offset))
@@ -79,19 +79,19 @@ impl PlaceCursor {
         Ok(())
     }
 
-    /// The same, which has the cache let in every block that it reads: see [`crate::TableCursor::keeping`].
-    pub fn keeping(mut self, keeps: bool) -> Self {
+    /// The same, which has the cache let in every block that it reads: see [`crate::TableCursor::fill_cache`].
+    pub fn fill_cache(mut self, keeps: bool) -> Self {
         self.ahead.keeps = keeps;
         self
     }
 
-    /// Whether it asks for blocks that are not in memory from now on, instead of waiting for them: see [`base::Cursor::hurry`].
-    pub fn hurry(&mut self, on: bool) {
+    /// Whether it asks for blocks that are not in memory from now on, instead of waiting for them: see [`base::Cursor::set_nonblocking`].
+    pub fn set_nonblocking(&mut self, on: bool) {
         self.ahead.hurry.on = on;
     }
 
     /// Whether it stands nowhere because it would have had to wait.
-    pub fn waits(&self) -> bool {
+    pub fn would_block(&self) -> bool {
         self.ahead.hurry.wanted.is_some()
     }
 

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 /// Buffers that stay with their thread, and the largest of them, in bytes.
 const KEPT: usize = 8;
-const MOST_KEPT: usize = 32 << 10;
+const MAX_KEPT: usize = 32 << 10;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
@@ -56,7 +56,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let capacity = self.0.capacity();
-        if capacity == 0 || capacity > MOST_KEPT {
+        if capacity == 0 || capacity > MAX_KEPT {
             return;
         }
         let bytes = std::mem::take(&mut self.0);
@@ -106,11 +106,11 @@ mod tests {
             drop(buffer);
             let again = Buffer::of(3000);
             assert_eq!((again.len(), again.as_ptr()), (3000, at));
-            let (other, large) = (Buffer::of(5000), Buffer::of(MOST_KEPT + 1));
-            assert_eq!((other.len(), large.len()), (5000, MOST_KEPT + 1));
+            let (other, large) = (Buffer::of(5000), Buffer::of(MAX_KEPT + 1));
+            assert_eq!((other.len(), large.len()), (5000, MAX_KEPT + 1));
             assert_ne!(other.as_ptr(), at);
             drop((again, other, large));
-            assert!(kept().0 == 2 && kept().1 <= MOST_KEPT);
+            assert!(kept().0 == 2 && kept().1 <= MAX_KEPT);
             assert_eq!(Buffer::of(10).into_vec().len(), 10);
             assert_eq!(kept().0, 1);
             drop((0..3 * KEPT).map(|_| Buffer::of(100)).collect::<Vec<_>>());

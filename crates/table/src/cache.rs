@@ -125,7 +125,7 @@ pub struct BlockCache {
     counters: Counters<9>,
     spaces: AtomicU32,
     capacity: u64,
-    /// Which data blocks were asked for of late, and how often: a place for each block that fits the budget. See [`Asked`].
+    /// Which data blocks were asked for of late, and how often: a place for each block that fits the budget. See [`AdmissionCounter`].
     asked: Box<[AtomicU32]>,
     /// Bytes that are pinned.
     pinned: AtomicU64,
@@ -142,9 +142,9 @@ const STEPS: u64 = 64;
 /// that another block of the same place was asked for since. At 0 the place is the other's. Of blocks that are all used as often as each other,
 /// many to a place, so few get in (of seven, at one miss in fifty); two that are used in turn both do.
 #[derive(Clone, Copy)]
-struct Asked(u32);
+struct AdmissionCounter(u32);
 
-impl Asked {
+impl AdmissionCounter {
     const COUNT: u32 = 0xf;
     /// What a use counts, and what lets a block in: its third use, when nobody else has come in between.
     const USE: u32 = 2;
@@ -155,14 +155,14 @@ impl Asked {
     }
 
     /// What the place says after somebody asked for the block with this hash; `None` when the block is to be let in.
-    fn then(self, hash: u64) -> Option<Asked> {
+    fn then(self, hash: u64) -> Option<AdmissionCounter> {
         let print = hash as u32 & !Self::COUNT;
         let own = self.0 & !Self::COUNT == print;
         match self.count() {
             count if own && count + Self::USE >= Self::ENOUGH => None,
-            count if own => Some(Asked(print | (count + Self::USE))),
-            0 => Some(Asked(print | Self::USE)),
-            _ => Some(Asked(self.0 - 1)),
+            count if own => Some(AdmissionCounter(print | (count + Self::USE))),
+            0 => Some(AdmissionCounter(print | Self::USE)),
+            _ => Some(AdmissionCounter(self.0 - 1)),
         }
     }
 }
@@ -269,7 +269,7 @@ impl BlockCache {
         let hash = Mix(0).hash_one(key);
         let place = &self.asked[((u128::from(hash) * self.asked.len() as u128) >> 64) as usize];
         // Of two who ask at once one may not be counted.
-        let asked = Asked(place.load(Ordering::Relaxed)).then(hash);
+        let asked = AdmissionCounter(place.load(Ordering::Relaxed)).then(hash);
         // Who is let in leaves his place to others.
         place.store(asked.map_or(0, |asked| asked.0), Ordering::Relaxed);
         asked.is_none() && self.capacity > 0
@@ -296,7 +296,7 @@ impl BlockCache {
     }
 
     /// Gives so many bytes of the budget to somebody else, instead of what was given before: at most all of it.
-    pub fn lend(&self, bytes: u64) {
+    pub fn reserve_budget(&self, bytes: u64) {
         self.lent.store(bytes, Ordering::Relaxed);
         self.resize_blocks();
     }
@@ -341,13 +341,13 @@ mod tests {
         };
         let pin = cache.pin(capacity / 2).unwrap();
         left(capacity / 2);
-        cache.lend(capacity / 4);
+        cache.reserve_budget(capacity / 4);
         left(capacity / 4 * 3);
         let more = cache.pin(1 << 10);
         assert!(more.is_none());
         drop(pin);
         left(capacity / 4);
-        cache.lend(0);
+        cache.reserve_budget(0);
         left(0);
     }
 

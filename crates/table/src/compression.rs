@@ -4,7 +4,7 @@
 //! A compressed payload is the length of the raw bytes (u32) and the codec's own output. The codecs' contexts are
 //! large, so they are made once per writer and once per reading thread.
 
-use crate::decode_error::Fault;
+use crate::decode_error::DecodeError;
 use base::Error;
 use lz4_flex::block::CompressTable;
 use std::cell::RefCell;
@@ -136,15 +136,15 @@ pub(crate) fn is_raw(code: u8) -> bool {
 /// Puts the raw bytes of `payload`, at most `cap`, into `out`, whose contents are replaced.
 ///
 /// No more is allocated than `payload` could expand to with its codec.
-pub(crate) fn decompress(code: u8, payload: &[u8], cap: usize, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub(crate) fn decompress(code: u8, payload: &[u8], cap: usize, out: &mut Vec<u8>) -> Result<(), DecodeError> {
     if code != LZ4 && code != ZSTD {
-        return Err(Fault::Unknown("compression", code.into()));
+        return Err(DecodeError::Unknown("compression", code.into()));
     }
     let (len, data) =
-        payload.split_first_chunk().ok_or(Fault::Corrupt("compressed block without a length"))?;
+        payload.split_first_chunk().ok_or(DecodeError::Corrupt("compressed block without a length"))?;
     let len = u32::from_le_bytes(*len) as usize;
     if len > cap || len > most_raw(code, data.len()) {
-        return Err(Fault::Corrupt("compressed block claims an impossible length"));
+        return Err(DecodeError::Corrupt("compressed block claims an impossible length"));
     }
     out.clear();
     let got = match code {
@@ -157,7 +157,7 @@ pub(crate) fn decompress(code: u8, payload: &[u8], cap: usize, out: &mut Vec<u8>
     if got == Some(len) && out.len() == len {
         Ok(())
     } else {
-        Err(Fault::Corrupt("block does not decompress"))
+        Err(DecodeError::Corrupt("block does not decompress"))
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
                 decompress(code, payload, len, &mut back).unwrap();
                 assert_eq!(back, raw);
                 let too_small = decompress(code, payload, len - 1, &mut back);
-                assert!(matches!(too_small, Err(Fault::Corrupt(_))));
+                assert!(matches!(too_small, Err(DecodeError::Corrupt(_))));
             }
             let noise: Vec<u8> = (0..4096u64).map(|i| (base::hash(&i.to_le_bytes()) >> 9) as u8).collect();
             assert!(compressor.compress(&noise).is_none());
@@ -216,11 +216,11 @@ mod tests {
                 b"\x05\0\0\0junk",
             ] {
                 let refused = decompress(code, payload, 512 << 20, &mut out);
-                assert!(matches!(refused, Err(Fault::Corrupt(_))), "{code} {payload:?}");
+                assert!(matches!(refused, Err(DecodeError::Corrupt(_))), "{code} {payload:?}");
                 assert!(out.capacity() < 1 << 20);
             }
         }
-        assert_eq!(decompress(9, b"", 10, &mut out), Err(Fault::Unknown("compression", 9)));
+        assert_eq!(decompress(9, b"", 10, &mut out), Err(DecodeError::Unknown("compression", 9)));
     }
 
     #[test]

@@ -6,10 +6,10 @@
 
 use crate::block::{Block, Payload};
 use crate::buffer_pool::Buffer;
+use crate::decode_error::DecodeError;
 use crate::entry_cursor::EntryCursor;
-use crate::decode_error::Fault;
-use crate::nonblocking_read::{Hurry, Reading, Wanted};
 use crate::frame::{self, Handle, Kind};
+use crate::nonblocking_read::{Nonblocking, PendingRead, Reading};
 use crate::table::{Node, Table};
 use crate::table_cache;
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
@@ -23,7 +23,7 @@ pub struct TableCursor {
     /// The block that the path leads to; `None` while it leads nowhere.
     block: Option<Block>,
     at: EntryCursor,
-    ahead: Ahead,
+    ahead: Readahead,
     valid: bool,
     error: Option<Error>,
 }
@@ -33,14 +33,14 @@ pub struct TableCursor {
 enum Stop {
     Root,
     /// Its number among the nodes that stay.
-    Resident(usize),
+    PinnedIndex(usize),
     Own(Box<Node>),
 }
 
 impl Stop {
     fn of(table: &Table, handle: Handle, child: usize) -> Result<Stop> {
         match table.resident().and_then(|resident| resident.place(handle, child)) {
-            Some(place) => Ok(Stop::Resident(place)),
+            Some(place) => Ok(Stop::PinnedIndex(place)),
             None => table.node(handle, Kind::Index).map(Box::new).map(Stop::Own),
         }
     }
@@ -51,15 +51,15 @@ impl Stop {
             Stop::Root => Ok(&table.root()?.node),
             Stop::Own(node) => Ok(node),
             // What stays stays as long as the table: the error is for nobody.
-            Stop::Resident(place) => (table.resident().and_then(|resident| resident.node_at(*place)))
-                .ok_or_else(|| table.fault(Fault::Corrupt("an index node is gone"), 0)),
+            Stop::PinnedIndex(place) => (table.resident().and_then(|resident| resident.node_at(*place)))
+                .ok_or_else(|| table.fault(DecodeError::Corrupt("an index node is gone"), 0)),
         }
     }
 }
 
 /// What was read of the file beyond the current block. It is put into the cache block by block, when the cursor gets there.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Readahead {
     bytes: Buffer,
     offset: u64,
     /// Whether the cursor has come to its block from the one beside it.
@@ -72,15 +72,15 @@ pub(crate) struct Ahead {
     back: bool,
     /// Whether the cache is to have every block that is read, the first time already.
     pub(crate) keeps: bool,
-    pub(crate) hurry: Hurry,
+    pub(crate) hurry: Nonblocking,
 }
 
 /// Bounds of how much a cursor reads at a time that has taken a step to a neighbouring block.
-const LEAST_AHEAD: u64 = 8 << 10;
-const MOST_AHEAD: u64 = 128 << 10;
+const MIN_AHEAD: u64 = 8 << 10;
+const MAX_AHEAD: u64 = 128 << 10;
 
 /// Most that a seek reads with its block.
-const MOST_ON: u64 = 16 << 10;
+const MAX_ON: u64 = 16 << 10;
 
 /// Which child to take on the way down.
 #[derive(Clone, Copy)]
@@ -97,14 +97,14 @@ impl TableCursor {
             path: Vec::new(),
             block: None,
             at: EntryCursor::new(),
-            ahead: Ahead::default(),
+            ahead: Readahead::default(),
             valid: false,
             error: None,
         }
     }
 
     /// The same, which has the cache let in every block that it reads: for tables that every seek looks into. `false` changes nothing.
-    pub fn keeping(mut self, keeps: bool) -> Self {
+    pub fn fill_cache(mut self, keeps: bool) -> Self {
         self.ahead.keeps = keeps;
         self
     }
@@ -242,9 +242,9 @@ impl Drop for TableCursor {
     }
 }
 
-impl Ahead {
+impl Readahead {
     /// The payload of a data block that is not there yet; `None` when it was asked for. `late`: it had been asked for before.
-    pub(crate) fn read(&mut self, table: &Table, wanted: Wanted, late: bool) -> Result<Option<Payload>> {
+    pub(crate) fn read(&mut self, table: &Table, wanted: PendingRead, late: bool) -> Result<Option<Payload>> {
         if self.walks {
             return self.read_one(table, wanted);
         }
@@ -256,12 +256,12 @@ impl Ahead {
         Ok(payload)
     }
 
-    fn read_one(&mut self, table: &Table, wanted: Wanted) -> Result<Option<Payload>> {
+    fn read_one(&mut self, table: &Table, wanted: PendingRead) -> Result<Option<Payload>> {
         let handle = wanted.handle;
         if self.hurry.on {
             return table.read_block(wanted, &mut Reading::Asks(&mut self.hurry.wanted));
         }
-        if self.walks && u64::from(handle.size) < MOST_AHEAD {
+        if self.walks && u64::from(handle.size) < MAX_AHEAD {
             table.check_handle(handle, frame::MAX_PAYLOAD)?;
             // What fails may be what lies behind the block: of an error of its own the read of it alone tells.
             if self.fill(table, handle).is_ok() {
@@ -273,7 +273,7 @@ impl Ahead {
 
     /// The payload of a data block, if it was read already.
     #[inline]
-    pub(crate) fn take(&self, table: &Table, wanted: Wanted) -> Result<Option<Payload>> {
+    pub(crate) fn take(&self, table: &Table, wanted: PendingRead) -> Result<Option<Payload>> {
         let Some(part) = self.part(wanted.handle) else { return Ok(None) };
         let mut frame = table.buffer_for(wanted);
         frame.copy_from_slice(part);
@@ -285,8 +285,8 @@ impl Ahead {
     fn read_on(&mut self, table: &Table, handle: Handle) -> Result<bool> {
         let size = u64::from(handle.size);
         // The next block is about as large as this one.
-        let ahead = size.max(LEAST_AHEAD);
-        if ahead > MOST_ON {
+        let ahead = size.max(MIN_AHEAD);
+        if ahead > MAX_ON {
             return Ok(false);
         }
         table.check_handle(handle, frame::MAX_PAYLOAD)?;
@@ -304,18 +304,18 @@ impl Ahead {
 
     /// Reads the block at `handle` and what comes behind it on the cursor's way.
     fn fill(&mut self, table: &Table, handle: Handle) -> Result<()> {
-        let bounded = |wanted: u64| wanted.max(2 * u64::from(handle.size)).min(MOST_AHEAD);
-        let least = bounded(LEAST_AHEAD);
+        let bounded = |wanted: u64| wanted.max(2 * u64::from(handle.size)).min(MAX_AHEAD);
+        let least = bounded(MIN_AHEAD);
         if self.next == 0 && self.read_around(table, handle, least, false)? {
             self.next = 2 * least;
             return Ok(());
         }
         // Who has to wait for the disk waits for more.
-        let wanted = bounded(self.next.max(2 * LEAST_AHEAD));
+        let wanted = bounded(self.next.max(2 * MIN_AHEAD));
         self.read_around(table, handle, wanted, true)?;
         self.next = 2 * wanted;
         // The disk goes on while the caller looks at these.
-        if wanted == MOST_AHEAD {
+        if wanted == MAX_AHEAD {
             let (from, to) = (self.offset, self.offset + self.bytes.len() as u64);
             let data_size = table.root()?.footer.data_size;
             match self.back {
@@ -339,7 +339,7 @@ impl Ahead {
         let mut bytes = std::mem::take(&mut self.bytes).renew((to - from) as usize);
         match waits {
             true => table.read_at(&mut bytes, from)?,
-            false if table.read_if_there(&mut bytes, from)? => {}
+            false if table.try_read_cached(&mut bytes, from)? => {}
             false => return Ok(false),
         }
         (self.bytes, self.offset) = (bytes, from);
@@ -452,12 +452,12 @@ impl Cursor for TableCursor {
     }
 
     #[inline]
-    fn hurry(&mut self, on: bool) {
+    fn set_nonblocking(&mut self, on: bool) {
         self.ahead.hurry.on = on;
     }
 
     #[inline]
-    fn waits(&self) -> bool {
+    fn would_block(&self) -> bool {
         self.ahead.hurry.wanted.is_some()
     }
 

@@ -3,22 +3,22 @@
 use base::Error;
 use std::path::Path;
 
-/// Why bytes were refused. Small and free to make, so that inner loops can return it; [`Fault::at`] makes the error.
+/// Why bytes were refused. Small and free to make, so that inner loops can return it; [`DecodeError::at`] makes the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum DecodeError {
     /// The bytes are not what any writer would write.
     Corrupt(&'static str),
     /// A code that this version does not know, where later versions may have one more.
     Unknown(&'static str, u32),
 }
 
-impl Fault {
+impl DecodeError {
     /// The error for this fault in the block at `offset` of `file`.
     #[cold]
     pub(crate) fn at(self, file: &Path, offset: u64) -> Error {
         match self {
-            Fault::Corrupt(what) => Error::corruption(file, offset, what),
-            Fault::Unknown(what, code) => Error::unsupported(
+            DecodeError::Corrupt(what) => Error::corruption(file, offset, what),
+            DecodeError::Unknown(what, code) => Error::unsupported(
                 file,
                 format_args!("offset {offset}: {what} {code} is not known to this version"),
             ),

@@ -2,12 +2,12 @@
 //!
 //! Within a node only the part of the key after the shared prefix is rewritten from entry to entry.
 
-use crate::decode_error::Fault;
+use crate::decode_error::DecodeError;
 use crate::node::Layout;
 use base::Trailer;
 
 /// What most keys have behind the prefix of their node, in bytes.
-const MOST_SUFFIXES: usize = 24;
+const MAX_SUFFIXES: usize = 24;
 
 /// The current entry of a node whose bytes and layout the owner holds.
 pub(crate) struct EntryCursor {
@@ -27,14 +27,14 @@ impl EntryCursor {
     pub(crate) fn enter(&mut self, node: &[u8], layout: &Layout) {
         let prefix = layout.prefix(node);
         self.key.clear();
-        self.key.reserve(prefix.len() + MOST_SUFFIXES);
+        self.key.reserve(prefix.len() + MAX_SUFFIXES);
         self.key.extend_from_slice(prefix);
         self.prefix = prefix.len();
     }
 
     /// Stands on entry `i`, which must be below the node's count.
     #[inline]
-    pub(crate) fn move_to(&mut self, node: &[u8], layout: &Layout, i: usize) -> Result<(), Fault> {
+    pub(crate) fn move_to(&mut self, node: &[u8], layout: &Layout, i: usize) -> Result<(), DecodeError> {
         let entry = layout.entry(node, i)?;
         self.key.truncate(self.prefix);
         self.key.extend_from_slice(&entry.head);

@@ -14,7 +14,7 @@
 //! Version 1 is that of tables whose data blocks lie one directly behind another; in version 3 zeros may lie between them. A version 2
 //! never was: the number stands for one of the future in files that were kept from the days of version 1.
 
-use crate::decode_error::Fault;
+use crate::decode_error::DecodeError;
 use crate::filter::FilterShape;
 use crate::frame::{Handle, Kind};
 use base::checksum::{Place, checksum};
@@ -83,23 +83,24 @@ impl Footer {
     }
 
     /// The footer of table `file`, which is `file_size` bytes long.
-    pub(crate) fn decode(bytes: &[u8; LEN], file: u64, file_size: u64) -> Result<Footer, Fault> {
+    pub(crate) fn decode(bytes: &[u8; LEN], file: u64, file_size: u64) -> Result<Footer, DecodeError> {
         if bytes[LEN - 8..] != MAGIC {
-            return Err(Fault::Corrupt("not the end of a table"));
+            return Err(DecodeError::Corrupt("not the end of a table"));
         }
         let mut tail = Reader::new(&bytes[BODY..]);
         let mut word = || tail.u32().unwrap_or_default();
         let (sum, version, version_sum) = (word(), word(), word());
         if checksum(place(file, file_size, Kind::Version), &version.to_le_bytes()) != version_sum {
-            return Err(Fault::Corrupt("checksum of the format version does not match"));
+            return Err(DecodeError::Corrupt("checksum of the format version does not match"));
         }
         if version != VERSION && version != UNPADDED {
-            return Err(Fault::Unknown("format version", version));
+            return Err(DecodeError::Unknown("format version", version));
         }
         if checksum(place(file, file_size, Kind::Footer), &bytes[..BODY]) != sum {
-            return Err(Fault::Corrupt("checksum of footer does not match"));
+            return Err(DecodeError::Corrupt("checksum of footer does not match"));
         }
-        let footer = Self::parse(&bytes[..BODY], version).ok_or(Fault::Corrupt("footer is too short"))?;
+        let footer =
+            Self::parse(&bytes[..BODY], version).ok_or(DecodeError::Corrupt("footer is too short"))?;
         let tiled = footer.file == file
             && footer.file_size == file_size
             && footer.filter.is_valid()
@@ -108,7 +109,7 @@ impl Footer {
             && footer.index_start() <= footer.root.offset
             && footer.root.end() == footer.properties.offset
             && footer.properties.end() == Self::offset(file_size);
-        if tiled { Ok(footer) } else { Err(Fault::Corrupt("parts of the table do not fit together")) }
+        if tiled { Ok(footer) } else { Err(DecodeError::Corrupt("parts of the table do not fit together")) }
     }
 
     /// What the 60 bytes before the first checksum say; nothing vouches for them.
@@ -160,7 +161,7 @@ mod tests {
             let mut bad = bytes;
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(
-                matches!(Footer::decode(&bad, 12, footer.file_size), Err(Fault::Corrupt(_))),
+                matches!(Footer::decode(&bad, 12, footer.file_size), Err(DecodeError::Corrupt(_))),
                 "bit {bit}"
             );
         }
@@ -173,7 +174,7 @@ mod tests {
             let bytes = Footer { version, ..footer }.encode();
             assert_eq!(
                 Footer::decode(&bytes, 12, footer.file_size),
-                Err(Fault::Unknown("format version", version))
+                Err(DecodeError::Unknown("format version", version))
             );
         }
     }

@@ -11,7 +11,7 @@
 //! was lost, nor a block that was overwritten with zeros for them.
 
 use crate::compression::{self, Compressor};
-use crate::decode_error::Fault;
+use crate::decode_error::DecodeError;
 use base::checksum::{Place, checksum};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::planted::{Bug, planted};
@@ -106,23 +106,23 @@ pub(crate) fn claimed_len(header: &[u8; HEADER_LEN]) -> u64 {
 }
 
 /// Verifies a whole frame and returns the codec and the payload.
-pub(crate) fn check(frame: &[u8], place: Place) -> Result<(u8, &[u8]), Fault> {
+pub(crate) fn check(frame: &[u8], place: Place) -> Result<(u8, &[u8]), DecodeError> {
     let Some((header, payload)) = frame.split_first_chunk::<HEADER_LEN>() else {
-        return Err(Fault::Corrupt("block is shorter than its header"));
+        return Err(DecodeError::Corrupt("block is shorter than its header"));
     };
     let sum = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
     if checksum(place, &frame[4..]) != sum && !planted(Bug::IgnoreTableChecksum) {
-        return Err(Fault::Corrupt("checksum of block does not match"));
+        return Err(DecodeError::Corrupt("checksum of block does not match"));
     }
     if claimed_len(header) != frame.len() as u64 {
-        return Err(Fault::Corrupt("length of block does not match"));
+        return Err(DecodeError::Corrupt("length of block does not match"));
     }
     let data = place.kind == Kind::Data as u8;
     Ok((if data { header[8] & !PADDED } else { header[8] }, payload))
 }
 
 /// The raw payload of a frame that was read into a buffer of its own.
-pub(crate) fn open(frame: Vec<u8>, place: Place, cap: usize) -> Result<base::Slice, Fault> {
+pub(crate) fn open(frame: Vec<u8>, place: Place, cap: usize) -> Result<base::Slice, DecodeError> {
     let (codec, payload) = check(&frame, place)?;
     if compression::is_raw(codec) {
         let frame = base::Slice::from(frame);

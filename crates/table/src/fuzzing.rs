@@ -5,8 +5,8 @@
 
 use crate::TableMeta;
 use crate::compression::Compressor;
+use crate::decode_error::DecodeError;
 use crate::entry_cursor::EntryCursor;
-use crate::decode_error::Fault;
 use crate::filter::{self, FilterShape, LINE};
 use crate::footer::{self, Footer};
 use crate::frame::{self, HEADER_LEN, Handle, Kind};
@@ -47,11 +47,11 @@ pub fn footer(data: &[u8]) -> bool {
     }
     let decoded = match Footer::decode(&bytes, file, file_size) {
         Ok(footer) => footer,
-        Err(Fault::Unknown(what, version)) => {
+        Err(DecodeError::Unknown(what, version)) => {
             assert!(what == "format version" && version != footer::VERSION && version != footer::UNPADDED);
             return false;
         }
-        Err(Fault::Corrupt(_)) => return false,
+        Err(DecodeError::Corrupt(_)) => return false,
     };
     let start = file_size - footer::LEN as u64;
     assert!(decoded.data_size <= decoded.index_start() && decoded.index_start() <= decoded.root.offset);
@@ -194,11 +194,11 @@ pub fn block(data: &[u8]) -> bool {
     }
     let payload = match frame::open(frame.clone(), place, cap) {
         Ok(payload) => payload,
-        Err(Fault::Unknown(what, code)) => {
+        Err(DecodeError::Unknown(what, code)) => {
             assert!(what == "compression" && code > 2);
             return false;
         }
-        Err(Fault::Corrupt(_)) => return false,
+        Err(DecodeError::Corrupt(_)) => return false,
     };
     assert!(payload.len() <= cap.max(frame.len() - HEADER_LEN));
     for elsewhere in [Place { file: file ^ 1, ..place }, Place { offset: offset ^ 8, ..place }] {

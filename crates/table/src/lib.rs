@@ -2,7 +2,7 @@
 //!
 //! A table is a static B+-tree in one file. [`TableWriter`] takes entries in order and writes data blocks (leaves), a
 //! partitioned filter, index nodes, properties and a footer; [`Table`] finds a key in it, [`TableCursor`] walks it through
-//! the [`BlockCache`], and [`ScanCursor`] streams it past the cache for compaction. [`Tables`] is a directory of such
+//! the [`BlockCache`], and [`ScanCursor`] streams it past the cache for compaction. [`TableCache`] is a directory of such
 //! files: it owns the open handles and the counters. `docs/format/table.md` tells the format byte by byte.
 //!
 //! ```text
@@ -20,15 +20,16 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod block_align;
+mod block_handle;
 mod buffer_pool;
 mod cache;
 mod compression;
 mod counters;
 mod cursor;
-mod entry_cursor;
 mod decode_error;
+mod entry_cursor;
 mod filter;
-mod nonblocking_read;
 mod footer;
 mod frame;
 #[cfg(feature = "fuzzing")]
@@ -36,27 +37,26 @@ mod frame;
 pub mod fuzzing;
 mod node;
 mod node_builder;
+mod nonblocking_read;
 mod options;
-mod block_align;
-mod block_handle;
-mod properties;
 mod pinned_index;
+mod prefetch;
+mod properties;
 mod salvage;
 mod scan;
 mod table;
 mod table_cache;
 mod verify;
-mod prefetch;
 mod writer;
 
+pub use block_handle::{BlockPlace, PlaceCursor};
 pub use cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats, Pin};
 pub use compression::Compression;
 pub use cursor::TableCursor;
-pub use nonblocking_read::Wanted;
+pub use nonblocking_read::PendingRead;
 pub use options::{TableMeta, TableOptions, TableOwner, parse_table_file_name, table_file_name};
-pub use block_handle::{BlockPlace, PlaceCursor};
 pub use salvage::{Gap, SalvageCursor, Survey};
 pub use scan::ScanCursor;
 pub use table::Table;
-pub use table_cache::{TableStats, Tables, blocks_read_by_this_thread, bytes_read_by_this_thread};
+pub use table_cache::{TableCache, TableStats, blocks_read_by_this_thread, bytes_read_by_this_thread};
 pub use writer::TableWriter;

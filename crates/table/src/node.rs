@@ -19,7 +19,7 @@
 //! A [`Layout`] is made once per block and proves that header, prefix and arrays lie inside; entries are checked when
 //! they are read.
 
-use crate::decode_error::Fault;
+use crate::decode_error::DecodeError;
 use crate::frame::Handle;
 use base::codec::Reader;
 use base::{EntryKind, MAX_SEQ, Seq, Trailer, head};
@@ -91,9 +91,9 @@ pub(crate) fn touch(node: &[u8]) {
 impl Layout {
     /// Checks the structure of a node.
     #[inline]
-    pub(crate) fn parse(node: &[u8], index: bool) -> Result<Layout, Fault> {
+    pub(crate) fn parse(node: &[u8], index: bool) -> Result<Layout, DecodeError> {
         let header: &[u8; HEADER_LEN] =
-            node.first_chunk().ok_or(Fault::Corrupt("node is shorter than its header"))?;
+            node.first_chunk().ok_or(DecodeError::Corrupt("node is shorter than its header"))?;
         let count = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
         let prefix = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
         let seq_and_width = u64::from_le_bytes([
@@ -101,14 +101,14 @@ impl Layout {
         ]);
         let (base_seq, width) = (seq_and_width & MAX_SEQ, (seq_and_width >> 56) as usize);
         if width != 2 && width != 4 {
-            return Err(Fault::Corrupt("node with an unknown width of offsets"));
+            return Err(DecodeError::Corrupt("node with an unknown width of offsets"));
         }
         // Both factors are below 2^32: nothing overflows in 64 bits.
         let heads = HEADER_LEN as u64 + prefix as u64;
         let offsets = heads + 8 * count as u64;
         let entries = offsets + (width * count) as u64;
         if count == 0 || entries > node.len() as u64 || prefix > base::limits::MAX_KEY_LEN {
-            return Err(Fault::Corrupt("node is shorter than its entries"));
+            return Err(DecodeError::Corrupt("node is shorter than its entries"));
         }
         Ok(Layout {
             count,
@@ -147,15 +147,15 @@ impl Layout {
 
     /// Entry `i`, which must be below the count.
     #[inline]
-    pub(crate) fn entry(&self, node: &[u8], i: usize) -> Result<Entry, Fault> {
-        const BAD: Fault = Fault::Corrupt("entry does not fit into its node");
+    pub(crate) fn entry(&self, node: &[u8], i: usize) -> Result<Entry, DecodeError> {
+        const BAD: DecodeError = DecodeError::Corrupt("entry does not fit into its node");
         debug_assert!(i < self.count);
         let start = self.entries + self.offset(node, i);
         let end = if i + 1 < self.count { self.entries + self.offset(node, i + 1) } else { node.len() };
         let mut body = Body { node: node.get(..end).ok_or(BAD)?, at: start };
         let suffix_len = usize::try_from(body.varint().ok_or(BAD)?).map_err(|_| BAD)?;
         if suffix_len > base::limits::MAX_KEY_LEN - (self.heads - HEADER_LEN) {
-            return Err(Fault::Corrupt("key is too long"));
+            return Err(DecodeError::Corrupt("key is too long"));
         }
         let rest = body.at;
         body.at += suffix_len.saturating_sub(8);
@@ -167,26 +167,26 @@ impl Layout {
     }
 
     #[inline]
-    fn trailer(&self, code: u8, body: &mut Body<'_>) -> Result<Trailer, Fault> {
+    fn trailer(&self, code: u8, body: &mut Body<'_>) -> Result<Trailer, DecodeError> {
         let Some(kind) = EntryKind::from_code(code) else {
-            return Err(Fault::Unknown("kind of entry", code.into()));
+            return Err(DecodeError::Unknown("kind of entry", code.into()));
         };
-        let delta = body.varint().ok_or(Fault::Corrupt("entry does not fit into its node"))?;
+        let delta = body.varint().ok_or(DecodeError::Corrupt("entry does not fit into its node"))?;
         match self.base_seq.checked_add(delta) {
             Some(seq) if seq <= MAX_SEQ => Ok(Trailer::new(seq, kind)),
-            _ => Err(Fault::Corrupt("sequence number is too large")),
+            _ => Err(DecodeError::Corrupt("sequence number is too large")),
         }
     }
 
     /// What a search relies on and does not check: heads are in order, and padded with zeros.
-    pub(crate) fn check_heads(&self, node: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn check_heads(&self, node: &[u8]) -> Result<(), DecodeError> {
         let mut before = 0;
         for i in 0..self.count {
             let entry = self.entry(node, i)?;
             let head = u64::from_be_bytes(entry.head);
             let padded = entry.suffix_len >= 8 || head << (8 * entry.suffix_len) == 0;
             if head < before || !padded {
-                return Err(Fault::Corrupt("heads of keys are wrong"));
+                return Err(DecodeError::Corrupt("heads of keys are wrong"));
             }
             before = head;
         }
@@ -195,7 +195,12 @@ impl Layout {
 
     /// The first entry at or after (`key`, `trailer`); the count if there is none.
     #[inline]
-    pub(crate) fn lower_bound(&self, node: &[u8], key: &[u8], trailer: Trailer) -> Result<usize, Fault> {
+    pub(crate) fn lower_bound(
+        &self,
+        node: &[u8],
+        key: &[u8],
+        trailer: Trailer,
+    ) -> Result<usize, DecodeError> {
         match self.compare_prefix(node, key) {
             Ordering::Less => Ok(0),
             Ordering::Greater => Ok(self.count),
@@ -205,7 +210,7 @@ impl Layout {
 
     /// The child of an index node where (`key`, `trailer`) belongs: the last with a bound at or before it, or the first.
     #[inline]
-    pub(crate) fn child(&self, node: &[u8], key: &[u8], trailer: Trailer) -> Result<usize, Fault> {
+    pub(crate) fn child(&self, node: &[u8], key: &[u8], trailer: Trailer) -> Result<usize, DecodeError> {
         let after = match self.compare_prefix(node, key) {
             Ordering::Less => 0,
             Ordering::Greater => self.count,
@@ -216,7 +221,12 @@ impl Layout {
 
     /// The newest version of `key` at or after `trailer` in the order of entries, if the node holds one.
     #[inline]
-    pub(crate) fn find(&self, node: &[u8], key: &[u8], trailer: Trailer) -> Result<Option<Entry>, Fault> {
+    pub(crate) fn find(
+        &self,
+        node: &[u8],
+        key: &[u8],
+        trailer: Trailer,
+    ) -> Result<Option<Entry>, DecodeError> {
         if self.compare_prefix(node, key).is_ne() {
             return Ok(None);
         }
@@ -245,7 +255,7 @@ impl Layout {
         node: &[u8],
         key: &[u8],
         trailer: Trailer,
-    ) -> Result<(usize, Option<Entry>), Fault> {
+    ) -> Result<(usize, Option<Entry>), DecodeError> {
         let start = self.heads - HEADER_LEN;
         let (suffix, want) = (&key[start..], head_at(key, start));
         let (heads, _) = node[self.heads..self.offsets].as_chunks::<8>();
@@ -273,7 +283,7 @@ impl Layout {
 
     /// The block that index entry `i` points to.
     #[inline]
-    pub(crate) fn handle(&self, node: &[u8], i: usize) -> Result<Handle, Fault> {
+    pub(crate) fn handle(&self, node: &[u8], i: usize) -> Result<Handle, DecodeError> {
         let entry = self.entry(node, i)?;
         let mut reader = Reader::new(entry.value(node));
         let handle = (|| {
@@ -281,7 +291,7 @@ impl Layout {
             let size = u32::try_from(reader.varint()?).ok()?;
             reader.is_empty().then_some(Handle { offset, size })
         })();
-        handle.ok_or(Fault::Corrupt("index entry without a block"))
+        handle.ok_or(DecodeError::Corrupt("index entry without a block"))
     }
 }
 
@@ -330,7 +340,7 @@ fn head_at(key: &[u8], start: usize) -> u64 {
     }
 }
 
-fn bound(code: u8, body: &mut Body<'_>) -> Result<Trailer, Fault> {
+fn bound(code: u8, body: &mut Body<'_>) -> Result<Trailer, DecodeError> {
     match code {
         BEFORE_ALL => Ok(Trailer(u64::MAX)),
         AT_TRAILER => {
@@ -338,9 +348,9 @@ fn bound(code: u8, body: &mut Body<'_>) -> Result<Trailer, Fault> {
             body.at += 8;
             bytes
                 .map(|b| Trailer(u64::from_le_bytes(*b)))
-                .ok_or(Fault::Corrupt("entry does not fit into its node"))
+                .ok_or(DecodeError::Corrupt("entry does not fit into its node"))
         }
-        _ => Err(Fault::Unknown("bound of an index entry", code.into())),
+        _ => Err(DecodeError::Unknown("bound of an index entry", code.into())),
     }
 }
 

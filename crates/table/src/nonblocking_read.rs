@@ -2,7 +2,7 @@
 //!
 //! Who has several places to look at begins with all of them before he waits for any. A block that the operating system has in memory
 //! is read at once, by the one call that would have read it anyway. For one that it has not, the disk is asked
-//! ([`env::ReadFile::will_need`]), and the look-up is put off: what it wants is noted ([`Wanted`]), and it goes on from there, with a read
+//! ([`env::ReadFile::will_need`]), and the look-up is put off: what it wants is noted ([`PendingRead`]), and it goes on from there, with a read
 //! that waits, when all others have begun. By then the disk has been working on all of them together, and the wait for the first is
 //! nearly the wait for all. Nothing but the note is kept meanwhile.
 //!
@@ -11,7 +11,7 @@
 
 use crate::block::{Block, Payload};
 use crate::cache::BlockClass;
-use crate::cursor::Ahead;
+use crate::cursor::Readahead;
 use crate::frame::Handle;
 use crate::node;
 use crate::table::Table;
@@ -21,13 +21,13 @@ use base::{Result, Seq, Slice, Trailer};
 
 /// A data block that somebody wants, and that is not in the cache.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct PendingRead {
     pub(crate) handle: Handle,
     /// Whether it is to be cached. Asked once for each read of a block, however many steps that takes.
     pub(crate) admitted: bool,
 }
 
-impl Wanted {
+impl PendingRead {
     /// Bytes of the block, as it is stored.
     pub fn bytes(&self) -> u64 {
         u64::from(self.handle.size)
@@ -39,7 +39,7 @@ pub(crate) enum Reading<'a> {
     /// It does.
     Waits,
     /// It asks for what it would wait for, and notes that here.
-    Asks(&'a mut Option<Wanted>),
+    Asks(&'a mut Option<PendingRead>),
 }
 
 impl Table {
@@ -50,13 +50,13 @@ impl Table {
         key: &[u8],
         hash: u64,
         seq: Seq,
-        wanted: &mut Option<Wanted>,
+        wanted: &mut Option<PendingRead>,
     ) -> Result<Option<(Trailer, Slice)>> {
         self.look(key, hash, seq, Reading::Asks(wanted))
     }
 
     /// What the block that [`Table::try_get`] has noted has of the key: reads it now, and waits.
-    pub fn get_wanted(&self, wanted: Wanted, key: &[u8], seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+    pub fn get_wanted(&self, wanted: PendingRead, key: &[u8], seq: Seq) -> Result<Option<(Trailer, Slice)>> {
         let trailer = Trailer::seek(seq);
         // Another key of the same batch may have brought the block into the cache meanwhile.
         let found = match self.tables().cache.get_again(self.block_key(wanted.handle)) {
@@ -68,23 +68,28 @@ impl Table {
     }
 
     /// A block that was not found in the cache.
-    pub(crate) fn want(&self, handle: Handle) -> Wanted {
-        Wanted { handle, admitted: self.tables().cache.admits(self.block_key(handle)) }
+    pub(crate) fn want(&self, handle: Handle) -> PendingRead {
+        PendingRead { handle, admitted: self.tables().cache.admits(self.block_key(handle)) }
     }
 
     /// Fills `bytes` with the frame of a block, or asks for it. Whether it was read.
-    pub(crate) fn fetch(&self, bytes: &mut [u8], wanted: Wanted, reading: &mut Reading<'_>) -> Result<bool> {
+    pub(crate) fn fetch(
+        &self,
+        bytes: &mut [u8],
+        wanted: PendingRead,
+        reading: &mut Reading<'_>,
+    ) -> Result<bool> {
         let offset = wanted.handle.offset;
         match reading {
             Reading::Waits if !self.may_warm(offset) => self.read_at(bytes, offset)?,
             Reading::Waits => {
-                if !self.read_if_there(bytes, offset)? {
+                if !self.try_read_cached(bytes, offset)? {
                     self.read_at(bytes, offset)?;
                     self.note_waited(offset);
                 }
             }
             Reading::Asks(noted) => {
-                if !self.read_if_there(bytes, offset)? && !planted(Bug::TakeShortRead) {
+                if !self.try_read_cached(bytes, offset)? && !planted(Bug::TakeShortRead) {
                     self.will_need(offset, bytes.len() as u64);
                     **noted = Some(wanted);
                     return Ok(false);
@@ -96,8 +101,8 @@ impl Table {
     }
 
     /// Reads these bytes of the file, if the operating system has all of them in memory; whether it had.
-    pub(crate) fn read_if_there(&self, bytes: &mut [u8], offset: u64) -> Result<bool> {
-        let there = self.file()?.read_if_there(bytes, offset)?;
+    pub(crate) fn try_read_cached(&self, bytes: &mut [u8], offset: u64) -> Result<bool> {
+        let there = self.file()?.try_read_cached(bytes, offset)?;
         if there {
             self.note_read(bytes.len());
         }
@@ -112,10 +117,10 @@ impl Table {
 
     /// A data block for a cursor, through the cache. `None` when the cursor does not wait and would have to.
     #[inline]
-    pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Ahead) -> Result<Option<Block>> {
+    pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Readahead) -> Result<Option<Block>> {
         let noted = ahead.hurry.wanted.take();
         // Who walks does not use a block more often than others.
-        if let Some(payload) = ahead.take(self, Wanted { handle, admitted: false })? {
+        if let Some(payload) = ahead.take(self, PendingRead { handle, admitted: false })? {
             return self.block(payload, handle).map(Some);
         }
         if let Some(bytes) = self.tables().cache.get(self.block_key(handle), BlockClass::Data) {
@@ -125,7 +130,7 @@ impl Table {
         let noted = noted.filter(|wanted| wanted.handle == handle);
         let wanted = match (noted, ahead.keeps) {
             (Some(noted), _) => noted,
-            (None, true) if self.tables().cache.has_room() => Wanted { handle, admitted: true },
+            (None, true) if self.tables().cache.has_room() => PendingRead { handle, admitted: true },
             (None, _) => self.want(handle),
         };
         match ahead.read(self, wanted, noted.is_some())? {
@@ -137,7 +142,7 @@ impl Table {
 
 /// Whether a cursor may wait, and what it would have waited for.
 #[derive(Default)]
-pub(crate) struct Hurry {
+pub(crate) struct Nonblocking {
     pub on: bool,
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<PendingRead>,
 }

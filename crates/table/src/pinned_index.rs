@@ -9,7 +9,7 @@
 
 use crate::cache::Pin;
 use crate::compression;
-use crate::decode_error::Fault;
+use crate::decode_error::DecodeError;
 use crate::filter::{self, FilterShape, LINE};
 use crate::frame::{self, HEADER_LEN, Handle, Kind};
 use crate::table::{Node, Table};
@@ -32,7 +32,7 @@ fn node_bytes(node: &Node) -> u64 {
 struct Line([u8; LINE]);
 
 /// Filter and index of one table. They count in the budget of the block cache for as long as they are here.
-pub(crate) struct Resident {
+pub(crate) struct PinnedIndex {
     lines: Vec<Line>,
     probes: u8,
     /// Where the nodes lie in the file, ascending, and the nodes.
@@ -41,16 +41,16 @@ pub(crate) struct Resident {
     _pin: Pin,
 }
 
-impl Resident {
+impl PinnedIndex {
     /// Reads and verifies filter and index of `table`, if the budget allows it. An error says that some block is not sound, or could
     /// not be read.
-    pub(crate) fn load(table: &Table) -> Result<Option<Resident>> {
+    pub(crate) fn load(table: &Table) -> Result<Option<PinnedIndex>> {
         let footer = table.root()?.footer;
         let lines = read_filter(table, &footer.filter)?;
         let (handles, nodes) = read_index(table, footer.index_start(), footer.root.offset)?;
         let bytes = (lines.len() * LINE) as u64 + nodes.iter().map(node_bytes).sum::<u64>();
         let pin = table.tables().cache().pin(bytes);
-        Ok(pin.map(|pin| Resident { lines, probes: footer.filter.probes, handles, nodes, _pin: pin }))
+        Ok(pin.map(|pin| PinnedIndex { lines, probes: footer.filter.probes, handles, nodes, _pin: pin }))
     }
 
     #[inline]
@@ -70,13 +70,13 @@ impl Resident {
         self.probes == 0 || filter::line_may_contain(self.line(hash), hash, self.probes)
     }
 
-    /// Has the processor load the line that [`Resident::may_contain`] will look at.
+    /// Has the processor load the line that [`PinnedIndex::may_contain`] will look at.
     #[inline]
     pub(crate) fn touch(&self, hash: u64) -> u8 {
         if self.probes == 0 { 0 } else { self.line(hash)[0] }
     }
 
-    /// The index node at `handle`. `hint` is as in [`Resident::place`].
+    /// The index node at `handle`. `hint` is as in [`PinnedIndex::place`].
     #[inline]
     pub(crate) fn node(&self, handle: Handle, hint: usize) -> Option<&Node> {
         self.nodes.get(self.place(handle, hint)?)
@@ -115,7 +115,7 @@ fn read_filter(table: &Table, shape: &FilterShape) -> Result<Vec<Line>> {
             let checked = frame::check(block, table.place(offset, Kind::Filter));
             let (codec, payload) = checked.map_err(|f| table.fault(f, offset))?;
             if !compression::is_raw(codec) {
-                return Err(table.fault(Fault::Corrupt("a filter partition is compressed"), offset));
+                return Err(table.fault(DecodeError::Corrupt("a filter partition is compressed"), offset));
             }
             lines.extend(payload.as_chunks::<LINE>().0.iter().map(|line| Line(*line)));
         }
@@ -136,7 +136,7 @@ fn read_index(table: &Table, start: u64, end: u64) -> Result<(Vec<Handle>, Vec<N
             let inside = (at - from).checked_add(len)? <= buffer.len() as u64;
             Some((len, inside))
         };
-        let fault = |what| table.fault(Fault::Corrupt(what), at);
+        let fault = |what| table.fault(DecodeError::Corrupt(what), at);
         let len = match whole(&buffer) {
             Some((len, true)) => len,
             // Nothing vouches for the length yet: it bounds a read, and is bounded by the index.

@@ -23,9 +23,9 @@ const BITS: u64 = 2;
 
 /// For each piece of a table, how many times somebody has waited in it, up to [`WAITS`].
 #[derive(Default)]
-pub(crate) struct Warm(OnceLock<Box<[AtomicU64]>>);
+pub(crate) struct Prefetcher(OnceLock<Box<[AtomicU64]>>);
 
-impl Warm {
+impl Prefetcher {
     /// The word with the count of the piece at this place, and where in it that is.
     #[inline]
     fn count(&self, file_size: u64, offset: u64) -> Option<(&AtomicU64, u64)> {

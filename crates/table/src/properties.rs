@@ -7,7 +7,7 @@
 //! Numbers are varints inside their fields. A reader skips tags that it does not know. The first seven must be there; whom the table
 //! belongs to is for salvage, and may be missing.
 
-use crate::decode_error::Fault;
+use crate::decode_error::DecodeError;
 use crate::{TableMeta, TableOwner};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::MAX_KEY_LEN;
@@ -20,8 +20,8 @@ const TOMBSTONES: u8 = 2;
 const MIN_SEQ: u8 = 3;
 const MAX_SEQ: u8 = 4;
 const USER_BYTES: u8 = 5;
-const SMALLEST: u8 = 6;
-const LARGEST: u8 = 7;
+const MIN: u8 = 6;
+const MAX: u8 = 7;
 const OWNER: u8 = 8;
 const OWNER_NAME: u8 = 9;
 
@@ -40,7 +40,7 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
         out.push(tag);
         put_bytes(out, &field);
     }
-    for (tag, key) in [(SMALLEST, &meta.smallest), (LARGEST, &meta.largest)] {
+    for (tag, key) in [(MIN, &meta.smallest), (MAX, &meta.largest)] {
         out.push(tag);
         put_bytes(out, key);
     }
@@ -71,8 +71,8 @@ pub(crate) fn owner(payload: &[u8]) -> Option<TableOwner> {
 }
 
 /// Reads the block's payload; number and size of the file are the caller's.
-pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<TableMeta, Fault> {
-    const BAD: Fault = Fault::Corrupt("properties are malformed");
+pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<TableMeta, DecodeError> {
+    const BAD: DecodeError = DecodeError::Corrupt("properties are malformed");
     let mut fields: [Option<&[u8]>; 8] = [None; 8];
     let mut reader = Reader::new(payload);
     while !reader.is_empty() {
@@ -82,7 +82,7 @@ pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<Tabl
             *field = Some(bytes);
         }
     }
-    let bytes = |tag: u8| fields[usize::from(tag)].ok_or(Fault::Corrupt("a property is missing"));
+    let bytes = |tag: u8| fields[usize::from(tag)].ok_or(DecodeError::Corrupt("a property is missing"));
     let number_of = |tag: u8| {
         let mut reader = Reader::new(bytes(tag)?);
         reader.varint().filter(|_| reader.is_empty()).ok_or(BAD)
@@ -92,8 +92,8 @@ pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<Tabl
         file_size,
         entries: number_of(ENTRIES)?,
         tombstones: number_of(TOMBSTONES)?,
-        smallest: bytes(SMALLEST)?.to_vec(),
-        largest: bytes(LARGEST)?.to_vec(),
+        smallest: bytes(MIN)?.to_vec(),
+        largest: bytes(MAX)?.to_vec(),
         min_seq: number_of(MIN_SEQ)?,
         max_seq: number_of(MAX_SEQ)?,
         user_bytes: number_of(USER_BYTES)?,

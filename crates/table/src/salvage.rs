@@ -8,8 +8,8 @@
 //! Entries come in order, as in the table; gaps tell between which of them others may be missing.
 
 use crate::compression;
+use crate::decode_error::DecodeError;
 use crate::entry_cursor::EntryCursor;
-use crate::decode_error::Fault;
 use crate::footer::{self, Footer};
 use crate::frame::{self, HEADER_LEN, Kind};
 use crate::node::Layout;
@@ -28,7 +28,7 @@ const SECTOR: usize = 4 << 10;
 /// Largest block that is found byte by byte. Larger ones are found only behind an intact block.
 const SEARCHED_BLOCK: u64 = 8 << 20;
 /// Fewest bytes of a block's payload: a node's header.
-const LEAST_PAYLOAD: u64 = 16;
+const MIN_PAYLOAD: u64 = 16;
 
 /// Bytes of a table file that are no intact block, and may have held entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl SalvageCursor {
                 }
                 Ok(())
             }
-            Err(unknown @ Fault::Unknown(..)) => Err(unknown.at(&self.path, start)),
+            Err(unknown @ DecodeError::Unknown(..)) => Err(unknown.at(&self.path, start)),
             Err(_) => Ok(()),
         }
     }
@@ -394,7 +394,7 @@ impl SalvageCursor {
             true => self.bytes(offset, HEADER_LEN as u64)[HEADER_LEN - 1] & !frame::PADDED,
             false => return false,
         };
-        len >= LEAST_PAYLOAD + HEADER_LEN as u64 && codec <= compression::LAST_CODE
+        len >= MIN_PAYLOAD + HEADER_LEN as u64 && codec <= compression::LAST_CODE
     }
 
     /// The bytes that [`SalvageCursor::read`] has made sure of.

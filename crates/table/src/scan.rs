@@ -4,12 +4,12 @@
 //! needs no index. Raw blocks are parsed where they lie in the read buffer; compressed ones in a second buffer. Seeks and steps
 //! back go through the index, and are for the few times that a compaction needs them.
 
+use crate::block_handle::BlockPlace;
 use crate::compression;
+use crate::decode_error::DecodeError;
 use crate::entry_cursor::EntryCursor;
-use crate::decode_error::Fault;
 use crate::frame::{self, HEADER_LEN, Kind};
 use crate::node::Layout;
-use crate::block_handle::BlockPlace;
 use crate::table::Table;
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
 use std::ops::Range;
@@ -79,7 +79,7 @@ impl ScanCursor {
         }
         let range = self.ahead.frame(&self.table, offset, data_size)?;
         let size = range.len() as u32;
-        let fault = |f: Fault| self.table.fault(f, offset);
+        let fault = |f: DecodeError| self.table.fault(f, offset);
         let (codec, payload) =
             frame::check(&self.ahead.bytes[range.clone()], self.table.place(offset, Kind::Data))
                 .map_err(fault)?;
@@ -101,7 +101,7 @@ impl ScanCursor {
     fn load_known(&mut self, offset: u64) -> Result<usize> {
         self.load(offset)?;
         let known = self.block.as_ref().map(|block| block.layout.count());
-        known.ok_or_else(|| self.table.fault(Fault::Corrupt("index points outside the data"), offset))
+        known.ok_or_else(|| self.table.fault(DecodeError::Corrupt("index points outside the data"), offset))
     }
 
     /// Stands on entry `i` of the current block.
@@ -146,7 +146,7 @@ impl ScanCursor {
         let root = self.table.root()?;
         let mut node = root.node.clone();
         for level in (1..=root.footer.levels).rev() {
-            let fault = |f: Fault| self.table.fault(f, node.offset);
+            let fault = |f: DecodeError| self.table.fault(f, node.offset);
             // Children lie in the order of what they hold, so the one that leads to the block before `offset` is
             // the last whose first data block is before it.
             let (mut low, mut high) = (0, node.layout.count());
@@ -301,7 +301,7 @@ struct ReadAhead {
 impl ReadAhead {
     /// Where the frame at `offset` is in the buffer; the data ends at `end`.
     fn frame(&mut self, table: &Table, offset: u64, end: u64) -> Result<Range<usize>> {
-        let fault = |what| table.fault(Fault::Corrupt(what), offset);
+        let fault = |what| table.fault(DecodeError::Corrupt(what), offset);
         let start = self.fill(table, offset, HEADER_LEN as u64, end)?;
         let header =
             self.bytes[start..].first_chunk().ok_or_else(|| fault("block is shorter than its header"))?;
@@ -317,7 +317,7 @@ impl ReadAhead {
     /// Makes sure that `len` bytes from `offset` are in the buffer, and says where.
     fn fill(&mut self, table: &Table, offset: u64, len: u64, end: u64) -> Result<usize> {
         if len > end - offset {
-            return Err(table.fault(Fault::Corrupt("block lies outside its table"), offset));
+            return Err(table.fault(DecodeError::Corrupt("block lies outside its table"), offset));
         }
         let filled = self.offset + self.len as u64;
         if offset >= self.offset && offset + len <= filled {

@@ -5,19 +5,19 @@
 //! budget allows it (`pinned_index.rs`); where not, index nodes and filter partitions come through the cache, as data blocks do. A get
 //! costs one line of the filter, a search in one index node per level, and one data block.
 
-use crate::block::{Block, MOST_OWN, Payload};
+use crate::block::{Block, MAX_OWN, Payload};
 use crate::buffer_pool::Buffer;
 use crate::cache::{BlockClass, BlockKey};
-use crate::decode_error::Fault;
+use crate::decode_error::DecodeError;
 use crate::filter;
-use crate::nonblocking_read::{Reading, Wanted};
 use crate::footer::{self, Footer};
 use crate::frame::{self, Handle, Kind};
 use crate::node::{self, Layout};
+use crate::nonblocking_read::{PendingRead, Reading};
+use crate::pinned_index::PinnedIndex;
+use crate::prefetch::Prefetcher;
 use crate::properties;
-use crate::pinned_index::Resident;
-use crate::table_cache::{self, Tables};
-use crate::prefetch::Warm;
+use crate::table_cache::{self, TableCache};
 use crate::{PlaceCursor, ScanCursor, TableCursor, TableMeta};
 use base::checksum::Place;
 use base::{Error, Result, Seq, Slice, Trailer};
@@ -28,22 +28,22 @@ use std::sync::{Arc, OnceLock};
 
 /// An immutable sorted table. Shared between threads; readers take no lock.
 pub struct Table {
-    tables: Arc<Tables>,
+    tables: Arc<TableCache>,
     path: PathBuf,
     number: u64,
     file_size: u64,
     root: OnceLock<Box<Root>>,
     /// Filter and index, once they were read; `None` when they cannot stay.
-    resident: OnceLock<Option<Box<Resident>>>,
+    resident: OnceLock<Option<Box<PinnedIndex>>>,
     /// The file, where it is not to come from those that are held open.
     own_file: Option<Arc<dyn ReadFile>>,
-    pub(crate) warm: Warm,
-    /// How often, of late, who sought a block here went on to the next one: from 0 to [`MOST_WALKED`].
+    pub(crate) warm: Prefetcher,
+    /// How often, of late, who sought a block here went on to the next one: from 0 to [`MAX_WALKED`].
     walked: AtomicU8,
 }
 
 /// Where the count of walks ends. A seek expects a walk from half of it on.
-const MOST_WALKED: u8 = 8;
+const MAX_WALKED: u8 = 8;
 
 impl Drop for Table {
     fn drop(&mut self) {
@@ -69,19 +69,19 @@ pub(crate) struct Node {
 impl Node {
     /// The child with that number, of an index node.
     #[inline]
-    pub(crate) fn handle(&self, child: usize) -> std::result::Result<Handle, Fault> {
+    pub(crate) fn handle(&self, child: usize) -> std::result::Result<Handle, DecodeError> {
         self.layout.handle(&self.bytes, child)
     }
 }
 
 impl Table {
-    pub(crate) fn new(tables: Arc<Tables>, path: PathBuf, number: u64, file_size: u64) -> Result<Table> {
+    pub(crate) fn new(tables: Arc<TableCache>, path: PathBuf, number: u64, file_size: u64) -> Result<Table> {
         if file_size < footer::LEN as u64 {
             return Err(Error::corruption(&path, file_size, "too short for a table"));
         }
         let (root, resident) = (OnceLock::new(), OnceLock::new());
         tables.bytes.fetch_add(file_size, Ordering::Relaxed);
-        let (own_file, warm, walked) = (None, Warm::default(), AtomicU8::new(0));
+        let (own_file, warm, walked) = (None, Prefetcher::default(), AtomicU8::new(0));
         Ok(Table { tables, path, number, file_size, root, resident, own_file, warm, walked })
     }
 
@@ -104,7 +104,7 @@ impl Table {
     }
 
     /// The directory of tables that this one belongs to.
-    pub fn tables(&self) -> &Arc<Tables> {
+    pub fn tables(&self) -> &Arc<TableCache> {
         &self.tables
     }
 
@@ -134,7 +134,9 @@ impl Table {
 
     #[inline]
     fn note_probe(&self, may: bool) {
-        self.tables.counters.add(if may { table_cache::FILTER_POSITIVES } else { table_cache::FILTER_NEGATIVES }, 1);
+        self.tables
+            .counters
+            .add(if may { table_cache::FILTER_POSITIVES } else { table_cache::FILTER_NEGATIVES }, 1);
     }
 
     fn may_contain_by_cache(&self, hash: u64) -> Result<bool> {
@@ -146,8 +148,9 @@ impl Table {
         let handle = shape.handle(partition);
         let block =
             self.block_or(handle, Kind::Filter, || self.read(handle, Kind::Filter, shape.partition_len()))?;
-        let may = filter::may_contain(&block, line, hash, shape.probes)
-            .ok_or_else(|| self.fault(Fault::Corrupt("filter partition is too short"), handle.offset))?;
+        let may = filter::may_contain(&block, line, hash, shape.probes).ok_or_else(|| {
+            self.fault(DecodeError::Corrupt("filter partition is too short"), handle.offset)
+        })?;
         self.note_probe(may);
         Ok(may)
     }
@@ -193,7 +196,7 @@ impl Table {
     /// What a data block that is not cached has of a key.
     pub(crate) fn look_in(
         &self,
-        wanted: Wanted,
+        wanted: PendingRead,
         key: &[u8],
         trailer: Trailer,
         reading: &mut Reading<'_>,
@@ -235,7 +238,7 @@ impl Table {
     #[inline]
     pub(crate) fn note_walk(&self, walked: bool) {
         let before = self.walked.load(Ordering::Relaxed);
-        let after = if walked { (before + 1).min(MOST_WALKED) } else { before.saturating_sub(1) };
+        let after = if walked { (before + 1).min(MAX_WALKED) } else { before.saturating_sub(1) };
         // Where all do the same nothing is written.
         if after != before {
             self.walked.store(after, Ordering::Relaxed);
@@ -245,7 +248,7 @@ impl Table {
     /// Whether who seeks a block will go on to the next one, as far as others tell.
     #[inline]
     pub(crate) fn expects_walk(&self) -> bool {
-        self.walked.load(Ordering::Relaxed) >= MOST_WALKED / 2
+        self.walked.load(Ordering::Relaxed) >= MAX_WALKED / 2
     }
 
     /// A cursor through the block cache, for reads. Does no I/O yet.
@@ -330,7 +333,7 @@ impl Table {
 
     /// Filter and index, if they stay in memory. Read on first use; threads that meet here read twice and keep one.
     #[inline]
-    pub(crate) fn resident(&self) -> Option<&Resident> {
+    pub(crate) fn resident(&self) -> Option<&PinnedIndex> {
         match self.resident.get() {
             Some(resident) => resident.as_deref(),
             None => self.load_resident(),
@@ -338,7 +341,7 @@ impl Table {
     }
 
     #[cold]
-    fn load_resident(&self) -> Option<&Resident> {
+    fn load_resident(&self) -> Option<&PinnedIndex> {
         let footer = self.root().ok()?.footer;
         // Where there is no room now there may be some later; what fails, or is larger in memory than there is room for, is not
         // tried again.
@@ -346,7 +349,7 @@ impl Table {
             return None;
         }
         // Of an error those will hear who need the very block that it is about.
-        let loaded = Resident::load(self).ok().flatten();
+        let loaded = PinnedIndex::load(self).ok().flatten();
         self.resident.get_or_init(|| loaded.map(Box::new)).as_deref()
     }
 
@@ -425,7 +428,11 @@ impl Table {
     }
 
     /// The payload of a data block, from the file; `None` when it was asked for. What the cache is to have is put in.
-    pub(crate) fn read_block(&self, wanted: Wanted, reading: &mut Reading<'_>) -> Result<Option<Payload>> {
+    pub(crate) fn read_block(
+        &self,
+        wanted: PendingRead,
+        reading: &mut Reading<'_>,
+    ) -> Result<Option<Payload>> {
         let handle = wanted.handle;
         self.check_handle(handle, frame::MAX_PAYLOAD)?;
         let mut frame = self.buffer_for(wanted);
@@ -436,16 +443,16 @@ impl Table {
     }
 
     /// Where the frame of a data block goes: a buffer that is used again, or, where the block is to be shared, one of its very size.
-    pub(crate) fn buffer_for(&self, wanted: Wanted) -> Buffer {
+    pub(crate) fn buffer_for(&self, wanted: PendingRead) -> Buffer {
         let size = wanted.handle.size as usize;
-        if wanted.admitted || size > MOST_OWN { Buffer::new(size) } else { Buffer::of(size) }
+        if wanted.admitted || size > MAX_OWN { Buffer::new(size) } else { Buffer::of(size) }
     }
 
     /// The payload of the data block whose frame this is.
-    pub(crate) fn open_block(&self, frame: Buffer, wanted: Wanted) -> Result<Payload> {
-        let Wanted { handle, admitted } = wanted;
+    pub(crate) fn open_block(&self, frame: Buffer, wanted: PendingRead) -> Result<Payload> {
+        let PendingRead { handle, admitted } = wanted;
         let (place, fault) = (self.place(handle.offset, Kind::Data), |f| self.fault(f, handle.offset));
-        if !admitted && frame.len() <= MOST_OWN {
+        if !admitted && frame.len() <= MAX_OWN {
             return Payload::open(frame, place).map_err(fault);
         }
         let bytes = frame::open(frame.into_vec(), place, frame::MAX_PAYLOAD).map_err(fault)?;
@@ -466,7 +473,7 @@ impl Table {
     /// Makes sure that a block can lie where an index says, before memory is set aside for it.
     pub(crate) fn check_handle(&self, handle: Handle, cap: usize) -> Result<()> {
         if handle.end() > self.file_size || handle.size as usize > cap + frame::HEADER_LEN {
-            return Err(self.fault(Fault::Corrupt("block lies outside its table"), handle.offset));
+            return Err(self.fault(DecodeError::Corrupt("block lies outside its table"), handle.offset));
         }
         Ok(())
     }
@@ -505,7 +512,7 @@ impl Table {
 
     /// The error for a fault in the block at `offset`.
     #[cold]
-    pub(crate) fn fault(&self, fault: Fault, offset: u64) -> Error {
+    pub(crate) fn fault(&self, fault: DecodeError, offset: u64) -> Error {
         fault.at(&self.path, offset)
     }
 }

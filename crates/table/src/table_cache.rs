@@ -74,7 +74,7 @@ pub(crate) fn note_ahead(bytes: u64) {
 const FEWEST_OPEN_FILES: u64 = 4;
 
 /// The tables in one directory. Shared between threads.
-pub struct Tables {
+pub struct TableCache {
     env: Arc<dyn Env>,
     dir: PathBuf,
     pub(crate) cache: Arc<BlockCache>,
@@ -86,7 +86,7 @@ pub struct Tables {
     pub(crate) memory: u64,
 }
 
-impl Tables {
+impl TableCache {
     /// The tables in `dir`, whose blocks go through `cache`, with at most `max_open_files` files held open (at least one;
     /// a file that is being read while it is put out of the set stays open until the read ends).
     pub fn new(
@@ -94,7 +94,7 @@ impl Tables {
         dir: PathBuf,
         cache: Arc<BlockCache>,
         max_open_files: usize,
-    ) -> Arc<Tables> {
+    ) -> Arc<TableCache> {
         let limit = max_open_files.max(1);
         let options = OptionsBuilder::new()
             .estimated_items_capacity(limit)
@@ -110,7 +110,7 @@ impl Tables {
         );
         let (space, memory) = (cache.new_space(), env.memory());
         let (counters, bytes) = (Counters::new(), AtomicU64::new(0));
-        Arc::new(Tables { env, dir, cache, space, files, counters, bytes, memory })
+        Arc::new(TableCache { env, dir, cache, space, files, counters, bytes, memory })
     }
 
     /// The table in file `number`, which is `file_size` bytes long. Does no I/O: what is wrong with the file shows when it

@@ -3,8 +3,8 @@
 //! The index is walked first and gives the list of data blocks that it knows; then the data is streamed once, and each
 //! block must be the next of that list, lie between its bounds, and pass the filter with all its keys.
 
+use crate::decode_error::DecodeError;
 use crate::entry_cursor::EntryCursor;
-use crate::decode_error::Fault;
 use crate::filter::{self, FilterShape};
 use crate::frame::{self, Handle, Kind};
 use crate::table::{Node, Table};
@@ -23,17 +23,19 @@ pub(crate) fn verify(table: &Table, step: &mut dyn FnMut(u64) -> Result<()>) -> 
     let mut next = 0;
     for (i, (bound, handle)) in leaves.iter().enumerate() {
         if handle.offset != next {
-            return Err(table.fault(Fault::Corrupt("index and data blocks do not agree"), next));
+            return Err(table.fault(DecodeError::Corrupt("index and data blocks do not agree"), next));
         }
         next = walk.block(*handle, bound, leaves.get(i + 1).map(|(bound, _)| bound))?;
         step(next.min(table.file_size()))?;
     }
     if next != footer.data_size {
-        return Err(table.fault(Fault::Corrupt("data that the index does not know"), next));
+        return Err(table.fault(DecodeError::Corrupt("data that the index does not know"), next));
     }
     let found = walk.finish();
     if table.meta()? != found {
-        return Err(table.fault(Fault::Corrupt("properties and data do not agree"), footer.properties.offset));
+        return Err(
+            table.fault(DecodeError::Corrupt("properties and data do not agree"), footer.properties.offset)
+        );
     }
     step(table.file_size())?;
     Ok(found)
@@ -47,7 +49,9 @@ fn read_filter(table: &Table) -> Result<Vec<Slice>> {
         let handle = shape.handle(i);
         let partition = table.read(handle, Kind::Filter, shape.partition_len())?;
         if partition.len() != shape.partition_len() {
-            return Err(table.fault(Fault::Corrupt("filter partition has a wrong length"), handle.offset));
+            return Err(
+                table.fault(DecodeError::Corrupt("filter partition has a wrong length"), handle.offset)
+            );
         }
         partitions.push(partition);
     }
@@ -68,7 +72,7 @@ fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
         for (bound, handle) in &level {
             if handle.offset != start {
                 return Err(
-                    table.fault(Fault::Corrupt("index nodes do not follow each other"), handle.offset)
+                    table.fault(DecodeError::Corrupt("index nodes do not follow each other"), handle.offset)
                 );
             }
             start = handle.end();
@@ -80,14 +84,14 @@ fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
         level = below;
     }
     if end != root.footer.index_start() {
-        return Err(table.fault(Fault::Corrupt("bytes that are no part of the index"), end));
+        return Err(table.fault(DecodeError::Corrupt("bytes that are no part of the index"), end));
     }
     Ok(level)
 }
 
 /// Appends the entries of an index node, which begins with `bound`.
 fn children(table: &Table, node: &Node, bound: &Mark, out: &mut Vec<(Mark, Handle)>) -> Result<()> {
-    let fault = |f: Fault| table.fault(f, node.offset);
+    let fault = |f: DecodeError| table.fault(f, node.offset);
     node.layout.check_heads(&node.bytes).map_err(fault)?;
     let mut at = EntryCursor::new();
     at.enter(&node.bytes, &node.layout);
@@ -99,7 +103,7 @@ fn children(table: &Table, node: &Node, bound: &Mark, out: &mut Vec<(Mark, Handl
             None => true,
         };
         if !ordered || (i == 0 && mark != *bound) {
-            return Err(fault(Fault::Corrupt("index entries are out of order")));
+            return Err(fault(DecodeError::Corrupt("index entries are out of order")));
         }
         out.push((mark, node.layout.handle(&node.bytes, i).map_err(fault)?));
     }
@@ -158,7 +162,7 @@ impl<'a> Walk<'a> {
         if inside {
             Ok(behind)
         } else {
-            Err(self.table.fault(Fault::Corrupt("entries outside their bounds"), handle.offset))
+            Err(self.table.fault(DecodeError::Corrupt("entries outside their bounds"), handle.offset))
         }
     }
 
@@ -166,26 +170,26 @@ impl<'a> Walk<'a> {
     fn padding(&self, from: u64, to: u64) -> Result<()> {
         let footer = self.table.root()?.footer;
         if footer.version == footer::UNPADDED || to > footer.data_size {
-            return Err(self.table.fault(Fault::Corrupt("no zeros can follow this block"), from));
+            return Err(self.table.fault(DecodeError::Corrupt("no zeros can follow this block"), from));
         }
         let mut zeros = vec![0; (to - from) as usize];
         self.table.read_at(&mut zeros, from)?;
         match zeros.iter().all(|byte| *byte == 0) {
             true => Ok(()),
-            false => Err(self.table.fault(Fault::Corrupt("bytes between two data blocks"), from)),
+            false => Err(self.table.fault(DecodeError::Corrupt("bytes between two data blocks"), from)),
         }
     }
 
     /// Checks the current entry against what came before it.
-    fn entry(&mut self, value_len: usize, bound: Option<&Mark>) -> std::result::Result<(), Fault> {
+    fn entry(&mut self, value_len: usize, bound: Option<&Mark>) -> std::result::Result<(), DecodeError> {
         let (key, trailer) = (self.at.key(), self.at.trailer());
         if bound.is_some_and(|b| compare(&b.0, b.1, key, trailer) == Ordering::Greater) {
-            return Err(Fault::Corrupt("entries outside their bounds"));
+            return Err(DecodeError::Corrupt("entries outside their bounds"));
         }
         if let Some((last_key, last)) = &self.last
             && compare(last_key, *last, key, trailer) != Ordering::Less
         {
-            return Err(Fault::Corrupt("entries are out of order"));
+            return Err(DecodeError::Corrupt("entries are out of order"));
         }
         let hash = base::hash(key);
         if self.shape.probes > 0 {
@@ -193,7 +197,7 @@ impl<'a> Walk<'a> {
             if filter::may_contain(&self.filter[partition as usize], line, hash, self.shape.probes)
                 != Some(true)
             {
-                return Err(Fault::Corrupt("the filter lacks a key"));
+                return Err(DecodeError::Corrupt("the filter lacks a key"));
             }
         }
         if self.meta.entries == 0 {

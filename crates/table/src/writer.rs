@@ -4,12 +4,12 @@
 //! The file is appended to in large pieces. Memory: one block, one output buffer, eight bytes per distinct key for the
 //! filter, and a few dozen bytes per data block for the index.
 
+use crate::block_align::BlockAligner;
 use crate::compression::Compressor;
 use crate::filter::{self, FilterShape};
 use crate::footer::Footer;
 use crate::frame::{self, Handle, Kind};
 use crate::node_builder::{NodeBuilder, common_prefix};
-use crate::block_align::Pages;
 use crate::{TableMeta, TableOptions, TableOwner, footer, properties, table_file_name};
 use base::checksum::Place;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
@@ -45,7 +45,7 @@ pub struct TableWriter {
     block: NodeBuilder,
     /// Most bytes of the node that is being built.
     limit: usize,
-    pages: Pages,
+    pages: BlockAligner,
     /// Bound of the block that is being built, and what each finished block has for one.
     bound: (Vec<u8>, Trailer),
     index: Level,
@@ -110,7 +110,7 @@ impl TableWriter {
             bits_per_key: options.filter_bits_per_key,
             block: NodeBuilder::new(false),
             limit: 0,
-            pages: Pages::new(options.block_size.clamp(*BLOCK_SIZES.start(), *BLOCK_SIZES.end())),
+            pages: BlockAligner::new(options.block_size.clamp(*BLOCK_SIZES.start(), *BLOCK_SIZES.end())),
             bound: (Vec::new(), Trailer(u64::MAX)),
             index: Level::default(),
             hashes: Vec::new(),
@@ -355,7 +355,7 @@ impl Output {
     }
 
     /// Builds a data block in place, with the zeros that follow it. See [`TableWriter::finish_block`] for `next`.
-    fn data_block(&mut self, block: &mut NodeBuilder, pages: &mut Pages, next: usize) -> Handle {
+    fn data_block(&mut self, block: &mut NodeBuilder, pages: &mut BlockAligner, next: usize) -> Handle {
         let offset = self.end();
         let start = frame::begin(&mut self.bytes);
         block.write_to(&mut self.bytes);

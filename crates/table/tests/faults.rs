@@ -9,7 +9,7 @@ use common::*;
 use env::{Env, Fault, Repeat, Rng, SimEnv};
 use std::path::Path;
 use std::sync::Arc;
-use table::{BlockCache, TableMeta, TableOptions, TableWriter, Tables};
+use table::{BlockCache, TableCache, TableMeta, TableOptions, TableWriter};
 
 fn entries() -> Vec<Entry> {
     let mut entries: Vec<Entry> = (0..3000u32)
@@ -102,7 +102,7 @@ fn open_files_stay_below_their_limit() {
     let metas: Vec<TableMeta> =
         (1..=30).map(|number| write(&env, number, &TableOptions::default(), &entries[..10])).collect();
     for limit in [0, 1, 3, 29, 100] {
-        let tables = Tables::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), limit);
+        let tables = TableCache::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), limit);
         for round in 0..3 {
             for meta in &metas {
                 let table = tables.open(meta.number, meta.file_size).unwrap();
@@ -122,7 +122,7 @@ fn when_no_handle_is_left_others_are_closed_and_it_is_tried_once_more() {
     let entries = entries();
     let metas: Vec<TableMeta> =
         (1..=30).map(|number| write(&env, number, &TableOptions::default(), &entries[..10])).collect();
-    let tables = Tables::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), 25);
+    let tables = TableCache::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), 25);
     // The application has most of them.
     sim.set_max_open_files(12);
     for meta in metas.iter().chain(&metas) {
@@ -132,7 +132,7 @@ fn when_no_handle_is_left_others_are_closed_and_it_is_tried_once_more() {
     assert!((1..=12).contains(&tables.open_files()), "{} are open", tables.open_files());
     drop(tables);
     // All of them: then it is an error that names the file, and passes.
-    let tables = Tables::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), 25);
+    let tables = TableCache::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), 25);
     sim.set_max_open_files(1);
     let _held = env.open(&Path::new(DIR).join("000001.tbl")).unwrap();
     let error = tables.open(3, metas[2].file_size).unwrap().meta().unwrap_err();

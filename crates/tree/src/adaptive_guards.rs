@@ -29,14 +29,14 @@ use std::sync::Arc;
 
 /// A guard of the last level with so many times the bytes that a guard should have is merged before it has all the runs that it may have: so that one
 /// job is not too large.
-const LARGEST: u64 = 16;
+const MAX: u64 = 16;
 
 /// A merge for the size of a guard waits for so many runs: with fewer it would rewrite much for little.
 const RUNS_TO_DIVIDE: usize = 4;
 
 /// Whether a guard of the last level has become too large.
 pub(crate) fn is_too_large(guard: &Guard, guard_bytes: u64) -> bool {
-    guard_bytes > 0 && guard.runs >= RUNS_TO_DIVIDE && guard.bytes() >= LARGEST * guard_bytes
+    guard_bytes > 0 && guard.runs >= RUNS_TO_DIVIDE && guard.bytes() >= MAX * guard_bytes
 }
 
 /// Keys at which a guard can be divided with nothing lying across, so that each part has at least half the bytes that a

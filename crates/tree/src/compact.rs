@@ -5,7 +5,7 @@ use crate::hash_guards::GuardHash;
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::pick::Plan;
 use crate::pick::Reason;
-use crate::range_tombstones::Shade;
+use crate::range_tombstones::RangeDelFilter;
 use crate::sketch::Sketch;
 use crate::version::TableFile;
 use base::planted::{Bug, planted};
@@ -111,7 +111,7 @@ impl<'a> Retention<'a> {
 
 /// A piece that other tables lie across is cut only when it has so many times the bytes that it should have: the cut cannot become a
 /// guard, but files have an end.
-const LARGEST_PIECE: u64 = 4;
+const MAX_PIECE: u64 = 4;
 
 /// Entries between two looks at whether the job was cancelled.
 const CANCEL_INTERVAL: u32 = 1024;
@@ -119,7 +119,7 @@ const CANCEL_INTERVAL: u32 = 1024;
 const PACE_BYTES: u64 = 1 << 20;
 
 /// Most bytes of the inputs of a merge at rest that has the operating system forget what it has read.
-const MOST_YIELDED: u64 = 128 << 20;
+const MAX_YIELDED: u64 = 128 << 20;
 
 fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
     *countdown = countdown.wrapping_sub(1);
@@ -162,7 +162,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
     // What a guard becomes at rest is to find room in memory beside all that readers use: its tables, which are about to go, give theirs up.
     // Compactions that take longer do not: what they read is in use meanwhile.
     let yields =
-        plan.reason == Reason::Rest && plan.source == plan.target && plan.input_bytes() <= MOST_YIELDED;
+        plan.reason == Reason::Rest && plan.source == plan.target && plan.input_bytes() <= MAX_YIELDED;
     let scan = |file: &Arc<TableFile>| {
         let table = &file.table;
         FileCursor::for_merging(file.clone(), if yields { table.last_scan() } else { table.scan() })
@@ -171,7 +171,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
     let mut merge = MergeCursor::new(children, shared_prefix(smallest, largest));
     let snapshots = if planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };
     let mut retention = Retention::new(snapshots);
-    let mut shade = Shade::new(context.ranges, snapshots);
+    let mut shade = RangeDelFilter::new(context.ranges, snapshots);
     let mut output = Output { context, writer: None, sketch: Sketch::default(), told: 0, done: outcome };
     let mut piece = 0;
     let mut countdown = CANCEL_INTERVAL;
@@ -183,7 +183,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
                 output.finish()?;
                 piece += 1;
             }
-            let most = if plan.bottom[piece] { plan.piece_bytes } else { plan.piece_bytes * LARGEST_PIECE };
+            let most = if plan.bottom[piece] { plan.piece_bytes } else { plan.piece_bytes * MAX_PIECE };
             // The versions of a key stay together: in two tables, the older ones could hide the newer.
             if most > 0
                 && output.len() >= most
@@ -319,7 +319,7 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
     };
     let mut outcome = Outcome::default();
     let mut retention = Retention::new(context.snapshots);
-    let mut shade = Shade::new(context.ranges, context.snapshots);
+    let mut shade = RangeDelFilter::new(context.ranges, context.snapshots);
     let mut output = Output { context, writer: None, sketch: Sketch::default(), told: 0, done: &mut outcome };
     let mut countdown = CANCEL_INTERVAL;
     let result = (|| {

@@ -1,8 +1,8 @@
 //! Cursors over the tables of a version.
 
 use crate::merge::{MergeCursor, shared_prefix};
+use crate::sorted_view_cursor::SortedViewCursor;
 use crate::version::{Guard, Level, TableFile, Version};
-use crate::sorted_view_cursor::ViewCursor;
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ pub struct FileCursor<C> {
     file: Arc<TableFile>,
     inner: C,
     valid: bool,
-    /// Whether the last move was put off: see [`Cursor::waits`].
+    /// Whether the last move was put off: see [`Cursor::would_block`].
     waits: bool,
     /// Whether a compaction reads.
     merges: bool,
@@ -34,7 +34,7 @@ impl<C: Cursor> FileCursor<C> {
     }
 
     /// The same for a table of a level that is small beside what lies below, or not: see [`TableFile::note_sought`].
-    pub(crate) fn of_upper(self, upper: bool) -> Self {
+    pub(crate) fn small_level(self, upper: bool) -> Self {
         FileCursor { upper, ..self }
     }
 
@@ -62,7 +62,7 @@ impl<C: Cursor> FileCursor<C> {
     /// What a seek has come to, which may have been put off.
     fn settle_seek(&mut self, moved: Result<()>) -> Result<()> {
         let moved = self.settle(moved);
-        self.waits = moved.is_ok() && self.inner.waits();
+        self.waits = moved.is_ok() && self.inner.would_block();
         moved
     }
 
@@ -135,12 +135,12 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     }
 
     #[inline]
-    fn hurry(&mut self, on: bool) {
-        self.inner.hurry(on);
+    fn set_nonblocking(&mut self, on: bool) {
+        self.inner.set_nonblocking(on);
     }
 
     #[inline]
-    fn waits(&self) -> bool {
+    fn would_block(&self) -> bool {
         self.waits
     }
 
@@ -171,7 +171,7 @@ impl<C: Cursor> Cursor for FileCursor<C> {
 
 /// What a cursor tells the scheduler: seeks have paid as much for the runs of some guard as merging them costs, or a view of them.
 #[derive(Debug)]
-pub struct SeekNotice {
+pub struct ReadTrigger {
     cost: u64,
     /// What a view costs, in per cent of the bytes of its guard; 0 when there are to be none.
     views: u64,
@@ -186,14 +186,14 @@ const PASSED_PER_RUN: u64 = 8;
 /// What a seek pays towards a view for each run that it looks through beside the first, in bytes; what it reads for it besides.
 const COST_OF_RUN: u64 = 256;
 
-impl SeekNotice {
+impl ReadTrigger {
     /// A notice for which each run that a seek looks through, beside the first, costs so many bytes, and what is read for it; with
     /// 0 it is never due.
     ///
     /// A view is wanted when seeks have paid `views` per cent of the bytes of its guard; never with 0.
-    pub fn new(cost: u32, views: u32) -> Arc<SeekNotice> {
+    pub fn new(cost: u32, views: u32) -> Arc<ReadTrigger> {
         let (due, wanted) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(SeekNotice { cost: u64::from(cost), views: u64::from(views), due, wanted })
+        Arc::new(ReadTrigger { cost: u64::from(cost), views: u64::from(views), due, wanted })
     }
 
     /// A guard for which seeks have paid a view; each is told once.
@@ -248,15 +248,15 @@ impl KeyRange {
 enum Stack {
     One(FileCursor<TableCursor>),
     Merge(MergeCursor<FileCursor<TableCursor>>),
-    View(ViewCursor),
+    SortedView(SortedViewCursor),
 }
 
-base::delegate_cursor!(Stack { One, Merge, View });
+base::delegate_cursor!(Stack { One, Merge, SortedView });
 
 /// A cursor over one level: guard after guard, merging the tables of the guard it stands in, or following its view.
 pub struct LevelCursor {
     level: Arc<Level>,
-    notice: Arc<SeekNotice>,
+    notice: Arc<ReadTrigger>,
     range: KeyRange,
     place: Place,
     /// The guards that have keys of the range.
@@ -273,7 +273,7 @@ pub struct LevelCursor {
 
 impl LevelCursor {
     /// A cursor over `level`, which shows the keys of `range` and perhaps others.
-    pub fn new(level: Arc<Level>, notice: Arc<SeekNotice>, range: KeyRange) -> LevelCursor {
+    pub fn new(level: Arc<Level>, notice: Arc<ReadTrigger>, range: KeyRange) -> LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
         let tables = Stack::Merge(MergeCursor::new(Vec::new(), 0));
         let (place, open) = (Place::default(), false);
@@ -291,7 +291,7 @@ impl LevelCursor {
         }
         self.tables = self.stack(&self.level.guards[guard]);
         (self.guard, self.open) = (guard, true);
-        self.tables.hurry(self.hurry);
+        self.tables.set_nonblocking(self.hurry);
     }
 
     /// The tables of a guard that have keys of the range.
@@ -303,8 +303,8 @@ impl LevelCursor {
             // With one table there is nothing to merge, and a view would not help.
             (Some(table), Some(_)) if self.notice.has_views() => {
                 if let Some(view) = guard.view() {
-                    let view = ViewCursor::new(guard.clone(), view, &self.range);
-                    return Stack::View(view.keeping(self.place.is_kept(table)));
+                    let view = SortedViewCursor::new(guard.clone(), view, &self.range);
+                    return Stack::SortedView(view.fill_cache(self.place.is_kept(table)));
                 }
             }
             _ => {}
@@ -331,7 +331,7 @@ impl LevelCursor {
 
     /// Enters the next guard that has tables, at its first entry; when there is none the cursor becomes invalid.
     fn forward(&mut self) -> Result<()> {
-        while !self.tables.valid() && !self.tables.waits() && self.guard + 1 < self.guards.end {
+        while !self.tables.valid() && !self.tables.would_block() && self.guard + 1 < self.guards.end {
             self.enter(self.guard + 1);
             self.tables.seek_to_first()?;
         }
@@ -339,7 +339,7 @@ impl LevelCursor {
     }
 
     fn back(&mut self) -> Result<()> {
-        while !self.tables.valid() && !self.tables.waits() && self.guard > self.guards.start {
+        while !self.tables.valid() && !self.tables.would_block() && self.guard > self.guards.start {
             self.enter(self.guard - 1);
             self.tables.seek_to_last()?;
         }
@@ -350,13 +350,13 @@ impl LevelCursor {
     /// each run has its part in that.
     fn pay_for_seek(&mut self, read_before: u64) {
         let read = table::bytes_read_by_this_thread().wrapping_sub(read_before);
-        if self.tables.waits() {
+        if self.tables.would_block() {
             self.read += read;
             return;
         }
         let read = read + std::mem::take(&mut self.read);
         let (guard, notice) = (&self.level.guards[self.guard], &self.notice);
-        if guard.runs < 2 || matches!(self.tables, Stack::View(_)) {
+        if guard.runs < 2 || matches!(self.tables, Stack::SortedView(_)) {
             return;
         }
         let extra = guard.runs as u64 - 1;
@@ -446,13 +446,13 @@ impl Cursor for LevelCursor {
         }
     }
 
-    fn hurry(&mut self, on: bool) {
+    fn set_nonblocking(&mut self, on: bool) {
         self.hurry = on;
-        self.tables.hurry(on);
+        self.tables.set_nonblocking(on);
     }
 
-    fn waits(&self) -> bool {
-        self.tables.waits()
+    fn would_block(&self) -> bool {
+        self.tables.would_block()
     }
 
     #[inline]
@@ -505,7 +505,8 @@ impl Place {
     }
 
     pub(crate) fn cursor(self, file: &Arc<TableFile>) -> FileCursor<TableCursor> {
-        FileCursor::new(file.clone(), file.table.cursor().keeping(self.is_kept(file))).of_upper(self.upper)
+        FileCursor::new(file.clone(), file.table.cursor().fill_cache(self.is_kept(file)))
+            .small_level(self.upper)
     }
 }
 
@@ -519,7 +520,7 @@ pub enum TreeSource {
 
 impl TreeSource {
     /// A reader has paid so many bytes for entries that he had to pass over around where it stands.
-    pub fn pay_for_passed(&self, bytes: u64, notice: &SeekNotice) {
+    pub fn pay_for_passed(&self, bytes: u64, notice: &ReadTrigger) {
         let due = match self {
             TreeSource::Table(cursor) => cursor.file.pay(bytes),
             TreeSource::Level(cursor) => cursor.level.guards[cursor.guard].pay_for_passed(bytes),
@@ -540,7 +541,7 @@ impl Version {
     /// positioned.
     pub fn sources<'a>(
         &'a self,
-        notice: &'a Arc<SeekNotice>,
+        notice: &'a Arc<ReadTrigger>,
         range: &'a KeyRange,
     ) -> impl Iterator<Item = TreeSource> + 'a {
         let mut below: u64 = self.levels.iter().map(|l| l.bytes()).sum();

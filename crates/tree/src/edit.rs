@@ -1,6 +1,6 @@
 //! Edits: what leads from one version to the next, and how the manifest writes it down.
 
-use crate::hash_guards::Candidates;
+use crate::hash_guards::UncommittedGuards;
 use crate::sketch::Sketch;
 use crate::version::{Guard, Level, TableFile, Version};
 use base::codec::{Reader, put_bytes, put_varint};
@@ -14,9 +14,9 @@ use table::TableMeta;
 /// The difference between two versions of one keyspace. Applied whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VersionEdit {
-    /// Tables that come, with their level. The guard follows from the keys, the place in its stack from the sequence numbers.
+    /// TableCache that come, with their level. The guard follows from the keys, the place in its stack from the sequence numbers.
     pub added: Vec<(usize, TableMeta)>,
-    /// Tables that go: level and number.
+    /// TableCache that go: level and number.
     pub removed: Vec<(usize, u64)>,
     /// Guards that come: level and key.
     pub guards_added: Vec<(usize, Slice)>,
@@ -304,7 +304,7 @@ pub(crate) fn apply(
     let candidates = match edit.candidates_added.is_empty() && edit.candidates_removed.is_empty() {
         true => version.candidates.clone(),
         false => {
-            let mut set = Candidates::clone(&version.candidates);
+            let mut set = UncommittedGuards::clone(&version.candidates);
             for (key, level) in &edit.candidates_added {
                 set.add(key.clone(), *level);
             }

@@ -66,9 +66,9 @@ impl GuardHash {
 
 /// Guards chosen from inserted keys that are not yet guards of all their levels: key and shallowest level.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Candidates(BTreeMap<Slice, u8>);
+pub struct UncommittedGuards(BTreeMap<Slice, u8>);
 
-impl Candidates {
+impl UncommittedGuards {
     /// Adds a key, or moves it up when it is there for a deeper level.
     pub fn add(&mut self, key: Slice, level: usize) {
         let level = level as u8;
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn candidates_keep_the_shallowest_level() {
-        let mut set = Candidates::default();
+        let mut set = UncommittedGuards::default();
         set.add(Slice::copy_from(b"k"), 3);
         set.add(Slice::copy_from(b"k"), 2);
         set.add(Slice::copy_from(b"k"), 4);

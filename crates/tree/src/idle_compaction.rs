@@ -11,7 +11,7 @@
 //! written, so a byte costs at most 1 + 1 / (`space_target` - 1) more: 3 at the default of 1.5. A larger `space_target` rests more and rewrites less; none
 //! of this begins while writes come.
 
-use crate::pick::{Picker, Reason, Wish};
+use crate::pick::{Candidate, Picker, Reason};
 use crate::version::{Guard, TableFile};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Picker<'_> {
     }
 
     /// Guards of the last level that should become one run because there is time for it.
-    pub(crate) fn wishes_at_rest(&self, wishes: &mut Vec<Wish>) {
+    pub(crate) fn wishes_at_rest(&self, wishes: &mut Vec<Candidate>) {
         if !self.at_rest {
             return;
         }
@@ -56,7 +56,7 @@ impl Picker<'_> {
             let oldest = g.oldest_run();
             let beside = (g.bytes() - oldest) as f64 / oldest.max(1) as f64;
             if beside >= self.options.space_target - 1.0 {
-                wishes.push(Wish { reason: Reason::Rest, level: last, guard, score: beside });
+                wishes.push(Candidate { reason: Reason::Rest, level: last, guard, score: beside });
             }
         }
     }

@@ -11,7 +11,6 @@
 mod adaptive_guards;
 #[cfg(test)]
 mod adaptive_guards_tests;
-mod unreadable;
 mod check;
 mod compact;
 #[cfg(test)]
@@ -24,59 +23,60 @@ mod fences;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hash_guards;
+mod idle_compaction;
+#[cfg(test)]
+mod idle_compaction_tests;
 mod lookup;
+mod low_space;
 mod manifest;
-mod merge;
-#[cfg(test)]
-mod trivial_move_tests;
-mod trivial_move;
-mod options;
-mod seqno_order;
-#[cfg(test)]
-mod seqno_order_tests;
 #[cfg(test)]
 mod manual_compaction_tests;
-#[cfg(test)]
-mod read_cost_tests;
+mod merge;
+mod options;
 mod pick;
 #[cfg(test)]
 mod pick_tests;
 mod range_tombstones;
-mod idle_compaction;
 #[cfg(test)]
-mod idle_compaction_tests;
+mod read_cost_tests;
 mod salvage;
-mod tree;
-mod sketch;
-mod space_amp;
+mod seqno_order;
 #[cfg(test)]
-mod space_amp_tests;
-mod low_space;
+mod seqno_order_tests;
+mod sketch;
 #[cfg(test)]
 mod small_level_tests;
-mod version;
 mod sorted_view;
 mod sorted_view_build;
 mod sorted_view_cursor;
 #[cfg(test)]
 mod sorted_view_tests;
+mod space_amp;
+#[cfg(test)]
+mod space_amp_tests;
+mod tree;
+mod trivial_move;
+#[cfg(test)]
+mod trivial_move_tests;
+mod unreadable;
+mod version;
 
 pub use check::check_version;
 pub use compact::{Context, Flushed, Outcome, compact, flush, merge_flushed};
-pub use cursor::{KeyRange, LevelCursor, SeekNotice, TreeSource};
+pub use cursor::{KeyRange, LevelCursor, ReadTrigger, TreeSource};
 pub use edit::VersionEdit;
-pub use hash_guards::{Candidates, GuardHash};
-pub use lookup::{LookUp, Sought};
+pub use hash_guards::{GuardHash, UncommittedGuards};
+pub use lookup::{PendingLookup, TreeLookup};
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, State,
     manifest_file_name, parse_manifest_file_name,
 };
 pub use merge::MergeCursor;
 pub use options::TreeOptions;
-pub use pick::{Obstacle, Plan, Reason};
+pub use pick::{PickBlocked, Plan, Reason};
 pub use salvage::SalvagedManifest;
-pub use tree::Tree;
 pub use sketch::Sketch;
-pub use version::{COST_OF_JOB, Garbage, Guard, Level, TableFile, Version};
-pub use sorted_view::View;
+pub use sorted_view::SortedView;
 pub use sorted_view_build::{Built, build_view};
+pub use tree::Tree;
+pub use version::{COST_OF_JOB, Garbage, Guard, Level, TableFile, Version};

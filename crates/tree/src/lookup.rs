@@ -3,7 +3,7 @@
 //! Level 0 is looked through from its newest table on, then one guard of each level; only the tables whose range and sequence numbers leave it open are
 //! asked, and first their filters.
 //!
-//! A [`LookUp`] is a place in the search of a version: where a look-up would have to wait for a block it stops, with the block asked for, and
+//! A [`TreeLookup`] is a place in the search of a version: where a look-up would have to wait for a block it stops, with the block asked for, and
 //! goes on from there when it is called again. So who looks for many keys has their blocks on the way all at once, and waits for the
 //! disk about once. What it finds is what [`Version::get_above`] finds.
 
@@ -12,15 +12,15 @@ use base::planted::{Bug, planted};
 use base::{Result, Seq, Slice, Trailer, head};
 use std::sync::Arc;
 use std::task::Poll;
-use table::{Table, Wanted};
+use table::{PendingRead, Table};
 
-/// Tables of a stack whose filters are looked at together.
+/// TableCache of a stack whose filters are looked at together.
 const TOGETHER: usize = 64;
 
-/// What a look-up is for: the newest version of `key` that is not newer than `seq`. Tables with nothing newer than `above` may be
+/// What a look-up is for: the newest version of `key` that is not newer than `seq`. TableCache with nothing newer than `above` may be
 /// left out.
 #[derive(Clone, Copy)]
-pub struct Sought<'a> {
+pub struct PendingLookup<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Its hash ([`base::hash`]).
@@ -33,18 +33,18 @@ pub struct Sought<'a> {
 
 /// How far a look-up has come.
 #[derive(Default)]
-pub struct LookUp {
+pub struct TreeLookup {
     /// The level, and how many tables of its stack are done with.
     level: usize,
     done: usize,
     /// The block of the next table that it waits for.
-    wanted: Option<Wanted>,
+    wanted: Option<PendingRead>,
 }
 
-impl LookUp {
+impl TreeLookup {
     /// Bytes of the block that it waits for.
     pub fn waits_for(&self) -> u64 {
-        self.wanted.as_ref().map_or(0, Wanted::bytes)
+        self.wanted.as_ref().map_or(0, PendingRead::bytes)
     }
 }
 
@@ -52,7 +52,7 @@ impl LookUp {
 enum Stop {
     Found((Trailer, Slice)),
     /// At the table with this place in the stack.
-    Waits(usize, Wanted),
+    Waits(usize, PendingRead),
 }
 
 impl Version {
@@ -69,7 +69,7 @@ impl Version {
 
     /// [`Version::get`], which may leave out tables that have nothing newer than `above`.
     pub fn get_above(&self, key: &[u8], hash: u64, seq: Seq, above: Seq) -> Result<Option<(Trailer, Slice)>> {
-        let sought = Sought { key, hash, seq, above };
+        let sought = PendingLookup { key, hash, seq, above };
         if planted(Bug::OldestTableFirst) {
             let reversed: Vec<_> = self.level0.iter().rev().cloned().collect();
             if let Some(found) = search(&reversed, sought, |_, table| table.get(key, hash, seq))? {
@@ -96,7 +96,11 @@ impl Version {
 
     /// Goes on with a look-up in this version, which must be told the same every time. `Pending`: the block that it needs next
     /// has been asked for, and the next call reads it, and waits. After an error it is over.
-    pub fn go_on(&self, at: &mut LookUp, sought: Sought<'_>) -> Result<Poll<Option<(Trailer, Slice)>>> {
+    pub fn go_on(
+        &self,
+        at: &mut TreeLookup,
+        sought: PendingLookup<'_>,
+    ) -> Result<Poll<Option<(Trailer, Slice)>>> {
         if let Some(wanted) = at.wanted.take() {
             let found = self.stack(at.level, sought.key)[at.done].get_wanted(wanted, sought)?;
             at.done += 1;
@@ -125,7 +129,7 @@ impl Version {
 }
 
 impl TableFile {
-    fn get_wanted(&self, wanted: Wanted, sought: Sought<'_>) -> Result<Option<(Trailer, Slice)>> {
+    fn get_wanted(&self, wanted: PendingRead, sought: PendingLookup<'_>) -> Result<Option<(Trailer, Slice)>> {
         self.table.get_wanted(wanted, sought.key, sought.seq).inspect_err(|e| self.note_damage(e))
     }
 }
@@ -135,7 +139,7 @@ impl TableFile {
 #[inline]
 fn search<T>(
     tables: &[Arc<TableFile>],
-    sought: Sought<'_>,
+    sought: PendingLookup<'_>,
     mut look: impl FnMut(usize, &Table) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
     let wanted = head(sought.key);

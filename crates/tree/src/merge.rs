@@ -181,10 +181,10 @@ impl<C: Cursor> MergeCursor<C> {
             if patient {
                 return seek(child);
             }
-            child.hurry(true);
+            child.set_nonblocking(true);
             let result = seek(child);
-            child.hurry(false);
-            waits |= child.waits();
+            child.set_nonblocking(false);
+            waits |= child.would_block();
             result
         })?;
         if !waits {
@@ -197,7 +197,7 @@ impl<C: Cursor> MergeCursor<C> {
             return Ok(());
         }
         for child in &mut self.children {
-            if child.waits() {
+            if child.would_block() {
                 seek(child)?;
             }
         }
@@ -349,11 +349,11 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         self.step(|child| child.skip_back(from, below))
     }
 
-    fn hurry(&mut self, on: bool) {
+    fn set_nonblocking(&mut self, on: bool) {
         self.hurry = on;
     }
 
-    fn waits(&self) -> bool {
+    fn would_block(&self) -> bool {
         self.waits
     }
 

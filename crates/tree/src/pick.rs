@@ -1,14 +1,14 @@
 //! Choosing what to compact: a pure function of a version, the options and the plans that are running.
 
 use crate::version::{COST_OF_JOB, Guard, TableFile, Version, runs};
-use crate::{TreeOptions, adaptive_guards, unreadable, seqno_order};
+use crate::{TreeOptions, adaptive_guards, seqno_order, unreadable};
 use base::{Seq, Slice};
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 /// A guard with so many tables is compacted even if they make up one run.
-pub(crate) const MOST_TABLES: usize = 64;
+pub(crate) const MAX_TABLES: usize = 64;
 
 /// A compaction of level 0 takes twice the tables that start it, when so many have come together, but no more than this for that.
 const MOST_OF_LEVEL0: usize = 8;
@@ -16,7 +16,7 @@ const MOST_OF_LEVEL0: usize = 8;
 /// Why a compaction runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// Tables that nothing is in the way of go down as they are (`trivial_move.rs`).
+    /// TableCache that nothing is in the way of go down as they are (`trivial_move.rs`).
     Move,
     /// Level 0 has enough tables.
     Level0,
@@ -37,7 +37,7 @@ pub enum Reason {
     Rest,
     /// Somebody asked for it.
     Manual,
-    /// Tables of which range tombstones hide everything: they go without being read.
+    /// TableCache of which range tombstones hide everything: they go without being read.
     RangeDeletes,
 }
 
@@ -119,10 +119,10 @@ impl Plan {
 
 /// Why a range is not compacted yet, and nothing can be done about it at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum PickBlocked {
     /// A plan that is running has to end first.
     Running,
-    /// Tables cannot be read: all that can be done without them is done.
+    /// TableCache cannot be read: all that can be done without them is done.
     Damage,
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct Picker<'a> {
 }
 
 /// A guard that asks to be compacted, and how much.
-pub(crate) struct Wish {
+pub(crate) struct Candidate {
     pub reason: Reason,
     pub level: usize,
     pub guard: usize,
@@ -200,7 +200,7 @@ impl Picker<'_> {
     /// So it comes to an end beside writers. For any key, the number of tables that hold it and have something owed never grows, as each plan makes
     /// at most one of its inputs at a key; none of them moves up; and each plan moves one down or leaves fewer of them. (In the
     /// last level one is merged alone if all of it is owed and it has tombstones to drop: of these fewer are left each time.)
-    pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, Obstacle> {
+    pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, PickBlocked> {
         let busy = self.busy();
         if let Some(plan) = self.pick_hidden(&busy).filter(|plan| self.is_for_owed(plan)) {
             return Ok(Some(plan));
@@ -215,7 +215,7 @@ impl Picker<'_> {
             match self.level0_tight(Reason::Manual, &busy).filter(|plan| self.is_for_owed(plan)) {
                 Some(plan) if self.fits(&plan) => return Ok(Some(plan)),
                 Some(plan) => large = Some(plan),
-                None if self.running.iter().any(|plan| plan.source == 0) => return Err(Obstacle::Running),
+                None if self.running.iter().any(|plan| plan.source == 0) => return Err(PickBlocked::Running),
                 None => damage = true,
             }
         }
@@ -235,7 +235,7 @@ impl Picker<'_> {
                             large.get_or_insert(plan);
                         }
                         None if guard.tables.iter().any(|t| busy.contains(&t.meta.number)) => {
-                            return Err(Obstacle::Running);
+                            return Err(PickBlocked::Running);
                         }
                         // The others are compacted all the same.
                         None => damage = true,
@@ -246,8 +246,8 @@ impl Picker<'_> {
         match (large, damage) {
             (Some(plan), _) => Ok(Some(plan)),
             // What is possible when they have ended is another question.
-            (None, true) if !self.running.is_empty() => Err(Obstacle::Running),
-            (None, true) => Err(Obstacle::Damage),
+            (None, true) if !self.running.is_empty() => Err(PickBlocked::Running),
+            (None, true) => Err(PickBlocked::Damage),
             (None, false) => Ok(None),
         }
     }
@@ -257,7 +257,7 @@ impl Picker<'_> {
         self.running.iter().flat_map(|plan| plan.numbers()).collect()
     }
 
-    fn wishes(&self) -> Vec<Wish> {
+    fn wishes(&self) -> Vec<Candidate> {
         let mut wishes = Vec::new();
         let full = self.options.max_tables_per_guard.max(2);
         for n in 1..=self.version.last_level() {
@@ -272,26 +272,26 @@ impl Picker<'_> {
                 let paid = if self.options.seek_cost > 0 { g.paid() } else { 0 };
                 // Merging tables that do not overlap gains little, so runs count; but there is an end to how many a read may have
                 // to look through.
-                let too_large =
-                    n == self.version.last_level() && adaptive_guards::is_too_large(g, self.options.guard_bytes);
-                if g.runs >= full || g.tables.len() >= MOST_TABLES || too_large {
+                let too_large = n == self.version.last_level()
+                    && adaptive_guards::is_too_large(g, self.options.guard_bytes);
+                if g.runs >= full || g.tables.len() >= MAX_TABLES || too_large {
                     let score = (g.runs as f64 / full as f64).max(1.0);
-                    wishes.push(Wish { reason: Reason::GuardFull, level: n, guard, score });
+                    wishes.push(Candidate { reason: Reason::GuardFull, level: n, guard, score });
                 } else if paid >= g.merge_cost && (g.runs > 1 || self.is_paid_alone(n, guard)) {
                     let score = paid as f64 / g.merge_cost as f64;
-                    wishes.push(Wish { reason: Reason::Seeks, level: n, guard, score });
+                    wishes.push(Candidate { reason: Reason::Seeks, level: n, guard, score });
                 } else if self.tombstones_due(n, g) || self.sifting_due(g) {
                     let score = g.tables.iter().map(|t| t.meta.tombstones).sum::<u64>() as f64;
-                    wishes.push(Wish { reason: Reason::Tombstones, level: n, guard, score });
+                    wishes.push(Candidate { reason: Reason::Tombstones, level: n, guard, score });
                 } else if n == self.version.last_level() && self.should_be_joined(guard) {
-                    wishes.push(Wish { reason: Reason::SmallGuards, level: n, guard, score: 0.0 });
+                    wishes.push(Candidate { reason: Reason::SmallGuards, level: n, guard, score: 0.0 });
                 }
             }
             if let Some(score) = self.level_size_score(n) {
                 for (guard, g) in level.guards.iter().enumerate().filter(|(_, g)| !g.tables.is_empty()) {
                     // The guards that push most down for what they touch below go first.
                     let score = score * g.bytes() as f64 / (1 + self.bytes_below(n, guard)) as f64;
-                    wishes.push(Wish { reason: Reason::LevelSize, level: n, guard, score });
+                    wishes.push(Candidate { reason: Reason::LevelSize, level: n, guard, score });
                 }
             }
         }

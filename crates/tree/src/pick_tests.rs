@@ -7,13 +7,13 @@ use base::{Seq, Slice};
 use env::{Env, SimEnv};
 use std::path::PathBuf;
 use std::sync::Arc;
-use table::{BlockCache, TableMeta, Tables};
+use table::{BlockCache, TableCache, TableMeta};
 
 /// One table: level, smallest and largest key, smallest and largest sequence number.
 pub(crate) type Drawn = (usize, &'static str, &'static str, Seq, Seq);
 
 pub(crate) struct Bench {
-    tables: Arc<Tables>,
+    tables: Arc<TableCache>,
     pub(crate) garbage: Arc<crate::Garbage>,
     next: u64,
 }
@@ -22,7 +22,7 @@ impl Bench {
     pub(crate) fn new() -> Bench {
         let env: Arc<dyn Env> = SimEnv::new(1);
         Bench {
-            tables: Tables::new(env, PathBuf::from("/db"), Arc::new(BlockCache::new(1 << 20)), 16),
+            tables: TableCache::new(env, PathBuf::from("/db"), Arc::new(BlockCache::new(1 << 20)), 16),
             garbage: Arc::default(),
             next: 1,
         }
@@ -422,13 +422,13 @@ fn exhaust(bench: &mut Bench, tree: &mut Tree, damaged: u64) {
                 assert!(!inputs(&plan).contains(&damaged), "{plan:?}");
                 bench.run(tree, &plan);
             }
-            Err(obstacle) => return assert_eq!(obstacle, crate::Obstacle::Damage),
+            Err(obstacle) => return assert_eq!(obstacle, crate::PickBlocked::Damage),
         }
     }
     panic!("it goes on for ever");
 }
 
-/// Tables in the order of their drawing have the numbers 1, 2, ...
+/// TableCache in the order of their drawing have the numbers 1, 2, ...
 #[test]
 fn around_a_damaged_table_of_level_0_older_ones_sink_and_newer_ones_stay_above_it() {
     let mut bench = Bench::new();

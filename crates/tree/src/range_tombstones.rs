@@ -26,7 +26,7 @@ use std::sync::Arc;
 use table::TableMeta;
 
 /// Tells a merge which entries range tombstones hide from everybody. Entries come in the order of their keys.
-pub(crate) struct Shade<'a> {
+pub(crate) struct RangeDelFilter<'a> {
     ranges: &'a RangeSet,
     snapshots: &'a [Seq],
     /// For readers at each of the snapshots, and for the rest: the newest tombstone over the keys before `to`.
@@ -40,12 +40,12 @@ struct Known {
     valid: bool,
 }
 
-impl<'a> Shade<'a> {
-    pub(crate) fn new(ranges: &'a RangeSet, snapshots: &'a [Seq]) -> Shade<'a> {
+impl<'a> RangeDelFilter<'a> {
+    pub(crate) fn new(ranges: &'a RangeSet, snapshots: &'a [Seq]) -> RangeDelFilter<'a> {
         let readers = snapshots.iter().copied().chain([MAX_SEQ]);
         let known = |upto| Known { upto, seq: 0, to: None, valid: false };
         let known = if ranges.is_empty() { Vec::new() } else { readers.map(known).collect() };
-        Shade { ranges, snapshots, known }
+        RangeDelFilter { ranges, snapshots, known }
     }
 
     /// Whether nobody can see this entry because of a range tombstone. It is hidden from all who see the tombstone; left are

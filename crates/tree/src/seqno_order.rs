@@ -32,7 +32,7 @@ use table::TableMeta;
 
 /// The range of keys and the newest and oldest sequence number of some tables, or of the part of them before `to`.
 #[derive(Clone, Copy)]
-pub(crate) struct Hull<'a> {
+pub(crate) struct KeySeqBounds<'a> {
     pub smallest: &'a [u8],
     pub largest: &'a [u8],
     to: Option<&'a [u8]>,
@@ -40,9 +40,9 @@ pub(crate) struct Hull<'a> {
     pub max_seq: u64,
 }
 
-impl<'a> Hull<'a> {
-    fn one(meta: &'a TableMeta) -> Hull<'a> {
-        Hull {
+impl<'a> KeySeqBounds<'a> {
+    fn one(meta: &'a TableMeta) -> KeySeqBounds<'a> {
+        KeySeqBounds {
             smallest: &meta.smallest,
             largest: &meta.largest,
             to: None,
@@ -51,8 +51,8 @@ impl<'a> Hull<'a> {
         }
     }
 
-    fn and(self, other: Hull<'a>) -> Hull<'a> {
-        Hull {
+    fn and(self, other: KeySeqBounds<'a>) -> KeySeqBounds<'a> {
+        KeySeqBounds {
             smallest: self.smallest.min(other.smallest),
             largest: self.largest.max(other.largest),
             to: None,
@@ -61,23 +61,24 @@ impl<'a> Hull<'a> {
         }
     }
 
-    pub fn of(tables: impl Iterator<Item = &'a Arc<TableFile>>) -> Option<Hull<'a>> {
-        tables.map(|t| Hull::one(&t.meta)).reduce(Hull::and)
+    pub fn of(tables: impl Iterator<Item = &'a Arc<TableFile>>) -> Option<KeySeqBounds<'a>> {
+        tables.map(|t| KeySeqBounds::one(&t.meta)).reduce(KeySeqBounds::and)
     }
 
     pub fn meets(&self, table: &TableFile) -> bool {
-        self.meets_hull(&Hull::one(&table.meta))
+        self.meets_hull(&KeySeqBounds::one(&table.meta))
     }
 
-    fn meets_hull(&self, other: &Hull<'_>) -> bool {
-        let begins_in =
-            |a: &Hull<'_>, b: &Hull<'_>| a.smallest <= b.largest && b.to.is_none_or(|to| a.smallest < to);
+    fn meets_hull(&self, other: &KeySeqBounds<'_>) -> bool {
+        let begins_in = |a: &KeySeqBounds<'_>, b: &KeySeqBounds<'_>| {
+            a.smallest <= b.largest && b.to.is_none_or(|to| a.smallest < to)
+        };
         begins_in(self, other) && begins_in(other, self)
     }
 
     /// Whether a table at `target` made of this may share keys with `other` at `level`: what lies higher up is newer. In one stack
     /// the sequence numbers themselves tell the place.
-    fn fits(&self, target: usize, other: &Hull<'_>, level: usize) -> bool {
+    fn fits(&self, target: usize, other: &KeySeqBounds<'_>, level: usize) -> bool {
         let newer = other.min_seq > self.max_seq;
         let older = other.max_seq < self.min_seq;
         match level.cmp(&target) {
@@ -91,7 +92,7 @@ impl<'a> Hull<'a> {
 /// The tables of `version` that a table at `target` made of `hull` would be out of order with.
 fn in_the_way<'v>(
     version: &'v Version,
-    hull: Hull<'_>,
+    hull: KeySeqBounds<'_>,
     target: usize,
 ) -> impl Iterator<Item = (usize, &'v Arc<TableFile>)> {
     let levels = version.levels.iter().enumerate().filter(|(_, level)| level.tables() > 0);
@@ -100,20 +101,20 @@ fn in_the_way<'v>(
         guards.iter().flat_map(move |g| g.tables.iter().map(move |t| (i + 1, t)))
     });
     let all = version.level0.iter().map(|t| (0, t)).chain(below);
-    all.filter(move |(level, t)| !hull.fits(target, &Hull::one(&t.meta), *level) && hull.meets(t))
+    all.filter(move |(level, t)| !hull.fits(target, &KeySeqBounds::one(&t.meta), *level) && hull.meets(t))
 }
 
 /// The indices of the pieces of a plan that a range of keys reaches into.
-fn reached(plan: &Plan, hull: &Hull<'_>) -> RangeInclusive<usize> {
+fn reached(plan: &Plan, hull: &KeySeqBounds<'_>) -> RangeInclusive<usize> {
     let piece = |key: &[u8]| plan.cuts.partition_point(|cut| &cut[..] <= key);
     piece(hull.smallest)..=piece(hull.largest)
 }
 
 /// What goes into each piece of a plan.
-fn pieces(plan: &Plan) -> Vec<Option<Hull<'_>>> {
-    let mut pieces: Vec<Option<Hull<'_>>> = vec![None; plan.cuts.len() + 1];
+fn pieces(plan: &Plan) -> Vec<Option<KeySeqBounds<'_>>> {
+    let mut pieces: Vec<Option<KeySeqBounds<'_>>> = vec![None; plan.cuts.len() + 1];
     for (_, table) in &plan.inputs {
-        let one = Hull::one(&table.meta);
+        let one = KeySeqBounds::one(&table.meta);
         for piece in &mut pieces[reached(plan, &one)] {
             *piece = Some(piece.map_or(one, |hull| hull.and(one)));
         }
@@ -129,20 +130,20 @@ fn pieces(plan: &Plan) -> Vec<Option<Hull<'_>>> {
 }
 
 /// Whether no piece of `plan` meets `other` at `level` without fitting it.
-fn all_fit(plan: &Plan, pieces: &[Option<Hull<'_>>], other: &Hull<'_>, level: usize) -> bool {
+fn all_fit(plan: &Plan, pieces: &[Option<KeySeqBounds<'_>>], other: &KeySeqBounds<'_>, level: usize) -> bool {
     let mut reached = pieces[reached(plan, other)].iter().flatten();
     reached.all(|piece| piece.fits(plan.target, other, level) || !piece.meets_hull(other))
 }
 
 /// Cuts the output of `plan` where that is needed besides.
 pub(crate) fn cut_seams(version: &Version, plan: &mut Plan) {
-    let Some(whole) = Hull::of(plan.inputs.iter().map(|(_, t)| t)) else { return };
+    let Some(whole) = KeySeqBounds::of(plan.inputs.iter().map(|(_, t)| t)) else { return };
     let inputs: HashSet<u64> = plan.numbers().collect();
     let others = in_the_way(version, whole, plan.target).filter(|(_, t)| !inputs.contains(&t.meta.number));
     let suspects: Vec<_> = others.collect();
     let misfit = |plan: &Plan, suspects: &[(usize, &Arc<TableFile>)]| {
         let parts = pieces(plan);
-        suspects.iter().rposition(|(level, t)| !all_fit(plan, &parts, &Hull::one(&t.meta), *level))
+        suspects.iter().rposition(|(level, t)| !all_fit(plan, &parts, &KeySeqBounds::one(&t.meta), *level))
     };
     // Older ones first: when the output is cut for them, most of what is above them fits.
     let mut left = &suspects[..];
@@ -162,14 +163,14 @@ pub(crate) fn cut_seams(version: &Version, plan: &mut Plan) {
 
 /// Whether one table at `target` made of `inputs` would be in order with everything else.
 pub(crate) fn fits_as_one(version: &Version, inputs: &[Arc<TableFile>], target: usize) -> bool {
-    let Some(whole) = Hull::of(inputs.iter()) else { return false };
+    let Some(whole) = KeySeqBounds::of(inputs.iter()) else { return false };
     in_the_way(version, whole, target).all(|(_, other)| inputs.iter().any(|t| Arc::ptr_eq(t, other)))
 }
 
 /// Whether the outputs of `plan` and those of the plans that are running will be in order, whichever is finished first.
 pub(crate) fn agrees<'a>(plan: &'a Plan, running: &'a [Arc<Plan>]) -> bool {
     running.iter().all(|other| {
-        let whole = |plan: &'a Plan| Hull::of(plan.inputs.iter().map(|(_, t)| t));
+        let whole = |plan: &'a Plan| KeySeqBounds::of(plan.inputs.iter().map(|(_, t)| t));
         let (Some(ours), Some(theirs)) = (whole(plan), whole(other)) else { return true };
         if ours.fits(plan.target, &theirs, other.target) {
             return true;
@@ -182,7 +183,7 @@ pub(crate) fn agrees<'a>(plan: &'a Plan, running: &'a [Arc<Plan>]) -> bool {
 /// A table that one of `added` at `target` is out of order with, in words.
 pub(crate) fn misplaced(version: &Version, target: usize, added: &[TableMeta]) -> Option<String> {
     added.iter().find_map(|meta| {
-        let mut others = in_the_way(version, Hull::one(meta), target).filter(|(_, t)| t.meta.number != meta.number);
+        let mut others = in_the_way(version, KeySeqBounds::one(meta), target).filter(|(_, t)| t.meta.number != meta.number);
         let (level, other) = others.next()?;
         Some(format!(
             "table {} for level {target} (sequence numbers {} to {}) is out of order with table {} of level {level} ({} to {})",

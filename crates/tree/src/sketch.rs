@@ -9,10 +9,10 @@
 //! overwritten, and merging the former gives back nothing.
 
 /// Hashes that a sketch keeps.
-const MOST: usize = 32;
+const MAX: usize = 32;
 
 /// A table with fewer keys has no sketch: there is nothing to be gained.
-const FEWEST: usize = 8;
+const MIN: usize = 8;
 
 /// The smallest hashes of some keys, ascending and distinct.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Sketch {
     #[inline]
     pub fn add(&mut self, hash: u64) {
         let value = (hash >> 32) as u32;
-        if self.0.len() < MOST || self.0.last().is_some_and(|&last| value < last) {
+        if self.0.len() < MAX || self.0.last().is_some_and(|&last| value < last) {
             self.insert(value);
         }
     }
@@ -32,13 +32,13 @@ impl Sketch {
     fn insert(&mut self, value: u32) {
         if let Err(at) = self.0.binary_search(&value) {
             self.0.insert(at, value);
-            self.0.truncate(MOST);
+            self.0.truncate(MAX);
         }
     }
 
     /// The sketch, if there are keys enough for one.
     pub fn finish(self) -> Option<Sketch> {
-        (self.0.len() >= FEWEST).then_some(self)
+        (self.0.len() >= MIN).then_some(self)
     }
 
     /// The values, four bytes each.
@@ -51,13 +51,13 @@ impl Sketch {
         let (values, rest) = bytes.as_chunks::<4>();
         let values: Vec<u32> = values.iter().map(|value| u32::from_le_bytes(*value)).collect();
         let sound = rest.is_empty()
-            && (FEWEST..=MOST).contains(&values.len())
+            && (MIN..=MAX).contains(&values.len())
             && values.windows(2).all(|pair| pair[0] < pair[1]);
         sound.then_some(Sketch(values))
     }
 
     /// Most bytes of an encoded sketch.
-    pub(crate) const MAX_LEN: usize = 4 * MOST;
+    pub(crate) const MAX_LEN: usize = 4 * MAX;
 
     /// About how many distinct keys there are in the tables that the sketches are of.
     pub(crate) fn distinct<'a>(sketches: impl Iterator<Item = &'a Sketch>) -> f64 {
@@ -65,8 +65,8 @@ impl Sketch {
         let mut bound = None;
         for sketch in sketches {
             values.extend_from_slice(&sketch.0);
-            if sketch.0.len() == MOST {
-                let last = sketch.0[MOST - 1];
+            if sketch.0.len() == MAX {
+                let last = sketch.0[MAX - 1];
                 bound = Some(bound.map_or(last, |bound: u32| bound.min(last)));
             }
         }

@@ -1,4 +1,4 @@
-//! Tables that are small beside what lies below: seeks have them loaded.
+//! TableCache that are small beside what lies below: seeks have them loaded.
 
 use crate::cursor::{FileCursor, Place};
 use crate::sorted_view_tests::{Stack, options};
@@ -26,7 +26,7 @@ fn seeks_have_a_small_table_loaded_piece_by_piece_and_once() {
     let mut seek = |upper: bool, count: u64| {
         let before = stack.sim.asked_ahead_bytes();
         for _ in 0..count {
-            let mut cursor = FileCursor::new(file.clone(), file.table.cursor()).of_upper(upper);
+            let mut cursor = FileCursor::new(file.clone(), file.table.cursor()).small_level(upper);
             cursor.seek(&key(rng.below(14_000)), MAX_SEQ).unwrap();
             assert!(cursor.valid());
         }
@@ -45,7 +45,7 @@ fn what_else_is_read_for_a_seek_does_not_count() {
     // Filter and index are a quarter of it.
     let stack = stack(200_000, 0, 64 << 20);
     let file = &stack.guard.tables[0];
-    let mut cursor = FileCursor::new(file.clone(), file.table.cursor()).of_upper(true);
+    let mut cursor = FileCursor::new(file.clone(), file.table.cursor()).small_level(true);
     cursor.seek(&key(77_777), MAX_SEQ).unwrap();
     assert!(cursor.valid() && table::bytes_read_by_this_thread() > 128 << 10);
     assert_eq!(stack.sim.asked_ahead(), 0);

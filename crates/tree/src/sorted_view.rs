@@ -15,7 +15,7 @@
 //! or back follows the selectors and compares no keys. All versions are there, in order: whoever reads chooses by sequence number.
 //!
 //! A view belongs to a [`Guard`](crate::Guard), whose stack of tables never changes, and goes with it. It holds no values and few
-//! keys: about five bytes an entry ([`View::bytes`]). What it says is where to look; what is read there has its checksum verified
+//! keys: about five bytes an entry ([`SortedView::bytes`]). What it says is where to look; what is read there has its checksum verified
 //! like any block, and fails where it is needed.
 
 use crate::fences::Fences;
@@ -31,13 +31,13 @@ use table::BlockPlace;
 /// Entries of a segment.
 pub(crate) const SEGMENT: usize = 64;
 /// Most bytes that are kept of a key, behind what is shared.
-pub(crate) const MOST_HEAD: usize = 4;
+pub(crate) const MAX_HEAD: usize = 4;
 /// Most tables of a view: the numbers that a selector can hold.
-pub(crate) const MOST_RUNS: usize = 0x80;
+pub(crate) const MAX_RUNS: usize = 0x80;
 const SAME_KEY: u8 = 0x80;
 
 /// The merged order of the entries of a guard. See the top of the file.
-pub struct View {
+pub struct SortedView {
     /// In the order of the guard's tables.
     runs: Vec<Run>,
     selectors: Vec<u8>,
@@ -75,7 +75,7 @@ struct Segment {
     width: u8,
 }
 
-impl View {
+impl SortedView {
     /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.selectors.len()
@@ -157,7 +157,7 @@ impl View {
     pub(crate) fn entries_before(&self, at: usize, mut set: impl FnMut(usize, u32)) {
         let Some(last) = self.segments.len().checked_sub(1) else { return };
         let segment = (at / SEGMENT).min(last);
-        let mut counts = [0u32; MOST_RUNS];
+        let mut counts = [0u32; MAX_RUNS];
         for &selector in &self.selectors[segment * SEGMENT..at] {
             counts[usize::from(selector & !SAME_KEY)] += 1;
         }
@@ -181,7 +181,7 @@ impl View {
     }
 }
 
-impl std::fmt::Debug for View {
+impl std::fmt::Debug for SortedView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a view of {} entries in {} tables", self.len(), self.runs.len())
     }
@@ -191,7 +191,7 @@ impl std::fmt::Debug for View {
 /// means a smaller key, and equal ones decide nothing.
 #[inline]
 fn short_head(rest: &[u8], width: usize) -> u32 {
-    let mut bytes = [0; MOST_HEAD];
+    let mut bytes = [0; MAX_HEAD];
     let len = rest.len().min(width);
     bytes[..len].copy_from_slice(&rest[..len]);
     u32::from_be_bytes(bytes)
@@ -199,7 +199,7 @@ fn short_head(rest: &[u8], width: usize) -> u32 {
 
 /// Makes a view of entries that come in order.
 pub(crate) struct ViewBuilder {
-    view: View,
+    view: SortedView,
     /// Entries of each run so far.
     counts: Vec<u32>,
     /// The keys of the segment that is being filled, one behind the other, and where each ends.
@@ -212,7 +212,7 @@ pub(crate) struct ViewBuilder {
 
 impl ViewBuilder {
     pub(crate) fn new(runs: usize) -> ViewBuilder {
-        let view = View {
+        let view = SortedView {
             runs: (0..runs).map(|_| Run::default()).collect(),
             selectors: Vec::new(),
             segments: Vec::new(),
@@ -256,7 +256,7 @@ impl ViewBuilder {
         if self.ends.len() == SEGMENT {
             self.close_segment();
         }
-        has_room && self.view.heads.len() < u32::MAX as usize - SEGMENT * MOST_HEAD
+        has_room && self.view.heads.len() < u32::MAX as usize - SEGMENT * MAX_HEAD
     }
 
     fn close_segment(&mut self) {
@@ -267,7 +267,7 @@ impl ViewBuilder {
         // As many bytes as tell neighbours apart.
         let different = (1..count).filter(|&i| key(i - 1) != key(i));
         let apart = different.map(|i| shared_prefix(key(i - 1), key(i)) + 1 - shared).max();
-        let width = apart.unwrap_or(0).min(MOST_HEAD);
+        let width = apart.unwrap_or(0).min(MAX_HEAD);
         let view = &mut self.view;
         view.segments.push(Segment {
             trailer: self.trailer,
@@ -291,7 +291,7 @@ impl ViewBuilder {
     }
 
     /// The view of all that was added.
-    pub(crate) fn finish(mut self) -> View {
+    pub(crate) fn finish(mut self) -> SortedView {
         if !self.ends.is_empty() {
             self.close_segment();
         }
@@ -314,17 +314,17 @@ impl ViewBuilder {
 /// Where a guard keeps its view, and what seeks have paid towards one.
 #[derive(Default)]
 pub(crate) struct ViewSlot {
-    view: ArcSwapOption<View>,
+    view: ArcSwapOption<SortedView>,
     paid: AtomicU64,
 }
 
 impl ViewSlot {
     #[inline]
-    pub(crate) fn get(&self) -> Option<Arc<View>> {
+    pub(crate) fn get(&self) -> Option<Arc<SortedView>> {
         self.view.load_full()
     }
 
-    pub(crate) fn set(&self, view: Option<Arc<View>>) {
+    pub(crate) fn set(&self, view: Option<Arc<SortedView>>) {
         self.view.store(view);
     }
 

@@ -2,8 +2,8 @@
 
 use crate::cursor::FileCursor;
 use crate::merge::{MergeCursor, shared_prefix};
+use crate::sorted_view::{MAX_RUNS, SEGMENT, SortedView, ViewBuilder};
 use crate::version::{Guard, TableFile};
-use crate::sorted_view::{MOST_RUNS, SEGMENT, View, ViewBuilder};
 use base::planted::{Bug, planted};
 use base::{Cursor, Result};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use table::ScanCursor;
 #[derive(Debug)]
 pub enum Built {
     /// Here it is.
-    View(View),
+    SortedView(SortedView),
     /// It would take more memory than there is for it.
     TooLarge,
     /// The caller has no use for it any more.
@@ -27,7 +27,7 @@ const INTERVAL: usize = 16 * SEGMENT;
 /// An error is that of a table, which has a note of it from then on.
 pub fn build_view(guard: &Guard, most_bytes: u64, abandoned: &mut dyn FnMut() -> bool) -> Result<Built> {
     let tables = &guard.tables;
-    if tables.len() > MOST_RUNS {
+    if tables.len() > MAX_RUNS {
         return Ok(Built::TooLarge);
     }
     let smallest = tables.iter().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
@@ -59,5 +59,5 @@ pub fn build_view(guard: &Guard, most_bytes: u64, abandoned: &mut dyn FnMut() ->
         merge.next()?;
     }
     let view = builder.finish();
-    Ok(if view.bytes() > most_bytes { Built::TooLarge } else { Built::View(view) })
+    Ok(if view.bytes() > most_bytes { Built::TooLarge } else { Built::SortedView(view) })
 }

@@ -2,11 +2,11 @@
 //!
 //! It stands between two entries of the merged order, by number, and knows for each table how many of its entries lie before. So
 //! moving is counting: forward it takes the next entry of the table that the selector names, back the one before, and turning
-//! round costs nothing. Tables are opened when an entry of theirs is first needed.
+//! round costs nothing. TableCache are opened when an entry of theirs is first needed.
 
 use crate::cursor::KeyRange;
+use crate::sorted_view::SortedView;
 use crate::version::{Guard, TableFile};
-use crate::sorted_view::View;
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer, compare};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use table::PlaceCursor;
 
 /// See the top of the file, and [`base::Cursor`].
-pub struct ViewCursor {
+pub struct SortedViewCursor {
     guard: Arc<Guard>,
-    view: Arc<View>,
+    view: Arc<SortedView>,
     runs: Vec<RunCursor>,
     /// Number of the entry that it stands on, or would if it were valid.
     at: usize,
@@ -26,7 +26,7 @@ pub struct ViewCursor {
     /// Whether it may not wait for the disk, and whether the last move was put off for that.
     hurry: bool,
     waits: bool,
-    /// See [`PlaceCursor::keeping`].
+    /// See [`PlaceCursor::fill_cache`].
     keeps: bool,
     error: Option<Error>,
     /// What it stood on last, to check that the order is one.
@@ -44,13 +44,13 @@ struct RunCursor {
     hidden: bool,
 }
 
-impl ViewCursor {
-    pub(crate) fn new(guard: Arc<Guard>, view: Arc<View>, range: &KeyRange) -> ViewCursor {
+impl SortedViewCursor {
+    pub(crate) fn new(guard: Arc<Guard>, view: Arc<SortedView>, range: &KeyRange) -> SortedViewCursor {
         debug_assert_eq!(guard.tables.len(), view.runs(), "a view of another guard");
         let run =
             |t: &Arc<TableFile>| RunCursor { cursor: None, entries: 0, block: 0, hidden: !range.meets(t) };
         let runs = guard.tables.iter().map(run).collect();
-        ViewCursor {
+        SortedViewCursor {
             guard,
             view,
             runs,
@@ -66,9 +66,9 @@ impl ViewCursor {
         }
     }
 
-    /// The same, whose blocks are to be cached, or not: see [`PlaceCursor::keeping`].
-    pub(crate) fn keeping(self, keeps: bool) -> ViewCursor {
-        ViewCursor { keeps, ..self }
+    /// The same, whose blocks are to be cached, or not: see [`PlaceCursor::fill_cache`].
+    pub(crate) fn fill_cache(self, keeps: bool) -> SortedViewCursor {
+        SortedViewCursor { keeps, ..self }
     }
 
     /// Goes before entry `at`, without looking at it.
@@ -85,12 +85,12 @@ impl ViewCursor {
         let run = &mut self.runs[self.run];
         let (block, entry) = self.view.place(self.run, run.entries, &mut run.block);
         let file = &self.guard.tables[self.run];
-        let cursor = run.cursor.get_or_insert_with(|| file.table.places().keeping(self.keeps));
+        let cursor = run.cursor.get_or_insert_with(|| file.table.places().fill_cache(self.keeps));
         if self.hurry {
-            cursor.hurry(true);
+            cursor.set_nonblocking(true);
             let stood = cursor.stand_at(block, entry);
-            cursor.hurry(false);
-            self.waits = stood.is_ok() && cursor.waits();
+            cursor.set_nonblocking(false);
+            self.waits = stood.is_ok() && cursor.would_block();
             return stood.inspect_err(|e| file.note_damage(e));
         }
         cursor.stand_at(block, entry).inspect_err(|e| file.note_damage(e))
@@ -217,7 +217,7 @@ impl ViewCursor {
     }
 }
 
-impl Cursor for ViewCursor {
+impl Cursor for SortedViewCursor {
     fn seek_to_first(&mut self) -> Result<()> {
         self.moving(|c| {
             c.go(0);
@@ -307,11 +307,11 @@ impl Cursor for ViewCursor {
         self.seek_before(from)
     }
 
-    fn hurry(&mut self, on: bool) {
+    fn set_nonblocking(&mut self, on: bool) {
         self.hurry = on;
     }
 
-    fn waits(&self) -> bool {
+    fn would_block(&self) -> bool {
         self.waits
     }
 

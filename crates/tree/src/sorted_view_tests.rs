@@ -2,15 +2,15 @@
 
 use crate::cursor::FileCursor;
 use crate::merge::MergeCursor;
-use crate::version::{Garbage, Guard, TableFile};
 use crate::sorted_view::SEGMENT;
-use crate::sorted_view_cursor::ViewCursor;
+use crate::sorted_view_cursor::SortedViewCursor;
+use crate::version::{Garbage, Guard, TableFile};
 use crate::{Built, KeyRange, build_view};
 use base::{Cursor, EntryKind, ErrorKind, Seq, Slice, Trailer};
 use env::{Env, Rng, SimEnv};
 use std::path::Path;
 use std::sync::Arc;
-use table::{BlockCache, Compression, TableOptions, TableWriter, Tables};
+use table::{BlockCache, Compression, TableCache, TableOptions, TableWriter};
 
 pub(crate) const DIR: &str = "/db";
 
@@ -27,13 +27,13 @@ pub(crate) fn options(block_size: usize, compression: Compression) -> TableOptio
 }
 
 impl Stack {
-    /// Tables of these entries, oldest first. Each table's are brought into order.
+    /// TableCache of these entries, oldest first. Each table's are brought into order.
     pub(crate) fn new(tables: Vec<Vec<Entry>>, options: &TableOptions, cache_bytes: u64) -> Stack {
         let sim = SimEnv::new(1);
         let env: Arc<dyn Env> = sim.clone();
         env.create_dir(Path::new(DIR)).unwrap();
         let cache = Arc::new(BlockCache::new(cache_bytes));
-        let directory = Tables::new(env.clone(), DIR.into(), cache, 100);
+        let directory = TableCache::new(env.clone(), DIR.into(), cache, 100);
         let garbage = Arc::new(Garbage::default());
         let mut files = Vec::new();
         for (number, mut entries) in tables.into_iter().enumerate() {
@@ -85,11 +85,11 @@ impl Stack {
         MergeCursor::new(tables.map(|t| FileCursor::new(t.clone(), t.table.cursor())).collect(), 0)
     }
 
-    fn view(&self, range: &KeyRange) -> ViewCursor {
-        let Ok(Built::View(view)) = build_view(&self.guard, u64::MAX, &mut || false) else {
+    fn view(&self, range: &KeyRange) -> SortedViewCursor {
+        let Ok(Built::SortedView(view)) = build_view(&self.guard, u64::MAX, &mut || false) else {
             panic!("no view")
         };
-        ViewCursor::new(self.guard.clone(), Arc::new(view), range)
+        SortedViewCursor::new(self.guard.clone(), Arc::new(view), range)
     }
 }
 
@@ -236,7 +236,9 @@ fn a_seek_reads_the_one_block_with_the_answer() {
 #[test]
 fn a_view_takes_few_bytes() {
     let stack = alternating(20_000, 100);
-    let Ok(Built::View(view)) = build_view(&stack.guard, u64::MAX, &mut || false) else { panic!("no view") };
+    let Ok(Built::SortedView(view)) = build_view(&stack.guard, u64::MAX, &mut || false) else {
+        panic!("no view")
+    };
     let each = view.bytes() as f64 / view.len() as f64;
     assert!((2.0..8.0).contains(&each), "{each:.1} bytes an entry");
     let Ok(Built::TooLarge) = build_view(&stack.guard, view.bytes() / 2, &mut || false) else {

@@ -13,13 +13,13 @@
 //! what they have. Where nothing is overwritten, nothing is merged for space. All of this is while writers are at work; what else is worth merging when they
 //! pause is in `idle_compaction.rs`. Docs: `docs/adr/0008-cost-model.md`.
 
-use crate::pick::{Picker, Reason, Wish};
+use crate::pick::{Candidate, Picker, Reason};
 use crate::sketch::Sketch;
 use crate::version::{Guard, Version};
 use base::Seq;
 
 /// A guard of which so small a share is older versions is not merged for space: it would rewrite four times what it gives back.
-const LEAST_SHARE: f64 = 0.2;
+const MIN_SHARE: f64 = 0.2;
 
 /// What is taken for older versions of what lies above the last level: there is no knowing before it gets there.
 const SHARE_ABOVE: f64 = 0.5;
@@ -32,7 +32,7 @@ impl Guard {
                 return 0;
             }
             let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
-            // Tables that say nothing of their keys, because they are small or old, may all be alive.
+            // TableCache that say nothing of their keys, because they are small or old, may all be alive.
             let Some(sketches) = sketches else { return 0 };
             let entries: u64 = self.tables.iter().map(|t| t.meta.entries).sum();
             let live = Sketch::distinct(sketches.into_iter()) / entries.max(1) as f64;
@@ -58,7 +58,7 @@ pub(crate) fn amplification(version: &Version) -> f64 {
 
 impl Picker<'_> {
     /// Guards of the last level whose merge gives back what the tree has too much.
-    pub(crate) fn wishes_for_space(&self, wishes: &mut Vec<Wish>) {
+    pub(crate) fn wishes_for_space(&self, wishes: &mut Vec<Candidate>) {
         if amplification(self.version) <= self.options.space_target {
             return;
         }
@@ -69,9 +69,9 @@ impl Picker<'_> {
             // such, and then it is for newer tables to be worth another.
             let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);
             let in_vain =
-                |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < LEAST_SHARE;
-            if share >= LEAST_SHARE && !self.oldest_snapshot.is_some_and(in_vain) {
-                wishes.push(Wish { reason: Reason::Space, level: last, guard, score: share });
+                |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < MIN_SHARE;
+            if share >= MIN_SHARE && !self.oldest_snapshot.is_some_and(in_vain) {
+                wishes.push(Candidate { reason: Reason::Space, level: last, guard, score: share });
             }
         }
     }

@@ -3,9 +3,9 @@
 use crate::compact::{Flushed, Outcome};
 use crate::edit::VersionEdit;
 use crate::hash_guards::GuardHash;
-use crate::pick::{Obstacle, Picker, Plan};
+use crate::pick::{PickBlocked, Picker, Plan};
 use crate::version::{TableFile, Version};
-use crate::{Reason, TreeOptions, adaptive_guards, unreadable, seqno_order};
+use crate::{Reason, TreeOptions, adaptive_guards, seqno_order, unreadable};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Slice};
 use std::collections::HashSet;
@@ -103,7 +103,7 @@ impl Tree {
         to: Option<&[u8]>,
         owed_seq: Seq,
         oldest_snapshot: Option<Seq>,
-    ) -> std::result::Result<Option<Arc<Plan>>, Obstacle> {
+    ) -> std::result::Result<Option<Arc<Plan>>, PickBlocked> {
         let picker = Picker { owed_seq, ..self.picker(oldest_snapshot) };
         let plan = picker.pick_range(from, to)?;
         Ok(plan.map(|plan| self.start(plan)))
@@ -251,7 +251,7 @@ impl Tree {
         }
     }
 
-    /// Takes a durable edit over into the current version. Tables that it removes become garbage once nobody reads them.
+    /// Takes a durable edit over into the current version. TableCache that it removes become garbage once nobody reads them.
     pub fn apply(
         &mut self,
         edit: &VersionEdit,
@@ -281,7 +281,7 @@ impl Tree {
     }
 
     /// How far compaction is behind, from 0 (in time) upwards: 1 means that level 0 or some guard has twice the tables at which
-    /// it should have been compacted. Tables that are stuck behind an unreadable one do not count: waiting would not help.
+    /// it should have been compacted. TableCache that are stuck behind an unreadable one do not count: waiting would not help.
     pub fn debt(&self) -> f64 {
         let tables = &self.version.level0;
         let waiting = match unreadable::has_unreadable(tables) {

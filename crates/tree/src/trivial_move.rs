@@ -19,8 +19,8 @@
 //!
 //! When a merge is due anyway, what can be moved is moved first. A guard or level 0 that is not full waits: its tables could be merged into fewer.
 
+use crate::pick::{MAX_TABLES, Picker, Plan, Reason};
 use crate::seqno_order;
-use crate::pick::{MOST_TABLES, Picker, Plan, Reason};
 use crate::version::TableFile;
 use base::Slice;
 use base::planted::{Bug, planted};
@@ -28,7 +28,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Per cent of entries from which on a table is merged for its tombstones instead of being moved.
-const MOST_TOMBSTONES: u64 = 10;
+const MAX_TOMBSTONES: u64 = 10;
 
 impl Picker<'_> {
     /// The tables of level 0 that can go down as they are, as one plan.
@@ -64,7 +64,7 @@ impl Picker<'_> {
             if (shared && !wrongly)
                 || table.is_unreadable()
                 || busy.contains(&meta.number)
-                || meta.tombstones * 100 > meta.entries * MOST_TOMBSTONES
+                || meta.tombstones * 100 > meta.entries * MAX_TOMBSTONES
             {
                 continue;
             }
@@ -103,7 +103,7 @@ impl Picker<'_> {
                 break;
             }
             // Where guards are chosen from the data, the table may have one of its own.
-            let room = self.options.guard_bytes > 0 || level.guards[first].tables.len() + 1 < MOST_TABLES;
+            let room = self.options.guard_bytes > 0 || level.guards[first].tables.len() + 1 < MAX_TABLES;
             let fits = seqno_order::fits_as_one(self.version, std::slice::from_ref(table), n);
             if first == last && room && (fits || planted(Bug::MovePastOlderTables)) {
                 found = Some(n);

@@ -20,7 +20,7 @@
 //! all levels: see `seqno_order.rs`. A plan that goes down is cut for it, one in place is not made (`fits`). So every plan here shortens
 //! the stack or moves tables down, and this comes to an end where there is nothing left to gain: nobody is kept busy.
 
-use crate::seqno_order::Hull;
+use crate::seqno_order::KeySeqBounds;
 use crate::version::TableFile;
 use std::sync::Arc;
 
@@ -70,12 +70,12 @@ pub(crate) fn without_those_that_do_not_fit(
 
 /// Whether everything else in the stack that meets the tables' hull is newer than all of them.
 fn lies_below_the_rest(tables: &Stack, stack: &Stack) -> bool {
-    let Some(hull) = Hull::of(tables.iter()) else { return true };
+    let Some(hull) = KeySeqBounds::of(tables.iter()) else { return true };
     let mut rest = stack.iter().filter(|t| !tables.iter().any(|one| Arc::ptr_eq(one, t)));
     rest.all(|t| !hull.meets(t) || t.meta.min_seq > hull.max_seq)
 }
 
-/// Tables to merge in place: of the newest run between unreadable tables where at least `least` are worth it. From the newest
+/// TableCache to merge in place: of the newest run between unreadable tables where at least `least` are worth it. From the newest
 /// on, a table is taken along if it is no larger than all before it together; with `all`, the whole run. What they make together
 /// has to fit into the tree as one table: that is asked of `fits`.
 pub(crate) fn merging(

@@ -3,9 +3,9 @@
 use crate::damage::Damage;
 use crate::edit::VersionEdit;
 use crate::fences::Fences;
-use crate::hash_guards::Candidates;
+use crate::hash_guards::UncommittedGuards;
 use crate::sketch::Sketch;
-use crate::sorted_view::{View, ViewSlot};
+use crate::sorted_view::{SortedView, ViewSlot};
 use base::{Error, RangeSet, Result, Seq, Slice, head};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -198,7 +198,7 @@ pub struct Guard {
     pub key: Slice,
     /// Newest first.
     pub tables: Vec<Arc<TableFile>>,
-    /// How many sorted runs the tables make up: the most that any one key may have to be looked for in. Tables that do not
+    /// How many sorted runs the tables make up: the most that any one key may have to be looked for in. TableCache that do not
     /// overlap count as one.
     pub runs: usize,
     /// What merging the tables would read and write, in bytes, about.
@@ -270,12 +270,12 @@ impl Guard {
 
     /// The view of its tables, if somebody has made one.
     #[inline]
-    pub fn view(&self) -> Option<Arc<View>> {
+    pub fn view(&self) -> Option<Arc<SortedView>> {
         self.view.get()
     }
 
     /// Lets seeks use a view, which must have been built of this guard; or none any more. Whatever seeks have paid for one is spent.
-    pub fn set_view(&self, view: Option<Arc<View>>) {
+    pub fn set_view(&self, view: Option<Arc<SortedView>>) {
         self.view.set(view);
         self.view.pay_anew();
     }
@@ -369,7 +369,7 @@ pub struct Version {
     /// Levels 1 and deeper; `levels[0]` is level 1.
     pub levels: Vec<Arc<Level>>,
     /// Guards chosen and not yet taken up everywhere.
-    pub candidates: Arc<Candidates>,
+    pub candidates: Arc<UncommittedGuards>,
     /// All entries of the keyspace up to this sequence number are in tables.
     pub flushed_seq: Seq,
     /// The range tombstones that may still hide something. See `range_tombstones.rs`.

@@ -6,7 +6,7 @@
 //! can only be read.
 
 use super::{Keyspaces, Recovery, Spill};
-use crate::db_inner::Core;
+use crate::db_inner::DbInner;
 use crate::log::{KeptLog, LogHeader, parse_log_file_name};
 use base::{Error, ErrorKind, Result, Seq};
 use std::path::Path;
@@ -20,7 +20,7 @@ impl Recovery {
         mut keyspaces: Keyspaces,
         logs: &[u64],
         cause: &Error,
-    ) -> Result<Arc<Core>> {
+    ) -> Result<Arc<DbInner>> {
         let (last_seq, kept) = self.replay_into_memory(&mut keyspaces, logs)?;
         if !kept.is_empty() {
             self.sync_what_was_found()?;

@@ -2,7 +2,7 @@
 
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use crate::file_names::Files;
-use crate::recovery::Space;
+use crate::recovery::TableSpace;
 use crate::{KeyspaceOptions, Options};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use env::Env;
@@ -127,7 +127,7 @@ impl Sources {
             });
             return Ok(());
         };
-        let space = Space::new(env, dir, &Options::default());
+        let space = TableSpace::new(env, dir, &Options::default());
         let name = manifest_file_name(newest);
         let bytes = env.len(&dir.join(&name)).unwrap_or(0);
         match Manifest::read(env, dir, newest, &mut |meta| space.open_table(meta)) {

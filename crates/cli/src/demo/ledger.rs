@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// How long the first acknowledgement may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Where a writer that nobody kills ends.
-const MOST: u64 = 2_000_000;
+const MAX: u64 = 2_000_000;
 
 fn key(round: u64, n: u64) -> String {
     format!("{round:04}/{n:012}")
@@ -40,7 +40,7 @@ pub fn write_until_killed(dir: &Path, round: u64) -> Result<()> {
     let ledger = db.keyspace("ledger", small_scale())?;
     let index = db.keyspace("ledger-index", small_scale())?;
     let mut acknowledge = std::io::stdout().lock();
-    for n in 0..MOST {
+    for n in 0..MAX {
         let key = key(round, n);
         let mut batch = db.batch();
         batch.put(&ledger, &key, value(round, n));

@@ -166,7 +166,7 @@ impl ReadFile for SimReadFile {
         })
     }
 
-    fn read_if_there(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+    fn try_read_cached(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
         if !self.shared.memory.has_it() {
             // What a read that stopped half-way leaves in the buffer.
             let half = buf.len() / 2;

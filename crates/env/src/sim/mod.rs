@@ -163,7 +163,7 @@ impl SimEnv {
     }
 
     /// Of so many in a hundred blocks that are read without waiting it is said that they are in memory (75 unless set); which ones, the
-    /// seed draws. See [`ReadFile::read_if_there`].
+    /// seed draws. See [`ReadFile::try_read_cached`].
     pub fn set_in_memory(&self, percent: u64) {
         self.shared.memory.percent.store(percent, Ordering::SeqCst);
     }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// Crashes in a row, the first included.
-const DEPTH_MAX: u32 = 3;
+const MAX_DEPTH: u32 = 3;
 
 /// What a recovery is judged by.
 pub(super) struct Recovery<'a> {
@@ -35,7 +35,7 @@ pub(super) fn recover(
 ) -> Outcome<u64> {
     let mut rng = Rng::new(derive(seed, 2));
     let again =
-        (depth + 1 < DEPTH_MAX && rng.chance(1, 5)).then(|| crash_while_opening(env, derive(seed, 3)));
+        (depth + 1 < MAX_DEPTH && rng.chance(1, 5)).then(|| crash_while_opening(env, derive(seed, 3)));
     let db = open(recovery, env).map_err(|f| f.context("P3: opening after the crash"))?;
     env.set_hook(None);
     let recovered = read_all(&db)?;

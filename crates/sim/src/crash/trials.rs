@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Findings after which a history gives up: they are mostly the same bug.
-const MOST_FINDINGS: usize = 3;
+const MAX_FINDINGS: usize = 3;
 
 /// Ways to end: the five surviving disks, and a kill without a power cut.
 const WAYS: u64 = Survival::ALL.len() as u64 + 1;
@@ -79,7 +79,7 @@ impl Trials {
     }
 
     pub(super) fn gave_up(&self) -> bool {
-        lock(&self.findings).len() >= MOST_FINDINGS
+        lock(&self.findings).len() >= MAX_FINDINGS
     }
 
     /// Before or after an operation: crash here.

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use verdict::Fate;
 
 /// Findings after which a fixture gives up: they are mostly the same bug.
-const MOST_FINDINGS: usize = 3;
+const MAX_FINDINGS: usize = 3;
 
 /// How often the wounds of many fixtures had each fate. Shared by the jobs of a test.
 #[derive(Default)]
@@ -94,7 +94,7 @@ pub fn run(seed: u64, wound: Option<usize>, trace: bool, tally: &Tally) -> Outco
             }
             Err(finding) => findings.push(format!("--wound {number}: {inflicted}: {finding}")),
         }
-        if findings.len() >= MOST_FINDINGS {
+        if findings.len() >= MAX_FINDINGS {
             break;
         }
     }

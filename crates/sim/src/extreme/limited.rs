@@ -15,7 +15,7 @@ use std::path::Path;
 const RECORDS: u64 = 500;
 
 /// Failed writes after which no more are tried.
-const FAILURES_MAX: u64 = 40;
+const MAX_FAILURES: u64 = 40;
 
 /// Keyspaces beside the one with the records.
 const KEYSPACES: u64 = 12;
@@ -141,7 +141,7 @@ impl Work<'_> {
         for record in 0..RECORDS {
             let put = self.load.put(&space);
             failures += u64::from(self.tolerate("put", put)?.is_none());
-            if failures == FAILURES_MAX {
+            if failures == MAX_FAILURES {
                 break;
             }
             if record % 100 == 99 {

@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use trial::{Injection, Trial};
 
 /// Findings after which a script gives up: they are mostly the same bug.
-const MOST_FINDINGS: usize = 3;
+const MAX_FINDINGS: usize = 3;
 
 /// Operations from which on a script is long: then each of them fails in a third of the ways only, in turn.
 const LONG: usize = 400;
@@ -93,7 +93,7 @@ pub fn run(seed: u64, focus: Focus) -> Outcome<u64> {
                 findings
                     .push(format!("--at {at} --fault {number} ({kind:?}, {fault:?}, {repeat:?}): {finding}"));
             }
-            if findings.len() >= MOST_FINDINGS {
+            if findings.len() >= MAX_FINDINGS {
                 return Err(Finding::new(findings.join("\n  ")));
             }
         }

@@ -18,10 +18,10 @@ use cairn::Durability;
 use std::collections::{BTreeMap, HashSet};
 
 /// Configurations at one moment, at most: far more than any history of a dozen threads has.
-const CONFIGURATIONS_MAX: usize = 500_000;
+const MAX_CONFIGURATIONS: usize = 500_000;
 
 /// Operations that are open at one moment, at most.
-const OPEN_MAX: usize = 64;
+const MAX_OPEN: usize = 64;
 
 /// The end of a history: what was found afterwards, and what must be in it.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ pub fn explain(start: &State, operations: &[Operation], recovered: Option<&Recov
         operations,
         recovered,
         open: BTreeMap::new(),
-        slots: (0..OPEN_MAX as u32).rev().collect(),
+        slots: (0..MAX_OPEN as u32).rev().collect(),
         configurations: HashSet::from([first]),
     };
     let mut slot_of = vec![0; operations.len()];
@@ -160,7 +160,7 @@ impl Search<'_> {
                     todo.push(next);
                 }
             }
-            if seen.len() > CONFIGURATIONS_MAX {
+            if seen.len() > MAX_CONFIGURATIONS {
                 return Err("too many orders are possible to try them all".into());
             }
         }

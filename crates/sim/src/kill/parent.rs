@@ -24,7 +24,7 @@ const ROUNDS_PER_DIR: u64 = 15;
 const MEMORY: &str = "/dev/shm";
 
 /// Longest time that a child writes after it is ready, in milliseconds; most of them have less.
-const WRITING_MS_MAX: u64 = 100;
+const MAX_WRITING_MS: u64 = 100;
 
 /// A child that neither gets ready nor ends in this time hangs.
 const HANG: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ impl End {
         match rng.weighted(&[2, 5, 5]) {
             0 => End::Opening(Duration::from_micros(rng.below(12_000))),
             1 => {
-                let most_ms = *rng.pick(&[2, 10, 10, 30, WRITING_MS_MAX]);
+                let most_ms = *rng.pick(&[2, 10, 10, 30, MAX_WRITING_MS]);
                 End::Writing(Duration::from_micros(rng.below(most_ms * 1000)))
             }
             _ => End::Moment(Moment::draw(rng)),

@@ -15,10 +15,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Iterators, cursors and snapshots that a thread keeps at most.
-const HELD_MAX: usize = 6;
+const MAX_HELD: usize = 6;
 
 /// Keyspaces of its own that a thread has at most.
-const OWN_MAX: usize = 3;
+const MAX_OWN: usize = 3;
 
 /// The handles of a thread.
 pub struct Handles {
@@ -232,8 +232,8 @@ impl Actor {
     /// Keeps something that outlives the database.
     fn keep(&mut self) -> Outcome {
         let Some(handles) = &self.handles else { return Ok(()) };
-        if self.held.len() >= HELD_MAX {
-            let which = self.rng.between(0, HELD_MAX - 1);
+        if self.held.len() >= MAX_HELD {
+            let which = self.rng.between(0, MAX_HELD - 1);
             self.held.swap_remove(which);
         }
         let mine = prefix(self.ledger.thread);
@@ -309,7 +309,7 @@ impl Actor {
     }
 
     fn create(&mut self) -> Outcome {
-        if self.ledger.own().len() >= OWN_MAX {
+        if self.ledger.own().len() >= MAX_OWN {
             return self.drop_own();
         }
         let name = format!("{}{}", own_prefix(self.ledger.thread), self.ledger.new_number());

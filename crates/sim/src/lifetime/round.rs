@@ -19,10 +19,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Calls of all threads before the end comes, at most.
-const CALLS_MAX: u64 = 500;
+const MAX_CALLS: u64 = 500;
 
 /// The files are looked at so often until they are as they should be.
-const LOOKS_MAX: usize = 2000;
+const MAX_LOOKS: usize = 2000;
 
 /// The database between two ends.
 struct Opening {
@@ -45,7 +45,7 @@ impl Opening {
 pub fn run(site: &Site, ledgers: &mut [Ledger], rng: &mut Rng, tally: &Tally) -> Outcome {
     let first = Opening::new(site, rng).map_err(|f| f.context("opening"))?;
     let ending = Ending::draw(rng);
-    let stage = Stage::new(first.gate.clone(), ending, rng.below(CALLS_MAX), THREADS);
+    let stage = Stage::new(first.gate.clone(), ending, rng.below(MAX_CALLS), THREADS);
     let seed = rng.next_u64();
     // All actors have their handles before the first one runs: it may close the database at once.
     let actors = ledgers[..THREADS].iter().map(|ledger| {
@@ -221,7 +221,7 @@ fn files(site: &Site, db: &Database) -> Outcome {
     db.flush()?;
     db.wait_idle()?;
     let mut finding = None;
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..MAX_LOOKS {
         match look_at_files(site, db) {
             Ok(()) => return Ok(()),
             // A thread in the background may be at it.

@@ -38,7 +38,7 @@ pub enum Expect {
 }
 
 /// After so many failures the child gives up: what the parent tries for the steps in doubt doubles with each.
-const MOST_FAILURES: usize = 6;
+const MAX_FAILURES: usize = 6;
 
 /// A read that fails is tried so often.
 const READ_ATTEMPTS: usize = 3;
@@ -142,7 +142,7 @@ impl Child {
                 self.check_read_only(&db).map_err(place)?;
                 break;
             }
-            if self.report.errors.len() >= MOST_FAILURES {
+            if self.report.errors.len() >= MAX_FAILURES {
                 break;
             }
         }

@@ -9,7 +9,7 @@ use cairn::{Cursor, ErrorKind, Range, Slice, Snapshot};
 use std::ops::Bound;
 
 /// Most readers of one kind that are held at once.
-const MOST: usize = 6;
+const MAX: usize = 6;
 
 type Key = Vec<u8>;
 
@@ -44,7 +44,7 @@ pub(super) struct Held {
 
 impl Held {
     pub(super) fn keep_slice(&mut self, slice: Slice, value: Value) {
-        if self.slices.len() >= 4 * MOST {
+        if self.slices.len() >= 4 * MAX {
             self.slices.remove(0);
         }
         self.slices.push((slice, value));
@@ -269,7 +269,7 @@ fn tighter<'a>(a: Bound<&'a [u8]>, b: Bound<&'a [u8]>, lower: bool) -> Bound<&'a
 
 impl Session {
     pub(super) fn take_snapshot(&mut self) -> Outcome {
-        if self.held.snapshots.len() < MOST {
+        if self.held.snapshots.len() < MAX {
             let at = self.model.pin();
             self.note(|| format!("snapshot as of {at}"));
             let snapshot = self.db().snapshot();
@@ -296,7 +296,7 @@ impl Session {
     }
 
     pub(super) fn hold_cursor(&mut self) -> Outcome {
-        if self.held.cursors.len() < MOST {
+        if self.held.cursors.len() < MAX {
             let mut cursor = self.open_cursor();
             if cursor.at == self.model.version() {
                 self.model.pin();
@@ -308,7 +308,7 @@ impl Session {
     }
 
     pub(super) fn hold_range(&mut self) -> Outcome {
-        if self.held.ranges.len() < MOST {
+        if self.held.ranges.len() < MAX {
             let range = self.open_range()?;
             if range.at == self.model.version() {
                 self.model.pin();

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Schedules that a scenario may take to find its bug.
-const MOST: usize = 4000;
+const MAX: usize = 4000;
 
 /// The files of schedules that failed so far.
 fn schedules() -> BTreeSet<PathBuf> {
@@ -48,7 +48,7 @@ fn every_planted_bug_of_the_schedules_is_found() {
     for (bug, scenario) in looks {
         let before = schedules();
         plant(Some(bug));
-        let found = failure(move || stage::look(scenario, MOST));
+        let found = failure(move || stage::look(scenario, MAX));
         let written: Vec<PathBuf> = schedules().difference(&before).cloned().collect();
         let replayed = written.into_iter().map(|file| failure(move || stage::replay(scenario, &file)));
         let again = replayed.collect::<Vec<_>>().contains(&found);

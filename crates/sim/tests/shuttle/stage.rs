@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 const PCT_DEPTH: usize = 3;
 
 /// A schedule that takes more steps than this does not end: somebody waits for what never comes.
-const STEPS_MAX: usize = 400_000;
+const MAX_STEPS: usize = 400_000;
 
 /// Runs `scenario` under so many schedules; prints how many it were.
 pub fn check(scenario: fn(), schedules: usize) {
@@ -62,7 +62,7 @@ fn run(scheduler: impl Scheduler + 'static, scenario: fn(), ran: &Arc<AtomicU64>
 fn config() -> Config {
     let mut config = Config::new();
     config.stack_size = 512 << 10;
-    config.max_steps = MaxSteps::FailAfter(STEPS_MAX);
+    config.max_steps = MaxSteps::FailAfter(MAX_STEPS);
     config.failure_persistence = FailurePersistence::File(Some(failed().to_owned()));
     config.silence_warnings = true;
     config

@@ -6,7 +6,9 @@ use base::{Cursor, EntryKind, Seq, Trailer};
 use env::{Env, Rng, SimEnv};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use table::{BlockCache, Compression, Table, TableMeta, TableOptions, TableWriter, Tables, table_file_name};
+use table::{
+    BlockCache, Compression, Table, TableCache, TableMeta, TableOptions, TableWriter, table_file_name,
+};
 
 pub const DIR: &str = "/db";
 
@@ -50,8 +52,8 @@ pub fn write(env: &Arc<dyn Env>, number: u64, options: &TableOptions, entries: &
     writer.finish().unwrap()
 }
 
-pub fn tables(env: &Arc<dyn Env>, cache_bytes: u64) -> Arc<Tables> {
-    Tables::new(Arc::clone(env), DIR.into(), Arc::new(BlockCache::new(cache_bytes)), 10)
+pub fn tables(env: &Arc<dyn Env>, cache_bytes: u64) -> Arc<TableCache> {
+    TableCache::new(Arc::clone(env), DIR.into(), Arc::new(BlockCache::new(cache_bytes)), 10)
 }
 
 pub fn open(env: &Arc<dyn Env>, meta: &TableMeta, cache_bytes: u64) -> Arc<Table> {

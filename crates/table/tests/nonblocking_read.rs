@@ -116,12 +116,12 @@ fn the_cache_is_asked_once_for_a_read_in_two_steps() {
     // To and fro: in the block where it stands a cursor reads nothing.
     for (i, expected) in [(900, 1), (1500, 1), (900, 1), (1500, 1), (900, 2), (1500, 3)] {
         let e = &entries[i];
-        cursor.hurry(true);
+        cursor.set_nonblocking(true);
         cursor.seek(&e.key, MAX_SEQ).unwrap();
-        cursor.hurry(false);
-        assert!(cursor.waits() && !cursor.valid());
+        cursor.set_nonblocking(false);
+        assert!(cursor.would_block() && !cursor.valid());
         cursor.seek(&e.key, MAX_SEQ).unwrap();
-        assert_eq!((current(&cursor).as_ref(), cursor.waits()), (Some(e), false));
+        assert_eq!((current(&cursor).as_ref(), cursor.would_block()), (Some(e), false));
         assert_eq!(inserts(), expected);
     }
 }
@@ -206,15 +206,15 @@ fn a_cursor_in_a_hurry_stands_nowhere_or_where_it_should() {
                 (&|c| c.seek_to_last().unwrap(), entries.len() - 1),
             ];
             for (run, at) in moves {
-                cursor.hurry(true);
+                cursor.set_nonblocking(true);
                 run(&mut cursor);
-                cursor.hurry(false);
-                assert_ne!(cursor.valid(), cursor.waits());
-                if cursor.waits() {
+                cursor.set_nonblocking(false);
+                assert_ne!(cursor.valid(), cursor.would_block());
+                if cursor.would_block() {
                     waited += 1;
                     run(&mut cursor);
                 }
-                assert_eq!((current(&cursor).as_ref(), cursor.waits()), (Some(&entries[at]), false));
+                assert_eq!((current(&cursor).as_ref(), cursor.would_block()), (Some(&entries[at]), false));
             }
         }
         assert!(percent == 100 && waited == 0 || percent < 100 && waited > 200, "{percent}: {waited}");
