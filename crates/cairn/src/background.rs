@@ -259,7 +259,7 @@ impl DbInner {
                 return Err(self.stop(&e));
             }
             let version = k.tree.version().clone();
-            self.reserve.note_tables(before, version.bytes());
+            self.disk_reserve.note_tables(before, version.bytes());
             let flushed = state.take_flushed(*id, flushed.get(id).copied().unwrap_or(0));
             // What readers have paid for the memtables beyond their flush counts for their table.
             let paid = flushed.iter().map(|sealed| left_over(&sealed.memtable)).sum();
@@ -341,7 +341,7 @@ impl DbInner {
     /// Bytes that are left for what a compaction writes, when the disk is full.
     fn room_for_plans(&self, state: &State) -> Option<u64> {
         let full = |e: &Error| e.kind() == ErrorKind::NoSpace && !e.is_file_too_large();
-        match self.reserve.is_spent() || state.compaction_trouble.as_ref().is_some_and(full) {
+        match self.disk_reserve.is_spent() || state.compaction_trouble.as_ref().is_some_and(full) {
             true => self.env.free_space(&self.dir),
             false => None,
         }
@@ -353,7 +353,7 @@ impl DbInner {
         let _watch = PanicGuard::new(self, "a compaction");
         let mut result = self.compact_tables(keyspace, &plan);
         self.stop_if_sync_failed(&result);
-        if result.as_ref().is_err_and(|e| self.reserve.release_for(e)) {
+        if result.as_ref().is_err_and(|e| self.disk_reserve.release_for(e)) {
             // The next plan fits into what the reserve has left.
             result = Ok(());
         }
@@ -401,7 +401,7 @@ impl DbInner {
             table: &options.table,
             next_number: &next_number,
             snapshots: &snapshots,
-            pace: &|bytes| self.pace.take(&*self.env, bytes, || self.ends()),
+            rate_limiter: &|bytes| self.rate_limiter.take(&*self.env, bytes, || self.ends()),
             ranges: &ranges,
             cancelled: &self.cancelled,
         };

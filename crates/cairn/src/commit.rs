@@ -95,7 +95,7 @@ impl DbInner {
     /// Lets a put go on, unless the reserve is spent.
     #[inline]
     fn admit(&self) -> Result<()> {
-        match self.reserve.is_spent() {
+        match self.disk_reserve.is_spent() {
             false => Ok(()),
             // Where writing has stopped for good, that is what is wrong, and not the disk.
             true => self.check_running().and_then(|()| self.admit_on_full_disk()),
@@ -224,7 +224,7 @@ impl DbInner {
         self.check_running()?;
         keyspace.check_open()?;
         let user_bytes = (key.len() + value.len()) as u64;
-        self.pace(writer, user_bytes);
+        self.rate_limiter(writer, user_bytes);
         self.keep_in_bounds(writer)?;
         let need = Memtable::entry_cost(key.len(), value.len());
         let mut read_state = keyspace.read_state.load();
@@ -262,7 +262,7 @@ impl DbInner {
     /// Appends a batch to the log, with memory for it set aside. Gives the sequence number of its first entry.
     fn log_batch(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<Seq> {
         self.check_running()?;
-        self.pace(writer, batch.user_bytes);
+        self.rate_limiter(writer, batch.user_bytes);
         self.keep_in_bounds(writer)?;
         while let Some((keyspace, need)) = self.reserve_batch(writer, batch)? {
             self.make_room(writer, &keyspace, need)?;
@@ -317,7 +317,7 @@ impl DbInner {
     fn persist(&self, writer: &mut Writer, durability: Durability, deletes: bool) -> Result<()> {
         self.check_process()?;
         if deletes {
-            self.reserve.note_deletes();
+            self.disk_reserve.note_deletes();
         }
         if durability == Durability::Buffered && writer.log.buffered() < BUFFER_LEN {
             return Ok(());
@@ -334,12 +334,12 @@ impl DbInner {
     #[inline]
     fn with_room(&self, deletes: bool, mut hand: impl FnMut() -> Result<()>) -> Result<()> {
         let handed = match hand() {
-            Err(e) if e.kind() == ErrorKind::NoSpace && self.spares.give_up() => hand(),
+            Err(e) if e.kind() == ErrorKind::NoSpace && self.recycled.give_up() => hand(),
             handed => handed,
         };
         let Err(e) = handed else { return Ok(()) };
         // A put that does not fit is refused, but the reserve is there for who makes room from now on.
-        let _ = self.reserve.release_for(&e);
+        let _ = self.disk_reserve.release_for(&e);
         match deletes && e.kind() == ErrorKind::NoSpace {
             true => hand().map_err(|e| self.poison_on_sync_error(e)),
             false => Err(self.poison_on_sync_error(e)),
@@ -348,7 +348,7 @@ impl DbInner {
 
     /// Hands to the operating system what was acknowledged and is in the log's buffer: with the help of the reserve if need be.
     pub(crate) fn flush_log(&self, writer: &mut Writer) -> Result<()> {
-        self.reserve.retry_after_freeing(|| writer.log.flush()).map_err(|e| self.poison_on_sync_error(e))
+        self.disk_reserve.retry_after_freeing(|| writer.log.flush()).map_err(|e| self.poison_on_sync_error(e))
     }
 
     /// Queues a batch and waits, or leads.
@@ -388,7 +388,7 @@ impl DbInner {
     /// set aside is in that memtable.
     fn make_ready(&self, writer: &mut Writer, batch: &Batch, ready: &mut Vec<Member>) -> Result<()> {
         self.check_running()?;
-        self.pace(writer, batch.user_bytes);
+        self.rate_limiter(writer, batch.user_bytes);
         if ready.is_empty() {
             self.keep_in_bounds(writer)?;
         }

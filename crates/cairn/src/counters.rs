@@ -255,7 +255,7 @@ pub(crate) fn stats(core: &DbInner) -> Stats {
             pinned: core.retired.pinned_bytes(),
         },
         views: core.views.stats(),
-        reserve: core.reserve.stats(),
+        reserve: core.disk_reserve.stats(),
         snapshots: snapshots.count,
         cursors: readers.count - snapshots.count,
         oldest_reader_seconds: readers.since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64()),

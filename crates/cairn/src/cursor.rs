@@ -153,8 +153,8 @@ fn sources(read_state: &ReadState, keyspace: &KeyspaceInner, bounds: &Bounds, se
     sources.extend(read_state.flushing.iter().map(|m| Source::Memtable(m.cursor())));
     let range = KeyRange::new(&bounds.from, bounds.to.as_deref());
     sources.extend(read_state.version.sources(&keyspace.notice, &range).map(Source::Tree));
-    let shade = read_state.ranges().map(|ranges| Box::new(RangeDelFilter::new(ranges, seq)));
-    (MergeCursor::new(sources, 0), shade)
+    let range_del = read_state.ranges().map(|ranges| Box::new(RangeDelFilter::new(ranges, seq)));
+    (MergeCursor::new(sources, 0), range_del)
 }
 
 type Merged = (MergeCursor<Source>, Option<Box<RangeDelFilter>>);
@@ -227,7 +227,7 @@ pub struct Cursor {
     bounds: Bounds,
     place: Place,
     /// What range tombstones hide, if there are any.
-    shade: Option<Box<RangeDelFilter>>,
+    range_del: Option<Box<RangeDelFilter>>,
     /// Going forward: the key whose older versions are to be skipped. Going backward: the key of the saved entry.
     key: Vec<u8>,
     /// Going backward: the value of the saved entry.
@@ -257,13 +257,13 @@ impl Cursor {
     pub(crate) fn new(read_view: ReadView, bounds: Bounds) -> Cursor {
         let ReadView { keyspace, core, read_state, generation, closed } = read_view;
         let seq = keyspace.seq;
-        let (merge, shade) = sources(&read_state, &keyspace, &bounds, seq);
+        let (merge, range_del) = sources(&read_state, &keyspace, &bounds, seq);
         Cursor {
             merge,
             seq,
             bounds,
             place: Place::Invalid,
-            shade,
+            range_del,
             key: Vec::new(),
             saved: Saved::default(),
             lingering: SkipCounter::default(),
@@ -290,7 +290,7 @@ impl Cursor {
         if planted(Bug::MovedCursorReadsNewest) {
             self.seq = self.core.visible.newest();
         }
-        (self.merge, self.shade) = sources(&read_state, &self.keyspace, &self.bounds, self.seq);
+        (self.merge, self.range_del) = sources(&read_state, &self.keyspace, &self.bounds, self.seq);
         true
     }
 
@@ -538,11 +538,11 @@ impl Cursor {
                 return Ok(());
             }
             if trailer.seq() <= self.seq && !(skip && same_key(key, &self.key)) {
-                if self.shade.as_mut().is_some_and(|shade| shade.hides(key, trailer.seq())) {
+                if self.range_del.as_mut().is_some_and(|range_del| range_del.hides(key, trailer.seq())) {
                     self.debt.pass(&self.merge, &self.keyspace, &self.core);
-                    match (self.leave_out(false)?, &mut self.shade) {
+                    match (self.leave_out(false)?, &mut self.range_del) {
                         (None, _) => return Ok(()),
-                        (Some(false), Some(shade)) => shade.pass(&mut self.merge)?,
+                        (Some(false), Some(range_del)) => range_del.pass(&mut self.merge)?,
                         _ => {}
                     }
                     continue;
@@ -590,13 +590,13 @@ impl Cursor {
             }
             let is_seen = trailer.seq() <= self.seq;
             if is_seen {
-                if self.shade.as_mut().is_some_and(|shade| shade.hides(key, trailer.seq())) {
+                if self.range_del.as_mut().is_some_and(|range_del| range_del.hides(key, trailer.seq())) {
                     // Newer versions of this key may follow, and of the key of a saved entry there is none.
                     found = false;
                     self.debt.pass(&self.merge, &self.keyspace, &self.core);
-                    match (self.leave_out(true)?, &mut self.shade) {
+                    match (self.leave_out(true)?, &mut self.range_del) {
                         (None, _) => return Ok(()),
-                        (Some(false), Some(shade)) => shade.pass_back(&mut self.merge)?,
+                        (Some(false), Some(range_del)) => range_del.pass_back(&mut self.merge)?,
                         _ => {}
                     }
                     continue;

@@ -45,10 +45,10 @@ pub(crate) struct DbInner {
     pub visible: VisibleSeq,
     pub commit: Commit,
     pub closed_logs: Arc<ClosedLogs>,
-    pub spares: Arc<RecycledLogs>,
+    pub recycled: Arc<RecycledLogs>,
     pub log_counters: Arc<LogCounters>,
     pub manifest: Mutex<Manifest>,
-    pub reserve: DiskReserve,
+    pub disk_reserve: DiskReserve,
     pub state: Mutex<State>,
     /// The memtable of all keyspaces that have nothing in memory.
     pub idle: Arc<Memtable>,
@@ -81,7 +81,7 @@ pub(crate) struct DbInner {
     /// Whether readers have paid for flushing some memtable: see `read_cost.rs`.
     pub memtables_paid: AtomicBool,
     /// How fast compactions may write.
-    pub pace: crate::rate_limiter::RateLimiter,
+    pub rate_limiter: crate::rate_limiter::RateLimiter,
     /// Tells running jobs to stop.
     pub cancelled: std::sync::atomic::AtomicBool,
 }
@@ -191,7 +191,7 @@ impl DbInner {
         let before = manifest.len();
         let result = loop {
             match manifest.log(edit) {
-                Err(ManifestError::Rejected(e)) if self.reserve.release_for(&e) => {}
+                Err(ManifestError::Rejected(e)) if self.disk_reserve.release_for(&e) => {}
                 result => break result,
             }
         };
@@ -262,8 +262,8 @@ impl DbInner {
     pub(crate) fn remove_logs(&self, min_log: u64) {
         let gone = self.closed_logs.release(min_log);
         for log in &gone {
-            match self.reserve.is_spent() {
-                false => self.spares.offer(log.number, log.len),
+            match self.disk_reserve.is_spent() {
+                false => self.recycled.offer(log.number, log.len),
                 // What stays behind is removed when the database is next opened.
                 true => _ = self.env.remove(&self.dir.join(crate::log::log_file_name(log.number))),
             }
@@ -274,9 +274,9 @@ impl DbInner {
     /// Files are gone, perhaps: the reserve may be smaller, and if it is spent, it may fit again.
     fn made_room(&self, gone: bool) {
         if gone {
-            self.reserve.fit(self.log_bytes());
+            self.disk_reserve.fit(self.log_bytes());
             self.trim_log();
-            self.reserve.retake();
+            self.disk_reserve.retake();
         }
     }
 
@@ -392,7 +392,7 @@ impl DbInner {
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
         if let Some(mut keyspace) = state.remove(id) {
-            self.reserve.note_tables(keyspace.tree.version().bytes(), 0);
+            self.disk_reserve.note_tables(keyspace.tree.version().bytes(), 0);
             keyspace.core.state.store(DROPPED, Ordering::Release);
             writer.forget(&keyspace.core);
             self.counters.note_dropped(&keyspace.core);
@@ -515,7 +515,7 @@ impl DbInner {
         self.calls.end();
         self.collect_garbage();
         if self.fatal.get().is_none() && self.check_place().is_ok() {
-            self.spares.give_up();
+            self.recycled.give_up();
         }
         self.release_directory();
         self.commit.turn_away(|| Err(self.stop_reason()));

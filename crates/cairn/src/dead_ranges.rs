@@ -85,7 +85,7 @@ pub(crate) struct DeadRange {
     pub to: Option<Key>,
     marks: Marks,
     /// Entries that a cursor need not pass over, about.
-    spares: u64,
+    recycled: u64,
     /// What [`List::floor`] was at the last use, and `spares`.
     worth: AtomicU64,
 }
@@ -146,9 +146,9 @@ impl List {
 struct Draft(List);
 
 impl Draft {
-    fn add(&mut self, from: Key, to: Option<Key>, marks: Marks, spares: u64) {
-        let worth = AtomicU64::new(self.0.floor + spares);
-        self.keep(Arc::new(DeadRange { from, to, marks, spares, worth }));
+    fn add(&mut self, from: Key, to: Option<Key>, marks: Marks, recycled: u64) {
+        let worth = AtomicU64::new(self.0.floor + recycled);
+        self.keep(Arc::new(DeadRange { from, to, marks, recycled, worth }));
     }
 
     /// Appends a range; one that continues the last makes one range with it.
@@ -159,27 +159,27 @@ impl Draft {
         match self.0.ranges.pop_if(joins) {
             None => self.0.ranges.push(range),
             Some(last) => {
-                let spares = last.spares + range.spares;
+                let recycled = last.recycled + range.recycled;
                 let (from, to, marks) = (last.from.clone(), range.to.clone(), last.marks.and(range.marks));
-                let worth = AtomicU64::new(self.0.floor + spares);
-                self.0.ranges.push(Arc::new(DeadRange { from, to, marks, spares, worth }));
+                let worth = AtomicU64::new(self.0.floor + recycled);
+                self.0.ranges.push(Arc::new(DeadRange { from, to, marks, recycled, worth }));
             }
         }
     }
 
     /// Appends `range`, which was only watched and of which the part in `[from, to)` is dead since the time of `run`.
     fn confirm(&mut self, range: &DeadRange, from: &Key, to: &Option<Key>, run: &FoundRun<'_>) {
-        let (marks, spares) = (range.marks, range.spares);
+        let (marks, recycled) = (range.marks, range.recycled);
         let dead = Marks { dead_since: run.seq, ..marks };
         let mut begin = range.from.clone();
         if begin < *from {
-            self.add(begin, Some(from.clone()), marks, spares);
+            self.add(begin, Some(from.clone()), marks, recycled);
             begin = from.clone();
         }
         match to {
             Some(to) if is_less(Some(to), range.to.as_deref()) => {
                 self.add(begin, Some(to.clone()), dead, run.passed);
-                self.add(to.clone(), range.to.clone(), marks, spares);
+                self.add(to.clone(), range.to.clone(), marks, recycled);
             }
             _ => self.add(begin, range.to.clone(), dead, run.passed),
         }
@@ -252,7 +252,7 @@ impl DeadRanges {
         if !range.marks.is_dead() || (range.marks.dead_since > seq && !planted(Bug::DeadForOldReaders)) {
             return Known::Watched;
         }
-        let worth = list.floor + range.spares;
+        let worth = list.floor + range.recycled;
         if range.worth.load(Ordering::Relaxed) != worth {
             range.worth.store(worth, Ordering::Relaxed);
         }
@@ -305,16 +305,16 @@ impl DeadRanges {
         let Some(found) = list.holding(key).filter(|_| !planted(Bug::PutsStayDead)) else { return };
         let range = &list.ranges[found];
         let (marks, is_dead) = (range.marks, range.marks.is_dead());
-        let spares = if is_dead { range.spares / 2 } else { range.spares };
+        let recycled = if is_dead { range.recycled / 2 } else { range.recycled };
         // Less is not worth a place in the list.
-        let is_worth = spares >= u64::from(self.first_look());
+        let is_worth = recycled >= u64::from(self.first_look());
         let mut next = list.draft(found);
         if is_worth && (is_dead || !marks.backward) && &range.from[..] < key {
-            next.add(range.from.clone(), Some(key.into()), marks, spares);
+            next.add(range.from.clone(), Some(key.into()), marks, recycled);
         }
         let behind: Key = [key, &[0]].concat().into();
         if is_worth && (is_dead || marks.backward) && range.ends_behind(&behind) {
-            next.add(behind, range.to.clone(), marks, spares);
+            next.add(behind, range.to.clone(), marks, recycled);
         }
         next.0.ranges.extend_from_slice(&list.ranges[found + 1..]);
         self.store(next.0);
@@ -334,7 +334,7 @@ impl DeadRanges {
         let watched = self.watched(run, newest);
         let is_dead = watched <= run.seq;
         let dead_since = if is_dead { run.seq } else { UNKNOWN };
-        let spares = if is_dead { run.passed } else { u64::from(self.noted) };
+        let recycled = if is_dead { run.passed } else { u64::from(self.noted) };
         let marks = Marks { watched, dead_since, backward: run.backward };
         let list = self.list.load();
         let mut next = list.draft(0);
@@ -349,7 +349,7 @@ impl DeadRanges {
             if let Some(start) = rest.take() {
                 let gap_to = if begins_behind { to.clone() } else { Some(range.from.clone()) };
                 if gap_to.as_ref().is_none_or(|to| start < *to) {
-                    next.add(start, gap_to, marks, spares);
+                    next.add(start, gap_to, marks, recycled);
                 }
                 if !begins_behind && is_less(range.to.as_deref(), to.as_deref()) {
                     rest = range.to.clone();
@@ -361,7 +361,7 @@ impl DeadRanges {
             }
         }
         if let Some(start) = rest {
-            next.add(start, to, marks, spares);
+            next.add(start, to, marks, recycled);
         }
         self.store(next.0);
     }

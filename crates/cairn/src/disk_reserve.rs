@@ -70,7 +70,7 @@ pub(crate) struct DiskReserve {
     /// Bytes of all tables in use.
     tables: AtomicU64,
     /// What goes before it does.
-    spares: Arc<RecycledLogs>,
+    recycled: Arc<RecycledLogs>,
     state: Mutex<State>,
     /// Whether it is spent: one look for every put.
     spent: AtomicBool,
@@ -83,7 +83,7 @@ impl DiskReserve {
         env: &Arc<dyn Env>,
         dir: &Path,
         largest: u64,
-        spares: Arc<RecycledLogs>,
+        recycled: Arc<RecycledLogs>,
     ) -> DiskReserve {
         let state = State::new(ReserveState::Absent, largest.min(MIN), None);
         let (spent, deleted) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -92,7 +92,7 @@ impl DiskReserve {
             dir: dir.to_owned(),
             largest,
             tables: AtomicU64::new(0),
-            spares,
+            recycled,
             state: Mutex::new(state),
             spent,
             deleted,
@@ -168,7 +168,7 @@ impl DiskReserve {
             ReserveState::Held | ReserveState::Absent => {}
         }
         drop(state);
-        self.spares.forget_longer(self.longest_spare(logs));
+        self.recycled.forget_longer(self.longest_spare(logs));
     }
 
     /// How long a spare log may be, or what is left of one behind the newest log, beside all tables and other logs: longer ones would be most of what
@@ -225,7 +225,7 @@ impl DiskReserve {
         if error.kind() != ErrorKind::NoSpace || error.is_file_too_large() {
             return false;
         }
-        if self.spares.give_up() {
+        if self.recycled.give_up() {
             return true;
         }
         let mut state = self.state.lock();
@@ -336,48 +336,48 @@ mod tests {
     fn reserve(sim: &Arc<SimEnv>, bytes: u64) -> DiskReserve {
         sim.create_dir(Path::new("/db")).unwrap();
         let env: Arc<dyn Env> = sim.clone();
-        let spares = Arc::new(RecycledLogs::new(&env, Path::new("/db"), 0));
-        DiskReserve::new(&env, Path::new("/db"), bytes, spares)
+        let recycled = Arc::new(RecycledLogs::new(&env, Path::new("/db"), 0));
+        DiskReserve::new(&env, Path::new("/db"), bytes, recycled)
     }
 
     #[test]
     fn it_is_made_released_once_and_made_again_when_there_is_room() {
         let sim = SimEnv::new(1);
-        let reserve = reserve(&sim, 1000);
-        assert!(!reserve.release_for(&full()), "there is none yet");
-        reserve.admit().unwrap();
+        let disk_reserve = reserve(&sim, 1000);
+        assert!(!disk_reserve.release_for(&full()), "there is none yet");
+        disk_reserve.admit().unwrap();
         sim.set_capacity(Some(1999));
-        reserve.establish(0);
-        let stats = reserve.stats();
+        disk_reserve.establish(0);
+        let stats = disk_reserve.stats();
         assert!(stats.held_bytes == 0 && stats.trouble.unwrap().contains("1999"));
         sim.set_capacity(Some(2000));
-        reserve.establish(0);
-        assert_eq!((reserve.stats().held_bytes, sim.used()), (1000, 1000));
+        disk_reserve.establish(0);
+        assert_eq!((disk_reserve.stats().held_bytes, sim.used()), (1000, 1000));
         let too_large = Error::io("append to", Path::new("f"), std::io::ErrorKind::FileTooLarge.into());
-        assert!(!reserve.release_for(&too_large) && !reserve.release_for(&Error::invalid("else")));
-        assert!(reserve.release_for(&full()));
-        assert!(!reserve.release_for(&full()), "there is nothing to release any more");
+        assert!(!disk_reserve.release_for(&too_large) && !disk_reserve.release_for(&Error::invalid("else")));
+        assert!(disk_reserve.release_for(&full()));
+        assert!(!disk_reserve.release_for(&full()), "there is nothing to release any more");
         assert_eq!(sim.used(), 0);
         sim.set_capacity(Some(1100));
-        let error = reserve.admit().unwrap_err();
+        let error = disk_reserve.admit().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace);
         assert!(error.to_string().contains("1125 bytes"), "{error}");
         sim.set_capacity(Some(1125));
-        reserve.admit().unwrap();
-        assert_eq!((reserve.stats().held_bytes, reserve.is_spent()), (1000, false));
+        disk_reserve.admit().unwrap();
+        assert_eq!((disk_reserve.stats().held_bytes, disk_reserve.is_spent()), (1000, false));
     }
 
     #[test]
     fn it_is_as_large_as_what_the_database_holds() {
         let sim = SimEnv::new(1);
-        let reserve = reserve(&sim, 64 << 20);
+        let disk_reserve = reserve(&sim, 64 << 20);
         let held = |logs: u64, tables: u64| {
-            let before = reserve.tables.load(Ordering::Relaxed);
-            reserve.note_tables(before, tables);
-            reserve.fit(logs);
-            reserve.establish(logs);
-            assert_eq!(sim.used(), reserve.stats().held_bytes);
-            reserve.stats().held_bytes >> 20
+            let before = disk_reserve.tables.load(Ordering::Relaxed);
+            disk_reserve.note_tables(before, tables);
+            disk_reserve.fit(logs);
+            disk_reserve.establish(logs);
+            assert_eq!(sim.used(), disk_reserve.stats().held_bytes);
+            disk_reserve.stats().held_bytes >> 20
         };
         assert_eq!((held(0, 0), held(1 << 20, 0), held(1 << 20, 1)), (1, 1, 2));
         assert_eq!((held(3 << 20, 10 << 20), held(0, 50 << 20), held(1 << 40, 0)), (16, 64, 64));
@@ -387,11 +387,11 @@ mod tests {
         sim.set_capacity(Some((1 << 20) + (5 << 20)));
         assert_eq!((held(0, 4 << 20), held(0, 3 << 19)), (1, 2));
         // Of a database that has become smaller a smaller one is taken back.
-        assert!(reserve.release_for(&full()));
-        reserve.note_tables(3 << 19, 0);
+        assert!(disk_reserve.release_for(&full()));
+        disk_reserve.note_tables(3 << 19, 0);
         sim.set_capacity(Some(9 << 17));
-        reserve.fit(0);
-        assert!(reserve.retake() && reserve.stats().held_bytes == 1 << 20);
+        disk_reserve.fit(0);
+        assert!(disk_reserve.retake() && disk_reserve.stats().held_bytes == 1 << 20);
     }
 
     #[test]
@@ -407,11 +407,11 @@ mod tests {
             (64 * mib, 32 * mib, 0),
         ] {
             let sim = SimEnv::new(1);
-            let reserve = reserve(&sim, bytes);
-            reserve.adopt();
-            sim.allocate(&reserve.path(), found).unwrap();
-            reserve.adopt();
-            assert_eq!((reserve.stats().held_bytes, sim.used()), (held, held));
+            let disk_reserve = reserve(&sim, bytes);
+            disk_reserve.adopt();
+            sim.allocate(&disk_reserve.path(), found).unwrap();
+            disk_reserve.adopt();
+            assert_eq!((disk_reserve.stats().held_bytes, sim.used()), (held, held));
         }
     }
 }

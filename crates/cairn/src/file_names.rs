@@ -23,7 +23,7 @@ pub(crate) struct Files {
     /// Half-written manifests.
     pub temporary: Vec<String>,
     /// Logs that nobody needed any more.
-    pub spares: Vec<String>,
+    pub recycled: Vec<String>,
 }
 
 impl Files {
@@ -39,14 +39,14 @@ impl Files {
             } else if name.strip_suffix(".tmp").is_some_and(|n| parse_manifest_file_name(n).is_some()) {
                 files.temporary.push(name);
             } else if is_spare_file_name(&name) {
-                files.spares.push(name);
+                files.recycled.push(name);
             }
         }
         files.manifests.sort_unstable();
         files.logs.sort_unstable();
         files.tables.sort_unstable();
         files.temporary.sort_unstable();
-        files.spares.sort_unstable();
+        files.recycled.sort_unstable();
         Ok(files)
     }
 
@@ -84,7 +84,7 @@ impl Files {
     /// `lacking`: a table that the manifest names was not there. Then its last edit may be lost, and what it does not name may be all
     /// there is of that table's content: tables and manifests stay, for salvage.
     pub(crate) fn leftovers(&self, named: &HashSet<u64>, lacking: bool) -> Vec<String> {
-        let logs = self.logs.iter().map(|n| log_file_name(*n)).chain(self.spares.iter().cloned());
+        let logs = self.logs.iter().map(|n| log_file_name(*n)).chain(self.recycled.iter().cloned());
         if lacking {
             return logs.chain(self.temporary.iter().cloned()).collect();
         }

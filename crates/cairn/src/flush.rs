@@ -94,7 +94,7 @@ impl DbInner {
         let _watch = PanicGuard::new(self, "a flush");
         if !parts.is_empty() {
             // Now, because a database that never gets here is too small for it, and before this flush needs it.
-            self.reserve.establish(self.log_bytes());
+            self.disk_reserve.establish(self.log_bytes());
         }
         let mut result = self.flush_by_all_means(&parts);
         self.stop_if_sync_failed(&result);
@@ -139,11 +139,11 @@ impl DbInner {
         let mut written = Vec::with_capacity(parts.len());
         let mut trouble = None;
         for part in parts {
-            let room = match self.reserve.is_spent() {
+            let room = match self.disk_reserve.is_spent() {
                 true => self.check_last_room(&part.keyspace, &part.memtables),
                 false => Ok(()),
             };
-            match room.and_then(|()| self.reserve.retry_after_freeing(|| self.write_table(part))) {
+            match room.and_then(|()| self.disk_reserve.retry_after_freeing(|| self.write_table(part))) {
                 Ok(table) => written.push(table),
                 Err(e) => {
                     trouble.get_or_insert(e.clone());
@@ -183,7 +183,7 @@ impl DbInner {
             table: &part.table,
             next_number: &next_number,
             snapshots: &snapshots,
-            pace: &|_| {},
+            rate_limiter: &|_| {},
             ranges: &ranges,
             cancelled: &self.cancelled,
         };

@@ -337,7 +337,7 @@ pub(crate) struct LogCounters {
 #[derive(Clone)]
 pub(crate) struct Logs {
     pub closed: Arc<ClosedLogs>,
-    pub spares: Arc<RecycledLogs>,
+    pub recycled: Arc<RecycledLogs>,
     pub counters: Arc<LogCounters>,
 }
 
@@ -348,7 +348,7 @@ pub(crate) struct Log {
     writer: SegmentWriter,
     /// A sync of the current log must be told from the ones before only by syncing those, too.
     closed: Arc<ClosedLogs>,
-    spares: Arc<RecycledLogs>,
+    recycled: Arc<RecycledLogs>,
     counters: Arc<LogCounters>,
     counted: u64,
     /// Where the mark of the last sync ends; 0 before there is one. Nothing is lost with a mark, so it needs no sync itself.
@@ -364,12 +364,12 @@ impl Log {
         dir: &Path,
         number: u64,
         header: LogHeader,
-        Logs { closed, spares, counters }: Logs,
+        Logs { closed, recycled, counters }: Logs,
     ) -> Result<Log> {
-        let writer = create_segment(env, dir, number, header, &spares)?;
+        let writer = create_segment(env, dir, number, header, &recycled)?;
         counters.current.store(number, Ordering::Release);
         let (env, dir) = (env.clone(), dir.to_owned());
-        Ok(Log { env, dir, writer, closed, spares, counters, counted: 0, marked: 0, rests: false })
+        Ok(Log { env, dir, writer, closed, recycled, counters, counted: 0, marked: 0, rests: false })
     }
 
     /// Stands for log `number` where nothing may be written: everything fails with `error`.
@@ -378,13 +378,13 @@ impl Log {
         dir: &Path,
         number: u64,
         error: Error,
-        Logs { closed, spares, counters }: Logs,
+        Logs { closed, recycled, counters }: Logs,
     ) -> Log {
         let writer =
             SegmentWriter::refusing(&dir.join(log_file_name(number)), SegmentKind::Wal, number, error);
         counters.current.store(number, Ordering::Release);
         let (env, dir) = (env.clone(), dir.to_owned());
-        Log { env, dir, writer, closed, spares, counters, counted: 0, marked: 0, rests: false }
+        Log { env, dir, writer, closed, recycled, counters, counted: 0, marked: 0, rests: false }
     }
 
     /// Lets the file go: from now on everything fails with `error`.
@@ -483,7 +483,7 @@ impl Log {
         let previous_synced = self.writer.synced_len().min(self.writer.len());
         let header = LogHeader { previous_len: self.writer.len(), last_seq, previous_synced };
         let number = self.writer.number() + 1;
-        let mut next = create_segment(&self.env, &self.dir, number, header, &self.spares)?;
+        let mut next = create_segment(&self.env, &self.dir, number, header, &self.recycled)?;
         if let Err(e) = name(number) {
             drop(next);
             // When it is not known whether the name is durable, its absence might be taken for damage.
@@ -519,10 +519,10 @@ fn create_segment(
     dir: &Path,
     number: u64,
     header: LogHeader,
-    spares: &RecycledLogs,
+    recycled: &RecycledLogs,
 ) -> Result<SegmentWriter> {
     let (path, header) = (dir.join(log_file_name(number)), header.encode());
-    let (mut writer, spare) = match spares.begin(&path, number, &header) {
+    let (mut writer, spare) = match recycled.begin(&path, number, &header) {
         Some((writer, spare)) => (writer, Some(spare)),
         None => (SegmentWriter::create(env, &path, SegmentKind::Wal, number, &header)?, None),
     };

@@ -99,7 +99,7 @@ fn lead(written: &mut Vec<u64>, members: Members) -> Wakes {
 /// A turn, and a place that every thread passes before it looks at the writer and while it holds it: only because of that does loom
 /// try what happens when somebody looks while another one holds it.
 struct Hall {
-    turn: Jobs,
+    write_queue: Jobs,
     place: AtomicU64,
 }
 
@@ -111,12 +111,12 @@ impl Hall {
     /// As a synced write does it: at once when nobody is at it, in the queue otherwise.
     fn synced(&self, job: u64) -> Result<u64, ()> {
         self.pass();
-        match self.turn.try_now() {
+        match self.write_queue.try_now() {
             Some(mut writer) => {
                 writer.push(job);
                 self.pass();
                 drop(writer);
-                self.turn.pass_on();
+                self.write_queue.pass_on();
                 Ok(job)
             }
             None => self.queue(job),
@@ -126,16 +126,16 @@ impl Hall {
     /// As any other write does it: who queues is served on the way, if that is possible.
     fn plain(&self, job: u64) -> Result<u64, ()> {
         self.pass();
-        match self.turn.try_briefly() {
+        match self.write_queue.try_briefly() {
             Some(mut writer) => {
                 writer.push(job);
                 self.pass();
-                let wakes = match self.turn.has_queue() {
-                    true => lead(&mut writer, self.turn.take_while(|job| *job != UNSUITED)),
+                let wakes = match self.write_queue.has_queue() {
+                    true => lead(&mut writer, self.write_queue.take_while(|job| *job != UNSUITED)),
                     false => Wakes::new(),
                 };
                 drop(writer);
-                self.turn.pass_on();
+                self.write_queue.pass_on();
                 drop(wakes);
                 Ok(job)
             }
@@ -145,15 +145,15 @@ impl Hall {
 
     /// As a flush does it, or whoever needs the writer for something else.
     fn other(&self, job: u64) {
-        let mut writer = self.turn.wait();
+        let mut writer = self.write_queue.wait();
         writer.push(job);
         self.pass();
         drop(writer);
-        self.turn.pass_on();
+        self.write_queue.pass_on();
     }
 
     fn queue(&self, job: u64) -> Result<u64, ()> {
-        self.turn.queue(&Arc::new(Waiter::default()), job, |written, members| {
+        self.write_queue.queue(&Arc::new(Waiter::default()), job, |written, members| {
             self.pass();
             lead(written, members)
         })
@@ -168,7 +168,8 @@ const UNSUITED: u64 = 1;
 fn loom_nobody_queues_for_ever() {
     for threads in [1, 2] {
         check(2, move || {
-            let hall = Arc::new(Hall { turn: Jobs::new(Vec::new(), || Err(())), place: AtomicU64::new(0) });
+            let hall =
+                Arc::new(Hall { write_queue: Jobs::new(Vec::new(), || Err(())), place: AtomicU64::new(0) });
             let queue = |job| {
                 let hall = hall.clone();
                 thread::spawn(move || assert_eq!(hall.synced(job), Ok(job)))
@@ -177,7 +178,7 @@ fn loom_nobody_queues_for_ever() {
             hall.other(9);
             let jobs = threads.len() + 1;
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            let mut written = hall.turn.writer.lock().clone();
+            let mut written = hall.write_queue.writer.lock().clone();
             written.sort_unstable();
             assert_eq!(written.len(), jobs, "each job is done once: {written:?}");
         });
@@ -188,7 +189,8 @@ fn loom_nobody_queues_for_ever() {
 #[test]
 fn loom_nobody_who_is_not_served_is_forgotten() {
     check(2, move || {
-        let hall = Arc::new(Hall { turn: Jobs::new(Vec::new(), || Err(())), place: AtomicU64::new(0) });
+        let hall =
+            Arc::new(Hall { write_queue: Jobs::new(Vec::new(), || Err(())), place: AtomicU64::new(0) });
         let threads = [true, false].map(|synced| {
             let hall = hall.clone();
             let write = move || match synced {
@@ -199,7 +201,7 @@ fn loom_nobody_who_is_not_served_is_forgotten() {
         });
         assert_eq!(hall.plain(3), Ok(3));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let mut written = hall.turn.writer.lock().clone();
+        let mut written = hall.write_queue.writer.lock().clone();
         written.sort_unstable();
         assert_eq!(written, [1, 2, 3], "each job is done once");
     });
@@ -209,16 +211,16 @@ fn loom_nobody_who_is_not_served_is_forgotten() {
 #[test]
 fn loom_a_failing_leader_fails_those_it_leads() {
     check(2, || {
-        let turn = Arc::new(Jobs::new(Vec::new(), || Err(())));
+        let write_queue = Arc::new(Jobs::new(Vec::new(), || Err(())));
         let failing = |written: &mut Vec<u64>, members: Members| {
             written.push(members.len() as u64);
             members.into_iter().map(|member| member.done(Err(()))).collect::<Wakes>()
         };
-        let other = turn.clone();
+        let other = write_queue.clone();
         let thread = thread::spawn(move || other.queue(&Arc::new(Waiter::default()), 1, failing));
-        assert_eq!(turn.queue(&Arc::new(Waiter::default()), 2, failing), Err(()));
+        assert_eq!(write_queue.queue(&Arc::new(Waiter::default()), 2, failing), Err(()));
         assert_eq!(thread.join().unwrap(), Err(()));
-        assert_eq!(turn.writer.lock().iter().sum::<u64>(), 2, "each job is answered once");
+        assert_eq!(write_queue.writer.lock().iter().sum::<u64>(), 2, "each job is answered once");
     });
 }
 
@@ -226,9 +228,9 @@ fn loom_a_failing_leader_fails_those_it_leads() {
 #[test]
 fn loom_closing_turns_everybody_away() {
     check(3, || {
-        let turn = Arc::new(Jobs::new(Vec::new(), || Err(())));
+        let write_queue = Arc::new(Jobs::new(Vec::new(), || Err(())));
         let closed = Arc::new(AtomicBool::new(false));
-        let (other, stopped) = (turn.clone(), closed.clone());
+        let (other, stopped) = (write_queue.clone(), closed.clone());
         let thread = thread::spawn(move || {
             other.queue(&Arc::new(Waiter::default()), 1, |written, members| {
                 match stopped.load(Ordering::Acquire) {
@@ -237,12 +239,12 @@ fn loom_closing_turns_everybody_away() {
                 }
             })
         });
-        let writer = turn.writer.lock();
+        let writer = write_queue.writer.lock();
         closed.store(true, Ordering::SeqCst);
         drop(writer);
-        turn.turn_away(|| Err(()));
+        write_queue.turn_away(|| Err(()));
         let written = thread.join().unwrap().is_ok();
-        assert_eq!(turn.writer.lock().len(), usize::from(written));
+        assert_eq!(write_queue.writer.lock().len(), usize::from(written));
     });
 }
 

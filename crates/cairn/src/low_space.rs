@@ -27,9 +27,9 @@ impl DbInner {
         if self.check_place().is_err() {
             return;
         }
-        self.spares.forget_old();
+        self.recycled.forget_old();
         self.trim_log();
-        if !self.reserve.retake() {
+        if !self.disk_reserve.retake() {
             // Who holds the writer does it, if another thread does.
             self.memtables_paid.store(true, Ordering::Release);
             self.try_switch_paid();
@@ -39,12 +39,12 @@ impl DbInner {
     /// Cuts off what the newest log has behind its end from its time as a spare, when that is much beside all else that the database holds; not
     /// while another thread writes.
     pub(crate) fn trim_log(&self) {
-        if self.spares.taken() > self.reserve.longest_spare(self.log_bytes())
+        if self.recycled.taken() > self.disk_reserve.longest_spare(self.log_bytes())
             && let Some(mut writer) = self.try_writer()
             && !self.ends()
         {
             writer.log.trim();
-            self.spares.note_trimmed();
+            self.recycled.note_trimmed();
         }
     }
 
@@ -79,9 +79,9 @@ impl DbInner {
     /// Lets a put go on although the reserve is spent, if there is room for it again; or says why not.
     #[cold]
     pub(crate) fn admit_on_full_disk(&self) -> Result<()> {
-        match self.reserve.admit() {
+        match self.disk_reserve.admit() {
             Err(e) if e.kind() == ErrorKind::NoSpace && self.is_inline() && self.flush_deletes() => {
-                self.reserve.admit()
+                self.disk_reserve.admit()
             }
             admitted => admitted,
         }
@@ -90,7 +90,7 @@ impl DbInner {
     /// Without threads: flushes what was deleted and is in memory only, and compacts. Whether anything was done.
     fn flush_deletes(&self) -> bool {
         let now = self.env.monotonic();
-        if self.check_process().is_err() || !self.reserve.may_look(now) {
+        if self.check_process().is_err() || !self.disk_reserve.may_look(now) {
             return false;
         }
         // Who closes the database waits for the writer.
@@ -98,8 +98,8 @@ impl DbInner {
         let done = self.switch_deletes(&mut writer);
         if done {
             self.run_pending();
-            if !self.reserve.retake() {
-                self.reserve.look_at(self.env.monotonic() + PATIENCE);
+            if !self.disk_reserve.retake() {
+                self.disk_reserve.look_at(self.env.monotonic() + PATIENCE);
             }
         }
         done
@@ -108,7 +108,7 @@ impl DbInner {
     /// While the reserve is spent: switches every memtable with tombstones, so that it is flushed. Whether there was any.
     #[cold]
     pub(crate) fn switch_deletes(&self, writer: &mut Writer) -> bool {
-        if !self.reserve.take_deletes() {
+        if !self.disk_reserve.take_deletes() {
             return false;
         }
         // What was noted may still be on its way into a memtable.
@@ -128,7 +128,7 @@ impl DbInner {
             tracing::warn!(error = %e, "a memtable was not switched");
         }
         if switched.is_err() || !later.is_empty() {
-            self.reserve.note_deletes();
+            self.disk_reserve.note_deletes();
         }
         self.state.lock().jobs -= 1;
         self.progress.notify_all();

@@ -54,10 +54,10 @@ mod tests {
     #[test]
     fn bytes_take_their_time_and_idle_time_is_not_saved_up() {
         let env = SimEnv::new(1);
-        let pace = RateLimiter::new(1 << 20);
+        let rate_limiter = RateLimiter::new(1 << 20);
         let time = |bytes, times: u32| {
             let before = env.monotonic();
-            (0..times).for_each(|_| pace.take(&*env, bytes, || false));
+            (0..times).for_each(|_| rate_limiter.take(&*env, bytes, || false));
             (env.monotonic() - before).as_secs_f64()
         };
         let first = time(64 << 10, 160);
@@ -66,7 +66,7 @@ mod tests {
         let after_a_pause = time(64 << 10, 160);
         assert!((9.8..10.1).contains(&after_a_pause), "{after_a_pause}");
         let before = env.monotonic();
-        pace.take(&*env, 1 << 30, || true);
+        rate_limiter.take(&*env, 1 << 30, || true);
         RateLimiter::new(0).take(&*env, 1 << 40, || false);
         assert!(
             env.monotonic() - before < Duration::from_secs(1),

@@ -65,14 +65,28 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     let lacking = note_missing(&state, &files);
     // More than the largest memtable and what a log has beside it; and of a small cap not much.
     let longest_spare = (options.memory_budget / 4).min(options.log_cap / 4);
-    let spares = Arc::new(RecycledLogs::new(&env, dir, longest_spare));
-    let reserve = DiskReserve::new(&env, dir, options.reserve_bytes(), spares.clone());
-    reserve.adopt();
+    let recycled = Arc::new(RecycledLogs::new(&env, dir, longest_spare));
+    let disk_reserve = DiskReserve::new(&env, dir, options.reserve_bytes(), recycled.clone());
+    disk_reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
     let dir = dir.to_owned();
     let (kept, idle) = (Vec::new(), Memtable::empty());
-    Recovery { env, dir, options, lock, files, lacking, space, state, reserve, spares, next_file, kept, idle }
-        .run()
+    Recovery {
+        env,
+        dir,
+        options,
+        lock,
+        files,
+        lacking,
+        space,
+        state,
+        disk_reserve,
+        recycled,
+        next_file,
+        kept,
+        idle,
+    }
+    .run()
 }
 
 /// TableCache that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
@@ -182,8 +196,8 @@ struct Recovery {
     lacking: bool,
     space: TableSpace,
     state: tree::State,
-    reserve: DiskReserve,
-    spares: Arc<RecycledLogs>,
+    disk_reserve: DiskReserve,
+    recycled: Arc<RecycledLogs>,
     next_file: AtomicU64,
     /// Logs that stay, because there is no room for tables with what is in them.
     kept: Vec<KeptLog>,
@@ -207,7 +221,7 @@ impl Recovery {
                     if self.remove_spares() {
                         continue;
                     }
-                    if !self.reserve.release_for(&e) {
+                    if !self.disk_reserve.release_for(&e) {
                         return self.open_with_little_room(keyspaces, &logs, &e);
                     }
                 }
@@ -218,9 +232,9 @@ impl Recovery {
 
     /// Removes the spare logs that an earlier opening left: nobody needs them. Whether there were any.
     fn remove_spares(&mut self) -> bool {
-        let spares = std::mem::take(&mut self.files.spares);
-        self.remove(&spares);
-        !spares.is_empty()
+        let recycled = std::mem::take(&mut self.files.recycled);
+        self.remove(&recycled);
+        !recycled.is_empty()
     }
 
     /// Refuses numbers so large that counting on from them would overflow: no database gets there, so somebody made them up.
@@ -395,7 +409,7 @@ impl Recovery {
             table: &table,
             next_number: &next_number,
             snapshots: &[],
-            pace: &|_| {},
+            rate_limiter: &|_| {},
             ranges: &ranges,
             cancelled: &std::sync::atomic::AtomicBool::new(false),
         };
@@ -429,7 +443,7 @@ impl Recovery {
             // What is not needed any more goes first, then.
             Err(e) if e.kind() == ErrorKind::NoSpace => {
                 self.remove(&leftovers);
-                self.reserve.release_for(&e);
+                self.disk_reserve.release_for(&e);
                 self.start_log(&logs, last_seq, &mut manifest)
             }
             log => log,
@@ -447,14 +461,14 @@ impl Recovery {
         if let Some(refusal) = refusal {
             core.refuse(refusal);
         }
-        core.reserve.fit(core.log_bytes());
-        core.reserve.retake();
+        core.disk_reserve.fit(core.log_bytes());
+        core.disk_reserve.retake();
         Ok(core)
     }
 
     fn logs(&self) -> Logs {
         let closed = Arc::new(ClosedLogs::keeping(&self.kept));
-        Logs { closed, spares: self.spares.clone(), counters: Arc::default() }
+        Logs { closed, recycled: self.recycled.clone(), counters: Arc::default() }
     }
 
     fn start_log(&self, logs: &Logs, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
@@ -532,10 +546,10 @@ impl Recovery {
             visible: VisibleSeq::new(last_seq),
             commit: new_commit(Writer::new(log, last_seq + 1)),
             closed_logs: logs.closed,
-            spares: logs.spares,
+            recycled: logs.recycled,
             log_counters: logs.counters,
             manifest: Mutex::new(manifest),
-            reserve: self.reserve,
+            disk_reserve: self.disk_reserve,
             state: Mutex::new(State::new(self.state.next_keyspace)),
             idle: self.idle,
             flush_work: Condvar::new(),
@@ -555,7 +569,7 @@ impl Recovery {
             stopped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             memtables_paid: AtomicBool::new(false),
-            pace: crate::rate_limiter::RateLimiter::new(self.options.compaction_rate),
+            rate_limiter: crate::rate_limiter::RateLimiter::new(self.options.compaction_rate),
             cancelled: std::sync::atomic::AtomicBool::new(false),
             env: self.env,
             dir: self.dir,
@@ -611,7 +625,7 @@ impl DbInner {
     fn adopt(&self, keyspaces: Keyspaces) {
         let mut state = self.state.lock();
         for (id, k) in keyspaces {
-            self.reserve.note_tables(0, k.tree.version().bytes());
+            self.disk_reserve.note_tables(0, k.tree.version().bytes());
             let core = self.new_keyspace_core(id, k.name, k.options, tree::Version::empty);
             let mut keyspace = KeyspaceState::new(core, k.tree);
             // In most cases there are none: all that was replayed is in tables.

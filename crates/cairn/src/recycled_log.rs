@@ -159,17 +159,17 @@ mod tests {
 
     const DIR: &str = "/db";
 
-    fn spares(sim: &Arc<SimEnv>) -> RecycledLogs {
+    fn recycled(sim: &Arc<SimEnv>) -> RecycledLogs {
         sim.create_dir(Path::new(DIR)).unwrap();
         let env: Arc<dyn Env> = sim.clone();
         RecycledLogs::new(&env, Path::new(DIR), 1000)
     }
 
     /// A log of so many bytes that nobody needs any more.
-    fn offer(sim: &SimEnv, spares: &RecycledLogs, number: u64, len: usize) {
+    fn offer(sim: &SimEnv, recycled: &RecycledLogs, number: u64, len: usize) {
         let path = Path::new(DIR).join(log_file_name(number));
         sim.write_file(path, vec![1; len]);
-        spares.offer(number, len as u64);
+        recycled.offer(number, len as u64);
     }
 
     fn names(sim: &SimEnv) -> Vec<String> {
@@ -180,40 +180,40 @@ mod tests {
     #[test]
     fn the_longest_is_kept_and_only_one_that_has_nothing_else_in_it() {
         let sim = SimEnv::new(1);
-        let spares = spares(&sim);
+        let recycled = recycled(&sim);
         for (number, len) in [(1, 100), (2, 1001), (3, 300), (4, 200)] {
-            offer(&sim, &spares, number, len);
+            offer(&sim, &recycled, number, len);
         }
         // This one was not cut.
         sim.write_file("/db/wal-000005.log", [1; 500]);
-        spares.offer(5, 499);
+        recycled.offer(5, 499);
         assert_eq!(names(&sim), ["wal-000003.spare"]);
         assert!(names(&sim).iter().all(|name| is_spare_file_name(name)));
         let (path, number) = (Path::new("/db/wal-000006.log"), 6);
-        let (mut log, name) = spares.begin(path, number, b"header").unwrap();
+        let (mut log, name) = recycled.begin(path, number, b"header").unwrap();
         assert!(name.ends_with("wal-000003.spare") && log.path() == path && log.number() == number);
         log.sync().unwrap();
         assert_eq!(sim.read_file(&name).len(), 300);
         // Somebody took it away.
-        offer(&sim, &spares, 8, 100);
+        offer(&sim, &recycled, 8, 100);
         sim.remove_file("/db/wal-000008.spare");
-        assert!(spares.begin(Path::new("/db/wal-000007.log"), 7, b"").is_none());
-        assert!(!spares.give_up());
+        assert!(recycled.begin(Path::new("/db/wal-000007.log"), 7, b"").is_none());
+        assert!(!recycled.give_up());
     }
 
     #[test]
     fn it_goes_when_nobody_takes_it_or_space_is_needed() {
         let sim = SimEnv::new(1);
-        let spares = spares(&sim);
-        offer(&sim, &spares, 1, 100);
+        let recycled = recycled(&sim);
+        offer(&sim, &recycled, 1, 100);
         sim.sleep(PATIENCE / 2);
-        spares.forget_old();
+        recycled.forget_old();
         assert_eq!(names(&sim), ["wal-000001.spare"]);
         sim.sleep(PATIENCE / 2);
-        spares.forget_old();
+        recycled.forget_old();
         assert!(names(&sim).is_empty());
-        offer(&sim, &spares, 2, 100);
-        assert!(spares.give_up() && !spares.give_up() && names(&sim).is_empty());
+        offer(&sim, &recycled, 2, 100);
+        assert!(recycled.give_up() && !recycled.give_up() && names(&sim).is_empty());
     }
 
     /// A disk that gains nothing by it.
@@ -275,10 +275,10 @@ mod tests {
         let sim = SimEnv::new(1);
         sim.create_dir(Path::new(DIR)).unwrap();
         let env: Arc<dyn Env> = Arc::new(Plain(sim.clone()));
-        let spares = RecycledLogs::new(&env, Path::new(DIR), 1000);
-        offer(&sim, &spares, 1, 100);
-        assert!(spares.begin(Path::new("/db/wal-000003.log"), 3, b"").is_none());
-        offer(&sim, &spares, 2, 100);
+        let recycled = RecycledLogs::new(&env, Path::new(DIR), 1000);
+        offer(&sim, &recycled, 1, 100);
+        assert!(recycled.begin(Path::new("/db/wal-000003.log"), 3, b"").is_none());
+        offer(&sim, &recycled, 2, 100);
         assert!(names(&sim).is_empty());
     }
 }

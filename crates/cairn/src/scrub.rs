@@ -90,18 +90,18 @@ impl DbInner {
     /// Reads and verifies everything once, at `rate` bytes per second; 0 is no limit.
     pub(crate) fn scrub_round(&self, rate: u64) -> Result<CheckReport> {
         let mut report = Report::default();
-        let mut pace = ScrubPacer { core: self, rate, next: Duration::ZERO };
+        let mut rate_limiter = ScrubPacer { core: self, rate, next: Duration::ZERO };
         self.check_not_closed()?;
         report.report.keyspaces = self.state.lock().keyspaces.len();
         for table in self.tables_in_use() {
             // What a compaction has replaced meanwhile is not held back.
             if let Some(table) = table.upgrade() {
-                self.scrub_table(&table, &mut pace, &mut report)?;
+                self.scrub_table(&table, &mut rate_limiter, &mut report)?;
             }
         }
         let before = report.report.problems.len();
-        self.scrub_logs(&mut pace, &mut report)?;
-        self.scrub_manifest(&mut pace, &mut report)?;
+        self.scrub_logs(&mut rate_limiter, &mut report)?;
+        self.scrub_manifest(&mut rate_limiter, &mut report)?;
         let found = report.report.problems[before..].iter().map(|p| (p.file.clone(), p.clone())).collect();
         *self.scrub.findings.lock() = found;
         self.scrub.rounds.fetch_add(1, Ordering::Relaxed);
@@ -114,14 +114,19 @@ impl DbInner {
         versions.flat_map(|v| v.tables().map(|(_, t)| Arc::downgrade(t)).collect::<Vec<_>>()).collect()
     }
 
-    fn scrub_table(&self, table: &TableFile, pace: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
+    fn scrub_table(
+        &self,
+        table: &TableFile,
+        rate_limiter: &mut ScrubPacer<'_>,
+        report: &mut Report,
+    ) -> Result<()> {
         // The disk is meant, not what memory still has of it.
         table.table.forget_pages();
         let (known, mut done) = (report.report.problems.len(), 0);
         report.verify_table(table, &mut |at| {
             let bytes = at.saturating_sub(done);
             done = at;
-            pace.spend(bytes)
+            rate_limiter.spend(bytes)
         })?;
         for problem in &report.report.problems[known..] {
             tracing::error!(%problem, "scrubbing found damage");
@@ -129,7 +134,7 @@ impl DbInner {
         Ok(())
     }
 
-    fn scrub_logs(&self, pace: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
+    fn scrub_logs(&self, rate_limiter: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
         for log in self.closed_logs.synced() {
             let path = self.dir.join(log_file_name(log.number));
             let mut read = || -> Result<()> {
@@ -138,7 +143,7 @@ impl DbInner {
                 let mut record = Vec::new();
                 while let Some(span) = reader.next(&mut record)? {
                     report.report.log_records += u64::from(!record.is_empty());
-                    pace.spend(span.end - span.start)?;
+                    rate_limiter.spend(span.end - span.start)?;
                 }
                 Ok(())
             };
@@ -150,7 +155,7 @@ impl DbInner {
         Ok(())
     }
 
-    fn scrub_manifest(&self, pace: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
+    fn scrub_manifest(&self, rate_limiter: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
         let (number, len) = {
             let manifest = self.manifest.lock();
             (manifest.number(), manifest.flushed_len())
@@ -159,7 +164,7 @@ impl DbInner {
         let result = Manifest::verify(&self.env, &self.dir, number, len, &mut |at| {
             let bytes = at.saturating_sub(done);
             done = at;
-            pace.spend(bytes)
+            rate_limiter.spend(bytes)
         });
         let needed = || self.manifest.lock().number() == number;
         self.note_scrubbed(&manifest_file_name(number), result, needed, report)

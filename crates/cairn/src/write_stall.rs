@@ -37,7 +37,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 impl DbInner {
     /// Makes a writer wait for its share of the time that compaction is behind.
     #[inline]
-    pub(crate) fn pace(&self, writer: &mut Writer, bytes: u64) {
+    pub(crate) fn rate_limiter(&self, writer: &mut Writer, bytes: u64) {
         let slowdown = self.slowdown.load(Ordering::Relaxed) + writer.log_slowdown;
         if slowdown > 0 {
             self.pay(writer, slowdown * bytes / 1024);
@@ -166,7 +166,7 @@ impl DbInner {
             let mut edit = DatabaseEdit { newest_log: number, closed, ..DatabaseEdit::default() };
             self.log_edit(&mut self.manifest.lock(), &mut edit)
         };
-        self.reserve
+        self.disk_reserve
             .retry_after_freeing(|| writer.log.rotate(last_seq, name))
             .map_err(|e| self.poison_on_sync_error(e))?;
         writer.check_log_at = 0;

@@ -29,7 +29,7 @@ pub struct Context<'a> {
     /// Sequence numbers at which somebody may still read, ascending.
     pub snapshots: &'a [Seq],
     /// Told every now and then how many bytes a compaction has written since it was told last; may take its time.
-    pub pace: &'a (dyn Fn(u64) + Sync),
+    pub rate_limiter: &'a (dyn Fn(u64) + Sync),
     /// Range tombstones: what one of them hides from everybody is left out.
     pub ranges: &'a RangeSet,
     /// Set when the job should stop: the database is closing.
@@ -171,7 +171,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
     let mut merge = MergeCursor::new(children, shared_prefix(smallest, largest));
     let snapshots = if planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };
     let mut retention = Retention::new(snapshots);
-    let mut shade = RangeDelFilter::new(context.ranges, snapshots);
+    let mut range_del = RangeDelFilter::new(context.ranges, snapshots);
     let mut output = Output { context, writer: None, sketch: Sketch::default(), told: 0, done: outcome };
     let mut piece = 0;
     let mut countdown = CANCEL_INTERVAL;
@@ -192,7 +192,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
                 output.finish()?;
             }
             let kept = retention.keeps(key, trailer, plan.bottom[piece] || planted(Bug::DropTombstoneEarly));
-            if kept && !shade.hides(key, trailer) {
+            if kept && !range_del.hides(key, trailer) {
                 output.add(plan.bottom[piece], key, hash(key), trailer, merge.value())?;
             }
             check_cancelled(context, &mut countdown)?;
@@ -297,7 +297,7 @@ impl Output<'_> {
     #[cold]
     fn keep_pace(&mut self) {
         let untold = self.untold();
-        (self.context.pace)(untold);
+        (self.context.rate_limiter)(untold);
         self.told += untold;
     }
 
@@ -319,14 +319,14 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
     };
     let mut outcome = Outcome::default();
     let mut retention = Retention::new(context.snapshots);
-    let mut shade = RangeDelFilter::new(context.ranges, context.snapshots);
+    let mut range_del = RangeDelFilter::new(context.ranges, context.snapshots);
     let mut output = Output { context, writer: None, sketch: Sketch::default(), told: 0, done: &mut outcome };
     let mut countdown = CANCEL_INTERVAL;
     let result = (|| {
         memtables.seek_to_first()?;
         while memtables.valid() {
             let (key, trailer, value) = (memtables.key(), memtables.trailer(), memtables.value());
-            if retention.keeps(key, trailer, false) && !shade.hides(key, trailer) {
+            if retention.keeps(key, trailer, false) && !range_del.hides(key, trailer) {
                 let hash = hash(key);
                 output.add(false, key, hash, trailer, value)?;
                 if let Some(level) = rule.level(hash, key.len() + value.len()).filter(|_| !key.is_empty()) {

@@ -22,7 +22,7 @@ fn merge(stack: &Stack, ranges: &RangeSet, snapshots: &[Seq]) -> (Outcome, Vec<u
         table: &options,
         next_number: &|| next.fetch_add(1, Ordering::Relaxed),
         snapshots,
-        pace: &|bytes| told.lock().unwrap().push(bytes),
+        rate_limiter: &|bytes| told.lock().unwrap().push(bytes),
         ranges,
         cancelled: &AtomicBool::new(false),
     };

@@ -47,7 +47,7 @@ impl Picker<'_> {
     }
 
     /// Guards of the last level that should become one run because there is time for it.
-    pub(crate) fn wishes_at_rest(&self, wishes: &mut Vec<Candidate>) {
+    pub(crate) fn wishes_at_rest(&self, candidates: &mut Vec<Candidate>) {
         if !self.at_rest {
             return;
         }
@@ -56,7 +56,7 @@ impl Picker<'_> {
             let oldest = g.oldest_run();
             let beside = (g.bytes() - oldest) as f64 / oldest.max(1) as f64;
             if beside >= self.options.space_target - 1.0 {
-                wishes.push(Candidate { reason: Reason::Rest, level: last, guard, score: beside });
+                candidates.push(Candidate { reason: Reason::Rest, level: last, guard, score: beside });
             }
         }
     }

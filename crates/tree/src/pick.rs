@@ -171,9 +171,11 @@ impl Picker<'_> {
                 return plan;
             }
         }
-        let mut wishes = self.wishes();
-        wishes.sort_by(|a, b| a.reason.cmp(&b.reason).then(b.score.total_cmp(&a.score)));
-        wishes.iter().find_map(|wish| self.guard(wish.reason, wish.level, wish.guard, &busy))
+        let mut candidates = self.candidates();
+        candidates.sort_by(|a, b| a.reason.cmp(&b.reason).then(b.score.total_cmp(&a.score)));
+        candidates
+            .iter()
+            .find_map(|candidate| self.guard(candidate.reason, candidate.level, candidate.guard, &busy))
     }
 
     /// Whether some of the table is owed: it has entries that are no newer than `owed_seq`.
@@ -257,8 +259,8 @@ impl Picker<'_> {
         self.running.iter().flat_map(|plan| plan.numbers()).collect()
     }
 
-    fn wishes(&self) -> Vec<Candidate> {
-        let mut wishes = Vec::new();
+    fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
         let full = self.options.max_tables_per_guard.max(2);
         for n in 1..=self.version.last_level() {
             let level = self.version.level(n);
@@ -276,28 +278,28 @@ impl Picker<'_> {
                     && adaptive_guards::is_too_large(g, self.options.guard_bytes);
                 if g.runs >= full || g.tables.len() >= MAX_TABLES || too_large {
                     let score = (g.runs as f64 / full as f64).max(1.0);
-                    wishes.push(Candidate { reason: Reason::GuardFull, level: n, guard, score });
+                    candidates.push(Candidate { reason: Reason::GuardFull, level: n, guard, score });
                 } else if paid >= g.merge_cost && (g.runs > 1 || self.is_paid_alone(n, guard)) {
                     let score = paid as f64 / g.merge_cost as f64;
-                    wishes.push(Candidate { reason: Reason::Seeks, level: n, guard, score });
+                    candidates.push(Candidate { reason: Reason::Seeks, level: n, guard, score });
                 } else if self.tombstones_due(n, g) || self.sifting_due(g) {
                     let score = g.tables.iter().map(|t| t.meta.tombstones).sum::<u64>() as f64;
-                    wishes.push(Candidate { reason: Reason::Tombstones, level: n, guard, score });
+                    candidates.push(Candidate { reason: Reason::Tombstones, level: n, guard, score });
                 } else if n == self.version.last_level() && self.should_be_joined(guard) {
-                    wishes.push(Candidate { reason: Reason::SmallGuards, level: n, guard, score: 0.0 });
+                    candidates.push(Candidate { reason: Reason::SmallGuards, level: n, guard, score: 0.0 });
                 }
             }
             if let Some(score) = self.level_size_score(n) {
                 for (guard, g) in level.guards.iter().enumerate().filter(|(_, g)| !g.tables.is_empty()) {
                     // The guards that push most down for what they touch below go first.
                     let score = score * g.bytes() as f64 / (1 + self.bytes_below(n, guard)) as f64;
-                    wishes.push(Candidate { reason: Reason::LevelSize, level: n, guard, score });
+                    candidates.push(Candidate { reason: Reason::LevelSize, level: n, guard, score });
                 }
             }
         }
-        self.wishes_for_space(&mut wishes);
-        self.wishes_at_rest(&mut wishes);
-        wishes
+        self.wishes_for_space(&mut candidates);
+        self.wishes_at_rest(&mut candidates);
+        candidates
     }
 
     /// Above 1 when level `n` has reached its share of the next level that has tables.

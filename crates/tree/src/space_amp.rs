@@ -58,7 +58,7 @@ pub(crate) fn amplification(version: &Version) -> f64 {
 
 impl Picker<'_> {
     /// Guards of the last level whose merge gives back what the tree has too much.
-    pub(crate) fn wishes_for_space(&self, wishes: &mut Vec<Candidate>) {
+    pub(crate) fn wishes_for_space(&self, candidates: &mut Vec<Candidate>) {
         if amplification(self.version) <= self.options.space_target {
             return;
         }
@@ -71,7 +71,7 @@ impl Picker<'_> {
             let in_vain =
                 |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < MIN_SHARE;
             if share >= MIN_SHARE && !self.oldest_snapshot.is_some_and(in_vain) {
-                wishes.push(Candidate { reason: Reason::Space, level: last, guard, score: share });
+                candidates.push(Candidate { reason: Reason::Space, level: last, guard, score: share });
             }
         }
     }

@@ -27,7 +27,7 @@ impl Recovery {
             self.kept = kept;
             match self.create_manifest(&keyspaces, last_seq) {
                 Ok(manifest) => {
-                    self.reserve.spend(cause);
+                    self.disk_reserve.spend(cause);
                     return self.start(keyspaces, last_seq, manifest);
                 }
                 Err(e) if e.kind() == ErrorKind::NoSpace => self.kept.clear(),
