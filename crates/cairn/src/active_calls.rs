@@ -1,4 +1,4 @@
-//! ActiveCalls of the application that work on the directory of a database, counted, so that closing can wait for them.
+//! Calls of the application that work on the directory of a database, counted, so that closing can wait for them.
 //!
 //! Flushing, compacting, creating and dropping keyspaces write to the manifest and create and remove files, in the thread that asks
 //! for it. Each such call [begins](ActiveCalls::begin) here and is counted until its [`ActiveCall`] goes. [`ActiveCalls::end`], which closing calls,

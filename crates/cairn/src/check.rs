@@ -202,7 +202,7 @@ impl Report {
         Ok(())
     }
 
-    /// TableCache that no version names are no damage: a crash leaves them, and the next opening removes them.
+    /// Tables that no version names are no damage: a crash leaves them, and the next opening removes them.
     fn check_unnamed(&mut self, files: &Files, versions: &[&Version]) {
         let named: HashSet<u64> = versions
             .iter()

@@ -71,7 +71,7 @@ pub(crate) struct DbInner {
     pub collecting: Mutex<()>,
     /// The lock on the directory, held until the database is closed. Taken under any other lock, and held for a system call at most.
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
-    /// ActiveCalls of the application that work on the directory.
+    /// Calls of the application that work on the directory.
     pub calls: ActiveCalls,
     /// Why writing stopped for good.
     pub fatal: OnceLock<Error>,

@@ -35,7 +35,7 @@
 //! # What it costs
 //!
 //! Without ranges a put and a seek look at one flag. With some, a put looks for its key in a list of at most [`MAX`]; one that hits a range
-//! replaces the list. HeldSeqs take no lock: the list is immutable, and a cursor that finds the writer busy does not wait, but leaves the note to a
+//! replaces the list. Readers take no lock: the list is immutable, and a cursor that finds the writer busy does not wait, but leaves the note to a
 //! later one. When the list is full, the range goes that is worth least: by the entries that it spares, and how long it was not used (the
 //! algorithm GreedyDual).
 

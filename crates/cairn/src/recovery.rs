@@ -89,7 +89,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     .run()
 }
 
-/// TableCache that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
+/// Tables that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
 /// noted at once, so that the statistics tell before anybody reads. Whether there are any.
 fn note_missing(state: &tree::State, files: &Files) -> bool {
     let mut lacking = false;
@@ -192,7 +192,7 @@ struct Recovery {
     options: Options,
     lock: Box<dyn FileLock>,
     files: Files,
-    /// TableCache are missing that the manifest names.
+    /// Tables are missing that the manifest names.
     lacking: bool,
     space: TableSpace,
     state: tree::State,
@@ -423,7 +423,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Removes tables of this opening that others have taken the place of. TableCache that were there before are in use until the new manifest is in force.
+    /// Removes tables of this opening that others have taken the place of. Tables that were there before are in use until the new manifest is in force.
     fn remove_merged(&self) {
         for number in self.space.garbage.take() {
             self.space.tables.forget(number);
@@ -513,7 +513,7 @@ impl Recovery {
     }
 
     /// Makes durable what the answers come from, where it is not written anew: what somebody reads must not be gone after a power
-    /// cut. TableCache were durable before the manifest named them.
+    /// cut. Tables were durable before the manifest named them.
     fn sync_what_was_found(&self) -> Result<()> {
         let manifest = self.files.manifests.last().map(|&n| manifest_file_name(n));
         let logs = self.files.logs.iter().filter(|&&n| n >= self.state.min_log).map(|&n| log_file_name(n));

@@ -22,7 +22,7 @@ const ROUND_PAUSE: Duration = Duration::from_secs(1);
 /// A scrub that is ahead of its rate by less than this goes on.
 const MIN_PAUSE: Duration = Duration::from_millis(2);
 
-/// What scrubbing has done and found. TableCache carry their own notes; here is what is wrong with logs and manifest.
+/// What scrubbing has done and found. Tables carry their own notes; here is what is wrong with logs and manifest.
 #[derive(Default)]
 pub(crate) struct Scrub {
     rounds: AtomicU64,

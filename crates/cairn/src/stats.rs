@@ -157,7 +157,7 @@ pub struct LevelStats {
     pub guards: usize,
     /// Guards without a table.
     pub empty_guards: usize,
-    /// TableCache.
+    /// Tables.
     pub tables: usize,
     /// Bytes of these tables.
     pub bytes: u64,
@@ -307,7 +307,7 @@ pub struct CheckProgress {
 pub struct CheckReport {
     /// Keyspaces.
     pub keyspaces: usize,
-    /// TableCache verified.
+    /// Tables verified.
     pub tables: u64,
     /// Bytes of these.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! TableCache against a sorted list: everything a reader can ask, over random shapes of keys, values, blocks and caches.
+//! Tables against a sorted list: everything a reader can ask, over random shapes of keys, values, blocks and caches.
 #![allow(missing_docs)]
 
 mod common;

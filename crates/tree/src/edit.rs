@@ -14,9 +14,9 @@ use table::TableMeta;
 /// The difference between two versions of one keyspace. Applied whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VersionEdit {
-    /// TableCache that come, with their level. The guard follows from the keys, the place in its stack from the sequence numbers.
+    /// Tables that come, with their level. The guard follows from the keys, the place in its stack from the sequence numbers.
     pub added: Vec<(usize, TableMeta)>,
-    /// TableCache that go: level and number.
+    /// Tables that go: level and number.
     pub removed: Vec<(usize, u64)>,
     /// Guards that come: level and key.
     pub guards_added: Vec<(usize, Slice)>,

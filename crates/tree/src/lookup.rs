@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use table::{PendingRead, Table};
 
-/// TableCache of a stack whose filters are looked at together.
+/// Tables of a stack whose filters are looked at together.
 const TOGETHER: usize = 64;
 
-/// What a look-up is for: the newest version of `key` that is not newer than `seq`. TableCache with nothing newer than `above` may be
+/// What a look-up is for: the newest version of `key` that is not newer than `seq`. Tables with nothing newer than `above` may be
 /// left out.
 #[derive(Clone, Copy)]
 pub struct PendingLookup<'a> {

@@ -4,9 +4,9 @@
 pub struct TreeOptions {
     /// Levels of guards below level 0.
     pub levels: usize,
-    /// TableCache in level 0 that start its compaction.
+    /// Tables in level 0 that start its compaction.
     pub level0_tables: usize,
-    /// TableCache in a guard before it is compacted; 1 is a leveled tree.
+    /// Tables in a guard before it is compacted; 1 is a leveled tree.
     pub max_tables_per_guard: usize,
     /// Low bits of a key's hash that must be set for a guard of level 1.
     pub top_level_bits: u32,

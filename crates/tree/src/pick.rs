@@ -16,7 +16,7 @@ const MOST_OF_LEVEL0: usize = 8;
 /// Why a compaction runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// TableCache that nothing is in the way of go down as they are (`trivial_move.rs`).
+    /// Tables that nothing is in the way of go down as they are (`trivial_move.rs`).
     Move,
     /// Level 0 has enough tables.
     Level0,
@@ -37,7 +37,7 @@ pub enum Reason {
     Rest,
     /// Somebody asked for it.
     Manual,
-    /// TableCache of which range tombstones hide everything: they go without being read.
+    /// Tables of which range tombstones hide everything: they go without being read.
     RangeDeletes,
 }
 
@@ -122,7 +122,7 @@ impl Plan {
 pub enum PickBlocked {
     /// A plan that is running has to end first.
     Running,
-    /// TableCache cannot be read: all that can be done without them is done.
+    /// Tables cannot be read: all that can be done without them is done.
     Damage,
 }
 

@@ -428,7 +428,7 @@ fn exhaust(bench: &mut Bench, tree: &mut Tree, damaged: u64) {
     panic!("it goes on for ever");
 }
 
-/// TableCache in the order of their drawing have the numbers 1, 2, ...
+/// Tables in the order of their drawing have the numbers 1, 2, ...
 #[test]
 fn around_a_damaged_table_of_level_0_older_ones_sink_and_newer_ones_stay_above_it() {
     let mut bench = Bench::new();

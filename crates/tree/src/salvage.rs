@@ -18,7 +18,7 @@ pub struct SalvagedManifest {
     pub keyspaces: BTreeMap<u64, KeyspaceCreated>,
     /// Those of them that were dropped.
     pub dropped: BTreeSet<u64>,
-    /// TableCache that came and did not go, by number, with the number of their keyspace.
+    /// Tables that came and did not go, by number, with the number of their keyspace.
     pub tables: BTreeMap<u64, (u64, TableMeta)>,
     /// Numbers of tables that went.
     pub removed: BTreeSet<u64>,

@@ -1,4 +1,4 @@
-//! TableCache that are small beside what lies below: seeks have them loaded.
+//! Tables that are small beside what lies below: seeks have them loaded.
 
 use crate::cursor::{FileCursor, Place};
 use crate::sorted_view_tests::{Stack, options};

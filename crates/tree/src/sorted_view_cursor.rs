@@ -2,7 +2,7 @@
 //!
 //! It stands between two entries of the merged order, by number, and knows for each table how many of its entries lie before. So
 //! moving is counting: forward it takes the next entry of the table that the selector names, back the one before, and turning
-//! round costs nothing. TableCache are opened when an entry of theirs is first needed.
+//! round costs nothing. Tables are opened when an entry of theirs is first needed.
 
 use crate::cursor::KeyRange;
 use crate::sorted_view::SortedView;

@@ -27,7 +27,7 @@ pub(crate) fn options(block_size: usize, compression: Compression) -> TableOptio
 }
 
 impl Stack {
-    /// TableCache of these entries, oldest first. Each table's are brought into order.
+    /// Tables of these entries, oldest first. Each table's are brought into order.
     pub(crate) fn new(tables: Vec<Vec<Entry>>, options: &TableOptions, cache_bytes: u64) -> Stack {
         let sim = SimEnv::new(1);
         let env: Arc<dyn Env> = sim.clone();

@@ -32,7 +32,7 @@ impl Guard {
                 return 0;
             }
             let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
-            // TableCache that say nothing of their keys, because they are small or old, may all be alive.
+            // Tables that say nothing of their keys, because they are small or old, may all be alive.
             let Some(sketches) = sketches else { return 0 };
             let entries: u64 = self.tables.iter().map(|t| t.meta.entries).sum();
             let live = Sketch::distinct(sketches.into_iter()) / entries.max(1) as f64;

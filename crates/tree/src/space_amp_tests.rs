@@ -5,7 +5,7 @@ use crate::space_amp::amplification;
 use crate::version::tests::options;
 use crate::{Reason, Sketch, Tree, TreeOptions, VersionEdit};
 
-/// TableCache with the keys that each one has, as numbers from the given one on.
+/// Tables with the keys that each one has, as numbers from the given one on.
 fn tree(bench: &mut Bench, options: TreeOptions, drawn: &[(Drawn, Option<u64>)]) -> Tree {
     let mut tree = bench.tree(options, &[(3, "m")], &[]);
     let mut edit = VersionEdit::default();

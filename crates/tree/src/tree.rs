@@ -251,7 +251,7 @@ impl Tree {
         }
     }
 
-    /// Takes a durable edit over into the current version. TableCache that it removes become garbage once nobody reads them.
+    /// Takes a durable edit over into the current version. Tables that it removes become garbage once nobody reads them.
     pub fn apply(
         &mut self,
         edit: &VersionEdit,
@@ -281,7 +281,7 @@ impl Tree {
     }
 
     /// How far compaction is behind, from 0 (in time) upwards: 1 means that level 0 or some guard has twice the tables at which
-    /// it should have been compacted. TableCache that are stuck behind an unreadable one do not count: waiting would not help.
+    /// it should have been compacted. Tables that are stuck behind an unreadable one do not count: waiting would not help.
     pub fn debt(&self) -> f64 {
         let tables = &self.version.level0;
         let waiting = match unreadable::has_unreadable(tables) {

@@ -75,7 +75,7 @@ fn lies_below_the_rest(tables: &Stack, stack: &Stack) -> bool {
     rest.all(|t| !hull.meets(t) || t.meta.min_seq > hull.max_seq)
 }
 
-/// TableCache to merge in place: of the newest run between unreadable tables where at least `least` are worth it. From the newest
+/// Tables to merge in place: of the newest run between unreadable tables where at least `least` are worth it. From the newest
 /// on, a table is taken along if it is no larger than all before it together; with `all`, the whole run. What they make together
 /// has to fit into the tree as one table: that is asked of `fits`.
 pub(crate) fn merging(

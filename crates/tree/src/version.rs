@@ -198,7 +198,7 @@ pub struct Guard {
     pub key: Slice,
     /// Newest first.
     pub tables: Vec<Arc<TableFile>>,
-    /// How many sorted runs the tables make up: the most that any one key may have to be looked for in. TableCache that do not
+    /// How many sorted runs the tables make up: the most that any one key may have to be looked for in. Tables that do not
     /// overlap count as one.
     pub runs: usize,
     /// What merging the tables would read and write, in bytes, about.
