@@ -1,12 +1,12 @@
-//! Checksums: CRC-32C over the data and over the place where the data belongs, so that a block that was
-//! swapped, misplaced or left over from an earlier use of its file fails like one with a flipped bit.
+//! CRC-32C checksums over a run of bytes and over its position: file number, offset and kind. A block that was
+//! swapped, misplaced or left over from an earlier use of its file fails like a block with a flipped bit.
 
-/// Where a checksummed run of bytes belongs.
+/// The position of a checksummed run of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Number of the file.
     pub file: u64,
-    /// Offset of the run in the file.
+    /// Offset of the run in the file, in bytes.
     pub offset: u64,
     /// Kind of the run, as the file's format defines it.
     pub kind: u8,

@@ -1,7 +1,7 @@
-//! Byte codecs: little-endian fixed-width integers and LEB128 varints. Decoders return `None` on anything
-//! short, overlong or out of range; they never panic and never allocate.
+//! Byte codecs: little-endian fixed-width integers and LEB128 varints. Decoders return `None` for input that is too
+//! short, too long or out of range. They never panic and never allocate.
 
-/// Most bytes that a varint takes.
+/// Maximum length of a varint, in bytes.
 pub const MAX_VARINT_LEN: usize = 10;
 
 /// Appends `value` as a varint (1 to 10 bytes, seven bits each, least significant first).
@@ -14,7 +14,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// How many bytes `value` takes as a varint.
+/// The length of `value` as a varint, in bytes.
 #[inline]
 pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
@@ -27,7 +27,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads from the front of a byte slice, checking each length against what is left.
+/// Reads from the front of a byte slice. Checks each length against the bytes that are left.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -38,13 +38,13 @@ impl<'a> Reader<'a> {
         Reader(bytes)
     }
 
-    /// What is left to read.
+    /// The bytes that are not read yet.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether everything was read.
+    /// Whether all bytes are read.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -102,14 +102,14 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A varint that counts bytes and is at most `max`.
+    /// A length of at most `max`, encoded as a varint.
     #[inline]
     pub fn len(&mut self, max: usize) -> Option<usize> {
         let len = usize::try_from(self.varint()?).ok()?;
         (len <= max).then_some(len)
     }
 
-    /// A length of at most `max`, then as many bytes.
+    /// A length of at most `max`, then that many bytes.
     #[inline]
     pub fn bytes(&mut self, max: usize) -> Option<&'a [u8]> {
         let len = self.len(max)?;

@@ -1,49 +1,49 @@
 use crate::{Result, Seq, Slice, Trailer};
 
-/// A position in a sorted run of entries: one memtable, one table, or a merge of many.
+/// A position in a sorted run of entries: a memtable, a table, or a merge of several cursors.
 ///
-/// A new cursor is invalid until it is positioned. Entries come in the order of [`crate::compare`]: key ascending,
-/// and the newest version of a key first. Moving past either end makes the cursor invalid; so does an error, and
-/// after an error every further move reports an error until the cursor is positioned anew by a seek that
-/// succeeds. An error is never mistaken for the end.
+/// A new cursor is invalid until a seek positions it. Entries come in the order of [`crate::compare`]: key ascending,
+/// and the newest version of a key first. A move past either end makes the cursor invalid. An error makes it invalid
+/// too: every later move returns an error until a seek succeeds. So a caller never takes an error for the end.
 pub trait Cursor {
     /// Moves to the first entry.
     fn seek_to_first(&mut self) -> Result<()>;
     /// Moves to the last entry (the oldest version of the largest key).
     fn seek_to_last(&mut self) -> Result<()>;
     /// Moves to the first entry at or after `key` as of `seq`: the newest version of `key` that is not newer than
-    /// `seq`, or, where there is none, what comes after it.
+    /// `seq`, or the entry after it if there is no such version.
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()>;
     /// Moves to the last entry whose key is smaller than `key`.
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
     /// Moves one entry forward. The cursor must be valid.
     fn next(&mut self) -> Result<()>;
-    /// Moves forward, past this entry, and perhaps past older versions of its key, which it need not look at: for those who want
-    /// the next key, and skip what is left of this one. The cursor must be valid.
+    /// Moves to an entry behind the current one. It may skip older versions of the current key without reading them.
+    /// Callers that need only the next key use it. The cursor must be valid.
     fn next_key(&mut self) -> Result<()> {
         self.next()
     }
     /// Moves one entry back. The cursor must be valid.
     fn prev(&mut self) -> Result<()>;
-    /// Moves at least one entry forward. Of the entries before `to` (`None` is the end of all keys) those that are older than
-    /// `below` may be passed over without being looked at. The cursor must be valid.
+    /// Moves at least one entry forward. It may skip entries before `to` (`None`: the end of all keys) that are older
+    /// than `below` without reading them. The cursor must be valid.
     fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
         let _ = (to, below);
         self.next()
     }
-    /// Moves at least one entry back. Of the entries from `from` on those that are older than `below` may be passed over. The
-    /// cursor must be valid.
+    /// Moves at least one entry back. It may skip entries at or after `from` that are older than `below` without
+    /// reading them. The cursor must be valid.
     fn skip_back(&mut self, from: &[u8], below: Seq) -> Result<()> {
         let _ = (from, below);
         self.prev()
     }
-    /// From now on the moves that position the cursor anew do not wait for the disk, as far as it knows how: where one would have to, it asks the
-    /// disk to begin, stands nowhere, and says so by [`Cursor::would_block`]. Made again without hurry, it waits. So who positions several
-    /// cursors has all their reads under way before the first wait. The other moves wait all the same, and are not for a cursor in a hurry.
+    /// Switches non-blocking seeks on or off. While they are on, a seek does not wait for the disk where the cursor
+    /// can avoid it: it starts the read, leaves the cursor unpositioned, and [`Cursor::would_block`] returns true. The same
+    /// seek, repeated with `set_nonblocking(false)`, waits. A caller that positions several cursors thus starts all their reads
+    /// before the first wait. Moves other than seeks still wait; do not use them while this is on.
     fn set_nonblocking(&mut self, on: bool) {
         let _ = on;
     }
-    /// Whether the last move, made in a hurry, was put off.
+    /// Whether the last seek was put off because it would have waited for the disk.
     fn would_block(&self) -> bool {
         false
     }
@@ -55,12 +55,12 @@ pub trait Cursor {
     fn trailer(&self) -> Trailer;
     /// The value of the current entry; empty for a tombstone.
     fn value(&self) -> &[u8];
-    /// The value as a slice that outlives the cursor, without copying where the entry lies in a cached block.
+    /// The value as a slice that outlives the cursor. Not copied if the entry lies in a cached block.
     fn value_slice(&self) -> Slice;
 }
 
-/// Implements [`Cursor`] for an enum whose variants each hold one cursor: every call goes to the one that is there.
-/// `delegate_cursor!(Source { Memtable, Table })` is for `enum Source { Memtable(..), Table(..) }`.
+/// Implements [`Cursor`] for an enum with one cursor in each variant: each call goes to the cursor of the current
+/// variant. `delegate_cursor!(Source { Memtable, Table })` is for `enum Source { Memtable(..), Table(..) }`.
 #[macro_export]
 macro_rules! delegate_cursor {
     ($type:ty { $($variant:ident),+ }) => {

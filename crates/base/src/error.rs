@@ -4,36 +4,37 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The result of everything in Cairn that can fail.
+/// The result of every fallible operation in Cairn.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What a caller can do about an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Mend the call: an argument is out of its range, a name is malformed, an option does not exist.
+    /// Correct the call: an argument is out of its range, a name is malformed, or an option does not exist.
     InvalidArgument,
-    /// Create it or ask for another: the database, keyspace or file that was named does not exist.
+    /// Create the database, keyspace or file, or name another one: it does not exist.
     NotFound,
-    /// Choose another name: it exists already.
+    /// Choose another name: the name is taken.
     AlreadyExists,
-    /// Wait, or close the other one: the database is open elsewhere.
+    /// Wait, or close the other handle: the database is open elsewhere.
     Locked,
-    /// Restore from a copy, or look with `cairn check`: bytes on disk are not what was written there.
+    /// Restore from a copy, or run `cairn check`: bytes on disk differ from those that were written.
     Corruption,
-    /// Use a newer Cairn: the file was written by a version that this one does not know.
+    /// Use a newer Cairn: this version does not know the file's format version.
     Unsupported,
-    /// Free some space, then go on: the disk or a quota is full. Nothing that was acknowledged is lost.
+    /// Free disk space, then continue: the disk or a quota is full. No acknowledged write is lost.
     NoSpace,
-    /// Close and reopen the database: a sync or a background thread failed, and writing stopped for good. Reads go on.
+    /// Close and reopen the database: a sync or a background thread failed, and writes stay disabled until then.
+    /// Reads still work.
     ReadOnly,
-    /// Open it again: the database or keyspace handle was closed or dropped.
+    /// Open the database or keyspace again: the handle was closed or the keyspace was dropped.
     Closed,
-    /// Look at the system: the operating system reported an error.
+    /// Check the system: the operating system reported an error.
     Io,
 }
 
-/// Why an operation failed. Cheap to clone; prints as one line that names the file, offset or argument.
+/// The reason why an operation failed. Cheap to clone. Displayed as one line that names the file, offset or argument.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
@@ -45,7 +46,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of any kind, with a message for people.
+    /// An error of the given kind. `message` is text for a person.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error(Arc::new(Inner { kind, message: message.into(), place: None, source: None }))
     }
@@ -55,7 +56,7 @@ impl Error {
         Error::new(ErrorKind::InvalidArgument, message)
     }
 
-    /// Bytes on disk are wrong: `what` says how, `file` and `offset` say where.
+    /// Bytes on disk are wrong: `what` describes the damage, `file` and `offset` locate it.
     pub fn corruption(file: &Path, offset: u64, what: impl fmt::Display) -> Error {
         let message = format!("{}, offset {offset}: {what}", file.display());
         let place = Some((file.to_owned(), offset));
@@ -67,8 +68,8 @@ impl Error {
         Error::new(ErrorKind::Unsupported, format!("{}: {what}", file.display()))
     }
 
-    /// The operating system failed `operation` on `file`. A full disk or quota becomes [`ErrorKind::NoSpace`], a missing
-    /// file [`ErrorKind::NotFound`].
+    /// The operating system failed `operation` on `file`. A full disk or quota, or a file that is too large, becomes
+    /// [`ErrorKind::NoSpace`]; a missing file becomes [`ErrorKind::NotFound`].
     pub fn io(operation: &str, file: &Path, source: io::Error) -> Error {
         let kind = match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
@@ -81,25 +82,27 @@ impl Error {
         Error(Arc::new(Inner { kind, message, place: None, source: Some(source) }))
     }
 
-    /// The same error with `context` put in front of its message.
+    /// The same error with `context` before its message.
     pub fn context(&self, context: impl fmt::Display) -> Error {
         self.derive(self.0.kind, format!("{context}: {}", self.0.message))
     }
 
-    /// The same error with `reason` put behind its message.
+    /// The same error with `reason` after its message.
     pub fn because(&self, reason: impl fmt::Display) -> Error {
         self.derive(self.0.kind, format!("{}: {reason}", self.0.message))
     }
 
-    /// The same message under another kind: what an I/O error becomes when it ends all writing, for one.
+    /// The same error with another kind. For example, an I/O error that disables writes becomes
+    /// [`ErrorKind::ReadOnly`].
     pub fn with_kind(&self, kind: ErrorKind) -> Error {
         self.derive(kind, self.0.message.clone())
     }
 
-    /// The error of a failed sync: whoever meets it must stop writing for good, because what is on disk is not known
-    /// any more, and a sync that is tried again and succeeds proves nothing.
+    /// The error of a failed sync. The caller must disable writes for good: the durable state of the file is unknown,
+    /// and a retry that succeeds proves nothing.
     ///
-    /// A sync that had no handle to do it with is none: nothing was tried and nothing is lost, and it may be tried again.
+    /// A sync that failed for lack of a file handle keeps its kind: the sync did not start, nothing is lost, and a
+    /// retry is allowed.
     pub fn sync_failed(&self) -> Error {
         match self.is_too_many_open_files() {
             true => self.clone(),
@@ -107,15 +110,15 @@ impl Error {
         }
     }
 
-    /// Whether the process or the system has no handle for another file at present. It passes when files are closed.
+    /// Whether the process or the system is out of file handles. The condition ends when files are closed.
     pub fn is_too_many_open_files(&self) -> bool {
         const ENFILE: i32 = 23;
         const EMFILE: i32 = 24;
         matches!(self.0.source.as_ref().and_then(io::Error::raw_os_error), Some(ENFILE | EMFILE))
     }
 
-    /// Whether one file has reached the size that the process may give to a file, or that the file system allows. Other
-    /// files may still grow.
+    /// Whether the file reached the maximum size that the process or the file system allows. Other files may still
+    /// grow.
     pub fn is_file_too_large(&self) -> bool {
         self.0.source.as_ref().is_some_and(|e| e.kind() == io::ErrorKind::FileTooLarge)
     }
@@ -128,12 +131,12 @@ impl Error {
         Error(Arc::new(Inner { kind, message, place: self.0.place.clone(), source }))
     }
 
-    /// The file and the offset where bytes are wrong, when the error says so.
+    /// The file and the offset of damaged bytes, if the error is a corruption.
     pub fn place(&self) -> Option<(&Path, u64)> {
         self.0.place.as_ref().map(|(file, offset)| (file.as_path(), *offset))
     }
 
-    /// What to do about it.
+    /// The kind, which says what the caller can do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

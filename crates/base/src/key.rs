@@ -1,20 +1,21 @@
-//! Keys, their order, and what distinguishes the versions of one key.
+//! Keys, their order, and the trailer that distinguishes the versions of one key.
 //!
 //! User keys are bytes and order bytewise. An *entry* is a user key, a [`Trailer`] (sequence number and kind) and a
 //! value. Entries order by key ascending, then by trailer *descending*: the newest version of a key comes first.
 
 use std::cmp::Ordering;
 
-/// A commit's place in the order of all commits of a database. Starts at 1; 0 means "older than every commit".
+/// Sequence number of a commit: its position in the order of all commits of a database. Starts at 1; 0 means "older
+/// than every commit".
 pub type Seq = u64;
 
 /// The largest sequence number: 56 bits.
 pub const MAX_SEQ: Seq = (1 << 56) - 1;
 
-/// What an entry says about its key.
+/// The operation that an entry records for its key.
 ///
-/// The codes are part of the file formats. Codes 2 and 3 are set aside for values that live in a transient or a value log; a
-/// reader that meets them refuses the file by name.
+/// The codes are part of the file formats. Codes 2 and 3 are reserved for values in a transient log and a value log;
+/// a reader that finds one rejects the file with an error that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -22,12 +23,12 @@ pub enum EntryKind {
     Delete = 0,
     /// The key has the value that is stored in the entry.
     Put = 1,
-    /// All keys from this one up to another, which stands in place of a value, are deleted. In logs only.
+    /// All keys from this one up to an end key, which is stored as the value, are deleted. Used in logs only.
     DeleteRange = 4,
 }
 
 impl EntryKind {
-    /// The kind that an entry of a table has with this code, if this version of Cairn knows it.
+    /// The kind for a code in a table entry; `None` if this version of Cairn does not know the code.
     #[inline]
     pub fn from_code(code: u8) -> Option<EntryKind> {
         match code {
@@ -50,7 +51,7 @@ impl Trailer {
         Trailer(seq << 8 | kind as u64)
     }
 
-    /// The trailer that sorts before every version of its key visible at `seq`: where a search starts.
+    /// The trailer that sorts before every version of a key that is visible at `seq`: the target of a seek.
     #[inline]
     pub fn seek(seq: Seq) -> Trailer {
         Trailer(seq << 8 | 0xff)
@@ -62,7 +63,7 @@ impl Trailer {
         self.0 >> 8
     }
 
-    /// The code of the kind, which came from disk and may be unknown.
+    /// The code of the kind. It may be unknown, since it comes from disk.
     #[inline]
     pub fn kind_code(self) -> u8 {
         self.0 as u8
@@ -75,8 +76,8 @@ impl Trailer {
     }
 }
 
-/// The first eight bytes of a key as an integer (short keys padded with zeros), so that
-/// `head(a) < head(b)` implies `a < b`, and equal heads decide nothing.
+/// The first eight bytes of a key as a big-endian integer (short keys are padded with zeros). `head(a) < head(b)`
+/// implies `a < b`; equal heads imply nothing.
 #[inline]
 pub fn head(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -96,7 +97,7 @@ pub fn compare_keys(a: &[u8], b: &[u8]) -> Ordering {
     if len < 8 {
         return head(a).cmp(&head(b)).then_with(|| a.cmp(b));
     }
-    // The last eight bytes overlap those before, which are equal by then.
+    // The last eight bytes may overlap earlier words, which are equal at that point.
     for at in [0, 8, 16] {
         let at = at.min(len - 8);
         let (x, y) = (word(a, at), word(b, at));
@@ -110,13 +111,14 @@ pub fn compare_keys(a: &[u8], b: &[u8]) -> Ordering {
     a[24..].cmp(&b[24..])
 }
 
-/// Whether two user keys are the same. Keys that follow each other mostly differ at their ends, so it looks there first.
+/// Whether two user keys are equal. Compares the last eight bytes first, since adjacent keys mostly differ at their
+/// ends.
 #[inline]
 pub fn same_key(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && (a.len() < 8 || word(a, a.len() - 8) == word(b, b.len() - 8)) && a == b
 }
 
-/// The eight bytes of a key from `at`, as an integer that orders as they do.
+/// The eight bytes of a key from `at`, as an integer with the same order.
 #[inline]
 fn word(key: &[u8], at: usize) -> u64 {
     key[at..].first_chunk().map_or(0, |word| u64::from_be_bytes(*word))
@@ -128,7 +130,7 @@ pub fn compare(a_key: &[u8], a: Trailer, b_key: &[u8], b: Trailer) -> Ordering {
     compare_keys(a_key, b_key).then_with(|| b.cmp(&a))
 }
 
-/// The one hash of a key: filters, guards and the memtable's and caches' shards all derive from it.
+/// The only hash of a key. Filters, guards, and the shards of memtables and caches all derive from it.
 #[inline]
 pub fn hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)

@@ -1,7 +1,7 @@
-//! The vocabulary of every layer: keys and their order, sequence numbers, byte codecs, checksums,
-//! the cursor trait, shared byte slices, errors and limits.
+//! The vocabulary of all layers: keys and their order, sequence numbers, byte codecs, checksums, the cursor trait,
+//! shared byte slices, errors and limits.
 //!
-//! Nothing here touches a file, a clock or a thread, and nothing here depends on another crate of Cairn.
+//! This crate uses no files, clocks or threads, and depends on no other crate of Cairn.
 
 pub mod checksum;
 pub mod codec;

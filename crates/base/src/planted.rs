@@ -1,7 +1,8 @@
-//! Known bugs, planted on purpose, so that the test suites can prove that they would find them.
+//! Known bugs that can be switched on, to prove that the test suites find them.
 //!
-//! Without the feature `planted-bugs`, which nothing but that proof turns on, [`planted`] is the constant `false` and the bugs
-//! are not in the program. With it, one bug at a time is switched on for the whole process.
+//! Without the feature `planted-bugs`, [`planted`] is the constant `false` and the compiler removes the bugs. Only
+//! the tests that prove detection enable the feature. With it, one bug at a time is switched on for the whole
+//! process.
 
 macro_rules! bugs {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
@@ -12,10 +13,10 @@ macro_rules! bugs {
         }
 
         impl Bug {
-            /// All of them.
+            /// All bugs.
             pub const ALL: &'static [Bug] = &[$(Bug::$name,)+];
 
-            /// What is wrong, in words.
+            /// A description of the bug, in words.
             pub fn describe(self) -> &'static str {
                 match self {
                     $(Bug::$name => concat!($($doc),+).trim_ascii(),)+
@@ -26,111 +27,112 @@ macro_rules! bugs {
 }
 
 bugs! {
-    /// a new manifest is renamed into place and its directory not synced
+    /// a new manifest is renamed into place, but its directory is not synced
     SkipDirectorySync,
-    /// a synced write is acknowledged when the operating system has it
+    /// a synced write is acknowledged before the sync, when the operating system has the data
     AcknowledgeBeforeSync,
-    /// a failed sync of the log is reported, and writing goes on
+    /// a failed sync of the log is reported, but writes stay enabled
     GoOnAfterFailedSync,
     /// a compaction drops tombstones that still hide older versions
     DropTombstoneEarly,
-    /// a compaction forgets that there are snapshots
+    /// a compaction ignores snapshots
     IgnoreSnapshots,
-    /// recovery takes the next sequence number from the manifest alone
+    /// recovery takes the next sequence number from the manifest only, not from the logs
     ReuseSequenceNumber,
-    /// recovery takes the next file number from the manifest alone
+    /// recovery takes the next file number from the manifest only, not from the files
     ReuseFileNumber,
-    /// a table's file goes when a compaction replaced it, though an iterator reads it
+    /// a table file is deleted after a compaction although an iterator still reads it
     FreeFileInUse,
-    /// checksums of table blocks are not looked at
+    /// checksums of table blocks are not verified
     IgnoreTableChecksum,
-    /// a damaged chunk of the log always passes for a torn tail
+    /// a damaged chunk of the log always counts as a torn tail
     DamageIsATornTail,
-    /// in a log that is written over an older one, what is left of that one counts
+    /// in a recycled log, chunks of the old log count as chunks of the new one
     CountOldChunks,
-    /// a log is written over before the edit that frees it is durable
+    /// a log is overwritten before the edit that frees it is durable
     RecycleBeforeEdit,
-    /// recovery replays a log behind a hole in the one before
+    /// recovery replays a log although the log before it has a hole
     ReplayOverHole,
     /// the entries of a batch are committed one by one
     TearBatch,
-    /// a write is visible before it is in the memtable
+    /// a write becomes visible before it is in the memtable
     PublishBeforeInsert,
     /// a new table is not synced before the manifest names it
     SkipTableSync,
-    /// a flush removes logs that other keyspaces still need
+    /// a flush deletes logs that other keyspaces still need
     FreeLogEarly,
-    /// dropping a keyspace removes logs that other keyspaces still need
+    /// dropping a keyspace deletes logs that other keyspaces still need
     DropFreesLogs,
     /// the manifest names the tables of a flush of several keyspaces before their directory is synced
     NameTablesBeforeSync,
-    /// a flush does not sync what other keyspaces wrote before
+    /// a flush does not sync the earlier writes of other keyspaces
     FlushWithoutOlderLogs,
-    /// a compaction attaches a guard's own key to the guard before it
+    /// a compaction assigns a guard's own key to the guard before it
     GuardKeyToTheLeft,
     /// a compaction cuts its output between two versions of a key
     CutBetweenVersions,
-    /// a table is moved past tables that share keys with it
+    /// a table is moved past older tables that share keys with it
     MovePastOlderTables,
-    /// a look-up in level 0 begins with the oldest table
+    /// a point read in level 0 starts with the oldest table
     OldestTableFirst,
-    /// a view leads to the wrong table, now and then
+    /// a sorted view occasionally selects the wrong table
     ViewSelectsWrongRun,
-    /// a guard whose tables changed keeps its view
+    /// a guard keeps its sorted view although its tables changed
     ViewOutlivesGuard,
-    /// a filter denies one key in sixteen that is there
+    /// a filter reports one key in sixteen as absent although it is present
     FilterDeniesKeys,
-    /// what a read that must not wait has left in its buffer counts as the block
+    /// the partial content that a non-blocking read leaves in its buffer counts as the block
     TakeShortRead,
-    /// the answers of a batch of reads that had to wait go to the wrong keys
+    /// the answers of postponed reads in a multi-get go to the wrong keys
     MixUpAnswers,
-    /// a read that had to wait ends with the table that it waited for
+    /// a postponed read ends with the table that it waited for, and skips the remaining tables
     StopAfterWait,
     /// an iterator that meets an error ends as if there were no more entries
     SwallowReadError,
-    /// a leader's failed sync is told to nobody but the first of its group
+    /// only the first member of a commit group gets the error of a failed sync
     FollowersSucceed,
-    /// a commit is visible though older ones are still being inserted
+    /// a commit becomes visible although older commits are still being inserted
     PublishOutOfOrder,
-    /// a memtable is switched while others still insert into it
+    /// a memtable is switched while writers still insert into it
     SwitchUnderInsert,
-    /// who lets go of the writer does not wake those who queue for it
+    /// a thread that releases the writer does not wake the queued writers
     ForgetToPassOn,
-    /// who publishes a commit does not wake those who sleep until it is visible
+    /// a thread that publishes a commit does not wake the writers that wait until theirs is visible
     ForgetToWake,
-    /// who has done the jobs of those who queue does not wake them
+    /// a thread that ran the jobs of queued threads does not wake them
     ForgetToWakeServed,
-    /// closing forgets those who queue
+    /// closing does not reject the queued writers
     CloseWithoutTurningAway,
     /// closing does not wait for calls of the application that work on the directory
     CloseWithoutWaiting,
-    /// a keyspace is created though the database was closed while the creation waited for the manifest
+    /// a keyspace is created although the database was closed while the creation waited for the manifest
     CreateAfterClose,
-    /// an iterator that goes after the database was closed removes tables that it was the last to read
+    /// an iterator that is dropped after the database was closed deletes tables that it was the last to read
     LateGarbage,
-    /// the manifest learns of a new log with the next flush only
+    /// the manifest names a new log only with the next flush
     NameLogLate,
-    /// a log that is shorter than what its successor says was synced passes for one with a torn end
+    /// a log that is shorter than the synced length that its successor records counts as a log with a torn tail
     ForgetSyncedLength,
-    /// callers that wait for a flush learn that a sync failed before writing is stopped
+    /// callers that wait for a flush learn of a failed sync before writes are disabled
     StopAfterTelling,
-    /// a compaction forgets range tombstones that still hide entries of other tables
+    /// a compaction drops range tombstones that still hide entries of other tables
     ForgetRangeTombstone,
-    /// a range tombstone hides what was written after it, too
+    /// a range tombstone also hides entries that are newer than it
     RangeHidesNewer,
-    /// a table counts as sifted for range tombstones though a snapshot made the compaction keep what they hide
+    /// a table counts as filtered by range tombstones although a snapshot made the compaction keep the entries that
+    /// they hide
     SiftedDespiteSnapshot,
-    /// flushes and compactions do not know of cursors
+    /// flushes and compactions ignore the sequence numbers of cursors
     ForgetCursors,
-    /// a cursor holds a sequence number without a look at whether there is a newer one by then
+    /// a cursor registers its sequence number without checking for a newer one
     HoldOldNumber,
-    /// a cursor that gives up flushed memtables goes on at the newest sequence number
+    /// a cursor that releases flushed memtables continues at the newest sequence number
     MovedCursorReadsNewest,
-    /// a cursor that gives up flushed memtables skips an entry
+    /// a cursor that releases flushed memtables skips an entry
     MovedCursorSkipsEntry,
-    /// a put does not cut the range of dead keys that it falls into
+    /// a put does not split the dead range that its key falls into
     PutsStayDead,
-    /// a range of keys that are dead now is dead for readers as of a time before, too
+    /// a range of keys that is dead now also counts as dead for readers at older sequence numbers
     DeadForOldReaders,
 }
 
@@ -157,7 +159,7 @@ mod switch {
 #[cfg(feature = "planted-bugs")]
 pub use switch::{plant, planted};
 
-/// Whether this bug is on: never, without the feature.
+/// Whether this bug is on: always false without the feature.
 #[cfg(not(feature = "planted-bugs"))]
 #[inline(always)]
 pub const fn planted(_: Bug) -> bool {

@@ -1,55 +1,57 @@
-//! Range tombstones: one write that deletes every key between two others.
+//! Range tombstones: one write that deletes all keys between two bounds.
 //!
-//! A [`RangeTombstone`] hides all versions of the keys in `[from, to)` that are older than it. A [`RangeSet`] answers, for a
-//! key and a reader's sequence number, which is the newest tombstone over it, and how far the answer holds: a [`Fragment`].
+//! A [`RangeTombstone`] hides all versions older than itself of the keys in `[from, to)`. A [`RangeSet`] finds, for a
+//! key and a reader's sequence number, the newest tombstone that covers the key, and the key range for which that
+//! answer holds: a [`Fragment`].
 //!
 //! ```text
 //!   tombstones      a........................m @7        a set of three
 //!                         d......g @9
 //!                                   k............r @8
-//!   laid flat       a.@7..d..@9..g.@7..k...@8....r        what a reader sees who is as new as all of them
+//!   flattened       a.@7..d..@9..g.@7..k...@8....r        seen by readers at @9 or later
 //! ```
 //!
-//! Tombstones laid over each other are *flat*: fragments in order that do not overlap, each with the newest sequence number over
-//! it. There are at most twice as many of them as there were tombstones, however these overlap. (A list of all sequence numbers
-//! in each fragment was the first design. It grows with the square where ranges are nested, and they are for everybody who
-//! keeps deleting "all up to here".) What a flat list cannot tell is what a reader sees that is older than some of its
-//! tombstones. So where two lists are laid over each other, the pieces that come to lie under newer ones are kept beside the result
-//! ([`Hidden`]), for as long as such a reader may come. Of tombstones that do not overlap, nothing is kept twice. [`RangeSet::settled`]
-//! forgets the hidden pieces when no reader can see them. (To keep the two lists themselves was the second design. It took as many copies of a
-//! tombstone as the logarithm of their number.)
+//! Overlapping tombstones are *flattened* into fragments: sorted, disjoint, each with the newest sequence number that
+//! covers it. There are at most twice as many fragments as tombstones, however the tombstones overlap. (The first
+//! design kept a list of all sequence numbers in each fragment. Its size is quadratic for nested ranges, which are
+//! the common case of an application that keeps deleting "all keys up to here".) A flat list cannot answer for a
+//! reader that is older than some of its tombstones. So when two lists are merged, the pieces that end up below newer
+//! tombstones are kept beside the result ([`Hidden`]) as long as such a reader can exist. Tombstones that do not
+//! overlap are stored once. [`RangeSet::settled`] drops the hidden pieces when no reader can see them. (The second
+//! design kept both lists. It stored each tombstone O(log n) times.)
 //!
-//! Sets are immutable and share their parts: readers hold one while writers make the next.
+//! Sets are immutable and share their parts: readers hold one set while a writer creates the next.
 
 use crate::{MAX_SEQ, Seq, Slice};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Deletes every version older than `seq` of the keys in `[from, to)`.
+/// Deletes all versions older than `seq` of the keys in `[from, to)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeTombstone {
     /// The first key.
     pub from: Slice,
-    /// The first key behind it; `None` is the end of all keys.
+    /// The exclusive end; `None` is the end of all keys.
     pub to: Option<Slice>,
-    /// Its place in the order of all writes.
+    /// The sequence number.
     pub seq: Seq,
 }
 
 impl RangeTombstone {
-    /// Deletes the keys from `from` to before `to`; an empty end is the end of all keys. Copies both, into one allocation.
+    /// A tombstone for the keys in `[from, to)`; an empty `to` is the end of all keys. Copies both bounds into one
+    /// allocation.
     pub fn new(from: &[u8], to: &[u8], seq: Seq) -> RangeTombstone {
         let both = Slice::from([from, to].concat());
         let (from, to) = (both.slice_of(&both[..from.len()]), both.slice_of(&both[from.len()..]));
         RangeTombstone { from, to: (!to.is_empty()).then_some(to), seq }
     }
 
-    /// Whether it is over `key`.
+    /// Whether `key` lies in the range.
     pub fn covers(&self, key: &[u8]) -> bool {
         &self.from[..] <= key && is_before(key, self.to.as_deref())
     }
 
-    /// Whether any key lies in it.
+    /// Whether the range contains no key.
     pub fn is_empty(&self) -> bool {
         !is_before(&self.from, self.to.as_deref())
     }
@@ -65,7 +67,7 @@ fn is_before(key: &[u8], end: Option<&[u8]>) -> bool {
     end.is_none_or(|end| key < end)
 }
 
-/// Whether an exclusive end comes before another, or is the same.
+/// Whether exclusive end `a` is at or before exclusive end `b`.
 fn ends_by(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
     match (a, b) {
         (_, None) => true,
@@ -74,26 +76,27 @@ fn ends_by(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
     }
 }
 
-/// Over all keys of `[from, to)`, the newest tombstone has the sequence number `seq`; 0 says that there is none.
+/// The newest tombstone that covers all keys of `[from, to)` has the sequence number `seq`; 0 means that there is
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// Of the newest tombstone.
+    /// Sequence number of the newest tombstone.
     pub seq: Seq,
-    /// Where this begins to hold.
+    /// The first key for which the answer holds.
     pub from: &'a [u8],
-    /// Where it ends; `None` is the end of all keys.
+    /// The exclusive end of the answer; `None` is the end of all keys.
     pub to: Option<&'a [u8]>,
 }
 
 impl<'a> Fragment<'a> {
     const NOTHING: Fragment<'static> = Fragment { seq: 0, from: b"", to: None };
 
-    /// What of this a reader sees at `upto`.
+    /// The same range for a reader at `upto`: no tombstone if it is newer than `upto`.
     fn as_of(self, upto: Seq) -> Fragment<'a> {
         Fragment { seq: if self.seq <= upto { self.seq } else { 0 }, ..self }
     }
 
-    /// What holds where both hold.
+    /// The intersection of both ranges, with the newer of both tombstones.
     fn and(self, other: Fragment<'a>) -> Fragment<'a> {
         Fragment {
             seq: self.seq.max(other.seq),
@@ -103,25 +106,25 @@ impl<'a> Fragment<'a> {
     }
 }
 
-/// Tombstones laid flat, and what lies hidden under them, unless the list is settled.
+/// A flattened list of tombstones, and the pieces hidden below it, unless the list is settled.
 #[derive(Debug)]
 struct Run {
     fragments: Box<[RangeTombstone]>,
     min_seq: Seq,
     max_seq: Seq,
-    /// How many tombstones went in.
+    /// Number of tombstones that the list was built from.
     count: usize,
     hidden: Option<Arc<Hidden>>,
 }
 
-/// Pieces of tombstones that lie under newer ones: what those readers see that are older than the newer ones.
+/// Pieces of tombstones that are covered by newer ones. Readers older than the newer ones see them.
 #[derive(Debug)]
 struct Hidden {
-    /// In order; they do not overlap.
+    /// Sorted and disjoint.
     pieces: Box<[RangeTombstone]>,
-    /// What lay hidden in the two lists before these pieces came to.
+    /// The hidden pieces of the two lists whose merge produced `pieces`.
     below: [Option<Arc<Hidden>>; 2],
-    /// The smallest and the largest sequence number of all that.
+    /// The range of sequence numbers of `pieces` and `below` together.
     min_seq: Seq,
     max_seq: Seq,
 }
@@ -143,13 +146,14 @@ impl Hidden {
         Some(Arc::new(Hidden { pieces: pieces.into(), below, min_seq, max_seq }))
     }
 
-    /// The newest tombstone over `key` that is not newer than `upto`, here or as far as it is `known`.
+    /// The newest tombstone that covers `key` and is not newer than `upto`: among these pieces, or `known` if that is
+    /// newer.
     fn at<'a>(&'a self, key: &[u8], upto: Seq, known: Fragment<'a>) -> Fragment<'a> {
         if upto < self.min_seq || self.max_seq <= known.seq {
             return known;
         }
         let known = known.and(flat_at(&self.pieces, key).as_of(upto));
-        // What was written later is mostly in the second: then nothing in the first can be newer.
+        // The second list usually holds the newer tombstones. If it has a hit, the first one can often be skipped.
         self.below.iter().rev().flatten().fold(known, |known, below| below.at(key, upto, known))
     }
 
@@ -169,7 +173,7 @@ impl Hidden {
     }
 }
 
-/// Of a flat list, the tombstone over `key`.
+/// The tombstone of a flat list that covers `key`.
 fn flat_at<'a>(fragments: &'a [RangeTombstone], key: &[u8]) -> Fragment<'a> {
     let behind = fragments.partition_point(|f| &f.from[..] <= key);
     match behind.checked_sub(1).map(|i| &fragments[i]) {
@@ -201,21 +205,21 @@ impl Run {
         })
     }
 
-    /// The newest tombstone over `key` that is not newer than `upto`.
+    /// The newest tombstone that covers `key` and is not newer than `upto`.
     fn at<'a>(&'a self, key: &[u8], upto: Seq) -> Fragment<'a> {
         if upto < self.min_seq {
             return Fragment::NOTHING;
         }
         let newest = flat_at(&self.fragments, key);
         match &self.hidden {
-            // Where no fragment is, nothing is hidden.
+            // Hidden pieces lie below fragments only.
             Some(hidden) if newest.seq > upto => hidden.at(key, upto, newest.as_of(upto)),
             _ => newest.as_of(upto),
         }
     }
 
-    /// What is left when every part goes that lies under one of `done` which is as new or newer. Where a fragment goes, all that is
-    /// hidden under it goes: it is older.
+    /// Removes all parts that lie below an equally new or newer tombstone of `done`. Where a fragment goes, so do the
+    /// pieces hidden below it, since they are older.
     fn without(&self, done: &Run) -> Option<Arc<Run>> {
         let flat = Run::flat(subtract(&self.fragments, done));
         let Some(hidden) = self.hidden.as_ref().and_then(|hidden| hidden.without(done)) else {
@@ -230,14 +234,14 @@ impl Run {
         }))
     }
 
-    /// Flat lists that together say the same, to every reader.
+    /// Flat lists that together hold the same information for all readers.
     fn lists<'a>(&'a self, out: &mut Vec<&'a [RangeTombstone]>) {
         out.push(&self.fragments);
         self.hidden.iter().for_each(|hidden| hidden.lists(out));
     }
 }
 
-/// Appends a fragment, which begins at or behind the end of the last one.
+/// Appends a fragment that begins at or after the end of the last one. Joins adjacent fragments with the same number.
 fn push(out: &mut Vec<RangeTombstone>, fragment: RangeTombstone) {
     match out.last_mut() {
         Some(last) if last.seq == fragment.seq && last.to.as_ref() == Some(&fragment.from) => {
@@ -247,7 +251,8 @@ fn push(out: &mut Vec<RangeTombstone>, fragment: RangeTombstone) {
     }
 }
 
-/// Lays two flat lists over each other: where both have a fragment, the newer one counts. The others go to `hidden`, in order.
+/// Merges two flat lists: where both have a fragment, the newer one wins and the older one goes to `hidden`, in
+/// order.
 fn overlay(
     a: &[RangeTombstone],
     b: &[RangeTombstone],
@@ -303,7 +308,7 @@ fn overlay(
     }
 }
 
-/// Lays flat lists over each other; what comes to lie hidden is forgotten.
+/// Merges flat lists into one and discards the hidden pieces.
 fn lay_flat(mut lists: Vec<Vec<RangeTombstone>>) -> Vec<RangeTombstone> {
     while lists.len() > 1 {
         let mut pairs = lists.into_iter();
@@ -319,46 +324,46 @@ fn lay_flat(mut lists: Vec<Vec<RangeTombstone>>) -> Vec<RangeTombstone> {
     lists.pop().unwrap_or_default()
 }
 
-/// Range tombstones, and what they hide from whom. Cheap to clone.
+/// A set of range tombstones for readers at any sequence number. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct RangeSet {
-    /// Of falling sizes, so that there are few of them.
+    /// Sorted by decreasing size, so that there are few of them.
     runs: Vec<Arc<Run>>,
 }
 
 impl RangeSet {
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// How many tombstones it holds (fragments of them, where they are settled).
+    /// Number of tombstones; the number of fragments where they are settled.
     pub fn len(&self) -> usize {
         self.runs.iter().map(|run| run.count).sum()
     }
 
-    /// The largest sequence number; 0 when there are none.
+    /// The largest sequence number; 0 if the set is empty.
     pub fn max_seq(&self) -> Seq {
         self.runs.iter().map(|run| run.max_seq).max().unwrap_or(0)
     }
 
-    /// About how many bytes of memory it takes: exactly but for the keys, which are taken to be short.
+    /// Approximate memory use, in bytes: exact except for the keys, which are assumed to be short.
     pub fn memory_bytes(&self) -> usize {
         let lists = self.lists();
         lists.iter().map(|list| size_of::<Run>() + list.len() * FRAGMENT_BYTES).sum()
     }
 
-    /// Flat lists that together say the same, to every reader.
+    /// Flat lists that together hold the same information for all readers.
     fn lists(&self) -> Vec<&[RangeTombstone]> {
         let mut lists = Vec::new();
         self.runs.iter().for_each(|run| run.lists(&mut lists));
         lists
     }
 
-    /// This set and one tombstone more. An empty one changes nothing.
+    /// This set plus one tombstone. An empty tombstone changes nothing.
     ///
-    /// Cost: O(log n) for each on average: like runs are joined, as the levels of a tree are.
+    /// Cost: O(log n) per tombstone, amortized: runs of similar size are merged, as in an LSM tree.
     pub fn with(&self, tombstone: RangeTombstone) -> RangeSet {
         let mut runs = self.runs.clone();
         if !tombstone.is_empty() {
@@ -374,17 +379,17 @@ impl RangeSet {
         RangeSet { runs }
     }
 
-    /// What is in any of these.
+    /// The union of the sets.
     pub fn union<'a>(sets: impl IntoIterator<Item = &'a RangeSet>) -> RangeSet {
         RangeSet { runs: sets.into_iter().flat_map(|set| set.runs.iter().cloned()).collect() }
     }
 
-    /// The newest tombstone over `key` that is not newer than `upto`, and how far that holds.
+    /// The newest tombstone that covers `key` and is not newer than `upto`, and the key range for which that holds.
     pub fn at<'a>(&'a self, key: &[u8], upto: Seq) -> Fragment<'a> {
         self.runs.iter().fold(Fragment::NOTHING, |all, run| all.and(run.at(key, upto)))
     }
 
-    /// The same for one key: a version older than this is deleted. 0 when no tombstone is over it.
+    /// The sequence number of that tombstone: older versions of `key` are deleted. 0 if no tombstone covers the key.
     pub fn newest(&self, key: &[u8], upto: Seq) -> Seq {
         self.runs.iter().fold(0, |seq, run| match run.max_seq > seq {
             true => seq.max(run.at(key, upto).seq),
@@ -392,7 +397,8 @@ impl RangeSet {
         })
     }
 
-    /// Whether every key from `smallest` to `largest` lies under tombstones that are newer than `seq` and not newer than `upto`.
+    /// Whether every key from `smallest` to `largest` is covered by tombstones newer than `seq` and not newer than
+    /// `upto`.
     pub fn covers(&self, smallest: &[u8], largest: &[u8], seq: Seq, upto: Seq) -> bool {
         let mut key = smallest;
         loop {
@@ -405,13 +411,13 @@ impl RangeSet {
         }
     }
 
-    /// All tombstones, in no order, some of them in pieces: what a reader sees of them is the same.
+    /// All tombstones, unordered. Some are cut into pieces; readers see the same.
     pub fn tombstones(&self) -> Vec<RangeTombstone> {
         self.lists().concat()
     }
 
-    /// The same tombstones as far as anybody can tell who reads at one of `snapshots` (ascending) or later than all of them: as few as
-    /// possible.
+    /// The fewest tombstones that mean the same for readers at one of `snapshots` (ascending) and for readers newer
+    /// than all of them.
     pub fn flattened(&self, snapshots: &[Seq]) -> Vec<RangeTombstone> {
         let mut stripes: Vec<Vec<Vec<RangeTombstone>>> = vec![Vec::new(); snapshots.len() + 1];
         for list in self.lists() {
@@ -423,7 +429,7 @@ impl RangeSet {
         stripes.into_iter().flat_map(lay_flat).collect()
     }
 
-    /// The same set for readers who are all at `oldest` or later: tombstones up to there are laid flat for good.
+    /// The same set for readers that are all at `oldest` or later: tombstones up to `oldest` are flattened for good.
     pub fn settled(&self, oldest: Seq) -> RangeSet {
         let (old, young): (Vec<_>, Vec<_>) = self.runs.iter().cloned().partition(|run| run.max_seq <= oldest);
         if old.len() <= 1 && old.iter().all(|run| run.hidden.is_none()) {
@@ -433,7 +439,7 @@ impl RangeSet {
         RangeSet { runs: std::iter::once(flat).chain(young).collect() }
     }
 
-    /// What is left when every part of a tombstone goes that lies under one of `done` which is as new or newer.
+    /// Removes the parts of tombstones that lie below an equally new or newer tombstone of `done`.
     pub fn without(&self, done: &[RangeTombstone]) -> RangeSet {
         let done = Run::flat(lay_flat(done.iter().map(|one| vec![one.clone()]).collect()));
         let left = |run: &Arc<Run>| match run.min_seq <= done.max_seq {
@@ -444,10 +450,10 @@ impl RangeSet {
     }
 }
 
-/// Bytes of a fragment with short bounds, which lie in one allocation.
+/// Memory of a fragment with short bounds, in bytes. Both bounds lie in one allocation.
 const FRAGMENT_BYTES: usize = size_of::<RangeTombstone>() + 64;
 
-/// The parts of `tombstones` that do not lie under one of `done` which is as new or newer.
+/// The parts of `tombstones` that do not lie below an equally new or newer tombstone of `done`.
 fn subtract(tombstones: &[RangeTombstone], done: &Run) -> Vec<RangeTombstone> {
     let mut out = Vec::new();
     for one in tombstones {
@@ -477,7 +483,7 @@ impl FromIterator<RangeTombstone> for RangeSet {
 mod tests {
     use super::*;
 
-    /// Draws small numbers; the same seed gives the same.
+    /// A pseudo-random number generator. The same seed gives the same numbers.
     struct Dice(u64);
 
     impl Dice {
@@ -486,7 +492,7 @@ mod tests {
             (self.0 >> 33) % n
         }
 
-        /// Keys of one or two letters, so that ranges meet, touch and nest; and the end of all keys.
+        /// A key of one or two letters, so that ranges overlap, touch and nest.
         fn key(&mut self) -> Slice {
             let mut key = vec![b'a' + self.below(6) as u8];
             if self.below(3) == 0 {
@@ -536,7 +542,7 @@ mod tests {
             let mut dice = Dice(seed);
             let count = dice.below(24);
             let mut all: Vec<_> = (1..=count).map(|seq| dice.tombstone(2 * seq)).collect();
-            // Threads insert in another order than that of the sequence numbers.
+            // Concurrent writers insert tombstones out of sequence number order.
             for i in 1..all.len() {
                 all.swap(i, i - dice.below(2) as usize);
             }

@@ -3,11 +3,11 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
 
-/// A shared, immutable run of bytes: what a read returns.
+/// A shared, immutable run of bytes: the value type that reads return.
 ///
-/// A slice usually borrows a cached block instead of copying out of it, so it is cheap to make and to clone
-/// (one atomic increment), and keeps that block in memory while it lives. Copy the bytes (`to_vec`,
-/// by way of `Deref`) to hold a few of them for long.
+/// A slice usually borrows from a cached block instead of copying. So a slice is cheap to create and to clone (one
+/// atomic increment), and it keeps the whole block in memory while it lives. To hold a few bytes for a long time,
+/// copy them (`to_vec`, by way of `Deref`).
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slice(Bytes);
 
@@ -17,7 +17,7 @@ impl Slice {
         Slice(Bytes::copy_from_slice(bytes))
     }
 
-    /// A view of `part`, which must lie inside `self`, without copying.
+    /// A slice of `part`, which must lie inside `self`, without copying.
     ///
     /// # Panics
     /// When `part` is not a sub-slice of `self`.
