@@ -1,12 +1,13 @@
-//! Whether part of a file may be mapped for writing: no store into it may need anything that can fail.
+//! Whether a file may be mapped for writing, so that a store into the mapping cannot fail.
 //!
-//! A page that was written out is read-only, and the next store into it faults. On ext4 it has a place already, and in memory (tmpfs) it needs none; a
-//! file system that writes every page to a new place may have none left, and the process would be killed. It would be, too, where ext4 journals the
-//! content of files: each store then needs the journal, and that is gone when the file system shuts down.
+//! A page that was written back is read-only, and the next store into it faults. A failed fault kills the process
+//! with a signal. On ext4 the page keeps its block, and on tmpfs it needs none. A copy-on-write file system allocates
+//! a new block for each write-back and may be out of space. On ext4 with `data=journal` each store needs the journal,
+//! which is gone after the file system shuts down. So only tmpfs and ext4 without data journaling qualify.
 
 use std::fs::File;
 
-/// See the module.
+/// Whether `file` lies on a file system where stores into a mapping cannot fail; see the module.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_fit(file: &File) -> bool {
     const EXT4: u64 = 0xef53;
@@ -23,14 +24,14 @@ pub(crate) fn is_fit(_file: &File) -> bool {
     false
 }
 
-/// Whether ext4 journals what is written to a file, or does not say that it does not.
+/// Whether ext4 journals the data of this file. True if that cannot be determined.
 #[cfg(target_os = "linux")]
 fn may_journal_content(file: &File) -> bool {
     use rustix::fs::{IFlags, fstat, ioctl_getflags, major, minor};
     if ioctl_getflags(file).is_ok_and(|flags| flags.contains(IFlags::JOURNALING)) {
         return true;
     }
-    // The list of mounts leaves out what is the file system's own default.
+    // The list of mounts omits options that are the default of the file system, so read the list in /proc/fs/ext4.
     let options = fstat(file).ok().and_then(|stat| {
         let device = format!("/sys/dev/block/{}:{}", major(stat.st_dev), minor(stat.st_dev));
         let name = std::fs::read_link(device).ok()?.file_name()?.to_owned();
@@ -39,7 +40,7 @@ fn may_journal_content(file: &File) -> bool {
     options.is_none_or(|options| journals_content(&options))
 }
 
-/// What the options of a file system say of it, one in a line.
+/// Whether the mount options of a file system, one per line, include data journaling. True for an empty list.
 #[cfg(target_os = "linux")]
 fn journals_content(options: &str) -> bool {
     options.is_empty() || options.lines().any(|option| option.trim() == "data=journal")
@@ -65,7 +66,7 @@ mod tests {
     #[test]
     fn what_does_not_say_is_not_fit() {
         assert!(!is_fit(&File::open("/proc/version").unwrap()));
-        // No file system of ext4, so nothing says how it journals.
+        // procfs is not ext4, so there is no list of its options.
         assert!(may_journal_content(&File::open("/proc/version").unwrap()));
     }
 }

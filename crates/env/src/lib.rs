@@ -1,8 +1,8 @@
 //! Files, directories, locks and clocks behind one trait, [`Env`].
 //!
-//! [`RealEnv`] is the operating system. [`SimEnv`] is a disk in memory that keeps synced and unsynced state apart, can
-//! crash at any operation and hand out one possible surviving disk ([`SimEnv::crash_clone`]), and fails operations by rule.
-//! Everything above this crate reaches the outside world only through it.
+//! [`RealEnv`] is the operating system. [`SimEnv`] is a disk in memory that separates synced from unsynced state. It
+//! can crash at any operation and return one of the disks that may survive ([`SimEnv::crash_clone`]), and it fails
+//! operations by rule. All crates above this one access the operating system only through [`Env`].
 
 mod fit;
 mod limits;
@@ -24,36 +24,38 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many zeros are behind the end of a log that is written over an older one.
+/// Minimum number of zero bytes behind the end of a recycled log.
 pub const LOG_END: usize = 32;
 
-/// The outside world, as the engine sees it. Paths are whole paths.
+/// The operating system, as the engine sees it. Paths are complete paths.
 ///
-/// An implementation must not call back into the store that uses it. Every method names the file in its error. EINTR and short reads or writes never reach the caller.
+/// An implementation must not call back into the store that uses it. The error of each method names the file. EINTR
+/// and short reads and writes never reach the caller.
 pub trait Env: Send + Sync + 'static {
     /// Creates a file for appending; it must not exist.
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;
-    /// Creates a file that many small appends go to, each of which the operating system is to hold when it returns: see [`WriteFile::trim`].
+    /// Creates a log: a file for many small appends. Zeros may follow its end; see [`WriteFile::trim`].
     fn create_log(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
         self.create(path)
     }
-    /// Opens log `old`, which nobody needs any more, to be written anew from its start; `None` where that gains nothing over another file.
-    /// Errors name `path`, which the caller renames it to. What is in it stays behind the end of what is appended, but for
-    /// at least [`LOG_END`] zeros (fewer only where the file ends): so readers see where the end is. A sync makes durable what was
-    /// appended and those zeros, and of the rest who knows what. [`WriteFile::trim`] and [`WriteFile::truncate`] cut all of it off.
+    /// Opens the unneeded log `old` to overwrite it from its start; `None` where recycling gains nothing over a new
+    /// file. Errors name `path`, the name that the caller gives to the file. The old content stays behind the
+    /// appended data. At least [`LOG_END`] zeros separate the two (fewer only at the end of the file), so that
+    /// readers find the end. A sync makes the appended data and those zeros durable; the old content behind them may
+    /// or may not reach the disk. [`WriteFile::trim`] and [`WriteFile::truncate`] cut the old content off.
     fn reuse_log(&self, old: &Path, path: &Path) -> Result<Option<Box<dyn WriteFile>>> {
         let _ = (old, path);
         Ok(None)
     }
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>>;
-    /// The names of the files in a directory, in no order. Directories and names that are not UTF-8 are left out.
+    /// The names of the files in a directory, unordered. Omits directories and names that are not UTF-8.
     fn list(&self, dir: &Path) -> Result<Vec<String>>;
-    /// Whether nothing at all is in a directory, of whatever kind and name.
+    /// Whether a directory has no entries of any kind or name.
     fn is_empty_dir(&self, dir: &Path) -> Result<bool> {
         Ok(self.list(dir)?.is_empty())
     }
-    /// The one path that leads to where `path` leads, which need not be there.
+    /// The canonical form of `path`, without links. The path need not exist.
     fn canonical(&self, path: &Path) -> Result<PathBuf> {
         Ok(path.to_owned())
     }
@@ -61,116 +63,122 @@ pub trait Env: Send + Sync + 'static {
     fn exists(&self, path: &Path) -> Result<bool>;
     /// Length of the file, in bytes.
     fn len(&self, path: &Path) -> Result<u64>;
-    /// Creates a directory and its parents; one that exists is no error. What it created is durable when it returns.
+    /// Creates a directory and its parents. Succeeds if the directory exists. The directories created are durable on
+    /// return.
     fn create_dir(&self, dir: &Path) -> Result<()>;
     /// Renames a file over another in the same directory, atomically. Durable once the directory is synced.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> Result<()>;
-    /// Makes the content of an existing file durable: what an earlier process appended and may not have synced. It proves
-    /// nothing about pages for which an earlier sync failed.
+    /// Makes the content of an existing file durable, including data that an earlier process appended but did not
+    /// sync. Proves nothing about pages for which an earlier sync failed.
     fn sync_file(&self, path: &Path) -> Result<()>;
     /// Makes creations, renames and removals in `dir` durable.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
-    /// Takes an exclusive lock on `path`, which is created if need be. Fails with `ErrorKind::Locked` when this or another
-    /// process holds it. The lock ends when the value is dropped or the process ends.
+    /// Takes an exclusive lock on `path` and creates the file if needed. Fails with `ErrorKind::Locked` if this
+    /// process or another one holds the lock. The lock ends when the value is dropped or the process ends.
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>>;
-    /// The same lock on a file that exists, taken without writing anything: for those who only look.
+    /// The same lock on an existing file, for read-only access: writes nothing to the file.
     fn lock_to_look(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         self.lock(path)
     }
-    /// Bytes free for us on the file system of `dir`; `None` when unknown.
+    /// Bytes that this process may still use on the file system of `dir`; `None` if unknown.
     fn free_space(&self, dir: &Path) -> Option<u64>;
-    /// Creates a file of `len` bytes that takes this much space of the disk, so that removing it makes that space free; it
-    /// must not exist. Its content is of no use. Neither the file nor its entry is made durable: a crash may lose it, or leave it
-    /// shorter. On an error there is no file.
+    /// Creates a file that takes `len` bytes of disk space; removing the file frees them. The file must not exist.
+    /// Its content is undefined. Neither the file nor its directory entry is durable: a crash may lose or shorten it.
+    /// After an error there is no file.
     fn allocate(&self, path: &Path, len: u64) -> Result<()>;
-    /// How many files the process may hold open at once.
+    /// How many files the process may have open at once.
     fn max_open_files(&self) -> usize;
-    /// How long a file may be that this process writes: an append beyond is an error that names the file, of kind
-    /// `ErrorKind::NoSpace`.
+    /// Maximum length of a file that this process writes. An append beyond it fails with `ErrorKind::NoSpace` and
+    /// names the file.
     fn max_file_len(&self) -> u64 {
         u64::MAX
     }
-    /// How much memory the process may use, the page cache that it fills included, in bytes; 0 where that cannot be told. For deciding
-    /// what to read ahead.
+    /// Memory that the process may use, including the page cache that it fills, in bytes; 0 if unknown. Used to
+    /// decide how much to read ahead.
     fn memory(&self) -> u64 {
         0
     }
-    /// Time since some fixed moment; never goes back. For metrics and pacing, never for decisions about data.
+    /// Monotonic time since a fixed moment. For metrics and rate limits, never for decisions about data.
     fn monotonic(&self) -> Duration;
     /// Blocks the calling thread.
     fn sleep(&self, time: Duration);
 }
 
-/// A file that grows at its end. Not shared between threads.
+/// A file that grows at its end. Used by one thread at a time.
 pub trait WriteFile: Send + Sync {
-    /// Appends all of `data`: on success the operating system holds it. On an error an unknown prefix of `data` may have been
-    /// appended; [`WriteFile::len`] still tells the length up to the last append that succeeded, and the next append goes
-    /// there, over the remains of the failed one; [`WriteFile::truncate`] takes them back.
+    /// Appends `data`. On success the operating system has all of it. After an error an unknown prefix of `data` may
+    /// be in the file. [`WriteFile::len`] still returns the length after the last successful append, and the next
+    /// append starts there and overwrites the remains. [`WriteFile::truncate`] removes them.
     fn append(&mut self, data: &[u8]) -> Result<()>;
-    /// Makes everything appended so far durable (data and length).
+    /// Makes all appended data and the length of the file durable.
     ///
-    /// After an error the file is poisoned: this and every later sync or append fails (on Linux the failed pages are marked
-    /// clean, so that a retry which succeeds proves nothing).
+    /// After an error the file is poisoned: this and every later sync or append fails. (Linux marks the failed pages
+    /// clean, so a retry that succeeds proves nothing.)
     fn sync(&mut self) -> Result<()>;
-    /// Cuts the file back to `len` bytes, at most its present length: takes back a failed append.
+    /// Cuts the file to `len` bytes, at most its present length. Removes the remains of a failed append.
     fn truncate(&mut self, len: u64) -> Result<()>;
-    /// Cuts off what a log has behind its end: zeros, so that appending is cheap ([`Env::create_log`]), and what an earlier use of the
-    /// file left ([`Env::reuse_log`]). Best effort; more may be appended.
-    /// Without it, and after a crash, the file may be longer than what was appended; a sync may make the zeros durable, too.
+    /// Cuts off the bytes behind the end of a log: zeros that make appends cheap ([`Env::create_log`]) and the
+    /// content of a recycled log ([`Env::reuse_log`]). Best effort; appends may follow. Without it, and after a
+    /// crash, the file may be longer than the appended data, and a sync may make the zeros durable too.
     fn trim(&mut self) {}
-    /// A promise: from now on the caller calls [`WriteFile::rest`] about ten times a second while nothing is appended. With it a file of
-    /// [`Env::create_log`] may be kept from others while much is appended to it: whatever opens it, or cuts it by its name, then waits until the next rest.
+    /// The caller promises to call [`WriteFile::rest`] about ten times a second while it appends nothing. This
+    /// permits a file of [`Env::create_log`] to take a lease while the append rate is high: another open of the file,
+    /// or a truncation by name, then waits until the next `rest`.
     fn expect_rests(&mut self) {}
-    /// Nothing is appended at present: lets others open the file, if nothing was for a tenth of a second. Costs nothing where there is nothing to do.
+    /// Called while there is nothing to append. Gives a lease back if there was no append for a tenth of a second.
+    /// Cheap if there is no lease.
     fn rest(&mut self) {}
-    /// Length in bytes, counting appends that succeeded.
+    /// Length in bytes: the data of all successful appends.
     fn len(&self) -> u64;
     /// Whether nothing was appended.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Hints that the file will grow to about `len` bytes. Never changes its length; ignored where it cannot be had.
+    /// Hint that the file will grow to about `len` bytes. Does not change its length. May have no effect.
     fn reserve(&mut self, len: u64);
 }
 
-/// A file open for reading, shared between threads.
+/// A file open for reading. Shared by threads.
 #[allow(clippy::len_without_is_empty)]
 pub trait ReadFile: Send + Sync {
-    /// Fills `buf` from `offset`. A file that ends before that is a `Corruption` error that names the file and offset.
+    /// Fills `buf` from `offset`. If the file ends before, returns a `Corruption` error that names the file and the
+    /// offset.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
-    /// [`ReadFile::read_exact_at`] if it need not wait for the disk, because the operating system has all of it in memory. `false` says
-    /// that it would have to wait, and nothing else: `buf` then holds anything, and whoever wants these bytes reads them, which tells what is
-    /// wrong with them, too. Where the operating system cannot tell it waits.
+    /// The same, but without waiting for the disk: succeeds only if the operating system has all bytes in memory.
+    /// Returns `false` if the read would wait; `buf` then has undefined content. Errors are also reported as `false`:
+    /// the caller repeats the read with [`ReadFile::read_exact_at`], which returns the error. Waits where the
+    /// operating system cannot tell.
     ///
-    /// So many reads are in flight at once without threads: for each that would have to wait [`ReadFile::will_need`] lets the disk
-    /// begin, and they are waited for when all have begun.
+    /// This allows many concurrent reads without threads: the caller calls [`ReadFile::will_need`] for each read that
+    /// would wait, and then waits for them one after the other.
     fn try_read_cached(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
         self.read_exact_at(buf, offset).map(|()| true)
     }
     /// Length in bytes.
     fn len(&self) -> Result<u64>;
-    /// Hints that `len` bytes from `offset` will be read soon, in order. Does not wait for them, but perhaps until the disk takes so many requests.
+    /// Hint that `len` bytes from `offset` will be read soon, in order. Does not wait for the data, but may wait
+    /// until the disk queue accepts the requests.
     fn will_need(&self, offset: u64, len: u64);
-    /// Hints that `len` bytes from `offset` will not be read again soon.
+    /// Hint that `len` bytes from `offset` will not be read again soon.
     fn wont_need(&self, offset: u64, len: u64);
-    /// Hints that reads of this handle go anywhere: what lies around them is not to be read with them, unless
+    /// Hint that reads of this handle are at random offsets: the operating system should not read ahead, except where
     /// [`ReadFile::will_need`] asks for it.
     fn expect_random(&self) {}
-    /// Where the file is, for messages.
+    /// The path of the file, for messages.
     fn path(&self) -> &PathBuf;
 }
 
-/// A lock on a database directory, held while it lives.
+/// The lock on a database directory. Held while the value lives.
 ///
-/// A forked child inherits the value but not the right to use it: [`FileLock::check_owner`] fails there, and dropping the
-/// copy does not release the lock.
+/// A forked child inherits the value without the right to use it: [`FileLock::check_owner`] fails in the child, and
+/// dropping the copy does not release the lock.
 pub trait FileLock: Send + Sync {
-    /// Fails with `ErrorKind::Locked` in any process but the one that took the lock.
+    /// Fails with `ErrorKind::Locked` in any process other than the one that took the lock.
     fn check_owner(&self) -> Result<()>;
-    /// Fails with `ErrorKind::Locked` when the path of the lock leads to another file by now, or to none: the directory was moved, or
-    /// another one is in its place. What is written by path from then on goes to the wrong place. Costs a system call.
+    /// Fails with `ErrorKind::Locked` if the path of the lock names another file now, or none: the directory was
+    /// moved or replaced. Writes by path would then go to the wrong directory. Costs one system call.
     fn check_place(&self) -> Result<()> {
         Ok(())
     }

@@ -1,7 +1,8 @@
-//! What the system allows this process: how long a file may be, how many files may be open, and space that is set aside.
+//! Limits of the operating system for this process: file length and open files. Also allocation of disk space, and a
+//! spare file handle for directory syncs.
 //!
-//! A write beyond `RLIMIT_FSIZE` does not only fail: the kernel kills the process by SIGXFSZ, unless that is handled or
-//! ignored, and a library has no business with the signals of a process. So the limit is looked at before the write.
+//! A write beyond `RLIMIT_FSIZE` raises SIGXFSZ, which kills the process unless the signal is handled or ignored. A
+//! library must not change signal handlers. So each write checks the limit first.
 
 use base::{Error, Result};
 use parking_lot::Mutex;
@@ -11,20 +12,20 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Where allocating in one go is not possible, this many bytes are written at a time.
+/// Size of one write where the file system cannot allocate space and zeros are written instead.
 const ZEROS_LEN: usize = 1 << 20;
 
-/// How long a file may be at present that this process writes.
+/// The present maximum length of a file that this process writes.
 pub(crate) fn max_file_len() -> u64 {
     getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
-/// How many files this process may hold open at present.
+/// The present maximum number of open files of this process.
 pub(crate) fn max_open_files() -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
-/// Fails when a file may not become `len` bytes long.
+/// Fails if a file of `len` bytes would be longer than `limit`.
 #[inline]
 pub(crate) fn check_file_len(operation: &str, path: &Path, len: u64, limit: u64) -> Result<()> {
     match len <= limit {
@@ -43,14 +44,14 @@ fn too_long(operation: &str, path: &Path, len: u64, limit: u64) -> Error {
 
 const EFBIG: i32 = 27;
 
-/// Gives a new file `len` bytes that are really on the disk.
+/// Allocates `len` bytes of disk space for a new file.
 pub(crate) fn fill(file: &File, len: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::io::Errno;
         let all = || rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, len);
         match rustix::io::retry_on_intr(all) {
-            // The file system cannot.
+            // The file system does not support it.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
             done => return done.map_err(io::Error::from),
         }
@@ -58,7 +59,7 @@ pub(crate) fn fill(file: &File, len: u64) -> io::Result<()> {
     fill_with_zeros(file, len)
 }
 
-/// What is written may still have no place on the disk: only a sync tells that it has.
+/// Writes zeros, then syncs: with delayed allocation only the sync proves that the disk has space.
 fn fill_with_zeros(file: &File, len: u64) -> io::Result<()> {
     let zeros = vec![0; ZEROS_LEN.min(len as usize)];
     let mut at = 0;
@@ -70,10 +71,10 @@ fn fill_with_zeros(file: &File, len: u64) -> io::Result<()> {
     file.sync_data()
 }
 
-/// A handle that is held for nothing but to be closed when there is none left and one is needed for a moment.
+/// A file handle that is held in reserve. It is closed for a moment when the process is out of handles and needs one.
 ///
-/// A directory must be opened to be synced, and a sync that cannot even begin would leave a renamed file of which nobody knows
-/// whether a crash keeps it.
+/// A directory must be opened to be synced. If that fails after a rename, it is unknown whether the rename survives a
+/// crash.
 pub(crate) struct SpareHandle(Mutex<Option<File>>);
 
 impl SpareHandle {
@@ -81,7 +82,8 @@ impl SpareHandle {
         SpareHandle(Mutex::new(File::open("/").ok()))
     }
 
-    /// Runs `work`, which opens a file and closes it again; when there is no handle for it, once more without the spare one.
+    /// Runs `work`, which opens and closes a file. If there is no handle for it, closes the spare handle and runs
+    /// `work` again.
     pub(crate) fn lend<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
         let out_of_handles = |e: &io::Error| matches!(e.raw_os_error(), Some(23 | 24));
         match work() {

@@ -1,20 +1,20 @@
 //! The lock file of [`crate::RealEnv`].
 //!
-//! Three kinds of lock are on offer, and each fails in one of the cases that matter:
-//! - POSIX record locks (`fcntl`) belong to the process. A second open in the same process succeeds, and closing *any*
-//!   descriptor of the file, by a backup tool running inside the process say, silently releases the lock.
-//! - OFD locks and `flock` belong to the open file. A second open conflicts wherever it comes from, and unrelated closes do
-//!   no harm; but a forked child shares the open file and so the lock.
+//! Each of the three kinds of file lock fails in one case that matters:
+//! - POSIX record locks (`fcntl`) belong to the process. A second open in the same process succeeds, and closing
+//!   *any* descriptor of the file silently releases the lock, for example in a backup tool inside the process.
+//! - OFD locks and `flock` belong to the open file. Any second open conflicts, and unrelated closes are harmless. But
+//!   a forked child shares the open file and thus the lock.
 //!
-//! We take `flock`, and close its gap with the process id. The child's copy refuses to be used
-//! ([`FileLock::check_owner`]); dropping it closes a shared descriptor, which leaves the lock with the parent; and an attempt
-//! of the child to lock anew fails like any other's. The parent unlocks explicitly: a mere close would leave the lock with
-//! any child that is just between `fork` and `exec`, and reopening would fail at random. If the parent is killed, the
-//! lock lasts until such a child ends or executes another program (the descriptor is close-on-exec): a wait, never two
-//! writers.
+//! Cairn uses `flock`, and stores the process id to detect a fork. The copy in a forked child fails its check
+//! ([`FileLock::check_owner`]). Dropping the copy closes a shared descriptor, and the parent keeps the lock. An
+//! attempt of the child to take the lock again fails as in any other process. The parent unlocks explicitly: after a
+//! mere close, a child between `fork` and `exec` would still hold the lock, and reopening would fail at random. If
+//! the parent is killed, the lock lasts until that child ends or executes another program (the descriptor is
+//! close-on-exec). This can delay an open, but never admits two writers.
 //!
-//! A table of the (device, inode) pairs that this process holds stands beside it. It gives the better message, and it
-//! holds where `flock` is emulated per process or does nothing, as on some network file systems.
+//! In addition, a table holds the (device, inode) pairs that this process has locked. It allows a better error
+//! message, and it protects where `flock` is emulated per process or has no effect, as on some network file systems.
 
 use crate::FileLock;
 use crate::limits::max_file_len;
@@ -29,17 +29,17 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Identity of a file, whatever path leads to it.
+/// Identity of a file, independent of its path: device and inode.
 type Id = (u64, u64);
 
-/// Files that this process holds locked, each with the id of the process: a forked child inherits the table, not the locks.
+/// The files that this process has locked, with its process id: a forked child inherits the table, but not the locks.
 static HELD: Mutex<BTreeSet<(u32, Id)>> = Mutex::new(BTreeSet::new());
 
-/// How long to wait for [`HELD`], which is held for microseconds. Longer means that it was held in another thread while
-/// this process was forked, and nobody is left to release it.
+/// How long to wait for [`HELD`], which threads hold for microseconds only. A longer wait means that the process was
+/// forked while another thread held it, so that no thread in the child will release it.
 const HELD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often to open the file anew when it is replaced under our hands.
+/// How many times to reopen the lock file if another process replaces it between open and lock.
 const ATTEMPTS: usize = 8;
 
 pub(crate) struct RealLock {
@@ -50,7 +50,7 @@ pub(crate) struct RealLock {
 }
 
 impl RealLock {
-    /// Locks `path` without waiting. With `write` it is created if need be, and says who holds it.
+    /// Locks `path` without waiting. With `write`, creates the file if needed and writes the process id into it.
     pub(crate) fn take(path: &Path, write: bool) -> Result<RealLock> {
         for _ in 0..ATTEMPTS {
             let pid = std::process::id();
@@ -61,7 +61,7 @@ impl RealLock {
                 true => Err(locked(path, "it is open in this process already")),
                 false => Ok(()),
             };
-            // Asked before the file is opened: where locks are emulated per process, closing a second descriptor would
+            // Check before opening the file: where locks are emulated per process, closing a second descriptor would
             // release the lock of the first.
             if let Ok(stat) = rustix::fs::lstat(path) {
                 check_free((stat.st_dev, stat.st_ino))?;
@@ -70,16 +70,16 @@ impl RealLock {
             let id = identity(&file, path)?;
             check_free(id)?;
             lock_file(&file, path)?;
-            // Somebody may have removed or replaced the file between the opening and the locking; then our lock guards a
-            // file that nobody else will look at.
+            // Another process may have removed or replaced the file between open and lock. The lock would then be on
+            // a file that no path names.
             match rustix::fs::lstat(path) {
                 Ok(stat) if (stat.st_dev, stat.st_ino) == id => {}
                 _ => continue,
             }
             held.insert((pid, id));
             drop(held);
-            // For people and for the other side's message; the lock does not depend on it, so failures are ignored.
-            // Not beyond `RLIMIT_FSIZE`, though: that would end the process.
+            // The process id is for people and for the error message of another process. The lock does not depend on
+            // it, so failures are ignored. Do not write beyond `RLIMIT_FSIZE`: that would kill the process.
             if write {
                 let text = format!("{pid}\n");
                 let _ = file.set_len(0);
@@ -111,7 +111,7 @@ impl FileLock for RealLock {
     fn check_place(&self) -> Result<()> {
         match rustix::fs::lstat(&self.path) {
             Ok(stat) if (stat.st_dev, stat.st_ino) == self.id => Ok(()),
-            // It could not be looked for, which says nothing.
+            // The lookup failed, which says nothing about the file.
             Err(e) if e != Errno::NOENT && e != Errno::NOTDIR => Ok(()),
             _ => Err(locked(
                 &self.path,
@@ -167,7 +167,7 @@ fn lock_file(file: &File, path: &Path) -> Result<()> {
     }
 }
 
-/// Who holds the lock, as far as the file tells.
+/// Describes the holder of the lock from the process id in the file.
 fn holder(file: &File) -> String {
     let mut text = [0u8; 20];
     let len = file.read_at(&mut text, 0).unwrap_or(0);

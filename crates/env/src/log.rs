@@ -1,36 +1,38 @@
-//! A log file of the operating system: appending to it costs no system call while much is appended.
+//! The log file of [`crate::RealEnv`]: while the append rate is high, an append costs no system call.
 //!
-//! What is appended to a file must be in the hands of the operating system when [`WriteFile::append`] returns; that is a write(2), which
-//! takes about a microsecond, or a store into a page of the file that is mapped into this process. So while a log is written to at
-//! a high rate, it reaches a little farther than what was appended, filled up by zeros, and its end is mapped:
+//! When [`WriteFile::append`] returns, the operating system must have the data. That takes a write(2), which costs
+//! about a microsecond, or a store into a page of the file that is mapped into this process. So at a high append rate
+//! the file is extended by zeros beyond the appended data, and its end is mapped (the *window*):
 //!
 //! ```text
 //!   0 .......................... len .................. reach
-//!       what was appended         |       zeros           |
+//!       appended data             |       zeros           |
 //!                       [ the window: STEP bytes, mapped  ]
 //! ```
 //!
-//! *Errors stay errors.* The zeros are written by write(2), which says that a disk is full, or a file too long; their pages are made ready
-//! with `MADV_POPULATE_WRITE`, which says what a page fault would say by a signal. Where any of this fails, the log is written to as
-//! any other file is, and whoever appends is told what that says.
+//! *Errors stay errors.* The zeros are written with write(2), which reports a full disk or a file that is too long.
+//! The pages are prepared with `MADV_POPULATE_WRITE`, which returns as an error what a page fault would raise as a
+//! signal. If any of this fails, the append falls back to write(2) and returns its error.
 //!
-//! *No page fault may need the disk.* Between the making of a window and a store, the kernel may have written a page out and made it
-//! read-only again; the store faults then, and a file system that cannot do what that needs kills the process. Hence a window is
-//! used for [`FRESH`] only, not after a sync, and only on file systems where such a page needs no new space: see [`crate::fit`]. What
-//! remains, a page that is written out, dropped and unreadable within that time, is in `docs/adr/0010-mapped-log.md`.
+//! *A page fault must not need the disk.* Between the creation of a window and a store, the kernel may write a page
+//! back and make it read-only again. The store then faults, and if the file system cannot serve the fault, the
+//! process is killed. Therefore a window is used for at most [`FRESH`], never after a sync, and only on file systems
+//! where the page needs no new block: see [`crate::fit`]. The remaining risk, a page that is written back, evicted
+//! and unreadable within that time, is described in `docs/adr/0010-mapped-log.md`.
 //!
-//! *Nothing else may cut the file short* while part of it is mapped: a store behind the end is a signal, too. So there is a window only
-//! while this process holds a *lease* on the file: the kernel makes everything else that opens the file, or cuts it by its name, wait until the lease is
-//! given back, or for 45 seconds. The holder asks whether anything waits before it makes a window, and uses that one no longer than
-//! [`FRESH`]. So that nothing waits for a log that is not written to, there are windows only where the caller has promised to say so:
-//! [`WriteFile::expect_rests`].
+//! *No other process may cut the file short* while part of it is mapped: a store behind the end raises a signal too.
+//! So a window exists only while this process holds a *lease* on the file. The kernel makes every other open of the
+//! file, and every truncation by name, wait until the lease is given back, for at most 45 seconds. The holder checks
+//! for waiters before it creates a window, and uses the window for at most [`FRESH`]. So that no process waits for an
+//! idle log, windows exist only if the caller promised to report idle periods: [`WriteFile::expect_rests`].
 //!
-//! *After a kill* the file ends in zeros, at most [`STEP`] of them. Readers have to know.
+//! *After the process is killed* the file ends in up to [`STEP`] zeros. Readers must accept them.
 //!
-//! *Over an older log* ([`Env::reuse_log`](crate::Env::reuse_log)) the file is longer than that: behind the zeros is what it had before, and
-//! there are always [`LOG_END`] zeros at least, which are written before what they stand behind. Its pages are in memory and most
-//! of them dirty already, so that it costs no memory, no space and no writing that was not due anyhow. That is also why a sync
-//! must not write all of them out: it makes durable what lies before the end of the zeros, and nothing more.
+//! *A recycled log* ([`Env::reuse_log`](crate::Env::reuse_log)) is longer than `reach`: the old content follows the
+//! zeros. At least [`LOG_END`] zeros always follow the appended data, and they are written before that data. Most
+//! pages of the old log are dirty and in memory, so overwriting them takes no additional memory, space or writes. For
+//! the same reason a sync must not write all of them back: it makes durable only the bytes before the end of the
+//! zeros.
 
 use crate::fit::is_fit;
 use crate::limits;
@@ -42,43 +44,43 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// Length of a window, in bytes. It takes a tenth of a millisecond to make one.
+/// Length of a window, in bytes. Creating one takes a tenth of a millisecond.
 const STEP: u64 = 256 << 10;
 
-/// So much must be appended within [`FRESH`], and without a sync, before there is a window: who writes little, or syncs all the time,
-/// would have more zeros written than anything else.
+/// A window is created after this many bytes were appended within [`FRESH`] without a sync. A log with few appends or
+/// frequent syncs would mostly write zeros.
 const MIN: u64 = 64 << 10;
 
 /// How long a window is used after it was made.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Larger appends are no better off with a window.
+/// Maximum length of an append through a window: a larger one gains nothing.
 const MAX: usize = (STEP / 4) as usize;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Where there is no window, zeros that mark the end of a log over an older one are written up to the end of such a part of it: a page.
+/// Without a window, the zeros that mark the end of a recycled log extend to a multiple of this: a page.
 const MARK: u64 = 4 << 10;
 
 const _: () = assert!(STEP.is_multiple_of(PAGE) && PAGE + MAX as u64 + LOG_END as u64 <= STEP && MIN < STEP);
 
-/// See the module.
+/// A log file with a mapped window at its end; see the module.
 pub(crate) struct LogFile {
     file: RealWriteFile,
-    /// How far the zeros go that are behind the end. Less than the end when there are none.
+    /// The end of the zeros behind the appended data. Less than `file.len` if there are none.
     reach: u64,
-    /// How long the file is: from `reach` on it has what an older log left.
+    /// Length of the file. From `reach` on it has the content of the recycled log.
     total: u64,
     window: Option<Window>,
-    /// When the window was made; otherwise, when the present rate began to be measured.
+    /// When the window was created; without a window, when the measurement of the append rate started.
     since: Duration,
-    /// Bytes that were appended since.
+    /// Bytes appended since then.
     appended: u64,
-    /// No window can be had for this file.
+    /// This file cannot have a window.
     plain: bool,
-    /// The caller says when nothing is appended.
+    /// The caller promised to call [`WriteFile::rest`].
     rests: bool,
-    /// This process has the lease. Without it there is no window.
+    /// This process holds the lease. Required for a window.
     leased: bool,
     process: u32,
 }
@@ -101,7 +103,8 @@ impl LogFile {
         }
     }
 
-    /// Over what is in `file`. `None` on file systems where there are no windows: nobody has measured that it gains anything there.
+    /// A log over the content of `file`. `None` where windows are not supported: recycling was not measured to gain
+    /// there.
     pub(crate) fn over(file: RealWriteFile) -> io::Result<Option<LogFile>> {
         let total = file.file.metadata()?.len();
         if !is_fit(&file.file) || total > file.max_len {
@@ -112,7 +115,7 @@ impl LogFile {
         Ok(Some(log))
     }
 
-    /// Appends where there is no window, or none that will do; and makes one, if it is worth it.
+    /// Appends where no window fits, and creates a window if the append rate justifies it.
     #[cold]
     fn append_past(&mut self, data: &[u8], now: Duration) -> Result<()> {
         let fresh = now.saturating_sub(self.since) < FRESH;
@@ -140,8 +143,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// Sees to it that zeros are behind the end when another `len` bytes have been appended, unless the file ends there; says how far they
-    /// go then.
+    /// Writes zeros so that they follow the data after another `len` bytes are appended, unless the file ends there.
+    /// Returns the end of the zeros.
     fn mark_end(&self, len: u64) -> Result<u64> {
         let end = self.file.len + len;
         if self.reach >= self.total || end + LOG_END as u64 <= self.reach {
@@ -156,7 +159,7 @@ impl LogFile {
         Ok(to)
     }
 
-    /// A window at the end of the log, with zeros behind that.
+    /// Creates a window at the end of the log, and extends the file by zeros to its end.
     fn next_window(&mut self) -> Option<Window> {
         let from = self.file.len - self.file.len % PAGE;
         let to = from + STEP;
@@ -166,7 +169,7 @@ impl LogFile {
         while self.reach < to {
             let part = ((to - self.reach) as usize).min(ZEROS.len());
             if self.file.file.write_all_at(&ZEROS[..part], self.reach).is_err() {
-                // The disk is full, perhaps: then somebody else may have what was meant for zeros.
+                // The disk may be full: free the space taken by zeros.
                 self.give_back(true);
                 return None;
             }
@@ -178,7 +181,8 @@ impl LogFile {
         window.ok()
     }
 
-    /// Sees to it that nothing else opens the file, if that can be had: not while anything else has it open for writing, or waits to open it.
+    /// Takes the lease, so that nothing else opens the file. Fails while another handle is open for writing or waits
+    /// to open.
     fn keep_others(&mut self) -> bool {
         if self.leased {
             return mapped::has_lease(&self.file.file);
@@ -190,13 +194,14 @@ impl LogFile {
                 return false;
             }
         }
-        // Another process may have cut it before. It is not mapped any more, and what is lost is found when the log is read.
+        // Another process may have cut the file before the lease. Nothing is mapped, so this is safe here; recovery
+        // reports the lost data when it reads the log.
         let whole = self.file.file.metadata().is_ok_and(|found| found.len() >= self.reach.max(self.file.len));
         self.plain |= !whole;
         whole
     }
 
-    /// Lets others open the file.
+    /// Removes the window and gives the lease back, so that other processes can open the file.
     fn let_others(&mut self) {
         self.window = None;
         if std::mem::take(&mut self.leased) {
@@ -204,7 +209,7 @@ impl LogFile {
         }
     }
 
-    /// Cuts off what is behind the end. `all`: there may be more than is known.
+    /// Cuts off the bytes behind the appended data. `all`: there may be more of them than `total` says.
     fn give_back(&mut self, all: bool) {
         self.let_others();
         if (all || self.total > self.file.len) && self.file.file.set_len(self.file.len).is_ok() {
@@ -212,7 +217,7 @@ impl LogFile {
         }
     }
 
-    /// What was mapped is clean now, and will be written to by who knows whom and when.
+    /// The mapped pages are clean now, so a store would fault. Removes the window and restarts the measurement.
     fn start_over(&mut self) {
         self.let_others();
         (self.since, self.appended) = (now(), 0);
@@ -225,7 +230,7 @@ impl WriteFile for LogFile {
         let now = now();
         let len = self.file.len;
         match &mut self.window {
-            // There is none in a file that is poisoned, and it does not reach where no file may.
+            // A poisoned file has no window, and no window extends beyond the maximum file length.
             Some(window)
                 if window.holds(len, data.len() + LOG_END) && now.saturating_sub(self.since) < FRESH =>
             {
@@ -240,7 +245,7 @@ impl WriteFile for LogFile {
     fn sync(&mut self) -> Result<()> {
         self.start_over();
         match self.reach < self.total {
-            // All that was ever written here, by this log, lies before the end of the zeros.
+            // All bytes that this log wrote lie before the end of the zeros.
             true => self.file.sync_by(|file| sync_front(file, self.reach)),
             false => self.file.sync(),
         }
@@ -281,14 +286,14 @@ impl WriteFile for LogFile {
 
 impl Drop for LogFile {
     fn drop(&mut self) {
-        // In a forked child the parent may have appended more by now.
+        // In a forked child, the parent may have appended since.
         if std::process::id() == self.process {
             self.trim();
         }
     }
 }
 
-/// Time since some moment, to a few milliseconds: a fifth of what the exact time costs.
+/// Monotonic time with a resolution of a few milliseconds, at a fifth of the cost of the exact time.
 #[inline]
 fn now() -> Duration {
     #[cfg(target_os = "linux")]
@@ -315,7 +320,8 @@ mod tests {
         let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
         let mut log = LogFile::new(RealWriteFile::new(file, &path));
         log.expect_rests();
-        // On a machine that stands still for a moment a window is not made, or not used: that is right, and not what is tested.
+        // If the machine stalls for a moment, no window is created or used. That is correct, but not the subject of
+        // these tests.
         log.since = now() + Duration::from_secs(3600);
         (log, path)
     }
@@ -333,7 +339,7 @@ mod tests {
         log.len()
     }
 
-    /// What is in the file. By its name nothing could open it while there is a window.
+    /// Reads through the open handle: the file cannot be opened by name while there is a window.
     fn content(log: &LogFile) -> Vec<u8> {
         let mut found = vec![0; log.file.file.metadata().unwrap().len() as usize];
         log.file.file.read_exact_at(&mut found, 0).unwrap();
@@ -412,7 +418,7 @@ mod tests {
         log.expect_rests();
         let (mut by_map, mut by_write) = (0, 0);
         for i in 0.. {
-            // A stretch with a window, then one without.
+            // Some appends with a window, then some without.
             log.since =
                 if i % 200 < 150 { now() + Duration::from_secs(3600) } else { now().saturating_sub(FRESH) };
             log.append(&RECORD).unwrap();

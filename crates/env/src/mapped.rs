@@ -1,6 +1,7 @@
-//! Memory that the operating system does something special with: parts of files, and a mark that a fork wipes out.
+//! Memory mappings with special behaviour: windows into files, and a page that a fork clears. Also file leases.
 //!
-//! All unsafe code of this crate is here. What a [`Window`] is for, and when one may be written to, says [`crate::log`].
+//! All unsafe code of this crate is here. [`crate::log`] explains what a [`Window`] is for and when it may be
+//! written.
 
 #![allow(unsafe_code)]
 
@@ -9,36 +10,36 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What windows begin at a multiple of: at least a page, wherever we run.
+/// Alignment of windows: a multiple of the page size on all platforms.
 pub(crate) const PAGE: u64 = 64 << 10;
 
-/// A part of a file, mapped for writing: what is written here the operating system holds at once, whatever becomes of the process.
+/// A part of a file, mapped for writing. The operating system has each stored byte at once, even if the process dies.
 pub(crate) struct Window {
     base: NonNull<u8>,
-    /// Where in the file it begins.
+    /// Offset of the window in the file.
     offset: u64,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to the value alone, and no thread has a special relation to it.
+// SAFETY: the value owns the mapping, and the mapping is not bound to a thread.
 unsafe impl Send for Window {}
-// SAFETY: a shared reference gives access to numbers only.
+// SAFETY: a shared reference gives access to integers only.
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// Maps `len` bytes of `file` from `offset` on, a multiple of [`PAGE`], and makes each of their pages ready to be written to. The
-    /// file reaches so far. An error where that cannot be had: an old kernel, a file system that does not map.
+    /// Maps `len` bytes of `file` from `offset`, a multiple of [`PAGE`], and makes the pages writable without a
+    /// fault. The file must have these bytes. Fails on old kernels and on file systems without mappings.
     #[cfg(target_os = "linux")]
     pub(crate) fn open(file: &File, offset: u64, len: usize) -> io::Result<Window> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
         debug_assert!(offset.is_multiple_of(PAGE));
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses an address where nothing is mapped, so no memory that anybody uses changes.
+        // SAFETY: the kernel chooses an address where nothing is mapped, so no memory in use changes.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, offset) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let window = Window { base, offset, len };
-        // SAFETY: the range is the mapping made above. Its pages are made present and writable, and keep their content. What a page
-        // fault would answer with a signal is an error here.
+        // SAFETY: the range is the mapping made above. Its pages become present and writable and keep their content.
+        // A failure that would be a signal on a page fault is an error here.
         unsafe { madvise(base.as_ptr().cast(), len, Advice::LinuxPopulateWrite) }?;
         Ok(window)
     }
@@ -48,19 +49,20 @@ impl Window {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Whether `len` bytes from `offset` of the file on lie in it.
+    /// Whether `len` bytes from `offset` of the file lie in the window.
     #[inline]
     pub(crate) fn holds(&self, offset: u64, len: usize) -> bool {
         offset >= self.offset && offset + len as u64 <= self.offset + self.len as u64
     }
 
-    /// Writes `data` at `offset` of the file, which the window must hold.
+    /// Writes `data` at `offset` of the file. The bytes must lie in the window.
     #[inline]
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
         assert!(self.holds(offset, data.len()), "a write beside the window");
-        // SAFETY: the target lies in the mapping, by the assertion; the mapping is writable and lives as long as `self`; nothing else
-        // in this process refers to it, so it does not overlap `data`. Other processes may see the bytes change: they are only
-        // bytes, and this process never reads them here. That the file is not cut short under the mapping is the caller's business.
+        // SAFETY: the target lies in the mapping, by the assertion; the mapping is writable and lives as long as
+        // `self`; nothing else in this process refers to it, so it does not overlap `data`. Other processes may see
+        // the bytes change, which is harmless, and this process never reads them here. The caller guarantees that the
+        // file is not cut short under the mapping.
         unsafe {
             let to = self.base.as_ptr().add((offset - self.offset) as usize);
             std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len());
@@ -76,20 +78,22 @@ impl Drop for Window {
     }
 }
 
-/// Takes the lease on a file that this process may write to: until it is given back, other openings of the file, and calls that cut it by its name, wait,
-/// at most as long as `/proc/sys/fs/lease-break-time` says, in seconds (45). `WouldBlock` where anything else has it open for writing.
+/// Takes the lease on a file that is open for writing. Until it is given back, other opens of the file and
+/// truncations by name wait, for at most `/proc/sys/fs/lease-break-time` seconds (45 by default). Fails with
+/// `WouldBlock` if another handle is open for writing.
 ///
-/// The kernel has a signal for the holder when something waits. It has no receiver here: the holder asks ([`has_lease`]).
+/// The kernel can signal the holder when a process waits. The receiver is cleared here: the holder polls
+/// [`has_lease`].
 #[cfg(target_os = "linux")]
 pub(crate) fn take_lease(file: &File) -> io::Result<()> {
-    // Until the receiver is taken out, two calls later, it is a signal that does nothing where it has no handler.
+    // Until F_SETOWN clears the receiver, use a signal that is ignored unless the application handles it.
     const F_SETSIG: i32 = 10;
     fcntl(file, F_SETSIG, libc::SIGURG)?;
     fcntl(file, libc::F_SETLEASE, libc::F_WRLCK)?;
     fcntl(file, libc::F_SETOWN, 0).map(|_| ()).inspect_err(|_| end_lease(file))
 }
 
-/// Whether a lease that was taken is still held, and nothing waits for its end.
+/// Whether this process still holds the lease and no process waits for it.
 #[cfg(target_os = "linux")]
 pub(crate) fn has_lease(file: &File) -> bool {
     fcntl(file, libc::F_GETLEASE, 0).is_ok_and(|kind| kind == libc::F_WRLCK)
@@ -104,7 +108,8 @@ pub(crate) fn end_lease(file: &File) {
 #[cfg(target_os = "linux")]
 fn fcntl(file: &File, command: i32, argument: i32) -> io::Result<i32> {
     use std::os::fd::AsRawFd;
-    // SAFETY: the descriptor is open as long as `file` is borrowed; these commands take an integer and touch no memory of ours.
+    // SAFETY: the descriptor is open while `file` is borrowed; these commands take an integer and access no memory of
+    // this process.
     match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
         -1 => Err(io::Error::last_os_error()),
         result => Ok(result),
@@ -124,17 +129,18 @@ pub(crate) fn has_lease(_file: &File) -> bool {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn end_lease(_file: &File) {}
 
-/// Makes the first `len` bytes of a file durable, and what is needed to find them again, as fdatasync does for all of it. What is dirty
-/// behind them stays so.
+/// Makes the first `len` bytes of a file durable, and the metadata needed to read them, as fdatasync does for the
+/// whole file. Dirty bytes behind them stay dirty.
 ///
-/// It is msync: of a mapping that nobody touches, the kernel syncs the part of the file that it stands for.
+/// Uses msync on a fresh mapping: the kernel syncs the mapped part of the file, although no page of the mapping was
+/// touched.
 #[cfg(target_os = "linux")]
 pub(crate) fn sync_front(file: &File, len: u64) -> io::Result<()> {
     use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
     let len = len as usize;
-    // SAFETY: the kernel chooses an address where nothing is mapped, so no memory that anybody uses changes.
+    // SAFETY: the kernel chooses an address where nothing is mapped, so no memory in use changes.
     let mapped = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, 0) };
-    // No address space is left, perhaps: then all of the file it is.
+    // Mapping fails if the address space is exhausted: sync the whole file.
     let Ok(base) = mapped else { return file.sync_data() };
     // SAFETY: the range is the mapping made above. No memory is read or written here.
     let synced = unsafe { msync(base, len, MsyncFlags::SYNC) };
@@ -148,21 +154,21 @@ pub(crate) fn sync_front(file: &File, _len: u64) -> io::Result<()> {
     file.sync_data()
 }
 
-/// The process that made it: tells that process from children that were forked off it, without asking the operating system each
-/// time.
+/// The process that created the value. Tells that process from its forked children without a system call per check.
 ///
-/// A word in a page that the kernel gives to no child but wiped. Where it does not do that, the process is asked for its number.
+/// A word in a page that the kernel clears in a forked child. Where the kernel cannot do that, the process id is
+/// compared.
 pub struct ForkGuard {
     mark: Option<NonNull<AtomicU32>>,
     process: u32,
 }
 
-// SAFETY: the page belongs to the value alone, and what is in it is atomic.
+// SAFETY: the value owns the page, and its content is atomic.
 unsafe impl Send for ForkGuard {}
 // SAFETY: as above.
 unsafe impl Sync for ForkGuard {}
 
-/// Length of the page's mapping: a page, wherever we run.
+/// Length of the mapping: at least a page on all platforms.
 #[cfg(target_os = "linux")]
 const MARK_LEN: usize = 64 << 10;
 
@@ -172,7 +178,7 @@ impl ForkGuard {
         ForkGuard { mark: ForkGuard::mark(), process: std::process::id() }
     }
 
-    /// A process that is none: what a forked child finds. For tests of what it may not do.
+    /// A value that belongs to no process, as a forked child sees it. For tests of the checks.
     #[doc(hidden)]
     pub fn elsewhere() -> ForkGuard {
         ForkGuard { mark: None, process: 0 }
@@ -182,17 +188,17 @@ impl ForkGuard {
     fn mark() -> Option<NonNull<AtomicU32>> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses an address where nothing is mapped, so no memory that anybody uses changes.
+        // SAFETY: the kernel chooses an address where nothing is mapped, so no memory in use changes.
         let base =
             unsafe { mmap_anonymous(std::ptr::null_mut(), MARK_LEN, access, MapFlags::PRIVATE) }.ok()?;
         // SAFETY: the range is the mapping made above.
         if unsafe { madvise(base, MARK_LEN, Advice::LinuxWipeOnFork) }.is_err() {
-            // SAFETY: the same; nobody knows of it.
+            // SAFETY: the same range; no reference to it exists.
             let _ = unsafe { munmap(base, MARK_LEN) };
             return None;
         }
         let mark = NonNull::new(base.cast::<AtomicU32>())?;
-        // SAFETY: mapped, writable, aligned to a page, and zero, which is a value of the type. It lives until `drop`.
+        // SAFETY: mapped, writable, aligned to a page, and zero, which is a valid value. Lives until `drop`.
         unsafe { mark.as_ref() }.store(1, Ordering::Relaxed);
         Some(mark)
     }
@@ -202,17 +208,17 @@ impl ForkGuard {
         None
     }
 
-    /// Whether this is the process that it was made in.
+    /// Whether this process created the value.
     #[inline]
     pub fn is_here(&self) -> bool {
         match self.mark {
-            // SAFETY: the mapping lives as long as `self`; a child has it too, with zeros in it.
+            // SAFETY: the mapping lives as long as `self`; a forked child has it too, filled with zeros.
             Some(mark) => unsafe { mark.as_ref() }.load(Ordering::Relaxed) != 0,
             None => std::process::id() == self.process,
         }
     }
 
-    /// The number of the process that it was made in.
+    /// The id of the process that created the value.
     pub fn process(&self) -> u32 {
         self.process
     }
@@ -222,7 +228,7 @@ impl Drop for ForkGuard {
     fn drop(&mut self) {
         #[cfg(target_os = "linux")]
         if let Some(mark) = self.mark {
-            // SAFETY: the mapping made in `mark`; `&mut self` says that nobody looks at it any more.
+            // SAFETY: the mapping made in `mark`; `&mut self` proves that no reference to it is left.
             let _ = unsafe { rustix::mm::munmap(mark.as_ptr().cast(), MARK_LEN) };
         }
     }

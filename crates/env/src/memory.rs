@@ -1,29 +1,30 @@
-//! How much memory the process may use, the page cache that it fills included.
+//! How much memory the process may use, including the page cache that it fills.
 
 use std::fs;
 use std::path::Path;
 
-/// What the machine has, or what the process's control group allows it, in bytes; 0 where that cannot be told. Control groups are looked for
-/// where they are usually mounted.
+/// The memory of the machine, or the limit of the process's control group if that is lower, in bytes; 0 if unknown.
+/// Looks for control groups at their usual mount point.
 pub(crate) fn memory() -> u64 {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let Some(total) = total(&read("/proc/meminfo")) else { return 0 };
     limit(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup")).map_or(total, |limit| limit.min(total))
 }
 
-/// Bytes of memory of the machine.
+/// Memory of the machine, in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
 }
 
-/// The least limit of the groups that the process is in, below `root`: a group's holds for all below it.
+/// The lowest limit of the control groups of the process below `root`. The limit of a group applies to its
+/// descendants.
 fn limit(root: &Path, groups: &str) -> Option<u64> {
     let places = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
         let path = if path.contains("..") { "" } else { path };
-        // Version 2 names no controllers; beside version 1 it is mounted below.
+        // Version 2 names no controllers. Beside version 1 it is mounted in a subdirectory.
         match controllers {
             "" => Some((path, &["", "unified"][..], &["memory.max", "memory.high"][..])),
             _ if controllers.split(',').any(|name| name == "memory") => {

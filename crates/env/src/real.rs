@@ -1,8 +1,8 @@
 //! [`RealEnv`]: the operating system.
 //!
-//! What is relied upon: `fdatasync` makes data and the length durable; `fsync` of a directory makes its entries durable;
-//! `rename` replaces atomically. What is not: that a sync may be retried after it failed (see [`WriteFile::sync`]), that a
-//! write takes all its bytes, that a hint is honoured.
+//! Relies on: `fdatasync` makes data and length durable; `fsync` of a directory makes its entries durable; `rename`
+//! replaces atomically. Does not rely on: a sync that succeeds after one that failed (see [`WriteFile::sync`]), a
+//! write that takes all its bytes, a hint that has an effect.
 
 use crate::limits::{self, SpareHandle, check_file_len};
 use crate::lock::RealLock;
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The operating system as an [`Env`]. Stateless but for the moment from which [`Env::monotonic`] counts, and a handle that is
-/// kept for syncing directories when there is no other.
+/// The operating system as an [`Env`]. Its state: the start of [`Env::monotonic`], a spare handle for directory
+/// syncs, and the directories whose sync failed.
 pub struct RealEnv {
     start: Instant,
     spare: SpareHandle,
-    /// Directories whose sync failed: like a file, none of them is synced again until its database is opened anew.
+    /// Directories whose sync failed. As with files, they are not synced again until their database is reopened.
     failed_dirs: Mutex<BTreeMap<PathBuf, Error>>,
 }
 
@@ -64,7 +64,7 @@ impl Env for RealEnv {
             let entry = entry.map_err(fail)?;
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => continue,
-                // It was removed since the directory was read.
+                // The file was removed after the directory was read.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 kind => kind.map_err(fail)?,
             };
@@ -89,7 +89,7 @@ impl Env for RealEnv {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 found => found.map_err(fail)?,
             };
-            // What is not there has no links in it: its dots mean what they seem to.
+            // A component that does not exist is no link, so `..` after it can be resolved by text.
             let rest = whole.strip_prefix(there).expect("an ancestor").components();
             return Ok(rest.fold(found, |mut path, part| {
                 match part {
@@ -116,7 +116,8 @@ impl Env for RealEnv {
         }
         let parent = dir.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
         if self.exists(dir)? {
-            // The process that created it may have died before this sync. Its parent need not be ours to open.
+            // The process that created it may have died before this sync. The parent may be unreadable for this
+            // process.
             if let Some(parent) = parent {
                 let _ = self.sync_dir(parent);
             }
@@ -154,8 +155,8 @@ impl Env for RealEnv {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        // Locked while it is synced: otherwise another thread's sync could begin when this one has failed, succeed, and seem to
-        // prove what it does not.
+        // Hold the lock during the sync. Otherwise a concurrent sync that starts after a failed one could succeed and
+        // seem to prove durability.
         let mut failed = self.failed_dirs.lock();
         if let Some(cause) = failed.get(dir) {
             return Err(poisoned(cause));
@@ -170,7 +171,7 @@ impl Env for RealEnv {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        // Whoever begins anew trusts nothing that he finds, so he may sync it.
+        // Opening a database reads everything from disk again, so syncs of its directory may restart.
         path.parent().and_then(|dir| self.failed_dirs.lock().remove(dir));
         Ok(Box::new(RealLock::take(path, true)?))
     }
@@ -215,14 +216,14 @@ impl Env for RealEnv {
 }
 
 fn create_new(path: &Path) -> Result<File> {
-    // Read, too: without that, no part of a file can be mapped.
+    // Open for reading too: a file that is not readable cannot be mapped.
     OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(|e| match e.kind() {
         io::ErrorKind::AlreadyExists => Error::io("create", path, e).with_kind(ErrorKind::AlreadyExists),
         _ => Error::io("create", path, e),
     })
 }
 
-/// Refuses a rename from one directory to another: file systems differ in what a crash leaves of one.
+/// Rejects a rename between directories: file systems differ in what survives a crash.
 pub(crate) fn check_same_dir(from: &Path, to: &Path) -> Result<()> {
     if from.parent() == to.parent() {
         return Ok(());
@@ -234,7 +235,7 @@ pub(crate) struct RealWriteFile {
     pub(crate) file: File,
     path: PathBuf,
     pub(crate) len: u64,
-    /// How long a file might be when this one was created: the limit is rarely changed, and asking costs a tenth of a write.
+    /// The maximum length when the file was created. The limit rarely changes, and a check costs a tenth of a write.
     pub(crate) max_len: u64,
     poison: Option<Error>,
 }
@@ -244,12 +245,12 @@ impl RealWriteFile {
         RealWriteFile { file, path: path.to_owned(), len: 0, max_len: limits::max_file_len(), poison: None }
     }
 
-    /// Writes behind the end.
+    /// Writes beyond the end of the file; does not change `len`.
     pub(crate) fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         self.file.write_all_at(data, offset).map_err(|e| Error::io("append to", &self.path, e))
     }
 
-    /// A sync that `sync` does. That it fails is remembered.
+    /// Syncs with `sync` and poisons the file on an error.
     pub(crate) fn sync_by(&mut self, sync: impl FnOnce(&File) -> io::Result<()>) -> Result<()> {
         self.check_poison()?;
         sync(&self.file).map_err(|e| {
@@ -264,7 +265,7 @@ impl RealWriteFile {
     }
 }
 
-/// What every call after a failed sync reports.
+/// The error of every call after a failed sync.
 pub(crate) fn poisoned(cause: &Error) -> Error {
     cause.context("writing stopped after a failed sync").with_kind(ErrorKind::ReadOnly)
 }
@@ -273,7 +274,7 @@ impl WriteFile for RealWriteFile {
     fn append(&mut self, data: &[u8]) -> Result<()> {
         self.check_poison()?;
         check_file_len("append to", &self.path, self.len + data.len() as u64, self.max_len)?;
-        // Loops over short writes and EINTR; a write that takes nothing is an error.
+        // Loops over short writes and EINTR. A write of zero bytes is an error.
         self.file.write_all_at(data, self.len).map_err(|e| Error::io("append to", &self.path, e))?;
         self.len += data.len() as u64;
         Ok(())
@@ -306,7 +307,7 @@ impl WriteFile for RealWriteFile {
     }
 }
 
-/// Refuses to lengthen a file of `len` bytes by truncating it.
+/// Rejects a truncation that would extend a file of `len` bytes.
 pub(crate) fn check_truncate(path: &Path, len: u64, to: u64) -> Result<()> {
     if to <= len {
         return Ok(());
@@ -314,14 +315,14 @@ pub(crate) fn check_truncate(path: &Path, len: u64, to: u64) -> Result<()> {
     Err(Error::invalid(format!("truncate {}: {to} bytes is past its end at {len}", path.display())))
 }
 
-/// What the kernel reads ahead by default, at least.
+/// Minimum of the kernel's default readahead size.
 #[cfg(target_os = "linux")]
 const WILL_NEED_STEP: u64 = 128 << 10;
 
 struct RealReadFile {
     file: File,
     path: PathBuf,
-    /// Whether the file system has refused to say what is in memory: it is not asked again.
+    /// The file system does not support non-blocking reads; do not try again.
     never_tells: AtomicBool,
 }
 
@@ -330,17 +331,17 @@ impl RealReadFile {
         RealReadFile { file, path: path.to_owned(), never_tells: AtomicBool::new(false) }
     }
 
-    /// Reads what is in memory. `None`: nobody knows what is.
+    /// Reads what is in memory. `None` if the system does not support it.
     #[cfg(target_os = "linux")]
     fn read_now(&self, buf: &mut [u8], offset: u64) -> Option<bool> {
         use rustix::io::{Errno, ReadWriteFlags, preadv2};
         let len = buf.len();
         match preadv2(&self.file, &mut [io::IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
-            // Less than all of it: the rest is on the disk only, or behind the end of the file.
+            // A short read: the rest is not in memory, or lies behind the end of the file.
             Ok(read) => Some(read == len),
-            // The last two are a sandbox's.
+            // A sandbox returns the last two.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::ACCESS) => None,
-            // Of an error the read that waits will tell.
+            // The read that waits reports the error.
             Err(_) => Some(false),
         }
     }
@@ -382,7 +383,7 @@ impl ReadFile for RealReadFile {
     }
 
     fn will_need(&self, offset: u64, len: u64) {
-        // Of one call Linux reads no more than the device takes at once, or reads ahead, and leaves out the rest.
+        // Linux limits one call to the device's maximum request or the readahead size, and ignores the rest.
         #[cfg(target_os = "linux")]
         for done in (0..len).step_by(WILL_NEED_STEP as usize) {
             self.advise(offset + done, WILL_NEED_STEP.min(len - done), rustix::fs::Advice::WillNeed);
@@ -408,7 +409,7 @@ impl ReadFile for RealReadFile {
     }
 }
 
-/// The error for a read past the end of a file.
+/// The error of a read past the end of a file.
 pub(crate) fn ends_early(path: &Path, offset: u64, wanted: usize) -> Error {
     Error::corruption(
         path,
@@ -436,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_failed_sync_of_a_directory_poisons_until_it_is_opened_anew() {
-        // No directory of /proc can be synced.
+        // The directories of procfs cannot be synced.
         let (env, dir) = (RealEnv::new(), Path::new("/proc"));
         assert_eq!(env.sync_dir(dir).unwrap_err().kind(), ErrorKind::Io);
         let error = env.sync_dir(dir).unwrap_err();
@@ -449,10 +450,14 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_tell_what_is_in_memory_is_read_and_not_asked_again() {
-        // Nor can it be read at an offset: so the error shows that a read was tried.
+        // A pipe cannot be read at an offset, so the error shows that the blocking read was tried.
         let (read, _write) = std::io::pipe().unwrap();
         let file = RealReadFile::new(File::from(std::os::fd::OwnedFd::from(read)), Path::new("pipe"));
-        assert_eq!(file.try_read_cached(&mut [0; 4], 0).ok(), Some(false), "of errors the other read tells");
+        assert_eq!(
+            file.try_read_cached(&mut [0; 4], 0).ok(),
+            Some(false),
+            "the blocking read reports errors"
+        );
         file.never_tells.store(true, Ordering::Relaxed);
         let error = file.try_read_cached(&mut [0; 4], 0).unwrap_err();
         assert!(
@@ -464,7 +469,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn where_nothing_tells_what_is_in_memory_the_read_waits() {
-        // No file of /proc can.
+        // The files of procfs do not support non-blocking reads.
         let path = Path::new("/proc/version");
         let file = RealReadFile::new(File::open(path).unwrap(), path);
         for asked_before in [false, true] {

@@ -1,4 +1,4 @@
-/// A small, fast generator of pseudo-random numbers (SplitMix64). The same seed gives the same numbers, on every machine.
+/// A small, fast pseudo-random number generator (SplitMix64). The same seed gives the same numbers on all machines.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -24,7 +24,7 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True in `numerator` of `denominator` cases.
+    /// True with probability `numerator / denominator`.
     #[inline]
     pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator

@@ -1,4 +1,4 @@
-//! The contract of [`Env`], held against the operating system and the simulated disk alike.
+//! The contract of [`Env`], tested on the operating system and on the simulated disk.
 
 use base::ErrorKind;
 use env::{Env, LOG_END, RealEnv, SimEnv};
@@ -77,7 +77,7 @@ fn what_is_read_without_waiting_is_whole_and_right() {
         put(env, &path, &content);
         let file = env.open(&path).unwrap();
         for offset in (0..90_000).step_by(4999) {
-            // What was just written need not be in memory.
+            // Data that was just written need not be in memory.
             file.wont_need(0, content.len() as u64);
             let mut bytes = vec![0; 10_000];
             let there = (0..10_000).any(|_| {
@@ -88,10 +88,10 @@ fn what_is_read_without_waiting_is_whole_and_right() {
                     false
                 }
             });
-            assert!(there, "what was asked for comes");
+            assert!(there, "a prefetched read arrives");
             assert_eq!(bytes, content[offset as usize..][..10_000]);
         }
-        // The end is no less of an end, and half of what was wanted is not what was wanted.
+        // The end of the file is detected here too, and a short read is no success.
         for offset in [99_990, 100_000, 200_000] {
             for _ in 0..20 {
                 match file.try_read_cached(&mut [0; 100], offset) {
@@ -215,7 +215,7 @@ fn a_log_over_an_older_one_has_zeros_behind_its_end() {
         assert!(expected.len() > old_len);
         log.trim();
         assert_eq!(read(env, &path), expected);
-        // What is appended after a cut has nothing behind it.
+        // Nothing follows data appended after a cut.
         let mut log = env.reuse_log(&path, &path).unwrap().unwrap();
         log.append(b"0123456789").unwrap();
         log.truncate(4).unwrap();
@@ -242,8 +242,8 @@ fn directories_list_files_only() {
         names.sort();
         assert_eq!(names, ["1", "2", "3"]);
         assert_eq!(env.list(&deep).unwrap(), ["4"]);
-        assert!(env.create_dir(&dir.join("1")).is_err(), "a file is in the way");
-        assert!(env.create_dir(&dir.join("1/below")).is_err(), "a file is in the way");
+        assert!(env.create_dir(&dir.join("1")).is_err(), "a file has that name");
+        assert!(env.create_dir(&dir.join("1/below")).is_err(), "a file has that name");
     });
 }
 

@@ -1,4 +1,4 @@
-//! A log that another handle cuts short while it is written to: the process must not die of it.
+//! Another handle cuts a log short while it is written to. The process must survive.
 #![allow(missing_docs)]
 #![cfg(target_os = "linux")]
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const RECORD: [u8; 500] = [7; 500];
-/// `O_NONBLOCK`: opening fails where it would have to wait.
+/// `O_NONBLOCK`: an open fails if it would have to wait.
 const NONBLOCK: i32 = libc::O_NONBLOCK;
 
 fn log(dir: &Path) -> (Box<dyn WriteFile>, PathBuf) {
@@ -20,7 +20,7 @@ fn log(dir: &Path) -> (Box<dyn WriteFile>, PathBuf) {
     (log, path)
 }
 
-/// Whether the end of the file is mapped: others have to wait then before they open it.
+/// Whether the log holds a lease: other processes then wait to open it.
 fn is_kept(path: &Path) -> bool {
     let opened = OpenOptions::new().write(true).custom_flags(NONBLOCK).open(path);
     opened.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
@@ -37,7 +37,7 @@ fn append_until(log: &mut dyn WriteFile, done: impl Fn() -> bool) {
     }
 }
 
-/// Cuts the file short, if that can be had without waiting.
+/// Cuts the file short, if that is possible without waiting.
 fn cut(path: &Path) -> bool {
     let opened = OpenOptions::new().write(true).custom_flags(NONBLOCK).open(path);
     opened.is_ok_and(|file| file.set_len(10).is_ok())
@@ -49,7 +49,7 @@ fn a_log_that_is_cut_short_while_it_is_written_to_does_not_end_the_process() {
     let mut kept = 0;
     for size in 0..50 {
         let (mut log, path) = log(dir.path());
-        // Long enough for a part of it to be mapped, most often, and each time at another place of that part.
+        // Enough for a part of the file to be mapped, usually, and each time at another offset of that part.
         for _ in 0..1000 + 11 * size {
             log.append(&RECORD).unwrap();
         }
@@ -91,7 +91,7 @@ fn a_log_that_rests_can_be_opened_by_others() {
         }
         tries += 1;
         if tries == 100 {
-            // Not on this file system, or not on a machine that is so slow.
+            // This file system has no windows, or the machine is too slow.
             return;
         }
     }

@@ -1,4 +1,5 @@
-//! A forked child must not use its parent's lock. This program has one thread, so that the child may run any code.
+//! A forked child must not use the lock of its parent. This program has one thread, so that the child may run any
+//! code.
 #![allow(unsafe_code)]
 
 use base::ErrorKind;
@@ -8,11 +9,11 @@ fn main() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("LOCK");
     let env = RealEnv::new();
-    let lock = env.lock(&path).expect("nobody else has it");
+    let lock = env.lock(&path).expect("no other process has it");
 
     let origin = ForkGuard::here();
     assert!(origin.is_here() && origin.process() == std::process::id());
-    // Much is appended, so that the log reaches farther than what was appended.
+    // Append much data, so that the log has a window.
     let log_path = dir.path().join("log");
     let mut log = env.create_log(&log_path).expect("a log");
     (0..500).for_each(|_| log.append(&[7; 1000]).expect("room"));
@@ -31,7 +32,7 @@ fn main() {
         let still_held = env.lock(&path).is_err_and(|e| e.kind() == ErrorKind::Locked);
         let code = i32::from(!refused) | i32::from(!cannot_lock) << 1 | i32::from(!still_held) << 2;
         let code = code | i32::from(!elsewhere) << 3 | i32::from(!untouched) << 4;
-        // SAFETY: ends the process at once, without running what the parent registered for its own end.
+        // SAFETY: ends the process at once, without the exit handlers of the parent.
         unsafe { libc::_exit(code) };
     }
     let mut status = 0;

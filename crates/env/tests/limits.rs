@@ -1,12 +1,12 @@
-//! What the limits of a process do to files: each test runs its part in a process of its own, because limits cannot be raised
-//! again.
+//! Effects of process limits on files. Each test runs its body in a child process, because a lowered limit cannot be
+//! raised again.
 
 use env::RealEnv;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs the test `name` of this program in a child, which finds the directory in its environment; gives what it printed.
+/// Runs the test `name` of this program in a child process, which finds its directory in the environment.
 fn in_child(name: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap());
@@ -45,7 +45,7 @@ fn a_write_beyond_the_limit_on_files_is_an_error_and_no_signal() {
         let error = file.append(&[2; 1_001]).unwrap_err();
         assert_eq!(error.kind(), base::ErrorKind::NoSpace, "{error}");
         assert!(error.is_file_too_large() && error.to_string().contains("long"), "{error}");
-        assert_eq!(env.len(&dir.join("long")).unwrap(), 9_000, "nothing of it was written");
+        assert_eq!(env.len(&dir.join("long")).unwrap(), 9_000, "no part of it was written");
     }
     file.append(&[3; 1_000]).unwrap();
     file.sync().unwrap();

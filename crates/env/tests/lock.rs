@@ -1,4 +1,4 @@
-//! The lock file of the real environment, between processes and under odd paths.
+//! The lock file of the real environment: between processes, and with unusual paths.
 
 use base::ErrorKind;
 use env::RealEnv;
@@ -9,7 +9,7 @@ use std::process::Command;
 /// Names the lock file in the child process.
 const VARIABLE: &str = "CAIRN_TEST_LOCK";
 
-/// Not a test of its own: what the child process of the next test runs.
+/// Not a test of its own: the body of the child process of the next test.
 #[test]
 fn child_tries_to_lock() {
     let Some(path) = std::env::var_os(VARIABLE) else { return };
@@ -38,7 +38,7 @@ fn a_second_process_is_told_who_holds_the_lock() {
     assert!(said.contains(&format!("open in process {}", std::process::id())), "{said}");
     drop(lock);
     assert!(child(&path).contains("child got it"));
-    // The child is dead, so its lock is gone, though its process id is still in the file.
+    // The child is dead, so its lock is gone, although its process id is still in the file.
     RealEnv::new().lock(&path).unwrap();
 }
 
@@ -86,7 +86,7 @@ fn starting_programs_does_not_keep_the_lock() {
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|s| {
         s.spawn(|| {
-            // Its own working directory makes the child go through `fork` rather than a faster call that hides the moment.
+            // A working directory makes `Command` use `fork` instead of a faster call that hides this moment.
             let start = || Command::new("true").current_dir("/").status().unwrap();
             (0..200).for_each(|_| assert!(start().success()));
             done.store(true, std::sync::atomic::Ordering::SeqCst);

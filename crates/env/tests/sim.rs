@@ -50,7 +50,7 @@ fn data_and_entry_are_durable_apart() {
     assert_eq!(sim.crash_clone(Survival::Everything, 0).read_file(FILE), b"data more");
     assert_eq!(sim.process_clone().read_file(FILE), b"data more");
     assert_eq!(sim.process_clone().crash_clone(Survival::Nothing, 0).read_file(FILE), b"data");
-    // On a clone everything is durable, and it lives a life of its own.
+    // The content of a clone is durable, and the clone is independent.
     assert_eq!(nothing.crash_clone(Survival::Nothing, 1).read_file(FILE), b"data");
     nothing.write_file(FILE, b"other");
     assert_eq!(sim.read_file(FILE), b"data more");
@@ -108,7 +108,8 @@ fn sectors_survive_one_by_one() {
     for content in outcomes {
         assert!(content.len() <= 3200 && content[..700] == [b'a'; 700], "synced data stays");
         for sector in content.chunks(512).skip(2) {
-            // A sector is caught after either append or before both, and bytes past the old end are zeros or absent.
+            // A sector holds the state after either append or before both. Bytes past the old end are zeros or
+            // absent.
             let zeros = sector.iter().filter(|&&b| b == 0).count();
             holes += usize::from(zeros == sector.len());
             assert!(sector.iter().all(|b| [0, b'b', b'c'].contains(b)));
@@ -183,7 +184,7 @@ fn a_failed_sync_loses_the_pages_and_poisons() {
     assert_eq!(file.sync().unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(file.sync().unwrap_err().kind(), ErrorKind::ReadOnly);
     assert_eq!(file.append(b"x").unwrap_err().kind(), ErrorKind::ReadOnly);
-    assert_eq!(sim.read_file(FILE), b"kept lost", "the cache shows what the disk lacks");
+    assert_eq!(sim.read_file(FILE), b"kept lost", "the cache has data that the disk lacks");
     let next = sim.process_clone();
     next.sync_file(Path::new(FILE)).unwrap();
     assert_eq!(next.read_file(FILE), b"kept lost");
@@ -278,7 +279,7 @@ fn the_hook_sees_every_operation_and_may_clone_fail_and_look() {
     );
 }
 
-/// A little of everything; stops at the first error.
+/// Runs operations of all kinds; stops at the first error.
 fn script(sim: &SimEnv) -> base::Result<()> {
     let path = Path::new(FILE);
     sim.create_dir(Path::new(DIR))?;
@@ -388,8 +389,8 @@ fn the_same_seed_gives_the_same_disk() {
     assert_eq!((a.monotonic(), b.monotonic()), (Duration::ZERO, Duration::ZERO));
 }
 
-/// A thread extends two files in turn, the second only when the first is durable. No clone may hold them the other way
-/// round.
+/// A thread extends two files in turn, the second only after the first is durable. No clone may show the second
+/// extended and the first not.
 #[test]
 fn a_clone_is_of_one_moment() {
     let sim = disk();
@@ -470,7 +471,7 @@ fn a_directory_sync_that_had_no_handle_loses_nothing() {
     assert_eq!(sim.crash_clone(Survival::Nothing, 0).list_files().len(), 1);
 }
 
-/// What a sync of a log over an older one makes durable, and what not: nothing of the older one that was not durable before.
+/// A sync of a recycled log makes its own bytes durable, and no bytes of the old log that were not durable before.
 #[test]
 fn a_sync_of_a_log_over_an_older_one_is_of_its_own_bytes() {
     let sim = disk();

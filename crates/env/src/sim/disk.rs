@@ -1,7 +1,8 @@
-//! The state of a simulated disk: what the page cache shows, what is durable, and what lies between.
+//! The state of a simulated disk: the page cache, the durable state, and the unsynced changes between them.
 //!
-//! A file keeps its present content, its durable content, and the mutations that would lead from the one to the other; a
-//! directory keeps the same three for its entries. A crash draws, from the mutations, those that happened to reach the disk.
+//! A file has its present content, its durable content, and the mutations that lead from the durable to the present
+//! one. A directory has the same three for its entries. A crash selects, pseudo-randomly, the mutations that reached
+//! the disk.
 
 use crate::Rng;
 use parking_lot::{Mutex, MutexGuard};
@@ -9,26 +10,26 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What survives a power cut of what was not synced.
+/// Which unsynced changes survive a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Survival {
     /// Nothing.
     Nothing,
     /// Everything.
     Everything,
-    /// Of each 512-byte sector, the content after any one of its unsynced writes, or the old one. Lengths may be extended
-    /// by zeros. Any subset of the directory operations.
+    /// For each 512-byte sector, the content after any one of its unsynced writes, or the old content. Lengths may be
+    /// extended by zeros. Any subset of the directory operations.
     RandomSectors,
-    /// Any subset of the writes, whole, so that late ones survive while early ones do not. What is missing in between reads as
-    /// zeros or as what was there before. Any subset of the directory operations.
+    /// Any subset of the writes, each complete, so that late writes may survive while early ones do not. Gaps read as
+    /// zeros or as the old content. Any subset of the directory operations.
     Reordered,
-    /// The first few writes, then part of one whose rest is garbage, zeros, or missing. The first few operations of each
-    /// directory.
+    /// A prefix of the writes, then part of the next one, whose rest is garbage, zeros or missing. A prefix of the
+    /// operations of each directory.
     Torn,
 }
 
 impl Survival {
-    /// All kinds, for tests that go through them.
+    /// All kinds, for tests.
     pub const ALL: [Survival; 5] = [
         Survival::Nothing,
         Survival::Everything,
@@ -38,13 +39,13 @@ impl Survival {
     ];
 }
 
-/// What a disk writes atomically.
+/// The unit that a disk writes atomically.
 const SECTOR: u64 = 512;
 
-/// A change to a file that was not synced yet.
+/// An unsynced change to a file.
 #[derive(Clone)]
 enum Mutation {
-    /// Bytes written at an offset, at most the length that the file had.
+    /// Bytes written at an offset, at most the length of the file.
     Write { offset: u64, data: Arc<[u8]> },
     /// The file was cut to this length.
     Truncate(u64),
@@ -53,23 +54,23 @@ enum Mutation {
 /// The durable content of a file.
 #[derive(Clone)]
 enum Durable {
-    /// The first bytes of the present content.
+    /// A prefix of the present content.
     Prefix(usize),
-    /// Something else: bytes that were cut off since, or without those that a failed sync lost.
+    /// Other content: the file was cut since, or a failed sync lost bytes.
     Own(Arc<Vec<u8>>),
 }
 
-/// One file, whatever its names.
+/// A file, independent of its names.
 #[derive(Clone)]
 pub(super) struct FileState {
     content: Arc<Vec<u8>>,
     durable: Durable,
     pending: Vec<Mutation>,
-    /// Bytes that are set aside for it and were never written: they take space, and have no content worth keeping.
+    /// Space that is allocated for the file but was never written. Its content is undefined.
     allocated: u64,
 }
 
-/// A file with its identity: names and handles share it.
+/// A file with its identity, shared by names and handles.
 pub(super) type Inode = Arc<Mutex<FileState>>;
 
 fn inode(state: FileState) -> Inode {
@@ -81,7 +82,7 @@ impl FileState {
         FileState { durable: Durable::Prefix(content.len()), content, pending: Vec::new(), allocated: 0 }
     }
 
-    /// Bytes that it takes.
+    /// Bytes of disk space that the file takes.
     pub(super) fn len(&self) -> u64 {
         (self.content.len() as u64).max(self.allocated)
     }
@@ -90,7 +91,7 @@ impl FileState {
         self.allocated = len;
     }
 
-    /// What a crash leaves of the space that was set aside: nobody syncs that.
+    /// The allocated space that survives a crash. It is never synced.
     fn allocated_survivor(&self, kind: Survival, rng: &mut Rng) -> u64 {
         match (self.allocated, kind) {
             (0, _) | (_, Survival::Nothing) => 0,
@@ -120,7 +121,7 @@ impl FileState {
         self.pending.push(Mutation::Truncate(len as u64));
     }
 
-    /// Keeps the durable content apart before the present one changes from `offset` on.
+    /// Copies the durable content if it shares the present content from `offset` on, which is about to change.
     fn diverge_below(&mut self, offset: usize) {
         if let Durable::Prefix(len) = self.durable
             && offset < len
@@ -129,7 +130,7 @@ impl FileState {
         }
     }
 
-    /// Makes the mutations durable, and nothing that an earlier failed sync dropped.
+    /// Makes the pending mutations durable. Changes that a failed sync dropped stay lost.
     pub(super) fn sync(&mut self) {
         match &mut self.durable {
             Durable::Prefix(len) => *len = self.content.len(),
@@ -144,7 +145,7 @@ impl FileState {
         self.pending.clear();
     }
 
-    /// Makes the first `to` bytes durable as they are, and leaves what lies behind them as durable as it was.
+    /// Makes the first `to` bytes durable. The bytes behind them keep their durable state and pending mutations.
     pub(super) fn sync_front(&mut self, to: usize) {
         let to = to.min(self.content.len());
         let mut durable = self.durable_bytes();
@@ -164,7 +165,7 @@ impl FileState {
         }
     }
 
-    /// What a sync that fails does: the pages count as clean from now on, and never reached the disk.
+    /// A failed sync: the pages count as clean, but did not reach the disk.
     pub(super) fn fail_sync(&mut self) {
         if let Durable::Prefix(len) = self.durable {
             self.durable = Durable::Own(Arc::new(self.content[..len].to_vec()));
@@ -205,7 +206,7 @@ impl FileState {
         bytes
     }
 
-    /// Every sector is caught after some number of the mutations: none of them, all of them, or any number between.
+    /// Applies to each sector a random number of the mutations: none, all, or any number between.
     fn random_sectors(&self, out: &mut Vec<u8>, rng: &mut Rng) {
         let all = self.pending.len() as u64;
         let draw = |rng: &mut Rng| match rng.below(3) {
@@ -271,7 +272,7 @@ fn apply(bytes: &mut Vec<u8>, mutation: &Mutation) {
     }
 }
 
-/// Overwrites or extends; a gap before `offset` becomes zeros.
+/// Overwrites or extends; fills a gap before `offset` with zeros.
 fn write_at(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
     if data.is_empty() {
         return;
@@ -283,19 +284,19 @@ fn write_at(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
     bytes[offset..end].copy_from_slice(data);
 }
 
-/// In half of the cases the length reached the disk though the last bytes did not.
+/// With probability 1/2, the length reaches the disk although the last bytes do not.
 fn extend_maybe(bytes: &mut Vec<u8>, full: usize, rng: &mut Rng) {
     if bytes.len() < full && rng.chance(1, 2) {
         bytes.resize(full, 0);
     }
 }
 
-/// A change to a directory that was not synced yet.
+/// An unsynced change to a directory.
 #[derive(Clone)]
 enum DirOp {
     Link(String, Inode),
     Unlink(String),
-    /// The file takes the second name and loses the first, at once.
+    /// The file atomically loses the first name and takes the second.
     Rename(String, String, Inode),
 }
 
@@ -310,7 +311,7 @@ fn apply_dir(entries: &mut Entries, op: &DirOp) {
             entries.remove(name);
         }
         DirOp::Rename(_, to, inode) => {
-            // A file never ends up under two names, whichever of its renames survive.
+            // A file never has two names, whichever of its renames survive.
             entries.retain(|_, i| !Arc::ptr_eq(i, inode));
             entries.insert(to.clone(), inode.clone());
         }
@@ -348,13 +349,13 @@ impl Dir {
     }
 }
 
-/// All directories. Directories themselves are durable when they are created.
+/// All directories. A directory is durable as soon as it is created.
 #[derive(Default)]
 pub(super) struct Disk {
     dirs: BTreeMap<PathBuf, Dir>,
 }
 
-/// A path as its directory and the name in it, without `.` and doubled separators.
+/// Splits a path into its directory and its name; removes `.` and repeated separators.
 pub(super) fn split(path: &Path) -> (PathBuf, String) {
     let path: PathBuf = normal(path);
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
@@ -376,7 +377,7 @@ impl Disk {
         self.dirs.contains_key(&normal(dir))
     }
 
-    /// Creates a directory and its parents; `None` if a file is in the way.
+    /// Creates a directory and its parents; `None` if a file has one of their names.
     pub(super) fn create_dir(&mut self, dir: &Path) -> Option<()> {
         let dir = normal(dir);
         for ancestor in dir.ancestors() {
@@ -398,7 +399,7 @@ impl Disk {
         self.dirs.get(&dir)?.entries.get(&name)
     }
 
-    /// Creates an empty file; `None` if its directory does not exist. The path must be free.
+    /// Creates an empty file; `None` if its directory does not exist. The path must be unused.
     pub(super) fn create(&mut self, path: &Path) -> Option<Inode> {
         let (dir, name) = split(path);
         let inode = inode(FileState::durable_file(Arc::default()));
@@ -406,7 +407,7 @@ impl Disk {
         Some(inode)
     }
 
-    /// Renames inside one directory; `None` if there is no such file.
+    /// Renames within a directory; `None` if there is no such file.
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Option<()> {
         let ((dir, from), (_, to)) = (split(from), split(to));
         let dir = self.dirs.get_mut(&dir)?;
@@ -431,14 +432,15 @@ impl Disk {
         Some(())
     }
 
-    /// What a directory sync that fails does: see [`FileState::fail_sync`].
+    /// A failed directory sync: see [`FileState::fail_sync`].
     pub(super) fn fail_sync_dir(&mut self, dir: &Path) {
         if let Some(dir) = self.dirs.get_mut(&normal(dir)) {
             dir.pending.clear();
         }
     }
 
-    /// Gives a file this content, durably, under the handles that are open. The file and its directory are created if need be.
+    /// Replaces the content of a file, durably and for open handles too. Creates the file and its directory if
+    /// needed.
     pub(super) fn put(&mut self, path: &Path, bytes: Vec<u8>) {
         let (dir, name) = split(path);
         let dir = self.dirs.entry(dir).or_default();
@@ -454,7 +456,7 @@ impl Disk {
         dir.durable.insert(name, file);
     }
 
-    /// Takes a file away, durably, whatever of its directory was not synced. Whether it was there.
+    /// Removes a file durably, even if its directory has unsynced changes. Returns whether the file existed.
     pub(super) fn erase(&mut self, path: &Path) -> bool {
         let (dir, name) = split(path);
         let Some(dir) = self.dirs.get_mut(&dir) else { return false };
@@ -467,7 +469,7 @@ impl Disk {
         true
     }
 
-    /// Every file with its whole path.
+    /// The complete paths of all files.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         self.dirs.iter().flat_map(|(path, dir)| dir.entries.keys().map(move |name| path.join(name))).collect()
     }
@@ -477,7 +479,7 @@ impl Disk {
         self.dirs.values().flat_map(|d| d.entries.values()).map(|i| lock(i).len()).sum()
     }
 
-    /// One disk that a power cut may leave: everything on it is durable.
+    /// One disk that may survive a power failure. All its content is durable.
     pub(super) fn crash(&self, kind: Survival, seed: u64) -> Disk {
         let mut rng = Rng::new(seed);
         let mut disk = Disk::default();
@@ -495,7 +497,7 @@ impl Disk {
         disk
     }
 
-    /// The same disk with the same unsynced state, independent of this one from now on.
+    /// An independent copy of the disk, including its unsynced state.
     pub(super) fn fork(&self) -> Disk {
         let mut copies = HashMap::new();
         let mut copy = |file: &Inode| -> Inode {
@@ -519,7 +521,7 @@ impl Disk {
     }
 }
 
-/// Locks one file. The lock of the disk is always taken first, so that clones see all files at one moment.
+/// Locks one file. The lock of the disk is always taken first, so that a clone sees all files at one moment.
 pub(super) fn lock(inode: &Inode) -> MutexGuard<'_, FileState> {
     inode.lock()
 }

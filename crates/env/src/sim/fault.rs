@@ -1,4 +1,4 @@
-//! Watching and failing the operations of a simulated disk.
+//! Hooks and fault injection for the operations of a simulated disk.
 
 use base::Error;
 use parking_lot::{Mutex, RwLock};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an operation on a simulated disk does.
+/// The kind of an operation on a simulated disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpKind {
     /// `Env::create`.
@@ -41,7 +41,7 @@ pub enum OpKind {
 }
 
 impl OpKind {
-    /// Whether the operation changes what a crash may leave behind: where a crash is worth trying.
+    /// Whether the operation changes what may survive a crash, so that a crash before it is worth testing.
     pub fn is_write(self) -> bool {
         !matches!(self, OpKind::Lock | OpKind::Open | OpKind::Read | OpKind::List | OpKind::Stat)
     }
@@ -50,36 +50,36 @@ impl OpKind {
 /// Whether an operation is about to run or has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It is about to run; the verdict decides how.
+    /// Before the operation. The verdict decides how it runs.
     Before,
-    /// It has run; the verdict is ignored.
+    /// After the operation. The verdict is ignored.
     After {
         /// Whether it succeeded.
         ok: bool,
     },
 }
 
-/// One operation, as the hook sees it.
+/// One operation, as passed to the hook.
 #[derive(Clone, Copy, Debug)]
 pub struct OpInfo<'a> {
-    /// Its place in the order of all operations of this disk, from 0.
+    /// Position in the order of all operations of this disk, from 0.
     pub index: u64,
-    /// What it does.
+    /// The kind of the operation.
     pub kind: OpKind,
-    /// On which file or directory.
+    /// Its file or directory.
     pub path: &'a Path,
-    /// Before it runs, or after.
+    /// Before or after it runs.
     pub phase: Phase,
 }
 
 /// How an operation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// With this kind of error, before it did anything.
+    /// With an error of this kind and no effect.
     Kind(io::ErrorKind),
-    /// With this error number of the operating system, before it did anything.
+    /// With this error number of the operating system and no effect.
     Errno(i32),
-    /// An append writes only so many bytes, then reports an I/O error. Any other operation fails as with [`Fault::EIO`].
+    /// An append writes only this many bytes, then returns EIO. Any other operation fails with [`Fault::EIO`].
     ShortWrite(usize),
 }
 
@@ -91,12 +91,12 @@ impl Fault {
     /// No space left on the device.
     pub const ENOSPC: Fault = Fault::Errno(28);
 
-    /// Whether the operation did not even begin, for want of a handle.
+    /// Whether the operation failed before it started, for lack of a file handle.
     pub(super) fn is_out_of_handles(self) -> bool {
         matches!(self, Fault::Errno(23 | 24))
     }
 
-    /// The error as the operating system would give it.
+    /// The error that the operating system would return.
     pub(super) fn error(self) -> io::Error {
         match self {
             Fault::Kind(kind) => kind.into(),
@@ -106,37 +106,37 @@ impl Fault {
     }
 }
 
-/// What a hook decides before an operation.
+/// The decision of a hook about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Let it run.
+    /// Run it.
     Proceed,
-    /// Make it fail.
+    /// Fail it.
     Fail(Fault),
-    /// Make an append write so many bytes and then fail with EIO.
+    /// Let an append write this many bytes and then fail with EIO.
     ShortWrite(usize),
 }
 
-/// How often a rule of [`super::SimEnv::fail_op`] applies.
+/// To which operations a rule of [`super::SimEnv::fail_op`] applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// To that operation only.
+    /// The named operation only.
     Once,
-    /// To it and every later operation of its kind.
+    /// The named operation and all later ones of its kind.
     SameKind,
-    /// To it and every later operation.
+    /// The named operation and all later ones.
     Forever,
 }
 
-/// Called before and after each operation, in the thread that does it and with no lock of the disk held: it may clone the
-/// disk, read and change it through the helpers of [`super::SimEnv`], and set another hook. It must not do operations.
+/// Called before and after each operation, in the thread that runs it, without a lock of the disk. It may clone the
+/// disk, read and change it with the helpers of [`super::SimEnv`], and set another hook. It must not run operations.
 pub type Hook = Box<dyn Fn(OpInfo<'_>) -> Verdict + Send + Sync>;
 
 struct Rule {
     index: u64,
     fault: Fault,
     repeat: Repeat,
-    /// The kind of the operation that the rule named, once that was reached.
+    /// The kind of the named operation, once it was reached.
     kind: Option<OpKind>,
 }
 
@@ -146,7 +146,7 @@ pub(super) struct Faults {
     next: AtomicU64,
     hook: RwLock<Option<Arc<Hook>>>,
     rules: Mutex<Vec<Rule>>,
-    /// Operations from this one on fail as after a crash; 0 means never, otherwise the index plus one.
+    /// Operations from this index on fail as after a crash. Stored plus one; 0 means never.
     crash_at: AtomicU64,
 }
 
@@ -172,7 +172,7 @@ impl Faults {
         self.crash_at.store(0, Ordering::SeqCst);
     }
 
-    /// Counts an operation and says whether it may run.
+    /// Counts an operation and decides whether it may run.
     pub(super) fn begin(&self, kind: OpKind, path: &Path) -> (u64, Result<(), Stop>) {
         let index = self.next.fetch_add(1, Ordering::SeqCst);
         let crash_at = self.crash_at.load(Ordering::SeqCst);
@@ -215,7 +215,7 @@ impl Faults {
     }
 }
 
-/// Why an operation may not run.
+/// Why an operation does not run.
 #[derive(Clone, Copy)]
 pub(super) enum Stop {
     Fault(Fault),
@@ -223,7 +223,7 @@ pub(super) enum Stop {
 }
 
 impl Stop {
-    /// Whether a sync was under way when it failed: then what it was to make durable is lost to later ones.
+    /// Whether a sync had started when it failed: its data is then lost to later syncs.
     pub(super) fn hits_the_sync(self) -> bool {
         matches!(self, Stop::Fault(fault) if !fault.is_out_of_handles())
     }

@@ -1,4 +1,4 @@
-//! Files and locks of a simulated disk that are open.
+//! Open files and locks of a simulated disk.
 
 use super::Shared;
 use super::disk::{self, Inode};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Syncs a file, or no more than the first `front` bytes of it.
+/// Syncs a file, or only its first `front` bytes.
 pub(super) fn sync_inode(inode: &Inode, front: Option<u64>, stop: Option<Stop>, path: &Path) -> Result<()> {
     let mut file = disk::lock(inode);
     match stop {
@@ -32,16 +32,16 @@ pub(super) struct SimWriteFile {
     pub(super) path: PathBuf,
     pub(super) len: u64,
     pub(super) poison: Option<Error>,
-    /// So many zeros are written behind the end whenever there are none left there: see [`Env::create_log`](crate::Env::create_log).
+    /// Number of zeros to write behind the end when none are left: see [`Env::create_log`](crate::Env::create_log).
     pub(super) zeros: usize,
-    /// It is written over an older log, which goes on behind this offset: see [`Env::reuse_log`](crate::Env::reuse_log).
+    /// Offset behind which the old content of a recycled log follows: see [`Env::reuse_log`](crate::Env::reuse_log).
     pub(super) over_from: Option<u64>,
     pub(super) _handle: Handle,
 }
 
 impl SimWriteFile {
-    /// Writes the zeros that are to be behind `end` before something that ends there is appended over an older log. Says where that
-    /// one goes on then.
+    /// Before an append to a recycled log that will end at `end`: writes the zeros that must follow it. Returns the
+    /// offset of the old content behind them.
     fn mark_end(&self, end: usize) -> Option<u64> {
         let from = self.over_from? as usize;
         if end + LOG_END <= from {
@@ -88,7 +88,7 @@ impl WriteFile for SimWriteFile {
             file.write(len, &data[..taken]);
             let end = file.content().len();
             drop(file);
-            // Where they do not fit, there are none: they must not be what fills the disk.
+            // The zeros must not fill the disk: without space for all of them, none are written.
             let fits = state.fit(self.zeros) == self.zeros && (end + self.zeros) as u64 <= max_len;
             if self.zeros > 0 && end == len + data.len() && stop.is_none() && fits {
                 disk::lock(&self.inode).write(end, &vec![0; self.zeros]);
@@ -123,11 +123,11 @@ impl WriteFile for SimWriteFile {
     }
 
     fn trim(&mut self) {
-        // No operation: nobody is told whether it fails, and the disk may as well have it or not.
+        // Not counted as an operation: no caller sees its failure, and a crash may undo it or not.
         let len = self.len as usize;
         let _state = self.shared.state.lock();
         let mut file = disk::lock(&self.inode);
-        // What a failed append left there stays.
+        // The remains of a failed append stay.
         let zeros = file.content().len() > len && file.content()[len..].iter().all(|&b| b == 0);
         if self.poison.is_none() && (self.zeros > 0 && zeros || self.over_from.is_some()) {
             file.truncate(len);
@@ -168,7 +168,7 @@ impl ReadFile for SimReadFile {
 
     fn try_read_cached(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
         if !self.shared.memory.has_it() {
-            // What a read that stopped half-way leaves in the buffer.
+            // Partial content, as an interrupted read leaves it in the buffer.
             let half = buf.len() / 2;
             buf[..half].fill(0xa5);
             return Ok(false);

@@ -1,20 +1,20 @@
-//! How many files of a simulated disk are open.
+//! Counts the open files of a simulated disk.
 
 use super::Fault;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts the open files of one disk.
+/// The open files of one disk.
 #[derive(Default)]
 pub(super) struct Handles {
     open: AtomicUsize,
     most: AtomicUsize,
-    /// 0: none is enforced.
+    /// 0: no limit is enforced.
     limit: AtomicUsize,
 }
 
-/// One open file; closed when it is dropped.
+/// An open file. Dropping the value closes it.
 pub(super) struct Handle(Arc<Handles>);
 
 impl Handles {

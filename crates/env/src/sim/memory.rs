@@ -1,20 +1,20 @@
-//! What of a simulated disk passes for being in the operating system's memory. In truth all of it is in memory: so a draw says now and
-//! then that it is not, and whoever reads without waiting has to come back.
+//! The simulated page cache. All data is in memory; a pseudo-random draw decides whether a non-blocking read finds
+//! its block there, so that callers must also handle reads that would wait.
 
 use crate::Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Says, by draw, whether a block is in memory, and counts what is asked for ahead.
+/// Draws whether a block is in the page cache, and counts hints.
 pub(super) struct Memory {
     seed: u64,
     draws: AtomicU64,
-    /// How many in a hundred are in memory.
+    /// Percentage of blocks in the page cache.
     pub(super) percent: AtomicU64,
-    /// What [`crate::Env::memory`] says.
+    /// The value of [`crate::Env::memory`].
     pub(super) size: AtomicU64,
     pub(super) asked: AtomicU64,
     pub(super) asked_bytes: AtomicU64,
-    /// Bytes that somebody said he would not need.
+    /// Bytes for which [`crate::ReadFile::wont_need`] was called.
     pub(super) unneeded: AtomicU64,
 }
 

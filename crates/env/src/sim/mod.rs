@@ -1,15 +1,15 @@
 //! [`SimEnv`]: a disk in memory that can crash.
 //!
 //! ```text
-//!    operation --> counter, hook, rules --> state (one lock): page cache + what is durable + mutations between
+//!    operation --> counter, hook, rules --> state (one lock): page cache, durable state, mutations between them
 //!                       |                                                        |
 //!                       v                                                        v
-//!                  fails, or does part                     crash_clone(kind, seed): one disk after a power cut
+//!                  fails, or runs in part                 crash_clone(kind, seed): one disk after a power failure
 //! ```
 //!
-//! Data and directory entries become durable apart: data by a sync of the file, entries by a sync of their directory. A file
-//! that was synced may vanish in a crash because its entry was not, and a file that was removed may come back. Nothing here
-//! depends on real time or real randomness.
+//! Data and directory entries become durable separately: data by a sync of the file, entries by a sync of the
+//! directory. A synced file may vanish in a crash because its entry was not synced, and a removed file may come back.
+//! Nothing here depends on real time or real randomness.
 
 mod disk;
 mod fault;
@@ -37,16 +37,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What [`Env::free_space`] says while no capacity is set.
+/// The value of [`Env::free_space`] while no capacity is set.
 const UNLIMITED: u64 = 1 << 50;
 
-/// How far the clock moves each time it is read.
+/// How far the clock advances on each read.
 const TICK_NS: u64 = 1_000;
 
 /// A disk in memory, as an [`Env`].
 ///
-/// Each operation has an index, from 0 in the order of their beginnings; a hook and rules can watch and fail them. The
-/// helpers that take no part in this ([`SimEnv::read_file`] and its like) are for tests to look at the disk and to damage it.
+/// Each operation has an index, from 0 in the order of their starts. A hook and rules can observe and fail
+/// operations. The helpers for tests ([`SimEnv::read_file`] and the like), which inspect and damage the disk, are not
+/// operations.
 ///
 /// ```
 /// use env::{Env, SimEnv, Survival};
@@ -84,7 +85,7 @@ struct State {
 }
 
 impl SimEnv {
-    /// An empty disk. The seed draws what the contract of [`Env`] leaves open, as the order of [`Env::list`].
+    /// An empty disk. The seed decides what the contract of [`Env`] leaves open, such as the order of [`Env::list`].
     pub fn new(seed: u64) -> Arc<SimEnv> {
         SimEnv::with_disk(Disk::new(), seed)
     }
@@ -104,71 +105,72 @@ impl SimEnv {
         })
     }
 
-    /// One disk that a power cut at this moment may leave, drawn from `seed`. Everything on it is durable, no lock is held,
-    /// and it has no hook, rules or capacity. Costs a copy of the files with unsynced content; the others are shared.
+    /// One disk that may survive a power failure at this moment, selected by `seed`. All its content is durable, no
+    /// lock is held, and it has no hook, rules or capacity. Copies the files with unsynced content and shares the
+    /// others.
     pub fn crash_clone(&self, kind: Survival, seed: u64) -> Arc<SimEnv> {
         SimEnv::with_disk(self.state().disk.crash(kind, seed), seed)
     }
 
-    /// The disk as the next process finds it when this one is killed: everything written is there, what was not synced is
-    /// still not durable, and no lock is held. It has no hook, rules or capacity.
+    /// The disk that the next process finds if this one is killed: it has all written data, unsynced data is still
+    /// not durable, and no lock is held. It has no hook, rules or capacity.
     pub fn process_clone(&self) -> Arc<SimEnv> {
         SimEnv::with_disk(self.state().disk.fork(), self.shared.seed)
     }
 
-    /// Operations begun so far: the index of the next one.
+    /// Number of operations started: the index of the next one.
     pub fn op_count(&self) -> u64 {
         self.shared.faults.count()
     }
 
-    /// Calls `hook` before and after every operation from now on; `None` takes it away.
+    /// Calls `hook` before and after every operation from now on; `None` removes it.
     pub fn set_hook(&self, hook: Option<Hook>) {
         self.shared.faults.set_hook(hook);
     }
 
-    /// Makes the operation with this index fail, and later ones as `repeat` says.
+    /// Makes the operation with this index fail, and later ones according to `repeat`.
     pub fn fail_op(&self, index: u64, fault: Fault, repeat: Repeat) {
         self.shared.faults.fail_op(index, fault, repeat);
     }
 
-    /// Makes every operation from this index on fail with "simulated crash", without any effect.
+    /// Makes every operation from this index on fail with "simulated crash" and no effect.
     pub fn crash_at(&self, index: u64) {
         self.shared.faults.crash_at(index);
     }
 
-    /// Forgets the rules of [`SimEnv::fail_op`] and [`SimEnv::crash_at`].
+    /// Removes the rules of [`SimEnv::fail_op`] and [`SimEnv::crash_at`].
     pub fn clear_faults(&self) {
         self.shared.faults.clear();
     }
 
-    /// Limits the bytes that all files together may have; an append past that writes what fits and fails with ENOSPC.
+    /// Limits the total size of all files. An append beyond it writes what fits and fails with ENOSPC.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
 
-    /// Bytes that all files together have.
+    /// Total size of all files, in bytes.
     pub fn used(&self) -> u64 {
         self.state().disk.used()
     }
 
-    /// What [`Env::max_open_files`] says (1024 unless set). Once set it is enforced: opening or creating one more fails with
+    /// Sets [`Env::max_open_files`] (1024 by default). Once set, it is enforced: one more open or create fails with
     /// EMFILE.
     pub fn set_max_open_files(&self, files: usize) {
         self.shared.handles.limit(files);
     }
 
-    /// Files that are open now, and the most that ever were at once.
+    /// The number of open files, and its maximum so far.
     pub fn open_files(&self) -> (usize, usize) {
         self.shared.handles.open()
     }
 
-    /// Of so many in a hundred blocks that are read without waiting it is said that they are in memory (75 unless set); which ones, the
-    /// seed draws. See [`ReadFile::try_read_cached`].
+    /// Sets the percentage of non-blocking reads that find their block in memory (75 by default). The seed selects
+    /// them. See [`ReadFile::try_read_cached`].
     pub fn set_in_memory(&self, percent: u64) {
         self.shared.memory.percent.store(percent, Ordering::SeqCst);
     }
 
-    /// What [`Env::memory`] says from now on (`u64::MAX` unless set).
+    /// Sets the value of [`Env::memory`] (`u64::MAX` by default).
     pub fn set_memory(&self, bytes: u64) {
         self.shared.memory.size.store(bytes, Ordering::SeqCst);
     }
@@ -178,17 +180,17 @@ impl SimEnv {
         self.shared.memory.asked.load(Ordering::SeqCst)
     }
 
-    /// For how many bytes it was called.
+    /// The total of bytes in calls of [`ReadFile::will_need`].
     pub fn asked_ahead_bytes(&self) -> u64 {
         self.shared.memory.asked_bytes.load(Ordering::SeqCst)
     }
 
-    /// How many bytes [`ReadFile::wont_need`] was told of.
+    /// The total of bytes in calls of [`ReadFile::wont_need`].
     pub fn unneeded_bytes(&self) -> u64 {
         self.shared.memory.unneeded.load(Ordering::SeqCst)
     }
 
-    /// Limits how long each file may become, as `RLIMIT_FSIZE` does: see [`Env::max_file_len`].
+    /// Limits the length of each file, as `RLIMIT_FSIZE` does: see [`Env::max_file_len`].
     pub fn set_max_file_len(&self, bytes: u64) {
         self.shared.max_file_len.store(bytes, Ordering::SeqCst);
     }
@@ -196,14 +198,14 @@ impl SimEnv {
     /// Flips one bit (0..8) of a byte, durably.
     ///
     /// # Panics
-    /// When the file does not exist or ends before `offset`; so do the other helpers.
+    /// If the file does not exist or ends before `offset`. The other helpers panic likewise.
     pub fn flip_bit(&self, path: impl AsRef<Path>, offset: u64, bit: u32) {
         let mut bytes = self.read_file(&path);
         bytes[offset as usize] ^= 1 << bit;
         self.write_file(path, bytes);
     }
 
-    /// The whole content of a file.
+    /// The complete content of a file.
     pub fn read_file(&self, path: impl AsRef<Path>) -> Vec<u8> {
         let state = self.state();
         let inode =
@@ -211,19 +213,19 @@ impl SimEnv {
         disk::lock(inode).content().to_vec()
     }
 
-    /// Replaces the content of a file, durably and under the handles that are open; or creates it.
+    /// Creates a file or replaces its content, durably and for open handles too.
     pub fn write_file(&self, path: impl AsRef<Path>, bytes: impl Into<Vec<u8>>) {
         self.state().disk.put(path.as_ref(), bytes.into());
     }
 
-    /// Cuts or extends (by zeros) a file to `len` bytes, durably.
+    /// Cuts a file to `len` bytes or extends it with zeros, durably.
     pub fn truncate_file(&self, path: impl AsRef<Path>, len: u64) {
         let mut bytes = self.read_file(&path);
         bytes.resize(len as usize, 0);
         self.write_file(path, bytes);
     }
 
-    /// Removes a file, durably; handles that are open keep it.
+    /// Removes a file, durably. Open handles can still read it.
     pub fn remove_file(&self, path: impl AsRef<Path>) {
         let removed = self.state().disk.erase(path.as_ref());
         assert!(removed, "{} exists", path.as_ref().display());
@@ -248,7 +250,8 @@ impl State {
         Err(Error::io(operation, path, cause).with_kind(ErrorKind::AlreadyExists))
     }
 
-    /// Sets `len` bytes aside under a new name. The lock on the disk is held, so that nobody sees the file before it has them.
+    /// Allocates `len` bytes under a new name. The lock on the disk is held, so no thread sees the file without its
+    /// space.
     fn allocate(&mut self, path: &Path, len: u64) -> io::Result<()> {
         if self.disk.used() + len > self.capacity.unwrap_or(UNLIMITED) {
             return Err(Fault::ENOSPC.error());
@@ -257,7 +260,7 @@ impl State {
         Ok(())
     }
 
-    /// How many of `wanted` further bytes fit.
+    /// How many of `wanted` more bytes fit.
     fn fit(&self, wanted: usize) -> usize {
         match self.capacity {
             None => wanted,
@@ -267,8 +270,8 @@ impl State {
 }
 
 impl Shared {
-    /// Runs one operation under the hook and the rules. `body` gets what stops it, if anything, so that it can leave the
-    /// traces that a failure leaves.
+    /// Runs one operation under the hook and the rules. `body` receives the fault, if any, so that it can apply the
+    /// effects of a failure.
     fn op<T>(
         &self,
         kind: OpKind,
@@ -281,7 +284,7 @@ impl Shared {
         result
     }
 
-    /// Runs an operation that does nothing when it is stopped.
+    /// Runs an operation that has no effect if it fails.
     fn simple<T>(
         &self,
         kind: OpKind,
@@ -296,19 +299,19 @@ impl Shared {
     }
 }
 
-/// The error of an absent file or directory, unless there is a value.
+/// An error for an absent file or directory.
 fn found<T>(value: Option<T>) -> io::Result<T> {
     value.ok_or_else(|| io::Error::from_raw_os_error(2))
 }
 
 impl SimEnv {
-    /// How many zeros the next log has behind its end: a third of them has none, like logs that are hardly written to; the others some, or
-    /// many.
+    /// Number of zeros behind the end of the next log: none for a third of the logs, as in logs with few appends;
+    /// some or many for the others.
     fn zeros(&self) -> usize {
         [0, 700, 5_000][((self.shared.seed ^ self.op_count()) % 3) as usize]
     }
 
-    /// Creates a file that has zeros behind its end, so many at a time.
+    /// Creates a file that extends itself by this many zeros at a time.
     fn create_with(&self, path: &Path, zeros: usize) -> Result<Box<dyn WriteFile>> {
         let (inode, handle) = self.shared.op(OpKind::Create, path, |state, stop| {
             if let Some(stop) = stop {
