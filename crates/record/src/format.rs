@@ -1,4 +1,4 @@
-//! The layout of segments: constants, the segment header, and the chunk header.
+//! The byte layout of segments: constants, the segment header and the chunk header.
 
 use base::checksum::{Place, checksum};
 use base::codec::Reader;
@@ -9,23 +9,23 @@ use std::path::Path;
 /// Length of a block, in bytes. A chunk never spans two blocks.
 pub const BLOCK_LEN: usize = 32 << 10;
 
-/// Length of a chunk's header, in bytes: checksum (4), payload length (2), type (1), unsynced (4).
+/// Length of a chunk header, in bytes: checksum (4), payload length (2), type (1), unsynced (4).
 pub const CHUNK_HEADER_LEN: usize = 11;
 
-/// Longest header that a caller may put into a segment, in bytes.
+/// Maximum length of the caller's header in a segment, in bytes.
 pub const MAX_HEADER_LEN: usize = 4 << 10;
 
-/// The version of a segment whose file was made for it.
+/// Format version of a segment in a new file.
 pub const FORMAT_VERSION: u16 = 1;
 
-/// The version of a segment that is written over an older one: behind its end is what that one had there. Its caller's header begins
-/// with the number of the older one. Only a log is.
+/// Format version of a segment in a recycled file: the content of the old segment follows its end. The caller's
+/// header begins with the number of the old segment. Used for logs only.
 pub const FORMAT_VERSION_OVER: u16 = 2;
 
-/// Length of that number.
+/// Length of the number of the old segment.
 const OVER_LEN: usize = 8;
 
-// What is behind the end of a segment over an older one shows that no chunk was begun there, even where filler lies before it.
+// The zeros behind the end of a recycled segment cover the place of the next chunk, even if filler comes first.
 const _: () = assert!(env::LOG_END >= 2 * CHUNK_HEADER_LEN);
 
 /// The first bytes of every segment.
@@ -37,16 +37,16 @@ const FIXED_LEN: usize = 24;
 /// Length of a checksum.
 const SUM_LEN: usize = 4;
 
-/// The least that a segment header takes.
+/// Minimum length of a segment header.
 pub(crate) const MIN_SEGMENT_HEADER_LEN: usize = FIXED_LEN + SUM_LEN;
 
-/// The kind under which the segment header is checksummed; no segment has it.
+/// The kind in the checksum of a segment header. No segment has this kind.
 const HEADER_KIND: u8 = 0;
 
 const _: () = assert!(BLOCK_LEN - CHUNK_HEADER_LEN <= u16::MAX as usize);
 const _: () = assert!(MIN_SEGMENT_HEADER_LEN + MAX_HEADER_LEN + CHUNK_HEADER_LEN < BLOCK_LEN);
 
-/// What a segment is used for. The codes are part of the format.
+/// The use of a segment. The codes are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -76,7 +76,7 @@ impl fmt::Display for SegmentKind {
     }
 }
 
-/// How a chunk lies in its record. Zero is no type, so that zeros are no chunk.
+/// The position of a chunk in its record. Zero is not a type, so zeros are not a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ChunkType {
@@ -97,7 +97,7 @@ impl ChunkType {
         })
     }
 
-    /// The type of a chunk that begins its record or not, and ends it or not.
+    /// The type of a chunk, given whether it begins and whether it ends its record.
     pub(crate) fn of(begins: bool, ends: bool) -> ChunkType {
         match (begins, ends) {
             (true, true) => ChunkType::Full,
@@ -116,7 +116,7 @@ impl ChunkType {
     }
 }
 
-/// Which segment a chunk belongs to: part of what its checksum covers.
+/// The segment that a chunk belongs to. Covered by the chunk's checksum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) kind: SegmentKind,
@@ -129,14 +129,14 @@ impl Identity {
     }
 }
 
-/// Where a chunk lies, and how much of the segment was synced when it was made.
+/// The offset of a chunk, and the length of the segment that was synced when the chunk was written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChunkPlace {
     pub(crate) offset: u64,
     pub(crate) synced: u64,
 }
 
-/// Fills in the header of `chunk`: room for it, then the payload.
+/// Fills in the header of `chunk`, which has space for the header followed by the payload.
 #[inline]
 pub(crate) fn seal(id: Identity, at: ChunkPlace, kind: ChunkType, chunk: &mut [u8]) {
     let len = (chunk.len() - CHUNK_HEADER_LEN) as u16;
@@ -148,7 +148,7 @@ pub(crate) fn seal(id: Identity, at: ChunkPlace, kind: ChunkType, chunk: &mut [u
     chunk[..SUM_LEN].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The fields of a chunk's header; nothing vouches for them before [`RawChunk::verify`].
+/// The fields of a chunk header. Not trustworthy before [`RawChunk::verify`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawChunk {
     pub(crate) kind: ChunkType,
@@ -158,8 +158,8 @@ pub(crate) struct RawChunk {
 }
 
 impl RawChunk {
-    /// The header at the start of `rest`, the bytes up to the end of the block or of the file; `None` where no chunk can
-    /// begin.
+    /// Parses the header at the start of `rest`, the bytes up to the end of the block or file. `None` if no chunk can
+    /// begin there.
     #[inline]
     pub(crate) fn parse(rest: &[u8]) -> Option<RawChunk> {
         let header = rest.first_chunk::<CHUNK_HEADER_LEN>()?;
@@ -173,24 +173,24 @@ impl RawChunk {
         Some(RawChunk { kind, payload_len, unsynced, sum })
     }
 
-    /// Whether it is the chunk that was written at this offset of this segment. `rest` is what it was parsed from.
+    /// Whether this chunk was written at this offset of this segment. `rest` is the input of `parse`.
     #[inline]
     pub(crate) fn verify(&self, id: Identity, offset: u64, rest: &[u8]) -> bool {
         checksum(id.place(offset), &rest[SUM_LEN..CHUNK_HEADER_LEN + self.payload_len]) == self.sum
     }
 
-    /// Everything below this offset was synced before the chunk was written at `offset`.
+    /// The writer had synced all bytes before the returned offset when it wrote the chunk at `offset`.
     #[inline]
     pub(crate) fn proves(&self, offset: u64) -> u64 {
         offset.saturating_sub(u64::from(self.unsynced))
     }
 }
 
-/// The longest header that a caller may put into a segment over an older one.
+/// Maximum length of the caller's header in a recycled segment.
 pub(crate) const MAX_HEADER_LEN_OVER: usize = MAX_HEADER_LEN - OVER_LEN;
 
-/// The header of a segment with the caller's `header` in it, which is at most [`MAX_HEADER_LEN`] long. `over`: the segment that the file
-/// was before.
+/// Encodes the segment header. The caller's `header` has at most [`MAX_HEADER_LEN`] bytes. `over`: the number of the
+/// old segment in the file.
 pub(crate) fn encode_segment_header(id: Identity, over: Option<u64>, header: &[u8]) -> Vec<u8> {
     let over = over.map(u64::to_le_bytes);
     let version = if over.is_some() { FORMAT_VERSION_OVER } else { FORMAT_VERSION };
@@ -213,7 +213,7 @@ fn header_place(number: u64) -> Place {
     Place { file: number, offset: 0, kind: HEADER_KIND }
 }
 
-/// An intact segment header, of whatever version, kind and number.
+/// A segment header with a valid checksum, of any version, kind and number.
 pub(crate) struct SegmentHeader<'a> {
     pub(crate) version: u16,
     pub(crate) kind: u8,
@@ -222,13 +222,13 @@ pub(crate) struct SegmentHeader<'a> {
 }
 
 impl SegmentHeader<'_> {
-    /// Length of the whole header, in bytes: where the first chunk goes.
+    /// Length of the segment header, in bytes: the offset of the first chunk.
     pub(crate) fn encoded_len(&self) -> usize {
         MIN_SEGMENT_HEADER_LEN + self.caller.len()
     }
 
-    /// Refuses what this version does not know, and what is not the segment `id`. Otherwise the caller's header, and the segment over which
-    /// this one is written.
+    /// Rejects versions that this program does not know, and segments other than `id`. Returns the caller's header
+    /// and the old segment of a recycled file.
     pub(crate) fn check(&self, id: Identity, path: &Path) -> Result<(&[u8], Option<Identity>)> {
         let is_log = id.kind == SegmentKind::Wal;
         if self.version != FORMAT_VERSION && !(self.version == FORMAT_VERSION_OVER && is_log) {
@@ -254,21 +254,17 @@ impl SegmentHeader<'_> {
             return Ok((self.caller, None));
         }
         let Some((over, caller)) = self.caller.split_first_chunk::<OVER_LEN>() else {
-            return Err(Error::corruption(
-                path,
-                0,
-                "the header does not say over what the segment is written",
-            ));
+            return Err(Error::corruption(path, 0, "the header lacks the number of the recycled segment"));
         };
         let number = u64::from_le_bytes(*over);
-        // What is under the same number is this one's own.
+        // An old segment with the same number cannot be told from this one.
         let over = Some(Identity { number, ..id }).filter(|_| number != id.number);
         Ok((caller, over))
     }
 }
 
-/// Reads the header at the front of `bytes`; `None` unless it is there and its checksum holds. This much of the layout is
-/// the same in every version, so that a version that we do not know can be told from damage.
+/// Decodes the header at the start of `bytes`; `None` if it is incomplete or its checksum is wrong. This part of the
+/// layout is the same in all versions, so that an unknown version is not taken for damage.
 pub(crate) fn decode_segment_header(bytes: &[u8]) -> Option<SegmentHeader<'_>> {
     let mut reader = Reader::new(bytes);
     if reader.take(MAGIC.len())? != MAGIC {

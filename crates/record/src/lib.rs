@@ -1,9 +1,8 @@
-//! Framed append-only segments: the write-ahead log and the manifest are written with them.
+//! Framed append-only segments: the format of the write-ahead log and of the manifest.
 //!
-//! A segment is a file that holds records, each a run of bytes, in the order in which they were appended. What sets it apart
-//! from a plain log is what it knows when it is read back: every intact chunk says how much of the segment had been synced
-//! when it was written. So damage to synced data is told from the torn tail that a crash leaves, and is an error; a torn
-//! tail is where the log ends.
+//! A segment is a file of records, each a run of bytes, in append order. Each chunk of a record states how much of
+//! the segment was synced when the chunk was written. A reader uses this to tell damage to synced data, which is an
+//! error, from the torn tail that a crash leaves, which is the end of the log.
 //!
 //! ```
 //! use env::{Env, SimEnv};
@@ -26,8 +25,8 @@
 //! # Ok::<(), base::Error>(())
 //! ```
 //!
-//! The bytes are described in `docs/format/segment.md`. This crate starts no thread, knows nothing of what records mean, and
-//! appends to no segment that it did not create: what is recovered from a torn segment is written to a new one.
+//! `docs/format/segment.md` describes the bytes. This crate starts no threads, does not interpret records, and never
+//! appends to a segment that it did not create: the records recovered from a torn segment are written to a new one.
 
 mod format;
 mod reader;

@@ -1,4 +1,4 @@
-//! Reading a segment back, and telling damage from a torn tail.
+//! Reads segments, and tells damage from a torn tail.
 
 use crate::format::{BLOCK_LEN, CHUNK_HEADER_LEN, Identity, RawChunk, SegmentKind, decode_segment_header};
 use crate::writer::room;
@@ -9,38 +9,38 @@ use env::{Env, ReadFile};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What salvage reads apart where a larger read fails. Blocks begin where one does.
+/// The unit of reads in salvage after a larger read failed. Block boundaries are multiples of it.
 const SECTOR: usize = 4 << 10;
 const _: () = assert!(BLOCK_LEN.is_multiple_of(SECTOR));
 
-/// Blocks that are read at once.
+/// Number of blocks in one read.
 const BLOCKS_PER_READ: usize = 8;
 
-/// How many checksums of chunks at unlikely places are tried behind a bad chunk. The chance that one of them holds by accident
-/// is this by 2³².
+/// How many checksums the search behind a bad chunk tries at offsets where no chunk is expected. One of them matches
+/// by accident with probability `GUESSES` / 2³².
 const GUESSES: u32 = 1 << 16;
 
 /// How a segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// With the last byte of a record, which is the last byte of the file or of the length that was expected; or with zeros behind it
-    /// up to the end of the file, which a log has while it is written to ([`Env::create_log`]); or, in a segment that is written over
-    /// an older one ([`Env::reuse_log`]), with zeros in the place of the next chunk and no chunk of this segment behind them.
+    /// The last record is complete, and one of these follows: the end of the file or of the expected length; zeros up
+    /// to the end of the file, which an open log has ([`Env::create_log`]); or, in a recycled segment
+    /// ([`Env::reuse_log`]), zeros in place of the next chunk header and no chunk of this segment behind them.
     ///
-    /// A power cut that takes the end of a log, unsynced, may leave zeros there, too: as when it takes the end of the file with it,
-    /// nothing in this segment tells. That something synced lies behind them does.
+    /// A power failure may replace the unsynced end of a log by zeros. This cannot be told from a clean end, as when
+    /// the end of the file is lost. If a synced chunk follows the zeros, they are damage.
     Clean,
-    /// With bytes that are not a whole record, from `offset` on: the remains of writes that were never synced. The records
-    /// before it are all there.
+    /// Bytes that are no complete record follow from `offset` on: the remains of writes that were never synced. All
+    /// records before them are intact.
     Torn {
-        /// The first byte that no record accounts for.
+        /// The first byte behind the last complete record.
         offset: u64,
     },
-    /// Before its first record: not even its header was synced, as far as its bytes tell.
+    /// The segment header is not intact, and no chunk proves that it was synced.
     TornHeader,
 }
 
-/// Where a record lies in its segment.
+/// The position of a record in its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The first byte of its first chunk.
@@ -49,17 +49,18 @@ pub struct Span {
     pub end: u64,
 }
 
-/// Reads the records of a segment in the order in which they were appended.
+/// Reads the records of a segment in append order.
 ///
-/// A bad chunk is [`ErrorKind::Corruption`](base::ErrorKind) when an intact chunk behind it proves that it had been synced;
-/// otherwise the segment ends there, and [`SegmentReader::tail`] tells. Memory: 256 KiB and the record.
+/// A bad chunk is [`ErrorKind::Corruption`](base::ErrorKind) if an intact chunk behind it proves that it was synced.
+/// Otherwise the segment ends there, and [`SegmentReader::tail`] returns the kind of end. Uses 256 KiB of memory,
+/// plus the record.
 pub struct SegmentReader {
     window: Window,
     id: Identity,
-    /// The segment over which this one is written: what is behind the end is its.
+    /// The old segment in a recycled file. Its chunks follow the end of this segment.
     over: Option<Identity>,
     header: Vec<u8>,
-    /// The closed length, if it is known.
+    /// The length at which the segment was closed, if known.
     expected_len: Option<u64>,
     position: u64,
     valid_len: u64,
@@ -70,15 +71,15 @@ pub struct SegmentReader {
 impl SegmentReader {
     /// Opens a segment that may have been open when the process or the machine stopped.
     ///
-    /// Fails with `Corruption` when its header is damaged though it had been synced, or is that of another segment, and with
-    /// `Unsupported` when a newer version wrote it. A header that may simply not have reached the disk gives a reader
+    /// Fails with `Corruption` if the header is damaged although it was synced, or belongs to another segment; with
+    /// `Unsupported` if a newer version wrote it. If the header may never have reached the disk, returns a reader
     /// without records whose tail is [`Tail::TornHeader`].
     pub fn open(env: &Arc<dyn Env>, path: &Path, kind: SegmentKind, number: u64) -> Result<SegmentReader> {
         SegmentReader::open_with(env, path, Identity { kind, number }, None)
     }
 
-    /// Opens a segment that was closed, all synced, with this length. Anything bad below it is corruption; what lies
-    /// behind it is not read.
+    /// Opens a segment that was closed at `expected_len` after a sync. Bad bytes before that length are corruption;
+    /// bytes behind it are not read.
     pub fn open_closed(
         env: &Arc<dyn Env>,
         path: &Path,
@@ -134,8 +135,8 @@ impl SegmentReader {
         &self.header
     }
 
-    /// Reads the next record into `record`, which is cleared first, and says where it lies; `None` at the end. An error
-    /// or the end stays.
+    /// Reads the next record into `record`, after clearing it, and returns its position; `None` at the end. After an
+    /// error or the end, every call returns the same.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self, record: &mut Vec<u8>) -> Result<Option<Span>> {
         record.clear();
@@ -201,15 +202,15 @@ impl SegmentReader {
         }
     }
 
-    /// Where the next chunk begins: here, or in the next block if this one has no room for a chunk. `None` when the file
-    /// ends first.
+    /// The offset of the next chunk: the current position, or the next block if a chunk does not fit in this one.
+    /// `None` if the file ends before.
     fn next_chunk_offset(&self) -> Option<u64> {
         let room = room(self.position);
         let offset = self.position + if room < CHUNK_HEADER_LEN { room as u64 } else { 0 };
         (offset < self.window.len).then_some(offset)
     }
 
-    /// Whether there is nothing but zeros from here to the end.
+    /// Whether only zeros follow up to the end.
     fn only_zeros_follow(&mut self) -> Result<bool> {
         let mut offset = self.position;
         while offset < self.window.len {
@@ -222,8 +223,8 @@ impl SegmentReader {
         Ok(true)
     }
 
-    /// Whether it is written over another segment, no chunk was begun at `offset`, where the next one would, and none of its own is
-    /// anywhere behind.
+    /// Whether this is a recycled segment that ends before `offset`: zeros are in place of the next chunk header, and
+    /// no chunk of this segment follows.
     fn ends_over_another(&mut self, offset: u64) -> Result<bool> {
         let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
         if self.over.is_none() {
@@ -237,7 +238,7 @@ impl SegmentReader {
         Ok(is_zero(&rest[..rest.len().min(CHUNK_HEADER_LEN)]) && !self.search(offset)?.any)
     }
 
-    /// The file ends where a record does. A closed segment must not end early.
+    /// The file ends after a complete record. A closed segment must not end early.
     fn at_end(&self) -> Result<Step> {
         match self.expected_len {
             Some(expected) if self.position < expected => Err(self.corruption(
@@ -250,13 +251,13 @@ impl SegmentReader {
 
     fn torn(&mut self, offset: u64, what: &str) -> Result<Step> {
         match self.classify(offset, what)? {
-            // The segment ends with its last whole record, which may lie before the bad chunk.
+            // The segment ends after its last complete record, which may be before the bad chunk.
             Tail::Torn { .. } => Ok(Step::End(Tail::Torn { offset: self.valid_len })),
             tail => Ok(Step::End(tail)),
         }
     }
 
-    /// Decides what the bad bytes at `offset` are: corruption if they had been synced, a torn tail otherwise.
+    /// Classifies the bad bytes at `offset`: corruption if they had been synced, otherwise a torn tail.
     fn classify(&mut self, offset: u64, what: &str) -> Result<Tail> {
         if planted(Bug::DamageIsATornTail) {
             return Ok(Tail::Torn { offset });
@@ -279,7 +280,7 @@ impl SegmentReader {
         }
     }
 
-    /// Looks behind the bad chunk at `damage` for an intact one that proves a synced offset beyond it.
+    /// Searches behind the bad chunk at `damage` for an intact chunk which proves that the damaged offset was synced.
     fn search(&mut self, damage: u64) -> Result<Found> {
         let rest = self.window.rest(damage)?;
         let mut search = Search {
@@ -301,18 +302,18 @@ impl SegmentReader {
         Ok(Found { proof, proven_synced: search.best, any: search.has_met })
     }
 
-    /// How the segment ends; `None` before [`SegmentReader::next`] has said that it does.
+    /// How the segment ends; `None` until [`SegmentReader::next`] reports the end.
     pub fn tail(&self) -> Option<Tail> {
         self.end.as_ref().and_then(|end| end.as_ref().ok().copied())
     }
 
-    /// Length of the header and the records read so far, in bytes. After the end: of all that is valid.
+    /// Length of the header and the records read so far, in bytes. After the end: length of all valid data.
     pub fn valid_len(&self) -> u64 {
         self.valid_len
     }
 
-    /// The bytes below this offset were synced by the writer, as the intact chunks seen so far prove; after the end, with
-    /// those found behind a torn record.
+    /// The intact chunks read so far prove that the writer synced all bytes before this offset. After the end, this
+    /// includes chunks found behind a torn record.
     pub fn proven_synced(&self) -> u64 {
         self.proven_synced
     }
@@ -331,16 +332,16 @@ enum Step {
     End(Tail),
 }
 
-/// What lies behind a bad chunk.
+/// The result of a search behind a bad chunk.
 struct Found {
     proof: Option<Proof>,
-    /// The furthest offset that is proven to be synced, there or before.
+    /// The largest offset that is proven to be synced, by chunks found here or before.
     proven_synced: u64,
-    /// Whether there is any intact chunk.
+    /// Whether the search found any intact chunk.
     any: bool,
 }
 
-/// An intact chunk that proves how far the segment was synced.
+/// An intact chunk that proves how much of the segment was synced.
 struct Proof {
     synced: u64,
     offset: u64,
@@ -348,35 +349,36 @@ struct Proof {
 
 /// The search for a proof behind a bad chunk.
 ///
-/// Chunks are found where the format says that one begins: at the start of each block, and behind an intact chunk. Where
-/// that chain is broken, a chunk may begin at any byte, and each byte is tried that looks like the header of one that would
-/// prove something new. Its checksum, bound to its very offset, then decides; but it has 32 bits, so guesses are limited
-/// in number, lest one of them be right by chance and a torn tail pass for corruption.
+/// It expects chunks where the format puts them: at the start of each block, and behind an intact chunk. Where that
+/// chain is broken, a chunk may begin at any byte. Then the search tries each byte that looks like a chunk header and
+/// would prove more than is known. The checksum, which covers the offset, decides. It has 32 bits, so the number of
+/// such guesses is limited: otherwise one could match by chance and turn a torn tail into corruption.
 ///
-/// What is left of another segment, over which this one is written, is known by its own checksums, and passed over from chunk to chunk:
-/// otherwise each of its chunks would be such a guess.
+/// In a recycled file, chunks of the old segment are recognized by their own checksums and skipped. Otherwise each of
+/// them would cost a guess.
 struct Search {
     id: Identity,
     over: Option<Identity>,
     damage: u64,
-    /// The furthest offset that was proven to be synced.
+    /// The largest offset that is proven to be synced.
     best: u64,
     guesses_left: u32,
-    /// Whether any intact chunk was met.
+    /// Whether an intact chunk was found.
     has_met: bool,
 }
 
-/// Where in a run of bytes the search goes on.
+/// Where the search continues in a run of bytes.
 #[derive(Clone, Copy)]
 enum From {
-    /// A chunk begins here, if all is well.
+    /// A chunk is expected at this position.
     Chunk(usize),
-    /// Nobody knows where the next chunk begins; not before this.
+    /// The next chunk is at an unknown position, not before this one.
     Anywhere(usize),
 }
 
 impl Search {
-    /// Where to go on behind the bad chunk that `rest` begins with. Its length leads to the next one unless it is damaged.
+    /// Where to continue behind the bad chunk at the start of `rest`. Its length leads to the next chunk if the
+    /// length is intact.
     fn after_damage(&self, rest: &[u8]) -> From {
         let next = RawChunk::parse(rest).map(|chunk| CHUNK_HEADER_LEN + chunk.payload_len);
         let is_intact = |at: &usize| {
@@ -386,7 +388,7 @@ impl Search {
         next.filter(is_intact).map_or(From::Anywhere(1), From::Chunk)
     }
 
-    /// Searches `rest`, which lies at `offset` and ends with its block or with the segment.
+    /// Searches `rest`, the bytes from `offset` to the end of the block or segment.
     fn block(&mut self, rest: &[u8], offset: u64, mut from: From) -> Option<Proof> {
         loop {
             let (at, guess) = match from {
@@ -428,11 +430,11 @@ impl Search {
 /// A few blocks of the file, in memory.
 pub(crate) struct Window {
     file: Arc<dyn ReadFile>,
-    /// Whether zeros stand for what the system cannot read: no checksum vouches for them.
+    /// Whether unreadable sectors are replaced by zeros. For salvage; such zeros have no checksum.
     zeros_for_unreadable: bool,
-    /// Whether they did, anywhere.
+    /// Whether a sector was unreadable.
     pub(crate) has_unreadable: bool,
-    /// Length of the segment, as far as it is read.
+    /// Length of the part of the segment that may be read.
     pub(crate) len: u64,
     start: u64,
     data: Vec<u8>,
@@ -451,7 +453,7 @@ impl Window {
         })
     }
 
-    /// For salvage: what the system cannot read costs no more than its sectors.
+    /// Opens a window for salvage: a read error costs only the sectors that cannot be read.
     pub(crate) fn open_to_salvage(file: Arc<dyn ReadFile>) -> Result<Window> {
         let window = Window::open(file, None)?;
         Ok(Window { zeros_for_unreadable: true, ..window })
@@ -485,7 +487,7 @@ impl Window {
         Ok(())
     }
 
-    /// Reads one sector after the other.
+    /// Reads the sectors one by one, and replaces unreadable ones by zeros.
     fn load_sectors(&mut self) {
         let sectors = (self.start..).step_by(SECTOR).zip(self.data.chunks_mut(SECTOR));
         for (offset, sector) in sectors {

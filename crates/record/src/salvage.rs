@@ -1,9 +1,9 @@
-//! Every record of a segment that is intact, whatever lies before it.
+//! Reads all intact records of a damaged segment.
 //!
-//! [`SegmentReader`](crate::SegmentReader) stops at the first bad chunk, as recovery must. This reader goes on behind it, with the
-//! next intact chunk that begins a record: damage costs the records that it touches. A chunk's checksum is bound to its offset,
-//! so what is found is what was written just there; only whole records are given out. What the system cannot read counts as damaged, by the
-//! sector.
+//! [`SegmentReader`](crate::SegmentReader) stops at the first bad chunk, as recovery must. Salvage continues with the
+//! next intact chunk that begins a record, so damage costs only the records that it touches. The checksum of a chunk
+//! covers its offset, so a chunk that is found was written there. Salvage returns complete records only. Sectors that
+//! the system cannot read count as damaged.
 
 use crate::format::{BLOCK_LEN, CHUNK_HEADER_LEN, Identity, RawChunk, SegmentKind, decode_segment_header};
 use crate::reader::Window;
@@ -14,29 +14,28 @@ use env::{Env, ReadFile};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How many checksums are tried at places where nothing but a guess says that a chunk begins. Then only the starts of blocks are.
+/// How many checksums to try at offsets where no chunk is expected. After that, only block starts are tried.
 const GUESSES: u32 = 1 << 18;
 
-/// What a segment holds, as far as it can be read.
+/// The readable content of a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvaged {
-    /// The caller's header; `None` when it is damaged.
+    /// The caller's header; `None` if it is damaged.
     pub header: Option<Vec<u8>>,
     /// Length of the file, in bytes.
     pub len: u64,
-    /// Where what was written ends: before zeros at the end, and before what is left of the segment over which this one is written.
+    /// The end of the written data: before zeros at the end, and before the content of a recycled segment.
     pub end: u64,
-    /// Records that were given out, empty ones included.
+    /// Number of records returned, including empty ones.
     pub records: u64,
-    /// Bytes that are no part of them, from offset to offset: damage, or the torn tail that a crash leaves.
-    /// What is behind [`Salvaged::end`] is none.
+    /// Byte ranges before [`Salvaged::end`] that belong to no returned record: damage, or a torn tail.
     pub gaps: Vec<(u64, u64)>,
 }
 
-/// Gives every intact record of a segment to `each`, with its offset.
+/// Passes each intact record of a segment to `each`, with its offset.
 ///
 /// # Errors
-/// `Unsupported` when a newer version wrote the segment; `Corruption` when it is another segment; what `each` says.
+/// `Unsupported` if a newer version wrote the segment; `Corruption` if it is another segment; errors of `each`.
 pub fn salvage(
     env: &Arc<dyn Env>,
     path: &Path,
@@ -76,7 +75,7 @@ fn salvage_file(
     Ok(walk.found)
 }
 
-/// Whether there are only zeros from here to `to`, as a log has them behind its end, and all of the file could be read.
+/// Whether the bytes up to `to` are zeros, as behind the end of a log, and the whole file was readable.
 fn is_end_of_log(window: &mut Window, from: u64, to: u64) -> bool {
     let mut offset = from;
     while offset < to.min(window.len) {
@@ -96,20 +95,20 @@ fn is_end_of_log(window: &mut Window, from: u64, to: u64) -> bool {
 
 struct Walk {
     id: Identity,
-    /// The segment over which this one is written.
+    /// The old segment in a recycled file.
     over: Option<Identity>,
     found: Salvaged,
-    /// The record that is being put together, and where it began.
+    /// The record being assembled, and its offset.
     record: Option<(u64, Vec<u8>)>,
-    /// Where the bytes began that are no part of any whole record.
+    /// Where the present range of bytes without a complete record began.
     bad: Option<u64>,
-    /// Whether an intact chunk is among those bytes.
+    /// Whether that range contains an intact chunk.
     stray: bool,
     guesses_left: u32,
 }
 
 impl Walk {
-    /// Looks at what is at `position`, and says where to look next.
+    /// Processes the bytes at `position`, and returns the next position.
     fn step(
         &mut self,
         window: &mut Window,
@@ -121,7 +120,7 @@ impl Walk {
             return Ok(position + room as u64);
         }
         let Ok(rest) = window.rest(position) else {
-            // Nothing can be read here, not even in part.
+            // The whole block is unreadable.
             self.lose(position);
             return Ok(position + room as u64);
         };
@@ -146,7 +145,7 @@ impl Walk {
             Some((_, record)) if record.len() + payload.len() <= MAX_BATCH_LEN => {
                 record.extend_from_slice(payload)
             }
-            // A piece of a record whose front is lost.
+            // A chunk of a record whose start is lost.
             _ => {
                 self.lose(position);
                 self.stray = true;
@@ -161,7 +160,7 @@ impl Walk {
         Ok(position + len as u64)
     }
 
-    /// The length of the chunk here, if it is one of the segment over which this one is written.
+    /// The length of the chunk at `offset` if it belongs to the old segment of a recycled file.
     fn old_chunk(&self, rest: &[u8], offset: u64) -> Option<usize> {
         let over = self.over?;
         let chunk = RawChunk::parse(rest).filter(|chunk| chunk.verify(over, offset, rest));
@@ -172,7 +171,7 @@ impl Walk {
         RawChunk::parse(rest).filter(|chunk| chunk.verify(self.id, offset, rest))
     }
 
-    /// Bytes at `offset` are no part of a whole record, and neither is the record before them if it goes on here.
+    /// The bytes at `offset` belong to no complete record. Neither does the record being assembled.
     fn lose(&mut self, offset: u64) {
         let from = match self.record.take() {
             Some((start, _)) => {
@@ -200,7 +199,7 @@ impl Walk {
             Some(_) => CHUNK_HEADER_LEN as u64,
             None => window.len,
         };
-        // Where filler is due it lies before the place of the next chunk, which `bad` is.
+        // `bad` is the offset of the next chunk header, behind any filler.
         if let Some(from) = self.bad.filter(|_| !self.stray)
             && is_end_of_log(window, from, from.saturating_add(zeros))
         {
@@ -210,7 +209,7 @@ impl Walk {
         self.close_gap(window.len);
     }
 
-    /// How far behind a bad chunk the next intact one begins, or the next block.
+    /// The distance from a bad chunk to the next intact chunk or to the next block.
     fn search(&mut self, rest: &[u8], offset: u64) -> usize {
         let claimed = RawChunk::parse(rest).map(|chunk| CHUNK_HEADER_LEN + chunk.payload_len);
         let intact = |at: usize| self.chunk(&rest[at..], offset + at as u64).is_some();
@@ -243,7 +242,7 @@ mod tests {
 
     const PATH: &str = "/000005.log";
 
-    /// Records of very different lengths, and where each begins.
+    /// Writes records of very different lengths; returns them with their offsets.
     fn write(sim: &Arc<SimEnv>) -> Vec<(u64, Vec<u8>)> {
         let env: Arc<dyn Env> = sim.clone();
         let mut log = SegmentWriter::create(&env, Path::new(PATH), SegmentKind::Wal, 5, b"header").unwrap();
@@ -293,7 +292,7 @@ mod tests {
             assert_eq!(found.gaps, [(bytes.len() as u64, (bytes.len() + zeros) as u64)]);
             assert_eq!(records, written);
         }
-        // Zeros in the place of the last record's end are no end of the log.
+        // Zeros in place of the end of the last record are not the end of the log.
         let cut = bytes.len() as u64 - 5;
         sim.truncate_file(Path::new(PATH), cut);
         sim.truncate_file(Path::new(PATH), cut + 5_000);
@@ -311,7 +310,7 @@ mod tests {
             let (found, read) = read(&damaged);
             assert!(read.iter().all(|record| written.contains(record)), "offset {offset}");
             match found.header {
-                // Between two blocks there may be bytes that nobody needs.
+                // The filler at the end of a block carries no data.
                 Some(_) if read.len() == written.len() => assert_eq!(found.gaps, []),
                 Some(_) => {
                     assert_eq!(read.len(), written.len() - 1, "offset {offset}");
@@ -323,7 +322,7 @@ mod tests {
         }
     }
 
-    /// A file of which one sector cannot be read.
+    /// A file with one unreadable sector.
     struct BadSector {
         file: Arc<dyn ReadFile>,
         sector: u64,

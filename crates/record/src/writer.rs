@@ -1,4 +1,5 @@
-//! Writing a segment: encoding into a buffer, handing it to the operating system, syncing, and what remains after failures.
+//! Writes segments: encodes records into a buffer, passes it to the operating system, syncs, and cleans up after
+//! failures.
 
 use crate::format::{
     BLOCK_LEN, CHUNK_HEADER_LEN, ChunkPlace, ChunkType, Identity, MAX_HEADER_LEN, MAX_HEADER_LEN_OVER,
@@ -10,19 +11,19 @@ use env::{Env, WriteFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The buffer is given back to the allocator when one flush made it larger than this, in bytes.
+/// A buffer that grew beyond this during one flush is freed, in bytes.
 const KEEP_BUFFER_LEN: usize = 4 << 20;
 
-/// A record of a log that is longer than this, in bytes, is never whole in the buffer: see [`SegmentWriter::append`].
+/// A log record longer than this, in bytes, is never completely in the buffer: see [`SegmentWriter::append`].
 pub const LARGE_LEN: usize = 1 << 20;
 
-/// Such a record goes to the file in pieces of this length, in bytes, or one chunk more.
+/// A large record is written in pieces of this length, in bytes, plus at most one chunk.
 const PIECE_LEN: usize = 256 << 10;
 
-/// A segment that nobody needs any more, whose file another one can have. Its file has nothing in it but the segment.
+/// An unneeded segment whose file can be recycled. The file contains nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OldSegment {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its number.
     pub number: u64,
@@ -35,10 +36,10 @@ pub struct OldSegment {
 ///     survives power cut | survives the process | in memory only
 /// ```
 ///
-/// Errors leave it in one of two states. After a *failed flush* the file is cut back to where it was and the records are still
-/// in the buffer: the caller takes back those that he does not want ([`SegmentWriter::rollback`]), and writing can go on
-/// (the disk may have been full). After a *failed sync* nobody knows what is on disk, and every later call fails with
-/// [`ErrorKind::ReadOnly`].
+/// After an error the writer is in one of two states. After a *failed flush*, the file is cut back to its previous
+/// length and the records are still in the buffer: the caller drops those that it does not want
+/// ([`SegmentWriter::rollback`]) and may continue, for example when the disk has space again. After a *failed sync*,
+/// the content of the disk is unknown, and every later call fails with [`ErrorKind::ReadOnly`].
 pub struct SegmentWriter {
     file: Box<dyn WriteFile>,
     path: PathBuf,
@@ -46,7 +47,7 @@ pub struct SegmentWriter {
     buffer: Vec<u8>,
     flushed_len: u64,
     synced_len: u64,
-    /// A large record is in the file, and no flush has said since that what is there stays.
+    /// A large record is in the file, and no flush has confirmed it yet: a rollback may still cut it off.
     ahead: bool,
     /// A flush failed, and its remains may still be in the file.
     remains: bool,
@@ -54,9 +55,9 @@ pub struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Creates the segment's file, which must not exist, and writes its header; `header` is the caller's, at most
-    /// [`MAX_HEADER_LEN`] bytes. Neither file nor directory is synced. To have damage to the header told from a torn tail
-    /// from the first record on, [`SegmentWriter::sync`] before it.
+    /// Creates the segment file, which must not exist, and writes its header. The caller's `header` has at most
+    /// [`MAX_HEADER_LEN`] bytes. Syncs neither the file nor the directory. Call [`SegmentWriter::sync`] before the
+    /// first record if damage to the header must always be distinguishable from a torn tail.
     pub fn create(
         env: &Arc<dyn Env>,
         path: &Path,
@@ -82,9 +83,9 @@ impl SegmentWriter {
         Ok(SegmentWriter::begun(file, path, id, encoded.len()))
     }
 
-    /// Begins a log over the log `old`, which nobody needs any more, and writes its header; `None` where that gains nothing
-    /// ([`Env::reuse_log`]). The caller renames it to `path` when the header is synced, not before: until then it
-    /// may have the header of the old one after a crash, or none. Apart from that as [`SegmentWriter::create`].
+    /// Starts a log in the file of the unneeded log `old`, and writes its header. `None` where recycling gains
+    /// nothing ([`Env::reuse_log`]). The caller renames the file to `path` after the header is synced, not before:
+    /// until then the file may have the old header after a crash, or none. Otherwise like [`SegmentWriter::create`].
     pub fn create_over(
         env: &Arc<dyn Env>,
         old: &OldSegment,
@@ -93,7 +94,11 @@ impl SegmentWriter {
         header: &[u8],
     ) -> Result<Option<SegmentWriter>> {
         if header.len() > MAX_HEADER_LEN_OVER || number == old.number {
-            return Err(Error::invalid(format!("{}: not to be written over {}", path.display(), old.number)));
+            return Err(Error::invalid(format!(
+                "{}: it cannot be written over segment {}",
+                path.display(),
+                old.number
+            )));
         }
         let Some(mut file) = env.reuse_log(&old.path, path)? else { return Ok(None) };
         let id = Identity { kind: SegmentKind::Wal, number };
@@ -116,7 +121,7 @@ impl SegmentWriter {
         }
     }
 
-    /// A segment that there is not, for who must not write: every call fails with `error`.
+    /// A writer without a file, for a database that must not write: every call fails with `error`.
     pub fn refusing(path: &Path, kind: SegmentKind, number: u64, error: Error) -> SegmentWriter {
         SegmentWriter {
             file: Box::new(NoFile(error.clone())),
@@ -131,12 +136,12 @@ impl SegmentWriter {
         }
     }
 
-    /// Appends one record, given in parts, to the buffer. Touches the file only to clean up after a failed flush. A record is
-    /// at most [`MAX_BATCH_LEN`] bytes and may be empty. Costs one copy and one checksum.
+    /// Appends a record, given in parts, to the buffer. Accesses the file only to clean up after a failed flush. A
+    /// record has at most [`MAX_BATCH_LEN`] bytes and may be empty. Costs one copy and one checksum.
     ///
-    /// A record of a log that is longer than [`LARGE_LEN`] goes to the file at once, behind all that is buffered, and takes a piece of the buffer only. On
-    /// an error nothing of it is in the segment; what was buffered is in the file, or still in the buffer. Until the next flush
-    /// [`SegmentWriter::rollback`] takes it back, too.
+    /// A log record longer than [`LARGE_LEN`] is written to the file at once, in pieces, after the content of the
+    /// buffer. After an error, no part of it is in the segment, and the earlier content of the buffer is in the file
+    /// or still in the buffer. [`SegmentWriter::rollback`] can remove such a record until the next flush.
     #[inline]
     pub fn append(&mut self, record: &[&[u8]]) -> Result<()> {
         let len: usize = record.iter().map(|part| part.len()).sum();
@@ -160,7 +165,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Whether a record of `len` bytes may be appended, after cleaning up if need be.
+    /// Checks that a record of `len` bytes may be appended. Cleans up after a failed flush first.
     #[cold]
     fn check(&mut self, len: usize) -> Result<()> {
         if len > MAX_BATCH_LEN {
@@ -173,7 +178,7 @@ impl SegmentWriter {
         self.clean_up()
     }
 
-    /// Appends a record of `len` bytes by way of a buffer that does not hold it.
+    /// Appends a record of `len` bytes in pieces, so that the buffer never holds all of it.
     #[cold]
     fn append_large(&mut self, record: &[&[u8]], len: usize) -> Result<()> {
         self.flush()?;
@@ -186,7 +191,7 @@ impl SegmentWriter {
         written
     }
 
-    /// Appends what is buffered to the file.
+    /// Appends the buffer to the file.
     fn hand_over(&mut self) -> Result<()> {
         self.file.append(&self.buffer)?;
         self.flushed_len += self.buffer.len() as u64;
@@ -194,17 +199,18 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Cuts the file back to `len` bytes, at once if possible, otherwise before anything else is written; what is buffered goes, too.
+    /// Cuts the file back to `len` bytes: now if possible, otherwise before the next write. Clears the buffer.
     fn take_back(&mut self, len: u64) {
         debug_assert!(len >= self.synced_len);
         self.buffer.clear();
         self.flushed_len = len;
         self.remains = true;
-        // When it fails, the next call tries again and reports that error.
+        // If it fails, the next call tries again and returns the error.
         let _ = self.clean_up();
     }
 
-    /// Appends a record of `left` bytes that needs more than one chunk, or a new block. When `most` bytes are buffered they go to the file.
+    /// Appends a record of `left` bytes that needs several chunks or a new block. Writes the buffer to the file when
+    /// it holds `most` bytes.
     fn append_chunks(&mut self, record: &[&[u8]], mut left: usize, most: usize) -> Result<()> {
         let mut parts = record.iter().copied();
         let mut part: &[u8] = &[];
@@ -243,12 +249,12 @@ impl SegmentWriter {
         }
     }
 
-    /// Hands what is buffered to the operating system, with one append.
+    /// Passes the buffer to the operating system with one append.
     ///
-    /// When that fails, none of the records since the last successful flush is in the segment: the file is cut back and the
-    /// cut synced, at once if possible, otherwise before anything else is written. They stay in the buffer, for the next
-    /// flush, unless they are rolled back.
-    /// A crash before the cut is durable may still bring some of them back, as it may any write that was under way.
+    /// If it fails, no record since the last successful flush is in the segment: the file is cut back and the cut is
+    /// synced, immediately if possible, otherwise before the next write. The records stay in the buffer for the next
+    /// flush, unless they are rolled back. A crash before the cut is durable may restore some of them, like any write
+    /// in progress.
     pub fn flush(&mut self) -> Result<()> {
         self.clean_up()?;
         if self.buffer.is_empty() {
@@ -264,7 +270,7 @@ impl SegmentWriter {
             }
             Err(_) => {
                 self.remains = true;
-                // When it fails, the next call tries again and reports that error.
+                // If it fails, the next call tries again and returns the error.
                 let _ = self.clean_up();
             }
         }
@@ -278,9 +284,9 @@ impl SegmentWriter {
         }
     }
 
-    /// Drops what was appended at or behind offset `len`, which must be where a record begins: takes back records that were
-    /// appended and not flushed. What a flush has handed to the operating system stays, unless large records were appended after that: then it is
-    /// cut off with them.
+    /// Drops the records at or behind offset `len`, which must be the start of a record. Removes records that were
+    /// appended but not flushed. Flushed records stay, unless a large record was appended since the last flush: then
+    /// everything at or behind `len` is cut off the file.
     pub fn rollback(&mut self, len: u64) {
         if self.ahead && len < self.flushed_len {
             return self.take_back(len);
@@ -293,7 +299,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Flushes, then makes everything appended so far durable. After a failed sync, everything fails.
+    /// Flushes, then makes all appended records durable. After a failed sync, every call fails.
     pub fn sync(&mut self) -> Result<()> {
         self.flush()?;
         if self.synced_len != self.flushed_len {
@@ -312,68 +318,69 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Fails when a sync has failed; takes back what a failed flush left in the file.
+    /// Fails after a failed sync. Removes what a failed flush left in the file.
     ///
-    /// The cut is synced before anything is written over it. Otherwise a crash could keep the new records and lose the cut,
-    /// and where an old record of the failed flush begins just where a new one ends, it would come back behind it.
+    /// The cut is synced before anything is written over it. Otherwise a crash could keep the new records and lose
+    /// the cut. An old record that begins exactly where a new one ends would then reappear behind it.
     fn clean_up(&mut self) -> Result<()> {
         if let Some(error) = &self.poison {
             return Err(error.clone());
         }
         if self.remains {
             self.file.truncate(self.flushed_len)?;
-            // Not counted in `synced_len`: chunks must claim only what the caller asked to be synced, because he may attach a
-            // meaning to it, such as that the segments before this one are synced, too.
+            // Not counted in `synced_len`: chunks must claim only syncs that the caller asked for. The caller may
+            // attach a meaning to them, for example that the earlier segments are synced too.
             self.sync_file()?;
             self.remains = false;
         }
         Ok(())
     }
 
-    /// Nothing more is appended for the time being: cuts off what a log may have behind its end. Best effort.
+    /// No appends follow for now: cuts off the bytes behind the end of a log. Best effort.
     pub fn trim(&mut self) {
         self.file.trim();
     }
 
-    /// A promise that [`SegmentWriter::rest`] is called ten times a second while nothing is appended: see [`WriteFile::expect_rests`].
+    /// The caller promises to call [`SegmentWriter::rest`] ten times a second while idle: see
+    /// [`WriteFile::expect_rests`].
     pub fn expect_rests(&mut self) {
         self.file.expect_rests();
     }
 
-    /// Nothing is appended at present: lets others open the file.
+    /// The writer is idle: gives the lease on the file back, see [`WriteFile::rest`].
     pub fn rest(&mut self) {
         self.file.rest();
     }
 
-    /// Hints that the segment will grow to about `len` bytes.
+    /// Hint that the segment will grow to about `len` bytes.
     pub fn reserve(&mut self, len: u64) {
         self.file.reserve(len);
     }
 
-    /// Length of the segment in bytes, with what is buffered: where the next chunk goes.
+    /// Length of the segment in bytes, including the buffer: the offset of the next chunk.
     #[inline]
     pub fn len(&self) -> u64 {
         self.flushed_len + self.buffer.len() as u64
     }
 
-    /// Never: a segment has a header.
+    /// Always false: a segment has a header.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Bytes that the next flush hands over.
+    /// Length of the buffer, in bytes.
     #[inline]
     pub fn buffered(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Bytes that the operating system holds.
+    /// Number of bytes that the operating system has.
     #[inline]
     pub fn flushed_len(&self) -> u64 {
         self.flushed_len
     }
 
-    /// Bytes that are durable.
+    /// Number of durable bytes.
     #[inline]
     pub fn synced_len(&self) -> u64 {
         self.synced_len
@@ -384,13 +391,13 @@ impl SegmentWriter {
         self.id.number
     }
 
-    /// Where the segment is.
+    /// The path of the segment.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// What a segment writes to that there is not.
+/// The file of [`SegmentWriter::refusing`].
 struct NoFile(Error);
 
 impl WriteFile for NoFile {
@@ -413,7 +420,7 @@ impl WriteFile for NoFile {
     fn reserve(&mut self, _len: u64) {}
 }
 
-/// Bytes left in the block that `offset` lies in.
+/// Bytes left in the block at `offset`.
 #[inline]
 pub(crate) fn room(offset: u64) -> usize {
     BLOCK_LEN - (offset % BLOCK_LEN as u64) as usize

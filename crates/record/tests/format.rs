@@ -1,4 +1,4 @@
-//! The bytes of a segment are those of the worked example in `docs/format/segment.md`, and its constants are those there.
+//! The bytes and constants of a segment match those in `docs/format/segment.md`.
 
 use env::{Env, LOG_END, SimEnv};
 use record::{
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const DOC: &str = include_str!("../../../docs/format/segment.md");
 
-/// The bytes of the example: of each line in the block, what stands between the colon and the bar.
+/// The bytes of the example: in each line of the block, the text between the colon and the bar.
 fn documented() -> Vec<u8> {
     let block =
         DOC.split("```hex\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of hex");

@@ -1,4 +1,4 @@
-//! Records of a log that are too large for the buffer: they go to the file in pieces, whole or not at all.
+//! Log records that are too large for the buffer: they are written to the file in pieces, completely or not at all.
 
 use base::{ErrorKind, Result};
 use env::{Env, Fault, Repeat, SimEnv, Survival};
@@ -21,7 +21,7 @@ fn create() -> (Arc<SimEnv>, SegmentWriter) {
     (sim, writer)
 }
 
-/// The first byte of each record, and its length.
+/// The first byte and the length of each record.
 fn read(env: &Arc<SimEnv>) -> Result<Vec<(u8, usize)>> {
     let env: Arc<dyn Env> = env.clone();
     let mut reader = SegmentReader::open(&env, path(), SegmentKind::Wal, 7)?;
@@ -58,12 +58,12 @@ fn a_large_record_that_fails_midway_leaves_nothing_and_loses_nothing() {
     let first = sim.op_count();
     script(&mut writer).unwrap();
     let appends = sim.op_count() - first;
-    assert!(appends > 8, "it goes in pieces");
+    assert!(appends > 8, "the record is written in pieces");
     let mut failed = 0;
-    // From the append of what was buffered on.
+    // Starts with the append of the buffer.
     for at in 2..appends {
         for fault in [Fault::ENOSPC, Fault::EIO, Fault::ShortWrite(1), Fault::ShortWrite(40_000)] {
-            // The cut fails, too, or not.
+            // The cut succeeds, or fails too.
             for failing_cuts in 0..2 {
                 let (sim, mut writer) = create();
                 let op = sim.op_count() + at;

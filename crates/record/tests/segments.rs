@@ -25,7 +25,7 @@ fn create(env: &Arc<dyn Env>, header: &[u8]) -> SegmentWriter {
     SegmentWriter::create(env, path(), SegmentKind::Wal, NUMBER, header).unwrap()
 }
 
-/// The same, over an older segment that is `len` bytes long and proves a sync wherever one may be proven.
+/// Creates a recycled segment. The old one has `len` bytes, and each of its chunks would prove a sync.
 fn create_over(env: &Arc<dyn Env>, header: &[u8], len: u64) -> SegmentWriter {
     let old = OldSegment { path: "/db/old".into(), number: NUMBER - 1 };
     let mut writer = SegmentWriter::create(env, &old.path, SegmentKind::Wal, old.number, b"").unwrap();
@@ -76,7 +76,7 @@ fn record(rng: &mut Rng, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Lengths that fall on and around the ends of blocks and chunks.
+/// Lengths at and around the ends of blocks and chunks.
 fn edge_lengths() -> Vec<usize> {
     let payload = BLOCK_LEN - CHUNK_HEADER_LEN;
     let mut lengths = vec![0, 1, 2, 10, 160, 1000];
@@ -168,7 +168,7 @@ fn a_closed_segment_must_be_whole() {
     let closed =
         |len| SegmentReader::open_closed(&env, path(), SegmentKind::Wal, NUMBER, len).and_then(drain);
     assert_eq!(closed(ends[3]).unwrap().records.len(), 4);
-    // What lies behind the closed length is not read.
+    // Bytes behind the closed length are not read.
     assert_eq!(closed(ends[1]).unwrap().records.len(), 2);
     for wrong in [ends[3] + 1, ends[2] + 1, ends[2] + 50, 5] {
         assert_eq!(closed(wrong).err().unwrap().kind(), ErrorKind::Corruption, "{wrong}");
@@ -211,7 +211,8 @@ fn garbage_and_old_segments_behind_the_end_are_a_torn_tail_and_zeros_are_none() 
     let mut garbage = vec![0; 100_000];
     Rng::new(3).fill(&mut garbage);
 
-    // It looks like chunks everywhere that prove a sync at the start of the segment or far beyond: many checksums to try.
+    // Each offset looks like a chunk that proves a sync, near the start of the segment or far behind: many checksums
+    // to try.
     let ones = vec![1; 20 << 20];
     for tail in [&ones[..], &[0; 1], &[0; 11], &[0; 100_000], &garbage, &recycled[bytes.len()..]] {
         sim.write_file(path(), [&bytes[..], tail].concat());
@@ -236,7 +237,7 @@ fn another_segment_under_this_name_is_corruption() {
         let error = SegmentReader::open(&env, path(), kind, number).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
     }
-    // A newer version, whose header is intact, is refused by name.
+    // A newer version with an intact header is rejected as unsupported.
     let mut bytes = sim.read_file(path());
     bytes[8] = 9;
     let place = base::checksum::Place { file: NUMBER, offset: 0, kind: 0 };
@@ -248,7 +249,7 @@ fn another_segment_under_this_name_is_corruption() {
     assert!(error.to_string().contains("version 9"), "{error}");
 }
 
-/// A segment on a disk: its records, where each synced group of them begins, and where the last one ends.
+/// A segment on a disk: its records, the offset of each synced group, and the end of the last one.
 type Fixture = (Arc<SimEnv>, Arc<dyn Env>, Vec<Vec<u8>>, Vec<u64>);
 
 /// A segment of three synced groups, one of whose records crosses a block.
@@ -280,7 +281,7 @@ fn every_flipped_bit_is_an_error_or_harmless_but_for_the_last_group() {
         let bytes = sim.read_file(path());
         let last = groups[2];
         let (mut corrupt, mut torn, mut harmless) = (0, 0, 0);
-        // The long record's payload is alike everywhere: every 97th byte of it will do.
+        // The payload of the long record is uniform: test every 97th byte of it.
         let positions = (0..bytes.len()).filter(|&p| !(400..BLOCK_LEN - 200).contains(&p) || p % 97 == 0);
         for position in positions {
             for bit in 0..8 {
@@ -338,8 +339,8 @@ fn a_synced_header_is_told_from_a_torn_one_by_any_chunk() {
     }
 }
 
-/// Writes records under random syncs and calls `check` with the disk after each step, the records appended so far, and how
-/// many of them are synced and flushed.
+/// Writes records with random syncs. After each step, calls `check` with the disk, the records appended so far, and
+/// the numbers of synced and of flushed records.
 fn random_history(seed: u64, mut check: impl FnMut(&SimEnv, &[Vec<u8>], usize, usize)) {
     let (sim, env) = disk();
     let mut rng = Rng::new(seed);
@@ -434,7 +435,7 @@ fn after_a_failed_flush_its_records_are_kept_or_taken_back_and_writing_goes_on()
     for fault in
         [Fault::ENOSPC, Fault::EIO, Fault::ShortWrite(1), Fault::ShortWrite(130), Fault::ShortWrite(40_000)]
     {
-        // The cut fails not at all, once or twice.
+        // The cut succeeds, or fails once or twice.
         for failing_cuts in 0..3 {
             let (sim, env) = disk();
             let mut writer = create(&env, b"");
@@ -454,7 +455,7 @@ fn after_a_failed_flush_its_records_are_kept_or_taken_back_and_writing_goes_on()
                 assert!(writer.append(&[b"refused"]).is_err(), "the remains are still there");
             }
             writer.append(&[&[3; 100]]).unwrap();
-            assert_eq!(writer.synced_len(), 0, "the cut was synced, but that is nobody's business");
+            assert_eq!(writer.synced_len(), 0, "the sync of the cut is not counted");
             writer.append(&[&[4; 100]]).unwrap();
             writer.sync().unwrap();
             let content = read(&env).unwrap();
@@ -560,7 +561,7 @@ fn a_header_past_its_limit_is_no_header() {
     }
 }
 
-/// Turns the chunk at `offset` into one of another type, with a checksum that holds.
+/// Changes the type of the chunk at `offset` and fixes its checksum.
 fn retype(bytes: &mut [u8], offset: usize, kind: u8) {
     bytes[offset + 6] = kind;
     let len = usize::from(u16::from_le_bytes([bytes[offset + 4], bytes[offset + 5]]));
@@ -623,7 +624,7 @@ fn a_record_without_its_end_is_torn_where_it_begins() {
 fn zeros_behind_a_whole_record_are_the_end_and_zeros_before_anything_are_not() {
     let (sim, env) = disk();
     let mut writer = create(&env, b"header");
-    // The second record ends where its block has no room for another chunk: filler lies between it and the zeros.
+    // Only filler fits behind the second record in its block: it lies between the record and the zeros.
     writer.append(&[b"first"]).unwrap();
     let filled = BLOCK_LEN - writer.len() as usize - CHUNK_HEADER_LEN - 4;
     let mut ends = vec![writer.len()];
@@ -647,14 +648,14 @@ fn zeros_behind_a_whole_record_are_the_end_and_zeros_before_anything_are_not() {
             sim.write_file(path(), cut.clone());
             let content = read(&env).unwrap();
             assert_eq!((content.records.len(), content.tail, content.valid_len), (i + 1, Tail::Clean, end));
-            // Whoever closed it with a length knows that there was more.
+            // The expected length shows that data is missing.
             let closed =
                 SegmentReader::open_closed(&env, path(), SegmentKind::Wal, NUMBER, len).and_then(drain);
             assert_eq!(closed.err().map(|e| e.kind()), Some(ErrorKind::Corruption), "{zeros} zeros, closed");
             let closed =
                 SegmentReader::open_closed(&env, path(), SegmentKind::Wal, NUMBER, end).and_then(drain);
             assert_eq!(closed.unwrap().records.len(), i + 1);
-            // A byte behind the zeros, and it is a torn tail: no records are lost for it.
+            // A nonzero byte behind the zeros makes a torn tail. No record is lost.
             *cut.last_mut().unwrap() = 1;
             sim.write_file(path(), cut);
             let content = read(&env).unwrap();
@@ -665,7 +666,7 @@ fn zeros_behind_a_whole_record_are_the_end_and_zeros_before_anything_are_not() {
             );
         }
     }
-    // Zeros in the place of a synced record, with something intact behind them that proves it.
+    // Zeros in place of a synced record. An intact chunk behind them proves the sync.
     for range in [ends[0] as usize..ends[1] as usize, ends[2] as usize..ends[3] as usize] {
         let mut hole = bytes.clone();
         hole[range.clone()].fill(0);
@@ -701,7 +702,7 @@ fn a_segment_over_an_older_one_ends_where_its_records_do() {
             }
             if writer.len() < old_len {
                 assert!(env.len(path()).unwrap() >= old_len);
-                // Without the zeros the end shows all the same, as a torn tail.
+                // Without the zeros, the end is still found, as a torn tail.
                 let bytes = sim.read_file(path());
                 let mut unmarked = bytes.clone();
                 unmarked[writer.len() as usize..][..40].fill(0xa5);
@@ -719,7 +720,7 @@ fn a_segment_over_an_older_one_ends_where_its_records_do() {
     }
 }
 
-/// Takes what is there away, and begins anew over something short.
+/// Removes the segment and creates a short recycled one.
 fn create_over_again(env: &Arc<dyn Env>) -> SegmentWriter {
     env.remove(path()).unwrap();
     create_over(env, b"h", 5000)
@@ -739,7 +740,7 @@ fn damage_is_told_from_the_end_of_a_segment_over_an_older_one() {
     let bytes = sim.read_file(path());
     assert!(bytes.len() == old.len() && read(&env).unwrap().tail == Tail::Clean);
     for (from, to) in ends.iter().zip(&ends[1..]).map(|(from, to)| (*from as usize, *to as usize)) {
-        // What was there before, zeros, and garbage.
+        // The old content, zeros, and garbage.
         for wound in [old[from..to].to_vec(), vec![0; to - from], vec![0x17; to - from]] {
             let mut wounded = bytes.clone();
             wounded[from..to].copy_from_slice(&wound);
@@ -751,7 +752,7 @@ fn damage_is_told_from_the_end_of_a_segment_over_an_older_one() {
             );
         }
     }
-    // What is behind the end is nobody's.
+    // Bytes behind the end do not matter.
     for at in (writer.len() as usize + 40..bytes.len()).step_by(977) {
         let mut changed = bytes.clone();
         changed[at] ^= 1;
@@ -779,5 +780,5 @@ fn a_header_over_an_older_segment_says_which_or_is_refused() {
     bytes.extend(base::checksum::checksum(place, &bytes).to_le_bytes());
     sim.write_file(path(), bytes);
     let error = open(&env).err().unwrap();
-    assert!(error.kind() == ErrorKind::Corruption && error.to_string().contains("over what"), "{error}");
+    assert!(error.kind() == ErrorKind::Corruption && error.to_string().contains("recycled"), "{error}");
 }
