@@ -1,4 +1,4 @@
-//! Times inserts and gets: `cargo run --release -p cairn-memtable --example memtable_bench`.
+//! Measures inserts and gets: `cargo run --release -p cairn-memtable --example memtable_bench`.
 
 use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
 use memtable::Memtable;
@@ -25,7 +25,7 @@ fn mix(i: u64) -> u64 {
     bits ^ bits >> 31
 }
 
-/// All keys, 16 bytes each: decimals with leading zeros, but for `Binary`.
+/// All keys, 16 bytes each: decimals with leading zeros, except for `Binary`.
 fn keys(kind: Keys) -> Vec<[u8; 16]> {
     let decimal = |number: u64| -> [u8; 16] { format!("{number:016}").into_bytes().try_into().unwrap() };
     (0..ENTRIES)
@@ -38,7 +38,7 @@ fn keys(kind: Keys) -> Vec<[u8; 16]> {
         .collect()
 }
 
-/// Runs `work(thread, i)` for all entries, spread over threads; mean time of one, by the wall clock.
+/// Runs `work(thread, i)` for all entries, spread over threads; returns the mean wall-clock time of one call.
 fn time(threads: usize, work: impl Fn(usize) + Sync) -> f64 {
     let share = ENTRIES as usize / threads;
     let start = Instant::now();
@@ -81,7 +81,7 @@ fn main() {
     println!("{:<12}{:>8}{:>8}{:>8}{:>8}{:>8}", "keys", "threads", "insert", "get", "scan", "drop");
     for (name, kind) in kinds {
         let keys = keys(kind);
-        // Another order than that of the inserts: 170 001 and the number of entries have no common factor.
+        // Not the order of the inserts: 170 001 and the number of entries have no common factor.
         let step = if kind == Keys::Ascending { 1 } else { 170_001 };
         let wanted: Vec<_> = (0..keys.len()).map(|i| keys[i * step % keys.len()]).collect();
         for threads in [1, 2] {

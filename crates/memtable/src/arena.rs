@@ -1,7 +1,7 @@
-//! Memory for nodes: one reservation, handed out from the front, never moved and never given back before the end.
+//! Memory for nodes: one reservation, allocated from the front. It never moves, and nothing is freed before the end.
 //!
-//! The reservation is virtual: a page costs memory from its first write on. Offsets count units of eight bytes, so
-//! that 32 bits reach far enough.
+//! The reservation is virtual memory: a page uses memory after the first write to it. Offsets count units of eight
+//! bytes, so that 32 bits can address up to 32 GiB.
 
 #![allow(unsafe_code)]
 
@@ -10,30 +10,30 @@ use std::alloc::{self, Layout};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64 as PlainAtomicU64, Ordering};
 
-/// Bytes in a unit: what offsets count, and what all nodes are aligned to.
+/// Size of a unit, in bytes. Offsets count units, and nodes are aligned to units.
 pub(crate) const UNIT: usize = 8;
 
 /// Size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// See the module.
+/// A bump allocator over one reservation; see the module.
 pub(crate) struct Arena {
     base: NonNull<u8>,
     layout: Layout,
-    /// Bytes handed out. May pass the end, when an allocation fails.
+    /// Bytes allocated. May exceed the size after a failed allocation.
     used: OwnLine<PlainAtomicU64>,
     #[cfg(loom)]
     words: Box<[AtomicU64]>,
 }
 
-// SAFETY: the arena owns its memory, which moves with it; nothing in it belongs to a thread.
+// SAFETY: the arena owns its memory, which moves with it; no part of it is bound to a thread.
 unsafe impl Send for Arena {}
-// SAFETY: `used` is atomic and hands out every byte once. Who may read or write the bytes behind the raw pointers
-// is the business of the callers of the unsafe methods.
+// SAFETY: `used` is atomic, and no byte is allocated twice. The callers of the unsafe methods guarantee that accesses
+// to the bytes behind the raw pointers are synchronized.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Reserves `size` bytes. Writes none of them. `None` where the process gets no more memory, or address space.
+    /// Reserves `size` bytes and writes none of them. `None` if the process can get no more memory or address space.
     pub(crate) fn new(size: usize) -> Option<Arena> {
         let huge = size >= 2 * HUGE_PAGE && !cfg!(miri);
         let align = if huge { HUGE_PAGE } else { 64 };
@@ -54,10 +54,10 @@ impl Arena {
         })
     }
 
-    /// Hands out `size` bytes, a multiple of [`UNIT`]: their offset in units.
+    /// Allocates `size` bytes, a multiple of [`UNIT`]. Returns their offset in units.
     ///
     /// # Panics
-    /// When the arena is full.
+    /// If the arena is full.
     #[inline]
     pub(crate) fn allocate(&self, size: usize) -> u32 {
         debug_assert!(size.is_multiple_of(UNIT));
@@ -66,7 +66,7 @@ impl Arena {
         (start / UNIT as u64) as u32
     }
 
-    /// Bytes handed out.
+    /// Number of bytes allocated.
     pub(crate) fn used(&self) -> usize {
         self.used.0.load(Ordering::Relaxed).min(self.layout.size() as u64) as usize
     }
@@ -74,35 +74,35 @@ impl Arena {
     /// The address of a unit.
     ///
     /// # Safety
-    /// The unit was handed out by this arena.
+    /// The unit was allocated by this arena.
     #[inline]
     pub(crate) unsafe fn at(&self, unit: u32) -> *mut u8 {
-        // SAFETY: offsets that were handed out lie inside the reservation.
+        // SAFETY: allocated offsets lie inside the reservation.
         unsafe { self.base.as_ptr().add(unit as usize * UNIT) }
     }
 
-    /// Some units as atomic integers.
+    /// Units as atomic integers.
     ///
     /// # Safety
-    /// The units were handed out by this arena. Nobody uses them in any other way than as these atomics while the
-    /// reference lives, and the first store to each happened before.
+    /// The units were allocated by this arena. While the reference lives, all accesses to them use these atomics, and
+    /// the first store to each happened before.
     #[cfg(not(loom))]
     #[inline]
     pub(crate) unsafe fn words(&self, unit: u32, count: usize) -> &[AtomicU64] {
-        // SAFETY: inside the reservation, initialised, and aligned: the base is aligned to more than a unit. An
+        // SAFETY: inside the reservation, initialized, and aligned: the base is aligned to more than a unit. An
         // atomic integer has the layout of a plain one, and may change behind a shared reference.
         unsafe { std::slice::from_raw_parts(self.at(unit).cast::<AtomicU64>(), count) }
     }
 
-    /// Gives units their first value as atomic integers.
+    /// Initializes units as atomic integers.
     ///
     /// # Safety
-    /// The units were handed out by this arena, and nobody else knows them yet.
+    /// The units were allocated by this arena, and no other thread knows them yet.
     #[cfg(not(loom))]
     #[inline]
     pub(crate) unsafe fn init_words(&self, unit: u32, values: impl Iterator<Item = u64>) {
         for (i, value) in values.enumerate() {
-            // SAFETY: inside the reservation, aligned, and ours alone.
+            // SAFETY: inside the reservation, aligned, and known to this thread only.
             unsafe { self.at(unit).cast::<u64>().add(i).write(value) };
         }
     }
@@ -122,17 +122,17 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; `&mut self` says that nobody looks at it any more.
+        // SAFETY: allocated in `new` with this layout; `&mut self` proves that no reference to it is left.
         unsafe { alloc::dealloc(self.base.as_ptr(), self.layout) }
     }
 }
 
-/// Asks for huge pages from the second one on: random inserts miss the TLB much less, and page faults get rare.
-/// The first 2 MiB stay on small pages, so that a small memtable costs little. Best effort.
+/// Requests huge pages, except for the first 2 MiB: random inserts then have far fewer TLB misses and page faults.
+/// The first 2 MiB keep small pages, so that a small memtable uses little memory. Best effort.
 #[cfg(all(target_os = "linux", not(miri), not(loom)))]
 fn advise_huge_pages(base: NonNull<u8>, size: usize) {
     let len = (size - HUGE_PAGE) / HUGE_PAGE * HUGE_PAGE;
-    // SAFETY: the range lies inside our own allocation, and this advice changes no contents.
+    // SAFETY: the range lies inside the allocation of the arena, and this advice changes no contents.
     unsafe {
         let start = base.as_ptr().add(HUGE_PAGE).cast();
         let _ = rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxHugepage);

@@ -6,21 +6,21 @@ use base::{Cursor, Result, Seq, Slice, Trailer};
 use std::fmt;
 use std::sync::Arc;
 
-/// How many entries ahead of the cursor are brought into the cache.
+/// How many entries ahead of the cursor to prefetch.
 const PREFETCH: usize = 4;
 
-/// Steps after a seek for which the leaf is not brought in order as a whole.
+/// Number of steps after a seek before the whole leaf is sorted.
 const SINGLE_STEPS: usize = if cfg!(loom) { 1 } else { 2 };
 
-/// A cursor over a [`Memtable`], which it keeps alive. It never fails.
+/// A cursor over a [`Memtable`]. Keeps the memtable alive. Its moves never fail.
 ///
-/// It sees all entries that were there when it was positioned, and perhaps some of those that were inserted
-/// since. Steps in both directions are O(1), but for a search once per leaf when going back.
+/// It sees all entries that existed when it was positioned, and may see entries inserted later. Steps in both
+/// directions are O(1), except for one search per leaf when moving back.
 pub struct MemtableCursor {
     table: Arc<Memtable>,
-    /// Entries of the leaf that the cursor stands in; after a seek, perhaps in no order but for the first ones.
+    /// Entries of the current leaf. After a seek only the first ones may be sorted.
     leaf: Snapshot,
-    /// The number of the current entry in it, or what is past either end when the cursor is invalid.
+    /// Index of the current entry in the leaf; out of range if the cursor is invalid.
     index: usize,
 }
 
@@ -49,11 +49,11 @@ impl MemtableCursor {
         self.entry().expect("the cursor must be valid")
     }
 
-    /// Stands on an entry of the leaf, or on the first one after it where there is none.
+    /// Moves to an entry of the leaf, or to the first entry of the next leaf if the index is past the end.
     #[inline]
     fn stand(&mut self, index: usize) {
         self.index = index;
-        // Leaves after the first are not empty.
+        // Leaves other than the first are never empty.
         if index >= self.leaf.slots().len()
             && let Some(next) = self.leaf.next()
         {
@@ -64,13 +64,14 @@ impl MemtableCursor {
         ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
     }
 
-    /// Stands on the first entry of a leaf.
+    /// Moves to the first entry of a leaf.
     fn enter(&mut self, node: NodeId) {
         self.table.list().snapshot(node, &mut self.leaf);
         self.index = 0;
     }
 
-    /// Puts the current entry of the leaf in its place: alone, after the first few steps of a seek, for nearly all end there.
+    /// Puts the entry at `index` in place. Sorts only this entry during the first few steps after a seek, since most
+    /// scans end there.
     fn order(&mut self) {
         if self.index <= SINGLE_STEPS {
             return self.table.list().place_next(&mut self.leaf);
@@ -80,7 +81,7 @@ impl MemtableCursor {
         ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
     }
 
-    /// Stands on the entry before the one at `index`, or nowhere.
+    /// Moves to the entry before `index`, or makes the cursor invalid.
     fn stand_before(&mut self, index: usize) {
         self.index = index.wrapping_sub(1);
     }

@@ -1,13 +1,14 @@
-//! Inserting: how entries get into leaves, and how full leaves are split.
+//! Inserts entries into leaves and splits full leaves.
 //!
-//! An insert writes its entry, finds the node that it belongs to, locks the leaf, makes sure that the node has not been
-//! split meanwhile, and stores the entry in any free slot. That is the moment the entry exists. Two inserts wait for each
-//! other only when they meet in the same leaf, for some nanoseconds. Readers know nothing of the lock.
+//! An insert writes its entry, finds the node, locks the leaf, checks that the node was not split in the meantime,
+//! and stores the entry in a free slot. From then on the entry exists. Two inserts wait for each other only in the
+//! same leaf, for nanoseconds. Readers do not use the lock.
 //!
-//! A full leaf is split by its insert: the upper entries are copied to the leaf of a new node, which is linked behind the
-//! old one at level 0, then upwards, with one compare-and-swap each; then their slots in the old leaf are cleared,
-//! for use by others. At level 0, only the holder of the lock of a node changes its link; above, another split
-//! may come first: then it walks on from the same predecessor, which is still a predecessor, and tries again.
+//! The insert that finds a full leaf splits it. It copies the upper entries to the leaf of a new node, links that
+//! node behind the old one, at level 0 first and then upwards, with one compare-and-swap per level, and then clears
+//! the slots of these entries in the old leaf. At level 0, only the holder of a node's lock changes its link. At
+//! higher levels a concurrent split may win: the loser walks on from the same predecessor, which is still a
+//! predecessor, and tries again.
 
 use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
 use crate::list::{Gap, Position, SkipList};
@@ -15,19 +16,20 @@ use crate::node::{EntryId, Leaf, Link, MAX_HEIGHT, NodeId, Nodes, SLOTS, Slot};
 use crate::stripe::Stripe;
 use crate::sync::{AtomicU64, Ordering, pause};
 
-/// Half of a full leaf and one more: where a leaf is cut by default.
+/// Default position of a cut: half of a full leaf, plus one entry.
 const MIDDLE: usize = (SLOTS + 1).div_ceil(2);
 
-/// An entry on its way into the list.
+/// An entry to be inserted.
 #[derive(Clone, Copy)]
 struct New {
     id: EntryId,
-    /// Random bits, for a tower's height.
+    /// Random bits for the height of a tower.
     random: u64,
 }
 
 impl SkipList {
-    /// Inserts an entry, which `create` writes. `random` should not be in the hands of who chooses the keys.
+    /// Inserts an entry, which `create` writes. `random` must not be under the control of the code that chooses the
+    /// keys.
     #[inline]
     pub(crate) fn insert(
         &self,
@@ -38,7 +40,7 @@ impl SkipList {
     ) {
         let near = self.near(stripe, place);
         let mut at = near.unwrap_or_else(|| self.descend(place, 0, |_, _| ()).before);
-        // The leaf comes in while the entry is being written.
+        // Prefetch the leaf while the entry is written.
         self.nodes.prefetch_leaf(at.node);
         let id = create(&self.nodes);
         let mut guard = Guard::lock(self.nodes.leaf(at.node));
@@ -53,8 +55,8 @@ impl SkipList {
         stripe.set_finger(at.node);
     }
 
-    /// The position of a target that belongs to the node of the thread's last insert, or to the one after it. What makes
-    /// inserts in key order cheap; where the target lies elsewhere, one or two comparisons are lost.
+    /// The position of `target` if it belongs to the node of the thread's last insert, or to the next node. Makes
+    /// inserts in key order cheap. Costs one or two comparisons if `target` lies elsewhere.
     #[inline]
     fn near(&self, stripe: &Stripe, target: Target<'_>) -> Option<Position> {
         let node = stripe.finger()?;
@@ -63,10 +65,10 @@ impl SkipList {
         self.step(target, at, self.nodes.link(at.node, 0), None).is_none().then_some(at)
     }
 
-    /// Splits a full leaf and inserts the entry, which belongs into it. Gives the node where it went.
+    /// Splits a full leaf and inserts the entry, which belongs in it. Returns the node that received the entry.
     #[inline(never)]
     fn split(&self, guard: &mut Guard<'_>, at: Position, new: New) -> NodeId {
-        // By number of their slot, the new one last.
+        // Indexed by slot number, the new entry last.
         let mut slots = [Slot::new(new.id, at.tag); SLOTS + 1];
         slots.iter_mut().zip(guard.leaf.slots()).for_each(|(copy, slot)| *copy = slot);
         let mut sorted: [u8; SLOTS + 1] = std::array::from_fn(|i| i as u8);
@@ -85,7 +87,7 @@ impl SkipList {
         at.node
     }
 
-    /// Adds a node behind `node`, with these entries of its leaf, in order.
+    /// Adds a node behind `node` with the given entries of its leaf, in order.
     fn create_behind(&self, node: NodeId, moving: impl Iterator<Item = Slot>, random: u64) -> NodeId {
         let mut slots = [Slot::EMPTY; SLOTS];
         let mut len = 0;
@@ -115,7 +117,7 @@ impl SkipList {
         new
     }
 
-    /// Links `node` into the gap, or, as long as others are faster, into what is left of it.
+    /// Links `node` into the gap. After a lost race, searches the gap again.
     fn link(&self, node: NodeId, anchor: Target<'_>, level: usize, mut gap: Gap) {
         loop {
             let onwards = match gap.next.node() {
@@ -134,11 +136,12 @@ impl SkipList {
         }
     }
 
-    /// The tag of a key against `anchor`, which lies before it, given the tags of both against one before them.
+    /// The tag of a key relative to `anchor`, which lies before it. `theirs` and `anchors` are the tags of the key
+    /// and the anchor relative to the same earlier key.
     #[inline]
     fn retag<'a>(&self, theirs: u32, anchors: u32, anchor: Target<'_>, key: impl Fn() -> &'a [u8]) -> u32 {
         if theirs != anchors && shared_bytes(theirs, anchors) == 0 {
-            // The key leaves the anchor where it leaves the one before.
+            // The key differs from the anchor at the same byte as from the earlier key.
             return theirs;
         }
         let (_, prefix) = compare_from(key(), anchor.key, prefix(anchors));
@@ -146,8 +149,8 @@ impl SkipList {
     }
 }
 
-/// Where to cut a full leaf and its new entry, given the order of slots and the slot that was filled last. Entries that
-/// come in ascending or descending order leave a full leaf behind, not two halves.
+/// Where to cut a full leaf and its new entry, given the order of the slots and the slot that was filled last.
+/// Inserts in ascending or descending order leave full leaves behind, not halves.
 fn cut(sorted: &[u8; SLOTS + 1], latest: Option<usize>) -> usize {
     let new = SLOTS as u8;
     let follows = |neighbour: u8| latest == Some(usize::from(neighbour));
@@ -160,10 +163,10 @@ fn cut(sorted: &[u8; SLOTS + 1], latest: Option<usize>) -> usize {
     }
 }
 
-/// The right to change a leaf.
+/// The lock of a leaf: the right to change it.
 struct Guard<'a> {
     leaf: Leaf<'a>,
-    /// The lock's word without its bit: the slot that was filled last, plus one; 0 after a split.
+    /// The lock word without its lowest bit: the slot that was filled last, plus one; 0 after a split.
     latest: u64,
 }
 
@@ -183,7 +186,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// The slot that was filled last, if there was no split since.
+    /// The slot that was filled last; `None` after a split.
     fn latest(&self) -> Option<usize> {
         self.latest.checked_sub(1).map(|slot| slot as usize)
     }
@@ -192,7 +195,7 @@ impl<'a> Guard<'a> {
         self.latest = 0;
     }
 
-    /// Stores an entry in a free slot, if there is one.
+    /// Stores an entry in a free slot. False if there is none.
     #[inline]
     fn put(&mut self, slot: Slot) -> bool {
         let live = self.leaf.live().load(Ordering::Relaxed);
@@ -206,7 +209,7 @@ impl<'a> Guard<'a> {
         true
     }
 
-    /// Frees a slot whose entry has moved.
+    /// Frees the slot of an entry that has moved.
     fn clear(&mut self, index: usize) {
         let live = self.leaf.live().load(Ordering::Relaxed);
         self.leaf.set_slot(index, Slot::EMPTY);

@@ -1,39 +1,40 @@
-//! The order of entries, and *tags*: 32 bits beside each link that decide nearly every comparison of a search
-//! without touching the node that the link leads to.
+//! The order of entries, and *tags*: 32 bits in each link that decide almost every comparison of a search without
+//! access to the next node.
 //!
-//! The tag of a link from `a` to `b` holds the length of the prefix that the keys of `a` and `b` share, and the
-//! next three bytes of `b`. A search for `t` that stands on `a` knows how many bytes `t` and `a` share, hence its
-//! own tag against `a`, in the same format. With `a < b` and `a < t`:
+//! The tag of a link from `a` to `b` holds the length of the common prefix of the keys of `a` and `b`, and the next
+//! three bytes of `b`. A search for `t` at node `a` knows how many bytes `t` and `a` share, hence its own tag
+//! relative to `a`, in the same format. With `a < b` and `a < t`:
 //!
 //! ```text
-//! prefix(a, b) > prefix(a, t)   b leaves a later than t does: b < t
-//! prefix(a, b) < prefix(a, t)   b leaves a sooner than t does: b > t
-//! equal                         the next bytes of b and t decide, unless they are equal, too
+//! prefix(a, b) > prefix(a, t)   b shares more with a than t does: b < t
+//! prefix(a, b) < prefix(a, t)   b shares less with a than t does: b > t
+//! equal                         the next bytes of b and t decide, unless they are equal too
 //! ```
 //!
-//! The prefix is stored inverted in the top byte, so that all of this is one comparison of two integers. It adapts by
-//! itself to keys with long common prefixes, whose heads decide nothing.
+//! The prefix length is stored inverted in the top byte, so that all this is one comparison of two integers. It
+//! adapts to keys with long common prefixes, where a fixed-length key head decides nothing.
 //!
-//! Keys count as padded with endless zeros here: padded keys order like keys, except that keys may be equal
-//! when padded ("a" and "a\0"). Such ties, and prefixes past [`MAX_PREFIX`], are left to a full comparison.
+//! Keys count as padded with infinitely many zeros here. Padded keys order like keys, except that different keys may
+//! be equal when padded ("a" and "a\0"). For such ties, and for prefixes longer than [`MAX_PREFIX`], a full
+//! comparison decides.
 
 use base::Trailer;
 use std::cmp::Ordering;
 
-/// Longest common prefix that a tag can tell. All longer ones look the same, and decide nothing.
+/// Longest common prefix that a tag can express. Longer ones look the same and decide nothing.
 pub(crate) const MAX_PREFIX: usize = 255;
 
-/// The tag of a link that leads nowhere: no tag is larger.
+/// The tag of a link without a next node: no tag is larger.
 pub(crate) const TAG_END: u32 = u32::MAX;
 
-/// What a search looks for: a place in the order of entries.
+/// The target of a search: a position in the order of entries.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) trailer: Trailer,
 }
 
-/// The tag of a key against another one with which it shares `prefix` bytes.
+/// The tag of a key relative to another key with which it shares `prefix` bytes.
 #[inline]
 pub(crate) fn tag(key: &[u8], prefix: usize) -> u32 {
     if prefix >= MAX_PREFIX {
@@ -42,13 +43,13 @@ pub(crate) fn tag(key: &[u8], prefix: usize) -> u32 {
     ((MAX_PREFIX - prefix) as u32) << 24 | three_bytes(key, prefix)
 }
 
-/// The prefix that a tag stands for ([`MAX_PREFIX`]: this or more).
+/// The prefix length in a tag ([`MAX_PREFIX`]: this length or more).
 #[inline]
 pub(crate) fn prefix(tag: u32) -> usize {
     MAX_PREFIX - (tag >> 24) as usize
 }
 
-/// How many bytes beyond the prefix two different tags share; 0 where the prefixes differ.
+/// Number of bytes behind the prefix that two different tags share; 0 if the prefixes differ.
 #[inline]
 pub(crate) fn shared_bytes(a: u32, b: u32) -> usize {
     ((a ^ b).leading_zeros() as usize / 8).saturating_sub(1)
@@ -69,14 +70,14 @@ fn three_bytes(key: &[u8], at: usize) -> u32 {
     }
 }
 
-/// Compares two keys that are known to share `from` bytes when padded. Also gives how many bytes they share when
-/// padded ([`MAX_PREFIX`] or more where they are equal that far).
+/// Compares two keys that share `from` bytes when padded. Also returns how many bytes they share when padded
+/// ([`MAX_PREFIX`] or more if they are equal that far).
 #[inline]
 pub(crate) fn compare_from(a: &[u8], b: &[u8], from: usize) -> (Ordering, usize) {
     let len = a.len().min(b.len());
     let mut at = from;
     while at < len {
-        // Near the end the window slides back over bytes that are known to be equal.
+        // Near the end the window moves back over bytes that are known to be equal.
         let window = if len >= 8 { at.min(len - 8) } else { 0 };
         let (x, y) = (base::head(&a[window..len]), base::head(&b[window..len]));
         if x != y {

@@ -1,18 +1,19 @@
-//! The memtable: the newest entries of a keyspace, in memory and in order, until they are flushed to a table.
+//! The memtable: the newest entries of a keyspace, sorted in memory until they are flushed to a table.
 //!
-//! A [`Memtable`] is a skip list in an arena, with a leaf of many entries in each node. Any number of threads insert at
-//! once, and wait for each other only inside one leaf, for nanoseconds; readers take no lock and never wait. Entries are never changed or removed: a new version of a key is a new entry, and the whole memtable goes when
-//! the last reference to it does.
+//! A [`Memtable`] is a skip list in an arena whose nodes are leaves of many entries. Any number of threads insert
+//! concurrently. They wait for each other only inside one leaf, for nanoseconds. Readers take no lock and never wait.
+//! Entries are never changed or removed: a new version of a key is a new entry. The whole memtable is freed with its
+//! last reference.
 //!
-//! Writers first [`reserve`](Memtable::reserve) room for all that they are about to insert. Where that fails, the
-//! memtable is full, and the caller switches to a new one *before* anything was written; where it succeeds, the
-//! inserts cannot fail. What is visible to whom is decided above, by sequence number.
+//! Writers first [`reserve`](Memtable::reserve) space for all entries that they will insert. If that fails, the
+//! memtable is full, and the caller switches to a new one *before* anything is written. If it succeeds, the inserts
+//! cannot fail. The caller decides by sequence number which entries a reader sees.
 //!
-//! The rooms: `arena` (memory), `node` (layout of entries and nodes), `order` (comparisons, and the tags that avoid
-//! them), `list` (search), `insert` (leaves and splits), `stripe` (what each thread keeps to itself), `ranges` (range tombstones,
-//! which lie beside the list). Unsafe code lives in the first two only.
+//! The modules: `arena` (memory), `node` (layout of entries and nodes), `key_order` (comparisons, and the tags that
+//! avoid them), `list` (search), `insert` (leaves and splits), `stripe` (per-thread counters), `range_tombstones`
+//! (stored beside the list). Only the first two contain unsafe code.
 //!
-//! Nothing here starts a thread, reads a clock, knows of a file, or decides when to flush.
+//! This crate starts no threads, reads no clock, accesses no files, and does not decide when to flush.
 
 mod arena;
 mod cursor;
@@ -40,13 +41,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stripe::{STRIPES, Stripe};
 use sync::OwnLine;
 
-/// Smallest capacity: smaller ones are rounded up to it.
+/// Minimum capacity; smaller values are rounded up to it.
 pub const MIN_CAPACITY: usize = if cfg!(loom) { 512 } else { 4 << 10 };
 
-/// Bytes of memory that a memtable takes beside its entries, about.
+/// Approximate memory of a memtable beside its entries, in bytes.
 pub const BASE_BYTES: u64 = 8 << 10;
 
-/// Largest capacity (12 GiB where addresses allow): larger ones are cut down to it. It holds any batch.
+/// Maximum capacity (12 GiB on 64-bit platforms); larger values are reduced to it. Any batch fits.
 pub const MAX_CAPACITY: usize = if usize::BITS >= 64 { (1 << 30) * 12 } else { 1 << 30 };
 
 /// A concurrent, insert-only map from (user key, trailer) to value. See the [crate].
@@ -64,16 +65,16 @@ pub const MAX_CAPACITY: usize = if usize::BITS >= 64 { (1 << 30) * 12 } else { 1
 pub struct Memtable {
     list: SkipList,
     capacity: usize,
-    /// Bytes of capacity that were set aside. Never given back.
+    /// Bytes of capacity that are reserved. Never decreases.
     reserved: OwnLine<AtomicU64>,
     /// Bytes of values outside the arena.
     large_bytes: AtomicU64,
     stripes: [Stripe; STRIPES],
     ranges: range_tombstones::Ranges,
     paid: AtomicU64,
-    /// Whether a tombstone of a key was inserted. Written once.
+    /// Whether a point tombstone was inserted. Written once.
     deletes: AtomicBool,
-    /// Cost of all inserts, to find those that nobody reserved.
+    /// Cost of all inserts, to detect inserts without a reservation.
     #[cfg(debug_assertions)]
     inserted: AtomicU64,
 }
@@ -81,23 +82,24 @@ pub struct Memtable {
 /// A copy of a large value: see [`Memtable::keep`].
 pub struct KeptValue(Box<[u8]>);
 
-/// An entry's share of the nodes: 8 bytes for its slot, in leaves that are 69 % full on average, and what nodes
-/// take beside their slots. (The copy of the anchor's key comes on top.)
+/// An entry's share of the nodes: 8 bytes for its slot, in leaves that are 69 % full on average, plus the other parts
+/// of nodes. (The copy of the anchor's key is added to that.)
 const NODE_SHARE: usize = 16;
 
-/// Arena bytes for entries that cost `capacity` in total, whatever the order in which they come.
+/// Arena size for entries with a total cost of `capacity`, inserted in any order.
 ///
-/// Nodes take more than their share when somebody tries hard. A leaf is split when it is full, at most twice before it
-/// has lost its upper half, and a leaf that got half of another one takes `SLOTS / 2 - 1` inserts to be full. Hence there
-/// are at most `2 / (SLOTS / 2 - 1)` nodes for each entry. And no entry is the anchor of two nodes, so that at worst each
-/// key is copied once. One and a half times the capacity is enough for all that, and is virtual memory: what is
-/// not needed is never touched.
+/// An adversarial order of keys makes nodes take more than their share. A leaf is split when it is full, at most
+/// twice before it has lost its upper half, and a leaf that received half of another one takes `SLOTS / 2 - 1`
+/// inserts to fill. Hence there are at most `2 / (SLOTS / 2 - 1)` nodes per entry. No entry is the anchor of two
+/// nodes, so each key is copied at most once. Another one and a half times the capacity is enough for all that. It is
+/// virtual memory: unused pages are never touched.
 fn arena_size(capacity: usize) -> usize {
     const { assert!(cfg!(any(miri, loom)) || nodes_fit(0) && nodes_fit(1) && nodes_fit(MAX_KEY_LEN)) };
     if SLOTS < 64 { 8 * capacity } else { capacity + capacity / 2 * 3 }
 }
 
-/// Whether entries with keys of this length, and their nodes at worst, fit into two and a half times their cost.
+/// Whether entries with keys of this length, and their nodes in the worst case, fit in two and a half times their
+/// cost.
 const fn nodes_fit(key_len: usize) -> bool {
     let nodes = 2 * node::node_size_max(MAX_HEIGHT, 0) / (SLOTS / 2 - cfg!(not(loom)) as usize)
         + key_len.next_multiple_of(8);
@@ -106,35 +108,33 @@ const fn nodes_fit(key_len: usize) -> bool {
 }
 
 impl Memtable {
-    /// An empty memtable for entries that cost `capacity` bytes in total, between [`MIN_CAPACITY`] and
-    /// [`MAX_CAPACITY`]. The memory is only reserved: an empty memtable costs about a page, whatever its capacity.
+    /// An empty memtable for entries with a total cost of `capacity` bytes, clamped to [`MIN_CAPACITY`] and
+    /// [`MAX_CAPACITY`]. The memory is only reserved: an empty memtable uses about a page, whatever its capacity.
     ///
     /// # Panics
-    /// When there is no memory for it: see [`Memtable::try_new`].
+    /// If there is no memory: see [`Memtable::try_new`].
     pub fn new(capacity: usize) -> Arc<Memtable> {
         Memtable::try_new(capacity).expect("memory for a memtable")
     }
 
-    /// [`Memtable::new`] for callers who can go on without it.
+    /// Like [`Memtable::new`], but returns an error if there is no memory.
     ///
     /// # Errors
-    /// `Io` where the process gets no more memory or address space.
+    /// `Io` if the process can get no more memory or address space.
     pub fn try_new(capacity: usize) -> Result<Arc<Memtable>> {
         let capacity = capacity.clamp(MIN_CAPACITY, MAX_CAPACITY).next_multiple_of(8);
         Memtable::build(capacity, arena_size(capacity)).map(Arc::new)
     }
 
-    /// A memtable that nothing can be inserted into: [`Memtable::reserve`] always fails. What many keyspaces can share as long as they
-    /// have nothing in memory.
+    /// A memtable without capacity: [`Memtable::reserve`] always fails. Shared by keyspaces that have nothing in
+    /// memory.
     pub fn empty() -> Arc<Memtable> {
         Arc::new(Memtable::build(0, 0).expect("memory for a memtable"))
     }
 
     fn build(capacity: usize, arena_size: usize) -> Result<Memtable> {
         let list = SkipList::new(arena_size).ok_or_else(|| {
-            let message = format!(
-                "there is no memory for a memtable: {arena_size} bytes of address space were asked for"
-            );
+            let message = format!("out of memory for a memtable of {arena_size} bytes of address space");
             Error::new(ErrorKind::Io, message)
         })?;
         Ok(Memtable {
@@ -151,10 +151,11 @@ impl Memtable {
         })
     }
 
-    /// A memtable of a larger capacity with all that is in this one, to take its place. Nothing may be inserted into this one from before
-    /// the call on, and what was set aside must be inserted by then (or never be): it stays set aside. Cursors of this one go on.
+    /// A copy of this memtable with a larger capacity, to replace it. The caller must stop all inserts before the
+    /// call, and complete or give up all reservations: the copy counts them as reserved. Cursors of this memtable
+    /// stay valid.
     ///
-    /// Costs a copy of every entry, in order, which is what makes inserting cheapest.
+    /// Copies all entries in order, the cheapest order of inserts.
     ///
     /// # Errors
     /// As for [`Memtable::try_new`].
@@ -191,8 +192,8 @@ impl Memtable {
         Ok(Arc::new(new))
     }
 
-    /// What an entry with a key and a value of these lengths (in bytes) takes of the capacity: its node, and its value
-    /// in full, wherever that lies.
+    /// The cost of an entry with a key and a value of these lengths: its share of a node, and the complete value,
+    /// even if that is stored outside the arena. In bytes.
     #[inline]
     pub const fn entry_cost(key_len: usize, value_len: usize) -> usize {
         let outside = if value_len > MAX_INLINE { value_len } else { 0 };
@@ -200,39 +201,40 @@ impl Memtable {
         node::entry_size(key_len, value_len).saturating_add(share).saturating_add(outside)
     }
 
-    /// Sets `bytes` aside, the sum of the [costs](Memtable::entry_cost) of entries to be inserted next. False, and
-    /// nothing set aside, when they do not fit any more.
+    /// Reserves `bytes`, the sum of the [costs](Memtable::entry_cost) of the entries that the caller will insert.
+    /// Returns false and reserves nothing if they do not fit.
     pub fn reserve(&self, bytes: usize) -> bool {
         let fits =
             |reserved: u64| reserved.checked_add(bytes as u64).filter(|&sum| sum <= self.capacity as u64);
         self.reserved.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Whether [`Memtable::reserve`] would set `bytes` aside now.
+    /// Whether [`Memtable::reserve`] would succeed now.
     pub fn has_room(&self, bytes: usize) -> bool {
         let reserved = self.reserved.0.load(Ordering::Relaxed);
         reserved.checked_add(bytes as u64).is_some_and(|sum| sum <= self.capacity as u64)
     }
 
-    /// Inserts an entry for which room was reserved. Many threads may insert at once. A reader sees the entry whole
-    /// or not at all; once this returns, every reader that synchronizes with this thread sees it.
+    /// Inserts an entry for which space was reserved. Threads may insert concurrently. A reader sees the complete
+    /// entry or nothing. Once this returns, every reader that synchronizes with this thread sees the entry.
     ///
-    /// No two entries may have the same key and trailer. Costs a search, and O(1) beside the thread's last insert.
+    /// No two entries may have the same key and trailer. Costs a search; O(1) next to the thread's last insert.
     ///
     /// # Panics
-    /// When key or value are longer than [the limits](base::limits), or nobody reserved room: bugs of the caller.
+    /// If key or value exceed [the limits](base::limits), or if no space was reserved: bugs of the caller.
     pub fn insert(&self, key: &[u8], trailer: Trailer, value: &[u8]) {
         let place = Target { key, trailer };
         self.insert_by(place, value.len(), |nodes| nodes.create_entry(place, value));
     }
 
-    /// Whether a value of this length lies in an allocation of its own.
+    /// Whether a value of this length is stored in its own allocation, outside the arena.
     #[inline]
     pub const fn lies_outside(value_len: usize) -> bool {
         value_len > MAX_INLINE
     }
 
-    /// A copy of a value that is to be inserted, if it does not lie in the arena with its key: made while it may still fail for want of memory.
+    /// Copies a value that is too large for the arena before its insert, while an allocation failure can still be
+    /// reported. Returns `None` for a value that the arena will store.
     pub fn keep(value: &[u8]) -> std::result::Result<Option<KeptValue>, TryReserveError> {
         if !Memtable::lies_outside(value.len()) {
             return Ok(None);
@@ -243,7 +245,7 @@ impl Memtable {
         Ok(Some(KeptValue(kept.into_boxed_slice())))
     }
 
-    /// [`Memtable::insert`] of a value that was copied before.
+    /// [`Memtable::insert`] of a value copied by [`Memtable::keep`].
     pub fn insert_kept(&self, key: &[u8], trailer: Trailer, value: KeptValue) {
         let place = Target { key, trailer };
         self.insert_by(place, value.0.len(), |nodes| nodes.create_large_entry(place, value.0));
@@ -266,30 +268,31 @@ impl Memtable {
         self.list.insert(place, create, random(ticket, trailer), stripe);
     }
 
-    /// What a range tombstone with bounds of these lengths takes of the capacity, about.
+    /// Approximate cost of a range tombstone with bounds of these lengths, in bytes of capacity.
     pub const fn range_cost(from_len: usize, to_len: usize) -> usize {
         (1024 + from_len + to_len).next_multiple_of(8)
     }
 
-    /// Inserts a range tombstone for which room was reserved ([`Memtable::range_cost`]). As with [`Memtable::insert`], many threads
-    /// may do so at once. It counts as an entry.
+    /// Inserts a range tombstone for which space was reserved ([`Memtable::range_cost`]). Threads may do so
+    /// concurrently. It counts as an entry.
     pub fn delete_range(&self, tombstone: RangeTombstone) {
         let (from, to) = (tombstone.from.len(), tombstone.to.as_ref().map_or(0, |to| to.len()));
         #[cfg(debug_assertions)]
         self.check_reservation(Memtable::range_cost(from, to));
         let seq = tombstone.seq;
         self.ranges.insert(tombstone);
-        // After it is there: a memtable that says it is not empty has it.
+        // Count after the insert: a memtable that is not empty must show the tombstone.
         self.stripes[stripe::index()].count(seq, from + to);
     }
 
-    /// The range tombstones, if there are any. Cost: one load where there are none.
+    /// The range tombstones, if there are any. Costs one load if there are none.
     #[inline]
     pub fn ranges(&self) -> Option<Arc<RangeSet>> {
         self.ranges.get()
     }
 
-    /// The newest range tombstone over `key` that a reader at `seq` sees; 0 when there is none. Cost: one load where there are none.
+    /// The newest range tombstone that covers `key` and is visible at `seq`; 0 if there is none. Costs one load if
+    /// the memtable has no range tombstones.
     #[inline]
     pub fn deleted_before(&self, key: &[u8], seq: Seq) -> Seq {
         self.ranges.newest(key, seq)
@@ -301,7 +304,7 @@ impl Memtable {
         assert!(inserted <= self.reserved.0.load(Ordering::Relaxed), "memtable: insert without reservation");
     }
 
-    /// The newest entry of `key` that is not newer than `seq`: its trailer and value (a tombstone is an entry, too).
+    /// The trailer and value of the newest entry of `key` that is not newer than `seq`. May be a tombstone.
     #[inline]
     pub fn get(&self, key: &[u8], seq: Seq) -> Option<(Trailer, &[u8])> {
         let nodes = &self.list.nodes;
@@ -309,28 +312,28 @@ impl Memtable {
         Some((nodes.trailer(entry), nodes.value(entry)))
     }
 
-    /// A new cursor, not yet positioned.
+    /// A new cursor, not positioned yet.
     pub fn cursor(self: &Arc<Self>) -> MemtableCursor {
         MemtableCursor::new(self.clone())
     }
 
-    /// How many entries were inserted, range tombstones counted.
+    /// Number of entries inserted, including range tombstones.
     pub fn entries(&self) -> usize {
         stripe::counts(&self.stripes).entries
     }
 
-    /// Whether nothing was inserted.
+    /// Whether no entry was inserted.
     pub fn is_empty(&self) -> bool {
         self.entries() == 0
     }
 
-    /// Whether some entry is a tombstone, of a key or of a range: flushing it may let what it deletes go.
+    /// Whether the memtable has a point or range tombstone. Then a flush may drop the entries that it deletes.
     pub fn has_deletes(&self) -> bool {
         self.deletes.load(Ordering::Relaxed) || self.ranges().is_some()
     }
 
-    /// Bytes of memory that are in use: the touched part of the arena, and the values outside of it. None for [`Memtable::empty`], which is
-    /// shared.
+    /// Memory in use, in bytes: the touched part of the arena, and the values outside it. 0 for [`Memtable::empty`],
+    /// which is shared.
     pub fn used_bytes(&self) -> usize {
         if self.capacity == 0 {
             return 0;
@@ -338,32 +341,33 @@ impl Memtable {
         self.list.nodes.arena_used() + self.large_bytes.load(Ordering::Relaxed) as usize
     }
 
-    /// Counts what readers have paid for entries that they had to pass over, in bytes; gives the sum. The memtable makes nothing of it.
+    /// Adds to the read cost: bytes of entries that readers had to skip. Returns the sum. The memtable does not act
+    /// on it.
     pub fn pay(&self, bytes: u64) -> u64 {
         self.paid.fetch_add(bytes, Ordering::Relaxed) + bytes
     }
 
-    /// Begins anew with that.
+    /// Resets the read cost.
     pub fn forget_paid(&self) {
         self.paid.store(0, Ordering::Relaxed);
     }
 
-    /// What readers have paid so far.
+    /// The read cost so far.
     pub fn paid(&self) -> u64 {
         self.paid.load(Ordering::Relaxed)
     }
 
-    /// Bytes that [`reserve`](Memtable::reserve) has set aside so far.
+    /// Bytes of capacity that are reserved.
     pub fn reserved(&self) -> usize {
         self.reserved.0.load(Ordering::Relaxed) as usize
     }
 
-    /// Bytes that [`reserve`](Memtable::reserve) may set aside in total.
+    /// The capacity, in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Length of all keys and values, in bytes.
+    /// Total length of all keys and values, in bytes.
     pub fn user_bytes(&self) -> u64 {
         stripe::counts(&self.stripes).user_bytes
     }
@@ -386,7 +390,7 @@ impl Memtable {
 
 #[cold]
 fn no_memory(why: &dyn fmt::Display) -> Error {
-    Error::new(ErrorKind::Io, format!("there is no memory for a memtable: {why}"))
+    Error::new(ErrorKind::Io, format!("out of memory for a memtable: {why}"))
 }
 
 impl fmt::Debug for Memtable {
@@ -399,8 +403,8 @@ impl fmt::Debug for Memtable {
     }
 }
 
-/// Bits for the height of a tower. Derived from what the thread inserted before, never from the key: keys chosen with
-/// care cannot make a list degenerate, and the same history gives the same list.
+/// Random bits for the height of a tower. Derived from the thread's count of inserts and the trailer, never from the
+/// key: chosen keys cannot degrade the list, and the same history gives the same list.
 #[inline]
 fn random(ticket: u64, trailer: Trailer) -> u64 {
     let mut bits = ticket ^ trailer.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);

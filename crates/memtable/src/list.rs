@@ -1,22 +1,22 @@
 //! The skip list: an index of nodes, and search in it.
 //!
-//! Level 0 is a sorted list of all nodes; each level above skips about half of the level below. A node holds a leaf
-//! of up to [`SLOTS`] entries, unordered, and an anchor: no entry of its leaf lies below, and every entry that
-//! lies below the next node's anchor is in its leaf. The head has no anchor, and takes what is below all others. Other
-//! leaves are never empty: they hold their anchor.
+//! Level 0 is a sorted list of all nodes. Each level above skips about half of the level below. A node has a leaf of
+//! up to [`SLOTS`] unsorted entries, and an anchor: no entry of its leaf lies before the anchor, and every entry from
+//! the anchor up to the next node's anchor is in its leaf. The head has no anchor, and takes the entries before all
+//! anchors. Leaves other than the head's are never empty: they contain their anchor.
 //!
-//! Nodes are only ever added, by splits (see [`crate::insert`]), and only ever *after* the node that is split. So a
-//! search that found a node may be late by then, but never too far right: it just looks whether the next node's
-//! anchor is at or before its target, too.
+//! Nodes are only added, by splits (see [`crate::insert`]), and only *behind* the node that is split. So the node
+//! that a search found may be too far left after a split, but never too far right. The search checks whether the next
+//! node's anchor is also at or before its target, and moves on if so.
 //!
-//! Readers look at the leaf first, then at the link to the next node. A split does it the other way round: it links the
-//! new node first, then clears the slots of the entries that moved. So where a reader misses an entry that moved, it
-//! sees the link, which says that all from that anchor on is to be looked for further right.
+//! A reader looks at the leaf first and at the link to the next node afterwards. A split does the opposite: it links
+//! the new node first, and then clears the slots of the moved entries. So a reader that misses a moved entry sees the
+//! link, which tells it to search for all entries from that anchor on in the next node.
 //!
-//! The simpler design came first: a skip list of entries, with the same tags, where an insert is one compare-and-swap
-//! per level. With 350 000 entries it took 850 to 1000 ns for a random insert, of which nearly all was waiting for memory:
-//! the lowest levels do not fit in the cache, and a search walks one node on each of them, one after the other. Here, the
-//! nodes fit, a search waits for one leaf, and an insert takes a third of the time.
+//! An earlier design was a skip list of single entries with the same tags, where an insert was one compare-and-swap
+//! per level. With 350 000 entries, a random insert took 850 to 1000 ns, almost all of it cache misses: the lowest
+//! levels do not fit in the cache, and a search visits one node on each, one after the other. In the present design
+//! the nodes fit in the cache, a search waits for one leaf, and an insert takes a third of the time.
 
 use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
 use crate::node::{EntryId, Keyed, Link, MAX_HEIGHT, NodeId, Nodes, SLOTS, Slot, node_size_max};
@@ -24,45 +24,45 @@ use crate::sync::{AtomicU32, Ordering as MemoryOrdering, fence};
 use base::Trailer;
 use std::cmp::Ordering;
 
-/// See the module.
+/// The skip list; see the module.
 pub(crate) struct SkipList {
     pub(crate) nodes: Nodes,
-    /// Before all others, with the tallest tower and no anchor.
+    /// The first node, with the tallest tower and no anchor.
     pub(crate) head: NodeId,
-    /// The tallest tower so far. May lag behind: it only says where searches start.
+    /// Height of the tallest tower so far. May lag behind: it only determines where searches start.
     height: AtomicU32,
 }
 
-/// Where a search stands: on a node before the target, with the target's tag against its anchor.
+/// A position in a search: a node before the target, and the target's tag relative to its anchor.
 #[derive(Clone, Copy)]
 pub(crate) struct Position {
     pub(crate) node: NodeId,
     pub(crate) tag: u32,
 }
 
-/// The gap at one level that the target belongs into: after `before`, and before what `next` leads to.
+/// The gap at one level that contains the target: after `before`, and before the node of `next`.
 #[derive(Clone, Copy)]
 pub(crate) struct Gap {
     pub(crate) before: Position,
     pub(crate) next: Link,
 }
 
-/// Entries of one leaf in order, as of one moment: all of them, or those from some target on. Filled anew for each leaf.
+/// The entries of one leaf at one moment, all or from a target on. Reused for each leaf.
 pub(crate) struct Snapshot {
     slots: [Slot; SLOTS],
     len: usize,
     next: Link,
-    /// So many of the first ones are in their places.
+    /// The length of the sorted prefix.
     ordered: usize,
 }
 
 impl Snapshot {
-    /// No entries, and nothing behind them.
+    /// No entries, and no next node.
     pub(crate) fn empty() -> Snapshot {
         Snapshot { slots: [Slot::EMPTY; SLOTS], len: 0, next: Link::END, ordered: 0 }
     }
 
-    /// How many entries are known to be in their places, from the first one on.
+    /// The length of the sorted prefix.
     #[inline]
     pub(crate) fn ordered(&self) -> usize {
         self.ordered
@@ -74,7 +74,7 @@ impl Snapshot {
         &self.slots[..self.len]
     }
 
-    /// The node whose leaf goes on from there.
+    /// The next node.
     #[inline]
     pub(crate) fn next(&self) -> Option<NodeId> {
         self.next.node()
@@ -82,14 +82,14 @@ impl Snapshot {
 }
 
 impl SkipList {
-    /// A list in an arena of `arena_size` bytes, the head's not counted, if there is memory for it.
+    /// A list in an arena of `arena_size` bytes, in addition to the head. `None` if there is no memory.
     pub(crate) fn new(arena_size: usize) -> Option<SkipList> {
         let nodes = Nodes::new(arena_size + node_size_max(MAX_HEIGHT, 0))?;
         let head = nodes.create_node(MAX_HEIGHT, Target { key: &[], trailer: Trailer(u64::MAX) }, &[]);
         Some(SkipList { nodes, head, height: AtomicU32::new(1) })
     }
 
-    /// The first entry at or after `target` that has the target's key.
+    /// The first entry at or after `target` with the target's key.
     #[inline]
     pub(crate) fn find(&self, target: Target<'_>) -> Option<EntryId> {
         let mut at = self.descend(target, 0, |_, _| ()).before;
@@ -104,7 +104,8 @@ impl SkipList {
             }
             match self.step(target, at, next, None) {
                 Some(position) => at = position,
-                // No version from the target to the next anchor, which may be the one: it lies in the first slot.
+                // No version from the target to the next anchor. The anchor itself may have the key; its entry is in
+                // the first slot.
                 None if next.tag() != at.tag => return None,
                 None => {
                     let node = next.node().filter(|&node| self.nodes.key(node) == target.key)?;
@@ -114,17 +115,17 @@ impl SkipList {
         }
     }
 
-    /// The first entry at or after `target` in the leaf that has the target's key; perhaps one that has moved to
-    /// another leaf.
+    /// The first entry at or after `target` in this leaf with the target's key. It may have moved to another leaf
+    /// since.
     #[inline]
     fn find_in_leaf(&self, target: Target<'_>, at: Position) -> Option<Slot> {
-        // Equal keys have equal tags. Others may have, too.
+        // Equal keys have equal tags. Different keys may have equal tags too.
         let leaf = self.nodes.leaf(at.node);
         let mut mask =
             leaf.slots().enumerate().fold(0, |mask, (i, slot)| mask | u64::from(slot.tag() == at.tag) << i);
         let mut found: Option<Slot> = None;
         while mask != 0 {
-            // The slot may have changed since the mask was made: the link to the next node will tell.
+            // The slot may have changed since the mask was built. The link to the next node reveals that.
             let slot = leaf.slot(mask.trailing_zeros() as usize);
             mask &= mask - 1;
             fence(MemoryOrdering::Acquire);
@@ -148,14 +149,14 @@ impl SkipList {
         self.compare(of, target).is_lt()
     }
 
-    /// Compares an entry or anchor with the target, in full.
+    /// Compares an entry or anchor with the target, by a full comparison.
     #[inline]
     fn compare(&self, of: impl Keyed, target: Target<'_>) -> Ordering {
         let keys = base::compare_keys(self.nodes.key(of), target.key);
         keys.then_with(|| target.trailer.cmp(&self.nodes.trailer(of)))
     }
 
-    /// The order of two entries of one leaf.
+    /// The order of two entries of the same leaf.
     #[inline]
     pub(crate) fn compare_slots(&self, a: Slot, b: Slot) -> Ordering {
         a.tag().cmp(&b.tag()).then_with(|| match a == b {
@@ -164,7 +165,7 @@ impl SkipList {
         })
     }
 
-    /// Whether an entry lies before the anchor that the link of its node leads to.
+    /// Whether an entry lies before the anchor of the next node.
     #[inline]
     fn is_before(&self, slot: Slot, next: Link) -> bool {
         match next.node() {
@@ -185,14 +186,15 @@ impl SkipList {
         node
     }
 
-    /// Fills `into` with the entries of a leaf. All that are inserted by now are in it, or from its `next` on.
+    /// Fills `into` with the sorted entries of a leaf. All entries inserted so far are in `into`, or in the nodes
+    /// from `next` on.
     pub(crate) fn snapshot(&self, node: NodeId, into: &mut Snapshot) {
         self.copy_leaf(node, 0, into);
         self.sort(into);
     }
 
-    /// Fills `into` with the entries of the leaf that `target` belongs into, which may be none, and says how many of those in it lie before the
-    /// target.
+    /// Fills `into` with the sorted entries of the leaf for `target`. Returns how many of them lie before the target.
+    /// The leaf may be empty.
     pub(crate) fn snapshot_at(&self, target: Target<'_>, into: &mut Snapshot) -> usize {
         let at = self.copy_leaf_of(target, false, into);
         self.sort(into);
@@ -202,14 +204,14 @@ impl SkipList {
         into.slots().partition_point(before)
     }
 
-    /// Fills `into` with those entries of the leaf that `target` belongs into that do not lie before it: the first of them first, and the others
-    /// in no order, because most of those who seek look at one entry, or go on in another run. There may be none.
+    /// Fills `into` with the entries of the leaf for `target` that are at or after the target. Only the first one is
+    /// in place: most seeks need one entry, or continue in another run. There may be none.
     pub(crate) fn snapshot_from(&self, target: Target<'_>, into: &mut Snapshot) {
         let at = self.copy_leaf_of(target, true, into);
         let (mut len, mut first) = (0, 0);
         for i in 0..into.len {
             let slot = into.slots[i];
-            // A lower tag was left out.
+            // Entries with a lower tag were omitted from the copy.
             if slot.tag() == at.tag && self.lies_before(slot.entry(), target) {
                 continue;
             }
@@ -220,12 +222,12 @@ impl SkipList {
             len += 1;
         }
         into.slots.swap(0, first);
-        // Of those that moved to another leaf meanwhile the first is behind all that did not.
+        // Entries that moved to another leaf follow all entries that did not.
         into.len = if len > 0 && self.is_before(into.slots[0], into.next) { len } else { 0 };
         into.ordered = into.len.min(1);
     }
 
-    /// Puts the next one of the entries in its place that are not; of those that moved to another leaf meanwhile there is none.
+    /// Puts the next unsorted entry in place. If only entries are left that moved to another leaf, drops them.
     pub(crate) fn place_next(&self, snapshot: &mut Snapshot) {
         let at = snapshot.ordered;
         let Some(rest) = snapshot.slots[..snapshot.len].get_mut(at..).filter(|rest| !rest.is_empty()) else {
@@ -244,8 +246,8 @@ impl SkipList {
         }
     }
 
-    /// Copies the entries of the leaf that `target` belongs into, and returns where that is. `onward`: those with a lower tag, which lie before the
-    /// target, may be left out.
+    /// Copies the entries of the leaf for `target`, and returns its position. With `onward`, entries with a lower
+    /// tag, which lie before the target, may be omitted.
     fn copy_leaf_of(&self, target: Target<'_>, onward: bool, into: &mut Snapshot) -> Position {
         let mut at = self.descend(target, 0, |_, _| ()).before;
         self.nodes.prefetch_leaf(at.node);
@@ -259,7 +261,7 @@ impl SkipList {
         }
     }
 
-    /// The entries of a leaf with a tag of at least `least`, in no order, and where it goes on.
+    /// Copies the entries of a leaf with a tag of at least `least`, unsorted, and the link to the next node.
     #[inline]
     fn copy_leaf(&self, node: NodeId, least: u32, into: &mut Snapshot) {
         into.len = 0;
@@ -271,12 +273,12 @@ impl SkipList {
         into.next = self.nodes.link(node, 0);
     }
 
-    /// Brings the entries in order, and leaves out those that moved to another leaf meanwhile: they will be met there. The first one of
-    /// [`SkipList::snapshot_from`] stays where it is.
+    /// Sorts the entries and drops those that moved to another leaf, where the reader will find them. The first entry
+    /// of [`SkipList::snapshot_from`] stays first.
     pub(crate) fn sort(&self, snapshot: &mut Snapshot) {
         let slots = &mut snapshot.slots[..snapshot.len];
         slots.sort_unstable();
-        // Tags mostly decide; where they do not, the entries themselves have to be looked at.
+        // Tags usually decide. Entries with equal tags need a full comparison.
         for equal in slots.chunk_by_mut(|a, b| a.tag() == b.tag()).filter(|equal| equal.len() > 1) {
             equal.sort_unstable_by(|&a, &b| self.compare_slots(a, b));
         }
@@ -284,7 +286,7 @@ impl SkipList {
         snapshot.ordered = snapshot.len;
     }
 
-    /// Where every search starts: on the head, with which no key shares a byte.
+    /// The start of a search: the head, which shares no byte with any key.
     #[inline]
     pub(crate) fn start(&self, target: Target<'_>) -> Position {
         Position { node: self.head, tag: tag(target.key, 0) }
@@ -295,14 +297,14 @@ impl SkipList {
         self.height.load(MemoryOrdering::Relaxed) as usize
     }
 
-    /// Searches of the future start at `height`, or higher.
+    /// Makes searches start at least at `height`.
     pub(crate) fn raise(&self, height: usize) {
         if height > self.height() {
             self.height.fetch_max(height as u32, MemoryOrdering::Relaxed);
         }
     }
 
-    /// Searches from the top. Reports the gaps of all levels below `report`; gives the one of level 0.
+    /// Searches from the top. Passes the gaps of all levels below `report` to `each`; returns the gap at level 0.
     #[inline]
     pub(crate) fn descend(&self, target: Target<'_>, report: usize, mut each: impl FnMut(usize, Gap)) -> Gap {
         let mut gap = Gap { before: self.start(target), next: Link::END };
@@ -315,8 +317,8 @@ impl SkipList {
         gap
     }
 
-    /// Walks one level from a node before the target to the gap of the target. `after` is a node that is known to
-    /// be at or after the target.
+    /// Walks one level from a node before the target to the gap of the target. `after` is a node that is known to be
+    /// at or after the target.
     #[inline]
     pub(crate) fn walk(
         &self,
@@ -359,7 +361,7 @@ impl SkipList {
         self.position_on(target, node, prefix(at.tag))
     }
 
-    /// The position on `node` if it is before the target, by a full comparison. Both share `from` bytes.
+    /// The position on `node` if the node lies before the target, by a full comparison. Both keys share `from` bytes.
     #[inline]
     pub(crate) fn position_on(&self, target: Target<'_>, node: NodeId, from: usize) -> Option<Position> {
         let (order, prefix) = compare_from(self.nodes.key(node), target.key, from);

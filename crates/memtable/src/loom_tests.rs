@@ -1,5 +1,5 @@
-//! Loom tries every interleaving of a few inserts and reads, with three slots per leaf, so that they split:
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p cairn-memtable --lib loom`.
+//! Loom tests: all interleavings of a few inserts and reads, with three slots per leaf, so that leaves split. Run
+//! with `RUSTFLAGS="--cfg loom" cargo test --release -p cairn-memtable --lib loom`.
 
 use crate::Memtable;
 use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
@@ -27,7 +27,7 @@ fn scan(table: &Arc<Memtable>) -> Vec<u8> {
     keys
 }
 
-/// Bounded, or the search takes hours: almost all bugs need only a few preemptions.
+/// The number of preemptions is bounded: an unbounded search takes hours, and almost all bugs need only a few.
 fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);

@@ -1,4 +1,4 @@
-//! What lies in the arena: entries, and the nodes of the skip list, each with a leaf of entries.
+//! The contents of the arena: entries, and the nodes of the skip list, each with a leaf of entries.
 //!
 //! ```text
 //! entry:                              trailer | lengths | key | value | padding
@@ -7,15 +7,16 @@
 //!                                     the offset points here
 //! ```
 //!
-//! The first part of both is the same, and never changes: the key and trailer of an entry, or of a node's *anchor*,
-//! below which no entry of its leaf lies. The tower of links grows down from the node's offset, so that everything
-//! is found without knowing its height, and a search that walks low levels touches one cache line per node.
+//! Entries and nodes begin with the same immutable part: key and trailer of an entry, or of a node's *anchor*. No
+//! entry of the node's leaf lies before the anchor. The tower of links grows down from the node's offset, so that all
+//! parts are found without knowing the height, and a search on low levels touches one cache line per node.
 //!
 //! A link is the offset of the next node (lower 32 bits; 0: the end) and its tag (upper 32 bits, see
-//! [`crate::key_order`]); both change together, in one word. A slot is the same for an entry; its tag is against the anchor.
+//! [`crate::key_order`]). Both change together, in one word. A slot is the same for an entry; its tag is relative to
+//! the anchor.
 //!
-//! `lengths` is the key's length (24 bits), the height (8 bits; 0 for an entry) and the value's length (32 bits). A value
-//! longer than [`MAX_INLINE`] is an allocation of its own: its address lies in the value's place.
+//! `lengths` is the key length (24 bits), the height (8 bits; 0 for an entry) and the value length (32 bits). A value
+//! longer than [`MAX_INLINE`] has its own allocation, and its address is stored in place of the value.
 
 #![allow(unsafe_code)]
 
@@ -28,7 +29,7 @@ use std::num::NonZeroU32;
 use std::ptr::NonNull;
 use std::slice;
 
-/// Tallest tower. Half the nodes have one link, a quarter two, and so on.
+/// Maximum height of a tower. Half of the nodes have one link, a quarter have two, and so on.
 pub(crate) const MAX_HEIGHT: usize = if cfg!(loom) {
     2
 } else if cfg!(miri) {
@@ -37,7 +38,7 @@ pub(crate) const MAX_HEIGHT: usize = if cfg!(loom) {
     24
 };
 
-/// Most entries of a leaf, at most 64. Small where a checker is slow, so that it sees many splits.
+/// Maximum number of entries in a leaf, at most 64. Small under slow checkers, so that they see many splits.
 pub(crate) const SLOTS: usize = if cfg!(loom) {
     3
 } else if cfg!(miri) {
@@ -46,41 +47,41 @@ pub(crate) const SLOTS: usize = if cfg!(loom) {
     64
 };
 
-/// Longest value that lies in the arena.
+/// Maximum length of a value in the arena, in bytes.
 pub(crate) const MAX_INLINE: usize = 32 << 10;
 
-/// Bytes of a trailer and lengths.
+/// Length of trailer and lengths, in bytes.
 const HEADER: usize = 16;
 
-/// Bytes of a cache line. Nodes start on one.
+/// Length of a cache line, in bytes. Nodes are aligned to it.
 const LINE: usize = 64;
 
-/// An entry of the arena it is used with: every value of this type came from [`Nodes::create_entry`], which is what the
-/// methods of [`Nodes`] rest on. There is one [`Nodes`] per memtable, and ids never leave theirs.
+/// An entry of an arena. Every value of this type comes from [`Nodes::create_entry`] of that arena, which the methods
+/// of [`Nodes`] rely on. A memtable has one [`Nodes`], and ids are never used with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(NonZeroU32);
 
-/// A node of the arena it is used with, from [`Nodes::create_node`]. As for [`EntryId`].
+/// A node of an arena, from [`Nodes::create_node`]. The rules of [`EntryId`] apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeId(NonZeroU32);
 
 impl NodeId {
-    /// The id that [`NodeId::raw`] gave.
+    /// The id for a number returned by [`NodeId::raw`].
     #[inline]
     pub(crate) fn from_raw(raw: u32) -> Option<NodeId> {
         NonZeroU32::new(raw).map(NodeId)
     }
 
-    /// As an integer, never 0.
+    /// The id as an integer, never 0.
     #[inline]
     pub(crate) fn raw(self) -> u32 {
         self.0.get()
     }
 }
 
-/// What has a key and a trailer: an entry, or a node with its anchor's.
+/// An object with a key and a trailer: an entry, or a node with its anchor.
 pub(crate) trait Keyed: Copy {
-    /// Where they lie in the arena.
+    /// The offset of the object in the arena.
     fn offset(self) -> u32;
 }
 
@@ -98,7 +99,7 @@ impl Keyed for NodeId {
     }
 }
 
-/// What a link holds: the next node and its tag.
+/// The content of a link: the next node and its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link(u64);
 
@@ -112,25 +113,25 @@ impl Link {
         Link(u64::from(tag) << 32 | u64::from(node.raw()))
     }
 
-    /// Where it leads.
+    /// The next node.
     #[inline]
     pub(crate) fn node(self) -> Option<NodeId> {
         NodeId::from_raw(self.0 as u32)
     }
 
-    /// The tag of that node against the one that holds the link.
+    /// The tag of the next node, relative to the node that has the link.
     #[inline]
     pub(crate) fn tag(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
 
-/// What a slot of a leaf holds: an entry and its tag. Orders by tag, then by age; an empty slot comes last.
+/// The content of a slot: an entry and its tag. Ordered by tag, then by age; an empty slot is last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot(u64);
 
 impl Slot {
-    /// No entry.
+    /// An empty slot.
     pub(crate) const EMPTY: Slot = Slot(u64::MAX);
 
     /// A slot for `entry`.
@@ -146,7 +147,7 @@ impl Slot {
         EntryId(NonZeroU32::new(self.0 as u32).expect("offsets start past the head's tower"))
     }
 
-    /// The tag of the entry against the anchor.
+    /// The tag of the entry, relative to the anchor.
     #[inline]
     pub(crate) fn tag(self) -> u32 {
         (self.0 >> 32) as u32
@@ -157,35 +158,35 @@ impl Slot {
 #[derive(Clone, Copy)]
 pub(crate) struct Leaf<'a>(&'a [AtomicU64]);
 
-/// Words of a leaf before its slots.
+/// Number of words in a leaf before its slots.
 const LEAF_HEADER: usize = 2;
 
 impl<'a> Leaf<'a> {
-    /// The lock that those who change the leaf hold: bit 0, and a number above, kept for the holder.
+    /// The lock of the leaf: bit 0. The other bits are a number for the holder.
     #[inline]
     pub(crate) fn lock(self) -> &'a AtomicU64 {
         &self.0[0]
     }
 
-    /// A bit for each slot that holds an entry of this leaf. Only for the holder of the lock.
+    /// One bit per slot that holds an entry of this leaf. Only for the holder of the lock.
     #[inline]
     pub(crate) fn live(self) -> &'a AtomicU64 {
         &self.0[1]
     }
 
-    /// All slots, in no order. Those who follow an entry need an acquire fence after the load.
+    /// All slots, unsorted. The caller needs an acquire fence before it reads an entry.
     #[inline]
     pub(crate) fn slots(self) -> impl Iterator<Item = Slot> + 'a {
         self.0[LEAF_HEADER..].iter().map(|word| Slot(word.load(Ordering::Relaxed)))
     }
 
-    /// One slot. Needs the same fence.
+    /// One slot. The same fence is needed.
     #[inline]
     pub(crate) fn slot(self, index: usize) -> Slot {
         Slot(self.0[LEAF_HEADER + index].load(Ordering::Relaxed))
     }
 
-    /// Changes a slot, and publishes the entry in it. Only for the holder of the lock.
+    /// Stores a slot and publishes its entry. Only for the holder of the lock.
     #[inline]
     pub(crate) fn set_slot(self, index: usize, slot: Slot) {
         self.0[LEAF_HEADER + index].store(slot.0, Ordering::Release);
@@ -201,30 +202,30 @@ pub(crate) struct Nodes {
 /// A value outside the arena.
 struct Large(NonNull<[u8]>);
 
-// SAFETY: owns its bytes, which are never written again; they belong to no thread.
+// SAFETY: owns its bytes, which are never written again and are not bound to a thread.
 unsafe impl Send for Large {}
 
 impl Drop for Large {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::leak` and dropped once. The memtable goes, and with it every reader.
+        // SAFETY: made by `Box::leak` and dropped once. The memtable is dropped now, so no reader is left.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-/// Bytes that an entry takes in the arena.
+/// Bytes of an entry in the arena.
 #[inline]
 pub(crate) const fn entry_size(key_len: usize, value_len: usize) -> usize {
     let value_len = if value_len > MAX_INLINE { size_of::<*const u8>() } else { value_len };
     HEADER + key_len.saturating_add(value_len).saturating_add(UNIT - 1) / UNIT * UNIT
 }
 
-/// Most bytes that a node takes in the arena.
+/// Maximum number of bytes of a node in the arena.
 pub(crate) const fn node_size_max(height: usize, key_len: usize) -> usize {
     LINE - UNIT + height * UNIT + HEADER + key_len.next_multiple_of(UNIT) + (LEAF_HEADER + SLOTS) * UNIT
 }
 
 impl Nodes {
-    /// Nodes in a new arena of `arena_size` bytes, if there is memory for it.
+    /// Nodes in a new arena of `arena_size` bytes. `None` if there is no memory.
     pub(crate) fn new(arena_size: usize) -> Option<Nodes> {
         Some(Nodes { arena: Arena::new(arena_size)?, large: Mutex::new(Vec::new()) })
     }
@@ -232,14 +233,14 @@ impl Nodes {
     /// Writes an entry that no other thread knows yet. Its bytes must be published with a release operation.
     ///
     /// # Panics
-    /// When the arena is full.
+    /// If the arena is full.
     #[inline]
     pub(crate) fn create_entry(&self, entry: Target<'_>, value: &[u8]) -> EntryId {
         if value.len() > MAX_INLINE {
             return self.create_large_entry(entry, value.into());
         }
         let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
-        // SAFETY: `allocate` gave us room for header, key and value or its address, which no other thread knows.
+        // SAFETY: `allocate` returned space for header, key and value or its address, which no other thread knows.
         unsafe {
             let place = self.write_header(unit, entry, (value.len() as u64) << 32);
             place.copy_from_nonoverlapping(value.as_ptr(), value.len());
@@ -247,15 +248,15 @@ impl Nodes {
         EntryId(NonZeroU32::new(unit).expect("offsets start past the head's tower"))
     }
 
-    /// The same for a value longer than [`MAX_INLINE`], in an allocation that lives from now on as long as the nodes.
+    /// The same for a value longer than [`MAX_INLINE`], whose allocation lives as long as the nodes.
     ///
     /// # Panics
-    /// When the arena is full.
+    /// If the arena is full.
     #[cold]
     pub(crate) fn create_large_entry(&self, entry: Target<'_>, value: Box<[u8]>) -> EntryId {
         assert!(MAX_INLINE < value.len() && value.len() <= u32::MAX as usize);
         let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
-        // SAFETY: `allocate` gave us room for header, key and the value's address, which no other thread knows.
+        // SAFETY: `allocate` returned space for header, key and the value's address, which no other thread knows.
         unsafe {
             let place = self.write_header(unit, entry, (value.len() as u64) << 32);
             place.cast::<*const u8>().write_unaligned(self.keep(value));
@@ -263,11 +264,11 @@ impl Nodes {
         EntryId(NonZeroU32::new(unit).expect("offsets start past the head's tower"))
     }
 
-    /// Writes a node that no other thread knows yet, with links to nowhere and `slots` in its leaf. Its bytes must be
-    /// published with a release operation (linking it does).
+    /// Writes a node that no other thread knows yet, with empty links and `slots` in its leaf. Its bytes must be
+    /// published with a release operation, such as linking it.
     ///
     /// # Panics
-    /// When the arena is full.
+    /// If the arena is full.
     pub(crate) fn create_node(&self, height: usize, anchor: Target<'_>, slots: &[Slot]) -> NodeId {
         assert!(0 < height && height <= MAX_HEIGHT && slots.len() <= SLOTS);
         let start = self.arena.allocate(node_size_max(height, anchor.key.len()));
@@ -276,7 +277,7 @@ impl Nodes {
         let unit = tower + height as u32;
         let live = if slots.len() == 64 { u64::MAX } else { (1 << slots.len()) - 1 };
         let empty = std::iter::repeat_n(Slot::EMPTY.0, SLOTS - slots.len());
-        // SAFETY: `allocate` gave us room for the alignment and all parts, which no other thread knows.
+        // SAFETY: `allocate` returned space for the alignment and all parts, which no other thread knows.
         unsafe {
             self.arena.init_words(tower, std::iter::repeat_n(Link::END.0, height));
             self.write_header(unit, anchor, (height as u64) << 24);
@@ -287,14 +288,14 @@ impl Nodes {
         NodeId(NonZeroU32::new(unit).expect("the tower lies before"))
     }
 
-    /// Writes trailer, lengths (the key's and `other_lengths`) and key; gives the place behind the key.
+    /// Writes trailer, lengths (key length and `other_lengths`) and key. Returns the address behind the key.
     ///
     /// # Safety
-    /// The arena handed out as many bytes at `unit`, which no other thread knows.
+    /// The arena allocated enough bytes at `unit`, which no other thread knows.
     #[inline]
     unsafe fn write_header(&self, unit: u32, entry: Target<'_>, other_lengths: u64) -> *mut u8 {
         assert!(entry.key.len() < 1 << 24);
-        // SAFETY: as the caller says; units are aligned for integers.
+        // SAFETY: guaranteed by the caller; units are aligned for integers.
         unsafe {
             let start = self.arena.at(unit);
             start.cast::<u64>().write(entry.trailer.0);
@@ -305,7 +306,7 @@ impl Nodes {
         }
     }
 
-    /// Holds a large value as long as the nodes live.
+    /// Keeps a large value as long as the nodes live.
     fn keep(&self, value: Box<[u8]>) -> *const u8 {
         let large = NonNull::from(Box::leak(value));
         self.large.lock().push(Large(large));
@@ -315,28 +316,28 @@ impl Nodes {
     #[inline]
     fn link_word(&self, node: NodeId, level: usize) -> &AtomicU64 {
         debug_assert!(level < self.height(node));
-        // SAFETY: the node's tower lies right before it; callers keep to its height. `create_node` stored every link
-        // before the node was published, and nothing else uses these units.
+        // SAFETY: the node's tower lies before it, and callers stay below its height. `create_node` stored every link
+        // before the node was published, and these units are used as links only.
         unsafe { &self.arena.words(node.raw() - 1 - level as u32, 1)[0] }
     }
 
-    /// The link of `node` at `level`, below its height. The node that it leads to may be read.
+    /// The link of `node` at `level`, below its height. The caller may read the next node.
     #[inline]
     pub(crate) fn link(&self, node: NodeId, level: usize) -> Link {
         Link(self.link_word(node, level).load(Ordering::Acquire))
     }
 
-    /// Sets a link of a node that is not yet linked at `level`.
+    /// Sets a link of a node that is not linked at `level` yet.
     #[inline]
     pub(crate) fn set_link(&self, node: NodeId, level: usize, link: Link) {
         self.link_word(node, level).store(link.0, Ordering::Relaxed);
     }
 
-    /// Replaces a link if it is still `old`, and publishes the node that `new` leads to.
+    /// Replaces a link if it is still `old`, and publishes the node of `new`.
     #[inline]
     pub(crate) fn swap_link(&self, node: NodeId, level: usize, old: Link, new: Link) -> bool {
-        // Release: who follows the link sees the new node's bytes, its links, and what those lead to. A failure
-        // needs no ordering: the caller loads the link again.
+        // Release: a thread that follows the link sees the new node's bytes and links, and the nodes behind them. A
+        // failure needs no ordering: the caller loads the link again.
         let (success, failure) = (Ordering::Release, Ordering::Relaxed);
         self.link_word(node, level).compare_exchange(old.0, new.0, success, failure).is_ok()
     }
@@ -345,7 +346,7 @@ impl Nodes {
     #[inline]
     pub(crate) fn leaf(&self, node: NodeId) -> Leaf<'_> {
         let key_len = (self.lengths(node) & 0xff_ffff) as usize;
-        // SAFETY: `create_node` initialised these units before the node was published; all use them as atomics.
+        // SAFETY: `create_node` initialized these units before the node was published; all accesses are atomic.
         Leaf(unsafe { self.arena.words(node.raw() + leaf_offset(key_len), LEAF_HEADER + SLOTS) })
     }
 
@@ -356,7 +357,7 @@ impl Nodes {
         unsafe { self.arena.at(of.offset()).cast::<u64>().add(1).read() }
     }
 
-    /// How many links the node has.
+    /// Number of links of the node.
     #[inline]
     fn height(&self, node: NodeId) -> usize {
         (self.lengths(node) >> 24) as u8 as usize
@@ -396,14 +397,14 @@ impl Nodes {
         }
     }
 
-    /// Brings an entry's first line into the cache, for a caller who will need it soon.
+    /// Prefetches the first cache line of an entry.
     #[inline]
     pub(crate) fn prefetch(&self, entry: EntryId) {
         // SAFETY: an entry of this arena.
         prefetch(unsafe { self.arena.at(entry.offset()) });
     }
 
-    /// Brings a node's leaf into the cache.
+    /// Prefetches the leaf of a node.
     #[inline]
     pub(crate) fn prefetch_leaf(&self, node: NodeId) {
         let leaf = self.leaf(node).0;
@@ -412,13 +413,13 @@ impl Nodes {
         }
     }
 
-    /// Bytes of the arena that are in use.
+    /// Number of allocated bytes in the arena.
     pub(crate) fn arena_used(&self) -> usize {
         self.arena.used()
     }
 }
 
-/// Units from a node to its leaf.
+/// Distance from a node to its leaf, in units.
 #[inline]
 fn leaf_offset(key_len: usize) -> u32 {
     ((HEADER + key_len).div_ceil(UNIT)) as u32
@@ -427,7 +428,7 @@ fn leaf_offset(key_len: usize) -> u32 {
 #[inline]
 fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, which reads nothing and accepts any address.
+    // SAFETY: a prefetch reads nothing and accepts any address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());

@@ -1,7 +1,8 @@
-//! Range tombstones of a memtable, beside its skip list.
+//! The range tombstones of a memtable, stored beside its skip list.
 //!
-//! Whoever never deletes ranges pays one load of a flag for each read. Where there are any, readers take the set as it is and
-//! hold it; a writer makes the next one and puts it in its place. Writers wait for each other, readers for nobody.
+//! A memtable without range tombstones costs a reader one load of a flag. Otherwise readers load the present
+//! immutable set. A writer builds the next set and replaces the present one. Writers exclude each other; readers
+//! never wait.
 
 use arc_swap::ArcSwap;
 use base::{RangeSet, RangeTombstone, Seq};
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Range tombstones that were inserted so far.
+/// The range tombstones inserted so far.
 #[derive(Default)]
 pub(crate) struct Ranges {
     any: AtomicBool,
@@ -18,8 +19,8 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// What a reader sees, if there is anything. It has all that was inserted before the reader synchronized with the inserting
-    /// thread, and perhaps more, which sequence numbers tell apart.
+    /// The present set, if there are range tombstones. It contains all tombstones inserted before the reader
+    /// synchronized with the inserting thread, and may contain more; sequence numbers tell them apart.
     #[inline]
     pub(crate) fn get(&self) -> Option<Arc<RangeSet>> {
         match self.any.load(Ordering::Acquire) {
@@ -28,7 +29,8 @@ impl Ranges {
         }
     }
 
-    /// The newest tombstone over `key` that a reader at `seq` sees; 0 when there is none. Writes to no memory that readers share.
+    /// The newest tombstone that covers `key` and is visible at `seq`; 0 if there is none. Does not write to shared
+    /// memory.
     #[inline]
     pub(crate) fn newest(&self, key: &[u8], seq: Seq) -> Seq {
         match self.any.load(Ordering::Acquire) {
@@ -37,7 +39,7 @@ impl Ranges {
         }
     }
 
-    /// Takes over what another one has.
+    /// Copies the set of another memtable.
     pub(crate) fn copy_from(&self, from: &Ranges) {
         if let Some(set) = from.get() {
             self.set.store(set);

@@ -1,4 +1,5 @@
-//! What threads would fight over if they shared it, spread over stripes: counters, and the place of the last insert.
+//! State that would be contended if all threads shared it, split into stripes: counters, and the node of the last
+//! insert.
 
 use crate::node::NodeId;
 use crate::sync::{AtomicU32, Ordering};
@@ -6,21 +7,20 @@ use base::Seq;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// Stripes of a memtable. Threads take them in turns.
+/// Number of stripes in a memtable. Threads are assigned round-robin.
 pub(crate) const STRIPES: usize = if cfg!(loom) { 1 } else { 8 };
 
-/// Bits of a count that hold user bytes; the bits above count entries. Both are bounded by the largest capacity.
+/// Bits of a count that hold user bytes; the bits above count entries. The maximum capacity bounds both.
 const BYTES_BITS: u32 = 34;
 
-/// One thread's share of a memtable's bookkeeping: a cache line, and another one to keep the neighbour's
-/// prefetcher away.
+/// One stripe of a memtable's counters. Takes two cache lines, since the hardware prefetcher loads lines in pairs.
 #[repr(align(128))]
 pub(crate) struct Stripe {
     /// Entries (upper 30 bits) and user bytes (lower 34 bits), in one integer because each costs a locked instruction.
     counts: AtomicU64,
     seq_min: AtomicU64,
     seq_max: AtomicU64,
-    /// The node of the last insert: where to look first for the place of the next one.
+    /// The node of the last insert: the first place to look for the position of the next one.
     finger: AtomicU32,
 }
 
@@ -41,7 +41,7 @@ impl Stripe {
         }
     }
 
-    /// Counts one entry. Gives the count before: a number that no other entry of this stripe gets.
+    /// Counts one entry. Returns the previous count: a number that is unique in this stripe.
     #[inline]
     pub(crate) fn count(&self, seq: Seq, user_bytes: usize) -> u64 {
         if seq < self.seq_min.load(Ordering::Relaxed) {
@@ -53,7 +53,7 @@ impl Stripe {
         self.counts.fetch_add(1 << BYTES_BITS | user_bytes as u64, Ordering::Relaxed)
     }
 
-    /// Takes over what another one has counted, which is no longer counted.
+    /// Copies the counts of another stripe.
     pub(crate) fn copy_counts(&self, from: &Stripe) {
         for (to, from) in
             [(&self.counts, &from.counts), (&self.seq_min, &from.seq_min), (&self.seq_max, &from.seq_max)]
@@ -65,18 +65,18 @@ impl Stripe {
     /// The node of the last insert.
     #[inline]
     pub(crate) fn finger(&self) -> Option<NodeId> {
-        // Acquire, with the release below: the node's bytes were written before it became the finger.
+        // Acquire, paired with the release below: the node's bytes were written before it became the finger.
         NodeId::from_raw(self.finger.load(Ordering::Acquire))
     }
 
-    /// Remembers the node of the last insert.
+    /// Stores the node of the last insert.
     #[inline]
     pub(crate) fn set_finger(&self, node: NodeId) {
         self.finger.store(node.raw(), Ordering::Release);
     }
 }
 
-/// The calling thread's stripe.
+/// The stripe of the calling thread.
 #[inline]
 pub(crate) fn index() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -89,7 +89,7 @@ pub(crate) fn index() -> usize {
     })
 }
 
-/// Entries and user bytes of all stripes.
+/// The entries and user bytes of all stripes.
 pub(crate) fn counts(stripes: &[Stripe]) -> Counts {
     stripes.iter().fold(Counts { entries: 0, user_bytes: 0 }, |sum, stripe| {
         let counts = stripe.counts.load(Ordering::Relaxed);
@@ -100,7 +100,7 @@ pub(crate) fn counts(stripes: &[Stripe]) -> Counts {
     })
 }
 
-/// Smallest and largest sequence number of all stripes, if there is any entry.
+/// Smallest and largest sequence number of all stripes; `None` if there is no entry.
 pub(crate) fn seqs(stripes: &[Stripe]) -> Option<(Seq, Seq)> {
     if counts(stripes).entries == 0 {
         return None;

@@ -1,5 +1,5 @@
-//! The atomics that carry the protocol between threads: the real ones, or loom's under `--cfg loom`, where a model
-//! checker tries every interleaving.
+//! The atomics of the protocol between threads: those of std, or those of loom under `--cfg loom`, where a model
+//! checker explores all interleavings.
 
 #[cfg(loom)]
 pub(crate) use checked::AtomicU64;
@@ -10,13 +10,13 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 pub(crate) use std::sync::atomic::Ordering;
 
-/// A cache line of its own (and the one that is fetched with it), for what many threads write: what lies beside it is
-/// not lost from the caches of those who only read that.
+/// A value in its own pair of cache lines, for values that many threads write: readers of neighbouring fields do not
+/// lose their cache line.
 #[repr(align(128))]
 pub(crate) struct OwnLine<T>(pub(crate) T);
 
-/// Waits a moment for another thread that is inside a few instructions: first on the processor, then (it may
-/// have lost its own) by giving ours away.
+/// Waits briefly for another thread inside a few instructions: spins first, then yields, since that thread may be
+/// descheduled.
 #[cold]
 pub(crate) fn pause(rounds: &mut u32) {
     *rounds += 1;
@@ -30,9 +30,10 @@ pub(crate) fn pause(rounds: &mut u32) {
     }
 }
 
-/// Loom looks for a race only with the last access of any thread, so that a thread's own load hides the loads of
-/// others from its store. Here all accesses change the value in name, and nothing is hidden: all interleavings are
-/// tried. The price is that no load gives an outdated value: the memory orders are left to Miri.
+/// Loom looks for races only with the last access of a thread, so a thread's own load hides the loads of other
+/// threads from its store. Here all accesses are read-modify-write operations, so nothing is hidden and all
+/// interleavings are explored. The price: no load returns an outdated value, so memory orders are tested by Miri
+/// only.
 #[cfg(loom)]
 mod checked {
     use super::Ordering;

@@ -1,4 +1,4 @@
-//! What was reserved can be inserted, in whatever order it comes, and takes about what was reserved for it.
+//! Reserved entries can be inserted in any order, and take about the memory that was reserved for them.
 
 use base::{EntryKind, Trailer};
 use memtable::{MIN_CAPACITY, Memtable};
@@ -7,7 +7,7 @@ use std::thread;
 
 const CAPACITY: usize = if cfg!(miri) { 4 << 10 } else { 4 << 20 };
 
-/// Fills a table with entries of these lengths and keys in the order of `number`; gives the number of entries.
+/// Fills a table with entries of these lengths and keys in the order of `number`; returns the number of entries.
 fn fill(key_len: usize, value_len: usize, number: impl Fn(u64) -> u64) -> (Arc<Memtable>, usize) {
     let table = Memtable::new(CAPACITY);
     let (mut key, value) = (vec![b'0'; key_len], vec![1; value_len]);
@@ -48,7 +48,7 @@ fn entries_take_about_what_they_cost() {
 
 #[test]
 fn adversaries_cannot_exhaust_the_arena() {
-    // Runs up, each followed by an insert into each leaf that the run left full.
+    // Ascending runs, each followed by an insert into the leaf that the run left full.
     let zigzag = |i: u64| (i / 66) << 20 | if i % 66 == 65 { 5 << 8 | 1 } else { (i % 66) << 8 };
     let towards_middle = |i: u64| if i.is_multiple_of(2) { i } else { u64::MAX - i };
     let strides = |i: u64| i % 1000 * 1_000_000 + i / 1000;

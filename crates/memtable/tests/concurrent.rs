@@ -1,5 +1,5 @@
-//! Many writers and readers at once: what was inserted before a reader began, it finds, in order, whatever is
-//! inserted, and split, meanwhile.
+//! Concurrent writers and readers: a reader finds all entries inserted before it started, in order, whatever is
+//! inserted and split meanwhile.
 
 use base::{Cursor, EntryKind, MAX_SEQ, Trailer, hash};
 use memtable::Memtable;
@@ -11,7 +11,7 @@ const WRITERS: usize = if cfg!(miri) { 2 } else { 4 };
 const READERS: usize = if cfg!(miri) { 1 } else { 3 };
 const ENTRIES: usize = if cfg!(miri) { 40 } else { 20_000 };
 
-/// Entry number `i` of a writer: its key and trailer. No two are alike.
+/// Entry number `i` of a writer: its key and trailer, all distinct.
 type Script = fn(writer: usize, i: usize) -> (Vec<u8>, Trailer);
 
 fn put(seq: usize) -> Trailer {
@@ -43,7 +43,7 @@ fn value(writer: usize, i: usize) -> Vec<u8> {
 struct Run {
     table: Arc<Memtable>,
     script: Script,
-    /// How many entries each writer has inserted.
+    /// Number of entries that each writer has inserted.
     done: [AtomicUsize; WRITERS],
 }
 
@@ -65,7 +65,7 @@ impl Run {
         self.done() == [ENTRIES; WRITERS]
     }
 
-    /// Walks the whole table; gives what it saw. It must be in order, and have all that was done before.
+    /// Scans the whole table and counts the entries. They must be in order and include all entries inserted before.
     fn scan(&self, forward: bool) {
         let (before, mut seen) = (self.done(), [0; WRITERS]);
         let mut cursor = self.table.cursor();
@@ -96,7 +96,7 @@ impl Run {
         (writer, i)
     }
 
-    /// Looks for the latest entries of all writers.
+    /// Looks up the latest entries of all writers.
     fn get(&self) {
         for (writer, done) in self.done().into_iter().enumerate() {
             for i in done.saturating_sub(3)..done {

@@ -1,4 +1,4 @@
-//! The memtable against a sorted map: random operations, forward and backward, as of any sequence number.
+//! The memtable compared with a sorted map: random operations, forward and backward, at any sequence number.
 
 use base::{Cursor, EntryKind, MAX_SEQ, Seq, Trailer, hash};
 use memtable::{Memtable, MemtableCursor};
@@ -13,7 +13,7 @@ const SEEDS: u64 = if cfg!(miri) { 1 } else { 24 };
 type Key = (Vec<u8>, Reverse<Trailer>);
 type Model = BTreeMap<Key, Vec<u8>>;
 
-/// A small generator: tests print its seed, and the seed replays them.
+/// A small random generator. Tests print its seed, which replays them.
 struct Random(u64);
 
 impl Random {
@@ -22,7 +22,7 @@ impl Random {
         (hash(&self.0.to_le_bytes()) % bound as u64) as usize
     }
 
-    /// Keys that collide, share prefixes, end early, hold zeros, or are long, by turns.
+    /// Keys that collide, share prefixes, end early, contain zeros, or are long.
     fn key(&mut self) -> Vec<u8> {
         match self.below(10) {
             0..3 => format!("{:016}", self.below(300)).into_bytes(),
@@ -51,7 +51,7 @@ fn owned(entry: Option<(&Key, &Vec<u8>)>) -> Option<(Vec<u8>, Trailer, Vec<u8>)>
     entry.map(|((key, trailer), value)| (key.clone(), trailer.0, value.clone()))
 }
 
-/// Every way to look at the table gives what the model gives.
+/// All reads of the table agree with the model.
 fn check_at(table: &Arc<Memtable>, model: &Model, key: &[u8], seq: Seq) {
     let start = (key.to_vec(), Reverse(Trailer::seek(seq)));
     let expected = model.range(&start..).next();
@@ -66,7 +66,7 @@ fn check_at(table: &Arc<Memtable>, model: &Model, key: &[u8], seq: Seq) {
         assert_eq!(current(&cursor), owned(Some(expected)), "next after {key:?} at {seq}");
     }
 
-    // Round, from where a seek has just landed.
+    // Turns around where a seek has just landed.
     if let (Some(here), Some(before)) = (model.range(&start..).next(), model.range(..&start).next_back()) {
         cursor.seek(key, seq).unwrap();
         cursor.prev().unwrap();
@@ -224,7 +224,7 @@ fn a_table_that_grows_agrees_with_the_model() {
         let mut random = Random(seed);
         let (mut table, mut model) = (Memtable::empty(), Model::new());
         assert!(!table.reserve(1) && !table.has_room(1) && table.is_empty() && table.min_seq().is_none());
-        // Tables that were grown out of, and what was in them then.
+        // Tables that were replaced by larger ones, with their content at that time.
         let mut before = Vec::new();
         for seq in 1..=OPERATIONS as Seq / 4 {
             let key = random.key();
@@ -242,7 +242,7 @@ fn a_table_that_grows_agrees_with_the_model() {
             }
         }
         check_whole(&table, &model);
-        assert!(before.len() > if cfg!(miri) { 0 } else { 3 }, "it has grown often: {}", before.len());
+        assert!(before.len() > if cfg!(miri) { 0 } else { 3 }, "the table has grown often: {}", before.len());
         before.iter().for_each(|(table, model)| check_whole(table, model));
     }
 }
