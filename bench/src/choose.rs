@@ -29,7 +29,11 @@ impl Chooser {
             first: job.first,
             num: job.num,
             zipf: matches!(keys, Keys::Zipfian | Keys::Latest).then(|| Zipf::new(job.num, ZIPF_EXPONENT)),
-            shuffle: (keys == Keys::Shuffled).then(|| Shuffle::new(job.ops, job.seed)),
+            shuffle: match keys {
+                Keys::Permuted => Some(Shuffle::new(job.num - job.first, job.seed)),
+                Keys::Shuffled => Some(Shuffle::new(job.ops, job.seed)),
+                _ => None,
+            },
             insert_from: job.insert_from + t as u64,
             stride: job.threads as u64,
             inserted: 0,
@@ -48,6 +52,11 @@ impl Chooser {
                 (own, back) if back < own => self.insert_from + (own - 1 - back) * self.stride,
                 (own, back) => self.num - 1 - (back - own).min(self.num - 1),
             },
+            // More operations than there are keys begin anew.
+            Keys::Permuted => {
+                let shuffle = self.shuffle.expect("made for it");
+                self.first + shuffle.of(op % (self.num - self.first))
+            }
             Keys::Shuffled => self.shuffle.expect("made for it").of(op) % self.num,
         }
     }

@@ -110,33 +110,45 @@ impl Zipf {
     }
 }
 
-/// A permutation of the numbers below `len`, drawn from a seed.
+/// A permutation of the numbers below `len`, drawn from a seed and computed number by number: nothing is kept in memory.
+///
+/// It is a Feistel network over the fewest bits that hold all numbers (an odd number of bits is cut into two halves of
+/// different width). A result that is out of range goes through the network again, so that what remains is a permutation of the
+/// range; fewer than two passes are needed in the mean.
 #[derive(Clone, Copy, Debug)]
 pub struct Shuffle {
     len: u64,
-    half_bits: u32,
+    bits: u32,
     seed: u64,
 }
 
 impl Shuffle {
-    /// The permutation of `0..len`.
+    /// The permutation of `0..len`; `len` is more than 0.
     pub fn new(len: u64, seed: u64) -> Shuffle {
-        Shuffle { len, half_bits: (64 - len.saturating_sub(1).leading_zeros()).div_ceil(2).max(1), seed }
+        // Two bits at least: each half needs one.
+        Shuffle { len, bits: (64 - len.saturating_sub(1).leading_zeros()).max(2), seed }
     }
 
-    /// Where `number`, which is below the length, goes: four rounds of a Feistel network, again while the result is out of range.
+    /// Where `number`, which is below the length, goes.
+    #[inline]
     pub fn of(&self, mut number: u64) -> u64 {
-        let mask = (1u64 << self.half_bits) - 1;
+        let (upper, lower) = (self.bits / 2, self.bits - self.bits / 2);
         loop {
-            let (mut left, mut right) = (number >> self.half_bits, number & mask);
-            for round in 0..4 {
-                (left, right) = (right, left ^ (random(self.seed.wrapping_add(round), right) & mask));
+            for round in 0..2 {
+                number = self.round(number, 2 * round, upper, lower);
+                number = self.round(number, 2 * round + 1, lower, upper);
             }
-            number = left << self.half_bits | right;
             if number < self.len {
                 return number;
             }
         }
+    }
+
+    /// One round: the lower bits go up, and the upper ones, changed by a function of the lower ones, go down.
+    #[inline]
+    fn round(&self, number: u64, round: u64, upper: u32, lower: u32) -> u64 {
+        let (high, low) = (number >> lower, number & ((1 << lower) - 1));
+        low << upper | (high ^ (random(self.seed.wrapping_add(round), low) & ((1 << upper) - 1)))
     }
 }
 
@@ -248,6 +260,11 @@ impl Sizes {
     /// The longest.
     pub fn max(&self) -> usize {
         self.0.iter().map(|class| class.0).max().unwrap_or(0)
+    }
+
+    /// Whether all are of one size.
+    pub fn is_one(&self) -> bool {
+        self.0.len() == 1
     }
 
     /// The average.
@@ -411,12 +428,42 @@ mod tests {
 
     #[test]
     fn a_shuffle_is_a_permutation() {
-        for len in [1, 2, 3, 10, 1000, 1025] {
-            let shuffle = Shuffle::new(len, 5);
-            let seen: BTreeSet<u64> = (0..len).map(|n| shuffle.of(n)).collect();
-            assert_eq!((seen.len() as u64, seen.last().copied()), (len, Some(len - 1)));
+        let around = |n: u64| [n - 1, n, n + 1];
+        let powers = (1..=16).map(|bits| 1 << bits).flat_map(around);
+        for len in powers.chain([3, 10, 1000, 12_345, 22_501, 99_999]) {
+            for seed in [0, 5, u64::MAX] {
+                let shuffle = Shuffle::new(len, seed);
+                let mut seen = vec![false; len as usize];
+                for number in (0..len).map(|n| shuffle.of(n)) {
+                    assert!(number < len, "{len}: {number} is out of range");
+                    assert!(!std::mem::replace(&mut seen[number as usize], true), "{len}: {number} twice");
+                }
+            }
         }
-        assert!(!(0..1000).map(|n| Shuffle::new(1000, 1).of(n)).is_sorted());
+    }
+
+    #[test]
+    fn a_shuffle_is_random() {
+        let numbers = |seed| (0..100_000).map(|n| Shuffle::new(100_000, seed).of(n)).collect::<Vec<_>>();
+        let (one, other) = (numbers(1), numbers(2));
+        let same = one.iter().zip(&other).filter(|(a, b)| a == b).count();
+        assert!(same < 20, "{same} numbers go to the same place under another seed");
+        // Half of all numbers are greater than the one before, and a tenth of each tenth falls into any tenth.
+        let rising = one.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        assert!((49_000..51_000).contains(&rising), "{rising}");
+        for tenth in one.chunks(10_000) {
+            let low = tenth.iter().filter(|number| **number < 10_000).count();
+            assert!((850..1150).contains(&low), "{low}");
+        }
+    }
+
+    #[test]
+    fn a_large_shuffle_stays_in_range() {
+        for len in [22_500_000, (1 << 40) + 7, u64::MAX] {
+            let shuffle = Shuffle::new(len, 3);
+            let seen: BTreeSet<u64> = (0..10_000).map(|n| shuffle.of(n)).collect();
+            assert!(seen.len() == 10_000 && *seen.last().unwrap() < len);
+        }
     }
 
     #[test]

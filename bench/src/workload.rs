@@ -34,6 +34,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether it reads, alone or before it writes.
+    pub fn reads(self) -> bool {
+        !matches!(self, Kind::Update | Kind::Insert | Kind::Delete)
+    }
+
     /// All kinds.
     pub const ALL: [Kind; 8] = [
         Kind::Read,
@@ -72,6 +77,8 @@ pub enum Keys {
     Zipfian,
     /// The newest more often than the others: YCSB's latest distribution.
     Latest,
+    /// Each once, in a random order.
+    Permuted,
     /// Each as often as any other, in a random order.
     Shuffled,
 }
@@ -136,9 +143,10 @@ macro_rules! workloads {
 
 workloads! {
     FillSeq, "fillseq", "Puts all keys in order, into an empty database", Mix(&[(Update, 100)], Sequential);
-    FillRandom, "fillrandom", "Puts random keys, as many as there are keys, into an empty database",
-        Mix(&[(Update, 100)], Uniform);
-    FillSync, "fillsync", "Like fillrandom, a thousandth as many, each synced", Mix(&[(Update, 100)], Uniform);
+    FillRandom, "fillrandom", "Puts every key once, in a random order, into an empty database",
+        Mix(&[(Update, 100)], Permuted);
+    FillSync, "fillsync", "Puts a thousandth of the keys, in a random order, into an empty database, each put synced",
+        Mix(&[(Update, 100)], Permuted);
     Overwrite, "overwrite", "Puts random keys", Mix(&[(Update, 100)], Uniform);
     ReadRandom, "readrandom", "Gets random keys", Mix(&[(Read, 100)], Uniform);
     ReadMissing, "readmissing", "Gets random keys that are not there and lie between keys that may be",
@@ -149,7 +157,7 @@ workloads! {
         Mix(&[(Seek, 100)], Uniform);
     DeleteSeq, "deleteseq", "Deletes all keys in order", Mix(&[(Delete, 100)], Sequential);
     DeleteRandom, "deleterandom", "Deletes random keys", Mix(&[(Delete, 100)], Uniform);
-    ReadWhileWriting, "readwhilewriting", "Gets random keys while one more thread puts random keys",
+    ReadWhileWriting, "readwhilewriting", "Gets random keys while other threads put random keys as fast as they can",
         Mix(&[(Read, 100)], Uniform);
     YcsbLoad, "ycsb-load", "YCSB: inserts all records, in an order that looks random",
         Mix(&[(Update, 100)], Sequential);
