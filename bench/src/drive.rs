@@ -5,6 +5,7 @@
 //! counts, and shows the progress.
 
 use crate::choose::{Chooser, Picker};
+use crate::disk::ThreadReads;
 use crate::engine::{Engine, Error, Result};
 use crate::generate::{Key, Shape, Values, below, is_value, random, seed_of};
 use crate::history;
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Every so many reads the value is compared, whole, with what was written.
 const VERIFY_EVERY: u64 = 64;
+/// Of every so many operations that may read, one is asked whether it had the disk read; asking takes no time from the others.
+const PROBE_EVERY: u64 = 128;
 /// The most entries of a scan.
 const SCAN_MAX: u64 = 100;
 
@@ -30,7 +33,7 @@ pub struct Job<'a> {
     pub workload: Workload,
     /// The seed of all that this run of this workload chooses.
     pub seed: u64,
-    /// The seed of the choices of the thread that writes beside readers. When it is that of an earlier `overwrite`, the
+    /// The seed of the choices of the threads that write beside readers. When it is that of an earlier `overwrite`, the
     /// database holds the same before and after.
     pub writer_seed: u64,
     /// Operations of all threads together.
@@ -51,6 +54,8 @@ pub struct Job<'a> {
     pub seek_nexts: u64,
     /// Threads that share the operations.
     pub threads: usize,
+    /// Threads that write beside them, in `readwhilewriting`.
+    pub writers: usize,
     /// Puts and queries per second of a history.
     pub rates: Option<(f64, f64)>,
     /// Whether each write is synced.
@@ -74,6 +79,10 @@ pub struct Tally {
     pub bytes_got: u64,
     /// Values that were compared with what was written.
     pub verified: u64,
+    /// Operations that were asked whether they had the disk read.
+    pub probed: u64,
+    /// Those of them that had.
+    pub from_disk: u64,
 }
 
 impl Tally {
@@ -84,6 +93,8 @@ impl Tally {
         self.bytes_put += other.bytes_put;
         self.bytes_got += other.bytes_got;
         self.verified += other.verified;
+        self.probed += other.probed;
+        self.from_disk += other.from_disk;
     }
 
     /// Counts an entry that was read, and now and then looks whether it is what was written.
@@ -116,7 +127,7 @@ pub struct Outcome {
     pub by_kind: Vec<(Kind, Histogram<u64>)>,
     /// What the operations did.
     pub tally: Tally,
-    /// What the thread that writes beside the readers did, and its latencies.
+    /// What the threads that write beside the readers did, and their latencies.
     pub writer: Option<(Tally, Histogram<u64>)>,
     /// Whether the time limit ended it.
     pub cut_short: bool,
@@ -126,10 +137,13 @@ pub struct Outcome {
 
 /// Runs a workload. `progress` is told every so often how many operations are done.
 pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outcome> {
-    let history = matches!(job.workload.work(), Work::History { .. });
-    let with_writer = history || job.workload == Workload::ReadWhileWriting;
-    let common = &Common::new(job.threads, with_writer);
-    let (mut shares, writer, kernel) = thread::scope(|scope| {
+    let writers = match job.workload.work() {
+        Work::History { .. } => 1,
+        _ if job.workload == Workload::ReadWhileWriting => job.writers,
+        _ => 0,
+    };
+    let common = &Common::new(job.threads, writers);
+    let (shares, beside, kernel) = thread::scope(|scope| {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let watch = scope.spawn(move || {
             let mut show = || progress(common.ops());
@@ -137,30 +151,23 @@ pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outc
             Course::watch(job.sample, &ended, &mut show, &put)
         });
         let threads: Vec<_> = (0..job.threads).map(|t| scope.spawn(move || worker(job, common, t))).collect();
-        let writer = with_writer.then(|| {
+        let beside = (0..writers).map(|w| {
             scope.spawn(move || {
                 let share = match job.workload.work() {
                     Work::History { keys } => history::put_at_rate(job, common, keys),
-                    _ => write_until_stopped(job, common),
+                    _ => write_until_stopped(job, common, w),
                 };
                 share.inspect_err(|_| common.fail())
             })
         });
+        let beside: Vec<_> = beside.collect();
         let shares: Vec<_> = threads.into_iter().map(join).collect();
-        let writer = writer.map(join);
+        let beside: Vec<_> = beside.into_iter().map(join).collect();
         drop(end);
-        (shares, writer, join(watch))
+        (shares, beside, join(watch))
     });
-    let mut first = None;
-    for share in shares.drain(..) {
-        let share = share?;
-        match &mut first {
-            None => first = Some(share),
-            Some(sum) => sum.add(share),
-        }
-    }
-    let sum = first.expect("there is at least one thread");
-    let writer = writer.transpose()?;
+    let sum = add_up(shares)?.expect("there is at least one thread");
+    let writer = add_up(beside)?;
     let mut course = kernel;
     course.join(&sum.stretches, writer.as_ref().map(|writer| &writer.stretches));
     let several = sum.by_kind.iter().flatten().count() > 1;
@@ -175,6 +182,19 @@ pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outc
         cut_short: common.was_cut_short(),
         course,
     })
+}
+
+/// What all these threads measured together; `None` of none.
+fn add_up(shares: Vec<Result<Share>>) -> Result<Option<Share>> {
+    let mut sum: Option<Share> = None;
+    for share in shares {
+        let share = share?;
+        match &mut sum {
+            None => sum = Some(share),
+            Some(sum) => sum.add(share),
+        }
+    }
+    Ok(sum)
 }
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
@@ -222,12 +242,18 @@ fn mixed(
         tally.found += u64::from(found);
         checked
     };
+    let mut disk = ThreadReads::new();
     let mut timer = Timer::new(common, t, job);
     for op in part(job.ops, t, job.threads) {
         if timer.is_over() {
             break;
         }
         let kind = picker.kind(op);
+        let probed = op % PROBE_EVERY == 1 && kind.reads();
+        if probed {
+            disk.begin();
+            timer.resume();
+        }
         let tally = &mut timer.tally;
         match kind {
             Kind::Read => get(op, key.of(chooser.number(op)), tally)?,
@@ -258,6 +284,11 @@ fn mixed(
             Kind::Seek => scan(engine, op, key.of(chooser.number(op)), job.seek_nexts + 1, tally)?,
         }
         timer.lap(kind);
+        if probed && let Some(from_disk) = disk.has_read() {
+            timer.tally.probed += 1;
+            timer.tally.from_disk += u64::from(from_disk);
+            timer.resume();
+        }
     }
     Ok(timer.end())
 }
@@ -318,15 +349,15 @@ fn walk(job: &Job<'_>, common: &Common, t: usize, back: bool) -> Result<Share> {
     Ok(timer.end())
 }
 
-/// The thread that puts random keys while others read; one at least, however late it gets its turn.
-fn write_until_stopped(job: &Job<'_>, common: &Common) -> Result<Share> {
+/// A thread that puts random keys while others read; one at least, however late it gets its turn.
+fn write_until_stopped(job: &Job<'_>, common: &Common, w: usize) -> Result<Share> {
     let job = &Job { seed: job.writer_seed, time_max: None, ..*job };
     let chooser = Chooser::new(job, Keys::Uniform, 0);
     let phase = seed_of(job.seed, "values", 0);
     let mut key = Key::new(job.shape, job.key_size, job.num);
-    let mut timer = Timer::new(common, job.threads, job);
-    // After the last put of the `overwrite` that it repeats it begins anew.
-    for op in (0..job.num).cycle() {
+    let mut timer = Timer::new(common, job.threads + w, job);
+    // Each writer has its part of the `overwrite` that it repeats; after the last put of that it begins anew.
+    for op in part(job.num, w, job.writers).cycle() {
         let number = chooser.number(op);
         let (key, value) = (key.of(number), job.values.of(phase, number));
         job.engine.put(key, value, job.sync)?;

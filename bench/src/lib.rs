@@ -9,7 +9,7 @@
 //!     |-- workload   what there is
 //!     |-- drive      threads and what they do        choose, timer, sampling, history
 //!     |   |-- generate    keys, values, their order
-//!     |   \-- process     what the kernel counts
+//!     |   \-- process     what the kernel counts;  disk: which reads went to the disk
 //!     |-- engine     what a store must be able to do;  engines: Cairn and its peers
 //!     \-- record     the result; agreement: whether all engines hold the same
 //! ```
@@ -17,6 +17,7 @@
 pub mod agreement;
 pub mod cgroup;
 mod choose;
+pub mod disk;
 pub mod drive;
 pub mod engine;
 pub mod engines;

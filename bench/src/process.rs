@@ -62,7 +62,7 @@ pub fn peak_memory() -> Option<u64> {
 }
 
 /// The number behind `name` at the start of a line.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()
 }

@@ -51,8 +51,20 @@ pub struct Record {
     pub write_bytes: u64,
     /// The part of these that never reached the disk, because its file was removed first.
     pub cancelled_write_bytes: u64,
-    /// Bytes that the disk was asked for: the kernel's `read_bytes`.
+    /// Bytes that the disk was asked for, by background threads, too: the kernel's `read_bytes`.
     pub read_bytes: Option<u64>,
+    /// Requests to read that the disk served meanwhile. `None` where it is not known, or others read from the disk, too.
+    pub disk_reads: Option<u64>,
+    /// The share of the operations that read whose thread had the disk read for them, of every 128th such operation. `None` where the
+    /// kernel does not tell, or nothing was asked.
+    pub disk_share: Option<f64>,
+    /// How many operations `disk_share` is taken of.
+    pub disk_share_of: u64,
+    /// Keys in the database afterwards: those that the fill put, each once, or those that the last scan of the contents counted. `None`
+    /// where writes since then may have changed it.
+    pub distinct_keys: Option<u64>,
+    /// Bytes of the keys and values of these.
+    pub data_bytes: Option<u64>,
     /// `write_bytes` over `user_bytes`; `None` when nothing was put.
     pub write_amp: Option<f64>,
     /// Device reads and writes (`read_bytes` + `write_bytes` - `cancelled_write_bytes`) over user bytes, put and read.
@@ -75,7 +87,7 @@ pub struct Record {
     pub found: u64,
     /// Values that were compared with what was written. One that differs ends the run with an error.
     pub verified: u64,
-    /// What the thread beside the readers did.
+    /// What the threads beside the readers did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer: Option<Writer>,
     /// Seconds that writers were made to wait, as the engine counts them.
@@ -112,7 +124,7 @@ pub struct Latency {
     pub max: f64,
 }
 
-/// The thread that writes beside the readers.
+/// The threads that write beside the readers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Writer {
@@ -149,7 +161,7 @@ pub struct Sample {
     pub p95_us: f64,
     /// 99 of 100 took no longer; to about 10 %.
     pub p99_us: f64,
-    /// Puts of the thread beside the readers in it.
+    /// Puts of the threads beside the readers in it.
     pub writer_ops: u64,
     /// Bytes that users put since the start of the run.
     pub user_bytes: u64,
@@ -175,6 +187,8 @@ pub struct Settings {
     pub value_sizes: String,
     /// Threads that share the operations.
     pub threads: usize,
+    /// Threads that write beside them.
+    pub writers: usize,
     /// `os` or `sync`.
     pub durability: String,
     /// The seed of keys, values and their order.

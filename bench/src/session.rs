@@ -3,6 +3,7 @@
 //! What a process had written, read and used before a workload is taken off, so the counters of a workload are its own. They run until
 //! the engine has settled: until no flush and no compaction is left to do.
 
+use crate::disk::Requests;
 use crate::drive::{self, Job, Outcome};
 use crate::engine::{Asked, Engine, Kind, Result, Stalls};
 use crate::generate::{Values, seed_of};
@@ -48,12 +49,18 @@ pub fn run_group(
     let engine = (kind.open)(dir, asked)?;
     let session = Session { engine: &*engine, group, dir, values: Values::new(&group.sizes) };
     let mut same_everywhere = true;
+    let mut held = None;
     for (at, step) in group.steps.iter().enumerate() {
         let mut record = session.run(at, step, on).map_err(|e| e.context(step.name()))?;
         same_everywhere &= !record.cut_short && group.is_repeatable(at);
         if step.sum_up && same_everywhere {
             record.contents = Some(sum_up(&*engine)?);
         }
+        held = match record.contents {
+            Some(contents) => Some(Held { keys: contents.entries, bytes: contents.bytes }),
+            None => Held::after(group, step, &record, held),
+        };
+        (record.distinct_keys, record.data_bytes) = held.map(|held| (held.keys, held.bytes)).unzip();
         record.engine = kind.name.to_string();
         record.engine_version = (kind.version)();
         record.round = round;
@@ -61,6 +68,33 @@ pub fn run_group(
         on(Event::Done(Box::new(record)));
     }
     engine.close()
+}
+
+/// What a database holds, as far as it follows from what was done.
+#[derive(Clone, Copy)]
+struct Held {
+    keys: u64,
+    /// Of keys and values.
+    bytes: u64,
+}
+
+impl Held {
+    /// After a workload, by what was there before.
+    fn after(group: &Group, step: &Step, record: &Record, before: Option<Held>) -> Option<Held> {
+        use Workload::*;
+        match step.workload {
+            // Each key once.
+            FillSeq | FillRandom | FillSync | YcsbLoad => {
+                Some(Held { keys: record.ops, bytes: record.user_bytes })
+            }
+            ReadRandom | ReadMissing | ReadSeq | ReadReverse | SeekRandom | YcsbC | AgingRead => before,
+            // Another value of the same length, where all keys are there and all values are of one length.
+            Overwrite | ReadWhileWriting | YcsbA | YcsbB | YcsbF => {
+                before.filter(|held| held.keys == step.num && group.sizes.is_one())
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The parameters of a workload, for its record.
@@ -72,6 +106,7 @@ fn settings(group: &Group, step: &Step, asked: &Asked) -> Settings {
         key_size: group.key_size,
         value_sizes: group.sizes.to_string(),
         threads: step.threads,
+        writers: step.writers,
         durability: String::new(),
         seed: group.seed,
         memtable_bytes: asked.memtable_bytes,
@@ -102,16 +137,18 @@ struct Counts {
     kernel: Option<KernelIo>,
     cpu: Duration,
     busy: Busy,
+    requests: Option<Requests>,
 }
 
 impl Counts {
-    fn now(engine: &dyn Engine) -> Counts {
+    fn now(engine: &dyn Engine, dir: &Path) -> Counts {
         Counts {
             written: engine.written_bytes(),
             stalls: engine.stalls(),
             kernel: KernelIo::now(),
             cpu: process::cpu_time(),
             busy: Busy::start(),
+            requests: Requests::of(dir),
         }
     }
 }
@@ -138,6 +175,7 @@ impl Session<'_> {
             values: &self.values,
             seek_nexts: step.seek_nexts,
             threads: step.threads,
+            writers: step.writers,
             rates: step.rates,
             sync,
             time_max: group.seconds_max.map(Duration::from_secs_f64),
@@ -148,7 +186,7 @@ impl Session<'_> {
             |done, settling| Event::Progress { workload: name.clone(), done, ops: step.ops, settling };
         on(progress(0, false));
         process::reset_peak_memory();
-        let before = Counts::now(self.engine);
+        let before = Counts::now(self.engine, self.dir);
         let outcome = drive::run(&job, &mut |done| on(progress(done, false)))?;
         on(progress(outcome.tally.ops, true));
         let idle = self.engine.settle()?;
@@ -159,7 +197,7 @@ impl Session<'_> {
     }
 
     fn record(&self, step: &Step, outcome: &Outcome, settled: Duration, before: &Counts) -> Result<Record> {
-        let after = Counts::now(self.engine);
+        let after = Counts::now(self.engine, self.dir);
         let cpu = after.cpu - before.cpu;
         let busy_others = before.busy.others(cpu);
         let (space_bytes, space_allocated_bytes) = space(self.dir)?;
@@ -193,6 +231,13 @@ impl Session<'_> {
             write_bytes,
             cancelled_write_bytes: kernel.map_or(0, |k| k.cancelled_write_bytes),
             read_bytes: kernel.map(|k| k.read_bytes),
+            disk_reads: after
+                .requests
+                .zip(before.requests)
+                .zip(kernel)
+                .and_then(|((after, before), kernel)| after.since(before, kernel.read_bytes)),
+            disk_share: (tally.probed > 0).then(|| tally.from_disk as f64 / tally.probed as f64),
+            disk_share_of: tally.probed,
             write_amp: (user_bytes > 0).then(|| write_bytes as f64 / user_bytes as f64),
             io_amp: device.filter(|_| user_bytes_all > 0).map(|device| device as f64 / user_bytes_all as f64),
             kernel_wchar: kernel.map(|k| k.wchar),

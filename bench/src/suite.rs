@@ -50,6 +50,8 @@ pub struct Step {
     pub ops: u64,
     /// Threads that share them.
     pub threads: usize,
+    /// Threads that put beside them, in `readwhilewriting`.
+    pub writers: usize,
     /// Keys have numbers from here ...
     pub first: u64,
     /// ... to below this.
@@ -70,6 +72,7 @@ impl Step {
             label: None,
             ops,
             threads: 1,
+            writers: usize::from(workload == Workload::ReadWhileWriting),
             first: 0,
             num,
             seek_nexts: 0,
@@ -166,7 +169,13 @@ pub struct Adjust {
 
 /// The numbers that make a scale.
 struct Size {
+    /// Keys and bytes of a value.
     dbbench: [(u64, usize); 2],
+    /// Keys of the database that is well within memory, and of the one of four times the memory limit; with the first size of value.
+    memory: u64,
+    four_times: u64,
+    /// Keys of the database of 1 KiB values with two readers beside two writers.
+    beside: u64,
     reads: u64,
     seeks: u64,
     walk: u64,
@@ -189,6 +198,9 @@ impl Scale {
         match self {
             Scale::Quick => Size {
                 dbbench: [(400_000, 128), (60_000, 1024)],
+                memory: 100_000,
+                four_times: 800_000,
+                beside: 60_000,
                 reads: 60_000,
                 seeks: 30_000,
                 walk: 300_000,
@@ -206,7 +218,12 @@ impl Scale {
                 seconds_max: 3.0,
             },
             Scale::Full => Size {
-                dbbench: [(20_000_000, 128), (5_000_000, 1024)],
+                // 3.2 GB, which is 1.5 times the memory limit, and 5.2 GB.
+                dbbench: [(22_500_000, 128), (5_000_000, 1024)],
+                // 0.7 GB, 8.6 GB and 6.0 GB.
+                memory: 5_000_000,
+                four_times: 60_000_000,
+                beside: 5_800_000,
                 reads: 250_000,
                 seeks: 100_000,
                 walk: 5_000_000,
@@ -248,6 +265,9 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
         let times = |n: &mut u64| *n = ((*n as f64 * factor) as u64).max(100);
         size.dbbench.iter_mut().for_each(|(num, _)| times(num));
         for n in [
+            &mut size.memory,
+            &mut size.four_times,
+            &mut size.beside,
             &mut size.reads,
             &mut size.seeks,
             &mut size.walk,
@@ -279,38 +299,70 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
         steps: Vec::new(),
     };
     let mut groups = Vec::new();
-    for (num, value) in size.dbbench {
-        let about =
-            format!("The workloads of LevelDB's db_bench: 16-byte keys, {value}-byte values, one thread.");
-        groups.push(Group {
-            num,
-            shape: Shape::Decimal,
-            key_size: 16,
-            sizes: Sizes::all(value),
-            steps: dbbench(num, &size),
-            ..group(&format!("dbbench-{value}"), &format!("db_bench, values of {value} bytes"), &about)
-        });
-        let about = format!("Keys in order: 16-byte keys, {value}-byte values, one thread.");
-        groups.push(Group {
-            num,
-            shape: Shape::Decimal,
-            key_size: 16,
-            sizes: Sizes::all(value),
-            steps: vec![
-                Step::new(Workload::FillSeq, num, num).summed_up(),
-                Step::new(Workload::DeleteSeq, num, num).summed_up(),
-            ],
-            ..group(&format!("sequential-{value}"), &format!("In key order, values of {value} bytes"), &about)
-        });
-    }
-    let (num, value) = size.dbbench[0];
-    groups.push(Group {
+    // Keys in the order of their numbers, as in `db_bench`.
+    let decimal = |(num, value): (u64, usize), name: &str, title: &str, about: &str| Group {
         num,
         shape: Shape::Decimal,
         key_size: 16,
         sizes: Sizes::all(value),
-        steps: vec![Step::new(Workload::FillSync, num, size.synced).summed_up()],
-        ..group(
+        ..group(name, title, about)
+    };
+    let [small, large] = size.dbbench;
+    for (num, value) in size.dbbench {
+        let (name, title) = (format!("dbbench-{value}"), format!("db_bench, values of {value} bytes"));
+        let about = format!(
+            "The workloads of LevelDB's db_bench, with more data than memory: 16-byte keys, {value}-byte values, one thread."
+        );
+        groups.push(Group { steps: dbbench(num, &size), ..decimal((num, value), &name, &title, &about) });
+        if value == small.1 {
+            groups.push(Group {
+                steps: dbbench(size.memory, &size),
+                ..decimal(
+                    (size.memory, value),
+                    &format!("{name}-memory"),
+                    &format!("{title}, in memory"),
+                    "The same with data that fit in memory with room to spare: what processors cost, not the disk.",
+                )
+            });
+            groups.push(Group {
+                // The fill takes its time, and everything behind it measures what the fill left.
+                seconds_max: Some(adjust.seconds_max.unwrap_or(4.0 * size.seconds_max)),
+                steps: reads_and_overwrites(size.four_times, &size),
+                ..decimal(
+                    (size.four_times, value),
+                    &format!("{name}-4x"),
+                    &format!("{title}, four times memory"),
+                    "A part of these workloads with four times as much data as memory: most reads wait for the disk.",
+                )
+            });
+        }
+        groups.push(Group {
+            steps: vec![
+                Step::new(Workload::FillSeq, num, num).summed_up(),
+                Step::new(Workload::DeleteSeq, num, num).summed_up(),
+            ],
+            ..decimal(
+                (num, value),
+                &format!("sequential-{value}"),
+                &format!("In key order, values of {value} bytes"),
+                &format!("Keys in order: 16-byte keys, {value}-byte values, one thread."),
+            )
+        });
+    }
+    groups.push(Group {
+        steps: readers_beside_writers(size.beside, &size),
+        ..decimal(
+            (size.beside, large.1),
+            &format!("readwhilewriting-{}", large.1),
+            "Readers beside writers",
+            "Two threads that get random keys beside two that put random keys as fast as they can, with nearly three times as \
+             much data as memory: 16-byte keys, 1,024-byte values.",
+        )
+    });
+    groups.push(Group {
+        steps: vec![Step::new(Workload::FillSync, small.0, size.synced).summed_up()],
+        ..decimal(
+            small,
             "sync",
             "Synced writes",
             "Each put is on the disk before the next begins: 16-byte keys, one thread.",
@@ -348,15 +400,16 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
              the moment at which the operation was due."
         );
         groups.push(Group {
-            num: size.history_keys,
-            shape: Shape::Decimal,
-            key_size: 16,
-            sizes: Sizes::all(1000),
             steps: vec![Step {
                 rates: Some((puts, queries)),
                 ..Step::new(workload, size.history_keys, (queries * size.history_seconds) as u64).summed_up()
             }],
-            ..group(workload.name(), &format!("History of versions, {workload}"), &about)
+            ..decimal(
+                (size.history_keys, 1000),
+                workload.name(),
+                &format!("History of versions, {workload}"),
+                &about,
+            )
         });
     }
     groups.push(Group {
@@ -369,14 +422,9 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
             "The workload of the report on log and sstable databases, section 4: 20,000 keys, ten random reads, writes or deletes each.",
         )
     });
-    let (num, value) = size.dbbench[0];
     groups.extend(GROWTH.map(|(name, eighths)| {
-        let num = num * eighths / 8;
+        let num = small.0 * eighths / 8;
         Group {
-            num,
-            shape: Shape::Decimal,
-            key_size: 16,
-            sizes: Sizes::all(value),
             // The slowest engine is to end, too: a fill that is cut short says nothing about its size.
             seconds_max: adjust.seconds_max,
             on_request: true,
@@ -384,7 +432,8 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
                 Step::new(Workload::FillRandom, num, num),
                 Step::new(Workload::ReadRandom, num, size.reads),
             ],
-            ..group(
+            ..decimal(
+                (num, small.1),
                 &format!("growth-{name}"),
                 &format!("Growth, {num} keys"),
                 "The same fill and the same reads at sizes from an eighth to four times those of db_bench: 16-byte keys, 128-byte \
@@ -421,6 +470,22 @@ fn dbbench(num: u64, size: &Size) -> Vec<Step> {
         reads(Workload::ReadWhileWriting).summed_up(),
         Step::new(Workload::DeleteRandom, num, num).summed_up(),
     ]
+}
+
+/// A fill, then reads of one entry and of a few, writes, and reads beside writes.
+fn reads_and_overwrites(num: u64, size: &Size) -> Vec<Step> {
+    let mut steps = dbbench(num, size);
+    use Workload::*;
+    steps.retain(|step| {
+        matches!(step.workload, FillRandom | ReadRandom | SeekRandom | Overwrite | ReadWhileWriting)
+    });
+    steps
+}
+
+/// A fill, then two readers beside two writers.
+fn readers_beside_writers(num: u64, size: &Size) -> Vec<Step> {
+    let beside = Step { threads: 2, writers: 2, ..Step::new(Workload::ReadWhileWriting, num, size.reads) };
+    vec![Step::new(Workload::FillRandom, num, num).summed_up(), beside]
 }
 
 fn ycsb((num, ops): (u64, u64)) -> Vec<Step> {
@@ -492,7 +557,8 @@ mod tests {
     fn room_for_all_data() {
         let all = groups(Scale::Full, &Adjust::default());
         let of = |name: &str| all.iter().find(|group| group.name == name).unwrap().data_bytes_max();
-        assert!(of("dbbench-128") >= 20_000_000 * 144);
+        assert!(of("dbbench-128") >= 22_500_000 * 144);
+        assert!(of("dbbench-128-4x") >= 60_000_000 * 144);
         assert!(of("ycsb") >= 5_000_000 * 1048 && of("ycsb") < 7_000_000 * 1048);
         assert!(of("aging") >= 10_000_000 * 280);
         assert!(of("history-zipf") >= 1_200_000 * 1024);

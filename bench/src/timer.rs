@@ -49,32 +49,34 @@ pub(crate) struct Common {
     start: Barrier,
     /// When the first thread passed the barrier.
     started: Mutex<Option<Instant>>,
-    /// Set when a thread fails, when time is up, or when the last reader has ended and the writer beside it may.
+    /// Set when a thread fails, when time is up, or when the last reader has ended and the writers beside it may.
     stop: AtomicBool,
     cut_short: AtomicBool,
     failed: AtomicBool,
     readers_left: AtomicUsize,
+    threads: usize,
+    /// Of the threads that do the operations, then of those beside them.
     done: Vec<Counter>,
 }
 
 impl Common {
-    /// For so many threads that do the operations, and perhaps one beside them.
-    pub(crate) fn new(threads: usize, with_writer: bool) -> Common {
+    /// For so many threads that do the operations, and so many beside them.
+    pub(crate) fn new(threads: usize, beside: usize) -> Common {
         Common {
-            start: Barrier::new(threads + usize::from(with_writer)),
+            start: Barrier::new(threads + beside),
             started: Mutex::new(None),
             stop: AtomicBool::new(false),
             cut_short: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             readers_left: AtomicUsize::new(threads),
-            done: (0..=threads).map(|_| Counter::default()).collect(),
+            threads,
+            done: (0..threads + beside).map(|_| Counter::default()).collect(),
         }
     }
 
-    /// Operations that are done, those of a thread beside the others left out.
+    /// Operations that are done, those of threads beside the others left out.
     pub(crate) fn ops(&self) -> u64 {
-        let (_, threads) = self.done.split_last().expect("there is room for one more thread");
-        threads.iter().map(|n| n.ops.load(Relaxed)).sum()
+        self.done[..self.threads].iter().map(|n| n.ops.load(Relaxed)).sum()
     }
 
     /// Bytes that were put, by all threads.
@@ -82,7 +84,7 @@ impl Common {
         self.done.iter().map(|n| n.bytes_put.load(Relaxed)).sum()
     }
 
-    /// A thread has done its operations. After the last one a writer beside them has no reason to go on.
+    /// A thread has done its operations. After the last one the writers beside them have no reason to go on.
     pub(crate) fn one_is_done(&self) {
         if self.readers_left.fetch_sub(1, Relaxed) == 1 {
             self.stop.store(true, Relaxed);
@@ -184,6 +186,11 @@ impl<'a> Timer<'a> {
         let nanos = (now - self.last).as_nanos() as u64;
         self.last = now;
         self.record(kind, nanos);
+    }
+
+    /// Time from the last operation to here counts for none.
+    pub(crate) fn resume(&mut self) {
+        self.last = Instant::now();
     }
 
     /// An operation ended now that was due at `due`.

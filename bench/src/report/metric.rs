@@ -76,6 +76,73 @@ pub const IO_AMP: Metric = Metric {
     show: format::times,
 };
 
+/// Requests to the device for an operation.
+pub const DISK_READS: Metric = Metric {
+    key: "disk-reads",
+    name: "Disk reads per operation",
+    head: "disk reads/op",
+    means: "Requests to read that the disk served until the engine had settled, those of compactions included, over the \
+            operations. Not known where others read from the disk, too.",
+    more_is_better: false,
+    highest: false,
+    of: |record| per_op(record, record.disk_reads?),
+    show: format::short,
+};
+
+/// Bytes from the device for an operation.
+pub const READ_BYTES: Metric = Metric {
+    key: "read-bytes",
+    name: "Bytes read per operation",
+    head: "B read/op",
+    means: "Bytes that the process had the disk read until the engine had settled, compactions included, over the operations. \
+            Reads that the page cache answers are none.",
+    more_is_better: false,
+    highest: false,
+    of: |record| per_op(record, record.read_bytes?),
+    show: format::bytes,
+};
+
+/// The share of operations that went to the disk.
+pub const DISK_SHARE: Metric = Metric {
+    key: "disk-share",
+    name: "Operations that read from the disk",
+    head: "ops from disk",
+    means: "The share of the operations whose own thread had the disk read for them, of every 128th operation that reads.",
+    more_is_better: false,
+    highest: false,
+    of: |record| record.disk_share,
+    show: format::percent,
+};
+
+/// How many keys there are.
+pub const KEYS: Metric = Metric {
+    key: "keys",
+    name: "Distinct keys",
+    head: "keys",
+    means: "Distinct keys in the database after the workload.",
+    more_is_better: true,
+    highest: false,
+    of: |record| record.distinct_keys.map(|keys| keys as f64),
+    show: format::count,
+};
+
+/// How much data there is beside the memory.
+pub const DATA_RATIO: Metric = Metric {
+    key: "data-ratio",
+    name: "Data over the memory limit",
+    head: "data / memory",
+    means: "Bytes of the keys and values in the database after the workload, over the memory limit. Well below 1 the data are in \
+            memory; above it some reads have to go to the disk.",
+    more_is_better: true,
+    highest: false,
+    of: |record| {
+        Some(
+            record.data_bytes? as f64 / record.settings.memory_limit_bytes.filter(|limit| *limit > 0)? as f64,
+        )
+    },
+    show: format::times,
+};
+
 /// Processor time for an operation.
 pub const CPU: Metric = Metric {
     key: "cpu",
@@ -162,14 +229,52 @@ latency!(P999, p999, "p99.9", false);
 latency!(MAX, max, "max", true);
 
 /// The columns of the full tables.
-pub const COLUMNS: [Metric; 13] =
-    [THROUGHPUT, SETTLED, P50, P99, P999, MAX, WRITE_AMP, IO_AMP, CPU, MEMORY, SPACE, SPACE_AMP, BUSY_OTHERS];
+pub const COLUMNS: [Metric; 18] = [
+    THROUGHPUT,
+    SETTLED,
+    P50,
+    P99,
+    P999,
+    MAX,
+    DISK_READS,
+    DISK_SHARE,
+    READ_BYTES,
+    WRITE_AMP,
+    IO_AMP,
+    CPU,
+    MEMORY,
+    SPACE,
+    SPACE_AMP,
+    KEYS,
+    DATA_RATIO,
+    BUSY_OTHERS,
+];
 
 /// What the page explains, in this order.
-pub const EXPLAINED: [Metric; 10] =
-    [THROUGHPUT, SETTLED, P99, WRITE_AMP, IO_AMP, CPU, MEMORY, SPACE, SPACE_AMP, BUSY_OTHERS];
+pub const EXPLAINED: [Metric; 15] = [
+    THROUGHPUT,
+    SETTLED,
+    P99,
+    DISK_READS,
+    DISK_SHARE,
+    READ_BYTES,
+    WRITE_AMP,
+    IO_AMP,
+    CPU,
+    MEMORY,
+    SPACE,
+    SPACE_AMP,
+    KEYS,
+    DATA_RATIO,
+    BUSY_OTHERS,
+];
 
 impl Metric {
+    /// Whether one engine is better than another in it; otherwise it describes the run.
+    pub fn is_compared(&self) -> bool {
+        ![KEYS.key, DATA_RATIO.key, BUSY_OTHERS.key].contains(&self.key)
+    }
+
     /// What stands for several rounds.
     pub fn figure(&self, spread: &Spread) -> f64 {
         if self.highest { spread.max } else { spread.median }
@@ -184,6 +289,10 @@ impl Metric {
 /// What counts first in the workloads of a group: latency where the operations come at a fixed rate.
 pub fn primary(group: &str) -> &'static Metric {
     if group.starts_with("history") { &P99 } else { &THROUGHPUT }
+}
+
+fn per_op(record: &Record, count: u64) -> Option<f64> {
+    (record.ops > 0).then(|| count as f64 / record.ops as f64)
 }
 
 fn positive(value: f64) -> Option<f64> {

@@ -197,7 +197,11 @@ impl<'d, 'a> Page<'d, 'a> {
                 }
                 dl.means {
                     @for metric in &EXPLAINED {
-                        @let better = if metric.more_is_better { "More is better." } else { "Less is better." };
+                        @let better = match (metric.is_compared(), metric.more_is_better) {
+                            (false, _) => "",
+                            (true, true) => "More is better.",
+                            (true, false) => "Less is better.",
+                        };
                         div { dt { (metric.name) } dd { (metric.means) " " (better) } }
                     }
                 }
@@ -213,8 +217,9 @@ impl<'d, 'a> Page<'d, 'a> {
                 @if let Some(overview) = &self.overview { (picture(overview, "overview")) }
                 h3 { "All workloads" }
                 p {
-                    "Median throughput in operations per second; below it the lowest to the highest round, and how many times as "
-                    "well as Cairn the engine does (above 1× is better than Cairn); in the last column Cairn beside the best engine "
+                    "How much data there is, over the memory limit. Median throughput in operations per second; below it the lowest "
+                    "to the highest round, how many times as well as Cairn the engine does (above 1× is better than Cairn), and "
+                    "requests to the disk for each operation; in the last column Cairn beside the best engine "
                     "that is not Cairn. ★ best of the row. † stopped by the time limit: the rate is that of the operations that "
                     "were done. Of histories, whose operations come at a fixed rate, p99 latency counts instead: there, too, above "
                     "1× is better than Cairn."
