@@ -88,6 +88,9 @@ pub struct RunArgs {
     /// Write no report, only results
     #[arg(long)]
     pub no_report: bool,
+    /// Write a small page in Markdown there, too, in place of an earlier one: README.md, tables.md, a few pictures
+    #[arg(long, value_name = "DIR")]
+    pub page: Option<PathBuf>,
     #[command(flatten)]
     pub asked: AskedArgs,
     /// The same seed gives the same operations
@@ -131,8 +134,11 @@ pub struct ReportArgs {
     #[arg(required = true, value_name = "RESULTS.jsonl")]
     pub results: Vec<PathBuf>,
     /// Where the report goes
+    #[arg(long, value_name = "DIR", required_unless_present = "page")]
+    pub out: Option<PathBuf>,
+    /// Write a small page in Markdown there, in place of an earlier one: README.md, tables.md, a few pictures
     #[arg(long, value_name = "DIR")]
-    pub out: PathBuf,
+    pub page: Option<PathBuf>,
 }
 
 /// Arguments of `list`.
@@ -189,11 +195,37 @@ impl AskedArgs {
 mod tests {
     use super::*;
     use bench::suite::{Adjust, groups};
+    use bench::workload::Workload;
     use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    /// What the names of groups say of their data, beside the limit that holds where nothing else is asked for.
+    #[test]
+    fn data_are_as_large_beside_memory_as_groups_say() {
+        let Command::Run(args) = Cli::parse_from(["cairn-bench", "run"]).command else { panic!() };
+        let limit = args.memory_limit_bytes().unwrap() as f64;
+        let groups = groups(args.scale(), &Adjust::default());
+        for (name, times) in [
+            ("dbbench-128", 1.5..1.55),
+            ("dbbench-128-memory", 0.2..0.4),
+            ("dbbench-128-4x", 4.0..4.1),
+            ("dbbench-1024", 2.0..3.0),
+            ("readwhilewriting-1024", 2.7..2.9),
+        ] {
+            let group = groups.iter().find(|group| group.name == name).unwrap();
+            let ratio = group.num as f64 * (group.key_size as f64 + group.sizes.mean()) / limit;
+            assert!(times.contains(&ratio), "{name}: {ratio:.2} times the limit");
+            let fill = &group.steps[0];
+            assert_eq!(
+                (fill.workload, fill.ops, fill.num),
+                (Workload::FillRandom, group.num, group.num),
+                "{name}"
+            );
+        }
     }
 
     /// The library says what engines are asked for where nobody says otherwise; so does the help.

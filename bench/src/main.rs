@@ -55,6 +55,11 @@ fn report(args: &ReportArgs) -> Result<ExitCode, Failure> {
     for path in &args.results {
         lines.extend(runner::results::read(path).map_err(Failure::Usage)?);
     }
-    runner::write_report(&lines, &args.out)?;
+    if let Some(out) = &args.out {
+        runner::write_report(&lines, out)?;
+    }
+    if let Some(page) = &args.page {
+        runner::write_page(&lines, page)?;
+    }
     Ok(ExitCode::SUCCESS)
 }

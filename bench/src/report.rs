@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   write        lines of a run -> index.html, tables.md, a file for each picture
+//!     |                            write_brief -> README.md, tables.md, a few pictures: brief
 //!     |-- page          what the reader sees, from top to bottom;  style.css
 //!     |   |-- tables        HTML and Markdown;  contents: did the engines do the same work?
 //!     |   |-- words         what groups and workloads are, from the suite
@@ -15,6 +16,7 @@
 //! it says what was measured on what, what disturbed it, and what each figure means, before it shows any.
 
 mod bars;
+mod brief;
 mod chart;
 mod course;
 mod data;
@@ -34,7 +36,7 @@ mod words;
 
 use crate::agreement;
 use crate::engine::{Error, Result};
-use crate::record::Line;
+use crate::record::{Line, Record};
 use chart::Figure;
 use data::Data;
 use std::fs;
@@ -58,16 +60,8 @@ const COLUMNS: usize = 3;
 /// Writes the report of a run's lines into a directory, which is created if need be. Files of earlier reports with the
 /// same names are replaced. Lines without any result are an error.
 pub fn write(lines: &[Line], out: &Path) -> Result<Written> {
-    let data = Data::of(lines);
-    if data.engines.is_empty() {
-        return Err(Error::new("there is nothing to report: no line is a result or a failure"));
-    }
-    fs::create_dir_all(out).map_err(|e| Error::from(e).context(format!("creating {}", out.display())))?;
-    let results = lines.iter().filter_map(|line| match line {
-        Line::Result(record) => Some(&**record),
-        _ => None,
-    });
-    let verdict = agreement::compare(results);
+    let data = begin(lines, out)?;
+    let verdict = agreement::compare(lines.iter().filter_map(record));
     let page = page::Page::of(&data, &verdict);
     let mut written =
         Written { page: out.join("index.html"), tables: out.join("tables.md"), pictures: Vec::new() };
@@ -79,6 +73,52 @@ pub fn write(lines: &[Line], out: &Path) -> Result<Written> {
     }
     written.pictures = pictures.written;
     Ok(written)
+}
+
+/// Writes the small page that a repository keeps: `README.md`, `tables.md` and a few pictures. It replaces the one that is there;
+/// other files of the directory stay.
+pub fn write_brief(lines: &[Line], out: &Path) -> Result<Written> {
+    let data = begin(lines, out)?;
+    let verdict = agreement::compare(lines.iter().filter_map(record));
+    let figures = brief::pictures(&data);
+    let mut written =
+        Written { page: out.join(brief::NAME), tables: out.join("tables.md"), pictures: Vec::new() };
+    save(&written.page, &brief::markdown(&data, &verdict, &figures))?;
+    save(&written.tables, &tables::markdown(&data, &verdict))?;
+    for name in brief::PICTURES.iter().filter(|name| !figures.iter().any(|figure| figure.file == **name)) {
+        let file = out.join(format!("{name}.svg"));
+        match fs::remove_file(&file) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::from(e).context(format!("removing {}", file.display())));
+            }
+            _ => {}
+        }
+    }
+    for figure in &figures {
+        let file = out.join(format!("{}.svg", figure.file));
+        save(&file, &figure.document(columns(figure)))?;
+        written.pictures.push(file);
+    }
+    Ok(written)
+}
+
+/// The lines in order, and the directory made.
+fn begin<'a>(lines: &'a [Line], out: &Path) -> Result<Data<'a>> {
+    let data = Data::of(lines);
+    if data.engines.is_empty() {
+        return Err(Error::new("there is nothing to report: no line is a result or a failure"));
+    }
+    fs::create_dir_all(out).map_err(|e| Error::from(e).context(format!("creating {}", out.display())))?;
+    Ok(data)
+}
+
+fn record(line: &Line) -> Option<&Record> {
+    if let Line::Result(record) = line { Some(record) } else { None }
+}
+
+/// Panels beside each other.
+fn columns(figure: &Figure) -> usize {
+    if figure.file == figures::MAIN_FILE { COLUMNS_MAIN } else { COLUMNS }
 }
 
 fn save(file: &Path, text: &str) -> Result<()> {
@@ -104,7 +144,7 @@ impl Pictures<'_> {
     }
 
     fn save(&mut self, figure: &Figure) -> Result<()> {
-        let svg = figure.document(if figure.file == figures::MAIN_FILE { COLUMNS_MAIN } else { COLUMNS });
+        let svg = figure.document(columns(figure));
         let file = self.out.join(format!("{}.svg", figure.file));
         save(&file, &svg)?;
         self.written.push(file);

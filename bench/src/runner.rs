@@ -327,9 +327,15 @@ impl Run<'_> {
         if !self.info.warnings.is_empty() {
             self.results.add(&Line::Run(self.info.clone())).map_err(Failure::System)?;
         }
-        if !self.args.no_report && !self.records.is_empty() {
+        if !self.records.is_empty() {
             let lines = results::read(self.results.path()).map_err(Failure::System)?;
-            write_report(&lines, out)?;
+            if !self.args.no_report {
+                write_report(&lines, out)?;
+            }
+            // What was interrupted does not take the place of a whole run.
+            if let Some(page) = self.args.page.as_ref().filter(|_| finished.is_ok()) {
+                write_page(&lines, page)?;
+            }
         }
         // A reader that went away has what it wanted.
         let _ = std::io::Write::write_all(
@@ -348,6 +354,12 @@ impl Run<'_> {
 pub fn write_report(lines: &[Line], out: &Path) -> Result<(), Failure> {
     let written = bench::report::write(lines, out);
     written.map(drop).map_err(|e| Failure::System(format!("write a report to {}: {e}", out.display())))
+}
+
+/// Writes the small page of these results.
+pub fn write_page(lines: &[Line], dir: &Path) -> Result<(), Failure> {
+    let written = bench::report::write_brief(lines, dir);
+    written.map(drop).map_err(|e| Failure::System(format!("write a page to {}: {e}", dir.display())))
 }
 
 #[cfg(test)]

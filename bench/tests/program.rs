@@ -117,6 +117,8 @@ fn a_run_leaves_results_and_a_report() {
             "2",
             "--memory-limit",
             "512MiB",
+            "--page",
+            bed.root.path().join("kept").to_str().unwrap(),
         ],
         0,
     );
@@ -159,11 +161,21 @@ fn a_run_leaves_results_and_a_report() {
         assert!(bed.out().join(file).exists(), "{file}");
     }
 
+    let kept = bed.root.path().join("kept");
+    let table = fs::read_to_string(kept.join("README.md")).unwrap();
+    assert!(
+        table.contains("readrandom") && kept.join("tables.md").exists() && kept.join("main.svg").exists()
+    );
+
     // The same page can be made anew.
     let page = bed.root.path().join("page");
     let results = bed.out().join("results.jsonl");
     let made = program().arg("report").arg(&results).arg(&results).arg("--out").arg(&page).output().unwrap();
     assert!(made.status.success() && page.join("index.html").exists(), "{}", text(&made.stderr));
+    let made = program().arg("report").arg(&results).arg("--page").arg(&page).output().unwrap();
+    assert!(made.status.success() && page.join("README.md").exists(), "{}", text(&made.stderr));
+    let nowhere = program().arg("report").arg(&results).output().unwrap();
+    assert_eq!(nowhere.status.code(), Some(2), "neither --out nor --page: {}", text(&nowhere.stderr));
 
     // A second run adds to the first one only when it is asked to.
     let again = ["--factor", "0.001", "--groups", "report", "--no-report", "--verify", "false"];

@@ -2,7 +2,7 @@
 #![cfg(feature = "report")]
 
 use bench::record::{Contents, Latency, Line, Record, RunInfo, Sample, Settings};
-use bench::report::{Written, write};
+use bench::report::{Written, write, write_brief};
 use bench::suite::{Adjust, Scale, groups};
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,6 +26,11 @@ fn result(engine: &str, group: &str, workload: &str, round: u32, ops_per_s: f64)
         lat_us: Latency { mean: 4.0, p50: 3.0, p95: 9.0, p99: 20.0, p999: 120.0, max: 9000.0 },
         curve_us: vec![(0.0, 1.0), (0.5, 3.0), (0.99, 20.0), (1.0, 9000.0)],
         write_amp: Some(3.25),
+        read_bytes: Some(512_000_000),
+        disk_reads: Some(120_000),
+        disk_share: Some(0.115),
+        distinct_keys: Some(3_000_000),
+        data_bytes: Some(3 << 30),
         cpu_seconds: 4.0,
         space_bytes: 1 << 30,
         contents: Some(Contents { entries: 7, bytes: 1 << 29, checksum: 0xabcd }),
@@ -183,12 +188,47 @@ fn medians_and_ratios() {
     // 400 k times 1, 1.3 and 0.9; the others likewise.
     assert!(row.contains("★ </span>400 k<small>360 to 520 k</small>"), "{row}");
     assert!(row.contains("200 k<small>180 to 260 k</small><small>0.50×</small>"), "{row}");
+    assert!(row.contains("<small>0.12 disk reads/op</small>"), "{row}");
+    assert!(row.contains("3.00 M keys"), "{row}");
     assert!(row.contains("30.0 k") && row.contains("0.075×"), "{row}");
     assert!(row.contains("† stopped after") && row.contains("123 k of 1.00 M operations"), "{row}");
     let row = between(summary, ">seekrandom</th>", "</tr>");
     assert!(row.contains("★ </span>80.0 k"), "{row}");
     assert!(row.contains("class=\"missing\">not run<"), "a gap, and no zero: {row}");
     assert!(row.contains("0.62×<small>RocksDB</small>"), "{row}");
+}
+
+#[test]
+fn tables_tell_what_came_from_the_disk() {
+    let mut lines = small();
+    for line in &mut lines {
+        if let Line::Result(record) = line {
+            record.settings.memory_limit_bytes = Some(2 << 30);
+            if record.engine == "rocksdb" {
+                (record.disk_reads, record.disk_share) = (None, None);
+            }
+        }
+    }
+    let tables = Report::of(&lines).tables;
+    let fill = between(&tables, "## g: fillrandom\n\n", "\n\n");
+    let rows: Vec<Vec<&str>> =
+        fill.lines().map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    let column = |head: &str| {
+        rows[0].iter().position(|cell| *cell == head).unwrap_or_else(|| panic!("{head}: {fill}"))
+    };
+    let row = |engine: &str| rows.iter().find(|row| row[0] == engine).unwrap();
+    for (head, cairn, rocksdb) in [
+        ("disk reads/op", "0.12", "–"),
+        ("ops from disk", "11.5 %", "–"),
+        ("B read/op", "512 B", "512 B"),
+        ("keys", "3.00 M", "3.00 M"),
+        ("data / memory", "1.50×", "1.50×"),
+    ] {
+        assert_eq!((row("Cairn")[column(head)], row("RocksDB")[column(head)]), (cairn, rocksdb), "{head}");
+    }
+    let summary = between(&tables, "| workload | data / memory |", "\n\n");
+    assert!(summary.contains("| g: fillrandom | 1.50×<br>3.00 M keys |"), "{summary}");
+    assert!(summary.contains("<br>0.12 disk reads/op"), "{summary}");
 }
 
 #[test]
@@ -375,6 +415,66 @@ fn settings() -> Settings {
         sample_seconds: 1.0,
         ..Settings::default()
     }
+}
+
+/// The page that a repository keeps is small, leads nowhere that is not there, and takes the place of the one before.
+#[test]
+fn the_kept_page_is_small_and_replaces_itself() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("results");
+    let names = || -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    // What one makes to keep: Cairn and two peers, the groups that the documents name.
+    let kept: Vec<Line> = large()
+        .into_iter()
+        .filter(|line| match line {
+            Line::Result(record) => {
+                ["cairn", "rocksdb", "leveldb"].contains(&record.engine.as_str())
+                    && ["dbbench", "sequential", "readwhilewriting", "ycsb", "growth"]
+                        .contains(&record.group.split('-').next().unwrap())
+            }
+            _ => true,
+        })
+        .collect();
+    write_brief(&kept, &dir).unwrap();
+    assert_eq!(names(), ["README.md", "growth-cost.svg", "main.svg", "overview.svg", "tables.md"]);
+    let bytes: u64 = names().iter().map(|name| dir.join(name).metadata().unwrap().len()).sum();
+    assert!(bytes < 300_000, "{bytes} bytes");
+    let page = fs::read_to_string(dir.join("README.md")).unwrap();
+    for words in [
+        "AMD EPYC",
+        "2.00 GiB",
+        "12c3422",
+        "dbbench-128-4x",
+        "readwhilewriting",
+        "cannot tell when it is settled",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    for link in page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+        assert!(link == "../README.md" || dir.join(link).exists(), "{link}");
+    }
+    for name in names().iter().filter(|name| name.ends_with(".svg")) {
+        assert_sound(&fs::read_to_string(dir.join(name)).unwrap(), name);
+    }
+    // No growth, and no peer to look beside.
+    let alone: Vec<Line> = kept
+        .into_iter()
+        .filter(
+            |line| matches!(line, Line::Result(record) if record.engine == "cairn" && record.group == "ycsb"),
+        )
+        .collect();
+    fs::write(dir.join("notes.txt"), "stay").unwrap();
+    write_brief(&alone, &dir).unwrap();
+    assert_eq!(names(), ["README.md", "main.svg", "notes.txt", "tables.md"]);
+    let page = fs::read_to_string(dir.join("README.md")).unwrap();
+    assert!(page.contains("ycsb-a") && !page.contains("overview") && !page.contains("dbbench"), "{page}");
 }
 
 /// The report stays in the target directory's `tmp/report`, to be looked at.

@@ -24,6 +24,8 @@ pub struct Section<'d, 'a> {
 const SMALL: usize = 3;
 /// The name of the main picture.
 pub const MAIN_FILE: &str = "main";
+/// The name of the picture of Cairn beside the best peer.
+pub const OVERVIEW_FILE: &str = "overview";
 /// What the main picture shows, where it was run.
 const MAIN: [(&str, &str); 6] = [
     ("dbbench", "fillrandom"),
@@ -137,7 +139,7 @@ pub fn overview_figure(data: &Data<'_>) -> Option<Figure> {
         })
         .collect();
     (!rows.is_empty()).then(|| Figure {
-        file: "overview".into(),
+        file: OVERVIEW_FILE.into(),
         title: "Cairn beside the best of its peers".into(),
         of: String::new(),
         caption: "Throughput over that of whichever peer did best in the workload (for histories, whose operations come at \

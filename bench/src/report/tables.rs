@@ -3,7 +3,7 @@
 use super::data::{Data, Workload, full_name};
 use super::figures::absent;
 use super::format;
-use super::metric::{self, COLUMNS, Metric};
+use super::metric::{self, COLUMNS, DATA_RATIO, DISK_READS, KEYS, Metric};
 use super::stats::{self, Spread};
 use crate::agreement::Agreement;
 use crate::record::{Latency, Record, Settings};
@@ -131,7 +131,7 @@ pub fn escape(words: &str) -> String {
 
 /// Workloads and engines: what counts first, with the spread over the rounds, and beside Cairn.
 pub fn summary(data: &Data<'_>, weakest_first: bool) -> Table {
-    let mut head = vec!["workload".to_string()];
+    let mut head = ["workload", DATA_RATIO.head].map(String::from).to_vec();
     head.extend(data.engines.iter().map(|engine| engine.title.clone()));
     head.push("Cairn / best peer".into());
     let mut rows = Vec::new();
@@ -161,23 +161,22 @@ fn summary_row(data: &Data<'_>, group: &str, workload: &Workload<'_>, name: Stri
     let metric = metric::primary(group);
     let best = workload.best(metric);
     let own = data.home().and_then(|home| workload.spread(home, metric));
-    let mut cells: Vec<Cell> = data
-        .engines
-        .iter()
-        .map(|engine| {
-            let Some(value) = workload.spread(engine.name, metric) else {
-                return Cell::missing(absent(data, engine.name, group, workload));
-            };
-            let unit = if metric.more_is_better { String::new() } else { format!("{} ", metric.head) };
-            let mut small = vec![spread(&value, metric)];
-            let other = own.filter(|_| data.home() != Some(engine.name));
-            small.extend(other.map(|own| format::times(metric.advantage(value.median, own.median))));
-            let note = workload.cut_short(engine.name).map(|words| format!("† {words}"));
-            small.retain(|words| !words.is_empty());
-            let main = format!("{unit}{}", (metric.show)(value.median));
-            Cell { main, small, note, best: best == Some(engine.name), missing: false }
-        })
-        .collect();
+    let mut cells = vec![size(workload)];
+    cells.extend(data.engines.iter().map(|engine| {
+        let Some(value) = workload.spread(engine.name, metric) else {
+            return Cell::missing(absent(data, engine.name, group, workload));
+        };
+        let unit = if metric.more_is_better { String::new() } else { format!("{} ", metric.head) };
+        let mut small = vec![spread(&value, metric)];
+        let other = own.filter(|_| data.home() != Some(engine.name));
+        small.extend(other.map(|own| format::times(metric.advantage(value.median, own.median))));
+        let disk_reads = workload.spread(engine.name, &DISK_READS).map(|reads| reads.median);
+        small.extend(disk_reads.map(|reads| format!("{} {}", (DISK_READS.show)(reads), DISK_READS.head)));
+        let note = workload.cut_short(engine.name).map(|words| format!("† {words}"));
+        small.retain(|words| !words.is_empty());
+        let main = format!("{unit}{}", (metric.show)(value.median));
+        Cell { main, small, note, best: best == Some(engine.name), missing: false }
+    }));
     cells.push(match data.standing(group, workload) {
         Some(standing) => Cell {
             small: vec![data.label(standing.peer).to_string()],
@@ -186,6 +185,20 @@ fn summary_row(data: &Data<'_>, group: &str, workload: &Workload<'_>, name: Stri
         None => Cell::missing("–"),
     });
     Row::Cells(name, cells)
+}
+
+/// How much data a workload left, over the memory limit, and how many keys: of the engine with the most, since one that the time limit
+/// cut short has fewer.
+fn size(workload: &Workload<'_>) -> Cell {
+    let most = |metric: &Metric| all(workload).filter_map(|record| (metric.of)(record)).reduce(f64::max);
+    let keys = most(&KEYS).map(|keys| format!("{} {}", (KEYS.show)(keys), KEYS.head));
+    match (most(&DATA_RATIO), keys) {
+        (Some(ratio), keys) => {
+            Cell { small: keys.into_iter().collect(), ..Cell::of((DATA_RATIO.show)(ratio)) }
+        }
+        (None, Some(keys)) => Cell::of(keys),
+        (None, None) => Cell::missing("–"),
+    }
 }
 
 /// The lowest and the highest round; nothing for one round.
@@ -220,7 +233,7 @@ pub fn figures(data: &Data<'_>, group: &str, workload: &Workload<'_>) -> Table {
             Some(value) => Cell {
                 main: (metric.show)(metric.figure(&value)),
                 small: if metric.key == "throughput" { vec![spread(&value, metric)] } else { Vec::new() },
-                best: metric.key != "busy-others" && workload.best(metric) == Some(engine.name),
+                best: metric.is_compared() && workload.best(metric) == Some(engine.name),
                 ..Cell::default()
             },
             None => Cell::missing("–"),
@@ -245,8 +258,8 @@ struct Extra {
 }
 
 const EXTRA: [Extra; 4] = [
-    Extra { head: "writer's puts/s", of: |r| r.writer.map(|writer| writer.ops_per_s), show: format::count },
-    Extra { head: "writer's p99", of: |r| r.writer.map(|writer| writer.lat_us.p99), show: format::micros },
+    Extra { head: "writers' puts/s", of: |r| r.writer.map(|writer| writer.ops_per_s), show: format::count },
+    Extra { head: "writers' p99", of: |r| r.writer.map(|writer| writer.lat_us.p99), show: format::micros },
     Extra { head: "writers waited", of: |r| r.stall_seconds.filter(|s| *s > 0.0), show: format::seconds },
     Extra {
         head: "longest wait",
@@ -370,6 +383,37 @@ pub fn differences(data: &Data<'_>, verdict: &Agreement<'_>) -> Table {
 /// All tables as Markdown, Cairn's weakest workloads first.
 pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>) -> String {
     let mut text = String::from("# Figures, Cairn's weakest workloads first\n\n");
+    text += &about(data);
+    text += &format!("\n{SUMMARY}\n\n");
+    text += &summary(data, true).markdown();
+    for (group, workload) in data.weakest_first() {
+        text += &format!("\n## {}\n\n", escape(&full_name(group, &workload.name)));
+        text += &figures(data, group, workload).markdown();
+        if let Some(kinds) = by_kind(data, workload) {
+            text += &format!("\n{}", kinds.markdown());
+        }
+    }
+    text += &format!("\n## Contents\n\n{}\n", escape(&verdict.to_string()));
+    if !verdict.differ.is_empty() {
+        text += &format!("\n{}", differences(data, verdict).markdown());
+    }
+    text += &format!("\n## Settings\n\n{}", settings(data).markdown());
+    for engine in &data.engines {
+        text +=
+            &format!("\n### {}\n\n{}", escape(&engine.title), engine_settings(data, engine.name).markdown());
+    }
+    text
+}
+
+/// How the summary is to be read.
+pub const SUMMARY: &str = "Data in the database over the memory limit, and distinct keys. Median throughput in operations per second, \
+                           lowest to highest round, beside Cairn (above 1× is better than Cairn), and requests to the disk for \
+                           each operation. ★ best. † stopped by the time limit. Of histories, whose operations come at a \
+                           fixed rate, p99 latency.";
+
+/// What was measured on what, and what a reader must know before the figures: a paragraph, and notes.
+pub fn about(data: &Data<'_>) -> String {
+    let mut text = String::new();
     let info = &data.info;
     let limit = info
         .memory_limit_bytes
@@ -395,25 +439,6 @@ pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>) -> String {
             failure.engine, failure.group, failure.round, failure.message
         );
         text += &format!("> **Failed:** {}\n>\n", escape(&words));
-    }
-    text += "\nMedian throughput in operations per second, lowest to highest round, and beside Cairn (above 1× is better than Cairn). \
-             ★ best. † stopped by the time limit. Of histories, whose operations come at a fixed rate, p99 latency.\n\n";
-    text += &summary(data, true).markdown();
-    for (group, workload) in data.weakest_first() {
-        text += &format!("\n## {}\n\n", escape(&full_name(group, &workload.name)));
-        text += &figures(data, group, workload).markdown();
-        if let Some(kinds) = by_kind(data, workload) {
-            text += &format!("\n{}", kinds.markdown());
-        }
-    }
-    text += &format!("\n## Contents\n\n{}\n", escape(&verdict.to_string()));
-    if !verdict.differ.is_empty() {
-        text += &format!("\n{}", differences(data, verdict).markdown());
-    }
-    text += &format!("\n## Settings\n\n{}", settings(data).markdown());
-    for engine in &data.engines {
-        text +=
-            &format!("\n### {}\n\n{}", escape(&engine.title), engine_settings(data, engine.name).markdown());
     }
     text
 }
