@@ -170,7 +170,7 @@ A preset is a set of values for the keyspace options:
   ADRs [2](adr/0002-balanced-shape.md), [6](adr/0006-moves-and-adaptive-guards.md) and [8](adr/0008-cost-model.md) give the reasons.
 - `pebblesdb`: the tree of the PebblesDB paper with its parameters: guards by the hash of the keys, all levels in use, a level is
   compacted at a quarter of the next. One difference: a guard is compacted when the cost of its seeks reaches that of its
-  compaction, not after ten seeks ([ADR 5](adr/0005-seeks-pay-rent.md)).
+  compaction, not after ten seeks ([ADR 5](adr/0005-read-triggered-compaction.md)).
 - `leveled`: one table per guard, a leveled LSM tree. Fewest tables for a read to search, most writes.
 
 Options that a preset does not mention have their default:
