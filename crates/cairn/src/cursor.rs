@@ -149,7 +149,10 @@ fn present_view(keyspace: &KeyspaceInner) -> Option<Arc<ReadState>> {
 /// The sorted runs of a view that have keys between the bounds, and what range tombstones hide at `seq`.
 fn sources(read_state: &ReadState, keyspace: &KeyspaceInner, bounds: &Bounds, seq: Seq) -> Merged {
     let mut sources = Vec::with_capacity(1 + read_state.flushing.len() + read_state.version.runs());
-    sources.push(Source::Memtable(read_state.memtable.cursor()));
+    // Without capacity it is the empty memtable of keyspaces that have nothing in memory; a seek in it would cost as much as in others.
+    if read_state.memtable.capacity() > 0 {
+        sources.push(Source::Memtable(read_state.memtable.cursor()));
+    }
     sources.extend(read_state.flushing.iter().map(|m| Source::Memtable(m.cursor())));
     let range = KeyRange::new(&bounds.from, bounds.to.as_deref());
     sources.extend(read_state.version.sources(&keyspace.notice, &range).map(Source::Tree));
