@@ -1,4 +1,4 @@
-//! The command line as a whole, and the groups of arguments that several commands share.
+//! The complete command line, and the groups of arguments that several commands share.
 
 use crate::text::{parse_size, unhex};
 use crate::{
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 const ABOUT: &str = "Cairn, a persistent ordered key-value store: the command line.
 
-A database is a directory. It holds keyspaces, each a map from keys to values; both are bytes, and keys are kept in \
-byte order. Commands that work on a database take its directory as --db or from the environment variable CAIRN_DB; check \
-and scrub take it as an argument, too, and salvage takes two. Of these commands put and load create a database where there is none, \
-and say so; shell does with --create.";
+A database is a directory. It holds keyspaces. A keyspace maps keys to values; both are bytes, and keys are sorted \
+bytewise. Commands take the directory of the database as --db or from the environment variable CAIRN_DB; check and scrub \
+also accept it as an argument, and salvage takes two directories. The commands put and load create a missing database and \
+report it; shell does so with --create.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,12 +32,12 @@ Examples:
 #[command(name = "cairn", version, about = ABOUT, after_help = format!("{EXAMPLES}\n\n{}", failure::EXIT_CODES))]
 #[command(disable_help_subcommand = false, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the command line can do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Store values under keys
@@ -46,7 +46,7 @@ pub enum Command {
     Get(point::GetArgs),
     /// Delete keys
     Delete(point::DeleteArgs),
-    /// Delete all keys between two others, or that start alike, as one write
+    /// Delete all keys in a range or with a prefix, as one write
     DeleteRange(delete_range::DeleteRangeArgs),
     /// Print keys and values in order
     Scan(scan::ScanArgs),
@@ -58,17 +58,17 @@ pub enum Command {
     Stats(stats::StatsArgs),
     /// Verify every checksum and invariant of a database, without writing to it
     Check(check::CheckArgs),
-    /// Write a new database from what can be had of a damaged one
+    /// Copy the readable content of a damaged database into a new one
     Salvage(salvage::SalvageArgs),
-    /// Read and verify a database slowly, without writing to it
+    /// Read and verify a database at a limited rate, without writing to it
     Scrub(scrub::ScrubArgs),
     /// Merge the tables of a keyspace
     Compact(compact::CompactArgs),
-    /// Work with a database by hand or by script
+    /// Run statements on a database, interactively or from a script
     Shell(shell::ShellArgs),
-    /// The main job in under a minute: load, look up, scan, get killed, recover
+    /// A tour in under a minute: load, look up, scan, crash, recover
     Demo(demo::DemoArgs),
-    /// Measure: the workloads of db_bench, YCSB and others
+    /// Run benchmarks: the workloads of db_bench, YCSB and others
     Bench(bench::Args),
     /// Print a completion script for a shell
     Completions(info::CompletionsArgs),
@@ -76,7 +76,7 @@ pub enum Command {
     Options(info::OptionsArgs),
 }
 
-/// Which database.
+/// The database.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DbArgs {
     /// Directory of the database
@@ -87,26 +87,26 @@ pub struct DbArgs {
     pub memory_budget: Option<u64>,
 }
 
-/// Which database, for commands that take nothing else: its directory as an argument, or as everywhere.
+/// The database, for commands without other arguments: an argument, `--db` or the environment variable.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PlaceArgs {
     /// Directory of the database
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
-    /// The same
+    /// The same directory
     #[arg(long, value_name = "DIR", env = "CAIRN_DB", hide_env_values = true)]
     db: Option<PathBuf>,
 }
 
 impl PlaceArgs {
-    /// The directory: the argument counts for more than the option, which may come from the environment.
+    /// The directory. The argument wins over the option, which may come from the environment.
     pub fn dir(&self) -> failure::Result<&Path> {
         let no_path = || failure::Failure::usage("which database? name its directory");
         self.path.as_deref().or(self.db.as_deref()).ok_or_else(no_path)
     }
 }
 
-/// Which keyspace.
+/// The keyspace.
 #[derive(Clone, Debug, clap::Args)]
 pub struct KeyspaceArgs {
     /// Name of the keyspace
@@ -114,52 +114,52 @@ pub struct KeyspaceArgs {
     pub keyspace: String,
 }
 
-/// With which options a database writes and a keyspace is created.
+/// Options for writing to a database and for creating a keyspace.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CreateArgs {
-    /// What a write survives before it is acknowledged: buffered, os (the end of the process) or sync (a power cut)
+    /// What an acknowledged write survives: buffered (nothing), os (the end of the process) or sync (a power failure)
     #[arg(long, value_name = "D")]
     pub durability: Option<cairn::Durability>,
-    /// Options of a keyspace that is created: balanced, pebblesdb or leveled
+    /// Option preset of a new keyspace: balanced, pebblesdb or leveled
     #[arg(long, value_name = "PRESET")]
     pub preset: Option<cairn::Preset>,
-    /// Set one option (repeat for more); `cairn options` lists them. Those of a keyspace take effect when it is created
+    /// Set an option (repeatable); `cairn options` lists them. Options of a keyspace apply only when it is created
     #[arg(long, value_name = "NAME=VALUE")]
     pub set: Vec<String>,
 }
 
-/// In which form keys and values come and go.
+/// The form of keys and values in input and output.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct FormArgs {
-    /// Print JSON: one object a line
+    /// Print JSON: one object per line
     #[arg(long)]
     pub json: bool,
-    /// Keys and values are hexadecimal, in arguments and in what is printed
+    /// Keys and values are hexadecimal, in arguments and output
     #[arg(long)]
     pub hex: bool,
 }
 
-/// Which part of a keyspace.
+/// A part of a keyspace.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct BoundsArgs {
-    /// First key (itself included)
+    /// First key (inclusive)
     #[arg(long, value_name = "KEY")]
     pub from: Option<OsString>,
-    /// Key to stop before (itself excluded)
+    /// End key (exclusive)
     #[arg(long, value_name = "KEY")]
     pub to: Option<OsString>,
-    /// Only keys that start so
+    /// Only keys with this prefix
     #[arg(long, value_name = "PREFIX")]
     pub prefix: Option<OsString>,
-    /// At most this many records
+    /// Maximum number of records
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
-    /// From the last key to the first
+    /// In descending order of keys
     #[arg(long)]
     pub reverse: bool,
 }
 
-/// The bytes of an argument: as they are, or from hexadecimal.
+/// The bytes of an argument, decoded from hexadecimal if `hex`.
 pub fn bytes_of(argument: &OsString, hex: bool) -> failure::Result<Vec<u8>> {
     let bytes = argument.as_encoded_bytes();
     match hex {
@@ -168,16 +168,16 @@ pub fn bytes_of(argument: &OsString, hex: bool) -> failure::Result<Vec<u8>> {
     }
 }
 
-/// A part of the key space: both ends and a limit.
+/// A part of the key space: both ends, a limit and a direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bounds {
-    /// Where it starts.
+    /// The lower bound.
     pub lower: Bound<Vec<u8>>,
-    /// Where it ends.
+    /// The upper bound.
     pub upper: Bound<Vec<u8>>,
-    /// At most so many records.
+    /// Maximum number of records.
     pub limit: u64,
-    /// Last key first.
+    /// Descending order.
     pub reverse: bool,
 }
 
@@ -227,7 +227,7 @@ impl Bounds {
     }
 }
 
-/// The smallest key above every key that starts with `prefix`; `None` when there is none.
+/// The smallest key above all keys that start with `prefix`; `None` if there is none.
 fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|b| *b != 0xff)?;
     let mut end = prefix[..=last].to_vec();
@@ -236,7 +236,7 @@ fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl BoundsArgs {
-    /// The bounds, with keys read as `hex` says.
+    /// The bounds, with keys decoded according to `hex`.
     pub fn bounds(&self, hex: bool) -> failure::Result<Bounds> {
         let mut bounds =
             Bounds { limit: self.limit.unwrap_or(u64::MAX), reverse: self.reverse, ..Bounds::default() };

@@ -1,12 +1,13 @@
-//! `bench`: measures, with the workloads of the crate `bench`: those of LevelDB's `db_bench`, of YCSB, and others.
+//! `bench`: runs the workloads of the crate `bench`: those of LevelDB's `db_bench`, of YCSB, and others.
 //!
-//! A workload runs its operations in some threads, then waits until no flush and no compaction is left to do; what is
-//! reported runs from its first operation to that moment, so that no debt stays hidden. Memtables stay as they are.
+//! A workload runs its operations in a number of threads and then waits until no flush and no compaction is pending.
+//! The measured time includes that wait, so the result includes all compaction debt. Memtables are not flushed at the
+//! end.
 //!
 //! ```text
 //!   bench -- plan        from arguments to runs; which workloads go together
-//!     |  \-- fresh       an empty directory to begin with
-//!     |  \-- crate bench    threads, latencies, what the kernel counts      (bar: progress)
+//!     |  \-- fresh       an empty directory to start with
+//!     |  \-- crate bench    threads, latencies, counters of the kernel      (bar: progress)
 //!     \----- report      the result
 //! ```
 
@@ -35,7 +36,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
-Workloads that fill begin with an empty database; the others work on what is there.
+Fill workloads start with an empty database; the others use the existing one.
 
 Examples:
   cairn bench --db /tmp/b                                         a million records, the common workloads
@@ -50,36 +51,37 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     db: DbArgs,
-    /// What to run, in this order
+    /// Workloads to run, in this order
     #[arg(long, value_name = "NAMES", value_parser = names(), value_delimiter = ',', default_values = DEFAULT_WORKLOADS)]
     workloads: Vec<Workload>,
-    /// Keys; and puts or deletes of a workload that writes
+    /// Number of keys; also the number of puts or deletes of a workload that writes
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     num: u64,
-    /// Reads, seeks or steps of a workload that reads [default: as many as --num; for a history, as many as come up meanwhile]
+    /// Reads, seeks or steps of a workload that reads [default: --num; for a history, the queries due while it runs]
     #[arg(long, value_name = "N")]
     reads: Option<u64>,
-    /// Entries that seekrandom walks on from where it seeks
+    /// Entries that seekrandom reads after each seek
     #[arg(long, value_name = "N", default_value_t = 0)]
     seek_nexts: u64,
-    /// Bytes of a key [default: 16; 24 for the keys of YCSB, ten-each and aging]
+    /// Length of a key, in bytes [default: 16; 24 for the keys of YCSB, ten-each and aging]
     #[arg(long, value_name = "BYTES")]
     key_size: Option<usize>,
-    /// Bytes of a value, or a mix with per cents, such as '9:60 104:20 1004:20'; values cannot be compressed
+    /// Length of a value in bytes, or a mix with percentages, such as '9:60 104:20 1004:20'; values are not
+    /// compressible
     #[arg(long, value_name = "BYTES", default_value = "128")]
     value_size: Sizes,
     /// Threads that share the operations
     #[arg(long, value_name = "T", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// Puts of a history in a second
+    /// Puts per second of a history
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     puts_per_second: u32,
-    /// Queries of a history in a second
+    /// Queries per second of a history
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     queries_per_second: u32,
     #[command(flatten)]
     create: CreateArgs,
-    /// Threads that compact
+    /// Number of compaction threads
     #[arg(long, value_name = "N")]
     background_threads: Option<usize>,
     /// Compression of the keyspace: none, lz4 or zstd
@@ -88,10 +90,10 @@ pub struct Args {
     /// The same seed gives the same keys in the same order
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Fill the database that is there instead of an empty one
+    /// Fill the existing database instead of an empty one
     #[arg(long)]
     use_existing: bool,
-    /// Print one JSON object for each workload
+    /// Print one JSON object per workload
     #[arg(long)]
     json: bool,
 }
@@ -108,7 +110,7 @@ const DEFAULT_WORKLOADS: [&str; 9] = [
     "deleterandom",
 ];
 
-/// The names of all workloads, with what each does.
+/// The names of all workloads, with descriptions.
 fn names() -> impl TypedValueParser<Value = Workload> {
     let name = |workload: &Workload| PossibleValue::new(workload.name()).help(workload.about());
     PossibleValuesParser::new(Workload::ALL.iter().map(name)).try_map(|name| name.parse::<Workload>())
@@ -124,7 +126,7 @@ impl Args {
 pub fn run(mut args: Args) -> Result<ExitCode> {
     let stretches = plan::stretches(&args);
     check(&args, &stretches)?;
-    // In front, so that what `--set` says wins.
+    // These come first, so that `--set` overrides them.
     let named = [
         args.background_threads.map(|n| format!("background_threads={n}")),
         args.compression.map(|c| format!("compression={c}")),
@@ -139,7 +141,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses arguments that contradict each other before anything is removed.
+/// Rejects contradictory arguments before any file is removed.
 fn check(args: &Args, stretches: &[Stretch]) -> Result<()> {
     if args.value_size.max() > limits::MAX_VALUE_LEN {
         return Err(Failure::usage(format!(
@@ -154,9 +156,9 @@ fn check(args: &Args, stretches: &[Stretch]) -> Result<()> {
     })
 }
 
-/// Runs workloads on one database, and prints what came of each.
+/// Runs workloads on one database and prints the result of each.
 fn run_stretch(args: &Args, stretch: &Stretch, store: &Store) -> Result<()> {
-    // Whether the arguments say it or not, the keys are what the database holds.
+    // The keys in the database decide, whatever the arguments say.
     let keys = store.keys()?.or(stretch.keys(args)).unwrap_or(Keys::Decimal);
     stretch.check(args, keys)?;
     let group = plan::group(args, keys);
@@ -181,14 +183,14 @@ struct Store {
 }
 
 impl Store {
-    /// Opens the database of a stretch: an empty one for a fill, else the one that is there.
+    /// Opens the database of a stretch: an empty one for a fill, otherwise the existing one.
     fn open(args: &Args, stretch: &Stretch, options: &KeyspaceOptions) -> Result<Store> {
         let (dir, first) = (&args.db.db, args.workloads[stretch.steps.start]);
         if stretch.fresh {
             fresh::empty(dir)?;
         } else if !first.is_fill() && !fresh::holds_database(dir) {
             return Err(Failure::usage(format!(
-                "{first} needs a database and there is none in {}: fill one first, with --workloads {},{first}",
+                "{first} needs a database, and {} has none: fill one first, with --workloads {},{first}",
                 dir.display(),
                 stretch.keys(args).unwrap_or(Keys::Decimal).fill(),
             )));
@@ -201,7 +203,7 @@ impl Store {
         Ok(Store { cairn, preset })
     }
 
-    /// The keys that are there; `None` if there are none.
+    /// The kind of the keys in the database; `None` if it is empty.
     fn keys(&self) -> Result<Option<Keys>> {
         let mut keys = None;
         self.cairn.scan(None, &mut |key, _| {
@@ -216,14 +218,14 @@ impl Store {
     }
 }
 
-/// The preset that has these options, whatever the compression.
+/// The preset with these options, apart from the compression.
 fn preset_of(options: &KeyspaceOptions) -> Option<Preset> {
     let same =
         |preset: &Preset| KeyspaceOptions::preset(*preset).compression(options.compression) == *options;
     [Preset::Balanced, Preset::PebblesDb, Preset::Leveled].into_iter().find(same)
 }
 
-/// Runs one workload until it has settled.
+/// Runs one workload and waits until compactions have settled.
 fn measure(args: &Args, store: &Store, session: &Session<'_>, at: usize) -> Result<Report> {
     let step = &session.group.steps[at];
     let name = step.name();

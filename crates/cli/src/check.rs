@@ -1,4 +1,4 @@
-//! `check`: verifies a database, offline, and writes nothing.
+//! `check`: verifies a database offline, without writing to it.
 
 use crate::args::PlaceArgs;
 use crate::failure::{Failure, Result};
@@ -13,8 +13,8 @@ Examples:
   cairn check /tmp/d
   cairn check --db /tmp/d --json | jq .problems
 
-It reads every byte of the database, verifies every checksum and invariant, and names the files and offsets of what is
-damaged. It ends with 3 if anything is. The database must not be open elsewhere.";
+It reads every byte of the database, verifies every checksum and invariant, and names the files and offsets of
+damage. The exit code is 3 if there is any. The database must not be open elsewhere.";
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]
@@ -37,13 +37,13 @@ pub fn check(args: CheckArgs) -> Result<()> {
             progress.at(at.bytes_done, || at.file.clone());
         })?
     };
-    // What is damaged counts for more than whether anybody has read of it.
+    // Damage determines the exit code, even if the output could not be written.
     let printed = print_report(&report, args.json);
     verdict(dir, &report)?;
     printed
 }
 
-/// Prints what was found.
+/// Prints the report.
 pub fn print_report(report: &cairn::CheckReport, json: bool) -> Result<()> {
     let mut out = stdout();
     if json {
@@ -74,7 +74,7 @@ pub fn print_report(report: &cairn::CheckReport, json: bool) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Fails when something is damaged.
+/// Fails if there is damage.
 pub fn verdict(path: &Path, report: &cairn::CheckReport) -> Result<()> {
     match report.problems.len() {
         0 => Ok(()),

@@ -25,13 +25,13 @@ pub struct CompactArgs {
     db: DbArgs,
     #[command(flatten)]
     keyspace: KeyspaceArgs,
-    /// First key (itself included)
+    /// First key (inclusive)
     #[arg(long, value_name = "KEY")]
     from: Option<OsString>,
-    /// Key to stop before (itself excluded)
+    /// End key (exclusive)
     #[arg(long, value_name = "KEY")]
     to: Option<OsString>,
-    /// Every keyspace, whole
+    /// All keyspaces, complete
     #[arg(long, conflicts_with_all = ["from", "to", "keyspace"])]
     all: bool,
     /// Keys are hexadecimal
@@ -42,7 +42,7 @@ pub struct CompactArgs {
     json: bool,
 }
 
-/// Compacts.
+/// Runs `compact`.
 pub fn compact(args: CompactArgs) -> Result<()> {
     let mut bounds = Bounds::default();
     if let Some(key) = &args.from {

@@ -1,4 +1,4 @@
-//! `delete-range`: all keys between two others, as one write.
+//! `delete-range`: deletes all keys in a range, as one write.
 
 use crate::args::{BoundsArgs, CreateArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
@@ -10,11 +10,11 @@ use std::ops::Bound;
 const EXAMPLES: &str = "\
 Examples:
   cairn delete-range --db /tmp/d --prefix fruit/
-  cairn delete-range --db /tmp/d --from 2024-01 --to 2024-02    from the first key of January up to February, which stays
+  cairn delete-range --db /tmp/d --from 2024-01 --to 2024-02    all keys of January; those of February stay
   cairn delete-range --db /tmp/d --to 2024-01 --durability sync
   cairn delete-range --db /tmp/d --all
 
-It takes as long as deleting one key, however many there are, and does not count them.";
+It takes as long as deleting one key, however many keys are in the range, and does not count them.";
 
 /// Arguments of `delete-range`.
 #[derive(Debug, clap::Args)]
@@ -27,16 +27,16 @@ pub struct DeleteRangeArgs {
     keyspace: KeyspaceArgs,
     #[command(flatten)]
     form: FormArgs,
-    /// What the deletion survives before it is acknowledged: buffered, os or sync
+    /// What the acknowledged deletion survives: buffered, os or sync
     #[arg(long, value_name = "D")]
     durability: Option<cairn::Durability>,
-    /// First key (itself included)
+    /// First key (inclusive)
     #[arg(long, value_name = "KEY")]
     from: Option<OsString>,
-    /// Key to stop before (itself excluded)
+    /// End key (exclusive)
     #[arg(long, value_name = "KEY")]
     to: Option<OsString>,
-    /// Only keys that start so
+    /// Only keys with this prefix
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<OsString>,
     /// All keys of the keyspace
@@ -49,7 +49,7 @@ pub fn delete_range(args: DeleteRangeArgs) -> Result<()> {
     let DeleteRangeArgs { from, to, prefix, .. } = args;
     let bounds = BoundsArgs { from, to, prefix, ..BoundsArgs::default() }.bounds(args.form.hex)?;
     if bounds.is_empty() && !args.all {
-        return Err(Failure::usage("no key can lie in this range: it ends before it begins"));
+        return Err(Failure::usage("the range is empty: it ends before it begins"));
     }
     let from_the_first = match &bounds.lower {
         Bound::Included(key) => key.is_empty(),
@@ -57,7 +57,7 @@ pub fn delete_range(args: DeleteRangeArgs) -> Result<()> {
         Bound::Unbounded => true,
     };
     if from_the_first && bounds.upper == Bound::Unbounded && !args.all {
-        return Err(Failure::usage("these are all keys of the keyspace: say --all if that is meant"));
+        return Err(Failure::usage("the range includes all keys of the keyspace: use --all to delete them"));
     }
     let create = CreateArgs { durability: args.durability, ..CreateArgs::default() };
     let store = Store::open_with(&args.db, &args.keyspace, &create, Create::Nothing)?;

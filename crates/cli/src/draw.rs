@@ -1,14 +1,14 @@
-//! Drawings of a tree in text: a bar for each level, a histogram of its guards, tables of counters.
+//! Draws a tree as text: a bar for each level, a histogram of guard sizes, tables of counters.
 
 use crate::stats::Files;
 use crate::text::{escape_short, human_bytes, human_count};
 use cairn::{GuardInfo, IoStats, KeyspaceOptions, KeyspaceStats, LevelStats, Preset, Stats};
 use std::io::{self, Write};
 
-/// The widest bar, in characters.
+/// Maximum width of a bar, in characters.
 const WIDTH: usize = 32;
 
-/// A bar of `part` in `whole`, in eighths of a character; anything above zero shows.
+/// A bar for `part` of `whole`, in eighths of a character. Any part above zero is visible.
 fn bar(part: u64, whole: u64) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if part == 0 || whole == 0 {
@@ -19,7 +19,7 @@ fn bar(part: u64, whole: u64) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// Name, options and memory of a keyspace.
+/// Prints name, options and memory of a keyspace.
 pub fn keyspace(out: &mut impl Write, stats: &KeyspaceStats, options: &KeyspaceOptions) -> io::Result<()> {
     let preset = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled]
         .into_iter()
@@ -27,7 +27,7 @@ pub fn keyspace(out: &mut impl Write, stats: &KeyspaceStats, options: &KeyspaceO
         .map_or_else(|| "own options".into(), |p| p.to_string());
     writeln!(
         out,
-        "keyspace {:?} ({preset}, {}, {} tables a guard): {} in tables, {} in the memtable{}",
+        "keyspace {:?} ({preset}, {}, {} tables per guard): {} in tables, {} in the memtable{}",
         stats.name,
         options.compression,
         options.max_tables_per_guard,
@@ -35,12 +35,12 @@ pub fn keyspace(out: &mut impl Write, stats: &KeyspaceStats, options: &KeyspaceO
         human_bytes(stats.memtable_bytes),
         match stats.immutable_memtables {
             0 => String::new(),
-            n => format!(", {n} memtables on their way to disk"),
+            n => format!(", {n} immutable memtables"),
         }
     )
 }
 
-/// The levels, each with a bar of its bytes.
+/// Prints the levels, each with a bar of its bytes.
 pub fn tree(out: &mut impl Write, levels: &[LevelStats]) -> io::Result<()> {
     let deepest = levels.iter().rposition(|l| l.tables > 0 || l.guards > 1).map_or(0, |at| at + 1);
     if deepest == 0 {
@@ -71,7 +71,7 @@ pub fn tree(out: &mut impl Write, levels: &[LevelStats]) -> io::Result<()> {
     Ok(())
 }
 
-/// For each level of guards, how many guards have which size.
+/// Prints, for each level of guards, a histogram of guard sizes.
 pub fn guard_sizes(out: &mut impl Write, guards: &[GuardInfo]) -> io::Result<()> {
     let levels = guards.iter().map(|g| g.level).max().unwrap_or(0);
     for level in 1..=levels {
@@ -90,7 +90,7 @@ pub fn guard_sizes(out: &mut impl Write, guards: &[GuardInfo]) -> io::Result<()>
     Ok(())
 }
 
-/// One row for each power of two between the smallest and the largest.
+/// Prints one row for each power of two between the smallest and the largest size.
 fn histogram(out: &mut impl Write, sizes: &[u64]) -> io::Result<()> {
     let bucket = |size: u64| size.max(1).ilog2();
     let first = sizes.iter().copied().map(bucket).min().unwrap_or(0);
@@ -113,7 +113,7 @@ fn tables_per_guard(out: &mut impl Write, level: usize, guards: &[GuardInfo]) ->
     writeln!(out, "    guards by number of tables   {}", list.join("  "))
 }
 
-/// Every guard with its tables.
+/// Prints all guards with their tables.
 pub fn guard_list(out: &mut impl Write, guards: &[GuardInfo]) -> io::Result<()> {
     for guard in guards {
         let name = match (guard.level, guard.key.is_empty()) {
@@ -145,7 +145,7 @@ pub fn guard_list(out: &mut impl Write, guards: &[GuardInfo]) -> io::Result<()> 
     Ok(())
 }
 
-/// The files on disk by kind.
+/// Prints the files on disk by kind.
 pub fn files(out: &mut impl Write, files: &Files) -> io::Result<()> {
     let total: u64 = files.values().map(|(bytes, _)| bytes).sum();
     writeln!(out, "files on disk: {}", human_bytes(total))?;
@@ -162,7 +162,7 @@ pub fn files(out: &mut impl Write, files: &Files) -> io::Result<()> {
     Ok(())
 }
 
-/// The counters of the whole database since it was opened.
+/// Prints the counters of the database since it was opened.
 pub fn counters(out: &mut impl Write, stats: &Stats) -> io::Result<()> {
     writeln!(
         out,
@@ -176,7 +176,7 @@ pub fn counters(out: &mut impl Write, stats: &Stats) -> io::Result<()> {
     let (cache, filter, memory, stalls) = (&stats.cache, &stats.filter, &stats.memory, &stats.stalls);
     writeln!(
         out,
-        "  cache    {} of {}; found: data {}, index {}, filters {}; {} read",
+        "  cache    {} of {}; hits: data {}, index {}, filters {}; {} read",
         human_bytes(cache.used_bytes),
         human_bytes(cache.capacity),
         share(cache.data_hits, cache.data_misses),
@@ -186,7 +186,7 @@ pub fn counters(out: &mut impl Write, stats: &Stats) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "  filters  {} questions, {} tables spared, {} in vain",
+        "  filters  {} probes, {} tables skipped, {} false positives",
         human_count(filter.probes),
         human_count(filter.useful),
         human_count(filter.false_positives)
@@ -216,10 +216,10 @@ pub fn counters(out: &mut impl Write, stats: &Stats) -> io::Result<()> {
         human_count(stalls.memtable_waits),
         stalls.memtable_wait_seconds,
         stalls.longest_seconds,
-        stalls.last_reason.as_ref().map_or(String::new(), |why| format!("; the newest: {why}"))
+        stalls.last_reason.as_ref().map_or(String::new(), |why| format!("; the last one: {why}"))
     )?;
     if let Some(error) = &stats.background_error {
-        writeln!(out, "  WRITING HAS STOPPED: {error}")?;
+        writeln!(out, "  WRITES ARE DISABLED: {error}")?;
     }
     for problem in &stats.damage {
         writeln!(out, "  DAMAGED  {problem}")?;
@@ -227,7 +227,7 @@ pub fn counters(out: &mut impl Write, stats: &Stats) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the bytes went: log, flush, compaction into each level, manifest.
+/// Prints the bytes written: log, flush, compaction into each level, manifest.
 fn written(out: &mut impl Write, stats: &Stats) -> io::Result<()> {
     let total = stats.bytes_written();
     let jobs = |io: &IoStats| format!("{} jobs, {:.2} s", human_count(io.jobs), io.seconds);

@@ -1,4 +1,4 @@
-//! `dump`: a keyspace as a text that `load` reads.
+//! `dump`: writes a keyspace as text that `load` reads.
 
 use crate::args::{BoundsArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
@@ -17,8 +17,9 @@ Examples:
   cairn dump --db /tmp/d --format paragraphs --key Package,Version,Architecture > Packages
   cairn dump --db /tmp/a | cairn load --db /tmp/b        copy a keyspace
 
-TSV, CSV and JSON lines carry any bytes: `load` reads them back as the same keys and values. Lines carry keys without
-values, and paragraphs values whose fields tell the key; what a format cannot carry ends the dump with 6.";
+TSV, CSV and JSON lines can express any bytes: `load` reads them back as the same keys and values. The format `lines` has
+keys without values, and `paragraphs` has values that contain the key. A record that the format cannot express ends the
+dump with exit code 6.";
 
 /// Arguments of `dump`.
 #[derive(Debug, clap::Args)]
@@ -32,16 +33,16 @@ pub struct DumpArgs {
     bounds: BoundsArgs,
     #[command(flatten)]
     form: FormArgs,
-    /// The format; else the extension of the output file tells, else it is TSV
+    /// The format [default: by the extension of the output file, otherwise TSV]
     #[arg(long, value_enum, conflicts_with = "json")]
     format: Option<Format>,
     /// Write to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Paragraphs: the fields that make up the key
+    /// For paragraphs: the fields that form the key
     #[arg(long, value_name = "FIELD", value_delimiter = ',')]
     key: Vec<String>,
-    /// Paragraphs: what is between the parts of a key of several fields
+    /// For paragraphs: the separator between the fields of a key
     #[arg(long, value_name = "TEXT", default_value = "/")]
     key_separator: String,
 }
@@ -63,7 +64,7 @@ pub fn dump(args: DumpArgs) -> Result<()> {
     store.close()
 }
 
-/// A device or pipe cannot be synced and need not be.
+/// Ignores a failed sync of a device or pipe, which cannot be synced.
 fn only_for_files(path: &Path) -> impl FnOnce(std::io::Error) -> std::io::Result<()> {
     move |error| if path.is_file() { Err(error) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! How a command fails: one line on standard error, and an exit code that a script can act on.
+//! Failures of commands: one line on standard error, and an exit code that scripts can use.
 
 use cairn::ErrorKind;
 use std::fmt::Display;
@@ -6,22 +6,22 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The exit codes, for `cairn help` and the documents.
+/// The exit codes, for `cairn help` and the documentation.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  the answer is no: a key that was asked for is not there
+  1  not found: a requested key does not exist
   2  wrong usage: arguments, options, or no such database or keyspace
-  3  damage: bytes on disk are not what was written, or of an unknown version
+  3  damage: bytes on disk differ from those written, or have an unknown format version
   4  locked: the database is open elsewhere
-  5  the system failed: an I/O error, a full disk
-  6  bad input: a line that cannot be loaded, a statement that cannot be read";
+  5  system failure: an I/O error, a full disk
+  6  bad input: a line that cannot be loaded, or a statement that cannot be parsed";
 
-/// Why a command ends without having done its work.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
-    /// What to tell; `None` ends in silence.
+    /// The message; `None` prints nothing.
     message: Option<String>,
 }
 
@@ -29,7 +29,7 @@ pub struct Failure {
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// The answer is no, and `message` says to what.
+    /// A requested key does not exist, or a similar negative answer.
     pub fn no(message: impl Into<String>) -> Failure {
         Failure { code: 1, message: Some(message.into()) }
     }
@@ -39,38 +39,38 @@ impl Failure {
         Failure { code: 2, message: Some(message.into()) }
     }
 
-    /// Something on disk is damaged.
+    /// Data on disk is damaged.
     pub fn damage(message: impl Into<String>) -> Failure {
         Failure { code: 3, message: Some(message.into()) }
     }
 
-    /// What came in cannot be read.
+    /// The input cannot be read.
     pub fn bad_input(message: impl Into<String>) -> Failure {
         Failure { code: 6, message: Some(message.into()) }
     }
 
-    /// The operating system failed `operation` on `path`. A file that is not there is wrong usage.
+    /// The operating system failed `operation` on `path`. A missing file counts as wrong usage.
     pub fn file(operation: &str, path: &Path, error: &io::Error) -> Failure {
         let code = if error.kind() == io::ErrorKind::NotFound { 2 } else { 5 };
         Failure { code, message: Some(format!("{operation} {}: {error}", path.display())) }
     }
 
-    /// The same failure with `context` in front.
+    /// The same failure with `context` before its message.
     pub fn context(mut self, context: impl Display) -> Failure {
         self.message = self.message.map(|m| format!("{context}: {m}"));
         self
     }
 
-    /// The same failure with `note` behind.
+    /// The same failure with `note` after its message.
     pub fn with_note(mut self, note: impl Display) -> Failure {
         self.message = self.message.map(|m| format!("{m}{note}"));
         self
     }
 
-    /// Tells the message and gives the exit code. The message is kept to one line, whatever file names are in it.
+    /// Prints the message and returns the exit code. The message is one line, even if file names contain line breaks.
     pub fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            // Nobody may be there to read it: the exit code is still due.
+            // Ignore the error: standard error may be closed, and the exit code is still needed.
             let _ = writeln!(io::stderr(), "cairn: {}", one_line(&message));
         }
         ExitCode::from(self.code)
@@ -100,7 +100,7 @@ impl From<cairn::Error> for Failure {
     }
 }
 
-/// What went wrong while a workload ran.
+/// An error of a workload.
 impl From<::bench::engine::Error> for Failure {
     fn from(error: ::bench::engine::Error) -> Failure {
         Failure { code: code_of(error.kind()), message: Some(error.to_string()) }
@@ -116,7 +116,7 @@ fn code_of(kind: ErrorKind) -> u8 {
     }
 }
 
-/// Errors of standard output. A reader that went away (`| head`) has what it wanted: the command ends quietly and well.
+/// Errors of standard output. If the reader closed the pipe (`| head`), the command ends silently with success.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {

@@ -1,22 +1,22 @@
-//! The readers of text, for the fuzz targets of `crates/fuzz-targets`: input that anybody may have written, and what must hold of
-//! what is made of it. Each function says whether anything in the input was accepted.
+//! Entry points for the fuzz targets of `crates/fuzz-targets`: the readers of text, with input from anywhere, and
+//! checks of their results. Each function returns whether it accepted any part of the input.
 
 use crate::format::{Format, Mapping, Reader, Record, Step, Unwritten, Writer};
 use crate::shell::parse::{self, Statement, Unreadable};
 use crate::text;
 use std::io::BufReader;
 
-/// Most records that are read of one input.
+/// Maximum number of records read from one input.
 const RECORDS: usize = 512;
 
 const FORMATS: [Format; 5] = [Format::Tsv, Format::Csv, Format::Jsonl, Format::Lines, Format::Paragraphs];
 
-/// What came of a text: records, and lines that were refused with their numbers.
+/// The result of reading a text: records, and rejected lines with their numbers.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     records: Vec<Record>,
     refused: Vec<(u64, String)>,
-    /// Why no record can be read at all.
+    /// Why no record can be read.
     unfit: Option<String>,
     bytes: u64,
 }
@@ -35,8 +35,8 @@ fn read(input: &[u8], buffer: usize, format: Format, mapping: &Mapping) -> Resul
                 break;
             }
             Step::End => {
-                assert_eq!(reader.bytes_read(), input.len() as u64, "the end, and not everything was read");
-                assert_eq!(reader.next(&mut record).expect("the same"), Step::End, "the end stays the end");
+                assert_eq!(reader.bytes_read(), input.len() as u64, "the reader reports the end too early");
+                assert_eq!(reader.next(&mut record).expect("the same"), Step::End, "the end is final");
                 break;
             }
         }
@@ -47,7 +47,7 @@ fn read(input: &[u8], buffer: usize, format: Format, mapping: &Mapping) -> Resul
     Ok(outcome)
 }
 
-/// The mapping that two bytes of the input choose.
+/// The mapping chosen by two bytes of the input.
 fn mapping(kind: u8, names: u8) -> Mapping {
     let columns =
         [&[][..], &["1"], &["2"], &["id"], &["id", "name"], &["2", "1"], &["key"], &["Package", "0"]];
@@ -62,9 +62,11 @@ fn mapping(kind: u8, names: u8) -> Mapping {
     }
 }
 
-/// Input of `load`: a byte for the format, one for the mapping, one for the reader's buffer, and the text.
+/// Input of `load`: a byte for the format, one for the mapping, one for the size of the reader's buffer, and the
+/// text.
 ///
-/// The same comes of it whatever the size of the buffer; and what can be dumped again is loaded again as the same records.
+/// The result must not depend on the size of the buffer, and records that can be dumped must be loaded again
+/// unchanged.
 pub fn load(data: &[u8]) -> bool {
     let [kind, names, buffer, text @ ..] = data else { return false };
     let format = FORMATS[usize::from(kind & 0x3f) % FORMATS.len()];
@@ -78,7 +80,10 @@ pub fn load(data: &[u8]) -> bool {
     let Ok(outcome) = whole else { return false };
     let held: usize = outcome.records.iter().map(|r| r.key.len() + r.value.len()).sum();
     let keys = outcome.records.len() * (mapping.key.len() + 1) + 1;
-    assert!(held <= text.len().saturating_mul(mapping.key.len() + 2) + keys, "records are made of the input");
+    assert!(
+        held <= text.len().saturating_mul(mapping.key.len() + 2) + keys,
+        "records contain only bytes of the input"
+    );
     round_trip(format, &mapping, &outcome.records);
     !outcome.records.is_empty()
 }
@@ -98,7 +103,7 @@ fn round_trip(format: Format, mapping: &Mapping, records: &[Record]) {
             Err(Unwritten::Refused(why)) => {
                 assert!(
                     matches!(format, Format::Lines | Format::Paragraphs),
-                    "{format:?} carries all: {why}"
+                    "{format:?} can express any record: {why}"
                 );
             }
             Err(Unwritten::Io(error)) => panic!("writing to memory: {error}"),
@@ -111,7 +116,7 @@ fn round_trip(format: Format, mapping: &Mapping, records: &[Record]) {
     assert_eq!(again, kept, "{format:?}: {:?}", String::from_utf8_lossy(&out));
 }
 
-/// A line of the shell. Words are read back as they are quoted, and statements from their words.
+/// A line of the shell. Quoted words, and statements spelled from their words, must be read back unchanged.
 pub fn shell(data: &[u8]) -> bool {
     let quoted = parse::quote(data);
     let statements = parse::split(&format!("get {quoted}")).expect("a quoted word can be read");
@@ -135,7 +140,7 @@ pub fn shell(data: &[u8]) -> bool {
         assert!(!words.is_empty());
         let statement = parse::parse(words);
         accepted |= statement.is_ok();
-        // Keywords stay as they are; all else may as well be quoted.
+        // Keywords stay unquoted. All other words may be quoted.
         let spelled = |word: &parse::Word| match word.quoted {
             true => format!("\"{}\"", text::escape(&word.bytes).replace('"', "\\\"")),
             false => String::from_utf8_lossy(&word.bytes).into_owned(),

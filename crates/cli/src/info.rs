@@ -1,4 +1,4 @@
-//! `completions` and `options`: what the command line knows about itself.
+//! `completions` and `options`: prints information about the program.
 
 use crate::args::Cli;
 use crate::failure::Result;
@@ -18,7 +18,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = COMPLETION_EXAMPLES)]
 pub struct CompletionsArgs {
-    /// For which shell
+    /// The shell
     #[arg(value_enum)]
     shell: clap_complete::Shell,
 }

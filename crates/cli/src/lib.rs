@@ -1,8 +1,8 @@
-//! The command line of Cairn, as a library: the program is [`main`] and nothing else.
+//! The command line of Cairn as a library. The program only calls [`main`].
 //!
-//! `args` says what can be asked for; each command has a module of its own that does it and returns, or fails with a
-//! `failure::Failure`: one line on standard error and an exit code. Results go to standard output, everything else to
-//! standard error. Nothing here reaches into the engine: all of it is the public library.
+//! `args` defines the command line. Each command has its own module, which runs it and returns, or fails with a
+//! `failure::Failure`: one line on standard error and an exit code. Results go to standard output, all other messages
+//! to standard error. This crate uses only the public API of the engine.
 //!
 //! ```text
 //!   main -- args -- point delete_range scan load dump stats check salvage compact shell demo bench info
@@ -43,7 +43,7 @@ use clap::Parser;
 use failure::Result;
 use std::process::ExitCode;
 
-/// Does what the arguments of the process ask for.
+/// Runs the command in the arguments of the process.
 pub fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(code) => code,

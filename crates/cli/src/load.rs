@@ -1,4 +1,4 @@
-//! `load`: records from a file or standard input into a keyspace.
+//! `load`: loads records from a file or standard input into a keyspace.
 
 use crate::args::{CreateArgs, DbArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
@@ -24,14 +24,14 @@ Examples:
   zcat Packages.gz | cairn load --db /tmp/d --format paragraphs --key Package,Version,Architecture
   cairn dump --db /tmp/a | cairn load --db /tmp/b               copy a keyspace
 
-The key is the first column, unless --key names others. The value is the column that --value names; without it, the
-other one of two columns; else the whole record as it stands, without the end of the line. In TSV, \\t \\n \\r \\\\ and
-\\xHH in a key or a value column stand for bytes. JSON lines without --key have the fields key and value, or key_hex and
-value_hex. A file without a known extension, and standard input, are TSV unless --format says otherwise.
+The key is the first column, unless --key names others. The value is the column that --value names; without --value, the
+other one of two columns, or otherwise the whole record without its line end. In TSV, \\t \\n \\r \\\\ and \\xHH in a key or
+value column are escapes for bytes. JSON lines without --key have the fields key and value, or key_hex and value_hex.
+A file without a known extension, and standard input, are TSV unless --format names another format.
 
-A bad line ends the load: what stands before it has been loaded, and the message tells how much. Its exit code is 6.";
+A bad line ends the load with exit code 6. The records before it are loaded, and the message says how many.";
 
-/// Records in a batch, and bytes: enough to make the cost of a write small, and little to lose or to hold.
+/// Limits of a batch, in records and in bytes: large enough to amortize the cost of a write, small enough for memory.
 const BATCH_RECORDS: usize = 1000;
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -47,10 +47,10 @@ pub struct LoadArgs {
     create: CreateArgs,
     #[command(flatten)]
     input: InputArgs,
-    /// Count bad lines and go on
+    /// Count and skip bad lines
     #[arg(long)]
     skip_bad: bool,
-    /// Take a key that is there already, or comes twice, for a bad line; else the newest value stays
+    /// Treat a key that exists or occurs twice as a bad line [default: the last value wins]
     #[arg(long)]
     unique: bool,
     /// Print the summary as JSON
@@ -58,30 +58,30 @@ pub struct LoadArgs {
     json: bool,
 }
 
-/// Where records come from and how they become keys and values.
+/// The source of the records, and how they map to keys and values.
 #[derive(Debug, clap::Args)]
 struct InputArgs {
-    /// The file to load; `-` or nothing is standard input
+    /// The file to load; `-` or none for standard input
     file: Option<PathBuf>,
-    /// Its format; else the extension of the file tells
+    /// Its format [default: by the extension of the file]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Column or field that is the key: a name or a number from 1; several, separated by commas, are joined
+    /// Key column or field: a name or a number from 1; several, separated by commas, are joined
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
     key: Vec<String>,
-    /// What is put between the parts of a key of several columns
+    /// Separator between the parts of a key of several columns
     #[arg(long, value_name = "TEXT", default_value = "/")]
     key_separator: String,
-    /// Column or field that is the value
+    /// Value column or field
     #[arg(long, value_name = "COLUMN")]
     value: Option<String>,
-    /// The first line names the columns (so it is in CSV, and where a column is called by name)
+    /// The first line names the columns (the default in CSV, and if a column is given by name)
     #[arg(long)]
     header: bool,
     /// The first line is a record
     #[arg(long, conflicts_with = "header")]
     no_header: bool,
-    /// TSV: backslashes are nothing but backslashes
+    /// TSV: backslashes are plain characters
     #[arg(long)]
     no_escapes: bool,
     /// Key and value columns are hexadecimal
@@ -147,7 +147,7 @@ struct Summary {
     key_bytes: u64,
     value_bytes: u64,
     bad: u64,
-    /// The first bad line and what is wrong with it.
+    /// The first bad line and the reason.
     first_bad: Option<String>,
     seconds: f64,
 }
@@ -167,7 +167,7 @@ pub fn load(args: LoadArgs) -> Result<()> {
     let started = Instant::now();
     let mut loader = Loader::new(&store, args.unique);
     let read = loader.read(reader, &args, len);
-    // What stands before a bad line is loaded, whatever the batch that it was in.
+    // Write the records before a bad line too, even if they are in the same batch.
     loader.write()?;
     let mut summary = loader.summary;
     let keyspace = store.keyspace.name().to_string();
@@ -193,11 +193,11 @@ pub fn load(args: LoadArgs) -> Result<()> {
     Ok(())
 }
 
-/// Gathers records into batches and writes them.
+/// Collects records into batches and writes them.
 struct Loader<'a> {
     store: &'a Store,
     batch: Batch,
-    /// Keys of the batch, where keys must be unique.
+    /// Keys of the batch, if keys must be unique.
     keys: Option<HashSet<Vec<u8>>>,
     pending: Summary,
     summary: Summary,
@@ -246,11 +246,11 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Adds a record to the batch, or tells what is wrong with it.
+    /// Adds a record to the batch, or returns what is wrong with it.
     fn add(&mut self, record: &Record) -> Result<Option<String>> {
         if let Some(keys) = &mut self.keys {
             if keys.contains(&record.key) || self.store.keyspace.contains(&record.key)? {
-                return Ok(Some(format!("key \"{}\" is there already", escape_short(&record.key, 80))));
+                return Ok(Some(format!("key \"{}\" exists already", escape_short(&record.key, 80))));
             }
             keys.insert(record.key.clone());
         }
@@ -264,7 +264,7 @@ impl<'a> Loader<'a> {
         Ok(None)
     }
 
-    /// Writes the batch. Only then do its records count as loaded.
+    /// Writes the batch. Its records count as loaded only after that.
     fn write(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
         if pending.records == 0 {

@@ -1,12 +1,12 @@
-//! Records on standard output, in the form that was asked for.
+//! Prints records on standard output in the requested form.
 //!
 //! ```text
-//!   text   key TAB value, escaped (see `text`): one record a line, whatever bytes are in it
+//!   text   key TAB value, escaped (see `text`): one record per line, whatever its bytes
 //!   hex    the same in hexadecimal
-//!   json   {"key":"...","value":"..."}; a part that is not printable UTF-8 goes as "key_hex" or "value_hex"
+//!   json   {"key":"...","value":"..."}; a part that is not printable UTF-8 becomes "key_hex" or "value_hex"
 //! ```
 //!
-//! The text form is what `load --format tsv` reads, the JSON form what `load --format jsonl` reads.
+//! `load --format tsv` reads the text form, `load --format jsonl` the JSON form.
 
 use crate::args::FormArgs;
 use crate::text::{escape_into, hex_into};
@@ -47,12 +47,12 @@ pub enum Parts {
     Value,
 }
 
-/// Standard output with a buffer; a pipe whose reader left shows up as an error of a write or of the last `flush`.
+/// Standard output with a buffer. If the reader closed the pipe, a write or the last `flush` fails.
 pub fn stdout() -> BufWriter<StdoutLock<'static>> {
     BufWriter::with_capacity(64 << 10, io::stdout().lock())
 }
 
-/// Formats records into a buffer of its own, so that a record costs no allocation.
+/// Formats records into its own buffer, so that a record costs no allocation.
 pub struct Printer {
     form: Form,
     parts: Parts,
@@ -102,7 +102,7 @@ impl Printer {
     }
 }
 
-/// Appends `"name":"text"`, or `"name_hex":"digits"` for bytes that JSON or a terminal would not carry unharmed.
+/// Appends `"name":"text"`, or `"name_hex":"digits"` for bytes that JSON or a terminal would not preserve.
 pub fn json_field(out: &mut Vec<u8>, name: &str, bytes: &[u8], hex: bool) {
     out.push(b'"');
     out.extend_from_slice(name.as_bytes());
@@ -119,7 +119,7 @@ pub fn json_field(out: &mut Vec<u8>, name: &str, bytes: &[u8], hex: bool) {
     }
 }
 
-/// Prints one JSON value as one line.
+/// Prints a JSON value on one line.
 pub fn print_json(out: &mut impl Write, value: &serde_json::Value) -> io::Result<()> {
     serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")

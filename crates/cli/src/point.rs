@@ -1,4 +1,4 @@
-//! `put`, `get` and `delete`: single keys.
+//! `put`, `get` and `delete`: operations on single keys.
 
 use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs, bytes_of};
 use crate::failure::{Failure, Result};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const PUT_EXAMPLES: &str = "\
 Examples:
   cairn put --db /tmp/d fruit/apple red
-  cairn put --db /tmp/d fruit/apple green fruit/pear yellow   several at once: all or none
+  cairn put --db /tmp/d fruit/apple green fruit/pear yellow   several in one batch: all or none
   cairn put --db /tmp/d photo - < photo.jpg                   the value is standard input, byte for byte
   cairn put --db /tmp/d --hex 00ff 0102                       key and value in hexadecimal
   cairn put --db /tmp/d --durability sync k v                 on disk before the command ends
@@ -32,7 +32,7 @@ pub struct PutArgs {
     create: CreateArgs,
     #[command(flatten)]
     form: FormArgs,
-    /// Key and value, or several of both. A value of `-` is read from standard input as it is
+    /// Pairs of key and value. A value of `-` is read from standard input, byte for byte
     #[arg(value_names = ["KEY", "VALUE"], required = true, num_args = 2.., allow_negative_numbers = true)]
     pairs: Vec<OsString>,
 }
@@ -87,10 +87,10 @@ const GET_EXAMPLES: &str = "\
 Examples:
   cairn get --db /tmp/d fruit/apple                     the value, and a newline
   cairn get --db /tmp/d --raw photo > photo.jpg         the value, byte for byte
-  cairn get --db /tmp/d --json fruit/apple fruit/pear   {\"key\":...,\"value\":...}, null for what is not there
+  cairn get --db /tmp/d --json fruit/apple fruit/pear   {\"key\":...,\"value\":...}, null for a missing key
   cairn scan --db /tmp/d --parts key | cairn get --db /tmp/d --keys-from -
 
-The command ends with 1 when one of the keys is not there.";
+The exit code is 1 if a key does not exist.";
 
 /// Arguments of `get`.
 #[derive(Debug, clap::Args)]
@@ -102,10 +102,11 @@ pub struct GetArgs {
     keyspace: KeyspaceArgs,
     #[command(flatten)]
     form: FormArgs,
-    /// Print the values as they are and nothing else: no newline behind them
+    /// Print the values byte for byte, without newlines
     #[arg(long, conflicts_with_all = ["json", "hex", "keys_from"])]
     raw: bool,
-    /// Read keys from a file (`-` is standard input), one a line in the form that `scan` prints, and print what `scan` prints
+    /// Read keys from a file (`-` for standard input), one per line as printed by `scan`, and print records like
+    /// `scan`
     #[arg(long, value_name = "FILE", conflicts_with = "keys")]
     keys_from: Option<PathBuf>,
     /// Keys
@@ -115,7 +116,7 @@ pub struct GetArgs {
 
 /// Prints values.
 pub fn get(args: GetArgs) -> Result<()> {
-    // The keys are read to the end before the database is opened: they may come from a `scan` of the same one.
+    // Read all keys before opening the database: they may come from a `scan` of the same database.
     let (keys, parts) = match &args.keys_from {
         Some(path) => (listed_keys(path, args.form.hex)?, Parts::Both),
         None => {
@@ -163,7 +164,7 @@ fn get_one(
     Ok(())
 }
 
-/// The keys in a file, one a line as `scan` prints them.
+/// Reads the keys from a file, one per line as printed by `scan`.
 fn listed_keys(path: &Path, hex: bool) -> Result<Vec<Vec<u8>>> {
     let (input, name): (Box<dyn Read>, _) = match path == Path::new("-") {
         true => (Box::new(io::stdin()), Path::new("standard input")),
@@ -186,7 +187,7 @@ fn listed_keys(path: &Path, hex: bool) -> Result<Vec<Vec<u8>>> {
     }
 }
 
-/// Keys that were asked for and are not there.
+/// Requested keys that do not exist.
 #[derive(Default)]
 struct Missing {
     count: u64,
@@ -214,9 +215,9 @@ const DELETE_EXAMPLES: &str = "\
 Examples:
   cairn delete --db /tmp/d fruit/apple fruit/pear   all in one batch: all or none
   cairn delete --db /tmp/d --hex 00ff
-  cairn delete --db /tmp/d --check fruit/apple      end with 1 if it was not there
+  cairn delete --db /tmp/d --check fruit/apple      exit code 1 if it does not exist
 
-Deleting a key that is not there is no error, unless --check is given.";
+Deleting a missing key is not an error, unless --check is given.";
 
 /// Arguments of `delete`.
 #[derive(Debug, clap::Args)]
@@ -228,10 +229,10 @@ pub struct DeleteArgs {
     keyspace: KeyspaceArgs,
     #[command(flatten)]
     form: FormArgs,
-    /// What the deletion survives before it is acknowledged: buffered, os or sync
+    /// What the acknowledged deletion survives: buffered, os or sync
     #[arg(long, value_name = "D")]
     durability: Option<cairn::Durability>,
-    /// Look first, delete nothing and end with 1 if a key is not there
+    /// If a key does not exist, delete nothing and end with exit code 1
     #[arg(long)]
     check: bool,
     /// Keys

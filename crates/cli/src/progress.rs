@@ -1,9 +1,9 @@
-//! Progress on standard error, for people: nothing is shown where it is not a terminal.
+//! Progress on standard error. Shows nothing if that is not a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
-/// A bar of bytes, or a count of them where the total is unknown.
+/// A bar of bytes, or a count of bytes if the total is unknown.
 pub struct Progress(ProgressBar);
 
 impl Progress {
@@ -19,7 +19,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// So many bytes are done.
+    /// Reports the number of bytes done.
     pub fn at(&self, done: u64, message: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
             self.0.set_position(done);
@@ -27,13 +27,13 @@ impl Progress {
         }
     }
 
-    /// Changes the total.
+    /// Sets the total.
     pub fn total(&self, total: u64) {
         self.0.set_length(total);
     }
 }
 
-/// The bar goes away: what is left on the terminal is the result.
+/// Removes the bar, so that only results remain on the terminal.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();

@@ -1,4 +1,4 @@
-//! `salvage`: a new database from what can be had of a damaged one.
+//! `salvage`: copies the readable content of a damaged database into a new one.
 
 use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
@@ -12,8 +12,8 @@ Examples:
   cairn salvage /tmp/damaged /tmp/new
   cairn salvage /tmp/damaged /tmp/new --json | jq .losses
 
-SRC is not changed and must not be open. DST must be empty or not there. Damaged parts are skipped; the report says where,
-which keys may be missing, and whether older versions of them may have come back. It ends with 3 if anything is lost. Do not
+SRC is not changed and must not be open. DST must be empty or must not exist. Damaged parts are skipped; the report says where,
+which keys may be missing, and whether older versions of them may have come back. The exit code is 3 if data is lost. Do not
 use DST before it has ended.";
 
 /// Arguments of `salvage`.
@@ -23,7 +23,7 @@ pub struct SalvageArgs {
     /// Directory of the damaged database
     #[arg(value_name = "SRC")]
     from: PathBuf,
-    /// Directory of the new one
+    /// Directory of the new database
     #[arg(value_name = "DST")]
     to: PathBuf,
     /// Print one JSON object
@@ -34,7 +34,7 @@ pub struct SalvageArgs {
 /// Salvages a database.
 pub fn salvage(args: SalvageArgs) -> Result<()> {
     let report = cairn::salvage(&args.from, &args.to)?;
-    // What is lost counts for more than whether anybody has read of it.
+    // Losses determine the exit code, even if the output could not be written.
     let printed = print_report(&report, args.json);
     match report.losses.len() {
         0 => printed,

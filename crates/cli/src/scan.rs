@@ -1,4 +1,4 @@
-//! `scan`: keys and values in order.
+//! `scan`: prints keys and values in order.
 
 use crate::args::{BoundsArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::Result;
@@ -32,7 +32,7 @@ pub struct ScanArgs {
     /// What to print of each record
     #[arg(long, value_name = "PARTS", value_enum, default_value = "both")]
     parts: PartsArg,
-    /// Print how many records there are instead of the records
+    /// Print the number of records instead of the records
     #[arg(long)]
     count: bool,
 }

@@ -1,4 +1,4 @@
-//! `scrub`: reads and verifies a database at a limited rate, and writes nothing. What `check` does, in no hurry.
+//! `scrub`: reads and verifies a database at a limited rate, without writing to it. Does the work of `check`, slowly.
 
 use crate::args::PlaceArgs;
 use crate::check::{print_report, verdict};
@@ -12,8 +12,8 @@ Examples:
   cairn scrub /tmp/d --rate 10MiB
   cairn scrub --db /tmp/d --rate 1MiB --rounds 5
 
-It reads and verifies what `cairn check` does, at no more than so many bytes per second, and ends with 3 when something is
-damaged. The database must not be open elsewhere: one that is in use scrubs itself (option scrub_rate).";
+It reads and verifies the same data as `cairn check`, at a limited number of bytes per second. The exit code is 3 if there
+is damage. The database must not be open elsewhere: an open database can scrub itself (option scrub_rate).";
 
 /// Arguments of `scrub`.
 #[derive(Debug, clap::Args)]
@@ -21,13 +21,13 @@ damaged. The database must not be open elsewhere: one that is in use scrubs itse
 pub struct ScrubArgs {
     #[command(flatten)]
     place: PlaceArgs,
-    /// Bytes per second at most, such as 10MiB; 0 is no limit
+    /// Maximum number of bytes per second, such as 10MiB; 0 for no limit
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "10MiB")]
     rate: u64,
-    /// How often everything is read
+    /// How many times to read the database
     #[arg(long, value_name = "N", default_value = "1")]
     rounds: u64,
-    /// Print one JSON object a round
+    /// Print one JSON object per round
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +49,7 @@ pub fn scrub(args: ScrubArgs) -> Result<()> {
                 }
             })?
         };
-        // A reader that has left misses reports, but the exit code still tells what the later rounds find.
+        // If the output could not be written, later rounds still determine the exit code.
         printed = printed.and(print_report(&report, args.json));
         verdict(path, &report)?;
     }

@@ -1,4 +1,4 @@
-//! `stats`: the tree and the counters, as text, drawing or JSON.
+//! `stats`: prints the tree and the counters, as text or JSON.
 
 use crate::args::{CreateArgs, DbArgs};
 use crate::draw;
@@ -18,8 +18,8 @@ Examples:
   cairn stats --db /tmp/d --keyspace default --guards       every guard with its tables
   cairn stats --db /tmp/d --json | jq '.stats.keyspaces[].levels'
 
-The tree and the files are what is on disk; the counters run from the moment the database is opened, so that here they
-show what opening it took (`stats` in the shell and in a program shows more).";
+The tree and the files show the state on disk. The counters start when the database is opened, so here they show the cost
+of opening it only (`.stats` in the shell, and statistics in a program, show more).";
 
 /// Arguments of `stats`.
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,7 @@ pub struct StatsArgs {
     json: bool,
 }
 
-/// Shows statistics.
+/// Prints statistics.
 pub fn stats(args: StatsArgs) -> Result<()> {
     let db = open_database(&args.db, &CreateArgs::default(), Create::Nothing)?;
     let mut out = stdout();
@@ -50,7 +50,7 @@ pub fn stats(args: StatsArgs) -> Result<()> {
     Ok(db.close()?)
 }
 
-/// Prints everything for people.
+/// Prints all statistics as text.
 pub fn print(out: &mut impl Write, db: &Database, only: Option<&str>, list: bool) -> Result<()> {
     let stats = db.stats();
     if let Some(name) = only {
@@ -75,7 +75,7 @@ pub fn print(out: &mut impl Write, db: &Database, only: Option<&str>, list: bool
     Ok(())
 }
 
-/// Bytes and number of the files of a database, by kind (the extension of their names).
+/// Bytes and number of the files of a database, by kind (file name extension).
 pub type Files = BTreeMap<String, (u64, u64)>;
 
 /// Adds up the files in a database directory.
@@ -84,7 +84,7 @@ pub fn files(dir: &Path) -> Result<Files> {
     let mut files = Files::new();
     for entry in std::fs::read_dir(dir).map_err(wrong)? {
         let entry = entry.map_err(wrong)?;
-        // A file may go away while we look: compaction is at work.
+        // A compaction may remove files at the same time.
         let Ok(metadata) = entry.metadata() else { continue };
         let name = entry.file_name().to_string_lossy().into_owned();
         let kind = match name.rsplit_once('.') {
@@ -98,7 +98,7 @@ pub fn files(dir: &Path) -> Result<Files> {
     Ok(files)
 }
 
-/// Everything for programs.
+/// All statistics as JSON.
 pub fn as_json(db: &Database, only: Option<&str>, list: bool) -> Result<Value> {
     let mut stats = db.stats();
     if let Some(name) = only {

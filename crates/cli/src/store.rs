@@ -1,4 +1,4 @@
-//! Opening a database the way the command line was asked to.
+//! Opens databases according to the arguments.
 
 use crate::args::{Bounds, CreateArgs, DbArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
@@ -6,12 +6,12 @@ use cairn::{Database, Keyspace, KeyspaceOptions, Options, Slice, Snapshot};
 use std::ops::Bound;
 use std::path::Path;
 
-/// What a command creates where it is missing.
+/// What a command creates if it is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Create {
-    /// Nothing: what is named must be there.
+    /// Nothing: database and keyspace must exist.
     Nothing,
-    /// The keyspace, in a database that is there.
+    /// The keyspace; the database must exist.
     Keyspace,
     /// Database and keyspace.
     Database,
@@ -26,14 +26,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens what is there; creates nothing.
+    /// Opens an existing database and keyspace; creates nothing.
     pub fn open(db: &DbArgs, keyspace: &KeyspaceArgs) -> Result<Store> {
         let db = open_database(db, &CreateArgs::default(), Create::Nothing)?;
         let keyspace = db.open_keyspace(&keyspace.keyspace)?;
         Ok(Store { db, keyspace })
     }
 
-    /// Opens for writing with durability and options; creates database and keyspace if asked to.
+    /// Opens for writing, with durability and options. Creates database and keyspace according to `create`.
     pub fn open_with(
         db: &DbArgs,
         keyspace: &KeyspaceArgs,
@@ -55,14 +55,14 @@ impl Store {
         Ok(Store { db, keyspace })
     }
 
-    /// Closes the database and reports what only the end can tell: an error of the last flush, for one.
+    /// Closes the database, and returns errors that only closing can report, such as a failed last flush.
     pub fn close(self) -> Result<()> {
         drop(self.keyspace);
         Ok(self.db.close()?)
     }
 }
 
-/// Opens the database, or creates it if asked to: then it says so, because the path may have been a typing error.
+/// Opens the database or creates it. Prints a note if it creates one, because the path may be a typing error.
 pub fn open_database(args: &DbArgs, with: &CreateArgs, create: Create) -> Result<Database> {
     let options = database_options(args, with, create == Create::Database)?;
     let is_new = create == Create::Database && !holds_database(&args.db)?;
@@ -73,8 +73,8 @@ pub fn open_database(args: &DbArgs, with: &CreateArgs, create: Create) -> Result
     Ok(db)
 }
 
-/// Whether there is a database in a directory, or what is left of one. A directory that holds nothing but other files is refused: a database among
-/// them is not what was meant.
+/// Whether a directory has a database or the remains of one. Fails if the directory has only other files, since the
+/// user hardly meant to create a database among them.
 pub fn holds_database(dir: &Path) -> Result<bool> {
     let names = match std::fs::read_dir(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
@@ -87,19 +87,19 @@ pub fn holds_database(dir: &Path) -> Result<bool> {
         if name.starts_with("manifest-") || name.ends_with(".tbl") || name.starts_with("wal-") {
             return Ok(true);
         }
-        // What a database has that was not created to its end.
+        // A database whose creation was interrupted has only a lock file.
         others |= name != "LOCK";
     }
     match others {
         false => Ok(false),
         true => Err(Failure::usage(format!(
-            "{}: there is no database, and the directory holds other files: name one that is empty or not there",
+            "{}: there is no database, and the directory has other files: name an empty or new directory",
             dir.display()
         ))),
     }
 }
 
-/// The options of the database: what its arguments say, and `--set`.
+/// The options of the database: from its arguments and `--set`.
 pub fn database_options(args: &DbArgs, with: &CreateArgs, create: bool) -> Result<Options> {
     let mut options = Options::default().create(create);
     if let Some(bytes) = args.memory_budget {
@@ -115,13 +115,13 @@ pub fn database_options(args: &DbArgs, with: &CreateArgs, create: bool) -> Resul
     Ok(options)
 }
 
-/// The options of a keyspace that is to be created: the preset, and what `--set` changes in it.
+/// The options of a new keyspace: the preset with the changes of `--set`.
 pub fn keyspace_options(with: &CreateArgs) -> Result<KeyspaceOptions> {
     let mut options = KeyspaceOptions::preset(with.preset.unwrap_or_default());
     for (name, value) in with.settings()?.filter(|(name, _)| !is_database_option(name)) {
         options
             .set(name, value)
-            .map_err(|e| Failure::from(e).context("--set (`cairn options` lists what there is)"))?;
+            .map_err(|e| Failure::from(e).context("--set (`cairn options` lists the options)"))?;
     }
     Ok(options)
 }
@@ -145,21 +145,21 @@ impl CreateArgs {
     }
 }
 
-/// The records inside some bounds, in the direction that the bounds ask for.
+/// The records inside bounds, in their direction.
 pub struct Entries {
-    /// `None` for bounds that hold no key.
+    /// `None` if the bounds are empty.
     range: Option<cairn::Range>,
     reverse: bool,
     left: u64,
 }
 
 impl Entries {
-    /// Of a keyspace, as it is now.
+    /// The present records of a keyspace.
     pub fn of(keyspace: &Keyspace, bounds: &Bounds) -> Entries {
         Entries::new(bounds, |ends| keyspace.range::<Vec<u8>>(ends))
     }
 
-    /// Of a keyspace, as it was when the snapshot was taken.
+    /// The records of a keyspace at a snapshot.
     pub fn of_snapshot(snapshot: &Snapshot, keyspace: &Keyspace, bounds: &Bounds) -> Entries {
         Entries::new(bounds, |ends| snapshot.range::<Vec<u8>>(keyspace, ends))
     }

@@ -1,12 +1,12 @@
-//! Bytes as text and back: escapes, hexadecimal, sizes.
+//! Converts between bytes and text: escapes, hexadecimal, sizes.
 //!
-//! Keys and values are bytes; people and text files want lines. The *escaped* form is valid UTF-8 on one line, without tabs
-//! and without anything that a terminal would act on, and turns back into the same bytes:
+//! Keys and values are bytes; terminals and text files need lines. The *escaped* form is one line of valid UTF-8
+//! without tabs and without control characters. It converts back to the same bytes:
 //!
 //! ```text
 //!   \\  \t  \n  \r   backslash, tab, newline, carriage return
-//!   \xHH             any other control character and any byte that is not part of valid UTF-8
-//!   everything else  as it is
+//!   \xHH             any other control character, and any byte that is not part of valid UTF-8
+//!   everything else  unchanged
 //! ```
 
 use std::borrow::Cow;
@@ -27,7 +27,7 @@ pub fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
                 '\r' => Some(b'r'),
                 _ => None,
             };
-            // A byte order mark at the start of a file would be taken for one.
+            // Escape a byte order mark: at the start of a file it would be removed.
             if named.is_none() && !c.is_control() && c != '\u{feff}' {
                 continue;
             }
@@ -43,7 +43,7 @@ pub fn escape_into(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Printable ASCII without a backslash: most keys, and what needs no second look.
+/// Whether the bytes are printable ASCII without a backslash, as most keys are, so that nothing needs an escape.
 fn is_plain(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| matches!(b, b' '..=b'~') && *b != b'\\')
 }
@@ -60,7 +60,7 @@ pub fn escape(bytes: &[u8]) -> String {
     String::from_utf8(out).expect("the escaped form is UTF-8")
 }
 
-/// Like [`escape`], at most about `limit` bytes of it, for messages and drawings.
+/// Like [`escape`], but for the first `limit` bytes at most; for messages and drawings.
 pub fn escape_short(bytes: &[u8], limit: usize) -> String {
     let mut text = escape(&bytes[..bytes.len().min(limit)]);
     if bytes.len() > limit {
@@ -69,7 +69,7 @@ pub fn escape_short(bytes: &[u8], limit: usize) -> String {
     text
 }
 
-/// Turns the escaped form back into bytes; says what is wrong with it otherwise.
+/// Converts the escaped form back to bytes, or returns what is wrong with it.
 pub fn unescape(text: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     if !text.contains(&b'\\') {
         return Ok(Cow::Borrowed(text));
@@ -103,7 +103,7 @@ fn hex_byte(pair: &[u8]) -> Option<u8> {
     Some((digit(pair[0])? << 4 | digit(pair[1])?) as u8)
 }
 
-/// Appends `bytes` as hexadecimal digits, two a byte.
+/// Appends `bytes` as hexadecimal digits, two per byte.
 pub fn hex_into(out: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.extend(bytes.iter().flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]));
@@ -116,17 +116,17 @@ pub fn hex(bytes: &[u8]) -> String {
     String::from_utf8(out).expect("digits are UTF-8")
 }
 
-/// Turns hexadecimal digits back into bytes.
+/// Converts hexadecimal digits back to bytes.
 pub fn unhex(text: &[u8]) -> Result<Vec<u8>, String> {
     if !text.len().is_multiple_of(2) {
-        return Err(format!("hexadecimal needs two digits a byte, here are {}", text.len()));
+        return Err(format!("hexadecimal needs two digits per byte, but there are {} digits", text.len()));
     }
     text.chunks_exact(2)
-        .map(|pair| hex_byte(pair).ok_or_else(|| format!("{:?} is no hexadecimal byte", escape(pair))))
+        .map(|pair| hex_byte(pair).ok_or_else(|| format!("{:?} is not a hexadecimal byte", escape(pair))))
         .collect()
 }
 
-/// Reads a number of bytes: `4096`, `64k`, `64KiB`, `1.5G`. Units are powers of 1024, as an engine's memory is counted.
+/// Parses a number of bytes: `4096`, `64k`, `64KiB`, `1.5G`. Units are powers of 1024.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let trimmed = text.trim();
     let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
@@ -137,9 +137,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         "t" | "tb" | "tib" => 40,
-        _ => return Err(format!("{text:?} is no size: write 4096, 64KiB, 512MiB or 1G")),
+        _ => return Err(format!("{text:?} is not a size: write 4096, 64KiB, 512MiB or 1G")),
     };
-    let wrong = || format!("{text:?} is no size: write 4096, 64KiB, 512MiB or 1G");
+    let wrong = || format!("{text:?} is not a size: write 4096, 64KiB, 512MiB or 1G");
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(1 << shift).ok_or_else(wrong);
     }
@@ -147,7 +147,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     if bytes.is_finite() && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
-/// A number of bytes for people: `0 B`, `1.5 KiB`, `20.0 GiB`.
+/// A readable number of bytes: `0 B`, `1.5 KiB`, `20.0 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
@@ -172,7 +172,7 @@ pub fn human_count(count: u64) -> String {
     text
 }
 
-/// So many of something: `1 line`, `2,000 lines`.
+/// A count with a noun: `1 line`, `2,000 lines`.
 pub fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
 }

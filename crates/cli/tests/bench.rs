@@ -1,4 +1,4 @@
-//! bench: every workload, what is reported, what the kernel counted, and whose directories are left alone.
+//! bench: every workload, the reports, the counters of the kernel, and the directories that bench must not empty.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::path::Path;
 const ALL: &str = "fillseq,overwrite,readrandom,readmissing,readseq,readreverse,seekrandom,readwhilewriting,deleterandom,\
                    fillrandom,readrandom,deleteseq,readseq,fillsync";
 
-/// Runs with `--json`; the reports.
+/// Runs with `--json`; returns the reports.
 #[track_caller]
 fn bench(cairn: &Cairn, workloads: &str, args: &[&str]) -> Vec<Value> {
     let reports = json_lines(&cairn.ok("bench", &[&["--json", "--workloads", workloads], args].concat()));
@@ -27,7 +27,7 @@ fn number(report: &Value, field: &str) -> f64 {
     report[field].as_f64().unwrap_or_else(|| panic!("{field} of {report}"))
 }
 
-/// Every field is there and makes sense by itself.
+/// Every field exists and is plausible by itself.
 #[track_caller]
 fn looks_right(report: &Value) {
     assert_eq!(report["engine"], "cairn");
@@ -48,7 +48,7 @@ fn looks_right(report: &Value) {
     for field in ["engine_version", "preset", "durability", "compression", "value_sizes"] {
         assert!(report[field].is_string(), "{field} of {report}");
     }
-    assert!(report["settings"].is_null(), "the settings stand beside the results: {report}");
+    assert!(report["settings"].is_null(), "the settings are top-level fields: {report}");
     assert!(report["options"].is_object() && report["engine_settings"].is_object(), "{report}");
     let (ops, seconds) = (number(report, "ops"), number(report, "seconds"));
     assert!((number(report, "ops_per_s") * seconds - ops).abs() < ops / 1000.0);
@@ -62,8 +62,9 @@ fn looks_right(report: &Value) {
     kernel_agrees(report);
 }
 
-/// The engine counts the bytes that the kernel saw it write, but for the header of the first log, and for zeros that were written ahead
-/// of the logs' ends: some for each log, and for each tenth of a second. It does not see what goes over older logs.
+/// The bytes counted by the engine agree with those counted by the kernel, except for the header of the first log,
+/// for zeros written ahead of the ends of logs (some per log and per tenth of a second), and for bytes written to
+/// recycled logs.
 #[track_caller]
 fn kernel_agrees(report: &Value) {
     if cfg!(target_os = "linux") {
@@ -72,7 +73,7 @@ fn kernel_agrees(report: &Value) {
         let logs = 2.0 + (user + 120.0 * ops) / number(report, "memtable_bytes");
         let ahead = (logs + number(report, "settled_seconds") * 10.0) * 262_144.0;
         let slack = kernel * 0.02 + 100.0;
-        // What the workload before had written ahead, this one need not write.
+        // Not in the kernel's count: zeros that an earlier workload wrote ahead.
         let unseen = 262_144.0 + user + 40.0 * ops;
         let counted = ours - unseen - slack..=ours + ahead + slack;
         assert!(counted.contains(&kernel), "{ours} and {kernel}: {report}");
@@ -102,7 +103,7 @@ fn every_workload_does_what_its_name_says() {
         for fill in [fillseq, overwrite, fillrandom] {
             assert_eq!((&fill["ops"], &fill["user_bytes"]), (&3000.into(), &(3000 * 144).into()));
             let amplification = number(fill, "engine_write_bytes") / number(fill, "user_bytes");
-            assert!(amplification > 1.5, "the memtables are small enough to be flushed: {fill}");
+            assert!(amplification > 1.5, "memtables are small enough for flushes: {fill}");
         }
         assert_eq!((&readrandom["ops"], &readrandom["found"]), (&2000.into(), &2000.into()));
         assert_eq!(readrandom["user_bytes_read"], 2000 * 144);
@@ -112,7 +113,10 @@ fn every_workload_does_what_its_name_says() {
         }
         assert_eq!(seekrandom["found"], 2000);
         let entries = number(seekrandom, "user_bytes_read") / 144.0;
-        assert!((11_950.0..=12_000.0).contains(&entries), "six entries a seek, but for the end: {entries}");
+        assert!(
+            (11_950.0..=12_000.0).contains(&entries),
+            "six entries per seek, except at the end: {entries}"
+        );
         assert_eq!((&mixed["ops"], &mixed["found"]), (&2000.into(), &2000.into()));
         assert!(number(&mixed["writer"], "ops") > 0.0);
         assert_eq!(number(mixed, "user_bytes"), number(&mixed["writer"], "ops") * 144.0);
@@ -151,11 +155,11 @@ fn workloads_of_ycsb_and_others() {
         let by_kind = of(name)["lat_us_by_kind"].as_object().unwrap();
         assert_eq!(by_kind.keys().collect::<Vec<_>>(), kinds);
     }
-    // It doubled what is there, and all of it is found.
+    // The workload doubled the number of keys, and the read finds all of them.
     let read = of("aging-read");
     assert_eq!((&read["num"], &read["found"]), (&4000.into(), &1000.into()));
     assert_eq!(of("ten-each")["ops"], 20_000);
-    // The keys that are there are those that are read, in a run of its own, too.
+    // A separate run reads the keys of the existing database.
     bench(&cairn, "ycsb-load", &["--num", "100"]);
     let read = &bench(&cairn, "readrandom", &["--num", "100"])[0];
     assert_eq!((&read["found"], &read["key_size"]), (&100.into(), &24.into()));
@@ -171,7 +175,7 @@ fn a_history_keeps_its_timetable() {
         looks_right(report);
         assert_eq!((&report["ops"], &report["writer"]["ops"]), (&50.into(), &1000.into()));
         assert!((0.4..10.0).contains(&number(report, "seconds")), "{report}");
-        // The keys carry a time of eight bytes.
+        // The keys contain a time of eight bytes.
         let read = &bench(&cairn, "readseq", &["--num", "1000"])[0];
         assert_eq!((&read["found"], &read["user_bytes_read"]), (&1000.into(), &(1000 * 152).into()));
         cairn
@@ -209,7 +213,7 @@ fn settings_are_reported_as_they_were() {
     assert_eq!((&report["background_threads"], &report["seed"]), (&3.into(), &9.into()));
     assert_eq!(report["memory_budget"], 64 << 20);
     assert_eq!(report["options"]["block_size"], "8192");
-    // A database that is there keeps its options, and those are reported.
+    // An existing database keeps its options, and the report has them.
     let report = &bench(&cairn, "readseq", &["--num", "100"])[0];
     assert_eq!((&report["preset"], &report["options"]["block_size"]), (&"custom".into(), &"8192".into()));
 }
@@ -257,7 +261,7 @@ fn a_fill_begins_anew_unless_told_otherwise() {
     assert_eq!(keys(&cairn).len(), 100);
     bench(&cairn, "fillseq", &["--num", "50"]);
     assert_eq!(keys(&cairn).len(), 50);
-    // Also with an empty directory, and with one that is not there yet.
+    // The same with an empty directory, and with one that does not exist yet.
     fs::create_dir(cairn.path("empty")).unwrap();
     for name in ["empty", "new/deep"] {
         let path = cairn.path(name);
@@ -265,7 +269,7 @@ fn a_fill_begins_anew_unless_told_otherwise() {
     }
 }
 
-/// What is in a directory, by name.
+/// The files of a directory, by name.
 fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let entry = |entry: std::io::Result<fs::DirEntry>| {
         let path = entry.unwrap().path();
@@ -285,17 +289,17 @@ fn directories_of_others_are_left_alone() {
         cairn.run("bench", &fill).fails(2, what);
         assert_eq!(contents(&cairn.db()), before);
     };
-    // A database that holds somebody's data.
+    // A database that bench did not create.
     cairn.ok("put", &["key", "value"]);
     refused(&["that bench did not make", "--use-existing"]);
     assert_eq!(cairn.ok("get", &["key"]), "value\n");
     fs::remove_dir_all(cairn.db()).unwrap();
-    // A directory of other files.
+    // A directory with other files.
     fs::create_dir(cairn.db()).unwrap();
     fs::write(cairn.db().join("thesis.tex"), "years of work").unwrap();
     refused(&["\"thesis.tex\""]);
     fs::remove_file(cairn.db().join("thesis.tex")).unwrap();
-    // One that bench filled, and something was put beside it: a file, a directory.
+    // A database that bench filled, with other entries added: a file, a directory.
     bench(&cairn, "fillseq", &["--num", "10"]);
     fs::write(cairn.db().join("000001.tbl.bak"), "").unwrap();
     refused(&["\"000001.tbl.bak\""]);
@@ -304,7 +308,7 @@ fn directories_of_others_are_left_alone() {
     refused(&["\"wal-000009.log\""]);
     fs::remove_dir(cairn.db().join("wal-000009.log")).unwrap();
     bench(&cairn, "fillseq", &["--num", "10"]);
-    // One that is in use.
+    // A database that is open.
     let db = cairn::Database::open(cairn.db()).unwrap();
     let before = contents(&cairn.db());
     cairn.run("bench", &fill).fails(4, &[]);

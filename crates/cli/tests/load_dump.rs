@@ -1,11 +1,11 @@
-//! load and dump: what goes through them comes out the same, and what cannot is named.
+//! load and dump: records survive a round trip unchanged, and records that a format cannot express are named.
 
 mod common;
 
 use common::{Cairn, cities, json_lines};
 use std::collections::BTreeMap;
 
-/// Keys and values with every kind of byte in them, some of them over 10 KB.
+/// Keys and values with all kinds of bytes, some of them longer than 10 KB.
 fn hostile() -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut state = 7u64;
     let mut random = || {
@@ -66,10 +66,10 @@ fn hostile_records_go_round_in_every_format() {
         let dumped = std::fs::read(&file).unwrap();
         assert!(copy.run("dump", &["--format", format]).out == dumped, "{format}");
         if format != "csv" {
-            std::str::from_utf8(&dumped).expect("what is not CSV is text");
+            std::str::from_utf8(&dumped).expect("formats other than CSV are text");
         }
     }
-    // Each of them by itself, from a list, and a few as raw bytes.
+    // Read each key, from a list; and a few as raw bytes.
     let keys = cairn.ok("scan", &["--parts", "key", "--hex"]);
     assert_eq!(cairn.run_with("get", &["--hex", "--keys-from", "-"], keys.as_bytes()).ok(), text);
     for (key, value) in records.iter().step_by(300) {
@@ -85,7 +85,7 @@ fn the_cities_go_round() {
     assert!(cairn.run("dump", &[]).out == original);
     assert!(cairn.ok("get", &["IS/Reykjavík"]).contains("\"population\":118918"));
     assert_eq!(cairn.ok("scan", &["--prefix", "US/Springfield/", "--count"]), "6\n");
-    // Copied through a pipe, by name of the column.
+    // Copied through a pipe, by column names.
     let copy = Cairn::new();
     let csv = cairn.run("dump", &["--format", "csv"]).out;
     copy.run_with("load", &["--format", "csv", "--key", "key", "--value", "value", "-"], &csv).ok();
@@ -115,7 +115,7 @@ fn paragraphs_go_round() {
     cairn.run("dump", &["--format", "paragraphs"]).fails(6, &["p000/1:0", "--key"]);
     cairn
         .run_with("load", &["--format", "paragraphs", "--unique"], index.as_bytes())
-        .fails(6, &["line 6", "p000", "is there already", "loaded before it: 1 record"]);
+        .fails(6, &["line 6", "p000", "exists already", "loaded before it: 1 record"]);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_bad_line_ends_the_load_and_says_what_was_loaded() {
     let summary = &json_lines(loaded.text())[0];
     assert_eq!((summary["records"].as_u64(), summary["bad"].as_u64()), (Some(4), Some(2)));
     assert_eq!(cairn.ok("scan", &["--parts", "key"]), "a\nb\nd\nf\n");
-    // Deep in a file, beyond several batches.
+    // A bad line far into the file, after several batches.
     let mut text: String = (0..3500).map(|n| format!("k{n:05}\tv\n")).collect();
     text.push_str("no value\n");
     let other = Cairn::new();

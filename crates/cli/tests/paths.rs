@@ -1,4 +1,5 @@
-//! Which database a command means: paths with typing errors, directories that hold something else, and the ways to name one.
+//! Which database a command uses: paths with typing errors, directories with other content, and the ways to name a
+//! database.
 
 mod common;
 
@@ -58,7 +59,7 @@ fn a_database_that_is_created_is_told_of() {
         let home = cairn.path("home");
         std::fs::create_dir(&home).unwrap();
         std::fs::write(home.join("notes.txt"), "mine").unwrap();
-        on(command, &home, args).fails(2, &["holds other files"]);
+        on(command, &home, args).fails(2, &["has other files"]);
         assert_eq!(names(&home), ["notes.txt"], "{command}");
     }
 }
@@ -72,7 +73,7 @@ fn check_and_scrub_take_the_directory_as_it_is_written() {
         let mut plain = program();
         plain.arg(command).arg(cairn.db());
         assert!(run(plain, b"").ok().contains("all is well"), "{command}");
-        // What is written on the line counts for more than the environment.
+        // The argument wins over the environment.
         let mut both = other.command(command);
         both.arg(cairn.db());
         assert!(run(both, b"").ok().contains("all is well"), "{command}");

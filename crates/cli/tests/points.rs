@@ -40,7 +40,7 @@ fn missing_keys_and_wrong_usage_have_codes() {
     cairn.run("get", &["a"]).fails(2, &[]); // no database
     cairn.run("scan", &[]).fails(2, &[]);
     cairn.run("delete", &["a"]).fails(2, &[]);
-    assert!(!cairn.db().exists(), "looking creates nothing");
+    assert!(!cairn.db().exists(), "reading creates nothing");
     cairn.ok("put", &["a", "1"]);
     let got = cairn.run("get", &["x", "a", "y\n"]).fails(1, &["not found: x and 1 more"]);
     assert_eq!(got.text(), "1\n");
@@ -85,7 +85,7 @@ fn deletes_ranges() {
         let run = cairn.run("delete-range", args);
         assert!(run.code == 2 && run.err.contains(named), "{}: {}", run.code, run.err);
     }
-    // An empty variable of a script is not meant to be everything.
+    // An empty variable in a script must not delete everything.
     for all in [&["--prefix", ""][..], &["--from", ""]] {
         cairn.run("delete-range", all).fails(2, &["--all"]);
     }
@@ -135,7 +135,7 @@ fn a_list_of_keys() {
     assert_eq!(got.text(), "plain\t1\n");
     let got = cairn.run_with("get", &["--keys-from", "-", "--json"], b"none\n").fails(1, &[]);
     assert_eq!(got.text(), "{\"key\":\"none\",\"value\":null}\n");
-    // Both ends of a pipe on one database: the second waits for the first to be done with it.
+    // Both ends of a pipe use one database: the second waits until the first has closed it.
     let mut scan = cairn.command("scan").args(["--parts", "key"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut get = cairn.command("get");
     let got = get.args(["--keys-from", "-"]).stdin(scan.stdout.take().unwrap()).output().unwrap();

@@ -52,7 +52,7 @@ fn transactions() {
                   begin\ndel c\n.create other\nput x 1\n.use default\ncommit\nscan\n.use other\nscan";
     assert_eq!(shell(&cairn, &[], script).ok(), "20\nb\t20\nc\t3\nd\t4\nd\nc\n3\na\t1\nb\t2\nx\t1\n");
     shell(&cairn, &[], "begin\nput z 1\n").fails(6, &["rolled back: 1 write"]);
-    shell(&cairn, &[], "commit").fails(6, &["no begin"]);
+    shell(&cairn, &[], "commit").fails(6, &["no transaction"]);
     assert_eq!(cairn.ok("scan", &["--count"]), "2\n");
 }
 

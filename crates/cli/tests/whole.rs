@@ -1,4 +1,4 @@
-//! check, stats, compact, demo, bench's neighbours: commands on a whole database, and what the program says of itself.
+//! Commands on a whole database (check, stats, compact, demo), and the help of the program.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn loaded() -> Cairn {
     cairn
 }
 
-/// Every file of the database with its content, but for the lock: that holds the id of the process that took it last.
+/// All files of the database with their content, except for the lock, which has the id of the last process.
 fn files(cairn: &Cairn) -> BTreeMap<String, Vec<u8>> {
     std::fs::read_dir(cairn.db())
         .unwrap()
@@ -32,7 +32,7 @@ fn files(cairn: &Cairn) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// The table with most in it. Other files may be larger: the reserve is, and holds nothing.
+/// The largest table. Other files may be larger, such as the reserve, but have no data.
 fn largest_table(files: BTreeMap<String, Vec<u8>>) -> (String, Vec<u8>) {
     let tables = files.into_iter().filter(|(name, _)| name.ends_with(".tbl"));
     tables.max_by_key(|(_, content)| content.len()).unwrap()
@@ -73,7 +73,7 @@ fn scrub_holds_its_rate_and_finds_what_check_finds() {
     let started = std::time::Instant::now();
     let rate = format!("{}", bytes * 2);
     assert!(cairn.ok("scrub", &["--rate", &rate]).contains("all is well"));
-    assert!(started.elapsed().as_secs_f64() > 0.45, "faster than it may: {:?}", started.elapsed());
+    assert!(started.elapsed().as_secs_f64() > 0.45, "faster than the limit: {:?}", started.elapsed());
     let (name, mut content) = largest_table(files(&cairn));
     content[1000] ^= 1;
     std::fs::write(cairn.db().join(&name), content).unwrap();
@@ -94,7 +94,7 @@ fn salvage_copies_what_is_sound_and_tells_what_is_not() {
     let before = files(&cairn);
     let text = salvage(&to, false).ok();
     assert!(text.contains("nothing is lost") && text.contains("20035 entries"), "{text}");
-    assert!(files(&cairn) == before, "the source was written to");
+    assert!(files(&cairn) == before, "the source was changed");
     let mut dump = program();
     dump.args(["dump", "--db"]).arg(&to);
     assert!(run(dump, b"").ok() == dumped);
@@ -112,7 +112,7 @@ fn salvage_copies_what_is_sound_and_tells_what_is_not() {
     assert!((19_000..20_035).contains(&there), "{there} entries");
 }
 
-/// `cairn salvage | head -1`: a reader that leaves must not turn damage into success.
+/// `cairn salvage | head -1`: a reader that closes the pipe must not turn damage into success.
 #[test]
 fn damage_is_told_by_the_exit_code_though_nobody_reads() {
     let cairn = loaded();

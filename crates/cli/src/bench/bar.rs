@@ -1,15 +1,15 @@
-//! The progress of a workload on standard error, for people: nothing is shown where it is not a terminal.
+//! The progress of a workload on standard error. Shows nothing if that is not a terminal.
 
 use crate::text::human_count;
 use ::bench::session::Event;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 
-/// The bar of one workload.
+/// The progress bar of one workload.
 pub struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar of `ops` operations.
+    /// A bar for `ops` operations.
     pub fn new(name: &str, ops: u64) -> Bar {
         let bar = ProgressBar::with_draw_target(Some(ops), ProgressDrawTarget::stderr_with_hz(10));
         let template = "{prefix:<16} {bar:32} {human_pos} of {human_len}, {rate}, {eta} left  {msg}";
@@ -21,7 +21,7 @@ impl Bar {
         Bar(bar)
     }
 
-    /// Shows how far the workload is.
+    /// Shows the progress of the workload.
     pub fn show(&self, event: &Event) {
         let Event::Progress { done, settling, .. } = event else { return };
         self.0.set_position(*done);
@@ -31,7 +31,7 @@ impl Bar {
     }
 }
 
-/// The bar goes away: what is left on the terminal is the result.
+/// Removes the bar, so that only results remain on the terminal.
 impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();

@@ -1,7 +1,7 @@
-//! Where a fill begins: an empty directory.
+//! Provides the empty directory that a fill starts with.
 //!
-//! A directory is emptied only when it is the work of an earlier `bench`, which leaves a file called [`MARK`] in it, and
-//! holds nothing but a database. Whatever else somebody names by mistake stays as it is.
+//! A directory is emptied only if an earlier `bench` created the database in it, marked by a file called [`MARK`],
+//! and if it contains no other files. Any other directory that the user names stays unchanged.
 
 use crate::failure::{Failure, Result};
 use cairn::env::RealEnv;
@@ -9,13 +9,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The file that says that `bench` made the database beside it. Opening a database leaves foreign files alone.
+/// Marks a database made by `bench`. Opening a database ignores unknown files.
 const MARK: &str = "BENCH";
 
-/// The file that holds the lock; it stays, and an empty database with it.
+/// The lock file. It stays when the directory is emptied.
 const LOCK: &str = "LOCK";
 
-/// Makes `dir` an empty directory, marked as ours.
+/// Makes `dir` an empty directory with the mark.
 pub fn empty(dir: &Path) -> Result<()> {
     let wrong = |e| Failure::file("empty", dir, &e);
     let files = match list(dir) {
@@ -32,7 +32,7 @@ pub fn empty(dir: &Path) -> Result<()> {
     }
     let env = RealEnv::new();
     env.create_dir(dir)?;
-    // Nobody has it open now, and nobody opens it while we remove its files.
+    // The lock proves that no process has the database open, and prevents opens while its files are removed.
     let _lock = env.lock(&dir.join(LOCK))?;
     fs::write(dir.join(MARK), "Made by `cairn bench`, which removes it when it fills it anew.\n")
         .map_err(wrong)?;
@@ -41,13 +41,13 @@ pub fn empty(dir: &Path) -> Result<()> {
 
 fn refuse(dir: &Path, why: &str) -> Failure {
     Failure::usage(format!(
-        "a fill begins with an empty database, and {} is not for us to empty: {why}. Name another directory with --db, \
-         or fill what is there with --use-existing",
+        "a fill starts with an empty database, but bench must not empty {}: {why}. Name another directory with --db, \
+         or fill the existing database with --use-existing",
         dir.display()
     ))
 }
 
-/// Whether there is a database.
+/// Whether the directory contains a database.
 pub fn holds_database(dir: &Path) -> bool {
     list(dir).is_ok_and(|files| files.iter().any(|file| file.name().starts_with("manifest-")))
 }
@@ -55,7 +55,7 @@ pub fn holds_database(dir: &Path) -> bool {
 /// An entry of the directory.
 struct Entry {
     path: PathBuf,
-    /// It is a file, and called as a database or `bench` calls its files.
+    /// Whether this is a file with a name that a database or `bench` uses.
     ours: bool,
 }
 
@@ -78,7 +78,7 @@ fn list(dir: &Path) -> io::Result<Vec<Entry>> {
     fs::read_dir(dir)?.map(entry).collect()
 }
 
-/// Whether a database or `bench` gives files this name (`docs/format/`).
+/// Whether a database or `bench` uses this file name (`docs/format/`).
 fn is_our_name(name: &str) -> bool {
     let manifest = name.strip_suffix(".tmp").unwrap_or(name).strip_prefix("manifest-");
     let log = name.strip_prefix("wal-");

@@ -1,9 +1,9 @@
-//! From arguments to runs: which workloads share a database, which keys it holds, and what each workload is to do.
+//! Turns arguments into runs: which workloads share a database, the kind of its keys, and the steps of each workload.
 //!
-//! A fill begins with an empty database, so it begins a new *stretch*; the workloads behind it work on what it made. The keys
-//! of a database are all of one kind, that of its fill, and a workload that takes any keys takes those: `readrandom` behind
-//! `ycsb-load` reads YCSB's keys. What needs keys of another kind is refused before anything happens, since it would
-//! measure how fast Cairn finds nothing.
+//! A fill starts with an empty database and thus begins a new *stretch*; the workloads after it use that database.
+//! All keys of a database are of one kind, the kind of its fill. A workload that accepts any keys uses those:
+//! `readrandom` after `ycsb-load` reads YCSB's keys. A workload that needs other keys is rejected before the run,
+//! since it would only measure lookups of absent keys.
 
 use super::Args;
 use crate::failure::{Failure, Result};
@@ -13,22 +13,22 @@ use ::bench::workload::Workload;
 use cairn::limits;
 use std::ops::Range;
 
-/// Seconds of one sample of the course of a run.
+/// Length of one sample interval of a run, in seconds.
 const SAMPLE_SECONDS: f64 = 1.0;
 
-/// The kinds of keys that a database may hold.
+/// The kinds of keys in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// Numbers in decimal, those of `db_bench`.
+    /// Decimal numbers, as in `db_bench`.
     Decimal,
-    /// Numbers hashed, those of YCSB.
+    /// Hashed numbers, as in YCSB.
     Hashed,
-    /// Numbers in decimal, each followed by a time.
+    /// Decimal numbers, each followed by a time.
     Versions,
 }
 
 impl Keys {
-    /// Those that a workload makes or needs; `None` if it takes what is there.
+    /// The kind that a workload creates or needs; `None` if it accepts any kind.
     pub fn of(workload: Workload) -> Option<Keys> {
         use Workload::*;
         match workload {
@@ -41,12 +41,12 @@ impl Keys {
         }
     }
 
-    /// What the keys of a database look like, by one of them.
+    /// Determines the kind of the keys of a database from one of them.
     pub fn look(key: &[u8]) -> Keys {
         let digits = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_digit);
         match key.split_last_chunk::<8>() {
             _ if key.starts_with(b"user") => Keys::Hashed,
-            // A time in microseconds begins with a zero byte for the next two thousand years.
+            // The first byte of a time in microseconds is zero for the next two thousand years.
             Some((number, time)) if !number.is_empty() && digits(number) && time[0] == 0 => Keys::Versions,
             _ => Keys::Decimal,
         }
@@ -56,17 +56,17 @@ impl Keys {
         if self == Keys::Hashed { Shape::Hashed } else { Shape::Decimal }
     }
 
-    /// Bytes of a key where nobody says otherwise.
+    /// Default length of a key, in bytes.
     fn default_size(self) -> usize {
         if self == Keys::Hashed { 24 } else { 16 }
     }
 
-    /// Bytes that some workloads write or look for behind a key.
+    /// Maximum number of bytes that a workload appends to a key.
     fn behind(self) -> usize {
         if self == Keys::Versions { 8 } else { 1 }
     }
 
-    /// The fill that comes to mind first.
+    /// The usual fill workload for this kind.
     pub fn fill(self) -> Workload {
         match self {
             Keys::Decimal => Workload::FillRandom,
@@ -76,16 +76,16 @@ impl Keys {
     }
 }
 
-/// Workloads that follow each other on one database.
+/// Consecutive workloads that use the same database.
 #[derive(Debug, PartialEq)]
 pub struct Stretch {
-    /// Their places among all of the run.
+    /// Indexes of the workloads in the run.
     pub steps: Range<usize>,
-    /// Whether the database is empty at first.
+    /// Whether the database is empty at the start.
     pub fresh: bool,
 }
 
-/// The run, cut where a fill begins anew.
+/// Splits the run at each fill.
 pub fn stretches(args: &Args) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
     for (at, workload) in args.workloads.iter().enumerate() {
@@ -99,12 +99,12 @@ pub fn stretches(args: &Args) -> Vec<Stretch> {
 }
 
 impl Stretch {
-    /// The keys that its workloads make or need, as far as they say.
+    /// The kind of keys that the workloads create or need, if any of them determines it.
     pub fn keys(&self, args: &Args) -> Option<Keys> {
         args.workloads[self.steps.clone()].iter().find_map(|workload| Keys::of(*workload))
     }
 
-    /// Refuses workloads that do not go together with keys of this kind, and sizes that these cannot have.
+    /// Rejects workloads that do not fit this kind of keys, and key lengths that are impossible.
     pub fn check(&self, args: &Args, keys: Keys) -> Result<()> {
         let unfit = |workload: &Workload| unfit(*workload, keys, args.threads.into());
         if let Some(told) = args.workloads[self.steps.clone()].iter().find_map(unfit) {
@@ -116,7 +116,7 @@ impl Stretch {
         let below = limits::MAX_KEY_LEN + 1 - keys.behind();
         if size < needed || size >= below {
             return Err(Failure::usage(format!(
-                "--key-size {size}: {num} keys as {} makes them need {needed} bytes at least, and fewer than {below} are \
+                "--key-size {size}: {num} keys as {} makes them need at least {needed} bytes, and fewer than {below} are \
                  allowed",
                 keys.fill()
             )));
@@ -125,13 +125,13 @@ impl Stretch {
     }
 }
 
-/// Why a workload and keys of this kind do not go together, if they do not.
+/// Why a workload does not fit this kind of keys; `None` if it does.
 fn unfit(workload: Workload, keys: Keys, threads: usize) -> Option<String> {
     let walks = matches!(workload, Workload::ReadSeq | Workload::ReadReverse);
     let other = |needed: Keys| {
         let (made, needed) = (keys.fill(), needed.fill());
         Some(format!(
-            "{workload} does not go with the keys of this database, which are as {made} makes them: run it behind \
+            "{workload} does not go with the keys of this database, which are those of {made}: run it after \
              --workloads {needed}"
         ))
     };
@@ -180,16 +180,17 @@ fn steps(args: &Args) -> Vec<(Step, u64)> {
     args.workloads.iter().map(step).collect()
 }
 
-/// A history has `--num` puts, and as many queries as come up meanwhile; or so many queries, and as many puts.
+/// A history has `--num` puts and the queries that are due meanwhile; or the given number of queries and the puts due
+/// meanwhile.
 fn history(args: &Args, common: Step) -> (Step, u64) {
     let (puts, queries) = (f64::from(args.puts_per_second), f64::from(args.queries_per_second));
     let ops = args.reads.unwrap_or((args.num as f64 / puts * queries) as u64).max(1);
-    // Any of its puts may be of a new key.
+    // Each put may create a new key.
     let keys = (ops as f64 / queries * puts) as u64;
     (Step { ops, rates: Some((puts, queries)), ..common }, keys.max(args.num))
 }
 
-/// The workloads, over keys of this kind.
+/// The workloads, for keys of this kind.
 pub fn group(args: &Args, keys: Keys) -> Group {
     Group {
         name: String::new(),
@@ -249,15 +250,15 @@ mod tests {
             assert_eq!(check(line), "", "{line}");
         }
         for (line, told) in [
-            ("fillrandom,ycsb-a", "behind --workloads ycsb-load"),
-            ("ycsb-load,deleteseq", "behind --workloads fillrandom"),
-            ("history-zipf,readrandom", "as history-zipf makes"),
+            ("fillrandom,ycsb-a", "after --workloads ycsb-load"),
+            ("ycsb-load,deleteseq", "after --workloads fillrandom"),
+            ("history-zipf,readrandom", "those of history-zipf"),
             ("ycsb-load,readseq --threads 2", "--threads 1"),
             ("history-zipf --threads 2", "--threads at 1"),
             ("ycsb-load,fillseq --use-existing", "fillseq does not go"),
-            ("ycsb-load --key-size 20", "24 bytes at least"),
+            ("ycsb-load --key-size 20", "at least 24 bytes"),
             ("fillseq --num 1001 --key-size 3", "--key-size 3"),
-            ("history-uniform --num 10 --reads 1000 --key-size 3", "need 5 bytes"),
+            ("history-uniform --num 10 --reads 1000 --key-size 3", "need at least 5 bytes"),
             ("fillseq --key-size 65536", "allowed"),
         ] {
             assert!(check(line).contains(told), "{line}: {:?}", check(line));

@@ -1,7 +1,7 @@
-//! What is reported of a workload: one JSON object, or one line for people.
+//! The report of a workload: one JSON object, or one line of text.
 //!
-//! The object is a [`Record`], so that `cairn bench` and the program that compares engines call the same things by the same names;
-//! its settings stand beside the results, together with those that only Cairn has.
+//! The object is a [`Record`], so that `cairn bench` and the program that compares engines use the same names. The
+//! settings are fields of the same object, together with settings that only Cairn has.
 
 use crate::text::{human_bytes, human_count};
 use ::bench::record::{Latency, Record};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Everything about one run of one workload.
+/// All results of one run of one workload.
 #[derive(Debug, Serialize)]
 pub struct Report {
     #[serde(skip)]
@@ -22,19 +22,19 @@ pub struct Report {
     pub settings: Settings,
 }
 
-/// What the run was asked for.
+/// The settings of the run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     pub num: u64,
     pub reads: u64,
     pub seek_nexts: u64,
     pub key_size: usize,
-    /// As it was asked for: a number, or the text of a mix.
+    /// The setting as given: a number, or the text of a mix.
     pub value_size: Value,
-    /// The same as text in any case, as in a record.
+    /// The same setting, always as text.
     pub value_sizes: String,
     pub threads: usize,
-    /// The preset that the keyspace has: `custom` for none of them.
+    /// The preset of the keyspace; `custom` if its options match none.
     pub preset: String,
     pub durability: String,
     pub compression: String,
@@ -44,12 +44,12 @@ pub struct Settings {
     pub background_threads: usize,
     pub seed: u64,
     pub sample_seconds: f64,
-    /// Every option of the keyspace.
+    /// All options of the keyspace.
     pub options: BTreeMap<&'static str, String>,
 }
 
 impl Report {
-    /// As one JSON object, without levels for the settings.
+    /// The report as one JSON object, with the settings as top-level fields.
     pub fn to_json(&self) -> serde_json::Result<Value> {
         let mut value = serde_json::to_value(self)?;
         if let Some(fields) = value.as_object_mut() {
@@ -59,29 +59,28 @@ impl Report {
     }
 }
 
-/// How the kernel's count of written bytes differs from the engine's, when it does by more than 2 %.
+/// Describes the difference between the bytes written as counted by the kernel and by the engine, if it exceeds 2 %.
 ///
-/// The kernel counts at two places:
-/// - `wchar`: the bytes that the process passed to `write`. The engine counts the same thing, so a difference means that it
-///   forgot something. (What goes to standard output and error counts here, too. What is written by way of a
-///   memory map or io_uring does not. Cairn's log is written by way of a map, over zeros that went through `write` before: so the
-///   bytes are counted, up to [`AHEAD`] too many for each log and each time that writing has paused. A log that is written over an older
-///   one needs no zeros: what it takes is not counted at all.) Measured before there was a map:
-///   equal but for the 30 bytes of the first log's header, which is written when the database is opened and counted with the first
-///   commit.
-/// - `write_bytes`: pages of the page cache, 4 KiB each, whenever one turns from clean to dirty. Measured on ext4: 0.02 % over
-///   `wchar` with the default options, 0.4 % with memtables of 1 MiB, 3.6 % with memtables of 64 KiB, since each of
-///   thousands of small files ends with a part of a page. A synced append makes the log's last page dirty anew, however
-///   few bytes it adds: with `sync` and records of 144 bytes it is 24 times `wchar`. In runs of a few hundred KiB the
-///   file system's own pages show. A page whose file is removed before it was written back stays counted, and
-///   is counted once more in `cancelled_write_bytes`: the old logs, mostly, a quarter to a half of all that a short run writes.
-///   A file system in memory counts nothing.
+/// The kernel has two counters:
+/// - `wchar`: bytes passed to `write`. The engine counts the same bytes, so a difference means that the engine misses
+///   some. (Standard output and error are included. Writes through a memory map or io_uring are not. Cairn writes its
+///   log through a map, over zeros that were passed to `write` before, so these bytes are counted, plus up to
+///   [`AHEAD`] for each log and each pause in writing. A recycled log needs no zeros, so its bytes are not counted at
+///   all.) Measured without the map: equal except for the 30 bytes of the first log's header, which is written when
+///   the database is opened and counted with the first commit.
+/// - `write_bytes`: pages of the page cache, 4 KiB each, whenever one turns from clean to dirty. Measured on ext4:
+///   0.02 % over `wchar` with the default options, 0.4 % with memtables of 1 MiB, and 3.6 % with memtables of 64 KiB,
+///   since each of thousands of small files ends with a partial page. A synced append dirties the last page of the
+///   log again, however few bytes it adds: with `sync` and records of 144 bytes the count is 24 times `wchar`. In
+///   runs of a few hundred KiB the pages of the file system itself are visible. A page whose file is removed before
+///   write-back stays counted, and is also counted in `cancelled_write_bytes`: mostly old logs, a quarter to a half
+///   of all bytes in a short run. A file system in memory counts nothing.
 ///
-/// So `wchar` is the count to agree with. Amplification is told by `write_bytes`, which counts for every engine alike, whatever
-/// way it writes.
+/// So `wchar` must agree. The reported amplification uses `write_bytes`, which counts all engines alike, however they
+/// write.
 pub fn disagreement(record: &Record) -> Option<String> {
     let (ours, wchar) = record.engine_write_bytes.zip(record.kernel_wchar)?;
-    // What the workload before had written ahead, this one need not write; nor what went over older logs.
+    // Not in `wchar`: zeros that an earlier workload wrote ahead, and bytes written to recycled logs.
     let unseen = AHEAD + record.user_bytes + RECORD_BYTES * record.ops;
     let counted = ours.saturating_sub(unseen)..=ours + zeros_ahead(record);
     let beside = counted.start().saturating_sub(wchar).max(wchar.saturating_sub(*counted.end()));
@@ -91,14 +90,15 @@ pub fn disagreement(record: &Record) -> Option<String> {
     })
 }
 
-/// What a write takes at most besides its key and value: in the log, and in a memtable.
+/// Maximum overhead of an entry in the log, and in a memtable, in bytes.
 const RECORD_BYTES: u64 = 40;
 const ENTRY_BYTES: u64 = 120;
 
-/// The most zeros that are written ahead of the end of a log.
+/// Maximum number of zeros written ahead of the end of a log.
 const AHEAD: u64 = 256 << 10;
 
-/// The most zeros that the log never got to: some for each log, and for each tenth of a second, since the map is made anew so often.
+/// Maximum number of zeros that the log did not overwrite: for each log, and for each tenth of a second, the lifetime
+/// of a map.
 fn zeros_ahead(record: &Record) -> u64 {
     let in_memtables = record.user_bytes + ENTRY_BYTES * record.ops;
     let logs = 2 + in_memtables / record.settings.memtable_bytes.max(1);
@@ -106,7 +106,7 @@ fn zeros_ahead(record: &Record) -> u64 {
     (logs + pauses) * AHEAD
 }
 
-/// The terminal's share of `wchar`, and what a moment between two readings may do.
+/// Output on the terminal, which `wchar` includes, and activity between two readings of counters.
 const SLACK: u64 = 64 << 10;
 
 impl fmt::Display for Report {
@@ -121,7 +121,11 @@ impl fmt::Display for Report {
         write!(f, "  {:.1} s, settled {:.1} s", record.seconds, record.settled_seconds)?;
         match (record.engine_write_bytes, record.write_amp) {
             (Some(bytes), _) if record.write_bytes == 0 && bytes > SLACK => {
-                write!(f, "  wrote {} (by its own count: the kernel has none here)", human_bytes(bytes))?;
+                write!(
+                    f,
+                    "  wrote {} (counted by the engine; the kernel has no count here)",
+                    human_bytes(bytes)
+                )?;
             }
             (_, Some(amplification)) => {
                 write!(f, "  wrote {} ({amplification:.2}x)", human_bytes(record.write_bytes))?;
@@ -148,7 +152,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Whether each operation looks for one entry.
+/// Whether each operation returns at most one entry.
 fn finds_one_at_most(workload: Workload) -> bool {
     match workload.work() {
         Work::Mix(&[(kind, _)], _) => matches!(kind, Kind::Read | Kind::ReadMissing | Kind::Seek),
@@ -161,7 +165,7 @@ fn latency(f: &mut fmt::Formatter<'_>, of: &str, lat: &Latency) -> fmt::Result {
     write!(f, "  {of} p50 {} p99 {} p99.9 {}", micros(lat.p50), micros(lat.p99), micros(lat.p999))
 }
 
-/// Microseconds with about three digits.
+/// Microseconds with about three significant digits.
 fn micros(us: f64) -> String {
     match us {
         us if us < 10.0 => format!("{us:.2}"),

@@ -1,12 +1,12 @@
-//! The part of the demonstration that is killed: a ledger whose content follows from the number of its entries.
+//! The crash part of the demonstration: a ledger whose content is determined by the number of its entries.
 //!
-//! The writer is a process of its own. Entry *n* is one batch: a record in the keyspace `ledger` and one in `ledger-index`.
-//! When the batch is acknowledged, and not before, the writer sends *n* up the pipe that is its standard output. Whoever
-//! killed it reads the pipe to its end, opens the database, and knows exactly what must be there:
+//! A separate process writes the ledger. Entry *n* is one batch: a record in the keyspace `ledger` and one in
+//! `ledger-index`. After the batch is acknowledged, the writer sends *n* through the pipe on its standard output. The
+//! parent kills the writer, reads the pipe to its end, opens the database and verifies:
 //!
-//! - every entry up to the last number that came through the pipe, each with the right bytes, in both keyspaces;
-//! - perhaps one more, that was written when the process was killed: in both keyspaces or in neither;
-//! - and nothing else.
+//! - it has every entry up to the last number in the pipe, with the right bytes, in both keyspaces;
+//! - it may have one more entry, written when the process was killed: in both keyspaces or in neither;
+//! - it has no other entries.
 
 use super::{Random, open, small_scale};
 use crate::failure::{Failure, Result};
@@ -18,23 +18,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the first acknowledgement may take.
+/// How long to wait for the first acknowledgement.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where a writer that nobody kills ends.
+/// Number of entries after which the writer stops by itself.
 const MAX: u64 = 2_000_000;
 
 fn key(round: u64, n: u64) -> String {
     format!("{round:04}/{n:012}")
 }
 
-/// Between 16 and 400 bytes that follow from the round and the number.
+/// A value of 16 to 400 bytes, determined by the round and the number.
 fn value(round: u64, n: u64) -> Vec<u8> {
     let mut random = Random(round << 40 ^ n);
     let words = 2 + random.below(49);
     (0..words).flat_map(|_| random.next().to_le_bytes()).collect()
 }
 
-/// The writer: one entry after the other until it is killed, or nobody listens any more.
+/// The writer: writes one entry after the other until it is killed or the pipe is closed.
 pub fn write_until_killed(dir: &Path, round: u64) -> Result<()> {
     let db = open(dir)?;
     let ledger = db.keyspace("ledger", small_scale())?;
@@ -52,15 +52,15 @@ pub fn write_until_killed(dir: &Path, round: u64) -> Result<()> {
     Ok(db.close()?)
 }
 
-/// What is known of a process that was killed.
+/// The state of a killed writer.
 pub struct Crash {
-    /// Its id.
+    /// Its process id.
     pub process: u32,
-    /// Entries that it said were written.
+    /// Number of entries that it acknowledged.
     pub acknowledged: u64,
 }
 
-/// Starts a writer and kills it when it has been writing for `delay`.
+/// Starts a writer and kills it after it has been writing for `delay`.
 pub fn crash(dir: &Path, round: u64, delay: Duration) -> Result<Crash> {
     let program =
         std::env::current_exe().map_err(|e| Failure::file("find", Path::new("this program"), &e))?;
@@ -82,7 +82,7 @@ pub fn crash(dir: &Path, round: u64, delay: Duration) -> Result<Crash> {
     if waited.is_ok() {
         std::thread::sleep(delay);
     }
-    // Kills the child that was started here, by its handle; it is not reaped yet, so its id is still its own.
+    // Kills the child by its handle. The child is not reaped yet, so its process id is still valid.
     let killed = child.kill().and_then(|()| child.wait());
     let in_order = reader.join().map_err(|_| Failure::damage("the reader of acknowledgements panicked"))?;
     waited?;
@@ -93,7 +93,7 @@ pub fn crash(dir: &Path, round: u64, delay: Duration) -> Result<Crash> {
     Ok(Crash { process: child.id(), acknowledged: count.load(Ordering::Acquire) })
 }
 
-/// Counts acknowledgements to the end of the pipe; whether they came in order.
+/// Counts acknowledgements up to the end of the pipe. Returns whether they came in order.
 fn read_acknowledgements(mut pipe: impl Read, count: &AtomicU64) -> bool {
     let mut number = [0u8; 8];
     while pipe.read_exact(&mut number).is_ok() {
@@ -118,7 +118,7 @@ fn wait_for_first(child: &mut Child, count: &AtomicU64) -> Result<()> {
     Ok(())
 }
 
-/// Compares what is there with what was acknowledged in this round; how many entries there are.
+/// Compares the content with the acknowledgements of this round. Returns the number of entries.
 pub fn verify(db: &Database, round: u64, acknowledged: u64) -> Result<u64> {
     let (ledger, index) = (db.open_keyspace("ledger")?, db.open_keyspace("ledger-index")?);
     let mut found = 0;

@@ -1,8 +1,8 @@
-//! `demo`: the main job in under a minute, on real data, with commentary.
+//! `demo`: a tour in under a minute, on real data, with comments.
 //!
-//! It loads the cities of the world, looks some up, scans, holds a snapshot; then it starts a second process that writes,
-//! kills that one at a random moment (SIGKILL: no chance to clean up), opens the database again and compares what is there
-//! with what was acknowledged; several times over. See [`ledger`] for what is written and what is checked.
+//! Loads the cities of the world, looks some up, scans, and holds a snapshot. Then it starts a second process that
+//! writes, kills it at a random moment (SIGKILL, so without cleanup), reopens the database and compares its content
+//! with the acknowledged writes; several times. See [`ledger`] for the data and the checks.
 
 mod ledger;
 
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Examples:
   cairn demo                                  in a temporary directory, which is removed at the end
-  cairn demo --db /tmp/demo                   keep the database, to look around in it:
+  cairn demo --db /tmp/demo                   keep the database for inspection:
   cairn shell --db /tmp/demo -k cities 'scan prefix IS/'";
 
-/// Cities of 29,000 and more people (GeoNames; see examples/data/README.md): key TAB JSON, 20,035 lines.
+/// Cities with 29,000 or more people (GeoNames; see examples/data/README.md): key TAB JSON, 20,035 lines.
 const CITIES: &[u8] = include_bytes!("../../../../examples/data/cities.tsv");
 
 /// Arguments of `demo`.
@@ -33,13 +33,13 @@ pub struct DemoArgs {
     /// Keep the database in this directory
     #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
-    /// How many times to be killed
+    /// How many times to kill the writer
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u64,
-    /// Seed of the moments at which that happens; else the clock gives one
+    /// Seed of the moments of the kills [default: from the clock]
     #[arg(long)]
     seed: Option<u64>,
-    /// Be the process that writes and is killed
+    /// Be the writer that is killed
     #[arg(long, hide = true, requires = "db")]
     writer: Option<u64>,
 }
@@ -69,7 +69,7 @@ pub fn demo(args: DemoArgs) -> Result<()> {
     Demo { out: stdout(), dir, seed, started: Instant::now() }.run(args.rounds, temporary.is_none())
 }
 
-/// Memtables and guards made small, so that two megabytes show what takes gigabytes otherwise.
+/// Small memtables and guards, so that two megabytes of data fill several levels.
 fn small_scale() -> KeyspaceOptions {
     KeyspaceOptions::default()
         .memtable_bytes(128 << 10)
@@ -96,7 +96,7 @@ impl<W: Write> Demo<'_, W> {
     fn run(mut self, rounds: u64, keep: bool) -> Result<()> {
         writeln!(self.out, "Cairn {}, a demonstration in {}", env!("CARGO_PKG_VERSION"), self.dir.display())?;
         let db = open(self.dir)?;
-        // What an earlier run left in a directory that was kept.
+        // Drop the keyspaces of an earlier run in the same directory.
         for name in
             db.keyspaces().iter().filter(|n| ["cities", "ledger", "ledger-index"].contains(&n.as_str()))
         {
@@ -275,7 +275,7 @@ impl<W: Write> Demo<'_, W> {
         Ok(())
     }
 
-    /// The tree as it is, and the counters of the first part: those of a process end with it.
+    /// Prints the tree, and the counters of the first part: counters end with their process.
     fn show(&mut self, rounds: u64, so_far: &Stats) -> Result<()> {
         self.title(6, "The tree (made small: memtables of 128 KiB), and what it holds")?;
         let db = open(self.dir)?;
@@ -304,7 +304,7 @@ impl<W: Write> Demo<'_, W> {
     }
 }
 
-/// Numbers that look random (SplitMix64).
+/// Pseudo-random numbers (SplitMix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -317,7 +317,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`, which is not 0.
+    /// A number below `limit`, which must not be 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }

@@ -1,7 +1,7 @@
-//! JSON lines: one object a line.
+//! JSON lines: one object per line.
 //!
-//! Without a mapping the fields `key` and `value` are read, or `key_hex` and `value_hex` for bytes in hexadecimal. A string
-//! stands for its text; any other JSON value, as a value, for its own text.
+//! Without a mapping, reads the fields `key` and `value`, or `key_hex` and `value_hex` for bytes in hexadecimal. A
+//! string stands for its text. Any other JSON value, used as a value, stands for its JSON text.
 
 use super::lines::{self, Lines, Read, content_len};
 use super::{Mapping, Record, Step};
@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
 }
 
 impl<'a> Fields<'a> {
-    /// Of several fields of one name the last counts, as in most readers of JSON.
+    /// If a field occurs several times, the last one wins, as in most JSON parsers.
     fn get(&self, name: &str) -> Option<&'a RawValue> {
         self.0.iter().rev().find(|(n, _)| n == name).map(|(_, value)| *value)
     }
@@ -82,7 +82,7 @@ impl Jsonl {
 
     fn fill(&self, record: &mut Record) -> Result<(), String> {
         let fields: Fields<'_> = serde_json::from_slice(&self.line).map_err(|e| {
-            // The position within the one line that was parsed: its column is what helps.
+            // The parser sees one line only, so drop its line number and keep the column.
             let text = e.to_string();
             let what = text.split(" at line ").next().unwrap_or(&text);
             format!("not a JSON object: {what}, column {}", e.column())

@@ -1,16 +1,17 @@
-//! Lines of bytes, counted, with a limit on their length.
+//! Reads lines of bytes, counts them, and limits their length.
 
 use std::io::{self, BufRead};
 
-/// Longest line or record: the longest key and value with every byte of them escaped as `\xHH`.
+/// Maximum length of a line or record: the longest key and value with every byte escaped as `\xHH`.
 const MAX_RECORD_LEN: usize = 4 * (cairn::limits::MAX_KEY_LEN + cairn::limits::MAX_VALUE_LEN) + 4096;
 
-/// What [`Lines::append_line`] found.
+/// The result of [`Lines::append_line`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Read {
-    /// A line; it keeps its end, if it has one.
+    /// A line, including its line end if it has one.
     Line,
-    /// A line that made the buffer longer than any record can be. It was passed over; the buffer holds a part of it.
+    /// A line that makes the buffer longer than the longest possible record. It was skipped; the buffer has a part of
+    /// it.
     TooLong,
     /// The end of the input.
     End,
@@ -25,12 +26,12 @@ pub struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// Lines of `input`.
+    /// Reads lines of `input`.
     pub fn new(input: R) -> Lines<R> {
         Lines { input, number: 0, bytes_read: 0, limit: MAX_RECORD_LEN }
     }
 
-    /// Appends the next line, its end included, to `out`. Memory grows with what is there, not with what is claimed.
+    /// Appends the next line, including its line end, to `out`. Memory is bounded by the input that was read.
     pub fn append_line(&mut self, out: &mut Vec<u8>) -> io::Result<Read> {
         let mut read = Read::End;
         loop {
@@ -63,7 +64,7 @@ impl<R: BufRead> Lines<R> {
         Ok(read)
     }
 
-    /// The number of the line that was read last; the first is 1.
+    /// The number of the last line read; the first line is 1.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -78,7 +79,7 @@ fn find_newline(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|b| *b == b'\n')
 }
 
-/// Length of a line without its end, `\n` or `\r\n`.
+/// Length of a line without its line end, `\n` or `\r\n`.
 pub fn content_len(line: &[u8]) -> usize {
     match line {
         [.., b'\r', b'\n'] => line.len() - 2,
@@ -87,7 +88,7 @@ pub fn content_len(line: &[u8]) -> usize {
     }
 }
 
-/// What is wrong with a line that is too long.
+/// The error for a line that is too long.
 pub fn too_long() -> String {
     format!("longer than any record can be ({MAX_RECORD_LEN} bytes)")
 }

@@ -1,4 +1,4 @@
-//! The text formats that `load` reads and `dump` writes, bytes all the way: nothing here needs UTF-8 except JSON.
+//! The text formats that `load` reads and `dump` writes. They handle bytes: only JSON requires UTF-8.
 //!
 //! ```text
 //!   tsv         fields separated by tabs; \t \n \r \\ \xHH inside them (see `text`)
@@ -8,12 +8,12 @@
 //!   paragraphs  records separated by empty lines, with "Field: value" lines inside: a Debian package index, for one
 //! ```
 //!
-//! What becomes of a record: the *key* comes from one or more named fields; the *value* is the field that was named, or
-//! the other one where there are exactly two (`key` and `value` in JSON), or else the whole record in its original form,
-//! without the end of the line, so that nothing is lost.
+//! The *key* of a record is one named field or several. The *value* is the named field; otherwise the other field if
+//! there are exactly two (`key` and `value` in JSON); otherwise the whole record in its original form without the
+//! line end, so that no data is lost.
 //!
-//! Guarantee: what [`Writer`] writes, [`Reader`] reads back as the same keys and values, byte for byte; what a format
-//! cannot carry, the writer refuses.
+//! Guarantee: [`Reader`] reads back the same keys and values that [`Writer`] wrote, byte for byte. The writer rejects
+//! records that the format cannot express.
 
 mod jsonl;
 mod lines;
@@ -34,16 +34,16 @@ pub enum Format {
     Tsv,
     /// Comma-separated values (RFC 4180)
     Csv,
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
-    /// One key a line, no values
+    /// One key per line, no values
     Lines,
     /// Records of `Field: value` lines, separated by empty lines
     Paragraphs,
 }
 
 impl Format {
-    /// The format that a file name's extension tells.
+    /// The format for the extension of a file name.
     pub fn of_file(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "tsv" | "tab" => Some(Format::Tsv),
@@ -55,27 +55,27 @@ impl Format {
     }
 }
 
-/// How records become keys and values.
+/// How records map to keys and values.
 #[derive(Clone, Debug, Default)]
 pub struct Mapping {
-    /// Fields that make up the key; none takes the first (`key` in JSON).
+    /// Fields that form the key. Empty: the first field (`key` in JSON).
     pub key: Vec<String>,
-    /// What is put between several of them.
+    /// The separator between them.
     pub separator: String,
-    /// The field that is the value.
+    /// The field with the value.
     pub value: Option<String>,
-    /// Whether the first line names the columns; `None` follows the format.
+    /// Whether the first line names the columns; `None`: as usual for the format.
     pub header: Option<bool>,
-    /// TSV: take backslashes as they are.
+    /// TSV: backslashes are plain characters.
     pub no_escapes: bool,
     /// Keys and values are hexadecimal.
     pub hex: bool,
 }
 
-/// A key and a value on their way in. The buffers are used again for every record.
+/// A key and a value that were read. The buffers are reused for each record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The line on which it starts; the first is 1.
+    /// The line where the record starts; the first line is 1.
     pub line: u64,
     /// The key.
     pub key: Vec<u8>,
@@ -83,16 +83,16 @@ pub struct Record {
     pub value: Vec<u8>,
 }
 
-/// What came of reading on.
+/// The result of reading a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The record was filled.
+    /// The record was read.
     Record,
-    /// The line named in the record cannot be used, and why.
+    /// The line named in the record is invalid, for this reason.
     Bad(String),
-    /// The mapping does not fit what the first line says: no record can be read.
+    /// The mapping does not fit the first line, so no record can be read.
     Unfit(String),
-    /// Nothing is left.
+    /// The end of the input.
     End,
 }
 
@@ -110,14 +110,14 @@ enum Kind {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads `input` as `format`. A mapping that the format cannot follow is refused here.
+    /// A reader of `input` in this format. Fails if the format does not support the mapping.
     pub fn new(input: R, format: Format, mapping: Mapping) -> Result<Reader<R>, String> {
         let kind = match format {
             Format::Tsv => Kind::Tabular(tabular::Tabular::new(tabular::Dialect::Tsv, mapping)?),
             Format::Csv => Kind::Tabular(tabular::Tabular::new(tabular::Dialect::Csv, mapping)?),
             Format::Jsonl => Kind::Jsonl(jsonl::Jsonl::new(mapping)),
             Format::Paragraphs if mapping.hex => {
-                return Err("paragraphs are read as they are: --hex has no meaning for them".into());
+                return Err("paragraphs are plain text: --hex does not apply to them".into());
             }
             Format::Paragraphs => Kind::Paragraphs(paragraphs::Paragraphs::new(mapping)),
             Format::Lines if !mapping.key.is_empty() || mapping.value.is_some() => {
@@ -128,7 +128,7 @@ impl<R: BufRead> Reader<R> {
         Ok(Reader { lines: Lines::new(input), kind })
     }
 
-    /// Fills `record` with the next record. After `Bad`, reading goes on with the next one.
+    /// Reads the next record into `record`. After `Bad`, continues with the next record.
     pub fn next(&mut self, record: &mut Record) -> io::Result<Step> {
         let step = match &mut self.kind {
             Kind::Tabular(format) => format.next(&mut self.lines, record)?,
@@ -150,7 +150,7 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-/// `lines`: empty ones are passed over.
+/// Reads a record of the format `lines`. Skips empty lines.
 fn next_line<R: BufRead>(lines: &mut Lines<R>, mapping: &Mapping, record: &mut Record) -> io::Result<Step> {
     loop {
         record.key.clear();

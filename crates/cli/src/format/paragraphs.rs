@@ -1,6 +1,6 @@
-//! Paragraphs: records of `Field: value` lines separated by empty lines, as mail headers, Debian package indexes and many
-//! other control files have them. Lines that start with a space or a tab go on from the line above; lines that start with `#`
-//! say nothing. Field names are the same in capitals and small letters.
+//! Paragraphs: records of `Field: value` lines separated by empty lines, as in mail headers, Debian package indexes
+//! and other control files. Lines that start with a space or a tab continue the line above. Lines that start with `#`
+//! are comments. Field names are case-insensitive.
 
 use super::lines::{self, Lines, Read, content_len};
 use super::{Mapping, Record, Step};
@@ -17,8 +17,8 @@ impl Paragraphs {
         Paragraphs { mapping }
     }
 
-    /// Fills `record` with the next paragraph: as value the whole of it without the end of its last line, unless the mapping
-    /// names a field.
+    /// Reads the next paragraph into `record`. The value is the whole paragraph without its last line end, unless the
+    /// mapping names a field.
     pub fn next<R: BufRead>(&mut self, lines: &mut Lines<R>, record: &mut Record) -> io::Result<Step> {
         let text = &mut record.value;
         text.clear();
@@ -32,7 +32,7 @@ impl Paragraphs {
                 Read::End if start == 0 => return Ok(Step::End),
                 Read::End => break,
                 Read::TooLong => {
-                    // The rest of the paragraph is of no use without this line.
+                    // Without this line the rest of the paragraph is useless.
                     skip_paragraph(lines)?;
                     return Ok(Step::Bad(lines::too_long()));
                 }
@@ -78,10 +78,10 @@ fn skip_paragraph<R: BufRead>(lines: &mut Lines<R>) -> io::Result<()> {
     }
 }
 
-/// Appends the key that the mapping makes of a paragraph: the named fields, or the first one.
+/// Appends the key of a paragraph: the named fields, or the first one.
 pub fn key_into(key: &mut Vec<u8>, paragraph: &[u8], mapping: &Mapping) -> Result<(), String> {
     if mapping.key.is_empty() {
-        let (_, value) = fields(paragraph).next().ok_or("there is no field in it")??;
+        let (_, value) = fields(paragraph).next().ok_or("the paragraph has no field")??;
         key.extend_from_slice(value);
     }
     for (i, name) in mapping.key.iter().enumerate() {
@@ -103,7 +103,7 @@ fn find<'a>(paragraph: &'a [u8], name: &str) -> Result<&'a [u8], String> {
     Err(format!("there is no field {name:?}"))
 }
 
-/// Names and values, each value as on its first line, without the white space around it.
+/// The names and values of fields. A value is the text on the first line, trimmed.
 fn fields(paragraph: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), String>> {
     paragraph
         .split(|b| *b == b'\n')
@@ -111,7 +111,7 @@ fn fields(paragraph: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), Strin
         .map(|line| match line.iter().position(|b| *b == b':') {
             Some(at) if at > 0 => Ok((line[..at].trim_ascii(), line[at + 1..].trim_ascii())),
             _ => Err(format!(
-                "{:?} is neither a field nor goes on from the line above",
+                "{:?} is neither a field nor a continuation of the line above",
                 crate::text::escape_short(line, 40)
             )),
         })

@@ -5,7 +5,7 @@ use super::{Mapping, Record, Step};
 use crate::text::{escape_short, unescape, unhex};
 use std::io::{self, BufRead};
 
-/// How columns are told apart.
+/// How columns are separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Tabs, with escapes.
@@ -24,7 +24,7 @@ pub struct Tabular {
     fields: Vec<Field>,
 }
 
-/// Which columns become what; decided on the first line.
+/// Which columns form the key and the value. Decided on the first line.
 struct Plan {
     columns: usize,
     line: u64,
@@ -34,12 +34,12 @@ struct Plan {
 
 enum Value {
     Column(usize),
-    /// A single column: it is the key, and nothing is left for the value.
+    /// The only column is the key, so the value is empty.
     Nothing,
     WholeRecord,
 }
 
-/// Where a field lies in the raw record.
+/// The position of a field in the raw record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
     start: usize,
@@ -47,7 +47,7 @@ struct Field {
     quoted: bool,
 }
 
-/// How a column is named: by its place or by the header.
+/// The name of a column: its number, or its name in the header.
 enum Column<'a> {
     Number(usize),
     Name(&'a str),
@@ -62,8 +62,8 @@ fn column(text: &str) -> Result<Column<'_>, String> {
 }
 
 impl Tabular {
-    /// A reader of records. The first line is a header when the mapping says so; else in CSV, and in TSV when a column is
-    /// called by name.
+    /// A reader of records. The first line is a header if the mapping says so, otherwise in CSV, and in TSV if the
+    /// mapping names a column.
     pub fn new(dialect: Dialect, mapping: Mapping) -> Result<Tabular, String> {
         let mut named = false;
         for text in mapping.key.iter().chain(&mapping.value) {
@@ -104,7 +104,7 @@ impl Tabular {
         }
     }
 
-    /// Reads one record into `raw` without the end of its line, and finds its fields.
+    /// Reads one record into `raw`, without its line end, and splits it into fields.
     fn read_raw<R: BufRead>(&mut self, lines: &mut Lines<R>, record: &mut Record) -> io::Result<Step> {
         self.raw.clear();
         self.fields.clear();
@@ -214,7 +214,7 @@ impl Tabular {
         Ok(())
     }
 
-    /// A name in the header.
+    /// The text of a field in the header.
     fn decoded(&self, field: Field) -> Result<Vec<u8>, String> {
         let text = &self.raw[field.start..field.end];
         let mut out = Vec::new();
@@ -246,7 +246,7 @@ fn unquote_into(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(rest);
 }
 
-/// Finds the fields of one CSV record, which may go on over several lines.
+/// Splits one CSV record, which may span several lines, into fields.
 #[derive(Default)]
 struct CsvScanner {
     state: State,
@@ -260,17 +260,17 @@ enum State {
     Start,
     Plain,
     Quoted,
-    /// After a quote inside quotes: the end of the field, or the first of a pair.
+    /// After a quote inside quotes: the end of the field, or the first quote of a pair.
     Quote,
 }
 
 impl CsvScanner {
-    /// Whether a quote is open, so that the record goes on in the next line.
+    /// Whether a quote is open, so that the record continues on the next line.
     fn is_open(&self) -> bool {
         self.state == State::Quoted
     }
 
-    /// Takes in one more line of the record: `raw[from..]`, whose content ends at `end`. Inside quotes the line end is content.
+    /// Scans one more line of the record, `raw[from..end]`. Inside quotes, the line end belongs to the field.
     fn scan(&mut self, raw: &[u8], from: usize, end: usize, fields: &mut Vec<Field>) -> Result<(), String> {
         for (at, byte) in raw.iter().enumerate().take(end).skip(from) {
             self.state = match (self.state, *byte) {

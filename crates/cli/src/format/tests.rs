@@ -9,7 +9,7 @@ fn map(key: &[&str], value: Option<&str>) -> Mapping {
     }
 }
 
-/// Everything that comes of `input`: records as `line key=value`, bad lines as `line! why`.
+/// The results of reading `input`: records as `line key=value`, bad lines as `line! reason`.
 fn read(input: &[u8], format: Format, mapping: Mapping) -> Vec<String> {
     let mut reader = match Reader::new(io::BufReader::with_capacity(7, input), format, mapping) {
         Ok(reader) => reader,
@@ -122,7 +122,7 @@ fn lines_and_paragraphs() {
         [
             "3 a/1=Package: a\\nVersion:1\\n more: text",
             "8! there is no field \"Version\"",
-            "11! \"no field\" is neither a field nor goes on from the line above",
+            "11! \"no field\" is neither a field nor a continuation of the line above",
             "13 c/2=Package: c\\nversion: 2"
         ]
     );
@@ -144,7 +144,7 @@ fn empty_input_has_no_records() {
     }
 }
 
-/// Keys and values that tend to break text formats.
+/// Keys and values that often break text formats.
 fn hostile() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = [
         "",

@@ -1,4 +1,4 @@
-//! Records on their way out, in any format.
+//! Writes records in any format.
 
 use super::{Format, Mapping, paragraphs};
 use crate::output::json_field;
@@ -17,7 +17,7 @@ pub struct Writer {
 /// Why a record was not written.
 #[derive(Debug)]
 pub enum Unwritten {
-    /// The format cannot carry this record.
+    /// The format cannot express this record.
     Refused(String),
     /// Writing failed.
     Io(io::Error),
@@ -30,7 +30,8 @@ impl From<io::Error> for Unwritten {
 }
 
 impl Writer {
-    /// A writer. Of the mapping count `hex`, and for paragraphs the key, since it is not written but must follow from the value.
+    /// A writer. Uses `hex` of the mapping, and for paragraphs its key: the key is not written but must follow from
+    /// the value.
     pub fn new(format: Format, mapping: Mapping) -> Writer {
         Writer { format, mapping, started: false, line: Vec::new(), scratch: Vec::new() }
     }
@@ -66,7 +67,7 @@ impl Writer {
         Ok(out.write_all(&self.line)?)
     }
 
-    /// Ends the output. Without records, too, it is a file that can be loaded.
+    /// Ends the output. Even without records, the output can be loaded.
     pub fn finish(&mut self, out: &mut impl Write) -> io::Result<()> {
         if self.format != Format::Paragraphs {
             self.start(out)?;
@@ -121,7 +122,7 @@ fn quoted(key: &[u8]) -> String {
     format!("\"{}\"", escape_short(key, 80))
 }
 
-/// Appends a CSV field, in quotes where it needs them.
+/// Appends a CSV field, quoted if needed.
 fn quote_into(out: &mut Vec<u8>, field: &[u8]) {
     if !field.iter().any(|b| matches!(b, b',' | b'"' | b'\n' | b'\r')) {
         return out.extend_from_slice(field);

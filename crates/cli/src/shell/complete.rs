@@ -1,4 +1,4 @@
-//! Completion at the prompt: commands, keyspaces, and keys as far as they can be had at once.
+//! Completion at the prompt: commands, keyspaces, and keys that can be read quickly.
 
 use super::parse::{STATEMENTS, Unreadable, quote, split};
 use super::session::DOTS;
@@ -7,10 +7,10 @@ use rustyline::completion::{Completer, Pair};
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper, Highlighter, Hinter};
 
-/// Keys offered at most: one short read.
+/// Maximum number of keys offered: one short read.
 const KEYS: usize = 24;
 
-/// What the prompt knows about the session.
+/// The part of the session that completion uses.
 #[derive(Helper, Highlighter, Hinter)]
 pub struct Prompt {
     /// The database.
@@ -20,7 +20,7 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// Where the word under the cursor starts, and what it could become.
+    /// The start of the word under the cursor, and its possible completions.
     fn candidates(&self, line: &str) -> (usize, Vec<String>) {
         let start = word_start(line);
         let statement_start = line[..start].rfind(';').map_or(0, |at| at + 1);
@@ -50,7 +50,7 @@ impl Prompt {
     }
 }
 
-/// Where the last word of an unfinished line starts: behind the last space or `;` that is not inside quotes.
+/// The start of the last word of an unfinished line: behind the last space or `;` outside quotes.
 fn word_start(line: &str) -> usize {
     let (mut start, mut quote, mut escaped) = (0, None, false);
     for (at, c) in line.char_indices() {
@@ -74,7 +74,7 @@ impl Completer for Prompt {
     }
 }
 
-/// A line with an open quote goes on on the next one.
+/// A line with an open quote continues on the next line.
 impl Validator for Prompt {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         Ok(match split(context.input()) {

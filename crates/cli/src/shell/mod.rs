@@ -1,7 +1,7 @@
-//! `shell`: a database by hand, or by script.
+//! `shell`: runs statements on a database, interactively or from a script.
 //!
-//! On a terminal there is a prompt with history and completion; from a pipe the statements are read line by line, nothing
-//! is printed but their results, and the first error ends it, naming its line.
+//! On a terminal it has a prompt with history and completion. From a pipe it reads statements line by line, prints
+//! only their results, and ends at the first error with a message that names the line.
 
 mod complete;
 mod interrupt;
@@ -24,17 +24,17 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  cairn shell --db /tmp/d                              a prompt; .help tells what can be said
+  cairn shell --db /tmp/d                              a prompt; .help lists the statements
   cairn shell --db /tmp/d 'put a 1' 'scan limit 3'     statements as arguments
   echo 'count prefix FR/' | cairn shell --db /tmp/d
   cairn shell --db /tmp/d --json < script
-  cairn shell --db /tmp/new --create                   a database that is not there yet
+  cairn shell --db /tmp/new --create                   create the database
 
-At the prompt Ctrl-C ends the statement that runs, where that can be stopped between two records (get, scan, count), and not the shell; a second
-one while it runs ends the shell.
+At the prompt, Ctrl-C ends the running statement if it iterates over records (get, scan, count), but not the shell. A second
+Ctrl-C during the statement ends the shell.
 
-Statements from arguments or a pipe end with 6 at the first one that is wrong, and with 1 when a key that was asked
-for is not there. The history is kept in $XDG_STATE_HOME/cairn/history, or ~/.local/state/cairn/history.";
+Statements from arguments or a pipe end at the first wrong one with exit code 6. The exit code is 1 if a requested key
+does not exist. The history is kept in $XDG_STATE_HOME/cairn/history, or ~/.local/state/cairn/history.";
 
 /// Arguments of `shell`.
 #[derive(Debug, clap::Args)]
@@ -48,10 +48,10 @@ pub struct ShellArgs {
     create: CreateArgs,
     #[command(flatten)]
     form: FormArgs,
-    /// Create the database where there is none
+    /// Create the database if it does not exist
     #[arg(long = "create")]
     new: bool,
-    /// Statements to carry out instead of those on standard input
+    /// Statements to run instead of those on standard input
     #[arg(value_name = "STATEMENT")]
     statements: Vec<String>,
 }
@@ -61,7 +61,7 @@ pub fn shell(args: ShellArgs) -> Result<ExitCode> {
     let create = if args.new { Create::Database } else { Create::Keyspace };
     if !args.new && !matches!(holds_database(&args.db.db), Ok(true)) {
         let dir = args.db.db.display();
-        return Err(Failure::usage(format!("{dir}: there is no database; --create makes one")));
+        return Err(Failure::usage(format!("{dir}: there is no database; --create creates one")));
     }
     let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
     let mut session = Session::new(store, Form::from(args.form));
@@ -79,13 +79,13 @@ pub fn shell(args: ShellArgs) -> Result<ExitCode> {
     match forgotten? {
         0 => Ok(code),
         n => Err(Failure::bad_input(format!(
-            "there was a begin without a commit; rolled back: {}",
+            "begin without commit; rolled back: {}",
             counted(n as u64, "write")
         ))),
     }
 }
 
-/// Carries out lines until one of them is wrong.
+/// Runs lines until one of them fails.
 fn run_script(
     session: &mut Session,
     lines: impl Iterator<Item = io::Result<Vec<u8>>>,
@@ -110,7 +110,7 @@ fn run_script(
     Ok(ExitCode::from(u8::from(missing)))
 }
 
-/// Carries out the statements of one line.
+/// Runs the statements of one line.
 fn run_line(session: &mut Session, out: &mut impl Write, line: &str) -> Result<Then> {
     let statements = parse::split(line).map_err(|e| match e {
         Unreadable::OpenQuote => Failure::bad_input("a quote is not closed"),
@@ -140,7 +140,7 @@ fn interact(session: &mut Session) -> Result<()> {
         let _ = editor.load_history(path); // the first time there is none
     }
     interrupt::watch()?;
-    println!("Cairn {}: .help tells what can be said, .quit ends.", env!("CARGO_PKG_VERSION"));
+    println!("Cairn {}: .help lists the statements, .quit ends the shell.", env!("CARGO_PKG_VERSION"));
     loop {
         let (db, keyspace) = (session.database().clone(), session.keyspace().clone());
         let mark = if session.in_transaction() { "*" } else { "" };
@@ -148,7 +148,7 @@ fn interact(session: &mut Session) -> Result<()> {
         editor.set_helper(Some(complete::Prompt { db, keyspace }));
         match editor.readline(&prompt) {
             Ok(line) => {
-                // Now, because the shell may be ended at any time.
+                // Save the line before it runs, because the shell may be killed at any time.
                 keep_history(&mut editor, history.as_deref());
                 match interrupt::during(|| run_line(session, &mut stdout(), &line)) {
                     Ok(Then::Quit) => break,
@@ -161,13 +161,13 @@ fn interact(session: &mut Session) -> Result<()> {
             Err(e) => return Err(wrong(e)),
         }
     }
-    // The prompt holds handles of the database, which is about to be closed.
+    // The prompt holds handles of the database, which is closed next.
     editor.set_helper(None);
     keep_history(&mut editor, history.as_deref());
     Ok(())
 }
 
-/// Adds the lines that are not in the file of the history yet.
+/// Appends the new lines to the history file.
 fn keep_history(editor: &mut Editor<complete::Prompt, FileHistory>, path: Option<&Path>) {
     let Some(path) = path else { return };
     let saved = path.parent().map_or(Ok(()), std::fs::create_dir_all);
@@ -176,7 +176,7 @@ fn keep_history(editor: &mut Editor<complete::Prompt, FileHistory>, path: Option
     }
 }
 
-/// In the directory for state of the XDG specification; never in a database.
+/// The history file, in the state directory of the XDG specification; never in a database.
 fn history_file() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;

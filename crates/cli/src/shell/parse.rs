@@ -1,11 +1,11 @@
-//! The language of the shell: statements of words.
+//! Parses the language of the shell: statements of words.
 //!
 //! ```text
 //!   put fruit/apple "deep red\n"; get fruit/apple      words, "quoted" with escapes, 'quoted' without
 //!   get x'00ff'                                        bytes in hexadecimal
 //!   scan prefix FR/ limit 5 reverse                    unquoted words can be keywords
-//!   .mode json                                         what starts with a dot is for the shell itself
-//!   # and the rest of such a line is a comment
+//!   .mode json                                         words that start with a dot are commands of the shell itself
+//!   # the rest of the line is a comment
 //! ```
 
 use crate::args::Bounds;
@@ -30,16 +30,16 @@ impl Word {
     }
 }
 
-/// Why a line cannot be read.
+/// Why a line cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// A quote is still open: more lines may close it.
+    /// A quote is open; the next line may close it.
     OpenQuote,
-    /// It is wrong, and how.
+    /// The line is wrong, for this reason.
     Wrong(String),
 }
 
-/// Splits a line into statements of words.
+/// Splits a line into statements, each a list of words.
 pub fn split(line: &str) -> Result<Vec<Vec<Word>>, Unreadable> {
     let mut statements = vec![Vec::new()];
     let mut rest = line.trim_start();
@@ -60,13 +60,13 @@ pub fn split(line: &str) -> Result<Vec<Vec<Word>>, Unreadable> {
     Ok(statements)
 }
 
-/// The word at the start of `text`, and what follows it.
+/// The word at the start of `text`, and the rest.
 fn word(text: &str) -> Result<(Word, &str), Unreadable> {
     let wrong = |why: String| Unreadable::Wrong(why);
     let quoted = |bytes: Vec<u8>| Word { bytes, quoted: true };
     if let Some(body) = text.strip_prefix('"') {
         let end = closing_quote(body).ok_or(Unreadable::OpenQuote)?;
-        // \" is the one escape that only quoted words need.
+        // \" is the only escape that is limited to quoted words.
         let bytes = unescape(body[..end].replace("\\\"", "\\x22").as_bytes()).map_err(wrong)?.into_owned();
         return Ok((quoted(bytes), after_quote(&body[end + 1..])?));
     }
@@ -83,7 +83,7 @@ fn word(text: &str) -> Result<(Word, &str), Unreadable> {
     Ok((Word { bytes: text.as_bytes()[..end].to_vec(), quoted: false }, &text[end..]))
 }
 
-/// Where an unescaped `"` stands. An escaped backslash before it does not escape it.
+/// The position of the first unescaped `"`. A backslash that is itself escaped does not escape it.
 fn closing_quote(body: &str) -> Option<usize> {
     let mut escaped = false;
     for (at, byte) in body.bytes().enumerate() {
@@ -104,7 +104,7 @@ fn after_quote(rest: &str) -> Result<&str, Unreadable> {
     }
 }
 
-/// The word as the shell reads it back: quoted where it must be.
+/// A word that the shell reads back as these bytes: quoted if needed.
 pub fn quote(bytes: &[u8]) -> String {
     let plain = |c: char| !c.is_whitespace() && !c.is_control() && !"\"'\\;#".contains(c);
     let keyword = ["prefix", "limit", "reverse", "keys", "values", "from", "to"];
@@ -117,7 +117,7 @@ pub fn quote(bytes: &[u8]) -> String {
     format!("\"{}\"", crate::text::escape(bytes).replace('"', "\\\""))
 }
 
-/// What a statement asks for.
+/// A parsed statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// Store values.
@@ -130,19 +130,19 @@ pub enum Statement {
     Scan(Bounds, Show),
     /// Delete all keys within bounds.
     DeleteRange(Bounds),
-    /// Start to gather writes.
+    /// Start to collect writes.
     Begin,
-    /// Write what was gathered, all or nothing.
+    /// Write the collected writes, all or none.
     Commit,
-    /// Forget what was gathered.
+    /// Drop the collected writes.
     Rollback,
     /// Take a snapshot and name it.
     Snapshot(String),
-    /// Let a snapshot go.
+    /// Release a snapshot.
     Release(String),
-    /// Read as of a snapshot.
+    /// Read at a snapshot.
     At(String, Box<Statement>),
-    /// A command of the shell, and its words.
+    /// A command of the shell with its arguments.
     Dot(String, Vec<String>),
 }
 
@@ -155,7 +155,7 @@ pub enum Show {
     Keys,
     /// Values.
     Values,
-    /// How many there are.
+    /// The number of records.
     Count,
 }
 
@@ -165,7 +165,7 @@ pub const STATEMENTS: [&str; 12] = [
     "release",
 ];
 
-/// Reads one statement.
+/// Parses one statement.
 pub fn parse(words: &[Word]) -> Result<Statement, String> {
     let (first, rest) = words.split_first().expect("a statement has words");
     let keys = || rest.iter().map(|w| w.bytes.clone()).collect::<Vec<_>>();
@@ -206,7 +206,7 @@ pub fn parse(words: &[Word]) -> Result<Statement, String> {
             read @ (Statement::Get(_) | Statement::Scan(..)) => {
                 Ok(Statement::At(rest[0].text(), Box::new(read)))
             }
-            _ => Err("at a snapshot there is only get, scan and count".into()),
+            _ => Err("only get, scan and count can read at a snapshot".into()),
         },
         "at" => Err("at SNAPSHOT get|scan|count ...".into()),
         dot if dot.starts_with('.') => Ok(Statement::Dot(dot.into(), rest.iter().map(Word::text).collect())),
@@ -228,7 +228,7 @@ fn scan(words: &[Word]) -> Result<(Bounds, Show), String> {
     let mut places = 0;
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let mut argument = || words.next().ok_or_else(|| format!("{} what?", word.text()));
+        let mut argument = || words.next().ok_or_else(|| format!("{} needs an argument", word.text()));
         if word.is("prefix") {
             bounds.prefix(argument()?.bytes.clone());
         } else if word.is("from") {
@@ -237,7 +237,7 @@ fn scan(words: &[Word]) -> Result<(Bounds, Show), String> {
             bounds.to(argument()?.bytes.clone());
         } else if word.is("limit") {
             let text = argument()?.text();
-            bounds.limit = text.parse().map_err(|_| format!("limit {text:?} is no number"))?;
+            bounds.limit = text.parse().map_err(|_| format!("limit {text:?} is not a number"))?;
         } else if word.is("reverse") {
             bounds.reverse = true;
         } else if word.is("keys") {

@@ -1,4 +1,4 @@
-//! What the statements of the shell do.
+//! Runs the statements of the shell.
 
 use super::interrupt;
 use super::parse::{Show, Statement};
@@ -21,9 +21,9 @@ const HELP: &str = "\
   delrange [FROM [TO]] [prefix P] delete all keys in a range, as one write
   scan [FROM [TO]] [prefix P] [limit N] [reverse] [keys|values]
   count [FROM [TO]] [prefix P]
-  begin, commit, rollback         gather writes, then write them all or none; reads in between see them
-  snapshot NAME, release NAME     hold the state of now under a name, let it go
-  at NAME get|scan|count ...      read as of a snapshot
+  begin, commit, rollback         collect writes, then write all or none; reads in between see them
+  snapshot NAME, release NAME     keep the present state under a name, release it
+  at NAME get|scan|count ...      read at a snapshot
   .keyspaces  .use NAME  .create NAME [OPTION=VALUE]...  .drop NAME
   .stats  .guards  .flush  .compact  .snapshots  .mode text|hex|json  .timer on|off  .help  .quit
 Words may be \"quoted\\n\" with escapes, 'quoted' without, or x'00ff' in hexadecimal; a ; separates statements.";
@@ -46,24 +46,24 @@ pub const DOTS: [&str; 14] = [
     ".exit",
 ];
 
-/// Writes that wait for `commit`: by keyspace and key, a value or a deletion.
+/// Writes collected for `commit`: by keyspace and key, a value or a deletion.
 type Gathered = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
 
-/// Some of them, of one keyspace, in the order of a scan.
+/// Collected writes of one keyspace, in the order of a scan.
 type Waiting = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Whether the shell goes on.
+/// What the shell does after a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// On to the next statement.
+    /// Run the next statement.
     GoOn,
-    /// A key that was asked for is not there; on to the next statement.
+    /// A requested key does not exist; run the next statement.
     Missing,
     /// `.quit`
     Quit,
 }
 
-/// An open database and what the statements so far have set.
+/// An open database, and the state of the shell.
 pub struct Session {
     store: Store,
     form: Form,
@@ -88,19 +88,19 @@ impl Session {
         &self.store.keyspace
     }
 
-    /// Whether writes wait for `commit`.
+    /// Whether writes are being collected for `commit`.
     pub fn in_transaction(&self) -> bool {
         self.gathered.is_some()
     }
 
-    /// Closes the database. Writes that wait for `commit` are forgotten; how many is the answer.
+    /// Closes the database. Drops uncommitted writes and returns their number.
     pub fn close(self) -> Result<usize> {
         drop(self.snapshots);
         self.store.close()?;
         Ok(self.gathered.map_or(0, |g| g.len()))
     }
 
-    /// Carries out a statement.
+    /// Runs a statement.
     pub fn run(&mut self, out: &mut impl Write, statement: Statement) -> Result<Then> {
         let started = Instant::now();
         let then = self.carry_out(out, statement)?;
@@ -116,7 +116,7 @@ impl Session {
             Statement::Put(pairs) => self.write(pairs.into_iter().map(|(k, v)| (k, Some(v))).collect())?,
             Statement::Delete(keys) => self.write(keys.into_iter().map(|k| (k, None)).collect())?,
             Statement::DeleteRange(_) if self.in_transaction() => {
-                return Err(Failure::bad_input("delrange: not between begin and commit"));
+                return Err(Failure::bad_input("delrange: not allowed between begin and commit"));
             }
             Statement::DeleteRange(bounds) => {
                 self.keyspace().delete_range::<Vec<u8>>((bounds.lower, bounds.upper))?;
@@ -134,12 +134,12 @@ impl Session {
                 }
             }
             Statement::Begin if self.in_transaction() => {
-                return Err(Failure::bad_input("begin: there was a begin already; commit or rollback first"));
+                return Err(Failure::bad_input("begin: a transaction is open; commit or rollback first"));
             }
             Statement::Begin => self.gathered = Some(Gathered::new()),
             Statement::Commit => self.commit()?,
             Statement::Rollback => {
-                self.gathered.take().ok_or_else(|| Failure::bad_input("rollback: there was no begin"))?;
+                self.gathered.take().ok_or_else(|| Failure::bad_input("rollback: no transaction is open"))?;
             }
             Statement::Snapshot(name) => {
                 self.snapshots.insert(name, self.store.db.snapshot());
@@ -172,7 +172,7 @@ impl Session {
 
     fn commit(&mut self) -> Result<()> {
         let gathered =
-            self.gathered.take().ok_or_else(|| Failure::bad_input("commit: there was no begin"))?;
+            self.gathered.take().ok_or_else(|| Failure::bad_input("commit: no transaction is open"))?;
         let mut batch = self.store.db.batch();
         for ((name, key), value) in &gathered {
             let keyspace = self.store.db.open_keyspace(name)?;
@@ -250,7 +250,7 @@ impl Session {
         Ok(())
     }
 
-    /// The gathered writes to this keyspace inside the bounds, in the order of the scan.
+    /// The collected writes to this keyspace inside the bounds, in the order of the scan.
     fn waiting(&self, bounds: &Bounds) -> Waiting {
         use std::ops::RangeBounds;
         let inside = (bounds.lower.clone(), bounds.upper.clone());
@@ -324,7 +324,7 @@ impl Session {
     }
 }
 
-/// What is stored, with what waits for `commit` laid over it.
+/// The stored entries, overlaid with the collected writes.
 fn merged(
     stored: impl Iterator<Item = cairn::Result<(Slice, Slice)>>,
     waiting: Waiting,
@@ -365,7 +365,7 @@ fn waiting_comes_first(
 mod tests {
     use super::*;
 
-    /// Output that is interrupted when so much of it was written.
+    /// Interrupts the statement after this many bytes of output.
     struct Interrupted(usize);
 
     impl Write for Interrupted {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// A database directory that goes away at the end of the test, and the program.
+/// The program, and a database directory that is removed at the end of the test.
 pub struct Cairn {
     dir: tempfile::TempDir,
 }
@@ -42,14 +42,14 @@ impl Cairn {
         self.run_with(command, args, b"")
     }
 
-    /// Runs with bytes on standard input.
+    /// Runs with the given bytes on standard input.
     pub fn run_with(&self, command: &str, args: &[&str], input: &[u8]) -> Run {
         let mut cairn = self.command(command);
         cairn.args(args);
         run(cairn, input)
     }
 
-    /// Runs, expects success and nothing on standard error but that a database was created; standard output.
+    /// Runs and expects success, with no message except that a database was created. Returns standard output.
     pub fn ok(&self, command: &str, args: &[&str]) -> String {
         self.run(command, args).ok()
     }
@@ -74,17 +74,17 @@ pub fn run(mut command: Command, input: &[u8]) -> Run {
     Run::from(output)
 }
 
-/// What a run of the program left.
+/// The result of a run of the program.
 #[derive(Debug)]
 pub struct Run {
     pub code: i32,
     pub out: Vec<u8>,
-    /// Without the note that a database was created.
+    /// Standard error, without the note that a database was created.
     pub err: String,
     pub created: bool,
 }
 
-/// How the note begins.
+/// The start of the note.
 const CREATED: &str = "cairn: note: created a database in ";
 
 impl From<Output> for Run {
@@ -108,7 +108,7 @@ impl Run {
         String::from_utf8(self.out).unwrap()
     }
 
-    /// Expects an exit code and one line on standard error, `cairn: ...`, that holds all of `parts`.
+    /// Expects an exit code and one line on standard error, `cairn: ...`, that contains all of `parts`.
     #[track_caller]
     pub fn fails(self, code: i32, parts: &[&str]) -> Run {
         assert_eq!(self.code, code, "{}", self.err);
@@ -121,7 +121,7 @@ impl Run {
     }
 }
 
-/// The JSON objects of an output, one a line.
+/// The JSON objects of an output, one per line.
 #[track_caller]
 pub fn json_lines(text: &str) -> Vec<serde_json::Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
