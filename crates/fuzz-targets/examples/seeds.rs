@@ -1,4 +1,5 @@
-//! Writes the seeds of the corpora: `cargo run -p cairn-fuzz-targets --example seeds -- fuzz/corpus`. Files that are there stay.
+//! Writes the seeds of the corpora: `cargo run -p cairn-fuzz-targets --example seeds -- fuzz/corpus`. Keeps existing
+//! files.
 
 use std::path::PathBuf;
 use std::{env, fs, io};

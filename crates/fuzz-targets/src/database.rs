@@ -1,4 +1,4 @@
-//! Whole databases that somebody else has written to: logs of any records, and damaged files.
+//! Databases from untrusted files: logs with arbitrary records, and damaged files.
 
 use crate::Source;
 use base::codec::{Reader, put_varint};
@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 const DIR: &str = "/db";
 
-/// The files of a directory.
+/// Files with their paths.
 pub(crate) type Files = Vec<(PathBuf, Vec<u8>)>;
 
 pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -22,7 +22,7 @@ pub(crate) fn options() -> Options {
     Options::default().background_threads(0).memory_budget(1 << 20).log_cap(64 << 10).manifest_cap(1 << 10)
 }
 
-/// Options under which a few dozen writes fill memtables, tables and guards.
+/// Options with which a few dozen writes fill memtables, tables and guards.
 pub(crate) fn small() -> KeyspaceOptions {
     KeyspaceOptions::default()
         .memtable_bytes(4 << 10)
@@ -52,12 +52,12 @@ fn files(sim: &SimEnv) -> Files {
     sim.list_files().into_iter().map(|path| (path.clone(), sim.read_file(&path))).collect()
 }
 
-/// Everything that a keyspace shows.
+/// All entries of a keyspace.
 pub(crate) fn contents(keyspace: &Keyspace) -> Result<Map, Error> {
     keyspace.iter().map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec()))).collect()
 }
 
-/// Runs the check, which changes nothing; whether it found nothing.
+/// Runs the check, which must not create or remove files. Returns whether it found no problem.
 fn check(sim: &Arc<SimEnv>) -> Result<bool, Error> {
     let before = sim.list_files();
     let report = check_in(sim.clone(), DIR, &mut |_| {});
@@ -65,7 +65,7 @@ fn check(sim: &Arc<SimEnv>) -> Result<bool, Error> {
     Ok(report?.problems.is_empty())
 }
 
-/// The error of a database that was damaged says so, and names a file.
+/// The error for a damaged database must have the right kind and name a file.
 fn check_error(error: &Error) {
     let said = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported);
     let text = error.to_string();
@@ -73,7 +73,7 @@ fn check_error(error: &Error) {
     assert!(said && named, "{error:?}");
 }
 
-/// A database with the keyspaces 1 and 2, both empty, and the number of its log.
+/// The files of a database with the empty keyspaces 1 and 2, without its log, and the number of the log.
 fn empty() -> &'static (Files, u64) {
     static EMPTY: OnceLock<(Files, u64)> = OnceLock::new();
     EMPTY.get_or_init(|| {
@@ -92,7 +92,7 @@ fn empty() -> &'static (Files, u64) {
     })
 }
 
-/// What a log should come to, by the format as `docs/format/log.md` has it; `None` when it must be refused.
+/// The state that a log describes according to `docs/format/log.md`; `None` if the log must be rejected.
 #[derive(Default)]
 struct Expected {
     last_seq: u64,
@@ -111,7 +111,7 @@ impl Expected {
             let (kind, keyspace) = (reader.u8()?, reader.varint()?);
             let key = reader.bytes(MAX_KEY_LEN)?.to_vec();
             let map = match keyspace {
-                0 => None, // one that was dropped
+                0 => None, // a dropped keyspace
                 1 | 2 => Some(&mut self.keyspaces[keyspace as usize - 1]),
                 _ => return None,
             };
@@ -130,7 +130,7 @@ impl Expected {
     }
 }
 
-/// A record out of the input: its bytes, or a batch that may well be sound.
+/// A record from the input: its bytes, or a batch that is often valid.
 fn log_record(source: &mut Source<'_>, next_seq: &mut u64) -> Vec<u8> {
     let shape = source.u8();
     if shape >= 240 {
@@ -159,8 +159,8 @@ fn log_record(source: &mut Source<'_>, next_seq: &mut u64) -> Vec<u8> {
     record
 }
 
-/// A database whose logs hold records by the input. It opens with what the format says they mean, or is refused; and opened again
-/// it is the same.
+/// A database whose logs contain records from the input. It must open with the content that the format defines, or be
+/// rejected. A second open must give the same content.
 pub(crate) fn recovery(data: &[u8]) -> bool {
     let (files, first_log) = empty();
     let sim = disk(files);
@@ -169,7 +169,7 @@ pub(crate) fn recovery(data: &[u8]) -> bool {
     let mut expected = Some(Expected::default());
     let (mut next_seq, mut previous_len) = (1, 0);
     for number in *first_log..first_log + 1 + source.below(3) as u64 {
-        // Now and then the log claims numbers that were given out in vain.
+        // Some logs claim sequence numbers that no record uses.
         let last_seq = match source.u8() {
             0..=239 => next_seq - 1,
             240..=254 => u64::from(source.u16()),
@@ -195,7 +195,7 @@ pub(crate) fn recovery(data: &[u8]) -> bool {
         writer.flush().expect("the disk works");
         previous_len = writer.len();
     }
-    // Numbers that no database reaches are refused once the log was read.
+    // Sequence numbers out of range are rejected after the log was read.
     let expected = expected.filter(|expected| expected.last_seq <= MAX_SEQ / 2);
     match (open(&sim), expected) {
         (Err(error), None) => {
@@ -206,8 +206,8 @@ pub(crate) fn recovery(data: &[u8]) -> bool {
             check_recovered(&sim, db, &expected);
             true
         }
-        (Ok(_), None) => panic!("a log that means nothing is replayed"),
-        (Err(error), Some(_)) => panic!("a sound log is refused: {error}"),
+        (Ok(_), None) => panic!("an invalid log is replayed"),
+        (Err(error), Some(_)) => panic!("a valid log is rejected: {error}"),
     }
 }
 
@@ -221,11 +221,11 @@ fn check_recovered(sim: &Arc<SimEnv>, db: Database, expected: &Expected) {
     compare(&db);
     drop(db);
     let again = sim.process_clone();
-    assert!(check(&again).expect("the database is there"), "what was recovered is not sound");
+    assert!(check(&again).expect("the database is there"), "the recovered database is damaged");
     compare(&open(&again).expect("it was opened before"));
 }
 
-/// A database that was written to for a while, every write synced; and what it showed after each of them.
+/// A database after a number of writes, each synced, and its content after each write.
 pub(crate) fn aged() -> &'static (Files, Vec<Map>) {
     static AGED: OnceLock<(Files, Vec<Map>)> = OnceLock::new();
     AGED.get_or_init(|| {
@@ -255,8 +255,8 @@ pub(crate) fn aged() -> &'static (Files, Vec<Map>) {
     })
 }
 
-/// Damages files as the input says. Whatever is then read is right, or an error; and what is missing is a suffix, which only a log
-/// can lose, at its end.
+/// Damages files according to the input. Each read must then be right or return an error. Only a suffix of the writes
+/// may be missing, since only the end of a log can be lost.
 pub(crate) fn damage(data: &[u8]) -> bool {
     let (files, states) = aged();
     let mut files = files.clone();
@@ -277,14 +277,14 @@ pub(crate) fn damage(data: &[u8]) -> bool {
             check_error(&error);
             assert!(
                 !sound.is_ok_and(|sound| sound),
-                "the check is content with what cannot be opened: {error}"
+                "the check accepts a database that cannot be opened: {error}"
             );
             return false;
         }
     };
     let keyspace = db.open_keyspace("k").expect("a keyspace does not vanish");
     match contents(&keyspace) {
-        Ok(map) => assert!(states.contains(&map), "the contents were never that: {map:?}"),
+        Ok(map) => assert!(states.contains(&map), "the database never had this content: {map:?}"),
         Err(error) => check_error(&error),
     }
     for (key, _) in states.last().expect("there is one").iter().step_by(7) {
@@ -319,7 +319,7 @@ fn damage_once(files: &mut Files, source: &mut Source<'_>) {
             bytes[at..end].fill(0);
         }
         6 => *bytes = stranger,
-        // A copy of a file under another name, of which only some are ours.
+        // A copy of a file under another name. Only some names belong to a database.
         7 => {
             let name = String::from_utf8_lossy(source.bytes()).replace(['/', '\0'], "");
             let taken = name.is_empty() || matches!(&name[..], "." | ".." | "LOCK");

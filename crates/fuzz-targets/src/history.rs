@@ -1,4 +1,4 @@
-//! A history of a database: operations out of an input, beside a sorted map, on a simulated disk that crashes.
+//! A history of a database: operations from the input, compared with a sorted map, on a simulated disk that crashes.
 
 use crate::Source;
 use crate::database::{contents, options, small};
@@ -8,7 +8,7 @@ use env::{SimEnv, Survival};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most operations of a history.
+/// Maximum number of operations in a history.
 const OPERATIONS: usize = 96;
 
 const FINE: &str = "the disk works";
@@ -16,13 +16,13 @@ const FINE: &str = "the disk works";
 struct History<'a> {
     source: Source<'a>,
     sim: Arc<SimEnv>,
-    /// The database and its keyspaces; `None` between two openings.
+    /// The database and its keyspaces; `None` while it is closed.
     open: Option<(Database, [Keyspace; 2])>,
     snapshots: Vec<(Snapshot, State)>,
     model: Model,
 }
 
-/// Runs the history that the input tells. After each reopening, and at its end, everything is compared.
+/// Runs the history in the input. Compares all content after each reopening and at the end.
 pub(crate) fn history(data: &[u8]) -> bool {
     let mut source = Source::new(data);
     let sim = SimEnv::new(source.u8().into());
@@ -70,7 +70,7 @@ impl History<'_> {
         let len = match shape {
             0..=199 => usize::from(shape % 32),
             200..=249 => usize::from(shape) * 3,
-            // More than a memtable, and more than a block of the log.
+            // Larger than a memtable, and larger than a block of the log.
             250..=254 => 5000,
             255 => 40_000,
         };
@@ -146,13 +146,13 @@ impl History<'_> {
         Ok(())
     }
 
-    /// Deletes a range, which for the model is a delete of each key that is there.
+    /// Deletes a range. In the model, deletes each key in it.
     fn delete_range(&mut self) -> cairn::Result<()> {
         let which = self.source.below(2);
         let (from, to) = (self.key(), self.key());
         let durability = self.durability();
         if from >= to {
-            return Ok(()); // a write of nothing promises nothing
+            return Ok(()); // an empty write has no durability guarantee
         }
         let there = self.model.now()[which].keys().filter(|key| (&from..&to).contains(key));
         let deletes: Vec<Write> = there.map(|key| (which, key.clone(), None)).collect();
@@ -162,7 +162,7 @@ impl History<'_> {
         Ok(())
     }
 
-    /// A snapshot shows what there was when it was taken; then it is let go.
+    /// Compares a snapshot with the state when it was taken, then releases it.
     fn look_back(&mut self) {
         if self.snapshots.is_empty() {
             return;
@@ -189,7 +189,7 @@ impl History<'_> {
         assert_eq!(from, right, "from {key:?} on");
     }
 
-    /// A cursor goes to and fro as the input says, beside an index into what there is.
+    /// Moves a cursor forward and back according to the input, and compares it with an index into the model.
     fn walk(&mut self) {
         let (which, key) = (self.source.below(2), self.key());
         let all: Vec<_> = self.model.now()[which].clone().into_iter().collect();
@@ -236,19 +236,19 @@ impl History<'_> {
         self.compare();
     }
 
-    /// The process or the power ends between two operations.
+    /// A process kill or power failure between two operations.
     fn crash(&mut self) {
         let power_cut = self.source.u8() & 1 != 0;
         self.end(power_cut);
     }
 
-    /// The power ends in the middle of a write, and of what it causes.
+    /// A power failure during a write and the work that it triggers.
     fn crash_amid(&mut self) {
         let after = u64::from(self.source.u8() % 32);
         let writes = (0..1 + self.source.below(4)).map(|_| self.write()).collect();
         let durability = self.durability();
         self.sim.crash_at(self.sim.op_count() + after);
-        // It may well fail; then it is in flight, and may survive as a whole.
+        // The write may fail. Then it is in flight, and a crash may keep all of it.
         let _ = self.commit(writes, durability);
         let _ = self.keyspace(0).flush();
         self.end(true);

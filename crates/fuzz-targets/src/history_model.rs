@@ -1,18 +1,19 @@
-//! The model that [`crate::history`] holds a database against: the commits, what they add up to, and which of them a crash may lose.
+//! The model of [`crate::history`]: the states after each commit, and which commits a crash may lose.
 
 use cairn::Durability;
 use std::collections::BTreeMap;
 
-/// What the keyspaces hold.
+/// The content of the keyspaces.
 pub(crate) type State = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
 
-/// One write: keyspace, key, and the value unless it is deleted.
+/// A write: keyspace, key, and the value; `None` for a delete.
 pub(crate) type Write = (usize, Vec<u8>, Option<Vec<u8>>);
 
 /// The states after each commit since the last one that no crash can lose.
 pub(crate) struct Model {
     states: Vec<State>,
-    /// The first of `states` that the end of the process may leave, and the first that a power cut may.
+    /// The first of `states` that may remain after a process kill, and the first that may remain after a power
+    /// failure.
     survives_process: usize,
     survives_power: usize,
 }
@@ -22,12 +23,12 @@ impl Model {
         Model { states: vec![State::default()], survives_process: 0, survives_power: 0 }
     }
 
-    /// What is there now.
+    /// The present state.
     pub(crate) fn now(&self) -> &State {
         self.states.last().expect("there is one")
     }
 
-    /// Adds a commit that is under way: a crash may keep it or not.
+    /// Adds a commit in flight: a crash may keep or lose it.
     pub(crate) fn begin(&mut self, writes: &[Write]) {
         let mut state = self.now().clone();
         for (keyspace, key, value) in writes {
@@ -50,19 +51,19 @@ impl Model {
         }
     }
 
-    /// Everything was synced.
+    /// All commits are durable.
     pub(crate) fn all_durable(&mut self) {
         self.states.drain(..self.states.len() - 1);
         (self.survives_process, self.survives_power) = (0, 0);
     }
 
-    /// The database was found in `state` after a crash: it must be one that is allowed, and is the present from now on.
+    /// Checks the state after a crash: it must be an allowed one. It becomes the present state.
     pub(crate) fn recovered(&mut self, state: State, power_cut: bool) {
         let first = if power_cut { self.survives_power } else { self.survives_process };
         let allowed = &self.states[first..];
         assert!(
             allowed.contains(&state),
-            "after a crash there is {state:?}, which is none of {} states, from {:?} to {:?}",
+            "the state after a crash, {state:?}, is none of the {} allowed states, from {:?} to {:?}",
             allowed.len(),
             allowed.first(),
             allowed.last()

@@ -1,4 +1,4 @@
-//! Whole manifests: edits by the input, in a segment whose checksums are right.
+//! Whole manifests: edits from the input, in a segment with valid checksums.
 
 use crate::Source;
 use base::{Error, ErrorKind};
@@ -19,7 +19,7 @@ fn read(env: &Arc<dyn Env>, number: u64) -> Result<State, Error> {
     })
 }
 
-/// The edit that leads from nothing to `state`.
+/// The edit that creates `state` from an empty state.
 fn whole(state: &State) -> DatabaseEdit {
     DatabaseEdit {
         created: state.keyspaces.values().map(|k| k.created.clone()).collect(),
@@ -34,10 +34,10 @@ fn whole(state: &State) -> DatabaseEdit {
     }
 }
 
-/// With flag 1, records (each a length of two bytes and as many bytes) in a manifest that is sound as a segment. Otherwise the
-/// bytes of the file.
+/// With flag 1, the input is records (each a two-byte length and the bytes) for a manifest that is a valid segment.
+/// Otherwise it is the bytes of the file.
 ///
-/// A manifest that is accepted adds up to a state which, written as a new manifest, adds up to itself.
+/// An accepted manifest gives a state. That state, written as a new manifest, must give itself again.
 pub(crate) fn manifest(data: &[u8]) -> bool {
     let mut source = Source::new(data);
     let flags = source.u8();
@@ -65,12 +65,12 @@ pub(crate) fn manifest(data: &[u8]) -> bool {
         }
     };
     for keyspace in state.keyspaces.values() {
-        // Hostile edits may claim tables that overlap; that is what the check is for, and it must not fail.
+        // Hostile edits may claim overlapping tables. The check reports them and must not panic.
         let _ = check_version(&keyspace.version);
     }
     let edit = whole(&state);
     if edit == DatabaseEdit::default() {
-        // A record that says nothing is a mark. No database is like that: it has at least a number for its next file.
+        // An empty record is a mark. A real database never has an empty state: it has at least a next file number.
         return true;
     }
     let created = Manifest::create(&env, Path::new("/"), NUMBER + 1, &edit);

@@ -1,18 +1,18 @@
-//! Memtables beside a sorted map.
+//! Memtables, compared with a sorted list.
 
 use crate::Source;
 use crate::tables::{Entry, entries};
 use base::{Cursor, MAX_SEQ};
 use memtable::Memtable;
 
-/// Inserts entries, in the order in which the input has them after sorting or another, and asks for all of them.
+/// Inserts entries, in sorted or another order according to the input, and reads all of them.
 pub(crate) fn memtable(data: &[u8]) -> bool {
     let mut source = Source::new(data);
     let (stride, probe) = (source.below(64) | 1, source.bytes());
     let entries = entries(&mut source, 1024);
     let memtable = Memtable::new(256 << 10);
     let mut inserted: Vec<&Entry> = Vec::new();
-    // A walk in odd steps modulo a power of two comes by every place once.
+    // Odd steps modulo a power of two visit every index once.
     let places = entries.len().next_power_of_two();
     for i in 0..places {
         let Some(entry @ (key, trailer, value)) = entries.get(i * stride % places) else { continue };
@@ -34,7 +34,7 @@ pub(crate) fn memtable(data: &[u8]) -> bool {
     !inserted.is_empty()
 }
 
-/// A cursor goes through all entries, forward and back, and stands where a probe belongs.
+/// Moves a cursor through all entries, forward and back, and seeks `probe`.
 fn check_cursor(cursor: &mut impl Cursor, entries: &[&Entry], probe: &[u8]) {
     const FINE: &str = "memory does not fail";
     let here = |cursor: &dyn Cursor| (cursor.key().to_vec(), cursor.trailer(), cursor.value().to_vec());

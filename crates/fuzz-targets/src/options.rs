@@ -6,7 +6,7 @@ use cairn::{Database, KeyspaceOptions, Options};
 use env::SimEnv;
 use std::path::Path;
 
-/// What both kinds of options offer.
+/// The common interface of both kinds of options.
 trait Table: Clone + PartialEq + std::fmt::Debug {
     fn names() -> Vec<&'static str>;
     fn set(&mut self, name: &str, value: &str) -> cairn::Result<()>;
@@ -35,7 +35,7 @@ macro_rules! table {
 table!(Options);
 table!(KeyspaceOptions);
 
-/// Sets options by name from text: a byte chooses the name, or says that it follows; then comes the text.
+/// Sets options from text: a byte selects the name, or says that the name follows; then comes the value.
 pub(crate) fn options(data: &[u8]) -> bool {
     let mut source = Source::new(data);
     match source.u8() & 1 {
@@ -56,17 +56,17 @@ fn set_all<T: Table>(mut options: T, source: &mut Source<'_>) -> bool {
         match options.set(name, &value) {
             Ok(()) => {
                 accepted = true;
-                options.validate().expect("what was set is allowed");
+                options.validate().expect("an accepted value is valid");
             }
             Err(error) => {
                 assert!(error.kind() == ErrorKind::InvalidArgument);
                 assert!(error.to_string().contains(&format!("{name:?}")) || error.to_string().contains(name));
-                assert_eq!(options, before, "a value that is refused changes nothing");
+                assert_eq!(options, before, "a rejected value changes nothing");
             }
         }
         assert!(names.contains(&name) || options == before);
     }
-    // The text form is what the manifest keeps.
+    // The manifest stores options in this text form.
     let pairs = options.pairs();
     for (name, value) in &pairs {
         options.set(name, value).expect("the text of an option can be read");
@@ -75,7 +75,7 @@ fn set_all<T: Table>(mut options: T, source: &mut Source<'_>) -> bool {
     accepted
 }
 
-/// Names of keyspaces, one behind another: each is created or refused, and all of them are there when the database is opened again.
+/// Names of keyspaces, one after the other: each is created or rejected, and all created ones exist after a reopen.
 pub(crate) fn keyspace_name(data: &[u8]) -> bool {
     let sim = SimEnv::new(1);
     let path = Path::new("/db");
@@ -99,7 +99,7 @@ pub(crate) fn keyspace_name(data: &[u8]) -> bool {
     names.sort_unstable();
     assert_eq!(db.keyspaces(), names);
     db.close().expect("the disk works");
-    // Names are data and never become names of files.
+    // Keyspace names are data and never become file names.
     for file in sim.list_files() {
         let file = file.to_string_lossy().into_owned();
         let ours = file.starts_with("/db/") && !file[4..].contains('/');

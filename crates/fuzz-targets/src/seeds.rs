@@ -1,5 +1,5 @@
-//! What the corpora begin with: real files of the engine and parts of them, texts, and damaged copies of all that. The corpora in
-//! `fuzz/corpus` are what fuzzers made of these, minimised.
+//! The seeds of the corpora: real files of the engine and parts of them, texts, and damaged copies. The corpora in
+//! `fuzz/corpus` are the minimised results of fuzzing from these seeds.
 
 use crate::database::{Files, aged};
 use crate::tables::{self, NUMBER};
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use table::{Compression, TableMeta, TableOptions};
 use tree::{DatabaseEdit, KeyspaceCreated, LogClosed, Manifest, VersionEdit, manifest_file_name};
 
-/// An input of a target, with a name.
+/// A named input of a target.
 pub struct Seed {
-    /// The target.
+    /// The name of the target.
     pub target: &'static str,
-    /// What it shows.
+    /// A name that describes the input.
     pub name: String,
     /// The input.
     pub bytes: Vec<u8>,
@@ -39,7 +39,7 @@ pub fn seeds() -> Vec<Seed> {
 
 struct Seeds(Vec<Seed>);
 
-/// Bytes that look random and are not.
+/// Pseudo-random bytes.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0u64..)
         .flat_map(|i| hash(&[seed.to_le_bytes(), i.to_le_bytes()].concat()).to_le_bytes())
@@ -102,7 +102,7 @@ impl Seeds {
         let mut many = vec![0, 0x80, 1, 3];
         many.extend_from_slice(&[1, 1, 1, b'a', 2, b'b', b'c', 0, 1, 1, b'a', 1, 2, 0, 0]);
         self.add("batch", "three", many);
-        // Version 1, from sequence number 9 on: keyspace 1 loses the keys from "a" to "k", and those from "x" on.
+        // Version 1, sequence numbers from 9: deletes the ranges ["a", "k") and ["x", end) of keyspace 1.
         self.add("batch", "ranges", b"\x01\x09\x02\x04\x01\x01a\x01k\x04\x01\x01x\x00".to_vec());
         self.add("log_header", "first", vec![0, 0]);
         self.add("log_header", "later", vec![0x80, 0x20, 0xac, 2]);
@@ -209,7 +209,7 @@ impl Seeds {
         }
     }
 
-    /// The parts of a table, found by its footer.
+    /// Adds the parts of a table, located with its footer.
     fn parts(&mut self, name: &str, bytes: &[u8]) {
         const FOOTER: usize = 80;
         let start = bytes.len() - FOOTER;
@@ -318,7 +318,7 @@ impl Seeds {
         self.add("escapes", "bytes", vec![0xff, b'a', 0xc3, 0x28, 0x5c, 0]);
     }
 
-    /// Inputs of the targets that take bytes for choices.
+    /// Inputs of the targets that read choices from bytes.
     fn choices(&mut self) {
         for target in ["table_write", "memtable", "recovery", "damage", "history"] {
             for (seed, len) in [(1, 40), (2, 150), (3, 400), (4, 800)] {
@@ -341,7 +341,7 @@ fn size_of_frame(bytes: &[u8]) -> usize {
     9 + u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes")) as usize
 }
 
-/// The records of all segments of a kind among `files`, whose names end in `end`.
+/// The records of all segments of a kind in `files`. For logs, file names must end in `end`.
 fn all_records(files: &Files, end: &str, kind: SegmentKind) -> Vec<Vec<u8>> {
     let sim = SimEnv::new(1);
     let env: Arc<dyn Env> = sim.clone();

@@ -1,4 +1,4 @@
-//! Segments: hostile ones, and honest ones that were cut or damaged.
+//! Segments: arbitrary bytes, and valid segments that were cut or damaged.
 
 use crate::Source;
 use base::checksum::{Place, checksum};
@@ -14,17 +14,18 @@ use std::sync::Arc;
 const PATH: &str = "/000007.log";
 const NUMBER: u64 = 7;
 
-/// Everything that comes of a segment.
+/// The result of reading a segment.
 #[derive(Debug)]
 struct Content {
     header: Vec<u8>,
     records: Vec<(Span, Vec<u8>)>,
-    /// How it ends, or why it is refused.
+    /// How the segment ends, or why it is rejected.
     end: Result<Tail, Error>,
     valid_len: u64,
 }
 
-/// Reads a segment, closed with a length or not, and checks what holds of every one. `None` when it is refused whole.
+/// Reads a segment, closed with a length or not, and checks properties of every result. An error if the header is
+/// rejected.
 fn read(bytes: &[u8], closed: Option<u64>) -> Result<Content, Error> {
     let sim = SimEnv::new(1);
     sim.write_file(PATH, bytes);
@@ -53,7 +54,7 @@ fn read(bytes: &[u8], closed: Option<u64>) -> Result<Content, Error> {
             }
         }
     };
-    // An end and an error stay.
+    // The end and an error are final.
     assert!(record.is_empty() && reader.next(&mut record).ok() == end.as_ref().ok().map(|_| None));
     assert!(reader.valid_len() == at && at <= bytes.len() as u64);
     match end {
@@ -71,8 +72,8 @@ fn read(bytes: &[u8], closed: Option<u64>) -> Result<Content, Error> {
     Ok(Content { header: reader.header().to_vec(), records, end, valid_len: at })
 }
 
-/// How many bytes behind the last record must be zeros: all of them; or where it is written over another segment, those up to where the
-/// next chunk would have its header.
+/// How many bytes behind the last record must be zeros: all of them; in a recycled segment, those up to the end of
+/// the next chunk header.
 fn end_of_records(bytes: &[u8], at: u64) -> usize {
     let (rest, room) = (bytes.len() - at as usize, BLOCK_LEN - at as usize % BLOCK_LEN);
     match bytes[8..10] == FORMAT_VERSION_OVER.to_le_bytes() {
@@ -81,7 +82,7 @@ fn end_of_records(bytes: &[u8], at: u64) -> usize {
     }
 }
 
-/// An error of a reader names its file and an offset inside.
+/// An error of a reader names its file, and an offset inside the file.
 fn check_error(error: &Error, len: usize) {
     match error.kind() {
         ErrorKind::Corruption => {
@@ -93,7 +94,7 @@ fn check_error(error: &Error, len: usize) {
     }
 }
 
-/// Any bytes as a segment. With flag 1 the checksums of header and chunks are made right first.
+/// Arbitrary bytes as a segment. With flag 1, the checksums of header and chunks are made right first.
 pub(crate) fn hostile(data: &[u8]) -> bool {
     let mut source = Source::new(data);
     let flags = source.u8();
@@ -110,7 +111,7 @@ pub(crate) fn hostile(data: &[u8]) -> bool {
     accepted
 }
 
-/// Closed with the length of its records, a segment is the same; closed with any more, it is damaged.
+/// A segment closed with the length of its records reads the same. Closed with a greater length, it is damaged.
 fn check_closed(bytes: &[u8], content: &Content) {
     if content.valid_len == 0 {
         assert!(read(bytes, Some(1)).is_err(), "the header of a closed segment is missing");
@@ -123,7 +124,7 @@ fn check_closed(bytes: &[u8], content: &Content) {
     assert!(longer.end.is_err() && longer.records == content.records);
 }
 
-/// What was read is read again when it is written anew.
+/// Records that were read, written again and read again are unchanged.
 fn check_rewritten(content: &Content) {
     let sim = SimEnv::new(1);
     let env: Arc<dyn Env> = sim.clone();
@@ -140,7 +141,7 @@ fn check_rewritten(content: &Content) {
     assert_eq!(records(&again), records(content));
 }
 
-/// Makes the checksum of the header right, and those of all chunks that the lengths lead to; in the next block, of those there.
+/// Makes the checksums of the header and of the chunks right, following their lengths; continues in each next block.
 fn fix(bytes: &mut [u8]) {
     const FIXED: usize = 24;
     if bytes.len() < FIXED + 4 {
@@ -172,10 +173,11 @@ fn fix(bytes: &mut [u8]) {
     }
 }
 
-/// Writes records as the input says, with syncs between them, then cuts the file or damages a byte of it, and reads it back.
+/// Writes records according to the input, with syncs between them, then cuts the file or damages a byte, and reads it
+/// back.
 ///
-/// What is read is a prefix of what was written. A cut is a torn tail; and so is damage, unless something behind it proves that the
-/// damaged bytes were synced.
+/// The result must be a prefix of the written records. A cut gives a torn tail. So does damage, unless a chunk behind
+/// it proves that the damaged bytes were synced.
 pub(crate) fn written(data: &[u8]) -> bool {
     let mut source = Source::new(data);
     let sim = SimEnv::new(1);
@@ -189,7 +191,7 @@ pub(crate) fn written(data: &[u8]) -> bool {
             .expect("a short header"),
     };
     let mut records: Vec<Vec<u8>> = Vec::new();
-    // Where each record ends, and up to where the file was synced when a later record was written.
+    // The end of each record, and the synced length that a later record proves.
     let mut ends = Vec::new();
     let mut proven = 0;
     while !source.is_empty() && records.len() < 64 {
@@ -203,7 +205,7 @@ pub(crate) fn written(data: &[u8]) -> bool {
                 writer.rollback(writer.flushed_len());
             }
             length => {
-                // Long ones cross blocks; their bytes repeat, so that inputs stay short.
+                // Long records span blocks. Their bytes repeat, so that inputs stay short.
                 let len = if length < 80 { source.below(3 * BLOCK_LEN) } else { usize::from(length) };
                 let pattern = source.take(8);
                 let record: Vec<u8> = pattern.iter().copied().cycle().take(len).collect();
@@ -227,14 +229,14 @@ pub(crate) fn written(data: &[u8]) -> bool {
         return true;
     }
     bytes[at] ^= 1 << (damage % 8);
-    // A record that was appended after the last sync carries the proof of it.
+    // A record appended after the last sync proves that sync.
     if ends.last().is_some_and(|end| *end > synced) {
         proven = synced;
     }
     let intact = ends.iter().filter(|end| **end <= at as u64).count();
     match read(&bytes, None) {
         Ok(content) => {
-            // Padding at the end of a block means nothing: all may be there.
+            // If the damage hit padding at the end of a block, all records are intact.
             let all = content.records.len() == records.len();
             check_prefix(&content, &records, if all { records.len() } else { intact }, false);
             let lost = content.end.is_ok() && !all;
@@ -245,7 +247,7 @@ pub(crate) fn written(data: &[u8]) -> bool {
     true
 }
 
-/// Begins the segment over one that was synced after every record.
+/// Starts a recycled segment. The old segment was synced after every record.
 fn over_another(env: &Arc<dyn Env>, header: &[u8]) -> SegmentWriter {
     let old = OldSegment { path: "/old".into(), number: NUMBER - 2 };
     let mut writer =
@@ -262,7 +264,7 @@ fn over_another(env: &Arc<dyn Env>, header: &[u8]) -> SegmentWriter {
     begun.expect("the simulated disk has it")
 }
 
-/// The content is the first `count` of the records; and it is no damage.
+/// The content must be the first `count` records, without damage if `sound`.
 fn check_prefix(content: &Content, records: &[Vec<u8>], count: usize, sound: bool) {
     assert!(content.records.iter().map(|r| &r.1).eq(&records[..count]), "{count} records");
     assert!(!sound || content.end.is_ok(), "{:?}", content.end);

@@ -1,15 +1,15 @@
-//! Choices and pieces from the bytes of an input, for targets that build something out of it.
+//! Takes choices and pieces from the bytes of an input, for targets that generate their test case from it.
 
-/// Reads an input from its front. Behind its end there are only zeros, so every input means something.
+/// Reads an input from its front. Only zeros follow its end, so every input is valid.
 pub struct Source<'a>(&'a [u8]);
 
 impl<'a> Source<'a> {
-    /// All of an input.
+    /// A source with all bytes of an input.
     pub fn new(data: &'a [u8]) -> Source<'a> {
         Source(data)
     }
 
-    /// Whether everything was read.
+    /// Whether all bytes were read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -31,7 +31,7 @@ impl<'a> Source<'a> {
         u32::from(self.u16()) | u32::from(self.u16()) << 16
     }
 
-    /// A number below `end`, which is not 0: from one byte where that is enough.
+    /// A number below `end`, which must not be 0. Uses one byte if that is enough.
     pub fn below(&mut self, end: usize) -> usize {
         match end {
             0..=256 => usize::from(self.u8()) % end,
@@ -40,25 +40,25 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// One of several.
+    /// One of several values.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
-    /// At most `len` bytes: fewer at the end.
+    /// Up to `len` bytes: fewer at the end.
     pub fn take(&mut self, len: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// A length of one byte, then as many bytes.
+    /// A length of one byte, then that many bytes.
     pub fn bytes(&mut self) -> &'a [u8] {
         let len = self.u8();
         self.take(len.into())
     }
 
-    /// What is left.
+    /// The bytes that are left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

@@ -1,4 +1,4 @@
-//! Whole tables: hostile ones, and honest ones that were damaged.
+//! Whole tables: arbitrary bytes, and valid tables that were damaged.
 
 use crate::Source;
 use base::limits::MAX_KEY_LEN;
@@ -13,7 +13,7 @@ use table::{BlockCache, Compression, Table, TableCache, TableMeta, TableOptions,
 pub(crate) const NUMBER: u64 = 1;
 const PATH: &str = "/000001.tbl";
 
-/// Steps of a cursor through a hostile table, whose index may lead anywhere.
+/// Maximum number of steps of a cursor in a hostile table, whose index may contain loops.
 const STEPS: usize = 2000;
 
 /// Key, trailer and value.
@@ -26,7 +26,7 @@ fn open(bytes: &[u8], file_size: u64, cache: u64) -> Result<Arc<Table>, Error> {
     TableCache::new(sim, "/".into(), cache, 16).open(NUMBER, file_size)
 }
 
-/// An error of a table names its file, and damage its offset.
+/// An error of a table names its file; corruption also names an offset.
 fn check_error(error: &Error) {
     match error.kind() {
         ErrorKind::Corruption => {
@@ -37,7 +37,7 @@ fn check_error(error: &Error) {
     }
 }
 
-/// What a cursor comes to, forward or back, and whether it ended with an error.
+/// The entries that a cursor visits, forward or back, and the error that ended the walk.
 fn walk(cursor: &mut impl Cursor, back: bool) -> (Vec<Entry>, Option<Error>) {
     let mut entries = Vec::new();
     let mut moved = if back { cursor.seek_to_last() } else { cursor.seek_to_first() };
@@ -59,9 +59,10 @@ fn walk(cursor: &mut impl Cursor, back: bool) -> (Vec<Entry>, Option<Error>) {
     }
 }
 
-/// Any bytes as a table. With flag 1 its checksums are made right first.
+/// Arbitrary bytes as a table. With flag 1, its checksums are made right first.
 ///
-/// What [`Table::verify`] accepts answers every question alike; what it refuses may answer anything, but not hang or panic.
+/// If [`Table::verify`] accepts the table, all reads must agree. Otherwise reads may return anything, but must not
+/// hang or panic.
 pub(crate) fn hostile(data: &[u8]) -> bool {
     let mut source = Source::new(data);
     let flags = source.u8();
@@ -103,13 +104,13 @@ pub(crate) fn hostile(data: &[u8]) -> bool {
     true
 }
 
-/// A sound table finds each of its entries, and next to `probe` what lies there.
+/// A valid table finds each of its entries, and the neighbours of `probe`.
 fn check_sound(table: &Arc<Table>, meta: &TableMeta, entries: &[Entry], probe: &[u8]) {
     let ordered = entries.windows(2).all(|w| compare(&w[0].0, w[0].1, &w[1].0, w[1].1) == Ordering::Less);
     assert!(ordered && meta.smallest == entries[0].0 && Some(&meta.largest) == entries.last().map(|e| &e.0));
     for (key, trailer, value) in entries.iter().step_by(entries.len().div_ceil(64)) {
         let found = table.get(key, hash(key), trailer.seq()).expect("the table is sound");
-        // Of two kinds with one sequence number, the larger comes first.
+        // Of two entries with the same sequence number, the one with the larger kind comes first.
         let first = entries.iter().find(|e| e.0 == *key && e.1.seq() == trailer.seq());
         let (_, trailer, value) = first.unwrap_or(&(Vec::new(), *trailer, value.clone())).clone();
         assert_eq!(found.map(|(t, v)| (t, v.to_vec())), Some((trailer, value)));
@@ -124,7 +125,7 @@ fn check_sound(table: &Arc<Table>, meta: &TableMeta, entries: &[Entry], probe: &
     assert!(stands(&cursor) == entry(at.checked_sub(1)) && stands(&scan) == entry(at.checked_sub(1)));
 }
 
-/// Entries out of an input, in order: keys share prefixes, and some have several versions.
+/// Sorted entries from an input: keys share prefixes, and some have several versions.
 pub(crate) fn entries(source: &mut Source<'_>, most: usize) -> Vec<Entry> {
     let mut map = BTreeMap::new();
     let mut key = Vec::new();
@@ -136,7 +137,7 @@ pub(crate) fn entries(source: &mut Source<'_>, most: usize) -> Vec<Entry> {
         let kind = if seq % 5 == 0 { EntryKind::Delete } else { EntryKind::Put };
         let value = match (kind, source.u8()) {
             (EntryKind::Delete, _) => Vec::new(),
-            // A few values that fill blocks, of bytes that repeat.
+            // A few long values that fill blocks, of repeated bytes.
             (_, long @ 250..) => {
                 source.take(4).iter().copied().cycle().take(usize::from(long) * 20).collect()
             }
@@ -147,7 +148,7 @@ pub(crate) fn entries(source: &mut Source<'_>, most: usize) -> Vec<Entry> {
     map.into_iter().map(|((key, _), (trailer, value))| (key, trailer, value)).collect()
 }
 
-/// Writes a table of `entries` and returns its file.
+/// Writes a table of `entries` and returns its bytes.
 pub(crate) fn write(entries: &[Entry], options: &TableOptions) -> (Vec<u8>, TableMeta) {
     let sim = SimEnv::new(1);
     let env: Arc<dyn Env> = sim.clone();
@@ -159,7 +160,7 @@ pub(crate) fn write(entries: &[Entry], options: &TableOptions) -> (Vec<u8>, Tabl
     (sim.read_file(PATH), meta)
 }
 
-/// Writes entries to a table and reads them back; then damages the file and reads them again.
+/// Writes entries to a table and reads them back, then damages the file and reads again.
 pub(crate) fn written(data: &[u8]) -> bool {
     let mut source = Source::new(data);
     let options = TableOptions {
@@ -191,7 +192,7 @@ pub(crate) fn written(data: &[u8]) -> bool {
     true
 }
 
-/// Of a table that was damaged after it was written, every answer is right or an error.
+/// Reads of a damaged table return the right answer or an error.
 fn check_damaged(bytes: &[u8], meta: &TableMeta, entries: &[Entry], changed: bool) {
     let Ok(table) = open(bytes, meta.file_size, 0).inspect_err(check_error) else { return };
     let verified = table.verify(&mut |_| {}).inspect_err(check_error);

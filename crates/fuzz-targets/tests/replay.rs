@@ -1,5 +1,5 @@
-//! The corpora of the fuzz targets as ordinary tests: every input that a fuzzer found worth keeping, and every one that ever
-//! showed a bug, goes through the body of its target. Stable Rust is enough.
+//! Replays the corpora of the fuzz targets as ordinary tests: all inputs that a fuzzer kept, and all that once
+//! revealed a bug, run through the body of their target. Needs only stable Rust.
 
 use fuzz_targets::{TARGETS, Target};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,13 +25,14 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Runs a file through a target: whether it was accepted, or nothing after a panic, which has said what is wrong.
+/// Runs a file through a target. Returns whether it was accepted; `None` after a panic, which has printed its
+/// message.
 fn replay(target: &Target, file: &Path) -> Option<bool> {
     let bytes = fs::read(file).unwrap();
     catch_unwind(AssertUnwindSafe(|| target.check(&bytes))).ok()
 }
 
-/// One line on standard error, and one where `CAIRN_COUNTS` names a file.
+/// Prints one line on standard error, and appends one to the file named by `CAIRN_COUNTS`.
 fn count(what: &str, many: usize) {
     let _ = writeln!(std::io::stderr(), "{what}: {many}");
     if let Some(path) = std::env::var_os("CAIRN_COUNTS") {
@@ -40,12 +41,12 @@ fn count(what: &str, many: usize) {
     }
 }
 
-/// All in one test: memory is counted for the whole process, so one target runs at a time.
+/// All in one test: memory is counted for the whole process, so only one target may run at a time.
 #[test]
 fn every_corpus_passes_its_target() {
     let mut replayed = 0;
     let mut failures = Vec::new();
-    // How many inputs of each target are accepted, and how many refused.
+    // The numbers of accepted and rejected inputs of each target.
     let mut verdicts: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
     for target in TARGETS {
         for dir in ["corpus", "regressions"] {
@@ -63,7 +64,7 @@ fn every_corpus_passes_its_target() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     for target in TARGETS {
         let [accepted, refused] = verdicts.get(target.name).copied().unwrap_or_default();
-        assert!(accepted > 0, "no input of {} is accepted: {refused} are refused", target.name);
+        assert!(accepted > 0, "no input of {} is accepted, {refused} are rejected", target.name);
     }
     count("corpus files replayed", replayed);
 }
