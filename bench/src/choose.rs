@@ -15,6 +15,7 @@ pub(crate) struct Chooser {
     num: u64,
     zipf: Option<Zipf>,
     shuffle: Option<Shuffle>,
+    present: Option<(Shuffle, u64)>,
     /// Numbers that this thread inserted: from here, `stride` apart, so many.
     insert_from: u64,
     stride: u64,
@@ -34,6 +35,7 @@ impl Chooser {
                 Keys::Shuffled => Some(Shuffle::new(job.ops, job.seed)),
                 _ => None,
             },
+            present: job.present,
             insert_from: job.insert_from + t as u64,
             stride: job.threads as u64,
             inserted: 0,
@@ -46,7 +48,10 @@ impl Chooser {
         let zipf = || self.zipf.as_ref().expect("made for it").number(&mut Stream::new(self.seed, op));
         match self.keys {
             Keys::Sequential => self.first + op,
-            Keys::Uniform => self.first + below(random(self.seed, op), self.num - self.first),
+            Keys::Uniform => match self.present {
+                Some((shuffle, count)) => self.first + shuffle.of(below(random(self.seed, op), count)),
+                None => self.first + below(random(self.seed, op), self.num - self.first),
+            },
             Keys::Zipfian => zipf(),
             Keys::Latest => match (self.inserted, zipf()) {
                 (own, back) if back < own => self.insert_from + (own - 1 - back) * self.stride,

@@ -7,7 +7,7 @@
 use crate::choose::{Chooser, Picker};
 use crate::disk::ThreadReads;
 use crate::engine::{Engine, Error, Result};
-use crate::generate::{Key, Shape, Values, below, is_value, random, seed_of};
+use crate::generate::{Key, Shape, Shuffle, Values, below, is_value, random, seed_of};
 use crate::history;
 use crate::sampling::Course;
 use crate::timer::{Common, Share, Timer};
@@ -42,6 +42,8 @@ pub struct Job<'a> {
     pub first: u64,
     /// ... to below this.
     pub num: u64,
+    /// Of these keys the first so many of a permutation, where a `fillrandom` that the time limit ended put only those.
+    pub present: Option<(Shuffle, u64)>,
     /// New keys have numbers from here.
     pub insert_from: u64,
     /// How numbers become keys.

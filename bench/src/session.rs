@@ -6,13 +6,14 @@
 use crate::disk::Requests;
 use crate::drive::{self, Job, Outcome};
 use crate::engine::{Asked, Engine, Kind, Result, Stalls};
-use crate::generate::{Values, seed_of};
+use crate::generate::{Shuffle, Values, seed_of};
 use crate::machine::Busy;
 use crate::process::{self, KernelIo};
 use crate::record::{Contents, Latency, Record, Settings, Writer, curve, rate};
 use crate::suite::{Group, Step};
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -47,7 +48,7 @@ pub fn run_group(
     on: &mut (dyn FnMut(Event) + Send),
 ) -> Result<()> {
     let engine = (kind.open)(dir, asked)?;
-    let session = Session { engine: &*engine, group, dir, values: Values::new(&group.sizes) };
+    let session = Session::new(&*engine, group, dir);
     let mut same_everywhere = true;
     let mut held = None;
     for (at, step) in group.steps.iter().enumerate() {
@@ -120,14 +121,13 @@ fn settings(group: &Group, step: &Step, asked: &Asked) -> Settings {
 
 /// An open engine and the group that runs on it.
 pub struct Session<'a> {
-    /// The engine.
-    pub engine: &'a dyn Engine,
+    engine: &'a dyn Engine,
     /// The group.
     pub group: &'a Group,
-    /// Where the database lies.
-    pub dir: &'a Path,
-    /// The values of the group.
-    pub values: Values,
+    dir: &'a Path,
+    values: Values,
+    /// The keys of a `fillrandom` that the time limit ended: the first so many of its permutation. Those behind it draw from these.
+    present: Cell<Option<(Shuffle, u64)>>,
 }
 
 /// What is counted from the engine's opening on, or from the start of the process.
@@ -153,7 +153,12 @@ impl Counts {
     }
 }
 
-impl Session<'_> {
+impl<'a> Session<'a> {
+    /// For a group on an open engine whose database lies in `dir`.
+    pub fn new(engine: &'a dyn Engine, group: &'a Group, dir: &'a Path) -> Session<'a> {
+        Session { engine, group, dir, values: Values::new(&group.sizes), present: Cell::new(None) }
+    }
+
     /// Runs step number `at` of the group until it has settled. What the caller knows of the engine he fills in.
     pub fn run(&self, at: usize, step: &Step, on: &mut (dyn FnMut(Event) + Send)) -> Result<Record> {
         let (group, workload) = (self.group, step.workload);
@@ -168,6 +173,7 @@ impl Session<'_> {
             ops: step.ops,
             first: step.first,
             num: step.num,
+            present: self.present.get().filter(|_| !workload.is_fill()),
             // Far beyond all that was inserted before.
             insert_from: step.num + ((at as u64 + 1) << 40),
             shape: group.shape,
@@ -188,6 +194,13 @@ impl Session<'_> {
         process::reset_peak_memory();
         let before = Counts::now(self.engine, self.dir);
         let outcome = drive::run(&job, &mut |done| on(progress(done, false)))?;
+        if workload.is_fill() {
+            // Several threads have each put a part of theirs; which keys these are is not known then.
+            let known = workload == Workload::FillRandom && outcome.cut_short && step.threads == 1;
+            let done =
+                (Shuffle::new(step.num - step.first, job.seed), outcome.tally.ops.min(step.num - step.first));
+            self.present.set(known.then_some(done));
+        }
         on(progress(outcome.tally.ops, true));
         let idle = self.engine.settle()?;
         let settled = outcome.started.elapsed().saturating_sub(idle).max(outcome.time);

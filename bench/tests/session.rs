@@ -179,6 +179,25 @@ fn time_cuts_a_workload_short() {
     }
 }
 
+/// Behind a fill that was cut short, operations are about the keys that it put.
+#[test]
+fn reads_find_what_a_fill_put_that_was_cut_short() {
+    use Workload::*;
+    let mut group = group("dbbench-128");
+    group
+        .steps
+        .retain(|step| matches!(step.workload, FillRandom | ReadRandom | Overwrite | ReadWhileWriting));
+    group.seconds_max = Some(0.1);
+    group.num = 100_000_000;
+    group.steps.iter_mut().for_each(|step| step.num = group.num);
+    group.steps[0].ops = group.num;
+    let [fill, read, overwrite, beside] = &run(&group)[..] else { panic!() };
+    assert!(fill.cut_short && fill.ops < group.num && overwrite.ops > 0, "{fill:?}");
+    for record in [read, beside] {
+        assert!(record.ops > 0 && record.found == record.ops, "{record:?}");
+    }
+}
+
 #[test]
 fn kinds_of_operations_are_told_apart() {
     let records = run(&group("ycsb"));

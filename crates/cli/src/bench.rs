@@ -22,7 +22,7 @@ use crate::output::{print_json, stdout};
 use crate::store::{database_options, keyspace_options};
 use ::bench::engine::Engine;
 use ::bench::engines::cairn::Cairn;
-use ::bench::generate::{Sizes, Values};
+use ::bench::generate::Sizes;
 use ::bench::session::Session;
 use ::bench::suite::Step;
 use ::bench::workload::Workload;
@@ -162,8 +162,7 @@ fn run_stretch(args: &Args, stretch: &Stretch, store: &Store) -> Result<()> {
     let keys = store.keys()?.or(stretch.keys(args)).unwrap_or(Keys::Decimal);
     stretch.check(args, keys)?;
     let group = plan::group(args, keys);
-    let (engine, values) = (&store.cairn, Values::new(&group.sizes));
-    let session = Session { engine, group: &group, dir: &args.db.db, values };
+    let session = Session::new(&store.cairn, &group, &args.db.db);
     let mut out = stdout();
     for at in stretch.steps.clone() {
         let report = measure(args, store, &session, at)?;
