@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Every so many reads the value is compared, whole, with what was written.
 const VERIFY_EVERY: u64 = 64;
-/// Of every so many operations that may read, one is asked whether it had the disk read; asking takes no time from the others.
-const PROBE_EVERY: u64 = 128;
+/// Of every so many operations that may read, one is asked whether it had the disk read; the time of asking is left out.
+const PROBE_EVERY: u64 = 256;
 /// The most entries of a scan.
 const SCAN_MAX: u64 = 100;
 

@@ -32,14 +32,18 @@ pub fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
 }
 
 fn describe(group: &Group, text: &mut String) {
-    let _ = writeln!(text, "  {:<16} {}", group.name, group.about);
+    let _ = writeln!(text, "  {:<21} {}", group.name, group.about);
     let size = human_bytes(group.data_bytes_max());
-    let _ = writeln!(text, "  {:16} {} keys, up to {size}:", "", human_count(group.num as f64));
+    let _ = writeln!(text, "  {:21} {} keys, up to {size}:", "", human_count(group.num as f64));
     for step in &group.steps {
-        let threads = if step.threads > 1 { format!(", {} threads", step.threads) } else { String::new() };
+        let mut threads =
+            if step.threads > 1 { format!(", {} threads", step.threads) } else { String::new() };
+        if step.writers > 0 {
+            threads += &format!(", beside {} that put", step.writers);
+        }
         let _ = writeln!(
             text,
-            "  {:18} {} ({} operations{threads})",
+            "  {:23} {} ({} operations{threads})",
             "",
             step.name(),
             human_count(step.ops as f64)

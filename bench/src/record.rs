@@ -55,7 +55,7 @@ pub struct Record {
     pub read_bytes: Option<u64>,
     /// Requests to read that the disk served meanwhile. `None` where it is not known, or others read from the disk, too.
     pub disk_reads: Option<u64>,
-    /// The share of the operations that read whose thread had the disk read for them, of every 128th such operation. `None` where the
+    /// The share of the operations that read whose thread had the disk read for them, of every 256th such operation. `None` where the
     /// kernel does not tell, or nothing was asked.
     pub disk_share: Option<f64>,
     /// How many operations `disk_share` is taken of.

@@ -6,7 +6,7 @@ use crate::workload::{Kind, Work};
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What one thread measured.
 pub(crate) struct Share {
@@ -129,6 +129,7 @@ pub(crate) struct Timer<'a> {
     counter: &'a Counter,
     pub(crate) started: Instant,
     last: Instant,
+    left_out: Duration,
     until: Option<Instant>,
     latency: Histogram<u64>,
     by_kind: Vec<Option<Histogram<u64>>>,
@@ -154,6 +155,7 @@ impl<'a> Timer<'a> {
             counter: &common.done[t],
             started,
             last: started,
+            left_out: Duration::ZERO,
             until: job.time_max.map(|time| started + time),
             latency,
             by_kind,
@@ -188,9 +190,11 @@ impl<'a> Timer<'a> {
         self.record(kind, nanos);
     }
 
-    /// Time from the last operation to here counts for none.
+    /// The time from the last operation to here counts for nothing: neither for the next one nor for the run.
     pub(crate) fn resume(&mut self) {
-        self.last = Instant::now();
+        let now = Instant::now();
+        self.left_out += now - self.last;
+        self.last = now;
     }
 
     /// An operation ended now that was due at `due`.
@@ -216,7 +220,7 @@ impl<'a> Timer<'a> {
     pub(crate) fn end(self) -> Share {
         Share {
             started: self.started,
-            ended: Instant::now(),
+            ended: Instant::now() - self.left_out,
             latency: self.latency,
             by_kind: self.by_kind,
             tally: self.tally,

@@ -53,7 +53,7 @@ fn looks_right(group: &Group, record: &Record) {
         assert!(record.read_bytes.is_some() && record.rss_peak_bytes.is_some(), "{what}");
         let looks = record.workload.starts_with("readrandom") || record.workload.starts_with("seekrandom");
         assert_eq!(record.disk_share.is_some(), record.disk_share_of > 0, "{what}");
-        assert!(!looks || record.disk_share_of == (record.ops + 126) / 128, "{what}");
+        assert!(!looks || record.disk_share_of == (record.ops + 254) / 256, "{what}");
         assert!(record.disk_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{what}");
     }
 }

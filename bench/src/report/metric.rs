@@ -107,7 +107,7 @@ pub const DISK_SHARE: Metric = Metric {
     key: "disk-share",
     name: "Operations that read from the disk",
     head: "ops from disk",
-    means: "The share of the operations whose own thread had the disk read for them, of every 128th operation that reads.",
+    means: "The share of the operations whose own thread had the disk read for them, of every 256th operation that reads.",
     more_is_better: false,
     highest: false,
     of: |record| record.disk_share,
