@@ -9,6 +9,9 @@ use crate::process::field;
 use std::fs::{self, File};
 use std::path::Path;
 
+/// The unit in which the kernel counts what devices read, whatever theirs is.
+const SECTOR: u64 = 512;
+
 /// The bytes that this thread has had the disk read.
 pub struct ThreadReads {
     file: Option<File>,
@@ -66,12 +69,12 @@ impl Requests {
         None
     }
 
-    /// From the file `stat` of a device: requests to read that were served, those that were merged with others before, and sectors of 512
-    /// bytes that were read come first.
+    /// From the file `stat` of a device: requests to read that were served, those that were merged with others before, and sectors that were
+    /// read come first.
     fn parse(text: &str) -> Option<Requests> {
         let mut numbers = text.split_whitespace().map(str::parse::<u64>);
         let (reads, _, sectors) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
-        Some(Requests { reads, bytes: sectors * 512 })
+        Some(Requests { reads, bytes: sectors * SECTOR })
     }
 
     /// The requests since `before`, of a process that has had `own_bytes` read since then; `None` when the device has read much more or
@@ -81,7 +84,8 @@ impl Requests {
         const SLACK: u64 = 1 << 20;
         let bytes = self.bytes.checked_sub(before.bytes)?;
         let reads = self.reads.checked_sub(before.reads)?;
-        (bytes.abs_diff(own_bytes) <= own_bytes / 20 + SLACK).then_some(reads)
+        // A request is a sector at least: a process that read nothing made none.
+        (bytes.abs_diff(own_bytes) <= own_bytes / 20 + SLACK).then_some(reads.min(own_bytes / SECTOR))
     }
 }
 
@@ -99,6 +103,8 @@ mod tests {
         assert_eq!(after.since(before, 80 << 20), None, "others read, too");
         assert_eq!(after.since(before, 200 << 20), None, "the process read elsewhere");
         assert_eq!(before.since(after, 0), None);
+        let others = Requests { reads: 130, bytes: before.bytes + (64 << 10) };
+        assert_eq!(others.since(before, 0), Some(0), "the process read nothing");
         assert_eq!(Requests::parse("1 2"), None);
     }
 
