@@ -1,24 +1,24 @@
-//! Keys and values that are awkward for an ordered store: shared prefixes, near neighbours, empty, 0x00 and 0xff bytes,
-//! and a few as long as the limits allow.
+//! Keys and values that are difficult for an ordered store: shared prefixes, close neighbours, empty ones, 0x00 and
+//! 0xff bytes, and a few of maximum length.
 
 use crate::random::{Draw, Rng};
 use cairn::limits::MAX_KEY_LEN;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A value as the models keep it: shared, because one value is in several versions of a state.
+/// A value in a model. Shared, because it is in several versions of a state.
 pub type Value = Arc<[u8]>;
 
-/// How large a run's data are.
+/// The sizes of the data of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Distinct keys to draw from: few, so that overwrites and deletes hit.
+    /// Number of distinct keys. Small, so that overwrites and deletes hit existing keys.
     pub keys: usize,
-    /// Whether some keys are as long as the limit.
+    /// Whether some keys have the maximum length.
     pub huge_keys: bool,
-    /// Longest value of every day, in bytes.
+    /// Maximum length of a normal value, in bytes.
     pub value_bytes_max: usize,
-    /// One value in this many is over a MiB; 0 is none.
+    /// One value in this many is longer than 1 MiB; 0 for none.
     pub huge_value_every: u64,
 }
 
@@ -32,7 +32,7 @@ impl Keys {
     pub fn new(rng: &mut Rng, sizes: Sizes) -> Keys {
         let mut keys = BTreeSet::from([Vec::new(), vec![0], vec![0xff], vec![0xff; 9], vec![0; 8]]);
         if sizes.huge_keys {
-            // Equal up to their last byte: the worst case for a search by prefix.
+            // Equal except for the last byte: the worst case for prefix comparison.
             let mut long = vec![b'k'; MAX_KEY_LEN];
             keys.insert(long.clone());
             long[MAX_KEY_LEN - 1] = b'l';
@@ -54,15 +54,15 @@ impl Keys {
         Keys { pool }
     }
 
-    /// A key of the pool. Half of the draws fall on an eighth of it.
+    /// A key of the pool. Half of the draws come from an eighth of it.
     pub fn draw(&self, rng: &mut Rng) -> &[u8] {
         let span = if rng.chance(1, 2) { self.pool.len().div_ceil(8) } else { self.pool.len() };
         let key = &self.pool[rng.below(span as u64) as usize];
-        // Long keys are for the corner cases, not for filling the log.
+        // Long keys test corner cases. Draw them rarely, so that they do not fill the log.
         if key.len() > 1024 && rng.chance(3, 4) { &self.pool[0] } else { key }
     }
 
-    /// A key to look for: mostly of the pool, sometimes one that is only close to it.
+    /// A key to look up: usually one of the pool, sometimes a close neighbour.
     pub fn probe(&self, rng: &mut Rng) -> Vec<u8> {
         let key = self.draw(rng).to_vec();
         match rng.below(8) {
@@ -72,7 +72,7 @@ impl Keys {
         }
     }
 
-    /// A prefix to look under: the start of a key of the pool.
+    /// A prefix to scan: the start of a key of the pool.
     pub fn prefix(&self, rng: &mut Rng) -> Vec<u8> {
         let key = self.draw(rng);
         let len = rng.between(0, key.len().min(12));
@@ -86,7 +86,7 @@ fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Bytes from a small alphabet with both extremes in it.
+/// Bytes from a small alphabet that includes both extremes.
 fn alphabet(rng: &mut Rng, low: usize, high: usize) -> Vec<u8> {
     let len = rng.between(low, high);
     (0..len).map(|_| *rng.pick(&[0x00, 0x01, b'a', b'b', 0x7f, 0x80, 0xfe, 0xff])).collect()
@@ -121,7 +121,7 @@ fn near(rng: &mut Rng, mut key: Vec<u8>) -> Vec<u8> {
     key
 }
 
-/// A value of a random length, mostly small. No two of eight bytes or more are equal, so that a stale one shows.
+/// A value of random length, usually small. Values of eight bytes or more are distinct, which reveals stale ones.
 pub fn value(rng: &mut Rng, sizes: Sizes) -> Value {
     let most = sizes.value_bytes_max;
     let len = match rng.weighted(&[4, 50, 30, 12, 3, 1]) {

@@ -1,28 +1,28 @@
-//! [`Finding`]: what a check reports when the store and the model disagree.
+//! [`Finding`]: the report of a check when the store and the model disagree.
 
 use std::fmt;
 
-/// Something that the store did and must not do, in words: it becomes the message of the failing test.
+/// A violation by the store, in words. It becomes the message of the failing test.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Finding(String);
 
-/// What every check returns.
+/// The result of a check.
 pub type Outcome<T = ()> = Result<T, Finding>;
 
 impl Finding {
-    /// A finding in these words.
+    /// A finding with this message.
     pub fn new(what: impl Into<String>) -> Finding {
         Finding(what.into())
     }
 
-    /// The same with `context` in front.
+    /// The same finding with `context` before its message.
     #[must_use]
     pub fn context(self, context: impl fmt::Display) -> Finding {
         Finding(format!("{context}: {}", self.0))
     }
 }
 
-/// No operation of these tests may fail, but for the few whose error is expected and matched on the spot.
+/// Operations of these tests must not fail, except where an expected error is matched at the call.
 impl From<cairn::Error> for Finding {
     fn from(error: cairn::Error) -> Finding {
         Finding(format!("the library reports {error:?}"))
@@ -41,7 +41,7 @@ impl fmt::Debug for Finding {
     }
 }
 
-/// Returns a [`Finding`] in the words that follow unless the condition holds.
+/// Returns a [`Finding`] with the given message unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($words:tt)+) => {
         if !$condition {
@@ -51,7 +51,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// Bytes for people: printable ones as they are, long ones cut, with their length.
+/// Bytes as text: printable ones unchanged, long ones cut, with their length.
 pub fn show(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
     match bytes.get(..SHOWN) {
@@ -62,12 +62,12 @@ pub fn show(bytes: &[u8]) -> String {
     }
 }
 
-/// [`show`] for what may be absent.
+/// [`show`] for an optional value.
 pub fn show_option<T: AsRef<[u8]>>(bytes: Option<T>) -> String {
     bytes.map_or_else(|| "nothing".to_owned(), |b| show(b.as_ref()))
 }
 
-/// The first place where two contents in key order differ, in words; `None` when they are equal.
+/// The first difference between two contents in key order, in words; `None` if they are equal.
 pub fn first_difference<'a>(
     got: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     want: impl Iterator<Item = (&'a [u8], &'a [u8])>,

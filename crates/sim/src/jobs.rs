@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 
 /// One seed of one test.
 pub struct Job {
-    /// What runs, for messages.
+    /// A name, for messages.
     pub name: String,
-    /// The command that runs it again.
+    /// The command that repeats it.
     pub replay: String,
-    /// Does it; returns how much it counted (operations, recoveries, kills).
+    /// Runs the job. Returns a count (operations, recoveries, kills).
     pub run: Box<dyn FnOnce() -> Outcome<u64> + Send>,
 }
 
-/// What came of a list of jobs.
+/// The result of a list of jobs.
 #[derive(Default)]
 pub struct Report {
-    /// The sum of what they counted.
+    /// The sum of their counts.
     pub count: u64,
-    /// What they found, each with the command to replay it.
+    /// Their findings, each with the command to repeat it.
     pub findings: Vec<String>,
 }
 
@@ -33,8 +33,8 @@ impl Report {
     }
 }
 
-/// Runs the jobs on as many threads as there are cores. One that takes longer than `limit` counts as hanging; the threads
-/// that hang are left behind.
+/// Runs the jobs on as many threads as there are cores. A job that takes longer than `limit` counts as hanging; its
+/// thread is abandoned.
 pub fn run_all(jobs: Vec<Job>, limit: Duration) -> Report {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let total = jobs.len();
@@ -102,7 +102,7 @@ fn collect(events: &mpsc::Receiver<Event>, labels: &[(String, String)], limit: D
     report
 }
 
-/// The finding that a panic is, from what `catch_unwind` or `join` gave.
+/// Converts a panic payload from `catch_unwind` or `join` into a finding.
 pub(crate) fn panicked(payload: &(dyn std::any::Any + Send)) -> Finding {
     let words = payload.downcast_ref::<String>().map(String::as_str);
     let words = words.or_else(|| payload.downcast_ref::<&str>().copied());

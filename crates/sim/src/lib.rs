@@ -1,22 +1,23 @@
-//! Tests of Cairn from outside: what a user may rely on, tried with random histories, crashes and kills.
+//! Black-box tests of Cairn: random histories, crashes and kills verify the guarantees that users rely on.
 //!
 //! | module | what it shows |
 //! | --- | --- |
 //! | [`session`] | the store answers like a sorted map with versions, over every option set of [`sets`] |
 //! | [`crash`] | after a power cut at any I/O operation, recovery yields a prefix of the commits with all synced ones (P1 to P3) |
-//! | [`damage`] | whatever bytes change in the files, each answer is right or an error that names a file (P3) |
-//! | [`fault`] | whichever operation fails, and however, no answer is wrong and nothing acknowledged is lost (P1 to P5) |
-//! | [`extreme`] | the largest and smallest of everything, and hard limits of the process: held, or refused by name (P3, P5) |
-//! | [`threads`] | with many threads every view is one state, and no read goes back (P6) |
-//! | [`history`] | recorded histories of many threads have one order that explains all that was seen, and what crashes left (P1, P2, P6) |
-//! | [`lifetime`] | however and whenever a database is closed, and opened again, nothing acknowledged is lost and nothing old touches it (P1 to P3) |
-//! | [`kill`] | after `kill -9` on the real file system nothing acknowledged is lost |
+//! | [`damage`] | whatever bytes in the files change, each answer is right or an error that names a file (P3) |
+//! | [`fault`] | whichever operation fails, in whatever way, no answer is wrong and no acknowledged write is lost (P1 to P5) |
+//! | [`extreme`] | maximum and minimum sizes and low process limits work, or are rejected with an error that names them (P3, P5) |
+//! | [`threads`] | with many threads every snapshot, iterator and cursor shows one state, and no read goes back (P6) |
+//! | [`history`] | recorded histories of many threads have one order that explains all results, and the states after crashes (P1, P2, P6) |
+//! | [`lifetime`] | however a database is closed and reopened, no acknowledged write is lost, and no old handle affects it (P1 to P3) |
+//! | [`kill`] | after `kill -9` on the real file system no acknowledged write is lost |
 //! | [`machine`] | failing system calls, full disks, limits and little memory on the real machine (P1, P4, P5) |
 //!
-//! [`soak`] runs all of them for as long as one likes.
+//! [`soak`] runs all of them for a given time.
 //!
-//! All of them draw from a seed, print it when they fail, and replay it with `cargo run --release -p sim`. They use only the
-//! public library; what they compare it with is in [`model`] and [`crash::Ledger`].
+//! All suites derive their choices from a seed, print it when they fail, and replay it with `cargo run --release -p
+//! sim`. They use only the public library. The models that they compare it with are in [`model`] and
+//! [`crash::Ledger`].
 
 pub mod crash;
 pub mod damage;
@@ -38,11 +39,12 @@ pub mod threads;
 
 pub use finding::{Finding, Outcome};
 
-/// Says how much a test has done where the test runner does not hide it: on the standard error itself. Where `CAIRN_COUNTS`
-/// names a file, a line goes there too (what, a tab, how many): the table at the end of the continuous integration is made of them.
+/// Reports how much a test has done, on standard error, which the test runner does not capture. If `CAIRN_COUNTS`
+/// names a file, also appends a line to it (the name, a tab, the count): the summary table of the continuous
+/// integration is made of these lines.
 pub fn count(what: &str, many: u64) {
     use std::io::Write;
-    // Nobody to tell is no failure.
+    // Ignore the error: standard error may be closed.
     let _ = writeln!(std::io::stderr(), "{what}: {many}");
     if let Some(path) = std::env::var_os("CAIRN_COUNTS") {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);

@@ -1,4 +1,4 @@
-//! `cairn-sim`: runs a seed of one of the suites again, or draws new ones for as long as one likes.
+//! `cairn-sim`: repeats a seed of one of the suites, or runs new seeds for a given time.
 
 use clap::{Parser, Subcommand};
 use sim::crash::{Coverage, Focus};
@@ -14,7 +14,7 @@ use sim::{
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Tests Cairn with random histories, crashes, damage and kills. A failing test prints the command that runs it again.
+/// Tests Cairn with random histories, crashes, damage and kills. A failing test prints the command that repeats it.
 #[derive(Parser)]
 #[command(
     version,
@@ -23,10 +23,10 @@ use std::time::Duration;
     arg_required_else_help = true
 )]
 struct Args {
-    /// Run all suites with new seeds for so many hours; 0.1 is six minutes.
+    /// Run all suites with new seeds for this many hours; 0.1 is six minutes
     #[arg(long)]
     hours: Option<f64>,
-    /// Where the seeds of every other round come from; a new one unless given.
+    /// Base of the seeds of every other round [default: a new one]
     #[arg(long, requires = "hours")]
     seed: Option<u64>,
     #[command(subcommand)]
@@ -35,126 +35,126 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run random operations against the store and a sorted map.
+    /// Run random operations on the store and on a sorted map
     Model {
-        /// The option set; `list` shows them.
+        /// The option set; `list` shows them
         #[arg(long, default_value = "inline")]
         set: String,
-        /// Draws everything.
+        /// Seed of the run
         #[arg(long)]
         seed: u64,
-        /// How many operations.
+        /// Number of operations
         #[arg(long, default_value_t = 20_000)]
         operations: u64,
     },
-    /// Run a random history on a simulated disk and crash at each of its operations.
+    /// Run a random history on a simulated disk and crash at each of its operations
     Crash {
-        /// Draws everything.
+        /// Seed of the run
         #[arg(long)]
         seed: u64,
-        /// Which kind of surviving disk the first crash point has; the others follow in turn. All of them at each point
-        /// unless given.
+        /// Test one kind of surviving disk per crash point, in turn, starting with this number [default: all kinds at
+        /// each point]
         #[arg(long)]
         turn: Option<u64>,
-        /// Crash at the operation with this index only.
+        /// Crash only at the operation with this index
         #[arg(long)]
         at: Option<u64>,
-        /// Print every call and every operation that changes the disk.
+        /// Print each call, and each operation that changes the disk
         #[arg(long)]
         trace: bool,
     },
-    /// Damage the files of a small database in every way there is, and see what it answers.
+    /// Damage the files of a small database in all ways, and check its answers
     Damage {
-        /// Draws the database, and the damage.
+        /// Seed of the database and the damage
         #[arg(long)]
         seed: u64,
-        /// The damage with this number only.
+        /// Apply only the damage with this number
         #[arg(long)]
         wound: Option<usize>,
-        /// Print what the files are.
+        /// Print the files
         #[arg(long)]
         trace: bool,
     },
-    /// Fail each operation of a script of calls, in every way.
+    /// Fail each operation of a script of calls, in all ways
     Fault {
-        /// Draws the calls.
+        /// Seed of the calls
         #[arg(long)]
         seed: u64,
-        /// Fail the operation with this index only.
+        /// Fail only the operation with this index
         #[arg(long)]
         at: Option<u64>,
-        /// Only the fault with this number, of those that the operation has.
+        /// Use only the fault with this number in the list for the operation
         #[arg(long)]
         fault: Option<usize>,
-        /// Print every call and every operation.
+        /// Print each call and each operation
         #[arg(long)]
         trace: bool,
     },
-    /// Lose the end of a log whose successor survives.
+    /// Lose the end of a log although the next log survives
     Hole {
-        /// Draws what survives.
+        /// Seed of the surviving disks
         #[arg(long)]
         seed: u64,
     },
-    /// Kill a process that writes to a real database, again and again.
+    /// Kill a process that writes to a real database, repeatedly
     Kill {
-        /// Draws everything but the speed of this machine.
+        /// Seed of the run; the speed of the machine also matters
         #[arg(long)]
         seed: u64,
-        /// How often.
+        /// Number of kills
         #[arg(long, default_value_t = 20)]
         kills: u64,
     },
-    /// Let writers, readers and background work run at once.
+    /// Run writers, readers and background work concurrently
     Threads {
-        /// Draws the options and what is written; not how the threads interleave.
+        /// Seed of the options and the data; does not determine how threads interleave
         #[arg(long)]
         seed: u64,
-        /// For how long.
+        /// Duration in seconds
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
-    /// Record what threads do and see, with or without crashes, and look for an order that explains it.
+    /// Record the operations of threads, with or without crashes, and search for an order that explains them
     History {
-        /// Draws what each thread does, the options and the crashes; not how the threads interleave.
+        /// Seed of the operations, the options and the crashes; does not determine how threads interleave
         #[arg(long)]
         seed: u64,
-        /// End each epoch with a crash.
+        /// End each epoch with a crash
         #[arg(long)]
         crashes: bool,
-        /// How often: each time the threads interleave in another way.
+        /// Number of runs, each with another interleaving of threads
         #[arg(long, default_value_t = 20)]
         times: u64,
     },
-    /// Close and reopen a database while threads call it, and go on calling.
+    /// Close and reopen a database while threads continue to call it
     Lifetimes {
-        /// Draws the calls and the options; not how the threads interleave.
+        /// Seed of the calls and the options; does not determine how threads interleave
         #[arg(long)]
         seed: u64,
-        /// How often: each time the threads interleave in another way.
+        /// Number of runs, each with another interleaving of threads
         #[arg(long, default_value_t = 20)]
         times: u64,
     },
-    /// Go to the limits of sizes, options and the process.
+    /// Test the limits of sizes, options and the process
     Extreme {
-        /// Draws options and data.
+        /// Seed of options and data
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// One case, such as `keyspaces:10000` or `limit:open-files:16`; all of them unless given.
+        /// A single case, such as `keyspaces:10000` or `limit:open-files:16` [default: all]
         #[arg(long)]
         case: Option<Case>,
     },
     #[command(flatten)]
     Machine(machine::Command),
-    /// List the option sets of the model test.
+    /// List the option sets of the model test
     List,
-    /// Write until killed: the child of the kill test.
+    /// Write until killed: the child of the kill test
     #[command(hide = true)]
     KillChild(ChildArgs),
-    /// Open a database between two openings of another process: a child of the lifetimes.
+    /// Open a database between two openings of another process: a child of the lifetimes suite
     #[command(hide = true)]
     LifetimeChild(lifetime::child::ChildArgs),
-    /// Go to one limit: a child of the extremes.
+    /// Test one limit: a child of the extremes suite
     #[command(hide = true)]
     ExtremeChild(ExtremeArgs),
 }

@@ -1,7 +1,7 @@
-//! The model: sorted maps with versions. It is what the store must be indistinguishable from.
+//! The model: sorted maps with versions. The store must be indistinguishable from it.
 //!
-//! Every commit gets a version number. A keyspace is an *incarnation*: one that is dropped and created again under the
-//! same name is another, and shares nothing with the first.
+//! Each commit gets a version number. A keyspace is an *incarnation*: a keyspace that is dropped and created again
+//! under the same name is a new one, independent of the first.
 
 use crate::data::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,13 +10,13 @@ use std::ops::{Bound, RangeBounds};
 /// The number of a commit; 0 is before the first.
 pub type Version = u64;
 
-/// What tells a keyspace from another of the same name.
+/// Distinguishes a keyspace from others of the same name.
 pub type Incarnation = u64;
 
 /// One put or delete.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Of which keyspace.
+    /// The keyspace.
     pub keyspace: Incarnation,
     /// The key.
     pub key: Vec<u8>,
@@ -30,15 +30,16 @@ struct Entry {
     value: Option<Value>,
 }
 
-/// All keyspaces, with as many versions of each key as somebody may still ask for.
+/// All keyspaces, with all versions of each key that a reader may still request.
 #[derive(Default)]
 pub struct Model {
     version: Version,
     incarnations: Incarnation,
     names: BTreeMap<String, Incarnation>,
-    /// By incarnation, then by key; the versions of a key oldest first. Dropped keyspaces stay while they are pinned.
+    /// By incarnation, then by key; the versions of a key oldest first. Dropped keyspaces stay while readers hold
+    /// pins.
     maps: BTreeMap<Incarnation, BTreeMap<Vec<u8>, Vec<Entry>>>,
-    /// Versions that readers hold, with how many of them.
+    /// Versions that readers hold, with the number of readers.
     pins: BTreeMap<Version, usize>,
 }
 
@@ -62,7 +63,7 @@ impl Model {
         self.incarnations
     }
 
-    /// Drops a keyspace. Readers that hold it go on.
+    /// Drops a keyspace. Readers that hold it can continue.
     pub fn drop_keyspace(&mut self, name: &str) {
         let dropped = self.names.remove(name).expect("the keyspace exists");
         if self.pins.is_empty() {
@@ -94,7 +95,8 @@ impl Model {
         }
     }
 
-    /// What deleting a range comes to after `before`, the writes of the same batch: a delete of every key that is there then.
+    /// The deletes that a range deletion amounts to after `before`, the writes of the same batch: one per existing
+    /// key.
     pub fn deletes(
         &self,
         keyspace: Incarnation,
@@ -105,13 +107,13 @@ impl Model {
         deletes(keyspace, there.collect(), bounds, before)
     }
 
-    /// Promises that a reader may ask for the present version until [`Model::unpin`].
+    /// Keeps the present version readable until [`Model::unpin`].
     pub fn pin(&mut self) -> Version {
         *self.pins.entry(self.version).or_insert(0) += 1;
         self.version
     }
 
-    /// Takes one [`Model::pin`] back.
+    /// Releases one [`Model::pin`].
     pub fn unpin(&mut self, version: Version) {
         let count = self.pins.get_mut(&version).expect("the version is pinned");
         *count -= 1;
@@ -131,12 +133,12 @@ impl Model {
         }
     }
 
-    /// What `key` had as of `at`.
+    /// The value of `key` at `at`.
     pub fn get(&self, keyspace: Incarnation, key: &[u8], at: Version) -> Option<&Value> {
         visible(self.maps.get(&keyspace)?.get(key)?, at)
     }
 
-    /// The keys between the bounds and their values as of `at`, in order.
+    /// The entries between the bounds at `at`, in order.
     pub fn range(
         &self,
         keyspace: Incarnation,
@@ -150,7 +152,7 @@ impl Model {
         Box::new(map.range::<[u8], _>(bounds).filter_map(move |(k, e)| Some((k.as_slice(), visible(e, at)?))))
     }
 
-    /// All keys of a keyspace as of `at`, in order.
+    /// All entries of a keyspace at `at`, in order.
     pub fn all(
         &self,
         keyspace: Incarnation,
@@ -164,7 +166,7 @@ fn visible(entries: &[Entry], at: Version) -> Option<&Value> {
     entries.iter().rev().find(|e| e.version <= at)?.value.as_ref()
 }
 
-/// Drops the versions that neither a pinned reader nor the present sees.
+/// Drops versions that neither a pinned reader nor a present read sees.
 fn prune(entries: &mut Vec<Entry>, pins: &BTreeMap<Version, usize>) {
     let mut i = 0;
     while i + 1 < entries.len() {
@@ -177,7 +179,8 @@ fn prune(entries: &mut Vec<Entry>, pins: &BTreeMap<Version, usize>) {
     }
 }
 
-/// What deleting a range comes to where `there` are the keys in it, and `before` the writes of the same batch.
+/// The deletes that a range deletion amounts to. `there` are the existing keys in the range, `before` the writes of
+/// the same batch.
 pub fn deletes(
     keyspace: Incarnation,
     mut there: BTreeSet<Vec<u8>>,
@@ -190,7 +193,7 @@ pub fn deletes(
     there.into_iter().map(|key| Write { keyspace, key, value: None }).collect()
 }
 
-/// Whether nothing lies between the bounds, crossed ones included, for which the standard map would panic.
+/// Whether the bounds are empty. Includes crossed bounds, for which the standard map would panic.
 pub fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     use Bound::{Excluded, Included, Unbounded};
     match bounds {
@@ -200,7 +203,7 @@ pub fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     }
 }
 
-/// The bounds of all keys that start with `prefix`; the second is `None` when nothing is beyond them.
+/// The exclusive end of the keys that start with `prefix`; `None` if it is the end of all keys.
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&b| b != 0xff)?;
     let mut end = prefix[..=last].to_vec();

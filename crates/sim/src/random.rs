@@ -1,4 +1,4 @@
-//! Randomness that replays: everything that a run draws follows from one seed.
+//! Reproducible randomness: all choices of a run follow from one seed.
 
 pub use cairn::env::Rng;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -9,7 +9,7 @@ pub trait Draw {
     fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T;
     /// A number from `low` to `high`, both included.
     fn between(&mut self, low: usize, high: usize) -> usize;
-    /// An index of `weights`, each as likely as its weight says. They must not all be 0.
+    /// An index of `weights`, with probability proportional to its weight. The weights must not all be 0.
     fn weighted(&mut self, weights: &[u32]) -> usize;
 }
 
@@ -35,18 +35,18 @@ impl Draw for Rng {
     }
 }
 
-/// A seed that no run had before. Whoever uses it prints it.
+/// A new seed. The caller must print it.
 pub fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 16
 }
 
-/// A seed that follows from `seed` and `salt`, for a generator of its own.
+/// A seed that follows from `seed` and `salt`, for another generator.
 pub fn derive(seed: u64, salt: u64) -> u64 {
     Rng::new(seed ^ salt.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64()
 }
 
-/// A hash of a key and its value, the same in every run. The hash of a whole state is the wrapping sum over its
-/// entries, so that it can be kept up to date entry by entry.
+/// A hash of a key and its value, the same in all runs. The hash of a state is the wrapping sum over its entries, so
+/// that it can be updated entry by entry.
 pub fn hash_entry(key: &[u8], value: &[u8]) -> u64 {
     // SipHash with fixed keys.
     #[allow(deprecated)]
@@ -61,7 +61,7 @@ pub fn hash_entry(key: &[u8], value: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Printed seeds must replay in every later version: these numbers never change.
+    /// Printed seeds must replay in all later versions, so these numbers must never change.
     #[test]
     fn seeds_replay_for_ever() {
         let mut rng = Rng::new(42);

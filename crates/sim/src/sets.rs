@@ -1,5 +1,5 @@
-//! The option sets that the model test goes through: every preset, and corners of the option space where a few thousand
-//! operations cross hundreds of flushes and compactions.
+//! The option sets of the model test: all presets, and corner cases of the options with which a few thousand
+//! operations cause hundreds of flushes and compactions.
 
 use crate::data::Sizes;
 use cairn::{Compression, Durability, GuardPolicy, KeyspaceOptions, Options, Preset};
@@ -7,15 +7,15 @@ use cairn::{Compression, Durability, GuardPolicy, KeyspaceOptions, Options, Pres
 /// One configuration.
 #[derive(Clone, Debug)]
 pub struct OptionSet {
-    /// What it is called in messages and on the command line.
+    /// Its name in messages and on the command line.
     pub name: &'static str,
-    /// For the database.
+    /// Options of the database.
     pub options: Options,
-    /// For its keyspaces; the n-th that is created takes the n-th of these, round and round.
+    /// Options of its keyspaces, assigned in turn.
     pub keyspaces: Vec<KeyspaceOptions>,
-    /// What goes in.
+    /// The sizes of the data.
     pub sizes: Sizes,
-    /// Whether it runs on the file system of this machine instead of the simulated disk.
+    /// Whether it uses the real file system instead of the simulated disk.
     pub real: bool,
 }
 
@@ -27,7 +27,7 @@ fn tiny() -> KeyspaceOptions {
     KeyspaceOptions::default().memtable_bytes(8 << 10).block_size(256).top_level_bits(6).bit_decrement(1)
 }
 
-/// The same with guards by the hash of keys.
+/// The same with guards selected by key hash.
 fn hashed() -> KeyspaceOptions {
     tiny().guard_policy(GuardPolicy::Hash)
 }
@@ -38,12 +38,12 @@ fn set(name: &'static str, threads: usize, keyspaces: &[KeyspaceOptions], sizes:
         .log_cap(256 << 10)
         .manifest_cap(16 << 10)
         .background_threads(threads)
-        // A run of two deleted entries is noted.
+        // Runs of two or more deleted entries are recorded.
         .skip_deleted(2);
     OptionSet { name, options, keyspaces: keyspaces.to_vec(), sizes, real: false }
 }
 
-/// All of them.
+/// All option sets.
 pub fn option_sets() -> Vec<OptionSet> {
     let tiny = tiny();
     let preset = |preset| KeyspaceOptions::preset(preset).memtable_bytes(32 << 10).block_size(1024);
@@ -55,12 +55,12 @@ pub fn option_sets() -> Vec<OptionSet> {
         set("pebblesdb", 1, std::slice::from_ref(&pebbles), MEDIUM),
         set("leveled", 1, std::slice::from_ref(&leveled), MEDIUM),
         set("presets", 2, &[balanced.clone(), pebbles.clone(), leveled.clone()], SMALL),
-        // As a user has it: nothing is flushed but on request.
+        // The defaults of users: flushes happen only on request.
         set("defaults", 2, &[KeyspaceOptions::default()], MEDIUM),
-        // Everything inline, so that a failure replays exactly.
+        // All work inline, so that a failure replays exactly.
         set("inline", 0, &[tiny.clone().memtable_bytes(4 << 10), tiny.clone().level0_tables(1)], SMALL),
         set("inline-large", 0, &[tiny.clone().memtable_bytes(64 << 10), leveled.clone()], LARGE),
-        // Nearly every key is a guard.
+        // Almost every key is a guard.
         set("guards", 1, &[hashed().top_level_bits(3).bit_decrement(1).max_tables_per_guard(2)], SMALL),
         set(
             "guards-deep",
@@ -94,7 +94,7 @@ pub fn option_sets() -> Vec<OptionSet> {
             &[tiny.clone().seek_cost(1 << 20), tiny.clone().seek_cost(1 << 10), tiny.clone().seek_cost(0)],
             SMALL,
         ),
-        // Guards have views from the first seek on.
+        // Guards get sorted views from the first seek on.
         set(
             "views",
             1,
@@ -122,7 +122,7 @@ pub fn option_sets() -> Vec<OptionSet> {
         ),
         set("stack", 2, &[tiny.clone().max_tables_per_guard(16).level0_tables(4).seek_cost(0)], SMALL),
         set("real-files", 2, &[tiny.clone(), balanced.clone()], MEDIUM),
-        // Guards from the data, so small that they are divided and joined all the time, in several levels.
+        // Adaptive guards, so small that they are split and merged all the time, on several levels.
         set(
             "adaptive",
             1,
@@ -133,7 +133,7 @@ pub fn option_sets() -> Vec<OptionSet> {
             ],
             MEDIUM,
         ),
-        // Merged for space all the time, and never.
+        // Compactions for space amplification: all the time, and never.
         set(
             "space",
             1,
@@ -150,7 +150,7 @@ pub fn option_sets() -> Vec<OptionSet> {
         set("few-files", 1, &[tiny.clone().max_tables_per_guard(16).memtable_bytes(4 << 10)], MEDIUM),
         set("sync-threads", 2, &[tiny.clone().level0_tables(2), balanced.clone()], SMALL),
         set("large-blocks", 1, &[tiny.clone().block_size(16 << 10).memtable_bytes(64 << 10)], LARGE),
-        // Every few writes there is another log, and every few flushes another manifest.
+        // A new log after a few writes, and a new manifest after a few flushes.
         set("short-log", 0, &[tiny.clone().memtable_bytes(16 << 10), balanced.clone(), tiny.clone()], SMALL),
         set(
             "strict",
@@ -199,8 +199,8 @@ pub fn option_sets() -> Vec<OptionSet> {
     sets
 }
 
-/// Options of keyspaces under which a few dozen writes cross flushes and compactions: every preset and compression, and trees of
-/// one level, many guards, no filters.
+/// Keyspace options with which a few dozen writes cause flushes and compactions: all presets and compressions,
+/// one-level trees, many guards, no filters.
 pub fn tiny_shapes() -> Vec<(&'static str, KeyspaceOptions)> {
     let small = |options: KeyspaceOptions| options.memtable_bytes(4 << 10).block_size(256);
     let least = small(KeyspaceOptions::default()).block_size(128).bit_decrement(1);

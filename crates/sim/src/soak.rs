@@ -1,7 +1,8 @@
-//! All suites with new seeds for as long as one likes: what a night's run by hand does.
+//! Runs all suites with new seeds for a given time, for example overnight.
 //!
-//! Rounds follow one another until the time is over. In every other round the seeds are the same in every soak, so that a change
-//! of the engine meets what the last one met; those of the other rounds derive from the seed that was given, or from a new one.
+//! Rounds are repeated until the time is over. The seeds of every other round are the same in every soak, so that a
+//! changed engine meets the same cases again. Those of the other rounds derive from the given seed, or from a new
+//! one.
 
 use crate::crash::Coverage;
 use crate::extreme::case::Case;
@@ -15,17 +16,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// One that takes longer hangs.
+/// A job that takes longer hangs.
 const HANG: Duration = Duration::from_secs(3600);
 
-/// Findings after which a soak ends: the rest is mostly the same bug.
+/// Number of findings after which a soak ends: more usually have the same cause.
 const MAX_FINDINGS: usize = 10;
 
-/// What runs in each round, and what it counts.
+/// A suite that runs in each round.
 pub struct Suite {
     /// What its jobs count.
     pub counts: &'static str,
-    /// The jobs of a round, from its seed. The path is that of a program that understands `kill-child`.
+    /// The jobs of a round with this seed. The path is that of a program with the command `kill-child`.
     pub jobs: fn(seed: u64, program: &Path) -> Vec<Job>,
 }
 
@@ -73,7 +74,7 @@ fn extreme_jobs(seed: u64, program: &Path) -> Vec<Job> {
     cases.map(|(case, i)| extreme::job(PathBuf::from(program), derive(seed, i), case)).collect()
 }
 
-/// Runs rounds of all suites until `time` is over, and says after each what came of it. Fails with all findings.
+/// Runs rounds of all suites until `time` is over, and prints a summary after each. Fails with all findings.
 pub fn run(time: Duration, base: u64, program: &Path) -> Outcome {
     let start = Instant::now();
     println!("base seed: {base}");

@@ -1,10 +1,10 @@
-//! The threads test: writers, readers and background work at once (P6: snapshot isolation, each key linearizable).
+//! The threads test: concurrent writers, readers and background work (P6: snapshot isolation, each key linearizable).
 //!
-//! Every writer has accounts in two keyspaces and moves money between them, in batches: the sum never changes. Each account
-//! is kept under two keys far apart, in one batch: they never differ in one view. After each batch the writer puts its number
-//! under two more keys, one after the other: no view has the second ahead of the first. Readers look at all this through
-//! snapshots, iterators, cursors, `multi_get` and `get`. The seed draws the options and what is moved; how the threads
-//! interleave is up to the machine.
+//! Each writer has accounts in two keyspaces and moves money between them in batches, so their sum is constant. Each
+//! account is stored under two distant keys in one batch, so the two are always equal in one view. After each batch
+//! the writer stores its number under two more keys, one after the other, so the second is never ahead of the first
+//! in one view. Readers check this through snapshots, iterators, cursors, `multi_get` and `get`. The seed determines
+//! the options and the transfers, but not how the threads interleave.
 
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::jobs::Job;
@@ -22,31 +22,31 @@ use tempfile::TempDir;
 const WRITERS: usize = 3;
 const READERS: usize = 3;
 
-/// Accounts of a writer in each keyspace.
+/// Number of accounts of a writer in each keyspace.
 const ACCOUNTS: u64 = 40;
 
-/// What a writer's accounts hold together.
+/// The sum of a writer's accounts.
 const MONEY: i64 = 1_000_000;
 
-/// What all threads share.
+/// The state shared by all threads.
 struct Shared {
     db: Database,
     spaces: [Keyspace; 2],
-    /// By writer: the last number that it began to write, and the last whose writes returned.
+    /// For each writer: the last number that it started to write, and the last one that is complete.
     begun: [AtomicU64; WRITERS],
     done: [AtomicU64; WRITERS],
     stop: AtomicBool,
     observations: AtomicU64,
 }
 
-/// [`run`] as a job; it counts the observations.
+/// [`run`] as a job, which counts observations.
 pub fn job(seed: u64, time: Duration) -> Job {
     let replay =
         format!("cargo run --release -p sim -- threads --seed {seed}   (another interleaving, though)");
     Job { name: format!("threads, seed {seed}"), replay, run: Box::new(move || run(seed, time)) }
 }
 
-/// Lets the threads run for `time`; returns how many observations the readers made.
+/// Runs the threads for `time`. Returns the number of observations by readers.
 pub fn run(seed: u64, time: Duration) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let sets: Vec<_> = option_sets().into_iter().filter(|s| s.options.background_threads > 0).collect();
@@ -98,12 +98,12 @@ fn run_threads(shared: &Shared, seed: u64, time: Duration) -> Outcome {
         shared.stop.store(true, Ordering::SeqCst);
         let ends =
             threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(Finding::new("a thread panicked"))));
-        // All are joined before the first finding is returned.
+        // Join all threads before returning the first finding.
         ends.collect::<Vec<_>>().into_iter().collect()
     })
 }
 
-/// Runs `step` until it is time to stop, or it fails; then all others stop too.
+/// Runs a thread. When it ends or fails, all others stop too.
 fn guarded(shared: &Shared, run: impl FnOnce() -> Outcome) -> Outcome {
     struct StopAll<'a>(&'a AtomicBool);
     impl Drop for StopAll<'_> {
@@ -119,7 +119,7 @@ fn running(shared: &Shared) -> bool {
     !shared.stop.load(Ordering::SeqCst)
 }
 
-/// A writer's accounts: keyspace and number to money.
+/// The accounts of a writer: keyspace and number to money.
 struct Accounts {
     writer: usize,
     money: BTreeMap<(usize, u64), i64>,
@@ -133,7 +133,7 @@ impl Accounts {
         Accounts { writer, money }
     }
 
-    /// Writes these accounts, each under both keys, and the number of the commit in both keyspaces, as one batch.
+    /// Writes accounts, each under both keys, and the number of the commit in both keyspaces, in one batch.
     fn commit(
         &self,
         shared: &Shared,
@@ -179,7 +179,7 @@ fn write(shared: &Shared, writer: usize, mut rng: Rng) -> Outcome {
     Ok(())
 }
 
-/// Flushes, compacts, creates and drops while the others work.
+/// Flushes, compacts, creates and drops while the threads work.
 fn disturb(shared: &Shared, mut rng: Rng) -> Outcome {
     while running(shared) {
         match rng.below(8) {
@@ -219,7 +219,7 @@ fn parse(bytes: Option<&Slice>) -> Outcome<i64> {
     number.ok_or_else(|| Finding::new(format!("{} was never written", show(bytes))))
 }
 
-/// Sums and numbers in one snapshot, twice.
+/// Reads sums and numbers in one snapshot, sometimes twice.
 fn snapshot(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
     let low = shared.done[writer].load(Ordering::SeqCst) as i64;
     let snapshot = shared.db.snapshot();
@@ -234,7 +234,7 @@ fn snapshot(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
     Ok(())
 }
 
-/// What a snapshot shows of a writer: everything must fit together. Returns the number of its newest commit.
+/// Reads the data of a writer in a snapshot and checks its consistency. Returns the number of the newest commit.
 fn look(shared: &Shared, snapshot: &Snapshot, writer: usize) -> Outcome<i64> {
     let mut sum = 0;
     let mut numbers = Vec::new();
@@ -255,7 +255,7 @@ fn look(shared: &Shared, snapshot: &Snapshot, writer: usize) -> Outcome<i64> {
     Ok(number)
 }
 
-/// The two copies of every account agree in one iterator, and in one `multi_get`.
+/// The two copies of each account must be equal in one iterator, and in one `multi_get`.
 fn one_view(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
     let space = rng.pick(&shared.spaces);
     if rng.chance(1, 2) {
@@ -281,7 +281,7 @@ fn one_view(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
     Ok(())
 }
 
-/// A cursor goes to and fro, and sees one state.
+/// Moves a cursor forward and back; it must show one state.
 fn cursor(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
     let mut cursor = rng.pick(&shared.spaces).cursor();
     for _ in 0..4 {
@@ -306,8 +306,8 @@ fn cursor(shared: &Shared, writer: usize, rng: &mut Rng) -> Outcome {
     Ok(())
 }
 
-/// A plain read is at least as new as what returned before it, never newer than what was begun after it, and never goes
-/// back.
+/// A read must be at least as new as writes that returned before it, not newer than writes started before it
+/// returned, and not older than earlier reads.
 fn newest(shared: &Shared, writer: usize, seen: i64) -> Outcome<i64> {
     let low = shared.done[writer].load(Ordering::SeqCst) as i64;
     let got = parse(shared.spaces[writer % 2].get(format!("second/{writer}"))?.as_ref())?;

@@ -1,21 +1,23 @@
-//! A power cut, or the end of the process, before and after every I/O operation of random histories.
+//! Power failures and kills before and after each I/O operation of random histories.
 
 use sim::crash::{self, Coverage};
 use sim::jobs::{Job, run_all};
 use sim::random::{derive, fresh_seed};
 use std::time::Duration;
 
-/// Recoveries that this test makes at least, those from a second crash included: no further histories are begun then.
+/// Minimum number of recoveries in this test, including those from a second crash. No further histories start after
+/// that.
 const MIN_RECOVERIES: u64 = 250_000;
 
-/// Histories begun at once.
+/// Number of histories started together.
 const ROUND: u64 = 16;
 
-/// A history takes seconds; one that takes as long as this hangs.
+/// A history takes seconds. One that takes longer than this hangs.
 const HANG: Duration = Duration::from_secs(900);
 
-/// One history in eight meets every kind of surviving disk at each crash point. The others take the kinds in turn, each
-/// beginning with another, so that over six histories each point met each kind. Half of the seeds are new in every run.
+/// One history in eight tries all kinds of surviving disks at each crash point. The others take the kinds in turn,
+/// each with a different first kind, so that six histories cover all kinds at each point. Half of the seeds are new
+/// in each run.
 #[test]
 fn recovery_yields_a_prefix_with_everything_synced() {
     let fresh = fresh_seed();
@@ -50,7 +52,7 @@ fn no_log_is_replayed_over_a_hole_in_the_one_before() {
     report.expect_clean();
 }
 
-/// A seed is worth printing only if it replays.
+/// A printed seed is useful only if it replays.
 #[test]
 fn a_history_replays_from_its_seed() {
     let count = || {

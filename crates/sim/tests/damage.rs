@@ -1,4 +1,4 @@
-//! Every bit, length, range and file of small databases damaged, one image at a time.
+//! Damages every bit, length, range and file of small databases, one image at a time.
 
 use sim::damage::{self, Tally};
 use sim::jobs::{Job, run_all};
@@ -6,16 +6,17 @@ use sim::random::{derive, fresh_seed};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Images that this test makes at least.
+/// Minimum number of images in this test.
 const MIN_IMAGES: u64 = 200_000;
 
-/// Databases gone through: the remainders of a seed by 8 and by 3 choose its options and how it ended, so this is each pair once.
+/// Number of databases: a seed modulo 8 and modulo 3 selects its options and its ending, so this covers each pair
+/// once.
 const FIXTURES: u64 = 24;
 
-/// A database takes seconds to go through; one that takes as long as this hangs.
+/// A database takes seconds. One that takes longer than this hangs.
 const HANG: Duration = Duration::from_secs(900);
 
-/// Half of the seeds are new in every run.
+/// Half of the seeds are new in each run.
 #[test]
 fn damage_is_never_a_wrong_answer() {
     let fresh = fresh_seed();
@@ -34,7 +35,7 @@ fn damage_is_never_a_wrong_answer() {
     assert!(tally.detected() > images / 2 && tally.tail() > 0);
 }
 
-/// Seeds in a row have options and endings in a row, fresh ones too.
+/// Consecutive fixtures have consecutive options and endings, with fresh seeds too.
 fn job(fixture: u64, fresh: u64, tally: &Arc<Tally>) -> Job {
     let fresh = derive(fresh, fixture) / 24 * 24 + fixture % 24;
     damage::job(if fixture.is_multiple_of(2) { fixture } else { fresh }, tally.clone())

@@ -1,4 +1,4 @@
-//! Every limit is held, or refused by name, and nothing aborts.
+//! All limits are supported or rejected with an error that names the cause, and no process aborts.
 
 use sim::extreme::case::{Case, LEFT_OUT};
 use sim::extreme::job;
@@ -8,15 +8,15 @@ use sim::random::{derive, fresh_seed};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One that takes longer hangs.
+/// A case that takes longer hangs.
 const HANG: Duration = Duration::from_secs(1200);
 
-/// The program that runs as a child.
+/// The program for child processes.
 fn program() -> PathBuf {
     env!("CARGO_BIN_EXE_cairn-sim").into()
 }
 
-/// Traps 7, 31 and 33. With `CAIRN_EXTREMES=full` all cases, each limit with more seeds.
+/// Traps 7, 31 and 33. With `CAIRN_EXTREMES=full`: all cases, and more seeds for each limit.
 #[test]
 fn every_limit_is_held_or_refused_by_name_and_nothing_aborts() {
     let full = std::env::var_os("CAIRN_EXTREMES").is_some_and(|how| how == "full");

@@ -1,20 +1,20 @@
-//! Every operation of many scripts fails, one after the other, in every way.
+//! All operations of many scripts fail, one after the other, in all ways.
 
 use sim::fault;
 use sim::jobs::run_all;
 use sim::random::{derive, fresh_seed};
 use std::time::Duration;
 
-/// Operations that are made to fail at least.
+/// Minimum number of failed operations.
 const MIN_FAILED: u64 = 50_000;
 
-/// Scripts begun at once. The remainder of a seed by 8 chooses the options of its keyspaces.
+/// Number of scripts started together. A seed modulo 8 selects the options of its keyspaces.
 const ROUND: u64 = 8;
 
-/// A script takes seconds; one that takes as long as this hangs.
+/// A script takes seconds. One that takes longer than this hangs.
 const HANG: Duration = Duration::from_secs(900);
 
-/// Half of the seeds are new in every run.
+/// Half of the seeds are new in each run.
 #[test]
 fn whatever_fails_no_answer_is_wrong_and_nothing_is_lost() {
     let fresh = fresh_seed();
@@ -34,7 +34,7 @@ fn whatever_fails_no_answer_is_wrong_and_nothing_is_lost() {
     sim::count("failed operations", failed);
 }
 
-/// What a database shows that was opened on a full disk, for reading only, is there after a power cut, too.
+/// Content found in a database that was opened read-only on a full disk must survive a power failure.
 #[test]
 fn what_was_found_once_is_not_found_again() {
     run_all(vec![fault::job(2_808_628_627_188_532_155)], HANG).expect_clean();

@@ -1,4 +1,4 @@
-//! The harness can fail: states that a broken store would recover are told from right ones.
+//! The harness can fail: it distinguishes states that a broken store would recover from right ones.
 
 use cairn::env::{Env, SimEnv, Survival};
 use cairn::{Database, Durability, KeyspaceOptions, Options, Slice};
@@ -6,8 +6,8 @@ use sim::crash::{Cut, Expectation, Ledger, Recovered};
 use sim::model::Write;
 use std::sync::Arc;
 
-/// Five commits on keyspaces `a` and `b`: three singles, a batch over both, a delete. The second was synced, the fourth
-/// reached the operating system, the fifth is in flight.
+/// Five commits on keyspaces `a` and `b`: three singles, a batch over both, a delete. The second one was synced, the
+/// fourth one reached the operating system, the fifth one is in flight.
 fn ledger() -> Ledger {
     let mut ledger = Ledger::default();
     for name in ["a", "b"] {
@@ -56,7 +56,7 @@ fn right_states_pass() {
     assert_eq!(verdict(&state(&[("x", "3")], &[("y", "2")]), Cut::Power), Ok(3));
     let four = state(&[("x", "3"), ("z", "4")], &[("y", "2"), ("z", "4")]);
     assert_eq!((verdict(&four, Cut::Power), verdict(&four, Cut::Process)), (Ok(4), Ok(4)));
-    // The commit in flight may be there.
+    // The commit in flight may exist.
     assert_eq!(verdict(&state(&[("x", "3"), ("z", "4")], &[("z", "4")]), Cut::Process), Ok(5));
 }
 
@@ -73,7 +73,7 @@ fn a_commit_that_a_kill_must_not_lose_is_found() {
 
 #[test]
 fn a_hole_is_found() {
-    // Without the third commit, with the fourth.
+    // The third commit is missing, the fourth one exists.
     finds(
         &state(&[("x", "1"), ("z", "4")], &[("y", "2"), ("z", "4")]),
         Cut::Power,
@@ -116,7 +116,7 @@ fn a_creation_in_flight_may_be_there_or_not() {
     assert!(ledger.judge(&recovered, &ledger.expectation(), Cut::Power).is_err());
 }
 
-/// A real database on a disk that forgets what it promised to keep: as if the log had not been synced.
+/// A real database on a disk that loses synced data, as if the log had not been synced.
 #[test]
 fn a_disk_that_lies_about_a_sync_is_found() {
     let env = SimEnv::new(1);

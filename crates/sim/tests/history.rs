@@ -1,4 +1,5 @@
-//! Every recorded history has an order that explains it: linearizable keys, snapshot isolation, and after crashes a prefix.
+//! All recorded histories have an order that explains them: linearizable keys, snapshot isolation, and a prefix after
+//! crashes.
 
 use sim::history::{self, Tally};
 use sim::jobs::{Job, run_all};
@@ -7,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Histories without crashes.
+/// Number of histories without crashes.
 const HISTORIES: u64 = 60;
 
-/// Histories with four crashes each.
+/// Number of histories with four crashes each.
 const CRASHING: u64 = 120;
 
-/// A history takes a fraction of a second; one that takes as long as this hangs.
+/// A history takes a fraction of a second. One that takes longer than this hangs.
 const HANG: Duration = Duration::from_secs(600);
 
-/// Half of the seeds are new in every run.
+/// Half of the seeds are new in each run.
 #[test]
 fn every_history_has_an_order_that_explains_it() {
     let fresh = fresh_seed();

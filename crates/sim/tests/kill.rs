@@ -1,4 +1,4 @@
-//! `kill -9` on the real file system, while several threads write.
+//! `kill -9` on the real file system while several threads write.
 
 use sim::jobs::{Job, run_all};
 use sim::kill::{self, Met};
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Kills, all in all.
+/// Total number of kills.
 const KILLS: u64 = 1500;
 
-/// Kills of one seed; its databases are its own.
+/// Number of kills per seed. Each seed has its own databases.
 const KILLS_PER_SEED: u64 = 30;
 
 #[test]
@@ -28,7 +28,7 @@ fn nothing_acknowledged_is_lost_to_a_kill() {
         ("kills while opening", &met.opening),
         ("kills that left unfinished tables", &met.tables),
         ("kills in the switch of a manifest", &met.manifests),
-        ("kills at an appointed operation", &met.moments),
+        ("kills at a chosen operation", &met.moments),
     ] {
         let many = many.load(Ordering::Relaxed);
         sim::count(what, many);

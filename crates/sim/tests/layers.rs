@@ -1,12 +1,12 @@
-//! The architecture as a test: which crate may import which, and what each must do without.
+//! The architecture as a test: which crate may import which, and what each crate must not do.
 //!
-//! The compiler keeps a crate from using what its manifest does not name; this test keeps the manifests honest, and bans a
-//! few calls that would let the outside world in by the back door. Each ban names what to use instead.
+//! The compiler ensures that a crate uses only crates in its manifest. This test checks the manifests, and bans some
+//! calls that would bypass the layers. Each ban names what to use instead.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The layer of every crate: it may import crates of lower layers only, and none of its own.
+/// The layer of each crate: it may import crates of lower layers only.
 const LAYERS: &[(&str, u32)] = &[
     ("base", 0),
     ("env", 1),
@@ -26,18 +26,18 @@ const LAYERS: &[(&str, u32)] = &[
     ("fuzz-targets", 9),
 ];
 
-/// Something that a crate's source must not mention.
+/// Words that the source of a crate must not contain.
 struct Ban {
-    /// Any of these.
+    /// The banned words.
     words: &'static [&'static str],
-    /// Crates that may all the same; or a directory of one, from the root of the repository, with a `/` behind.
+    /// Crates that are exempt; or a directory of one, relative to the root of the repository, with a trailing `/`.
     except: &'static [&'static str],
-    /// What to do instead.
+    /// What to use instead.
     instead: &'static str,
 }
 
 impl Ban {
-    /// Whether a file of crate `name` may do it.
+    /// Whether a file of crate `name` is exempt.
     fn spares(&self, name: &str, file: &str) -> bool {
         self.except.iter().any(|spared| *spared == name || spared.ends_with('/') && file.starts_with(spared))
     }
@@ -66,7 +66,7 @@ const BANS: &[Ban] = &[
     },
     Ban {
         words: &["unsafe"],
-        // Engines to compare with are called through their C interfaces.
+        // Engines for comparison are called through their C interfaces.
         except: &["memtable", "env", "capi", "bench/src/engines/"],
         instead: "write it safely, or move it to memtable or env with its proof",
     },
@@ -77,15 +77,15 @@ const BANS: &[Ban] = &[
     },
 ];
 
-/// Lines after which a file asks to be split; a guideline, not a rule.
+/// Number of lines above which a file should be split; a guideline, not a rule.
 const MAX_LINES: usize = 500;
 
-/// Where the repository begins.
+/// The root of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this crate lies in `crates`").to_owned()
 }
 
-/// The directories of all crates, by the name of the crate: those in `crates`, and `bench`.
+/// The directories of all crates, by crate name: those in `crates`, and `bench`.
 fn crates() -> Vec<(String, PathBuf)> {
     let mut crates: Vec<_> = fs::read_dir(root().join("crates"))
         .unwrap()
@@ -103,7 +103,7 @@ fn layer(name: &str) -> Option<u32> {
     LAYERS.iter().find(|l| l.0 == name).map(|l| l.1)
 }
 
-/// The crates of this workspace that a manifest depends on, in any section, dev-dependencies included.
+/// The crates of this workspace that a manifest depends on, in any section, including dev-dependencies.
 fn imports(manifest: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut in_dependencies = false;
@@ -123,7 +123,7 @@ fn imports(manifest: &str) -> Vec<String> {
             }
         } else if in_dependencies && let Some((name, value)) = line.split_once('=') {
             add(name.split('.').next().unwrap_or(""));
-            // A renamed import says its real name in `package` or `path`.
+            // A renamed import has its real name in `package` or `path`.
             value.split(['"', '/']).filter(|part| part.starts_with("cairn")).for_each(&mut add);
         }
     }
@@ -132,7 +132,7 @@ fn imports(manifest: &str) -> Vec<String> {
     found
 }
 
-/// What is wrong with the manifest of crate `name`.
+/// The problems of the manifest of crate `name`.
 fn manifest_problems(name: &str, manifest: &str) -> Vec<String> {
     let Some(own) = layer(name) else {
         return vec![format!("crate {name} has no layer: give it one in LAYERS")];
@@ -155,7 +155,7 @@ fn manifest_problems(name: &str, manifest: &str) -> Vec<String> {
     problems
 }
 
-/// A line of source without its comment. Good enough for bans: no banned word needs a `//` in a string before it.
+/// A line of source without its comment. Sufficient for bans: no banned word follows a `//` inside a string.
 fn code(line: &str) -> &str {
     line.split("//").next().unwrap_or("")
 }
@@ -169,7 +169,7 @@ fn mentions(line: &str, word: &str) -> bool {
     })
 }
 
-/// What is banned in a source file of crate `name`. Tests may do what they like: a module under `#[cfg(test)]` ends the file.
+/// The banned words in a source file of crate `name`. Tests are exempt: a module under `#[cfg(test)]` ends the file.
 fn source_problems(name: &str, file: &str, source: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (number, line) in source.lines().enumerate() {
@@ -221,7 +221,7 @@ fn no_crate_does_what_it_must_do_without() {
             problems.extend(source_problems(&name, &shown, &source));
             let lines = source.lines().count();
             if lines > MAX_LINES {
-                println!("note: {shown} has {lines} lines; over {MAX_LINES} a newcomer gives up");
+                println!("note: {shown} has {lines} lines; the guideline is at most {MAX_LINES}");
             }
         }
     }

@@ -1,4 +1,5 @@
-//! However and whenever a database is closed and opened again, nothing acknowledged is lost, and nothing of the old opening touches it.
+//! However a database is closed and reopened, no acknowledged write is lost, and the old opening does not affect the
+//! new one.
 
 use sim::jobs::{Job, run_all};
 use sim::lifetime::{self, LIFETIMES, Tally};
@@ -8,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Databases, of [`LIFETIMES`] openings each, unless `CAIRN_LIFETIMES` says how many.
+/// Number of databases, with [`LIFETIMES`] openings each. `CAIRN_LIFETIMES` overrides it.
 const DATABASES: u64 = 60;
 
-/// One takes a fraction of a second; one that takes as long as this hangs.
+/// A database takes a fraction of a second. One that takes longer than this hangs.
 const HANG: Duration = Duration::from_secs(300);
 
-/// The program that runs as a child.
+/// The program for child processes.
 fn program() -> PathBuf {
     env!("CARGO_BIN_EXE_cairn-sim").into()
 }
 
-/// Traps 27, 34 and 35. Half of the seeds are new in every run.
+/// Traps 27, 34 and 35. Half of the seeds are new in each run.
 #[test]
 fn what_was_acknowledged_outlives_every_opening_and_no_opening_outlives_its_lock() {
     let fresh = fresh_seed();

@@ -1,4 +1,4 @@
-//! The engine on this machine: failing system calls, full disks, limits, little memory, other processes.
+//! The engine on the real machine: failing system calls, full disks, limits, little memory, other processes.
 
 use sim::jobs::{Job, run_all};
 use sim::machine::full::{self, Scenario};
@@ -9,16 +9,16 @@ use sim::random::{derive, fresh_seed};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The program that runs as a child.
+/// The program for child processes.
 fn program() -> PathBuf {
     env!("CARGO_BIN_EXE_cairn-sim").into()
 }
 
-/// One that takes longer hangs.
+/// A job that takes longer hangs.
 const HANG: Duration = Duration::from_secs(400);
 
-/// P4, traps 4 and 7: after a failed sync nothing is written and the file is not synced again; other failures pass; nothing that
-/// was acknowledged is lost.
+/// P4, traps 4 and 7: after a failed sync, writes are disabled and the file is not synced again. After other
+/// failures, writes continue. No acknowledged write is lost.
 #[test]
 fn a_failing_system_call_loses_nothing_and_a_failed_sync_ends_writing() {
     const SEEDS: u64 = 6;
@@ -36,7 +36,7 @@ fn a_failing_system_call_loses_nothing_and_a_failed_sync_ends_writing() {
     assert!(report.count >= 100, "only {} injections", report.count);
 }
 
-/// Fills disks in some scenarios with so many seeds each.
+/// Fills disks in these scenarios, with this many seeds each.
 fn fill_disks(what: &str, scenarios: &[Scenario], seeds: u64) {
     if let Some(why) = full::missing() {
         return skip(what, &why);
@@ -52,25 +52,25 @@ fn fill_disks(what: &str, scenarios: &[Scenario], seeds: u64) {
     assert!(report.count >= seeds, "the disk was full {} times only", report.count);
 }
 
-/// P5: a full disk is an error, reads go on, and when there is space again, so does writing, without a restart.
+/// P5: a full disk is an error, and reads work. When there is space again, writes work without a restart.
 #[test]
 fn a_full_disk_is_an_error_and_passes() {
     fill_disks("full disks under load", &[Scenario::Load, Scenario::Opening], 10);
 }
 
-/// Trap 31: the disk gets full in the middle of a compaction, and is freed.
+/// Trap 31: the disk gets full during a compaction, and is freed.
 #[test]
 fn a_disk_that_is_full_in_a_compaction_loses_nothing() {
     fill_disks("full disks in compactions", &[Scenario::Compaction], 10);
 }
 
-/// Trap 32: the disk is full while the log is switched, or the manifest written.
+/// Trap 32: the disk is full while the log is switched or the manifest is written.
 #[test]
 fn a_disk_that_is_full_at_the_log_or_the_manifest_loses_nothing() {
     fill_disks("full disks at log and manifest", &[Scenario::Rotation, Scenario::Manifest], 8);
 }
 
-/// Runs children under some limits with so many seeds each.
+/// Runs children under these limits, with this many seeds each.
 fn limit(what: &str, limits: &[Limit], seeds: u64) {
     let fresh = fresh_seed();
     println!("fresh seed: {fresh}");

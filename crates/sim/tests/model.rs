@@ -1,4 +1,4 @@
-//! The store against a sorted map with versions: two million random calls over every option set.
+//! The store compared with a sorted map with versions: two million random calls over all option sets.
 
 use sim::jobs::{Job, run_all};
 use sim::random::fresh_seed;
@@ -6,13 +6,13 @@ use sim::session;
 use sim::sets::option_sets;
 use std::time::Duration;
 
-/// Calls that this test makes at least.
+/// Minimum number of calls in this test.
 const MIN_OPERATIONS: u64 = 2_000_000;
 
-/// Calls per option set and seed.
+/// Number of calls per option set and seed.
 const OPERATIONS: u64 = 42_000;
 
-/// One seed that is always the same, and one that no run had before.
+/// One fixed seed, and one new seed.
 #[test]
 fn the_store_answers_like_a_sorted_map() {
     let sets = option_sets();

@@ -1,8 +1,8 @@
-//! The proof that the suites can fail: known bugs are switched on, one after another, and each must be found.
+//! Proves that the suites can fail: known bugs are switched on, one after the other, and each must be found.
 //!
-//! Runs with `cargo test -p sim --features planted-bugs --test planted`. The bugs are those of `cairn::planted`. Each is looked
-//! for by the suite that is there for its kind, with the very jobs that the suite runs otherwise; without a bug the same jobs
-//! must find nothing. `CAIRN_PLANTED` names one of them, to look for that one only.
+//! Runs with `cargo test -p sim --features planted-bugs --test planted`. The bugs are those of `cairn::planted`. The
+//! suite for its kind searches for each bug, with the same jobs as usual; without a bug these jobs must find nothing.
+//! `CAIRN_PLANTED` names a single bug to search for.
 
 use cairn::planted::{Bug, plant};
 use sim::crash::{self, Coverage};
@@ -12,16 +12,16 @@ use sim::{damage, fault, history, lifetime, session, threads};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A job that takes longer has been brought to hang by its bug.
+/// A job that takes longer hangs because of its bug.
 const HANG: Duration = Duration::from_secs(120);
 
-/// Jobs that a suite may take to find a bug.
+/// Maximum number of jobs for finding a bug.
 const MAX_JOBS: u64 = 400;
 
-/// Jobs that run at once.
+/// Number of concurrent jobs.
 const AT_ONCE: u64 = 2;
 
-/// Which suite looks for a bug, and its n-th job.
+/// The name of a suite and a function that creates its n-th job.
 type Suite = (&'static str, fn(u64) -> Job);
 
 const MODEL: Suite = ("model", model);
@@ -97,7 +97,7 @@ fn suite(bug: Bug) -> Suite {
     }
 }
 
-/// Bugs that make the database hang, or that need a schedule that a machine hardly ever draws: `tests/shuttle` looks for these.
+/// Bugs that make the database hang, or that need a rare schedule: `tests/shuttle` searches for these.
 fn is_for_schedules(bug: Bug) -> bool {
     matches!(
         bug,
@@ -112,7 +112,7 @@ fn is_for_schedules(bug: Bug) -> bool {
     )
 }
 
-/// Jobs of the suite until one finds something: how many that were, and what it says first.
+/// Runs jobs of the suite until one has a finding. Returns the number of jobs and the finding.
 fn look_for(bug: Option<Bug>, (_, job): Suite, most: u64) -> Option<(u64, String)> {
     plant(bug);
     let found = (0..most / AT_ONCE).find_map(|round| {

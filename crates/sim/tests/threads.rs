@@ -1,4 +1,4 @@
-//! Snapshot isolation and linearizable keys while writers, readers, flushes and compactions run at once.
+//! Snapshot isolation and linearizable keys with concurrent writers, readers, flushes and compactions.
 
 use sim::jobs::run_all;
 use sim::random::{derive, fresh_seed};

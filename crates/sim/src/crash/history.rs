@@ -1,4 +1,5 @@
-//! The history that is cut: random calls on a tiny database, noted in the [`Ledger`] before and after each of them.
+//! Generates the history of a crash test: random calls on a tiny database, recorded in the [`Ledger`] before and
+//! after each.
 
 use super::ledger::Ledger;
 use super::trials::{Coverage, Focus, Trials};
@@ -14,7 +15,7 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Where the database is on the simulated disk.
+/// Path of the database on the simulated disk.
 pub(super) const PATH: &str = "/db";
 
 const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
@@ -24,17 +25,16 @@ struct History {
     rng: Rng,
     ledger: Arc<Mutex<Ledger>>,
     options: Options,
-    /// How likely each durability is: some histories hardly sync, some sync nearly always.
+    /// Weight of each durability: some histories hardly sync, others sync almost always.
     durabilities: [u32; 3],
-    /// Distinct keys.
+    /// Number of distinct keys.
     keys: u64,
     trace: bool,
     db: Option<Database>,
     open: BTreeMap<String, (Keyspace, Incarnation)>,
 }
 
-/// Runs the history of `seed`, and recovers from a crash at each of its operations. Returns the number
-/// of recoveries.
+/// Runs the history of `seed` and recovers from a crash at each of its operations. Returns the number of recoveries.
 pub fn run(seed: u64, coverage: Coverage, focus: Focus) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let env = SimEnv::new(derive(seed, 1));
@@ -71,7 +71,7 @@ pub fn run(seed: u64, coverage: Coverage, focus: Focus) -> Outcome<u64> {
     }
 }
 
-/// [`run`] as a job; it counts the recoveries.
+/// [`run`] as a job, which counts recoveries.
 pub fn job(seed: u64, coverage: Coverage) -> Job {
     let turn = match coverage {
         Coverage::EveryKind => String::new(),
@@ -161,7 +161,7 @@ impl History {
         self.open[*self.rng.pick(&names)].clone()
     }
 
-    /// One write by a call of its own, or a batch over the keyspaces.
+    /// A single write or a batch over the keyspaces.
     fn commit(&mut self, len: usize) -> Outcome {
         let mut batch = self.db().batch();
         let mut writes = Vec::new();
@@ -171,7 +171,7 @@ impl History {
             let key = format!("key/{:03}", self.rng.below(self.keys)).into_bytes();
             if self.rng.chance(1, 20) {
                 let end = format!("key/{:03}", self.rng.below(self.keys) + 1).into_bytes();
-                // Never empty: a batch of nothing promises nothing.
+                // Never empty: an empty batch has no durability guarantee.
                 let end = end.max([&key[..], &[0]].concat());
                 let to = if self.rng.chance(1, 6) { Bound::Unbounded } else { Bound::Excluded(end) };
                 batch.delete_range::<Vec<u8>>(&keyspace, (Bound::Included(key.clone()), to.clone()));
@@ -247,7 +247,7 @@ impl History {
             if self.rng.chance(2, 3) {
                 db.close()?;
             } else {
-                // The last handle closes as well.
+                // Dropping the last handle closes the database too.
                 drop(db);
             }
             self.ledger().all_durable();
@@ -268,7 +268,7 @@ impl History {
     }
 }
 
-/// Mostly small values; some that fill a memtable alone, and a few that cross the blocks of the log.
+/// Mostly small values; some that fill a memtable, and a few that span blocks of the log.
 fn draw_value(rng: &mut Rng) -> Value {
     let len = match rng.weighted(&[2, 40, 20, 4, 1]) {
         0 => 0,
@@ -282,7 +282,7 @@ fn draw_value(rng: &mut Rng) -> Value {
     bytes.into()
 }
 
-/// Options under which a hundred writes cross many flushes and compactions.
+/// Options with which a hundred writes cause many flushes and compactions.
 pub(super) fn draw_options(rng: &mut Rng) -> KeyspaceOptions {
     KeyspaceOptions::default()
         .memtable_bytes(*rng.pick(&[4 << 10, 4 << 10, 16 << 10]))

@@ -1,7 +1,8 @@
 //! A hole between two logs (trap 11): the end of one log is lost, and records of the next one survive.
 //!
-//! For that the next log must have records before anybody synced the first: flushes fail for a while, so memtables and logs are
-//! switched and nothing becomes durable. Whatever then survives a power cut, recovery must not replay past the hole.
+//! This requires records in the next log before the first log is synced. So flushes fail for a while: memtables and
+//! logs are switched, and nothing becomes durable. After a power failure, recovery must not replay records behind the
+//! hole.
 
 use super::history::PATH;
 use crate::finding::{Outcome, ensure};
@@ -11,20 +12,21 @@ use cairn::env::{Fault, OpKind, Phase, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, KeyspaceOptions, Options};
 use std::path::Path;
 
-/// Power cuts of each kind.
+/// Number of power failures of each kind.
 const CUTS: u64 = 40;
 
-/// Writes, of which the first ten are synced.
+/// Number of writes. The first `SYNCED` of them are synced.
 const WRITES: usize = 300;
 const SYNCED: usize = 10;
 
-/// [`run`] as a job; it counts the recoveries.
+/// [`run`] as a job, which counts recoveries.
 pub fn job(seed: u64) -> Job {
     let replay = format!("cargo run --release -p sim -- hole --seed {seed}");
     Job { name: format!("hole, seed {seed}"), replay, run: Box::new(move || run(seed)) }
 }
 
-/// Writes over several logs while nothing can be flushed, cuts the power, and looks for a prefix. Returns the number of recoveries.
+/// Writes to several logs while flushes fail, cuts the power, and expects a prefix of the writes. Returns the number
+/// of recoveries.
 pub fn run(seed: u64) -> Outcome<u64> {
     let env = SimEnv::new(seed);
     let options = Options::default().memory_budget(4 << 20).background_threads(0);

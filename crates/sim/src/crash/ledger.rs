@@ -1,9 +1,9 @@
-//! The [`Ledger`]: every commit of a history in order, what was acknowledged and how, and the verdict on a recovered state.
+//! The [`Ledger`]: all commits of a history in order, their acknowledgements, and the verdict on a recovered state.
 //!
-//! A recovered state is right when it is the state after the first *p* commits (P2), where *p* is at least the number of
-//! commits that were promised to survive this kind of cut (P1) and at most one more than those that returned. Keyspaces are
-//! created and dropped durably, apart from the commits: their list is the one that was acknowledged last or, while a
-//! creation or a drop is in flight, the one after it.
+//! A recovered state is right if it is the state after the first *p* commits (P2). *p* is at least the number of
+//! commits that must survive this kind of cut (P1), and at most one more than the number of commits that returned.
+//! Keyspaces are created and dropped durably, independent of commits: the catalog is the last acknowledged one, or
+//! the next one while a creation or drop is in flight.
 
 use crate::data::Value;
 use crate::finding::{Finding, Outcome, ensure, first_difference};
@@ -16,35 +16,35 @@ use std::ops::Bound;
 /// The keyspaces by name.
 pub type Catalog = BTreeMap<String, Incarnation>;
 
-/// What a recovered database holds: each keyspace's entries in order.
+/// The content of a recovered database: the entries of each keyspace in order.
 pub type Recovered = BTreeMap<String, Vec<(Slice, Slice)>>;
 
 type Contents = BTreeMap<Incarnation, BTreeMap<Vec<u8>, Value>>;
 
-/// How a history is cut short.
+/// How a history is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// The power goes: what was not synced is up to the disk.
+    /// Power failure: unsynced data may be lost.
     Power,
-    /// The process goes: the operating system keeps what it was given.
+    /// Process kill: the operating system keeps the data that it has.
     Process,
 }
 
-/// What may be found after a cut at one moment.
+/// The states that are allowed after a cut at one moment.
 #[derive(Clone, Debug)]
 pub struct Expectation {
-    /// Commits that a power cut must leave.
+    /// Number of commits that must survive a power failure.
     pub power_floor: usize,
-    /// Commits that the end of the process must leave.
+    /// Number of commits that must survive a process kill.
     pub process_floor: usize,
-    /// Commits that were begun.
+    /// Number of commits started.
     pub ceiling: usize,
-    /// The lists of keyspaces that may be found.
+    /// The allowed catalogs.
     pub catalogs: Vec<Catalog>,
 }
 
 impl Expectation {
-    /// Commits that must be there after such a cut.
+    /// Number of commits that must survive this cut.
     pub fn floor(&self, cut: Cut) -> usize {
         match cut {
             Cut::Power => self.power_floor,
@@ -53,16 +53,16 @@ impl Expectation {
     }
 }
 
-/// What was done, what was promised, and the judge of what came back.
+/// Records commits and acknowledgements, and judges recovered states.
 pub struct Ledger {
     commits: Vec<Vec<Write>>,
-    /// After so many commits, the hash of every keyspace that was ever written.
+    /// For each number of commits, the hash of each keyspace that was ever written.
     prefixes: Vec<BTreeMap<Incarnation, u64>>,
     /// The contents after all commits.
     contents: Contents,
     incarnations: Incarnation,
     catalog: Catalog,
-    /// The list of keyspaces after the creation or drop that is in flight.
+    /// The catalog after the creation or drop in flight.
     changing: Option<Catalog>,
     power_floor: usize,
     process_floor: usize,
@@ -84,17 +84,17 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// The keyspaces whose creation returned and whose drop was not begun.
+    /// The keyspaces that were created and not dropped. A drop in flight is not applied yet.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// Commits begun so far.
+    /// Number of commits started.
     pub fn commits(&self) -> usize {
         self.commits.len()
     }
 
-    /// What deleting a range comes to after `before`, the writes of the same batch.
+    /// The deletes that a range deletion amounts to, after the writes `before` of the same batch.
     pub fn deletes(
         &self,
         keyspace: Incarnation,
@@ -105,7 +105,7 @@ impl Ledger {
         model::deletes(keyspace, there.map(|(key, _)| key.clone()).collect(), bounds, before)
     }
 
-    /// A commit is about to be handed to the library.
+    /// Records that a commit starts.
     pub fn begin_commit(&mut self, writes: Vec<Write>) {
         let mut hashes = self.prefixes.last().cloned().unwrap_or_default();
         for write in &writes {
@@ -126,7 +126,7 @@ impl Ledger {
         self.commits.push(writes);
     }
 
-    /// The commit returned. What is acknowledged promises all before it as well, since what is recovered is a prefix.
+    /// Records that the commit returned. Its guarantee covers all earlier commits, since recovery returns a prefix.
     pub fn end_commit(&mut self, durability: Durability) {
         match durability {
             Durability::Buffered => {}
@@ -135,13 +135,14 @@ impl Ledger {
         }
     }
 
-    /// A call returned that makes everything durable: a sync, a flush of the database, a close.
+    /// Records that a call returned which makes all commits durable: a sync, a flush of the database, a close.
     pub fn all_durable(&mut self) {
         self.power_floor = self.commits.len();
         self.process_floor = self.commits.len();
     }
 
-    /// A flush of one keyspace returned: its commits are durable, hence all before the last of them.
+    /// Records that a flush of one keyspace returned: its commits are durable, and thus all commits before its last
+    /// one.
     pub fn keyspace_durable(&mut self, keyspace: Incarnation) {
         let last = self.commits.iter().rposition(|c| c.iter().any(|w| w.keyspace == keyspace));
         let floor = last.map_or(0, |i| i + 1);
@@ -149,7 +150,7 @@ impl Ledger {
         self.process_floor = self.process_floor.max(floor);
     }
 
-    /// A keyspace is about to be created. Returns the incarnation it will be.
+    /// Records that a keyspace creation starts. Returns the incarnation of the keyspace.
     pub fn begin_create(&mut self, name: &str) -> Incarnation {
         self.incarnations += 1;
         let mut after = self.catalog.clone();
@@ -158,21 +159,21 @@ impl Ledger {
         self.incarnations
     }
 
-    /// A keyspace is about to be dropped.
+    /// Records that a keyspace drop starts.
     pub fn begin_drop(&mut self, name: &str) {
         let mut after = self.catalog.clone();
         after.remove(name);
         self.changing = Some(after);
     }
 
-    /// The creation or drop returned.
+    /// Records that the creation or drop returned.
     pub fn end_change(&mut self) {
         if let Some(after) = self.changing.take() {
             self.catalog = after;
         }
     }
 
-    /// What may be found after a cut now.
+    /// The states that are allowed after a cut now.
     pub fn expectation(&self) -> Expectation {
         Expectation {
             power_floor: self.power_floor,
@@ -182,7 +183,7 @@ impl Ledger {
         }
     }
 
-    /// Judges what was recovered after a cut. Returns how many commits it holds (the most that fit).
+    /// Judges the state recovered after a cut. Returns the largest number of commits that it matches.
     pub fn judge(&self, recovered: &Recovered, expectation: &Expectation, cut: Cut) -> Outcome<usize> {
         let names: Vec<&String> = recovered.keys().collect();
         let catalogs: Vec<_> =
@@ -217,7 +218,7 @@ impl Ledger {
         Err(self.no_prefix(recovered, catalogs[0], floor, expectation.ceiling))
     }
 
-    /// The finding for a state that no prefix explains: what is different from the prefix that is closest to it.
+    /// The finding for a state that matches no prefix: its difference from the closest prefix.
     fn no_prefix(&self, recovered: &Recovered, catalog: &Catalog, floor: usize, ceiling: usize) -> Finding {
         let nearest = (0..=ceiling).min_by_key(|&p| self.difference(recovered, catalog, p).1).unwrap_or(0);
         Finding::new(format!(
@@ -229,7 +230,7 @@ impl Ledger {
         ))
     }
 
-    /// Where the state differs from that after `prefix` commits: in words, and in how many entries.
+    /// The difference between the state and the one after `prefix` commits: as text, and as a number of entries.
     fn difference(&self, recovered: &Recovered, catalog: &Catalog, prefix: usize) -> (String, usize) {
         let mut contents = Contents::new();
         for write in self.commits[..prefix].iter().flatten() {

@@ -1,14 +1,15 @@
-//! The crash test: a random history on a simulated disk, cut at every I/O operation.
+//! The crash test: a random history on a simulated disk, interrupted at every I/O operation.
 //!
 //! ```text
 //!   history --calls--> library --I/O--> disk --hook, before and after each write--> clone of what survives
 //!      |                                                                                   |
 //!      v                                                                                   v
-//!   Ledger: all commits, what was acknowledged how  ------ expectation ------>  recover the clone and judge it
+//!   Ledger: all commits and acknowledgements  ------------- expectation ------>  recover the clone and judge it
 //! ```
 //!
-//! The library runs with all background work inline, so the order of I/O and every crash point follow from the seed. A
-//! crash before or after an operation that only reads leaves the disk that its neighbours leave, so these are left out.
+//! The library runs all background work inline, so the order of I/O and every crash point follow from the seed. A
+//! crash before or after a read-only operation leaves the same disk as its neighbours, so such operations are not
+//! crash points.
 
 mod history;
 pub mod hole;

@@ -1,5 +1,5 @@
-//! One recovery: open what survived, judge it, write on, and see that this lasts. In a fifth of the cases the power or
-//! the process goes again while the database is being opened.
+//! One recovery: opens the surviving disk, judges the content, writes more, and verifies that those writes last. In a
+//! fifth of the cases a second crash happens during the open.
 
 use super::history::{PATH, draw_options};
 use super::ledger::{Cut, Expectation, Ledger, Recovered};
@@ -12,20 +12,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Crashes in a row, the first included.
+/// Maximum number of consecutive crashes.
 const MAX_DEPTH: u32 = 3;
 
-/// What a recovery is judged by.
+/// The inputs of the verdict on a recovery.
 pub(super) struct Recovery<'a> {
     pub(super) ledger: &'a Mutex<Ledger>,
     pub(super) expectation: Expectation,
     pub(super) options: &'a Options,
 }
 
-/// The contents that the database must have from here on, by keyspace.
+/// The exact contents that the database must have from now on, by keyspace.
 type Exact = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// Recovers what is on `env` after `cut`; returns how many recoveries that were.
+/// Recovers the disk of `env` after `cut`. Returns the number of recoveries.
 pub(super) fn recover(
     recovery: &Recovery<'_>,
     env: &Arc<SimEnv>,
@@ -45,7 +45,7 @@ pub(super) fn recover(
     write_on(recovery, env, db, recovered, &mut rng).map_err(|f| f.context("going on after recovery"))?;
     let second = again.and_then(|again| lock(&again).take());
     let Some(Second { env, cut: second_cut, at }) = second else { return Ok(1) };
-    // A kill after a power cut leaves what the power cut left.
+    // A kill after a power failure leaves the effects of the power failure.
     let cut = if cut == Cut::Power { cut } else { second_cut };
     let recoveries = recover(recovery, &env, cut, derive(seed, 4), depth + 1)
         .map_err(|f| f.context(format_args!("and again ({second_cut:?}) at step {at} of the recovery")))?;
@@ -63,8 +63,8 @@ struct Second {
     at: u64,
 }
 
-/// Picks one moment of those at which the recovery that follows writes to the disk, each as likely as the others, and keeps
-/// what would survive a crash there.
+/// Picks one of the moments at which the following recovery writes to the disk, all equally likely, and keeps the
+/// disk that would survive a crash there.
 fn crash_while_opening(env: &Arc<SimEnv>, seed: u64) -> Arc<Mutex<Option<Second>>> {
     let kept = Arc::new(Mutex::new(None));
     let (disk, keep) = (Arc::downgrade(env), kept.clone());
@@ -75,7 +75,7 @@ fn crash_while_opening(env: &Arc<SimEnv>, seed: u64) -> Arc<Mutex<Option<Second>
         {
             let (rng, moments) = &mut *lock(&state);
             *moments += 1;
-            // The n-th moment replaces what was kept in one of n cases: then all are equally likely.
+            // Reservoir sampling: the n-th moment replaces the kept one with probability 1/n.
             if rng.below(*moments) == 0 {
                 let kill = rng.chance(1, 6);
                 let kind = *rng.pick(&Survival::ALL);
@@ -106,7 +106,7 @@ fn check(db: &Database) -> Outcome {
     Ok(())
 }
 
-/// Other ways to read must agree with the full scan.
+/// Other reads must agree with the full scan.
 fn look_up(db: &Database, recovered: &Recovered, rng: &mut Rng) -> Outcome {
     for (name, entries) in recovered {
         let keyspace = db.open_keyspace(name)?;
@@ -128,8 +128,8 @@ fn look_up(db: &Database, recovered: &Recovered, rng: &mut Rng) -> Outcome {
     Ok(())
 }
 
-/// New commits on top of what was recovered, then an end of one kind or another: exactly they must be there. Sequence
-/// or file numbers that are used again show here.
+/// Writes new commits after the recovery, then ends the database in one of several ways. Exactly these contents must
+/// be found afterwards. This reveals sequence numbers or file numbers that are used twice.
 fn write_on(
     recovery: &Recovery<'_>,
     env: &Arc<SimEnv>,
@@ -181,7 +181,7 @@ fn write_on(
     Ok(())
 }
 
-/// A batch over all keyspaces: overwrites, deletes, new keys. The operating system has it when this returns.
+/// A batch over all keyspaces: overwrites, deletes, new keys. The operating system has it on return.
 fn commit(db: &Database, exact: &mut Exact, rng: &mut Rng) -> Outcome {
     let mut batch = db.batch();
     for (name, content) in exact.iter_mut() {

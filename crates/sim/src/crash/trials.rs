@@ -1,4 +1,4 @@
-//! The hook of a history: at each operation that changes the disk, crash and recover.
+//! The I/O hook of a history: crashes and recovers at each operation that changes the disk.
 
 use super::ledger::{Cut, Ledger};
 use super::recover::{Recovery, recover};
@@ -9,28 +9,28 @@ use cairn::env::{OpInfo, Phase, SimEnv, Survival, Verdict};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Findings after which a history gives up: they are mostly the same bug.
+/// Number of findings after which a history stops: they usually have the same cause.
 const MAX_FINDINGS: usize = 3;
 
-/// Ways to end: the five surviving disks, and a kill without a power cut.
+/// Kinds of crashes: the five kinds of surviving disks, and a process kill.
 const WAYS: u64 = Survival::ALL.len() as u64 + 1;
 
-/// Which disks are tried at one crash point.
+/// Which kinds of crashes are tried at one crash point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// Every kind of surviving disk, and a kill: all that one history can show.
+    /// All kinds: the most that one history can show.
     EveryKind,
-    /// One of them, in turn from point to point, beginning with this one: more histories in the same time. Turns that
-    /// begin with 0 to 5 together cover what [`Coverage::EveryKind`] does.
+    /// One kind per crash point, in turn, starting with this number. Tests more histories in the same time. Runs that
+    /// start with 0 to 5 together cover [`Coverage::EveryKind`].
     InTurn(u64),
 }
 
-/// What to look at closely, when a finding is replayed.
+/// What to replay and print for a finding.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Focus {
-    /// Crash at the operation with this index only.
+    /// Crash only at the operation with this index.
     pub at: Option<u64>,
-    /// Print every call of the history, and every operation that changes the disk, with its index.
+    /// Print each call of the history, and each operation that changes the disk with its index.
     pub trace: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Trials {
     env: Arc<SimEnv>,
     ledger: Arc<Mutex<Ledger>>,
     options: Options,
-    /// Crash points so far.
+    /// Number of crash points so far.
     points: AtomicU64,
     recoveries: AtomicU64,
     findings: Mutex<Vec<String>>,
@@ -82,7 +82,7 @@ impl Trials {
         lock(&self.findings).len() >= MAX_FINDINGS
     }
 
-    /// Before or after an operation: crash here.
+    /// Called before and after an operation: crashes here.
     pub(super) fn visit(&self, op: OpInfo<'_>) -> Verdict {
         if op.kind.is_write() {
             let point = self.points.fetch_add(1, Ordering::Relaxed);
@@ -107,8 +107,8 @@ impl Trials {
         };
         let expectation = lock(&self.ledger).expectation();
         let recovery = Recovery { ledger: &self.ledger, expectation, options: &self.options };
-        // In a thread of its own: this one is in the middle of a call to the library, which is not made to be called again from
-        // inside its own I/O; and a panic becomes a finding that names the crash point.
+        // Recover in another thread: this one is inside a call to the library, which does not support calls from its
+        // own I/O. A panic becomes a finding that names the crash point.
         let recovered = std::thread::scope(|scope| {
             let thread = scope.spawn(|| recover(&recovery, &env, cut, seed, 0));
             thread.join().unwrap_or_else(|payload| Err(panicked(&*payload)))

@@ -1,33 +1,33 @@
-//! What cannot be told apart: whether the files, as they are, hold any proof that there was more.
+//! Decides which damage is undetectable: whether the intact bytes prove that data is missing.
 //!
-//! A log that lost its end looks like one that was being written to when the power went. The only witnesses are chunks that were
-//! written after a sync, each of which says how far the segment was synced, later logs, which are synced only after the older ones, and
-//! the header of the next log, which says how far the one before it was synced.
-//! So a wound may go unnoticed only if it is in a log or in the manifest, and every such witness is gone as well. Then exactly the
-//! commits (or creations and drops of keyspaces) before the wound must be found.
+//! A log that lost its end looks like a log that was being written during a power failure. Three things can prove
+//! otherwise: chunks written after a sync, each of which states the synced length of the segment; later logs, which
+//! are synced only after the older ones; and the header of the next log, which states the synced length of the
+//! previous one. So damage may go unnoticed only in a log or in the manifest, and only if all such proofs are gone
+//! too. Then exactly the commits (or the creations and drops of keyspaces) before the damage must be found.
 
 use super::fixture::{Catalog, Fixture, is_log, is_manifest};
 use super::layout::Layout;
 use cairn::env::SimEnv;
 use std::path::PathBuf;
 
-/// What must be found where a wound may go unnoticed.
+/// The content that must be found where damage may go unnoticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excuse {
-    /// The commits that are left.
+    /// Number of remaining commits.
     pub(super) commits: usize,
-    /// The keyspaces that are left.
+    /// The remaining keyspaces.
     pub(super) catalog: Catalog,
 }
 
-/// The bytes of a file that are not what they were: from the first to the one after the last.
+/// The changed bytes of a file: from the first one to the end of the last one.
 struct Change {
     path: PathBuf,
     from: usize,
     to: usize,
 }
 
-/// What a wound may do in silence; `None` when it must be told, if it does anything.
+/// The content that is allowed without an error; `None` if any loss must be reported.
 pub(super) fn excuse(fixture: &Fixture, image: &SimEnv) -> Option<Excuse> {
     let whole = Excuse { commits: fixture.commits.len(), catalog: fixture.catalog.clone() };
     let mut excuse = whole.clone();
@@ -35,7 +35,7 @@ pub(super) fn excuse(fixture: &Fixture, image: &SimEnv) -> Option<Excuse> {
     let manifest_changed = changes.iter().any(|change| is_manifest(&change.path));
     for change in changes {
         if is_log(&change.path) {
-            // The manifest knew of each log, durably, before there was anything in it.
+            // The manifest durably names each log before the log has content.
             if !manifest_changed && change.from < Layout::of(&fixture.files[&change.path]).header_len {
                 return None;
             }
@@ -43,12 +43,12 @@ pub(super) fn excuse(fixture: &Fixture, image: &SimEnv) -> Option<Excuse> {
         } else if is_manifest(&change.path) {
             excuse.catalog = catalog_before(fixture, &change)?;
         }
-        // Tables are not excused: what is left out of one would not be what the commits left.
+        // Damage to a table is always detectable: its loss would not leave a prefix of the commits.
     }
     (excuse != whole).then_some(excuse)
 }
 
-/// The changed files; `None` when one that is needed is gone.
+/// The changed files; `None` if a required file is gone.
 fn changes(fixture: &Fixture, image: &SimEnv) -> Option<Vec<Change>> {
     let present = image.list_files();
     let mut changes = Vec::new();
@@ -71,7 +71,7 @@ fn changes(fixture: &Fixture, image: &SimEnv) -> Option<Vec<Change>> {
     Some(changes)
 }
 
-/// The commits that are left when a log ends where it was changed.
+/// The number of commits that remain if a log ends at the change.
 fn commits_before(fixture: &Fixture, change: &Change) -> Option<usize> {
     let logs: Vec<_> = fixture.files.iter().filter(|(path, _)| is_log(path) && fixture.needs(path)).collect();
     let layouts: Vec<_> = logs.iter().map(|(path, bytes)| (*path, Layout::of(bytes))).collect();
@@ -87,18 +87,18 @@ fn commits_before(fixture: &Fixture, change: &Change) -> Option<usize> {
     let records = |layout: &Layout| layout.records_up_to(usize::MAX);
     let all: usize = layouts.iter().map(|(_, layout)| records(layout)).sum();
     let before: usize = layouts[..at].iter().map(|(_, layout)| records(layout)).sum();
-    // The logs hold the newest commits, one in each record.
+    // The logs have the newest commits, one per record.
     Some(fixture.commits.len() - all + before + own.records_up_to(change.from))
 }
 
-/// The keyspaces that are left when the manifest ends where it was changed.
+/// The keyspaces that remain if the manifest ends at the change.
 fn catalog_before(fixture: &Fixture, change: &Change) -> Option<Catalog> {
     let layout = Layout::of(&fixture.files[&change.path]);
     if layout.proven_from(change.to) > layout.start_of(change.from) {
         return None;
     }
     let left = layout.records_up_to(change.from);
-    // Without its first record, which is the whole state, a manifest is damaged, whatever else is said of it.
+    // The first record of a manifest is the whole state. Without it, the manifest is always damaged.
     let noted = fixture.catalogs.iter().rev();
     let mut known =
         noted.filter(|noted| left > 0 && (noted.manifest != change.path || noted.records <= left));

@@ -1,4 +1,4 @@
-//! A small database, everything in it synced, and the truth about it.
+//! Builds a small, fully synced database, and records its true content.
 
 use crate::damage::layout::Layout;
 use crate::data::Value;
@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Where the database is on the simulated disk.
+/// Path of the database on the simulated disk.
 pub(super) const PATH: &str = "/db";
 
-/// Old versions of a file that are kept.
+/// Maximum number of old versions kept per file.
 const VERSIONS: usize = 8;
 
 /// The keyspaces by name.
 pub(super) type Catalog = BTreeMap<String, Incarnation>;
 
-/// A file, and what it once held.
+/// A file with an earlier content.
 pub(super) type Version = (PathBuf, Vec<u8>);
 
-/// What keyspaces hold.
+/// The contents of keyspaces.
 pub(super) type Contents = BTreeMap<Incarnation, BTreeMap<Vec<u8>, Value>>;
 
 /// How the history ended.
@@ -34,33 +34,33 @@ pub(super) type Contents = BTreeMap<Incarnation, BTreeMap<Vec<u8>, Value>>;
 enum Ending {
     /// The database was closed.
     Closed,
-    /// The process was killed; what the operating system had is there.
+    /// The process was killed; data in the operating system remains.
     Killed,
-    /// The power went right after a sync: what was written behind it, such as a mark, is gone.
+    /// The power failed right after a sync: later writes, such as a mark, are lost.
     PowerCut,
 }
 
-/// The keyspaces as of so many records of one manifest.
+/// The keyspaces after a number of records of one manifest.
 pub(super) struct Noted {
     pub(super) manifest: PathBuf,
     pub(super) records: usize,
     pub(super) catalog: Catalog,
 }
 
-/// The database, and what is true of it.
+/// The database and its true content.
 pub(super) struct Fixture {
     name: String,
     ending: Ending,
     pub(super) options: Options,
-    /// The disk that wounds are inflicted on copies of.
+    /// The disk. Damage is applied to copies of it.
     base: Arc<SimEnv>,
-    /// Its files.
+    /// The files on the disk.
     pub(super) files: BTreeMap<PathBuf, Vec<u8>>,
-    /// Those that had been removed, which a power cut brought back.
+    /// Removed files that the power failure restored.
     returned: BTreeSet<PathBuf>,
-    /// What files of the database once were, those that are gone included.
+    /// Earlier contents of the files of the database, including removed files.
     pub(super) older: Vec<Version>,
-    /// The commits in order, and the contents after each of them; first of all, none.
+    /// The commits in order, and the contents before the first and after each of them.
     pub(super) commits: Vec<Vec<Write>>,
     states: Vec<Contents>,
     pub(super) catalog: Catalog,
@@ -80,7 +80,7 @@ pub(super) fn file_name(path: &Path) -> String {
 }
 
 impl Fixture {
-    /// What follows from `seed`: the remainders by 8 and by 3 choose the shape and the ending.
+    /// Builds the fixture of `seed`: `seed % shapes` and `seed % 3` select the options and the ending.
     pub(super) fn build(seed: u64) -> Outcome<Fixture> {
         let shapes = tiny_shapes();
         let ending = [Ending::Closed, Ending::Killed, Ending::PowerCut][(seed % 3) as usize];
@@ -96,12 +96,12 @@ impl Fixture {
         self.base.crash_clone(Survival::Everything, 1)
     }
 
-    /// Whether anything is to be read from this file: not from the lock, nor from one that was removed.
+    /// Whether the file has data that must be read: not the lock file, and not a removed file.
     pub(super) fn needs(&self, path: &Path) -> bool {
         file_name(path) != "LOCK" && !self.returned.contains(path)
     }
 
-    /// What each keyspace held after so many commits.
+    /// The contents of all keyspaces after this many commits.
     pub(super) fn state(&self, commits: usize) -> &Contents {
         &self.states[commits]
     }
@@ -109,7 +109,7 @@ impl Fixture {
 
 #[cfg(test)]
 impl Fixture {
-    /// The same files, and a truth that lacks the newest commit.
+    /// The same files, with true content that lacks the newest commit.
     pub(super) fn without_last_commit(&self) -> Fixture {
         let mut states = self.states.clone();
         states.pop();
@@ -140,7 +140,7 @@ impl fmt::Display for Fixture {
     }
 }
 
-/// The script that makes a fixture.
+/// The script that builds a fixture.
 struct Script {
     env: Arc<SimEnv>,
     rng: Rng,
@@ -153,7 +153,7 @@ struct Script {
     states: Vec<Contents>,
     catalogs: Vec<Noted>,
     older: Arc<Mutex<Vec<Version>>>,
-    /// No table can be made: memtables and logs are switched, and what is flushed stays in the logs.
+    /// Table creation fails: memtables and logs are switched, and flushed data stays in the logs.
     no_tables: Arc<AtomicBool>,
 }
 
@@ -183,7 +183,7 @@ impl Script {
         self.db.as_ref().expect("it is open but for a moment")
     }
 
-    /// Some of everything: tables of several levels, logs that a keyspace without flushes holds, edits since the manifest was new.
+    /// Creates tables on several levels, logs that a keyspace without flushes retains, and edits in the manifest.
     fn play(&mut self) -> Outcome {
         self.keep_versions();
         self.reopen()?;
@@ -214,7 +214,8 @@ impl Script {
         Ok(self.db().sync()?)
     }
 
-    /// Closed logs of which no flush tells: only what was written with them says that they were there, and what of them was synced.
+    /// Creates closed logs that no flush has recorded: only the data written with them proves their existence and
+    /// synced length.
     fn write_without_tables(&mut self) -> Outcome {
         self.no_tables.store(true, Ordering::SeqCst);
         for _ in 0..self.rng.between(1, 2) {
@@ -227,7 +228,7 @@ impl Script {
         self.write_some()
     }
 
-    /// Keeps what files were at each sync, for wounds that bring it back.
+    /// Keeps the content of each file at each sync, for damage that restores it.
     fn keep_versions(&self) {
         let (disk, older) = (Arc::downgrade(&self.env), self.older.clone());
         let no_tables = self.no_tables.clone();
@@ -369,7 +370,7 @@ impl Script {
     }
 }
 
-/// Some compress and some do not; no two of eight bytes or more are equal.
+/// Some values are compressible and some are not. Values of eight bytes or more are distinct.
 fn draw_value(rng: &mut Rng) -> Value {
     let len = rng.weighted(&[1, 20, 10, 2]) * 16;
     let mut bytes = vec![b'v'; len + rng.between(0, 8)];
@@ -378,7 +379,7 @@ fn draw_value(rng: &mut Rng) -> Value {
     bytes.into()
 }
 
-/// A file without the zeros at its end, of which logs may have some.
+/// A file without trailing zeros, which a log may have.
 #[cfg(test)]
 fn without_zeros(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
@@ -389,7 +390,7 @@ fn without_zeros(bytes: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// The twenty-four kinds are what they are said to be, all of them small.
+    /// The 24 kinds of fixtures have the promised properties and are small.
     #[test]
     fn fixtures_have_tables_and_logs_and_replay() {
         let (mut tables, mut logs, mut multiple) = (0, 0, 0);

@@ -1,36 +1,36 @@
-//! Where the chunks of a segment lie, read from its intact bytes: an account of `docs/format/segment.md` that shares no code with the
-//! reader that is tested.
+//! Finds the chunks of an intact segment: an implementation of `docs/format/segment.md` that shares no code with the
+//! reader under test.
 
-/// Length of a block: no chunk spans two.
+/// Length of a block. No chunk spans two blocks.
 const BLOCK_LEN: usize = 32 << 10;
-/// Bytes in front of a chunk's payload.
+/// Length of a chunk header.
 const CHUNK_HEADER_LEN: usize = 11;
-/// Bytes of a segment's header before what the caller put there, and of the checksum behind that.
+/// Length of a segment header before the caller's header, and of the checksum behind it.
 const FIXED_LEN: usize = 24;
 const SUM_LEN: usize = 4;
 
-/// One chunk.
+/// A chunk of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Everything below this offset was synced before it was written.
+    /// All bytes before this offset were synced before the chunk was written.
     pub(super) proves: usize,
-    /// Whether its record ends with it.
+    /// Whether the chunk ends its record.
     ends: bool,
 }
 
-/// A segment's chunks.
+/// The chunks of a segment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     pub(super) header_len: usize,
-    /// Of a log: so much of the log before was synced when it began.
+    /// For a log: the synced length of the previous log when this one started.
     pub(super) previous_synced: usize,
     pub(super) chunks: Vec<Chunk>,
 }
 
 impl Layout {
-    /// Of a segment in which everything is intact; whatever comes behind the last whole chunk is left out.
+    /// The layout of an intact segment. Ignores bytes behind the last complete chunk.
     pub(super) fn of(bytes: &[u8]) -> Layout {
         let number = |at: usize, len: usize| {
             bytes[at..at + len].iter().rev().fold(0usize, |sum, &b| sum << 8 | usize::from(b))
@@ -56,13 +56,13 @@ impl Layout {
             chunks.push(Chunk { start: at, end, proves: at - number(at + 7, 4).min(at), ends });
             at = end;
         }
-        // In version 2 the number of the older log comes before what the log says.
+        // In version 2, the number of the old log precedes the caller's header.
         let caller = FIXED_LEN + if number(8, 2) == 2 { 8 } else { 0 };
         let previous_synced = third_varint(&bytes[caller..header_len - SUM_LEN]);
         Layout { header_len, previous_synced, chunks }
     }
 
-    /// Records that are not empty and end at or before `offset`: batches of a log, edits of a manifest.
+    /// Number of nonempty records that end at or before `offset`: batches of a log, edits of a manifest.
     pub(super) fn records_up_to(&self, offset: usize) -> usize {
         let (mut count, mut payload) = (0, 0);
         for chunk in self.chunks.iter().take_while(|chunk| chunk.end <= offset) {
@@ -75,7 +75,7 @@ impl Layout {
         count
     }
 
-    /// The start of what `offset` is a part of: a chunk with the padding before it, the header, or the end.
+    /// The start of the part that contains `offset`: a chunk with the padding before it, the header, or the end.
     pub(super) fn start_of(&self, offset: usize) -> usize {
         if offset < self.header_len {
             return 0;
@@ -85,13 +85,13 @@ impl Layout {
         holder.map_or(end, |chunk| chunk.start)
     }
 
-    /// The furthest offset that the chunks from `offset` on prove to have been synced.
+    /// The largest offset that chunks from `offset` on prove to be synced.
     pub(super) fn proven_from(&self, offset: usize) -> usize {
         self.chunks.iter().filter(|c| c.start >= offset).map(|c| c.proves).max().unwrap_or(0)
     }
 }
 
-/// The third of some integers of seven bits a byte, the lowest first; 0 when there are not so many.
+/// The third varint in `bytes`; 0 if there are fewer.
 fn third_varint(bytes: &[u8]) -> usize {
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte < 0x80).map(|(at, _)| at);
     let ends: Vec<usize> = ends.collect();

@@ -1,18 +1,18 @@
-//! The damage test: every way in which the files of a small database may change under it, and what it answers then.
+//! The damage test: all kinds of changes to the files of a small database, and its answers afterwards.
 //!
 //! ```text
-//!   script --> Fixture: files, all synced, and the truth      (seeded: options, contents, logs, how it ended)
+//!   script --> Fixture: files, all synced, and true content   (seeded: options, contents, logs, ending)
 //!                 |
 //!                 v
-//!   wounds: each bit, each length, garbage, zeros, swaps, old versions, files that are gone
+//!   wounds: each bit, each length, garbage, zeros, swaps, old versions, removed files
 //!                 |
 //!                 v
-//!   open, get every key and absent ones, scan both ways:  each answer is right, or an error that names a file
+//!   open, get all keys and absent ones, scan both ways:  each answer is right, or an error that names a file
 //! ```
 //!
-//! What a wound may do in silence is nothing (P3), but for one thing: the end of the newest log (or manifest) may be gone where
-//! nothing intact that was written later proves that it was there. `excuse.rs` works out, from the layout of the files alone, whether that is
-//! so and what exactly must be found then; the database may not lose one commit more.
+//! No wound may change an answer without an error (P3), with one exception: the end of the newest log (or manifest)
+//! may be lost if no later, intact data proves that it existed. `excuse.rs` decides that from the layout of the files
+//! alone, and which content must be found then. The database must not lose any commit beyond that.
 
 mod excuse;
 mod fixture;
@@ -27,10 +27,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use verdict::Fate;
 
-/// Findings after which a fixture gives up: they are mostly the same bug.
+/// Number of findings after which a fixture stops: they usually have the same cause.
 const MAX_FINDINGS: usize = 3;
 
-/// How often the wounds of many fixtures had each fate. Shared by the jobs of a test.
+/// Counts the outcomes of wounds over many fixtures. Shared by the jobs of a test.
 #[derive(Default)]
 pub struct Tally {
     detected: AtomicU64,
@@ -39,17 +39,17 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Images of which some call said that they are damaged.
+    /// Number of images for which a call reported damage.
     pub fn detected(&self) -> u64 {
         self.detected.load(Ordering::Relaxed)
     }
 
-    /// Images that gave every answer right: what was changed is not needed.
+    /// Number of images with all answers right: the changed bytes are not used.
     pub fn harmless(&self) -> u64 {
         self.harmless.load(Ordering::Relaxed)
     }
 
-    /// Images in which the end of a log or manifest is gone and nothing proves that it was there.
+    /// Number of images in which the end of a log or manifest is lost without proof.
     pub fn tail(&self) -> u64 {
         self.tail.load(Ordering::Relaxed)
     }
@@ -64,13 +64,14 @@ impl Tally {
     }
 }
 
-/// Builds the database of `seed` and applies each of its wounds to it, or only number `wound`. Returns how many.
+/// Builds the database of `seed` and applies each of its wounds, or only number `wound`. Returns the number of
+/// wounds.
 pub fn run(seed: u64, wound: Option<usize>, trace: bool, tally: &Tally) -> Outcome<u64> {
     let fixture = Fixture::build(seed).map_err(|f| f.context("building the database"))?;
     if trace {
         println!("{fixture}");
     }
-    // Without a wound everything must be right: otherwise the test tests nothing.
+    // The undamaged database must pass, otherwise the test proves nothing.
     let sound =
         verdict::judge(&fixture, &|| fixture.image(), seed).map_err(|f| f.context("without damage"))?;
     if sound != Fate::Harmless {
@@ -104,7 +105,7 @@ pub fn run(seed: u64, wound: Option<usize>, trace: bool, tally: &Tally) -> Outco
     }
 }
 
-/// [`run`] as a job; it counts the images.
+/// [`run`] as a job, which counts images.
 pub fn job(seed: u64, tally: std::sync::Arc<Tally>) -> Job {
     let replay = format!(
         "cargo run --release -p sim -- damage --seed {seed}   (--wound N: that one only; --trace: what is in the files)"

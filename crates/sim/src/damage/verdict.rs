@@ -1,4 +1,4 @@
-//! One wounded database: open it, read all of it, and say whether it was honest.
+//! Opens a damaged database, reads all of it, and judges its answers.
 
 use super::excuse::{Excuse, excuse};
 use super::fixture::{Fixture, PATH};
@@ -8,21 +8,21 @@ use cairn::env::SimEnv;
 use cairn::{Database, Error, ErrorKind, Keyspace};
 use std::sync::Arc;
 
-/// One image in so many is also compacted, and opened a second time.
+/// One image in this many is also compacted and reopened.
 const CLOSER_LOOK: u64 = 16;
 
-/// What became of an image.
+/// The outcome for an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// At least one call said that there is damage; all other answers were right.
+    /// At least one call reported damage; all other answers were right.
     Detected,
-    /// Every answer was right.
+    /// All answers were right.
     Harmless,
-    /// The end of a log or of the manifest is gone, and nothing proves that it was there.
+    /// The end of a log or of the manifest is lost, and no intact data proves that it existed.
     Tail,
 }
 
-/// Judges the image that `make` makes; it is made again to be checked.
+/// Judges the image that `make` creates. Creates it again for the check.
 pub(super) fn judge(fixture: &Fixture, make: &dyn Fn() -> Arc<SimEnv>, seed: u64) -> Outcome<Fate> {
     let image = make();
     let excuse = excuse(fixture, &image);
@@ -60,7 +60,7 @@ pub(super) fn judge(fixture: &Fixture, make: &dyn Fn() -> Arc<SimEnv>, seed: u64
     })
 }
 
-/// Errors tell what is wrong and in which file.
+/// An error must report corruption and name a file.
 fn honest(error: &Error) -> Outcome {
     ensure!(
         matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported),
@@ -70,7 +70,7 @@ fn honest(error: &Error) -> Outcome {
     Ok(())
 }
 
-/// Whatever a read stumbles over, a check finds.
+/// A check must find all damage that a read finds.
 fn check_finds(make: &dyn Fn() -> Arc<SimEnv>, error: &Error) -> Outcome {
     let report = cairn::check_in(make(), PATH, &mut |_| {})
         .map_err(|e| Finding::from(e).context("check of the damaged database fails"))?;
@@ -78,13 +78,13 @@ fn check_finds(make: &dyn Fn() -> Arc<SimEnv>, error: &Error) -> Outcome {
     Ok(())
 }
 
-/// A compaction must not make damage look sound, nor opening once more.
+/// Neither a compaction nor a reopen may hide damage.
 fn look_closer(db: Database, image: &Arc<SimEnv>, fixture: &Fixture, expected: &Excuse) -> Outcome {
     if let Err(error) = db.compact() {
         honest(&error).map_err(|f| f.context("compacting"))?;
     }
     read_all(&db, fixture, expected).map_err(|f| f.context("after a compaction"))?;
-    // What went wrong in the background is told.
+    // Closing reports errors of background work.
     if let Err(error) = db.close() {
         honest(&error).map_err(|f| f.context("closing"))?;
     }
@@ -97,7 +97,7 @@ fn look_closer(db: Database, image: &Arc<SimEnv>, fixture: &Fixture, expected: &
     }
 }
 
-/// Reads everything in every way; returns the errors. Fails when an answer is not what `expected` says.
+/// Reads all data in all ways and returns the errors. Fails if an answer differs from `expected`.
 fn read_all(db: &Database, fixture: &Fixture, expected: &Excuse) -> Outcome<Vec<Error>> {
     let names: Vec<String> = expected.catalog.keys().cloned().collect();
     ensure!(db.keyspaces() == names, "the keyspaces are {:?} instead of {names:?}", db.keyspaces());
@@ -120,7 +120,7 @@ type Pair<'a> = (&'a [u8], &'a [u8]);
 fn read_keyspace(keyspace: &Keyspace, truth: &[Pair<'_>], errors: &mut Vec<Error>) -> Outcome {
     scan(keyspace.iter(), truth.iter(), errors).map_err(|f| f.context("scanning"))?;
     scan(keyspace.iter().rev(), truth.iter().rev(), errors).map_err(|f| f.context("scanning backward"))?;
-    // All keys that could be there, those between them, and what lies outside.
+    // All keys that may exist, the keys between them, and keys outside.
     let could_be = (0..25).map(|i| format!("k{i:02}").into_bytes()).chain([b"".to_vec(), b"zz".to_vec()]);
     for key in could_be {
         let want = truth.binary_search_by_key(&&key[..], |pair| pair.0).ok().map(|i| truth[i].1);
@@ -138,7 +138,7 @@ fn read_keyspace(keyspace: &Keyspace, truth: &[Pair<'_>], errors: &mut Vec<Error
     Ok(())
 }
 
-/// A scan gives what is there, in order, up to its end or up to an error.
+/// A scan must return the existing entries in order, up to the end or up to an error.
 fn scan<'a>(
     entries: impl Iterator<Item = cairn::Result<(cairn::Slice, cairn::Slice)>>,
     mut truth: impl Iterator<Item = &'a Pair<'a>>,
@@ -172,7 +172,7 @@ mod tests {
     use super::super::layout::Layout;
     use super::*;
 
-    /// The same files, under a history that says otherwise: as if a value had come back that was overwritten.
+    /// The same files with a different true content, as if an overwritten value had returned.
     #[test]
     fn wrong_answers_are_found() {
         let fixture = Fixture::build(1).unwrap();
@@ -182,7 +182,8 @@ mod tests {
         assert!(finding.to_string().contains("P3"), "{finding}");
     }
 
-    /// The last 11 bytes of a log are a mark, before which the newest batch lies; behind it there may be zeros, or an older log.
+    /// The last 11 bytes of a log are a mark. The newest batch is before it; zeros or the content of a recycled log
+    /// may follow.
     #[test]
     fn damage_and_lost_ends_are_told_apart() {
         let mut lost = 0;

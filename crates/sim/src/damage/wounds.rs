@@ -1,4 +1,4 @@
-//! All that is done to the files of a fixture.
+//! The wounds of a fixture: all changes applied to its files.
 
 use super::fixture::{Fixture, file_name, is_log, is_manifest};
 use crate::random::{Draw, Rng, derive};
@@ -7,32 +7,32 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files up to this size have every bit flipped; larger ones, one bit in each byte.
+/// Files up to this size have every bit flipped; larger files have one bit per byte flipped.
 const EVERY_BIT: usize = 4 << 10;
 
 /// Lengths by which files are extended.
 const EXTENSIONS: [usize; 8] = [1, 4, 11, 64, 80, 512, 4096, 33_000];
 
-/// Lengths of the ranges that are zeroed, overwritten and swapped, wherever they begin at a multiple of it.
+/// Lengths of the ranges that are zeroed, overwritten and swapped. Ranges start at multiples of their length.
 const RANGES: [usize; 4] = [16, 64, 256, 512];
 
-/// One thing done to the files.
+/// One change to the files.
 pub(super) enum Wound {
-    /// One bit is another.
+    /// A bit is flipped.
     Flip { path: PathBuf, offset: usize, bit: u32 },
-    /// The file ends early.
+    /// The file is cut.
     Cut { path: PathBuf, len: usize },
-    /// There is something behind its end.
+    /// Bytes are appended.
     Extend { path: PathBuf, tail: Vec<u8>, what: &'static str },
-    /// A range has become something else.
+    /// A range is overwritten.
     Overwrite { path: PathBuf, offset: usize, bytes: Vec<u8>, what: &'static str },
-    /// Two ranges have changed places.
+    /// Two ranges are swapped.
     Swap { a: (PathBuf, usize), b: (PathBuf, usize), len: usize },
-    /// The whole content of a file is another, from elsewhere.
+    /// The content of a file is replaced.
     Replace { path: PathBuf, bytes: Vec<u8>, what: String },
-    /// Two files have changed names.
+    /// Two files are exchanged.
     Exchange { a: PathBuf, b: PathBuf },
-    /// A file is gone.
+    /// A file is removed.
     Remove { path: PathBuf },
 }
 
@@ -93,7 +93,7 @@ impl Wound {
     }
 }
 
-/// Every wound of a fixture, in an order that follows from the seed.
+/// All wounds of a fixture, in an order that follows from the seed.
 pub(super) fn all(fixture: &Fixture, seed: u64) -> Vec<Wound> {
     let mut rng = Rng::new(derive(seed, 7));
     let mut wounds = Vec::new();
@@ -155,7 +155,7 @@ fn overwrites(path: &Path, bytes: &[u8], rng: &mut Rng, wounds: &mut Vec<Wound>)
     }
 }
 
-/// Ranges that change places, within a file and between two.
+/// Swaps of ranges, within a file and between two files.
 fn swaps(fixture: &Fixture, rng: &mut Rng, wounds: &mut Vec<Wound>) {
     let files: Vec<_> = fixture.files.iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
     for _ in 0..512 {
@@ -175,7 +175,7 @@ fn swaps(fixture: &Fixture, rng: &mut Rng, wounds: &mut Vec<Wound>) {
     }
 }
 
-/// Files that are another of their kind, or an older version of themselves or of another.
+/// Replacements of files by others of their kind, or by older versions.
 fn replacements(fixture: &Fixture, wounds: &mut Vec<Wound>) {
     let kind = |path: &Path| (is_log(path), is_manifest(path));
     let paths: Vec<_> = fixture.files.keys().collect();

@@ -1,50 +1,50 @@
-//! What is tried.
+//! The cases of the extremes suite.
 
 use cairn::limits::MAX_VALUE_LEN;
 use std::fmt;
 use std::str::FromStr;
 
-/// Which bounds options have.
+/// The bounds to which options are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bounds {
-    /// All the lower one.
+    /// All options at the lower bound.
     Lower,
-    /// All the upper one.
+    /// All options at the upper bound.
     Upper,
-    /// Each one or the other, as drawn.
+    /// Each option at a random bound.
     Mixed,
 }
 
 /// A limit of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Mebibytes of address space beyond what the program has when it starts: `ulimit -v`.
+    /// Address space beyond that of the program at its start, in MiB: `ulimit -v`.
     AddressSpace,
     /// Open files: `ulimit -n`.
     OpenFiles,
-    /// Bytes of a file: `ulimit -f`.
+    /// Length of a file in bytes: `ulimit -f`.
     FileSize,
     /// Threads: `ulimit -u`.
     Threads,
 }
 
-/// One case. As text: `keyspaces:1000`, `limit:open-files:16`.
+/// A case. As text: `keyspaces:1000`, `limit:open-files:16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
-    /// So many keyspaces.
+    /// This many keyspaces.
     Keyspaces(u64),
-    /// Keys as long as they may be.
+    /// Keys of maximum length.
     Keys,
-    /// A value of so many MiB, with a memory budget of so many, and one that is longer than it may be.
+    /// A value of this length with this memory budget, and a value that is too long.
     Value {
-        /// Of the value.
+        /// Length of the value, in MiB.
         mib: usize,
-        /// Of the budget.
+        /// The memory budget, in MiB.
         budget: u64,
     },
-    /// A batch as large as it may be.
+    /// A batch of maximum length.
     Batch,
-    /// Names as long as they may be.
+    /// Names of maximum length.
     Names,
     /// Options at their bounds.
     Options(Bounds),
@@ -61,13 +61,13 @@ const LIMITS: [(&str, Limit); 4] = [
     ("threads", Limit::Threads),
 ];
 
-/// What is not tried, and why.
+/// Cases that are not tested, with the reason.
 pub const LEFT_OUT: [(&str, &str); 1] = [(
     "extremes: threads with less than 256 MiB of address space",
     "the standard library aborts where a thread that starts gets no alternative stack; such a database has no threads here",
 )];
 
-/// The levels of each limit that are tried.
+/// The tested levels of each limit.
 const LEVELS: [(Limit, &[u64]); 4] = [
     (Limit::AddressSpace, &[32, 64, 128, 256, 512, 1024, 2048]),
     (Limit::OpenFiles, &[5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32, 48, 64, 128]),
@@ -76,7 +76,7 @@ const LEVELS: [(Limit, &[u64]); 4] = [
 ];
 
 impl Case {
-    /// Those that a run tries: all, or those that take seconds.
+    /// The cases of a run: all of them, or those that take seconds.
     pub fn all(full: bool) -> Vec<Case> {
         let mut cases = vec![
             Case::Keyspaces(if full { 10_000 } else { 3000 }),
@@ -98,12 +98,12 @@ impl Case {
         cases
     }
 
-    /// Whether its files do not belong into memory.
+    /// Whether the files are too large for a file system in memory.
     pub fn is_large(self) -> bool {
         matches!(self, Case::Value { .. } | Case::Batch)
     }
 
-    /// Whether it is about what all processes of a user have together.
+    /// Whether the limit applies to all processes of a user together.
     pub fn is_of_users(self) -> bool {
         matches!(self, Case::Limit(Limit::Threads, _))
     }
@@ -145,7 +145,7 @@ impl FromStr for Case {
             ["limit", name, level] => find(name).zip(level.parse().ok()).map(|(l, n)| Case::Limit(l, n)),
             _ => None,
         };
-        case.ok_or_else(|| format!("{text:?} is no case, such as keyspaces:1000 or limit:open-files:16"))
+        case.ok_or_else(|| format!("{text:?} is not a case, such as keyspaces:1000 or limit:open-files:16"))
     }
 }
 

@@ -1,7 +1,8 @@
 //! A small workload under a limit of the process.
 //!
-//! The child sets the soft limit, goes through all that a database does, and takes the limit back. While it holds, each call gives a
-//! right answer or an error of a kind that is documented for it; when it is gone, what was acknowledged is there, and everything works.
+//! The child sets the soft limit, runs all kinds of operations, and restores the limit. Under the limit each call
+//! must return the right answer or an error of a kind documented for it. Afterwards all acknowledged data must exist,
+//! and all operations must succeed.
 
 use super::case::Limit;
 use crate::finding::{Finding, Outcome, ensure};
@@ -11,16 +12,16 @@ use cairn::{Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, O
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::path::Path;
 
-/// Records that are written under a limit.
+/// Number of records written under a limit.
 const RECORDS: u64 = 500;
 
-/// Failed writes after which no more are tried.
+/// Number of failed writes after which writing stops.
 const MAX_FAILURES: u64 = 40;
 
-/// Keyspaces beside the one with the records.
+/// Number of keyspaces in addition to the one with the records.
 const KEYSPACES: u64 = 12;
 
-/// With less address space than this beyond its own a process cannot count on starting threads.
+/// With less additional address space than this, a process cannot rely on starting threads.
 const THREADS_MIB: u64 = 256;
 
 struct Work<'a> {
@@ -32,14 +33,14 @@ struct Work<'a> {
     refused: u64,
 }
 
-/// Sets a soft limit; `None` takes it back.
+/// Sets a soft limit; `None` restores it.
 fn set(resource: Resource, current: Option<u64>) -> Outcome {
     let maximum = getrlimit(resource).maximum;
     let limit = rustix::process::Rlimit { current: current.or(maximum), maximum };
     setrlimit(resource, limit).map_err(|e| Finding::new(format!("cannot set a limit: {e}")))
 }
 
-/// Bytes of address space that the process has.
+/// The address space of the process, in bytes.
 fn address_space() -> Outcome<u64> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
@@ -58,14 +59,14 @@ impl Limit {
         }
     }
 
-    /// What a call may fail with that meets the limit.
+    /// Whether a call may fail with this error under the limit.
     fn allows(self, error: &Error, dir: &Path) -> bool {
         let words = error.to_string();
         let names_file = words.contains(&*dir.to_string_lossy());
         match (self, error.kind()) {
             (Limit::AddressSpace, ErrorKind::Io) => words.contains("memory") || names_file,
             (Limit::OpenFiles, ErrorKind::Io) => names_file,
-            // An opening that has no room for its tables is one for reading only.
+            // A database that opens without space for its tables is read-only.
             (Limit::FileSize, ErrorKind::NoSpace | ErrorKind::ReadOnly) => names_file,
             (Limit::Threads, ErrorKind::Io) => words.contains("thread"),
             _ => false,
@@ -73,7 +74,7 @@ impl Limit {
     }
 }
 
-/// Goes through it; returns how many calls were refused.
+/// Runs the workload. Returns the number of calls that failed.
 pub fn run(dir: &Path, seed: u64, limit: Limit, level: u64) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let threads = match limit {
@@ -106,7 +107,7 @@ pub fn run(dir: &Path, seed: u64, limit: Limit, level: u64) -> Outcome<u64> {
 }
 
 impl Work<'_> {
-    /// Nothing where a call was refused in a way that is documented.
+    /// `None` if the call failed with a documented error.
     fn tolerate<T>(&mut self, what: &str, result: cairn::Result<T>) -> Outcome<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -159,7 +160,7 @@ impl Work<'_> {
         self.tolerate("close", closed).map(drop)
     }
 
-    /// Look-ups, and scans both ways.
+    /// Point reads, and scans in both directions.
     fn read(&mut self, space: &Keyspace) -> Outcome {
         let (limit, dir) = (self.limit, self.dir);
         let judge = &mut |e: &Error| match limit.allows(e, dir) {
@@ -179,7 +180,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Everything that was acknowledged is there, and all goes on.
+    /// All acknowledged data must exist, and all operations must succeed.
     fn free(&mut self) -> Outcome {
         let db = self.open().map_err(|e| Finding::from(e).context("open"))?;
         let space = db.keyspace("k", self.keyspace.clone())?;

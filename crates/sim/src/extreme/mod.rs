@@ -1,14 +1,15 @@
-//! Extremes: as many keyspaces, as long keys and values, as small budgets and as hard limits of the process as there can be.
+//! Extremes: many keyspaces, long keys and values, small budgets, and low limits of the process.
 //!
 //! | module | |
 //! | --- | --- |
-//! | [`case`] | what is tried, by name |
-//! | [`sizes`] | the limits of [`cairn::limits`] and of the options: each is held, and what is beyond is refused by name |
+//! | [`case`] | the cases, by name |
+//! | [`sizes`] | the limits of [`cairn::limits`] and of the options: each is supported, and larger values are rejected |
 //! | [`options`] | every option at its lower bound, at its upper bound, and beyond |
 //! | [`limited`] | a small workload under `RLIMIT_AS`, `RLIMIT_NOFILE`, `RLIMIT_FSIZE` or `RLIMIT_NPROC` |
 //!
-//! Each case runs in a child process, which must end by itself, with right answers and errors of the kinds that are
-//! documented; an abort, a signal, a panic and a hang are findings. What was acknowledged under a limit is there when the limit is gone.
+//! Each case runs in a child process, which must exit normally, with right answers and errors of documented kinds. An
+//! abort, a signal, a panic or a hang is a finding. Data acknowledged under a limit must exist after the limit is
+//! removed.
 
 pub mod case;
 pub mod limited;
@@ -25,27 +26,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// A file system in memory. Where there is none, everything lies in the directory for temporary files.
+/// A file system in memory. If there is none, the directory for temporary files is used.
 const MEMORY: &str = "/dev/shm";
 
-/// Users from this number on have no processes: a limit on threads counts those of a user.
+/// User ids from this number on have no processes. A limit on threads applies to all processes of a user.
 const USERS: u32 = 61_000;
 
-/// What the parent tells the child.
+/// The arguments that the parent passes to the child.
 #[derive(Args)]
 pub struct ExtremeArgs {
-    /// Where the database is.
+    /// Directory of the database.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Draws options and data.
+    /// Seed of options and data.
     #[arg(long)]
     pub seed: u64,
-    /// What is tried.
+    /// The case.
     #[arg(long)]
     pub case: Case,
 }
 
-/// What the child does. It prints how many calls were refused.
+/// The child. Prints the number of calls that failed.
 pub fn child(args: &ExtremeArgs) -> Outcome {
     let (dir, seed) = (args.dir.as_path(), args.seed);
     let refused = match args.case {
@@ -61,7 +62,7 @@ pub fn child(args: &ExtremeArgs) -> Outcome {
     Ok(())
 }
 
-/// Runs one case in a child; returns how many calls were refused.
+/// Runs a case in a child process. Returns the number of calls that failed.
 pub fn run(program: &Path, seed: u64, case: Case) -> Outcome<u64> {
     let memory = if case.is_large() { None } else { TempDir::new_in(MEMORY).ok() };
     let scratch = memory.map_or_else(TempDir::new, Ok);
@@ -70,7 +71,7 @@ pub fn run(program: &Path, seed: u64, case: Case) -> Outcome<u64> {
     command.arg("extreme-child").arg("--dir").arg(scratch.path().join("db"));
     command.args(["--seed", &seed.to_string(), "--case", &case.to_string()]);
     if case.is_of_users() && rustix::process::geteuid().is_root() {
-        // The limit does not bind the superuser.
+        // The limit does not apply to the superuser.
         let user = USERS + (seed % 4000) as u32;
         chown(scratch.path(), Some(user), Some(user)).map_err(|e| Finding::new(format!("chown: {e}")))?;
         command.uid(user).gid(user);
@@ -83,7 +84,7 @@ pub fn run(program: &Path, seed: u64, case: Case) -> Outcome<u64> {
     said.trim().parse().map_err(|_| Finding::new(format!("the child says {said:?}")))
 }
 
-/// [`run`] as a job; it counts one case.
+/// [`run`] as a job, which counts one case.
 pub fn job(program: PathBuf, seed: u64, case: Case) -> Job {
     Job {
         name: format!("extreme, {case}, seed {seed}"),

@@ -1,4 +1,4 @@
-//! Every option at its bounds, and one step beyond.
+//! All options at their bounds, and one step beyond.
 
 use super::case::Bounds;
 use crate::finding::{Finding, Outcome, ensure};
@@ -7,7 +7,7 @@ use crate::random::Rng;
 use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options};
 use std::path::Path;
 
-/// An option of numbers: its bounds, as text, and what lies beyond them, if anything can.
+/// A numeric option: its bounds as text, and values beyond them, if any.
 type Row = (&'static str, [&'static str; 2], &'static [&'static str]);
 
 const DATABASE: &[Row] = &[
@@ -39,7 +39,7 @@ const KEYSPACE: &[Row] = &[
     ("space_target", ["1.05", "10"], &["1.04", "10.1", "NaN"]),
 ];
 
-/// Records that are written.
+/// Number of records written.
 const RECORDS: usize = 400;
 
 fn bound(row: &Row, bounds: Bounds, rng: &mut Rng) -> &'static str {
@@ -50,7 +50,7 @@ fn bound(row: &Row, bounds: Bounds, rng: &mut Rng) -> &'static str {
     }
 }
 
-/// Sets each option to its bound, and tries what lies beyond; returns how much was refused.
+/// Sets each option to its bound, and tries values beyond it. Returns the number of rejected values.
 fn at_bounds(
     rows: &[Row],
     bounds: Bounds,
@@ -72,7 +72,7 @@ fn at_bounds(
     Ok(refused)
 }
 
-/// A workload with all options at some bounds; returns how many values were refused.
+/// Runs a workload with all options at their bounds. Returns the number of rejected values.
 pub fn run(dir: &Path, seed: u64, bounds: Bounds) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let (mut options, mut keyspace) = (Options::default(), KeyspaceOptions::default());
@@ -122,11 +122,11 @@ fn live(
 mod tests {
     use super::*;
 
-    /// Options that are no numbers.
+    /// Options that are not numeric.
     const CHOICES: [&str; 6] =
         ["durability", "create", "compression", "guard_policy", "guards_by_size", "skip_levels"];
 
-    /// A new option must be given its bounds here.
+    /// A new option needs bounds here.
     #[test]
     fn every_option_is_tried() {
         let specs = Options::specs().into_iter().chain(KeyspaceOptions::specs());

@@ -1,4 +1,4 @@
-//! Keys, values, batches, names and keyspaces: as large and as many as there may be, and one more.
+//! Keys, values, batches, names and keyspaces of maximum size and number, and beyond.
 
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::Rng;
@@ -20,7 +20,7 @@ fn check(db: &Database) -> Outcome {
     Ok(())
 }
 
-/// So many keyspaces, each with a record; half of them get another after reopening, and some are dropped.
+/// Many keyspaces, each with a record. Half of them get another record after a reopen, and some are dropped.
 pub fn keyspaces(dir: &Path, many: u64) -> Outcome<u64> {
     let name = |number: u64| format!("keyspace-{number:06}");
     let value = |number: u64, version: u64| format!("{number}.{version}");
@@ -64,14 +64,14 @@ pub fn keyspaces(dir: &Path, many: u64) -> Outcome<u64> {
     Ok(0)
 }
 
-/// A key as long as it may be. They differ in their last bytes only.
+/// A key of maximum length. Such keys differ only in their last bytes.
 fn long_key(number: u64) -> Vec<u8> {
     let mut key = vec![b'k'; MAX_KEY_LEN];
     key[MAX_KEY_LEN - 4..].copy_from_slice(&(number as u32).to_be_bytes());
     key
 }
 
-/// Keys as long as they may be, in memtables and blocks of all sizes.
+/// Keys of maximum length, with memtables and blocks of all sizes.
 pub fn keys(dir: &Path, seed: u64) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let mut tried = 0;
@@ -129,7 +129,7 @@ fn verify_keys(space: &Keyspace, many: u64) -> Outcome {
     Ok(())
 }
 
-/// A value of so many bytes, with so many for the memory budget, and one that is longer than it may be.
+/// A value of `len` bytes with this memory budget, and a value that is too long.
 pub fn value(dir: &Path, seed: u64, len: usize, budget: u64) -> Outcome<u64> {
     let options = Options::default().memory_budget(budget);
     let mut bytes = vec![0; len];
@@ -155,7 +155,7 @@ pub fn value(dir: &Path, seed: u64, len: usize, budget: u64) -> Outcome<u64> {
         Ok(())
     };
     verify(&space, "in memory")?;
-    // Its zeros are never read, so it takes no memory.
+    // The zeros are never touched, so they take no memory.
     refused("a put of a longer value", space.put("b", vec![0; MAX_VALUE_LEN + 1]))?;
     db.flush()?;
     verify(&space, "flushed")?;
@@ -173,7 +173,7 @@ pub fn value(dir: &Path, seed: u64, len: usize, budget: u64) -> Outcome<u64> {
     Ok(1)
 }
 
-/// A batch of nearly a GiB, and one of more.
+/// A batch of almost 1 GiB, and a larger one.
 pub fn batch(dir: &Path, seed: u64) -> Outcome<u64> {
     const PARTS: usize = 8;
     let mut part = vec![0; (1 << 30) / PARTS - 1024];
@@ -214,7 +214,7 @@ pub fn batch(dir: &Path, seed: u64) -> Outcome<u64> {
     Ok(1)
 }
 
-/// Names as long as they may be, in every alphabet.
+/// Names of maximum length, in several alphabets.
 pub fn names(dir: &Path) -> Outcome<u64> {
     let names: Vec<String> = ["n", "\u{e9}", "\u{20ac}", "\u{1f3d4}", "\0", "/", "."]
         .iter()

@@ -1,5 +1,5 @@
-//! What the database must show, while it is open and after it was not: the states after each acknowledged commit, the commits
-//! that failed and between which of these, and how many commits each kind of end must leave.
+//! The expected content of a database while it is open and after it ends: the states after each acknowledged commit,
+//! the failed commits and their positions, and the number of commits that must survive each kind of end.
 
 use crate::data::Value;
 use crate::finding::{Finding, Outcome, ensure, first_difference};
@@ -10,37 +10,37 @@ use std::collections::BTreeMap;
 /// The keyspaces by name.
 pub(super) type Catalog = BTreeMap<String, Incarnation>;
 
-/// What each keyspace holds.
+/// The contents of keyspaces.
 pub(super) type Contents = BTreeMap<Incarnation, BTreeMap<Vec<u8>, Value>>;
 
-/// What a database holds, read from end to end.
+/// The content of a database, read completely.
 pub(super) type Found = BTreeMap<String, Vec<(Slice, Slice)>>;
 
 /// A commit that returned an error.
 #[derive(Clone)]
 struct Failed {
-    /// The commits that had been acknowledged before.
+    /// Number of commits acknowledged before it.
     after: usize,
     contents: Contents,
 }
 
-/// See the module.
+/// The expected content; see the module.
 #[derive(Clone)]
 pub(super) struct Expected {
-    /// After each acknowledged commit; first of all, nothing.
+    /// The contents before the first acknowledged commit, and after each.
     states: Vec<Contents>,
-    /// The keyspaces that each of them wrote to.
+    /// The keyspaces that each commit wrote to.
     touched: Vec<Vec<Incarnation>>,
     failed: Vec<Failed>,
     pub(super) catalog: Catalog,
-    /// Lists of keyspaces after creations and drops that failed since the last one that did not.
+    /// The catalogs of creations and drops that failed since the last success.
     failed_catalogs: Vec<Catalog>,
     incarnations: Incarnation,
     power_floor: usize,
     process_floor: usize,
 }
 
-/// How a database ends that is opened again.
+/// How a database ends before it is reopened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Power,
@@ -61,7 +61,7 @@ impl Expected {
         }
     }
 
-    /// What is to be seen now.
+    /// The present contents.
     pub(super) fn now(&self) -> &Contents {
         self.states.last().expect("there is a first state")
     }
@@ -70,7 +70,7 @@ impl Expected {
         self.touched.len()
     }
 
-    /// A commit returned.
+    /// Records that a commit returned.
     pub(super) fn commit(&mut self, writes: &[Write], durability: Durability, acknowledged: bool) {
         let mut contents = self.now().clone();
         for write in writes {
@@ -93,26 +93,27 @@ impl Expected {
         }
     }
 
-    /// A call returned that makes everything durable.
+    /// Records that a call returned which makes all commits durable.
     pub(super) fn all_durable(&mut self) {
         self.power_floor = self.commits();
         self.process_floor = self.commits();
     }
 
-    /// The log was synced: what a failed write had left in it was cut off before, for good.
+    /// Records that the log was synced: the remains of failed writes were durably cut off before.
     pub(super) fn synced(&mut self) {
         self.failed.clear();
         self.all_durable();
     }
 
-    /// A flush of one keyspace returned: its commits are durable, hence all before the last of them.
+    /// Records that a flush of one keyspace returned: its commits are durable, and thus all commits before its last
+    /// one.
     pub(super) fn keyspace_durable(&mut self, keyspace: Incarnation) {
         let floor = self.touched.iter().rposition(|t| t.contains(&keyspace)).map_or(0, |i| i + 1);
         self.power_floor = self.power_floor.max(floor);
         self.process_floor = self.process_floor.max(floor);
     }
 
-    /// A keyspace was created, or not.
+    /// Records a keyspace creation that returned.
     pub(super) fn create(&mut self, name: &str, acknowledged: bool) {
         self.incarnations += 1;
         let mut catalog = self.catalog.clone();
@@ -120,13 +121,13 @@ impl Expected {
         self.change(catalog, acknowledged);
     }
 
-    /// A keyspace was dropped, or not.
+    /// Records a keyspace drop that returned.
     pub(super) fn drop_keyspace(&mut self, name: &str, acknowledged: bool) {
         let mut catalog = self.catalog.clone();
         catalog.remove(name);
         self.change(catalog, acknowledged);
         if acknowledged {
-            // The log was synced before.
+            // The drop synced the log first.
             self.synced();
         }
     }
@@ -140,7 +141,7 @@ impl Expected {
         }
     }
 
-    /// Judges what was found after an `end`, and takes it for the truth from here on: all of it is durable now.
+    /// Judges the content found after an `end`. It becomes the expected content, and all of it is durable.
     pub(super) fn settle(&mut self, found: &Found, end: End) -> Outcome {
         let floor = if end == End::Power { self.power_floor } else { self.process_floor };
         let catalogs = std::iter::once(&self.catalog).chain(&self.failed_catalogs);
@@ -211,7 +212,7 @@ impl Expected {
     }
 }
 
-/// Where what was found is not these contents.
+/// The first difference between the content found and `contents`.
 fn difference(contents: &Contents, catalog: &Catalog, found: &Found) -> Option<String> {
     catalog.iter().find_map(|(name, incarnation)| {
         let want = contents.get(incarnation).into_iter().flatten().map(|(k, v)| (&k[..], &v[..]));
@@ -220,7 +221,7 @@ fn difference(contents: &Contents, catalog: &Catalog, found: &Found) -> Option<S
     })
 }
 
-/// Reads all keyspaces from end to end.
+/// Reads all keyspaces completely.
 pub(super) fn read_all(db: &Database) -> cairn::Result<Found> {
     let read = |name: String| {
         let entries = db.open_keyspace(&name)?.iter().collect::<cairn::Result<Vec<_>>>()?;
@@ -238,7 +239,7 @@ mod tests {
         [("a".to_owned(), entries.collect())].into()
     }
 
-    /// Three commits, the second synced; one that failed after the third.
+    /// Three commits, the second synced, and one that failed after the third.
     fn expected() -> Expected {
         let mut expected = Expected::new();
         expected.create("a", true);
@@ -269,9 +270,9 @@ mod tests {
         let judge = |pairs: &[_]| expected().settle(&found(pairs), End::Power).unwrap_err().to_string();
         assert!(judge(&[("1", "1")]).contains("P1"));
         assert!(judge(&[("1", "1"), ("3", "3")]).contains("P2"));
-        assert!(judge(&[("1", "1"), ("2", "2"), ("4", "4")]).contains("P2"), "a failed one over a hole");
+        assert!(judge(&[("1", "1"), ("2", "2"), ("4", "4")]).contains("P2"), "a failed commit behind a hole");
         assert!(expected().settle(&Found::new(), End::Power).unwrap_err().to_string().contains("keyspaces"));
-        // What failed is not to be seen while the database is open.
+        // A failed commit must be invisible while the database is open.
         assert!(expected().compare(&found(&[("1", "1"), ("2", "2"), ("3", "3"), ("4", "4")])).is_err());
     }
 }

@@ -1,19 +1,21 @@
-//! The fault test: the k-th operation of a script fails, for every k, in every way that an operating system has.
+//! The fault test: the k-th operation of a script fails, for every k, in all ways in which an operating system can
+//! fail.
 //!
 //! ```text
-//!   script of calls, from the seed --> once without a fault: which operations there are
+//!   script of calls, from the seed --> once without a fault: the list of operations
 //!                                  --> once for each operation, fault and repetition:
 //!
-//!      calls ... | the k-th operation fails | clones: the power goes, or the process | calls ... | the fault passes | calls ...
+//!      calls ... | the k-th operation fails | clones: power failure, or kill   | calls ... | the fault ends   | calls ...
 //!                          |                            |                                   |
 //!                  answer or error             recover, judge (P1, P2)           right answers, or errors
 //! ```
 //!
-//! Faults last for one operation, for all operations of the kind, or for all of them, until they pass near the end. A call may
-//! fail while the fault is there; it may not give a wrong answer (P3). A write that failed is not to be seen, and may come
-//! back, whole, only where a crash or a restart finds what it left. After a failed sync every write is refused (P4), and the file is
-//! not synced again; the simulated disk then does as Linux does: it takes the pages for clean, shows them, and does not have
-//! them. After any other fault that passes writing goes on without a restart (P5).
+//! Faults last for one operation, for all operations of the kind, or for all operations, and end near the end of the
+//! script. A call may fail while the fault lasts, but must not give a wrong answer (P3). A failed write must be
+//! invisible. It may return, completely, only after a crash or restart that finds its remains. After a failed sync
+//! every write is rejected (P4), and the file is not synced again. The simulated disk then behaves like Linux: the
+//! pages count as clean and are visible, but are not on the disk. After any other fault that ends, writes work again
+//! without a restart (P5).
 
 mod expect;
 mod script;
@@ -27,27 +29,27 @@ use script::Script;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use trial::{Injection, Trial};
 
-/// Findings after which a script gives up: they are mostly the same bug.
+/// Number of findings after which a script stops: they usually have the same cause.
 const MAX_FINDINGS: usize = 3;
 
-/// Operations from which on a script is long: then each of them fails in a third of the ways only, in turn.
+/// A script with more operations than this is long: each operation fails only in a third of the ways, in turn.
 const LONG: usize = 400;
 
-/// Interrupted by a signal. `env` never lets it through, but an error is an error.
+/// Interrupted by a signal. `env` never returns it, but callers must handle any error.
 const EINTR: Fault = Fault::Errno(4);
 
-/// What to look at closely, when a finding is replayed.
+/// What to replay and print for a finding.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Focus {
-    /// Fail the operation with this index only.
+    /// Fail only the operation with this index.
     pub at: Option<u64>,
-    /// Only the fault with this number, of those that the operation has.
+    /// Use only the fault with this number in the list for the operation.
     pub fault: Option<usize>,
-    /// Print every call and every operation.
+    /// Print each call and each operation.
     pub trace: bool,
 }
 
-/// How operations of a kind fail, and for how long.
+/// The faults of a kind of operation, with their durations.
 fn faults(kind: OpKind) -> Vec<(Fault, Repeat)> {
     let faults: &[Fault] = match kind {
         OpKind::Append => &[
@@ -69,7 +71,7 @@ fn faults(kind: OpKind) -> Vec<(Fault, Repeat)> {
     faults.iter().flat_map(|&fault| repeats.map(|repeat| (fault, repeat))).collect()
 }
 
-/// Fails each operation of the script of `seed` in each way. Returns how many operations were made to fail.
+/// Fails each operation of the script of `seed` in each way. Returns the number of failed operations.
 pub fn run(seed: u64, focus: Focus) -> Outcome<u64> {
     let script = Script::new(seed);
     let sound = Trial::run(&script, None, focus.trace && focus.at.is_none())
@@ -104,7 +106,7 @@ pub fn run(seed: u64, focus: Focus) -> Outcome<u64> {
     }
 }
 
-/// [`run`] as a job; it counts the operations that were made to fail.
+/// [`run`] as a job, which counts failed operations.
 pub fn job(seed: u64) -> Job {
     let replay = format!(
         "cargo run --release -p sim -- fault --seed {seed}   (--at N --fault M: that one only; --trace: what happens)"

@@ -1,4 +1,4 @@
-//! The calls of a script. They are drawn beforehand, so that every trial makes the same ones.
+//! The calls of a script. They are generated in advance, so that all trials make the same calls.
 
 use crate::data::Value;
 use crate::random::{Draw, Rng, derive};
@@ -6,27 +6,28 @@ use crate::sets::tiny_shapes;
 use cairn::{Durability, KeyspaceOptions, Options};
 use std::fmt;
 
-/// The keyspaces that come and go.
+/// The keyspaces that scripts create and drop.
 pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Distinct keys.
+/// Number of distinct keys.
 const KEYS: u64 = 14;
 
 const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
 
-/// What becomes of a key.
+/// A change to a key.
 #[derive(Clone)]
 pub(super) enum Change {
     Put(Value),
     Delete,
-    /// It is deleted with all keys before this one, by one write. These are all of them that a script ever writes.
+    /// Deletes the keys from this one up to the given end in one write. The list has all keys of the range that a
+    /// script uses.
     DeleteRange(Vec<u8>, Vec<Vec<u8>>),
 }
 
 /// One call.
 #[derive(Clone)]
 pub(super) enum Call {
-    /// A batch over keyspaces, or a put or delete by a call of its own.
+    /// A batch over keyspaces, or a single put or delete.
     Commit {
         writes: Vec<(usize, Vec<u8>, Change)>,
         durability: Durability,
@@ -39,13 +40,13 @@ pub(super) enum Call {
     CompactAll,
     Create(usize),
     Drop(usize),
-    /// With a close that tells its errors, or by letting go of the last handle.
+    /// Closes with `close`, which returns errors, or by dropping the last handle; then opens again.
     Reopen {
         close: bool,
     },
-    /// Takes a snapshot, and looks through the one before.
+    /// Takes a snapshot, and reads the previous one.
     Snapshot,
-    /// Begins to iterate, and ends the iteration that was begun before.
+    /// Starts an iteration, and finishes the previous one.
     Iterate(usize),
     Get(usize, Vec<u8>),
 }
@@ -72,7 +73,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// The calls of one seed, and its options.
+/// The calls of a seed, and its options.
 pub(super) struct Script {
     pub(super) seed: u64,
     pub(super) options: Options,
@@ -81,7 +82,7 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// The remainder of the seed by the number of shapes chooses the options of its keyspaces.
+    /// The script of `seed`. The seed modulo the number of shapes selects the options of its keyspaces.
     pub(super) fn new(seed: u64) -> Script {
         let mut rng = Rng::new(derive(seed, 11));
         let shapes = tiny_shapes();
@@ -145,7 +146,7 @@ fn draw_range(rng: &mut Rng) -> (usize, Vec<u8>, Change) {
     (rng.below(3) as usize, key(from), Change::DeleteRange(key(to), (from..to).map(key).collect()))
 }
 
-/// Some that a memtable is soon full of.
+/// Includes large values that quickly fill a memtable.
 fn draw_value(rng: &mut Rng) -> Value {
     let len = match rng.weighted(&[8, 4, 2]) {
         0 => rng.between(0, 40),

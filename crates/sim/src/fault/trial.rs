@@ -1,4 +1,5 @@
-//! One trial: the calls of a script, one operation of which fails; what each answers, and what is there afterwards.
+//! One trial: makes the calls of a script while one operation fails, and judges the answers and the content
+//! afterwards.
 
 use super::expect::{Contents, End, Expected, read_all};
 use super::script::{Call, Change, NAMES, Script};
@@ -12,41 +13,41 @@ use cairn::{Database, Durability, Error, ErrorKind, Keyspace, Range, Snapshot};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where the database is on the simulated disk.
+/// Path of the database on the simulated disk.
 const PATH: &str = "/db";
 
-/// Calls after which a fault that lasts passes.
+/// Number of calls after which a lasting fault ends.
 const LASTS: usize = 6;
 
-/// Which operation fails, and how.
+/// The operation that fails, and the fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Injection {
     pub(super) at: u64,
     pub(super) fault: Fault,
     pub(super) repeat: Repeat,
-    /// Draws when and how the database is cut short besides.
+    /// Seed of the crash that the trial adds.
     pub(super) way: u64,
 }
 
-/// What a trial without a fault shows.
+/// The result of a trial without a fault.
 pub(super) struct Sound {
     pub(super) kinds: Vec<OpKind>,
 }
 
-/// An iteration that was begun.
+/// An iteration in progress.
 struct Iteration {
     range: Range,
     rest: std::vec::IntoIter<(Vec<u8>, Value)>,
 }
 
-/// Where a trial is with regard to its fault.
+/// The state of the fault in a trial.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Not reached yet.
+    /// The operation was not reached yet.
     Before,
-    /// It was met, and lasts for so many calls more.
+    /// The fault occurred and lasts for this many more calls.
     During(usize),
-    /// It is over.
+    /// The fault is over.
     Passed,
 }
 
@@ -64,14 +65,14 @@ pub(super) struct Trial<'a> {
     open: BTreeMap<&'static str, (Keyspace, Incarnation)>,
     snapshot: Option<(Snapshot, Contents)>,
     iteration: Option<Iteration>,
-    /// Operations that had failed when the database was opened: closing may tell of later ones.
+    /// Number of failed operations when the database was opened. Closing may report later ones.
     failures_at_opening: u64,
-    /// Closing failed, or the database was let go of: what was not handed to the operating system may be gone.
+    /// Closing failed, or the last handle was dropped: data that the operating system did not get may be lost.
     unsettled: bool,
 }
 
 impl<'a> Trial<'a> {
-    /// Makes all calls of the script, under this fault.
+    /// Makes all calls of the script with this fault.
     pub(super) fn run(script: &'a Script, injection: Option<Injection>, trace: bool) -> Outcome<Sound> {
         let env = SimEnv::new(derive(script.seed, 1));
         let out_of_handles = injection.is_some_and(|i| i.fault == Fault::EMFILE);
@@ -118,7 +119,7 @@ impl<'a> Trial<'a> {
         self.pass_time()
     }
 
-    /// Looks at what the fault has done, once it was met, and makes it pass in time.
+    /// After the fault occurred, checks its effects; ends it when it is due.
     fn pass_time(&mut self) -> Outcome {
         let again = self.watch.notes().synced_again.clone();
         ensure!(again.is_none(), "P4: {again:?} was synced again after a sync of it had failed");
@@ -145,7 +146,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Judges an error: while the fault is there, or when writing has to stop, it may be; and it says where.
+    /// Judges an error. It is allowed while the fault lasts, or after a failed sync, and must name a file.
     fn judge(&mut self, error: &Error, failures_before: u64) -> Outcome {
         if self.trace {
             println!("  -> {error:?}");
@@ -154,7 +155,7 @@ impl<'a> Trial<'a> {
         ensure!(error.kind() != ErrorKind::Corruption, "a fault is taken for damage: {error:?}");
         let notes = self.watch.notes();
         if error.kind() == ErrorKind::ReadOnly {
-            // An opening that met a full disk lets the database be read, and writing has to wait for the next one.
+            // A database that met a full disk while opening is read-only until it is reopened.
             let full = self.injection.is_some_and(|i| i.fault == Fault::ENOSPC)
                 && error.to_string().contains("the disk was full when the database was opened");
             ensure!(notes.sync_failed || notes.unknown || full, "writing stopped without a cause: {error:?}");
@@ -165,7 +166,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// The outcome of a call that writes: after a failed sync it must have been refused.
+    /// Judges a writing call. After a failed sync it must have been rejected.
     fn judge_write(&mut self, result: cairn::Result<()>, stopped: bool, failures: u64) -> Outcome<bool> {
         match result {
             Ok(()) => {
@@ -189,7 +190,7 @@ impl<'a> Trial<'a> {
         drawn.or_else(|| self.open.values().next()).cloned()
     }
 
-    /// How many operations have failed, and whether one of them was a sync since the database was opened.
+    /// The number of failed operations, and whether a sync failed since the database was opened.
     fn so_far(&self) -> (u64, bool) {
         let notes = self.watch.notes();
         (notes.failures, notes.sync_failed)
@@ -242,7 +243,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Writes; `None` when there is no keyspace to write to.
+    /// Writes. `None` if there is no keyspace.
     fn commit(
         &self,
         drawn: &[(usize, Vec<u8>, Change)],
@@ -313,7 +314,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Closes, in one way or the other, and opens again.
+    /// Closes in one of two ways, and opens again.
     fn close(&mut self, close: bool, failures: u64) -> Outcome {
         self.open.clear();
         (self.snapshot, self.iteration) = (None, None);
@@ -322,7 +323,7 @@ impl<'a> Trial<'a> {
             match db.close() {
                 Ok(()) => self.expected.synced(),
                 Err(error) => {
-                    // What went wrong in the background since the opening is told here, too.
+                    // Closing also reports background errors since the open.
                     let since = self.failures_at_opening;
                     self.judge(&error, since)?;
                     self.unsettled = true;
@@ -341,7 +342,7 @@ impl<'a> Trial<'a> {
         self.ensure_open()
     }
 
-    /// Opens the database if it is not; while the fault is there, that may fail.
+    /// Opens the database if it is closed. This may fail while the fault lasts.
     fn ensure_open(&mut self) -> Outcome {
         if self.db.is_some() {
             return Ok(());
@@ -354,7 +355,7 @@ impl<'a> Trial<'a> {
             Err(error) => return self.judge(&error, failures).map_err(|f| f.context("opening")),
         };
         if self.unsettled {
-            // The operating system still has what it was given, however the database was closed.
+            // The operating system still has the data that it got, however the database was closed.
             match read_all(&db) {
                 Ok(found) => {
                     self.expected.settle(&found, End::Process).map_err(|f| f.context("opened again"))?
@@ -395,7 +396,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Goes to the end of the iteration that was begun, and begins another.
+    /// Finishes the iteration in progress, and starts another one.
     fn iterate(&mut self, n: usize, failures: u64) -> Outcome {
         if let Some(Iteration { range, mut rest }) = self.iteration.take() {
             for entry in range {
@@ -439,14 +440,14 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Everything there must be, and nothing else. Errors are for the time of the fault only, and it is over.
+    /// Compares all content. The fault is over, so no error is allowed.
     fn compare(&self) -> Outcome {
         let Some(db) = &self.db else { return Ok(()) };
         let found = read_all(db).map_err(|e| Finding::from(e).context("reading after the fault"))?;
         self.expected.compare(&found).map_err(|f| f.context("after the fault"))
     }
 
-    /// Copies the disk as the power or the process goes, and looks what is there.
+    /// Copies the disk after a power failure or a kill, and judges the content.
     fn end_clone(&mut self) -> Outcome {
         let end = if self.rng.chance(1, 2) { End::Power } else { End::Process };
         let env = match end {
@@ -458,7 +459,7 @@ impl<'a> Trial<'a> {
         let db = open(&env).map_err(|e| Finding::from(e).context(format!("opening after {end:?}")))?;
         expected.settle(&read_all(&db)?, end)?;
         if end == End::Process && self.rng.chance(1, 2) {
-            // The cache showed what the disk may lack: opening must have written it anew.
+            // The page cache may have had data that the disk lacked: the open must have written it again.
             let survival = *self.rng.pick(&Survival::ALL);
             let env = env.crash_clone(survival, self.rng.next_u64());
             let found = open(&env).and_then(|db| read_all(&db))?;
@@ -469,7 +470,7 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// What was recovered can be written to, and lasts.
+    /// Writes to a recovered database must last.
     fn write_on(&self, expected: &mut Expected, db: Database, env: &Arc<SimEnv>) -> Outcome {
         let Some((name, &incarnation)) = expected.catalog.first_key_value() else { return Ok(()) };
         let value: Value = b"written after recovery".as_slice().into();
@@ -481,7 +482,7 @@ impl<'a> Trial<'a> {
         expected.compare(&read_all(&db)?).map_err(|f| f.context("going on after recovery"))
     }
 
-    /// The fault passes; what may go on goes on; then the end of all, in one way or another.
+    /// Ends the fault, makes a last write, and closes the database.
     fn finish(&mut self) -> Outcome {
         self.env.clear_faults();
         if matches!(self.stage, Stage::During(_)) {

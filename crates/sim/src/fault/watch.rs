@@ -1,35 +1,35 @@
-//! What the disk sees during a trial: which operations there were, and which syncs failed.
+//! Records the operations of the disk during a trial, and which syncs failed.
 
 use cairn::env::{OpInfo, OpKind, Phase, Verdict};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
-/// Notes of one trial.
+/// The record of one trial.
 #[derive(Default)]
 pub(super) struct Watch {
     notes: Mutex<Notes>,
-    /// The fault is that there is no handle for another file: then a sync does not even begin, and may be tried again.
+    /// The fault is a lack of file handles: a sync then fails before it starts, and may be retried.
     out_of_handles: bool,
     trace: bool,
 }
 
-/// See [`Watch`].
+/// The record of [`Watch`].
 #[derive(Default)]
 pub(super) struct Notes {
     /// The kinds of all operations, in order.
     pub(super) kinds: Vec<OpKind>,
-    /// Operations that failed.
+    /// Number of failed operations.
     pub(super) failures: u64,
-    /// A sync failed since the database was last opened.
+    /// Whether a sync failed since the database was last opened.
     pub(super) sync_failed: bool,
-    /// A renaming failed, or its sync; or a cut, or a sync for whatever reason: nobody knows what is there.
+    /// Whether a rename or its sync, a truncation, or a sync failed, so that the durable state is unknown.
     pub(super) unknown: bool,
-    /// Something was renamed, and the directory not synced since.
+    /// Whether a file was renamed and the directory not synced since.
     renamed: bool,
-    /// Files of which a sync failed.
+    /// Files with a failed sync.
     poisoned: BTreeSet<PathBuf>,
-    /// One of them that was synced again.
+    /// A file with a failed sync that was synced again.
     pub(super) synced_again: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ impl Watch {
         self.notes.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The hook.
+    /// The I/O hook.
     pub(super) fn see(&self, op: OpInfo<'_>) -> Verdict {
         let mut notes = self.notes();
         match op.phase {
@@ -67,7 +67,7 @@ impl Watch {
 impl Notes {
     fn after(&mut self, op: OpInfo<'_>, ok: bool, out_of_handles: bool) {
         match (op.kind, ok) {
-            // A new file under the name of one that is gone.
+            // A new file with the name of a removed one.
             (OpKind::Create, true) => {
                 self.poisoned.remove(op.path);
             }
@@ -86,7 +86,7 @@ impl Notes {
         }
     }
 
-    /// The database is opened anew.
+    /// The database is reopened.
     pub(super) fn begin_again(&mut self) {
         self.sync_failed = false;
         self.unknown = false;

@@ -1,4 +1,4 @@
-//! A thread of a history: it writes and looks, and keeps a record.
+//! A thread of a history: writes and reads, and records its operations.
 
 use super::operation::{ABSENT, Action, Operation, Place, Value};
 use super::world::{KEYS, PLACES, SPACES, World, bytes_of, draw_durability, locate, parse, value_of};
@@ -7,51 +7,51 @@ use crate::random::{Draw, Rng};
 use cairn::{Durability, ErrorKind, Range, Snapshot};
 use std::collections::BTreeMap;
 
-/// What a thread has when it ends.
+/// The result of a thread.
 pub struct Ended {
-    /// What it did and saw.
+    /// Its operations.
     pub record: Vec<Operation>,
     /// The snapshots that it took.
     pub moments: Vec<Moment>,
-    /// Iterators that are still open.
+    /// Its iterators that are still open.
     pub open: Vec<Held>,
 }
 
-/// When a snapshot was taken, and what it says that its moment is.
+/// When a snapshot was taken, and its sequence number.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// Before.
+    /// Clock value before the call.
     pub called: u64,
-    /// After.
+    /// Clock value after the call.
     pub returned: u64,
-    /// The newest commit that it shows.
+    /// The sequence number of the snapshot.
     pub seq: u64,
 }
 
-/// A view that is looked at later than it was taken.
+/// A snapshot or iterator that is read later than it was created.
 pub struct Held {
     thread: usize,
     called: u64,
     returned: u64,
-    /// How many operations of its thread come before it is looked at.
+    /// Number of operations of the thread until it is read.
     wait: u64,
-    /// Whether it has come to its end.
+    /// Whether it reached its end.
     ended: bool,
     view: View,
 }
 
 enum View {
     Snapshot(Snapshot),
-    /// An iterator over a keyspace, what it gave, and whether it goes backward.
+    /// An iterator over a keyspace, the entries that it returned, and whether it moves backward.
     Range(usize, Box<Range>, BTreeMap<Place, Value>, bool),
 }
 
-/// A thread at work.
+/// A thread of a history.
 pub struct Actor<'a> {
     world: &'a World,
     thread: usize,
     rng: Rng,
-    /// Whether a write failed: then this thread writes no more.
+    /// Whether a write failed. The thread then stops writing.
     refused: bool,
     /// The kinds of errors that are expected.
     expected: &'a [ErrorKind],
@@ -84,7 +84,7 @@ impl<'a> Actor<'a> {
         Ok(self.ended)
     }
 
-    /// One operation; `None` when the database is closed.
+    /// Does one operation. `None` if the database is closed.
     fn step(&mut self) -> Outcome<Option<()>> {
         self.held.iter_mut().for_each(|held| held.wait = held.wait.saturating_sub(1));
         if let Some(due) = self.held.iter().position(|held| held.wait == 0) {
@@ -109,7 +109,7 @@ impl<'a> Actor<'a> {
         self.rng.between(0, PLACES - 1)
     }
 
-    /// Records a write, done by `call`.
+    /// Does a write with `call` and records it.
     fn write(
         &mut self,
         name: &'static str,
@@ -126,13 +126,13 @@ impl<'a> Actor<'a> {
         self.judge(result)
     }
 
-    /// Records what was seen between `called` and `returned`.
+    /// Records the values read between `called` and `returned`.
     fn saw(&mut self, name: &'static str, called: u64, returned: u64, seen: Vec<(Place, Value)>) {
         let (thread, returned) = (self.thread, Some(returned));
         self.ended.record.push(Operation { thread, name, called, returned, action: Action::Read(seen) });
     }
 
-    /// Nothing where an expected error came, which ends this thread when the database is closed.
+    /// Accepts expected errors. `None` if the database is closed, which ends this thread.
     fn judge<T>(&self, result: cairn::Result<T>) -> Outcome<Option<()>> {
         match result {
             Ok(_) => Ok(Some(())),
@@ -157,7 +157,7 @@ impl<'a> Actor<'a> {
         self.write("delete", vec![(place, ABSENT)], durability, call)
     }
 
-    /// Writes to several places at once, among them sometimes one of them twice: the last entry counts.
+    /// A batch of writes to several places. A place may occur twice; the last entry wins.
     fn batch(&mut self) -> Outcome<Option<()>> {
         let durability = draw_durability(&mut self.rng);
         let mut batch = self.world.db.batch();
@@ -214,7 +214,7 @@ impl<'a> Actor<'a> {
         self.judge(got)
     }
 
-    /// An iterator, read at once.
+    /// An iterator that is read immediately.
     fn scan(&mut self) -> Outcome<Option<()>> {
         if self.hold_range()?.is_none() {
             return Ok(None);
@@ -233,7 +233,7 @@ impl<'a> Actor<'a> {
         let view = View::Range(space, Box::new(range), BTreeMap::new(), self.rng.chance(1, 2));
         let mut held =
             Held { thread: self.thread, called, returned, wait: self.rng.below(60), ended: false, view };
-        // Some are on their way when they have to wait.
+        // Some iterators have already moved before they wait.
         for _ in 0..self.rng.below(3) {
             if held.advance(self.expected)? == Step::Closed {
                 return Ok(None);
@@ -254,7 +254,7 @@ impl<'a> Actor<'a> {
         Ok(Some(()))
     }
 
-    /// Looks at what was held.
+    /// Reads the held snapshot or iterator.
     fn finish(&mut self, held: Held) -> Outcome<Option<()>> {
         let (called, returned) = (held.called, held.returned);
         match held.view {
@@ -278,7 +278,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// One keyspace in a snapshot, in one of four ways.
+    /// Reads one keyspace in a snapshot, in one of four ways.
     fn look(&mut self, snapshot: &Snapshot, space: usize) -> cairn::Result<Outcome<BTreeMap<Place, Value>>> {
         let keyspace = &self.world.spaces[space];
         let places = space * KEYS..(space + 1) * KEYS;
@@ -310,17 +310,17 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// Where a step took an iterator.
+/// The result of moving an iterator.
 #[derive(PartialEq, Eq)]
 enum Step {
     Entry,
     End,
-    /// The database was closed before it came there.
+    /// The database was closed.
     Closed,
 }
 
 impl Held {
-    /// One step of an iterator.
+    /// Moves an iterator by one step.
     fn advance(&mut self, expected: &[ErrorKind]) -> Outcome<Step> {
         let View::Range(space, range, seen, backward) = &mut self.view else { return Ok(Step::End) };
         let entry = match if *backward { range.next_back() } else { range.next() } {
@@ -343,7 +343,7 @@ impl Held {
         Ok(Step::Entry)
     }
 
-    /// Moves an iterator when the database is closed: it must say so, unless it had come to its end before.
+    /// Moves an iterator of a closed database. It must return an error, unless it had reached its end before.
     pub fn refuse(mut self) -> Outcome {
         let ended = self.ended;
         match self.advance(&[ErrorKind::Closed])? {
@@ -356,7 +356,7 @@ impl Held {
         }
     }
 
-    /// Reads an iterator to its end, for the record; nothing where the database was closed before that.
+    /// Reads an iterator to its end, for the record. `None` if the database was closed before the end.
     pub fn exhaust(mut self, expected: &[ErrorKind]) -> Outcome<Option<Operation>> {
         loop {
             match self.advance(expected)? {

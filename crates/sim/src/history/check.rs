@@ -1,4 +1,4 @@
-//! What must hold of an epoch.
+//! The checks of an epoch.
 
 use super::actor::Moment;
 use super::operation::{Action, Operation, State};
@@ -6,9 +6,9 @@ use super::order::{Recovered, explain};
 use super::world::PLACES;
 use cairn::Durability;
 
-/// What was done and seen while the database was open once.
+/// All operations while the database was open once.
 pub struct Epoch {
-    /// What the places held at the beginning.
+    /// The values of all places at the start.
     pub start: State,
     /// All operations of all threads.
     pub record: Vec<Operation>,
@@ -16,20 +16,20 @@ pub struct Epoch {
     pub moments: Vec<Moment>,
 }
 
-/// Where the epoch ends for those who come after it.
+/// The end of an epoch as seen after recovery.
 pub struct Cut {
-    /// What had returned by then has returned.
+    /// Operations that returned up to this time count as returned.
     pub before: u64,
-    /// What was called later never happened.
+    /// Operations called after this time do not exist.
     pub after: u64,
-    /// What was found afterwards.
+    /// The recovered values of all places.
     pub recovered: State,
-    /// Acknowledged writes of this durability and above must be in it.
+    /// The recovered state must contain acknowledged writes of this durability and above.
     pub survives: Durability,
 }
 
-/// Checks each key alone (linearizability), all keys together (snapshot isolation, whole batches), what was recovered, and the
-/// sequence numbers of snapshots.
+/// Checks each key alone (linearizability), all keys together (snapshot isolation, atomic batches), the recovered
+/// state, and the sequence numbers of snapshots.
 pub fn check(epoch: &Epoch, cut: &Cut) -> Result<(), String> {
     let recovered = Recovered { state: cut.recovered.clone(), survives: cut.survives };
     let ended = until(&epoch.record, cut);
@@ -49,17 +49,17 @@ pub fn check(epoch: &Epoch, cut: &Cut) -> Result<(), String> {
     in_sequence(&epoch.moments)
 }
 
-/// The history as one has to see it who knows it up to the cut.
+/// The operations that are known at the cut.
 fn until(record: &[Operation], cut: &Cut) -> Vec<Operation> {
     let known = record.iter().filter(|o| o.called <= cut.after).map(|operation| Operation {
         returned: operation.returned.filter(|&at| at <= cut.before),
         ..operation.clone()
     });
-    // What a view saw that did not return in time says nothing.
+    // A read that did not return before the cut gives no information.
     known.filter(|o| o.returned.is_some() || matches!(o.action, Action::Write { .. })).collect()
 }
 
-/// A snapshot that was taken after another had been returned is not older.
+/// A snapshot must not be older than a snapshot that was returned before it was taken.
 fn in_sequence(moments: &[Moment]) -> Result<(), String> {
     let mut by_return: Vec<&Moment> = moments.iter().collect();
     by_return.sort_unstable_by_key(|moment| moment.returned);

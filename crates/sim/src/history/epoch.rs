@@ -1,8 +1,8 @@
-//! One opening of the database: threads work until it is closed, the process is killed, the power is cut, or a sync fails; then it
-//! is opened again, and what is found begins the next epoch.
+//! An epoch: threads work until the database is closed, the process is killed, the power fails, or a sync fails. Then
+//! the database is reopened, and its content starts the next epoch.
 //!
-//! A crash is a copy of the simulated disk, taken in the middle of one of its operations while the threads go on. So one run gives
-//! two histories: the whole one, and the one that ends where the copy was taken. The next epoch lives on the copy.
+//! A crash is a copy of the simulated disk during one of its operations, while the threads continue. So one run gives
+//! two histories: the complete one, and the one that ends at the copy. The next epoch uses the copy.
 
 use super::actor::{Actor, Ended, Held};
 use super::check::{self, Cut, Epoch};
@@ -22,18 +22,18 @@ use std::time::Duration;
 pub enum Ending {
     /// All threads end, then the database is closed.
     Close,
-    /// It is closed under the threads.
+    /// The database is closed while threads use it.
     CloseDuring,
-    /// The process is killed: what it has written is there.
+    /// The process is killed: the data that the operating system has remains.
     Kill,
-    /// The power is cut.
+    /// The power fails.
     Power(Survival),
-    /// A sync fails, so that nothing is written any more; then the power is cut.
+    /// A sync fails, which disables writes; then the power fails.
     FailedSync(Survival),
 }
 
 impl Ending {
-    /// One that needs a simulated disk.
+    /// Draws an ending that needs a simulated disk.
     pub fn draw_crash(rng: &mut Rng) -> Ending {
         let survival = *rng.pick(&Survival::ALL);
         match rng.below(6) {
@@ -43,7 +43,7 @@ impl Ending {
         }
     }
 
-    /// One that any disk has.
+    /// Draws an ending for any disk.
     pub fn draw_close(rng: &mut Rng) -> Ending {
         if rng.chance(1, 3) { Ending::CloseDuring } else { Ending::Close }
     }
@@ -56,7 +56,7 @@ impl Ending {
         }
     }
 
-    /// The least durability whose acknowledged writes it leaves.
+    /// The lowest durability for which acknowledged writes survive.
     fn survives(self) -> Durability {
         match self {
             Ending::Close | Ending::CloseDuring => Durability::Buffered,
@@ -70,18 +70,18 @@ impl Ending {
     }
 }
 
-/// A copy of the disk, and the moments around it.
+/// A copy of the disk, and the clock values before and after it was made.
 struct Copy {
     before: u64,
     after: u64,
     disk: Arc<SimEnv>,
 }
 
-/// What the hook of the disk shares with the thread that waits for it.
+/// State shared by the I/O hook and the thread that waits for the crash.
 struct Crash {
     ending: Ending,
     seed: u64,
-    /// The operation of the disk in which it comes, and the one from which on a sync fails.
+    /// The index of the operation at which the crash happens, and the index from which on a sync fails.
     at: u64,
     fails_at: u64,
     phase: bool,
@@ -109,12 +109,12 @@ impl Crash {
         self.copy.lock().unwrap_or_else(|e| e.into_inner()).is_some()
     }
 
-    /// What the hook says of an operation.
+    /// The verdict of the hook on an operation.
     fn verdict(&self, disk: &SimEnv, op: OpInfo<'_>) -> Verdict {
         let draw = derive(self.seed, op.index) % 16;
         let is_before = op.phase == Phase::Before;
         if is_before && op.kind == OpKind::Sync && draw < 8 {
-            // Now others can queue behind the leader.
+            // Give other threads time to queue behind the leader.
             std::thread::sleep(Duration::from_micros(50));
         } else if draw < 3 {
             std::thread::yield_now();
@@ -130,20 +130,20 @@ impl Crash {
     }
 }
 
-/// What an epoch leaves behind.
+/// The result of an epoch.
 pub struct Next {
-    /// Where the database is opened next.
+    /// Where the next epoch opens the database.
     pub site: Site,
-    /// What was found there.
+    /// The recovered values of all places.
     pub state: State,
-    /// Operations that were checked.
+    /// Number of operations checked.
     pub operations: u64,
-    /// Flushes and compactions that ran.
+    /// Numbers of flushes and compactions.
     pub jobs: [u64; 2],
 }
 
-/// Runs one epoch that begins at `start`, checks it, and opens the database again to see what is there. `disk` is the site's, if it
-/// is a simulated one.
+/// Runs and checks one epoch that starts with the values `start`, then reopens the database and reads its content.
+/// `disk` is the disk of the site if it is simulated.
 pub fn run(
     site: &Site,
     disk: Option<&Arc<SimEnv>>,
@@ -182,7 +182,7 @@ pub fn run(
     if let (Some(disk), true) = (disk, ending.is_crash()) {
         crash.take(disk);
     }
-    // The other half of the iterators is moved when the database is closed.
+    // Half of the iterators is read to the end now. The other half is moved after the database is closed.
     let later = open.split_off(open.len() / 2);
     let exhaust = |held: Held| held.exhaust(ending.expected());
     epoch.record.extend(open.into_iter().map(exhaust).collect::<Outcome<Vec<_>>>()?.into_iter().flatten());
@@ -223,7 +223,8 @@ pub fn run(
     Ok((Next { site, state, operations, jobs: [stats.flush.jobs, stats.compaction.jobs] }, disk))
 }
 
-/// The threads of an epoch, and what is there when the database is closed under them and opened again while they still call.
+/// Runs the threads of an epoch. Returns their results, and the content of a database that was closed and reopened
+/// while the threads still called it.
 fn work(
     world: &World,
     site: &Site,
@@ -264,7 +265,7 @@ fn work(
             _ => None,
         };
         let early = reopened.as_ref().map(|next| next.as_ref().map_err(Finding::clone)?.state());
-        // After a crash the threads go on for a moment: what they see must still fit.
+        // The threads continue for a moment after the crash: what they see must remain consistent.
         if crash.is_taken() {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -278,7 +279,7 @@ fn work(
     })
 }
 
-/// Stops all threads when it goes, if the thread panics or if that is what it is for.
+/// Stops all threads on drop, if the thread panics or if the flag is set.
 struct StopAll<'a>(&'a World, bool);
 
 impl Drop for StopAll<'_> {
@@ -289,7 +290,7 @@ impl Drop for StopAll<'_> {
     }
 }
 
-/// Flushes and compacts while the others work.
+/// Flushes and compacts while the threads work.
 fn disturb(world: &World, ending: Ending, mut rng: Rng) -> Outcome {
     while world.running() {
         let keyspace = rng.pick(&world.spaces);

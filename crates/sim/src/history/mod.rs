@@ -1,18 +1,19 @@
-//! Recorded histories: threads work on a few keys, all that they do and see is written down by one clock, and then an order of the
-//! commits is looked for that explains all of it (P6).
+//! Recorded histories: threads work on a few keys, one clock records all operations, and then a search looks for an
+//! order of the commits that explains all results (P6).
 //!
 //! | module | |
 //! | --- | --- |
-//! | [`operation`] | what is recorded |
-//! | [`world`] | the database that the threads work on, so small that it flushes, compacts and switches logs all the time |
-//! | [`actor`] | a thread: puts, deletes, batches, reads, scans, iterators and snapshots that are held for a while |
-//! | [`epoch`] | from opening to closing, a kill, a power cut, or a failed sync, and opening again |
+//! | [`operation`] | the records |
+//! | [`world`] | the database under test, so small that it constantly flushes, compacts and switches logs |
+//! | [`actor`] | a thread: puts, deletes, batches, reads, scans, and held iterators and snapshots |
+//! | [`epoch`] | from an open to a close, kill, power failure or failed sync, and the reopen |
 //! | [`order`] | the search for an order |
-//! | [`mod@check`] | what is asked of an epoch: each key alone, all together, what was recovered |
+//! | [`mod@check`] | the checks of an epoch: each key alone, all keys together, the recovered state |
 //!
-//! Each key alone must be linearizable: the store has told nobody a value that was not its newest. All keys together must be, too,
-//! with batches and views as single operations: that is snapshot isolation, and batches all or nothing, and views that never go back.
-//! What a crash leaves must be a state of that same order, with every write in it that was acknowledged as durable (P1, P2).
+//! Each key alone must be linearizable: no read returns a value other than the newest. All keys together must be
+//! linearizable too, with batches, snapshots and iterators as single operations. This covers snapshot isolation,
+//! atomic batches, and views that never go back in time. A crash must leave a state of the same order that includes
+//! every write acknowledged as durable (P1, P2).
 
 pub mod actor;
 pub mod check;
@@ -35,16 +36,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tempfile::TempDir;
 use world::{PLACES, Site};
 
-/// Threads that are recorded. One more flushes and compacts.
+/// Number of recorded threads. Another thread flushes and compacts.
 pub const THREADS: usize = 5;
 
-/// Operations of each thread in one epoch, at most.
+/// Maximum number of operations of each thread in an epoch.
 pub const STEPS: u64 = 120;
 
 /// Counts over many histories.
 #[derive(Default)]
 pub struct Tally {
-    /// Crashes that were recovered from.
+    /// Recoveries from crashes.
     pub crashes: AtomicU64,
     /// Flushes.
     pub flushes: AtomicU64,
@@ -52,7 +53,7 @@ pub struct Tally {
     pub compactions: AtomicU64,
 }
 
-/// [`run`] as a job; it counts the operations.
+/// [`run`] as a job, which counts operations.
 pub fn job(seed: u64, crashes: bool, tally: &Arc<Tally>) -> Job {
     let flag = if crashes { " --crashes" } else { "" };
     let replay = format!(
@@ -66,8 +67,8 @@ pub fn job(seed: u64, crashes: bool, tally: &Arc<Tally>) -> Job {
     }
 }
 
-/// One history of several epochs; returns how many operations were checked. The seed draws what each thread does, the options, and
-/// where the crashes come, not how the threads interleave.
+/// A history of several epochs. Returns the number of operations checked. The seed determines the operations of each
+/// thread, the options and the crash points, but not how the threads interleave.
 pub fn run(seed: u64, crashes: bool, tally: &Tally) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let scratch = TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?;

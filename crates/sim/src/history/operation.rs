@@ -1,63 +1,63 @@
-//! What threads did to a database, as a recorder at their side saw it.
+//! Records of the operations of threads on a database.
 
 use cairn::Durability;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A key of a keyspace, counted through over all keyspaces.
+/// A key of a keyspace, numbered over all keyspaces.
 pub type Place = usize;
 
-/// What a place holds: the number of the write that put it there, which no other write has; or [`ABSENT`].
+/// The value of a place: the unique number of the write that set it, or [`ABSENT`].
 pub type Value = u32;
 
-/// The value of a key that is not there.
+/// The value of an absent key.
 pub const ABSENT: Value = 0;
 
-/// What all places hold at one moment.
+/// The values of all places at one moment.
 pub type State = Box<[Value]>;
 
-/// The one clock of a history: every call and every return has a number of its own, and of two events that one thread, or
-/// one cause, put in order, the later has the larger.
+/// The clock of a history. Each call and each return gets a unique number, and causally ordered events get increasing
+/// numbers.
 #[derive(Default)]
 pub struct Clock(AtomicU64);
 
 impl Clock {
-    /// The next moment.
+    /// The next clock value.
     pub fn tick(&self) -> u64 {
         self.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 }
 
-/// What an operation did, or saw.
+/// The effect or result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A commit: all of it takes effect at one moment. Without any places it stands for a call of `Database::sync`.
+    /// A commit, which takes effect atomically. Without places it is a call of `Database::sync`.
     Write {
-        /// What each place was set to.
+        /// The new values of places.
         sets: Vec<(Place, Value)>,
-        /// What it has survived when it has returned.
+        /// The durability that is guaranteed on return.
         durability: Durability,
     },
-    /// A view of some places: they held this at one moment.
+    /// A read of some places: they had these values at one moment.
     Read(Vec<(Place, Value)>),
 }
 
 /// One operation.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// Who did it.
+    /// The number of the thread.
     pub thread: usize,
     /// The method, for messages.
     pub name: &'static str,
     /// When it was called.
     pub called: u64,
-    /// When it returned successfully. One that did not may have taken effect, or not.
+    /// When it returned successfully. An operation that did not may have taken effect or not.
     pub returned: Option<u64>,
-    /// What it did.
+    /// Its effect or result.
     pub action: Action,
 }
 
 impl Operation {
-    /// The same as far as one place is concerned; `None` where it is not.
+    /// The part of the operation that concerns one place; `None` if there is none.
     pub fn at(&self, place: Place) -> Option<Operation> {
         let here = |pairs: &[(Place, Value)]| pairs.iter().copied().find(|pair| pair.0 == place);
         let action = match &self.action {

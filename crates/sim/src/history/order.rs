@@ -1,39 +1,40 @@
-//! Is there an order of the operations that explains what was seen?
+//! Searches for an order of operations that explains their results.
 //!
-//! The check of Wing and Gong (1993), as Lowe has it ("Testing for linearizability", 2017): *just in time*, with memory of what
-//! was tried. It goes through calls and returns by the clock and keeps every *configuration* that explains them so far: what the
-//! places hold, and which of the open operations have taken effect. An operation has to have taken effect when it returns, so
-//! only there it is tried in which orders the open ones may have come before it. The number of configurations is bounded by
-//! how many operations were open at once, not by the length of the history.
+//! The algorithm is that of Wing and Gong (1993) in Lowe's version ("Testing for linearizability", 2017): *just in
+//! time*, with a memory of tried configurations. It processes calls and returns in clock order and keeps all
+//! *configurations* that explain them so far: the values of all places, and which open operations have taken effect.
+//! An operation must have taken effect when it returns, so only at that point the search tries the orders in which
+//! open operations may precede it. The number of configurations is bounded by the number of concurrently open
+//! operations, not by the length of the history.
 //!
-//! A read that would fit takes effect at once: it changes nothing, so that later would be no better. An operation that never
-//! returned may take effect at any time, or never.
+//! A read that fits takes effect immediately: it changes nothing, so waiting would not help. An operation that never
+//! returned may take effect at any time or never.
 //!
-//! Where the history ends with a crash, what was recovered has to be what the places held at some moment of the same order, with no
-//! durable write behind it: a prefix of the commits that has all of those (P2). A configuration remembers whether it has passed
-//! such a moment.
+//! If the history ends with a crash, the recovered state must be the state at some moment of the same order, with no
+//! surviving-guaranteed write after it: a prefix of the commits that contains all durable writes (P2). A
+//! configuration records whether it has passed such a moment.
 
 use super::operation::{Action, Operation, Place, State, Value};
 use cairn::Durability;
 use std::collections::{BTreeMap, HashSet};
 
-/// Configurations at one moment, at most: far more than any history of a dozen threads has.
+/// Maximum number of configurations at one moment: far more than a history of a dozen threads reaches.
 const MAX_CONFIGURATIONS: usize = 500_000;
 
-/// Operations that are open at one moment, at most.
+/// Maximum number of concurrently open operations.
 const MAX_OPEN: usize = 64;
 
-/// The end of a history: what was found afterwards, and what must be in it.
+/// The end of a history: the recovered state, and which writes it must contain.
 #[derive(Clone, Debug)]
 pub struct Recovered {
-    /// What all places hold.
+    /// The recovered values of all places.
     pub state: State,
-    /// Writes of this durability, and above, that had returned must have survived.
+    /// Returned writes of this durability and above must have survived.
     pub survives: Durability,
 }
 
 impl Recovered {
-    /// The same, of one place.
+    /// The part that concerns one place.
     pub fn at(&self, place: Place) -> Recovered {
         let mut state = vec![0; self.state.len()];
         state[place] = self.state[place];
@@ -41,13 +42,13 @@ impl Recovered {
     }
 }
 
-/// One way in which everything up to some moment may have happened.
+/// One way in which all events so far may have happened.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Configuration {
     state: State,
-    /// The open operations that have taken effect, a bit for the slot of each.
+    /// The open operations that have taken effect: one bit per slot.
     done: u64,
-    /// Whether what was recovered was the state at some moment, with no write after it that had to survive.
+    /// Whether the recovered state was reached at some moment, with no write after it that must survive.
     survived: bool,
 }
 
@@ -60,11 +61,11 @@ struct Search<'a> {
     configurations: HashSet<Configuration>,
 }
 
-/// Looks for an order of `operations` that begins at `start`, agrees with the clock, and explains everything seen, and what was
-/// `recovered`.
+/// Searches for an order of `operations` that starts with the values `start`, agrees with the clock, and explains all
+/// reads and the `recovered` state.
 ///
 /// # Errors
-/// The first return that no order explains, in words.
+/// A description of the first return that no order explains.
 pub fn explain(start: &State, operations: &[Operation], recovered: Option<&Recovered>) -> Result<(), String> {
     let mut events = Vec::with_capacity(2 * operations.len());
     for (index, operation) in operations.iter().enumerate() {
@@ -106,7 +107,7 @@ impl Search<'_> {
         Ok(slot)
     }
 
-    /// Lets all open reads take effect that fit.
+    /// Lets all open reads that fit take effect.
     fn read_all(&self, mut configuration: Configuration) -> Configuration {
         for (slot, &index) in &self.open {
             if let Action::Read(seen) = &self.operations[index].action
@@ -118,7 +119,7 @@ impl Search<'_> {
         configuration
     }
 
-    /// What becomes of a configuration when the write in `slot` takes effect.
+    /// The configuration after the write in `slot` takes effect.
     fn write(&self, from: &Configuration, slot: u32, sets: &[(Place, Value)], must: bool) -> Configuration {
         let mut next = from.clone();
         next.done |= 1 << slot;
@@ -129,7 +130,7 @@ impl Search<'_> {
         self.read_all(next)
     }
 
-    /// All that one more write leads to.
+    /// The configurations after one more write.
     fn successors(&self, from: &Configuration) -> Vec<Configuration> {
         let open = self.open.iter().filter(|(slot, _)| from.done & 1 << **slot == 0);
         let writes = open.filter_map(|(&slot, &index)| match &self.operations[index].action {
@@ -143,7 +144,7 @@ impl Search<'_> {
         writes.collect()
     }
 
-    /// Goes on from each configuration, write by write, until `wanted`; those go no further.
+    /// Applies writes to each configuration until it is `wanted`; those are not extended further.
     fn advance(
         &self,
         wanted: impl Fn(&Configuration) -> bool,
@@ -205,7 +206,7 @@ impl Search<'_> {
     }
 }
 
-/// Some of the states of configurations, in words.
+/// Some states of the configurations, as text.
 fn states(configurations: &HashSet<Configuration>) -> String {
     let distinct: HashSet<&State> = configurations.iter().map(|c| &c.state).collect();
     let mut shown: Vec<String> = distinct.iter().take(6).map(|state| format!("{state:?}")).collect();

@@ -1,4 +1,4 @@
-//! Histories made by hand, some of which no order explains.
+//! Handmade histories, some without a valid order.
 
 use super::operation::{ABSENT, Action, Operation, Place, Value};
 use super::order::{Recovered, explain};
@@ -39,7 +39,7 @@ fn reads_see_the_newest_write_that_returned() {
     assert!(holds(&[put(1, 2, &[(0, 1)]), see(3, 4, &[(0, 1)])]));
     assert!(!holds(&[put(1, 2, &[(0, 1)]), see(3, 4, &[(0, ABSENT)])]), "a write is lost");
     assert!(!holds(&[see(1, 2, &[(0, 1)]), put(3, 4, &[(0, 1)])]), "a value from the future");
-    assert!(!holds(&[see(1, 2, &[(0, 9)])]), "a value that nobody wrote");
+    assert!(!holds(&[see(1, 2, &[(0, 9)])]), "a value that was never written");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn during_a_write_both_answers_are_right_but_the_old_one_does_not_come_back() {
     let write = || put(1, 10, &[(0, 1)]);
     assert!(holds(&[write(), see(2, 3, &[(0, ABSENT)]), see(4, 5, &[(0, 1)])]));
     assert!(!holds(&[write(), see(2, 3, &[(0, 1)]), see(4, 5, &[(0, ABSENT)])]));
-    // Two reads at once may be in either order.
+    // Two concurrent reads may be in either order.
     assert!(holds(&[write(), see(2, 5, &[(0, 1)]), see(3, 4, &[(0, ABSENT)])]));
 }
 
@@ -77,7 +77,7 @@ fn a_batch_is_seen_whole_or_not_at_all() {
     let batch = || put(1, 10, &[(0, 1), (1, 2)]);
     assert!(holds(&[batch(), see(2, 3, &[(0, ABSENT), (1, ABSENT)]), see(4, 5, &[(0, 1), (1, 2)])]));
     assert!(!holds(&[batch(), see(2, 3, &[(0, 1), (1, ABSENT)])]));
-    // Key by key there is nothing to object.
+    // Each key alone is consistent.
     for place in 0..2 {
         let part: Vec<_> =
             [batch(), see(2, 3, &[(0, 1), (1, ABSENT)])].iter().filter_map(|o| o.at(place)).collect();
@@ -85,7 +85,8 @@ fn a_batch_is_seen_whole_or_not_at_all() {
     }
 }
 
-/// Each key alone is linearizable, and there is no one order: what tells snapshot isolation from less.
+/// Each key alone is linearizable, but no single order exists: this distinguishes snapshot isolation from weaker
+/// guarantees.
 #[test]
 fn two_views_agree_on_the_order_of_writes_to_two_keys() {
     let writes = || vec![put(1, 20, &[(0, 1)]), put(2, 21, &[(1, 2)])];
@@ -118,7 +119,7 @@ fn recovery_yields_a_prefix_with_what_was_acknowledged() {
         assert_eq!(survives(&three, state, Sync), power, "{state:?} after a power cut");
         assert_eq!(survives(&three, state, Os), kill, "{state:?} after a kill");
     }
-    // A buffered write may be lost to a kill, and not to a close.
+    // A kill may lose a buffered write; a close must not.
     let buffered = [write(1, 2, &[(0, 1)], Buffered)];
     assert!(survives(&buffered, [ABSENT; 2], Os) && !survives(&buffered, [ABSENT; 2], Buffered));
 }
@@ -138,7 +139,7 @@ fn a_sync_keeps_all_that_returned_before_it() {
     assert!(survives(&synced(write(3, None, &[], Sync)), [ABSENT; 2], Sync), "it never returned");
 }
 
-/// Without memory of what was tried this would take as many steps as there are orders of twelve writes.
+/// Without the memory of tried configurations, this would take as many steps as there are orders of twelve writes.
 #[test]
 fn many_at_once_are_no_trouble() {
     let mut operations: Vec<_> = (0..12).map(|i| put(i + 1, 100 + i, &[(0, i as Value + 1)])).collect();

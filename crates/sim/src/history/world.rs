@@ -1,4 +1,4 @@
-//! What the threads of a history work on: two keyspaces with a few keys each, and values that tell who wrote them.
+//! The database of a history: two keyspaces with a few keys each, and values that identify their write.
 
 use super::operation::{ABSENT, Clock, Place, State, Value};
 use crate::finding::{Finding, Outcome, ensure, show};
@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Keyspaces.
+/// Number of keyspaces.
 pub const SPACES: usize = 2;
-/// Keys of each.
+/// Keys per keyspace.
 pub const KEYS: usize = 4;
-/// Keys of all.
+/// Number of all keys.
 pub const PLACES: usize = SPACES * KEYS;
 
 /// The names of the keyspaces.
 const NAMES: [&str; SPACES] = ["left", "right"];
 
-/// An open database, and what its threads share.
+/// An open database, and the state shared by its threads.
 pub struct World {
     /// The database.
     pub db: Database,
@@ -29,11 +29,11 @@ pub struct World {
     pub clock: Arc<Clock>,
     /// The number of the newest write.
     pub values: Arc<AtomicU32>,
-    /// Tells the threads to end.
+    /// Tells the threads to stop.
     pub stop: AtomicBool,
 }
 
-/// Where a database lies, and with which options it is opened.
+/// The location and options of a database.
 #[derive(Clone)]
 pub struct Site {
     /// The disk.
@@ -45,7 +45,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Options so small that a few hundred writes switch memtables and logs, flush and compact.
+    /// Draws small options: a few hundred writes switch memtables and logs, flush and compact.
     pub fn draw(env: Arc<dyn Env>, path: &Path, rng: &mut Rng) -> Site {
         let options = Options::default()
             .memory_budget(1 << 20)
@@ -66,7 +66,7 @@ impl Site {
         Site { env, path: path.to_owned(), options, keyspaces: [keyspace(), keyspace()] }
     }
 
-    /// The same directory on another disk: what a crash left.
+    /// The same directory on another disk, such as the one that survived a crash.
     pub fn on(&self, env: Arc<dyn Env>) -> Site {
         Site { env, ..self.clone() }
     }
@@ -87,12 +87,12 @@ impl World {
         self.values.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Whether the threads may go on.
+    /// Whether the threads should continue.
     pub fn running(&self) -> bool {
         !self.stop.load(Ordering::SeqCst)
     }
 
-    /// What all places hold now. For when nobody else is at work.
+    /// The present values of all places. No other thread may write.
     pub fn state(&self) -> Outcome<State> {
         let mut state = vec![ABSENT; PLACES];
         for (space, keyspace) in self.spaces.iter().enumerate() {
@@ -105,12 +105,12 @@ impl World {
     }
 }
 
-/// The keyspace and the key of a place.
+/// The keyspace and key of a place.
 pub fn locate(place: Place) -> (usize, String) {
     (place / KEYS, format!("key/{}", place % KEYS))
 }
 
-/// The bytes that stand for a value: its number, and a length and a filling of its own.
+/// The encoded value: its number, followed by filler of a length and content that follow from the number.
 pub fn bytes_of(value: Value) -> Vec<u8> {
     let mut rng = Rng::new(u64::from(value));
     let mut bytes = format!("{value:08}").into_bytes();
@@ -119,7 +119,7 @@ pub fn bytes_of(value: Value) -> Vec<u8> {
     bytes
 }
 
-/// The value that these bytes stand for.
+/// Decodes a value.
 pub fn value_of(bytes: &[u8]) -> Outcome<Value> {
     let number = bytes.get(..8).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     let value = number.filter(|&value| bytes_of(value) == bytes);
@@ -134,7 +134,7 @@ pub fn parse<K: AsRef<[u8]>, V: AsRef<[u8]>>(space: usize, entry: &(K, V)) -> Ou
     Ok((place.unwrap_or_default(), value_of(entry.1.as_ref())?))
 }
 
-/// A durability, drawn.
+/// A random durability.
 pub fn draw_durability(rng: &mut Rng) -> Durability {
     *rng.pick(&[Durability::Buffered, Durability::Os, Durability::Os, Durability::Sync, Durability::Sync])
 }

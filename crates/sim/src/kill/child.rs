@@ -1,4 +1,4 @@
-//! The child: writes until it is killed, and says on standard output what is done.
+//! The child of the kill test: writes until it is killed, and reports completed writes on standard output.
 
 use super::moment::{Moment, MortalEnv};
 use super::script::{CATALOG, NAMES, WRITERS, change_catalog, durability, key, number_of, options, write};
@@ -9,19 +9,19 @@ use cairn::{Database, Durability, Keyspace};
 use clap::Args;
 use std::path::PathBuf;
 
-/// What the parent tells the child.
+/// The arguments that the parent passes to the child.
 #[derive(Args)]
 pub struct ChildArgs {
-    /// Where the database is.
+    /// Directory of the database.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Draws the options.
+    /// Seed of the options.
     #[arg(long)]
     pub seed: u64,
-    /// How many steps the thread that creates and drops keyspaces did before.
+    /// Number of steps that the catalog thread has already done.
     #[arg(long)]
     pub catalog_steps: u64,
-    /// At which operation it kills itself.
+    /// The operation at which the child kills itself.
     #[arg(long)]
     pub moment: Option<Moment>,
 }
@@ -30,7 +30,7 @@ fn report(record: Record) -> Outcome {
     record.report().map_err(|e| Finding::new(format!("the parent does not listen: {e}")))
 }
 
-/// Opens the database and writes until killed; returns only with an error.
+/// Opens the database and writes until killed. Returns only on an error.
 pub fn child(args: ChildArgs) -> Outcome {
     let (options, keyspace_options) = options(args.seed);
     let env = args.moment.map_or_else(RealEnv::new, MortalEnv::new);
@@ -58,7 +58,7 @@ pub fn child(args: ChildArgs) -> Outcome {
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
         };
-        // The other threads would go on for ever.
+        // The writer threads would continue forever.
         if let Err(finding) = catalog {
             eprintln!("{finding}");
             std::process::exit(1);
@@ -67,7 +67,7 @@ pub fn child(args: ChildArgs) -> Outcome {
     })
 }
 
-/// Goes on with the writes of one thread where the database has them end.
+/// Continues the writes of one thread after the last one in the database.
 fn writer(db: &Database, spaces: &[Keyspace; 3], thread: u32) {
     if let Err(finding) = write_on(db, spaces, thread) {
         eprintln!("thread {thread}: {finding}");

@@ -1,5 +1,5 @@
-//! The kill test: a child process writes to a database on the real file system with several threads and reports every
-//! write that returned; the parent kills it at a random moment, opens the database and looks.
+//! The kill test: a child process writes to a database on the real file system with several threads, and reports each
+//! write that returned. The parent kills it at a random moment, opens the database and verifies it.
 //!
 //! ```text
 //!   parent --spawns--> child: opens the database, threads write (see [`script`]) --pipe: "thread 2 did write 17"--> parent
@@ -7,12 +7,13 @@
 //!      +--kill -9--------+    then: every reported write is there, at most one more per thread, no holes, batches whole
 //! ```
 //!
-//! The next child goes on in the same directory, so that recovery builds on recovery. A child dies in one of three ways: some time
-//! after it began to write; some time after it began to open the database; or by its own hand, at an appointed operation of an
-//! appointed file (see [`moment`]): in the middle of a flush, a compaction, the manifest's renewal, a recovery.
+//! The next child continues in the same directory, so each recovery builds on earlier ones. A child dies in one of
+//! three ways: some time after it starts to write; some time after it starts to open the database; or it kills itself
+//! at a chosen operation on a chosen kind of file (see [`moment`]): during a flush, a compaction, a switch of the
+//! manifest, a recovery.
 //!
-//! A kill leaves the page cache as it was, so what file system lies below makes no difference to it. Most directories lie in
-//! memory (`/dev/shm`), where a child does many times as much before it dies; one in eight lies on the disk.
+//! A kill does not affect the page cache, so the file system does not matter. Most directories are in memory
+//! (`/dev/shm`), where a child does many times as much work before it dies; one in eight is on the disk.
 
 mod child;
 pub mod moment;
@@ -25,14 +26,14 @@ pub use parent::{Met, job, run};
 
 use std::io::{self, Write};
 
-/// One report from the child: a write returned.
+/// A report from the child: a write returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Record {
-    /// Which thread; or one of the numbers below.
+    /// The thread, or one of the numbers below.
     thread: u32,
-    /// Whether the write promises to survive the end of the process.
+    /// Whether the write is guaranteed to survive a process kill.
     promised: bool,
-    /// Its number in its thread.
+    /// The number of the write in its thread.
     number: u64,
 }
 
@@ -42,10 +43,10 @@ const OPENING: u32 = u32::MAX;
 /// In place of a thread: the child is about to start its threads.
 const READY: u32 = u32::MAX - 1;
 
-/// In place of a thread: the child's appointed moment has come.
+/// In place of a thread: the child reached its chosen moment.
 const MOMENT: u32 = u32::MAX - 2;
 
-/// Bytes of a report. A pipe takes that many at once or not at all.
+/// Length of a report. A write of this length to a pipe is atomic.
 const RECORD_LEN: usize = 16;
 
 impl Record {
@@ -69,7 +70,7 @@ impl Record {
         }
     }
 
-    /// Sends it to the parent, at once and whole.
+    /// Sends the report to the parent.
     fn report(self) -> io::Result<()> {
         let mut out = io::stdout().lock();
         out.write_all(&self.encode())?;

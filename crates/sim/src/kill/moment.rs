@@ -1,7 +1,7 @@
-//! The moments at which a child kills itself: at an operation on a file, before it, in the middle of it, or after it.
+//! The moments at which a child kills itself: before, halfway through, or after an operation on a file.
 //!
-//! A kill from outside comes at any moment, so mostly at a dull one. [`MortalEnv`] is the real file system with one
-//! appointed moment: when it comes, the process says so on its standard output and kills itself, with all its threads.
+//! A kill from outside mostly hits an uninteresting moment. [`MortalEnv`] is the real file system with one chosen
+//! moment: when it comes, the process reports it on standard output and kills itself.
 
 use super::{MOMENT, Record};
 use crate::random::{Draw, Rng};
@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is done to a file when the end comes.
+/// The operation at which the child dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// A file is created.
     Create,
-    /// Bytes are appended; in the middle of it is after half of them.
+    /// Bytes are appended. Halfway means after half of them.
     Append,
     /// A file is synced.
     Sync,
-    /// A file gets its final name.
+    /// A file is renamed to its final name.
     Rename,
     /// A file is removed.
     Remove,
@@ -31,27 +31,27 @@ pub enum Operation {
     SyncDir,
 }
 
-/// What kind of file it is done to.
+/// The kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The log.
     Log,
-    /// The manifest, under its final name or its first.
+    /// The manifest, under its final or temporary name.
     Manifest,
-    /// A table: of a flush, a compaction or a recovery.
+    /// A table of a flush, a compaction or a recovery.
     Table,
     /// The directory.
     Directory,
 }
 
-/// Before the operation, in the middle of it, or after it.
+/// Before, halfway through, or after the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// Nothing of it is done.
+    /// Before the operation.
     Before,
-    /// Half of an append is done; all of any other operation.
+    /// After half of an append; after all of any other operation.
     Halfway,
-    /// All of it is done, and the caller does not know.
+    /// After the operation, but before the caller knows.
     After,
 }
 
@@ -72,7 +72,7 @@ const KINDS: [(&str, Kind); 4] = [
 const WHENS: [(&str, When); 3] =
     [("before", When::Before), ("halfway", When::Halfway), ("after", When::After)];
 
-/// The operations that there are.
+/// The operations on files that occur.
 const TARGETS: [(Operation, Kind); 12] = [
     (Operation::Create, Kind::Log),
     (Operation::Create, Kind::Manifest),
@@ -88,25 +88,26 @@ const TARGETS: [(Operation, Kind); 12] = [
     (Operation::SyncDir, Kind::Directory),
 ];
 
-/// One moment. As text: `before:rename:manifest:2`.
+/// A moment. As text: `before:rename:manifest:2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     when: When,
     operation: Operation,
     kind: Kind,
-    /// At the how manieth of these operations, from 1.
+    /// The number of the operation among those of its kind, from 1.
     nth: u64,
 }
 
 impl Moment {
-    /// Draws one. Low numbers fall into the opening, which does each of these things a few times.
+    /// Draws a moment. Low numbers are reached while the database is opened, which does each of these operations a
+    /// few times.
     pub fn draw(rng: &mut Rng) -> Moment {
         let (operation, kind) = *rng.pick(&TARGETS);
         let most = if (operation, kind) == (Operation::Append, Kind::Log) { 300 } else { 12 };
         Moment { when: rng.pick(&WHENS).1, operation, kind, nth: 1 + rng.below(most) }
     }
 
-    /// What kind of file it is about.
+    /// The kind of file.
     pub fn kind(self) -> Kind {
         self.kind
     }
@@ -135,7 +136,7 @@ impl FromStr for Moment {
             let (when, operation) = (find(&WHENS, when)?, find(&OPERATIONS, operation)?);
             Some(Moment { when, operation, kind: find(&KINDS, kind)?, nth: nth.parse().ok()? })
         };
-        parse().ok_or_else(|| format!("{text:?} is no moment"))
+        parse().ok_or_else(|| format!("{text:?} is not a moment"))
     }
 }
 
@@ -156,14 +157,14 @@ struct Fate {
 }
 
 impl Fate {
-    /// Whether the operation that is about to be done is the one.
+    /// Whether the operation that is about to run is the chosen one.
     fn is_now(&self, operation: Operation, kind: Option<Kind>) -> bool {
         self.moment.operation == operation
             && Some(self.moment.kind) == kind
             && self.met.fetch_add(1, Ordering::Relaxed) + 1 == self.moment.nth
     }
 
-    /// Does something that only counts as done or not done.
+    /// Runs an operation that has no halfway state.
     fn around<T>(&self, operation: Operation, kind: Option<Kind>, act: impl FnOnce() -> T) -> T {
         let now = self.is_now(operation, kind);
         if now && self.moment.when == When::Before {
@@ -178,13 +179,13 @@ impl Fate {
 }
 
 fn die() -> ! {
-    // Whether the parent hears it or not, this is the end.
+    // Ignore errors: the process dies in any case.
     let _ = Record { thread: MOMENT, promised: false, number: 0 }.report();
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort()
 }
 
-/// The real file system, until the moment comes.
+/// The real file system until the chosen moment.
 pub struct MortalEnv {
     real: Arc<dyn Env>,
     fate: Arc<Fate>,
@@ -366,7 +367,7 @@ mod tests {
         assert!(!fate.is_now(Operation::Create, Some(Kind::Table)));
     }
 
-    /// The names are those that the library gives: a file that has no kind would never be met.
+    /// The library uses these file names. A file without a kind would never be chosen.
     #[test]
     fn every_file_of_a_database_has_a_kind() {
         let dir = tempfile::tempdir().unwrap();

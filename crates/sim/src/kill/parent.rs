@@ -1,4 +1,4 @@
-//! The parent: starts children, sees to it that they die, and has looked at what they left.
+//! The parent of the kill test: starts children, kills them, and verifies their databases.
 
 use super::moment::{Kind, Moment};
 use super::script::CATALOG;
@@ -17,52 +17,52 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Kills in one directory, before a fresh one.
+/// Number of kills in one directory before a new one.
 const ROUNDS_PER_DIR: u64 = 15;
 
-/// A file system in memory. Where there is none, everything lies in the directory for temporary files.
+/// A file system in memory. If there is none, the directory for temporary files is used.
 const MEMORY: &str = "/dev/shm";
 
-/// Longest time that a child writes after it is ready, in milliseconds; most of them have less.
+/// Maximum time that a child writes after it is ready, in milliseconds; most have less.
 const MAX_WRITING_MS: u64 = 100;
 
-/// A child that neither gets ready nor ends in this time hangs.
+/// A child that is neither ready nor finished after this time hangs.
 const HANG: Duration = Duration::from_secs(60);
 
 const SIGKILL: i32 = 9;
 
-/// How far a thread is.
+/// The progress of a thread.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Progress {
-    /// The last write that must be there.
+    /// The last write that must have survived.
     pub promised: u64,
     /// The last write that was reported.
     pub reported: u64,
 }
 
-/// All threads, by number.
+/// The progress of all threads, by number.
 pub(super) type Reports = BTreeMap<u32, Progress>;
 
-/// What the children were at when they were killed, over all jobs that share this.
+/// What children were doing when they were killed, counted over all jobs that share this.
 #[derive(Debug, Default)]
 pub struct Met {
-    /// Opening: before the first write.
+    /// Opening the database, before the first write.
     pub opening: AtomicU64,
     /// A flush, a compaction or a recovery, which left tables that no manifest names.
     pub tables: AtomicU64,
-    /// Starting a new manifest: it has no name yet, or the old one is still there.
+    /// Creating a manifest: it has a temporary name, or the old one still exists.
     pub manifests: AtomicU64,
-    /// An appointed operation.
+    /// A chosen operation.
     pub moments: AtomicU64,
 }
 
-/// How a child comes to its end.
+/// How a child dies.
 enum End {
-    /// Killed so long after it began to open the database.
+    /// Killed this long after it started to open the database.
     Opening(Duration),
-    /// Killed so long after it was ready.
+    /// Killed this long after it was ready.
     Writing(Duration),
-    /// By its own hand; or, if that moment does not come, killed soon.
+    /// Kills itself at the moment. If that does not come soon, it is killed.
     Moment(Moment),
 }
 
@@ -78,12 +78,12 @@ impl End {
         }
     }
 
-    /// How long after the event, if this is the event that starts the clock.
+    /// The time from this event to the kill; `None` if the event does not start the timer.
     fn time_from(&self, event: &Event) -> Option<Duration> {
         match (self, event) {
             (End::Opening(time), Event::Opening) | (End::Writing(time), Event::Ready) => Some(*time),
             (End::Moment(moment), Event::Ready) => {
-                // Tables take longer to come than appends.
+                // Operations on tables occur later than appends.
                 Some(Duration::from_millis(if moment.kind() == Kind::Log { 10 } else { 40 }))
             }
             _ => None,
@@ -91,7 +91,7 @@ impl End {
     }
 }
 
-/// [`run`] as a job; it counts the kills.
+/// [`run`] as a job, which counts kills.
 pub fn job(program: PathBuf, seed: u64, kills: u64, met: Arc<Met>) -> Job {
     Job {
         name: format!("kill, seed {seed}"),
@@ -100,7 +100,7 @@ pub fn job(program: PathBuf, seed: u64, kills: u64, met: Arc<Met>) -> Job {
     }
 }
 
-/// Starts `program` as the child and kills it `kills` times; returns how often it did.
+/// Starts `program` as the child and kills it `kills` times. Returns the number of kills.
 pub fn run(program: &Path, seed: u64, kills: u64, met: &Met) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let mut scratch = scratch(&mut rng)?;
@@ -120,7 +120,8 @@ pub fn run(program: &Path, seed: u64, kills: u64, met: &Met) -> Outcome<u64> {
         };
         let place = |f: Finding| f.context(format_args!("kill {round} ({how})"));
         let wrote = write_and_kill(program, &path, child_seed, &mut known, &end, met).map_err(place)?;
-        // Nobody looks after some of those that did not get to write: then an opening follows a killed one directly.
+        // Some databases of children that did not write are not verified, so that an open directly follows a killed
+        // open.
         if wrote || !rng.chance(1, 2) {
             verify(&path, child_seed, &mut known, &mut rng, met).map_err(place)?;
         }
@@ -128,7 +129,7 @@ pub fn run(program: &Path, seed: u64, kills: u64, met: &Met) -> Outcome<u64> {
     Ok(kills)
 }
 
-/// A directory to be filled: mostly in memory.
+/// A new directory, mostly in memory.
 fn scratch(rng: &mut Rng) -> Outcome<TempDir> {
     let disk = rng.chance(1, 8);
     let memory = if disk { None } else { TempDir::new_in(MEMORY).ok() };
@@ -136,7 +137,7 @@ fn scratch(rng: &mut Rng) -> Outcome<TempDir> {
     made.map_err(|e| Finding::new(format!("no temporary directory: {e}")))
 }
 
-/// Lets a child live until its end. Its reports end up in `known`. Returns whether it got to write.
+/// Runs a child until it dies, and adds its reports to `known`. Returns whether it was ready to write.
 fn write_and_kill(
     program: &Path,
     path: &Path,
@@ -156,7 +157,7 @@ fn write_and_kill(
     let mut child =
         command.spawn().map_err(|e| Finding::new(format!("cannot start {}: {e}", program.display())))?;
     let outcome = listen_and_kill(&mut child, known, end, met);
-    // However that ended, do not leave the child behind.
+    // Kill the child in any case.
     let _ = child.kill();
     let status = child.wait().map_err(|e| Finding::new(format!("cannot wait for the child: {e}")))?;
     let wrote = outcome?;
@@ -170,11 +171,11 @@ fn write_and_kill(
     Ok(wrote)
 }
 
-/// What the parent hears.
+/// An event of the child.
 enum Event {
     Opening,
     Ready,
-    /// The child is gone, and these are all reports after the first two; or the pipe broke.
+    /// The child has exited; these are all reports after the first two, or the error of the pipe.
     Gone(std::io::Result<Vec<u8>>),
 }
 
@@ -217,7 +218,7 @@ fn listen(mut pipe: ChildStdout, sender: &mpsc::Sender<Event>) {
         let event = match Record::decode(&record).thread {
             OPENING => Event::Opening,
             READY => Event::Ready,
-            // A background thread meets the moment before the main thread is ready.
+            // A background thread may reach the moment before the main thread is ready.
             _ => {
                 rest.extend_from_slice(&record);
                 continue;
@@ -233,7 +234,7 @@ fn listen(mut pipe: ChildStdout, sender: &mpsc::Sender<Event>) {
     let _ = sender.send(Event::Gone(read));
 }
 
-/// Takes down what the child reported.
+/// Records the reports of the child.
 fn note(bytes: &[u8], known: &mut Reports, met: &Met) -> Outcome {
     for chunk in bytes.as_chunks::<RECORD_LEN>().0 {
         let record = Record::decode(chunk);

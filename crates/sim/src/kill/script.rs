@@ -1,9 +1,9 @@
-//! What each thread of the child writes, as a function of its number and of how many writes it did: so that the parent
-//! can say, from how far a thread got, exactly what must be in the database.
+//! The writes of each thread of the child, as a function of the thread and the number of the write. So the parent can
+//! derive the exact content of the database from the progress of each thread.
 //!
 //! Write `n` of thread `t` (both in the keys):
 //! - puts `t/n` into `main`;
-//! - when 3 divides `n`, it is a batch that also puts `t/n` into `side`, puts `n` under `t` into `state`, and deletes
+//! - if 3 divides `n`, it is a batch that also puts `t/n` into `side`, puts `n` under `t` into `state`, and deletes
 //!   `t/(n - 9)` from `main`.
 //!
 //! One more thread creates and drops keyspaces: step `2n - 1` creates `tmp-n` and writes into it, step `2n` drops it.
@@ -12,19 +12,19 @@ use crate::random::{Rng, derive};
 use cairn::{Batch, Database, Durability, Keyspace, KeyspaceOptions, Options, Preset};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Threads that write.
+/// Number of writer threads.
 pub const WRITERS: u32 = 4;
 
 /// The number of the thread that creates and drops keyspaces.
 pub const CATALOG: u32 = WRITERS;
 
-/// The keyspaces that are always there.
+/// The keyspaces that always exist.
 pub const NAMES: [&str; 3] = ["main", "side", "state"];
 
 /// The contents of a keyspace.
 pub type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Small memtables and a small log, so that a child of 50 ms flushes, compacts and changes logs.
+/// Small memtables and a small log, so that a child flushes, compacts and switches logs within 50 ms.
 pub fn options(seed: u64) -> (Options, KeyspaceOptions) {
     let mut rng = Rng::new(derive(seed, 11));
     let presets = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled];
@@ -34,7 +34,7 @@ pub fn options(seed: u64) -> (Options, KeyspaceOptions) {
     (options.background_threads(rng.below(3) as usize), keyspace.memtable_bytes(32 << 10))
 }
 
-/// Thread 3 buffers all but every sixteenth of its writes, thread 2 syncs some.
+/// Thread 3 buffers its writes, except for every sixteenth; thread 2 syncs some of its writes.
 pub fn durability(thread: u32, number: u64) -> Durability {
     match thread {
         3 if !number.is_multiple_of(16) => Durability::Buffered,
@@ -43,7 +43,7 @@ pub fn durability(thread: u32, number: u64) -> Durability {
     }
 }
 
-/// The key of a write. Keys of a thread order by number.
+/// The key of a write. The keys of a thread are ordered by number.
 pub fn key(thread: u32, number: u64) -> Vec<u8> {
     format!("{thread}/{number:010}").into_bytes()
 }
@@ -66,7 +66,7 @@ pub fn is_batch(number: u64) -> bool {
     number.is_multiple_of(3)
 }
 
-/// Does write `number` of `thread` on `[main, side, state]`.
+/// Makes write `number` of `thread` on `[main, side, state]`.
 pub fn write(db: &Database, spaces: &[Keyspace; 3], thread: u32, number: u64) -> cairn::Result<()> {
     let [main, side, state] = spaces;
     let (key, value, durability) = (key(thread, number), value(thread, number), durability(thread, number));
@@ -83,7 +83,7 @@ pub fn write(db: &Database, spaces: &[Keyspace; 3], thread: u32, number: u64) ->
     db.write(batch, durability)
 }
 
-/// What the keyspaces of [`NAMES`] hold of `thread` after its first `last` writes.
+/// The entries of `thread` in the keyspaces of [`NAMES`] after its first `last` writes.
 pub fn contents(thread: u32, last: u64) -> [Content; 3] {
     let [mut main, mut side, mut state] = [Content::new(), Content::new(), Content::new()];
     for number in 1..=last {
@@ -99,7 +99,7 @@ pub fn contents(thread: u32, last: u64) -> [Content; 3] {
     [main, side, state]
 }
 
-/// The keyspaces that come and go, after so many steps.
+/// The temporary keyspaces after this many steps.
 pub fn temporary(steps: u64) -> BTreeSet<String> {
     if steps.is_multiple_of(2) {
         BTreeSet::new()
@@ -108,7 +108,7 @@ pub fn temporary(steps: u64) -> BTreeSet<String> {
     }
 }
 
-/// Does step `number` (from 1) of the thread that creates and drops keyspaces.
+/// Makes step `number` (from 1) of the thread that creates and drops keyspaces.
 pub fn change_catalog(db: &Database, options: &KeyspaceOptions, number: u64) -> cairn::Result<()> {
     let name = format!("tmp-{}", number.div_ceil(2));
     if number.is_multiple_of(2) {

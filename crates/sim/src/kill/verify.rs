@@ -1,4 +1,4 @@
-//! What the parent expects of a database whose process was killed.
+//! Verifies a database after its process was killed.
 
 use super::parent::{Met, Progress, Reports};
 use super::script::{CATALOG, NAMES, WRITERS, contents, number_of, options, temporary};
@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// Looks at what the child left, opens it and looks again; corrects `known` to what is there, since the next child goes on from
-/// that.
+/// Inspects the files, opens the database and verifies its content. Sets `known` to what was found, since the next
+/// child continues from there.
 pub(super) fn verify(path: &Path, seed: u64, known: &mut Reports, rng: &mut Rng, met: &Met) -> Outcome {
     let left = file_names(path)?;
     if rng.chance(1, 5) {
@@ -46,14 +46,14 @@ pub(super) fn verify(path: &Path, seed: u64, known: &mut Reports, rng: &mut Rng,
 
 fn file_names(path: &Path) -> Outcome<BTreeSet<String>> {
     match std::fs::read_dir(path) {
-        // The child did not come so far.
+        // The child was killed before it created the directory.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
         Err(e) => Err(Finding::new(format!("{}: {e}", path.display()))),
         Ok(entries) => Ok(entries.flatten().filter_map(|e| e.file_name().into_string().ok()).collect()),
     }
 }
 
-/// Checks the files before anything is repaired: what a kill leaves is no damage.
+/// Checks the files before recovery: the effects of a kill are not damage.
 fn check_as_it_lies(path: &Path) -> Outcome {
     match cairn::check(path, &mut |_| {}) {
         Ok(report) => {
@@ -72,7 +72,7 @@ fn verify_catalog(db: &Database, names: BTreeSet<String>, known: &mut Reports) -
     let Some(&steps) = candidates.iter().find(|&&steps| temporary(steps) == names) else {
         let wanted = candidates.map(temporary);
         return Err(Finding::new(format!(
-            "P1: the keyspaces that come and go are {names:?}, not one of {wanted:?}"
+            "P1: the temporary keyspaces are {names:?}, not one of {wanted:?}"
         )));
     };
     if let Some(name) = names.first() {
@@ -82,7 +82,8 @@ fn verify_catalog(db: &Database, names: BTreeSet<String>, known: &mut Reports) -
                 steps > progress.promised,
                 "P1: keyspace {name} lost the write that followed its creation"
             );
-            // The child was killed between the two. Do the second half, so that it can be asked for from now on.
+            // The child was killed between the two writes. Complete the second one, so that later rounds can require
+            // it.
             keyspace.put("in", name)?;
         }
     }
@@ -109,7 +110,7 @@ fn verify_thread(db: &Database, thread: u32, known: &mut Reports) -> Outcome {
             return Err(Finding::new(format!("P2: keyspace {}, after write {last}: {difference}", NAMES[i])));
         }
     }
-    // What recovery showed must not go away any more.
+    // Content that recovery returned must not be lost later.
     *progress = Progress { promised: last, reported: last };
     Ok(())
 }

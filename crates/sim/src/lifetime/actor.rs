@@ -1,4 +1,4 @@
-//! A thread of a lifetime: draws calls until the database is closed under it, and goes on calling afterwards.
+//! A thread of a lifetime: makes random calls until the database is closed, and continues to call it afterwards.
 
 use super::held::{Held, Step, compare, hold};
 use super::ledger::{
@@ -14,26 +14,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Iterators, cursors and snapshots that a thread keeps at most.
+/// Maximum number of iterators, cursors and snapshots that a thread holds.
 const MAX_HELD: usize = 6;
 
-/// Keyspaces of its own that a thread has at most.
+/// Maximum number of keyspaces that a thread creates.
 const MAX_OWN: usize = 3;
 
 /// The handles of a thread.
 pub struct Handles {
-    /// Of the database.
+    /// The database.
     pub db: Database,
-    /// Of the keyspaces of all.
+    /// The shared keyspaces.
     pub spaces: [Keyspace; 2],
-    /// Of those that the thread created.
+    /// The keyspaces that the thread created.
     pub own: BTreeMap<String, Keyspace>,
-    /// Others, of no use.
+    /// Further handles of the database, unused.
     pub more: Vec<Database>,
 }
 
 impl Handles {
-    /// Those that a thread begins with.
+    /// The initial handles of a thread.
     pub fn new(db: &Database, ledger: &Ledger) -> cairn::Result<Handles> {
         let spaces = [db.open_keyspace(NAMES[0])?, db.open_keyspace(NAMES[1])?];
         let own = ledger.own().into_iter().map(|name| Ok((name.clone(), db.open_keyspace(&name)?)));
@@ -42,7 +42,7 @@ impl Handles {
     }
 }
 
-/// A thread at work.
+/// A thread of an opening.
 pub struct Actor {
     stage: Arc<Stage>,
     handles: Option<Handles>,
@@ -53,12 +53,12 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// The thread that has this ledger.
+    /// The thread of this ledger.
     pub fn new(stage: Arc<Stage>, handles: Handles, ledger: Ledger, rng: Rng) -> Actor {
         Actor { stage, handles: Some(handles), ledger, rng, held: Vec::new(), late_calls: 0 }
     }
 
-    /// Calls until it is stopped; returns how many calls came after the end.
+    /// Makes calls until it is stopped. Returns the number of calls after the close.
     pub fn run(mut self) -> Outcome<u64> {
         let place = |f: Finding, who: usize| f.context(format_args!("thread {who}"));
         let who = self.ledger.thread;
@@ -93,7 +93,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Makes a call; `None` when it failed with `Closed`, and may.
+    /// Makes a call. `None` if it failed with `Closed` and this is allowed.
     fn call<T>(
         &mut self,
         what: &'static str,
@@ -112,7 +112,7 @@ impl Actor {
                 Err(Finding::new(format!("{what} succeeds, though the database was closed before it began")))
             }
             Ok(value) => Ok(Some(value)),
-            // While it is being closed some calls still succeed, and others do not.
+            // While the database is being closed, each call may succeed or fail.
             Err(e) if e.kind() == ErrorKind::Closed && self.stage.is_closing() => {
                 std::thread::sleep(Duration::from_micros(50));
                 Ok(None)
@@ -174,7 +174,7 @@ impl Actor {
         Ok(())
     }
 
-    /// One number in both keyspaces, and something of its own in each.
+    /// Writes one number to both keyspaces, and another key in each.
     fn batch(&mut self) -> Outcome {
         let (both, durability) = (pair(self.ledger.thread, self.rng.below(PAIRS)), self.durability());
         let number = self.ledger.new_number();
@@ -229,7 +229,7 @@ impl Actor {
         compare("a scan", &found, self.ledger.content(NAMES[space]))
     }
 
-    /// Keeps something that outlives the database.
+    /// Creates an iterator, cursor or snapshot to hold.
     fn keep(&mut self) -> Outcome {
         let Some(handles) = &self.handles else { return Ok(()) };
         if self.held.len() >= MAX_HELD {
@@ -259,7 +259,7 @@ impl Actor {
         let closed = self.stage.is_closed();
         let moved = held.advance(self.handles.as_ref().map(|h| &h.spaces), &mut self.rng);
         if let Ok(Ok(Step::Ended)) = moved {
-            // Of an end that was reached nothing more is to be told.
+            // An iterator that has returned its end will not return an error.
             if !matches!(held, Held::Range(..)) {
                 self.held.push(held);
             }
@@ -271,14 +271,14 @@ impl Actor {
                 step?;
                 self.held.push(held);
             }
-            // An iterator says it once.
+            // An iterator returns the error once.
             None if is_range => {}
             None => self.held.push(held),
         }
         Ok(())
     }
 
-    /// What another thread writes to both keyspaces at once is the same in both.
+    /// A pair that another thread writes in one batch must be equal in both keyspaces.
     fn look_at_pair(&mut self) -> Outcome {
         let both = pair(self.rng.between(0, THREADS - 1), self.rng.below(PAIRS));
         let values = self.call("a read of a pair", |h, _| {
@@ -291,7 +291,7 @@ impl Actor {
         Ok(())
     }
 
-    /// What the database does with its files.
+    /// Flushes, compacts, syncs or waits.
     fn work(&mut self) -> Outcome {
         let space = self.rng.between(0, 1);
         let (from, to) = (key(self.ledger.thread, 3), key(self.ledger.thread, 9));
@@ -353,7 +353,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Handles come and go.
+    /// Clones, drops and reopens handles.
     fn juggle(&mut self) -> Outcome {
         let space = self.rng.between(0, 1);
         let Some(handles) = &mut self.handles else { return Ok(()) };
@@ -377,7 +377,7 @@ impl Actor {
         }
     }
 
-    /// What there is to be known of a database.
+    /// Calls that inspect the database.
     fn inspect(&mut self) -> Outcome {
         let report = match self.rng.below(6) {
             0 => self.call("check", |h, _| h.db.check(&mut |_| {}))?,
@@ -405,7 +405,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Calls what must not succeed any more, until it is stopped.
+    /// Makes calls that must fail, until the thread is stopped.
     fn late(&mut self) -> Outcome {
         while !self.stage.is_stopped() {
             if self.rng.chance(1, 3) {
@@ -445,7 +445,7 @@ impl Actor {
         }
     }
 
-    /// Snapshots of this opening, keyspaces of the next: they must not fit.
+    /// Reads a snapshot of this opening with keyspaces of the next one, which must fail.
     fn mix(&mut self) -> Outcome {
         let next = self.stage.next.lock().unwrap_or_else(|e| e.into_inner());
         let snapshot = self.held.iter().find_map(|held| match held {

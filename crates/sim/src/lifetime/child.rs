@@ -1,4 +1,4 @@
-//! The opening in between, in another process: it reads everything, rewrites all files, and says what it has read.
+//! An opening in another process between two lifetimes: reads all data, rewrites all files, and reports what it read.
 
 use super::ledger::{State, read};
 use super::options;
@@ -8,18 +8,18 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What the parent tells the child.
+/// The arguments that the parent passes to the child.
 #[derive(Args)]
 pub struct ChildArgs {
-    /// Where the database is.
+    /// Directory of the database.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Draws the options.
+    /// Seed of the options.
     #[arg(long)]
     pub seed: u64,
 }
 
-/// Has another process open the database in `dir` and close it again; returns what it has read.
+/// Opens and closes the database in `dir` in another process. Returns the content that it read.
 pub fn visit(program: &Path, dir: &Path, seed: u64) -> Outcome<State> {
     let mut command = Command::new(program);
     command.arg("lifetime-child").arg("--dir").arg(dir).args(["--seed", &seed.to_string()]);
@@ -49,7 +49,7 @@ fn understand(text: &str) -> Outcome<State> {
     Ok(state)
 }
 
-/// What the child does.
+/// The child.
 pub fn child(args: &ChildArgs) -> Outcome {
     let db = Database::open_with(&args.dir, options(args.seed))?;
     let state = read(&db)?;

@@ -1,8 +1,8 @@
-//! An environment of one opening, which ends with it.
+//! The environment of one opening, which ends with it.
 //!
-//! Each opening of a database gets a [`Gate`] of its own around the disk that they share. When the lock is given back, the opening is
-//! over: whatever it does to the disk from then on could hit the files of the next one, and is noted. The gate also delays some
-//! operations, drawn from a seed, so that closing meets the others in the middle of their work.
+//! Each opening of a database has its own [`Gate`] around the shared disk. When the lock is released, the opening is
+//! over: later operations could affect the files of the next opening, so the gate records them. The gate also delays
+//! some operations, selected by a seed, so that closing meets operations in progress.
 
 use crate::finding::{Outcome, ensure};
 use crate::random::derive;
@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What the files of an opening share with its environment.
+/// State shared by the environment and its files.
 struct Watch {
-    /// Draws the delays, if there are to be any.
+    /// Seed of the delays; `None` for none.
     delays: Option<u64>,
     operations: AtomicU64,
     over: AtomicBool,
@@ -23,7 +23,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Before an operation that changes the disk.
+    /// Called before an operation that changes the disk.
     fn pass(&self, operation: &str, path: &Path) {
         let index = self.operations.fetch_add(1, Ordering::Relaxed);
         match self.delays.map(|seed| derive(seed, index) % 32) {
@@ -32,7 +32,7 @@ impl Watch {
             Some(4..8) => std::thread::yield_now(),
             _ => {}
         }
-        // After the delay: it belongs to the operation.
+        // Check after the delay, which counts as part of the operation.
         if self.over.load(Ordering::SeqCst) {
             let mut late = self.late.lock().unwrap_or_else(|e| e.into_inner());
             late.push(format!("{operation} {}", path.display()));
@@ -40,26 +40,26 @@ impl Watch {
     }
 }
 
-/// The disk, for one opening.
+/// The disk as one opening sees it.
 pub struct Gate {
     disk: Arc<dyn Env>,
     watch: Arc<Watch>,
 }
 
 impl Gate {
-    /// A gate to `disk`; the seed draws the delays. Without one there are none.
+    /// A gate to `disk`. The seed selects the delays; without it there are none.
     pub fn new(disk: Arc<dyn Env>, delays: Option<u64>) -> Arc<Gate> {
         let (operations, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let watch = Watch { delays, operations, over, late: Mutex::default() };
         Arc::new(Gate { disk, watch: Arc::new(watch) })
     }
 
-    /// Whether the lock was given back.
+    /// Whether the lock was released.
     pub fn is_over(&self) -> bool {
         self.watch.over.load(Ordering::SeqCst)
     }
 
-    /// Fails when the opening did something to the disk after it had given the lock back.
+    /// Fails if the opening changed the disk after it released the lock.
     pub fn check(&self) -> Outcome {
         let late = self.watch.late.lock().unwrap_or_else(|e| e.into_inner());
         ensure!(
@@ -194,7 +194,7 @@ impl FileLock for GatedLock {
 
 impl Drop for GatedLock {
     fn drop(&mut self) {
-        // The lock itself is released after this, so nothing of the next opening comes before it.
+        // The real lock is released after this, so no operation of the next opening comes earlier.
         self.watch.over.store(true, Ordering::SeqCst);
     }
 }

@@ -1,32 +1,32 @@
-//! Iterators, cursors and snapshots that are kept, and moved until long after the database was closed.
+//! Iterators, cursors and snapshots that threads hold and use until long after the database was closed.
 //!
-//! Each knows what it must show: the thread that holds it is the only one to write the keys that it covers. They are no handles: once
-//! the database is closed each move fails with `Closed`.
+//! The expected content is known: only the thread that holds one writes the keys that it covers. They do not keep the
+//! database open: once it is closed, each use fails with `Closed`.
 
 use super::ledger::{Content, NAMES, number_of, parse};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
 use cairn::{Cursor, Keyspace, Range, Slice, Snapshot};
 
-/// One of them, and what it must show.
+/// A held object with its expected content.
 pub enum Held {
-    /// An iterator, and what is left of it.
+    /// An iterator with the entries that it has not returned yet.
     Range(Box<Range>, Content),
-    /// A cursor, and all that it covers.
+    /// A cursor with all entries that it covers.
     Cursor(Box<Cursor>, Content),
-    /// A snapshot, what a thread had in each keyspace when it was taken, and the prefix of that.
+    /// A snapshot with the thread's entries in each keyspace, and their prefix.
     Snapshot(Snapshot, [Content; 2], String),
 }
 
-/// What came of a move.
+/// The result of a use.
 pub type Moved = cairn::Result<Outcome<Step>>;
 
-/// Where it led.
+/// The outcome of a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// To an answer, and it was right.
+    /// The answer was right.
     Right,
-    /// To an end that had been reached before.
+    /// The end had been reached before, or there was nothing to do.
     Ended,
 }
 
@@ -35,7 +35,7 @@ fn right(is: bool, words: impl FnOnce() -> String) -> Moved {
 }
 
 impl Held {
-    /// What it is, for messages.
+    /// A name, for messages.
     pub fn name(&self) -> &'static str {
         match self {
             Held::Range(..) => "a move of a held iterator",
@@ -44,7 +44,7 @@ impl Held {
         }
     }
 
-    /// Moves it once. Snapshots need keyspaces for that; without, nothing is done.
+    /// Uses the object once. A snapshot needs keyspaces; without them nothing is done.
     pub fn advance(&mut self, spaces: Option<&[Keyspace; 2]>, rng: &mut Rng) -> Moved {
         match self {
             Held::Range(range, left) => step(range, left, rng.chance(1, 3)),
@@ -133,7 +133,7 @@ fn look(
     right(number == Ok(content.get(key).copied()), || format!("a snapshot shows {key} as {number:?}"))
 }
 
-/// A new one.
+/// Creates an iterator or cursor to hold.
 pub fn hold(space: &Keyspace, prefix: &str, content: Content, rng: &mut Rng) -> Held {
     match rng.chance(1, 2) {
         true => Held::Range(Box::new(space.prefix(prefix)), content),
@@ -144,7 +144,7 @@ pub fn hold(space: &Keyspace, prefix: &str, content: Content, rng: &mut Rng) -> 
     }
 }
 
-/// Fails unless a view that `name` gave is what the thread knows.
+/// Fails unless the result of `name` is what the thread expects.
 pub fn compare(name: &str, found: &Content, wanted: &Content) -> Outcome {
     ensure!(found == wanted, "{name} shows {found:?} instead of {wanted:?}");
     Ok(())

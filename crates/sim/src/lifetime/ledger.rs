@@ -1,26 +1,26 @@
-//! What a thread knows: it alone writes its keys, so what was acknowledged to it is what there is.
+//! The knowledge of a thread: no other thread writes its keys, so its acknowledged writes are the content.
 
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::random::Rng;
 use cairn::{Database, Slice};
 use std::collections::BTreeMap;
 
-/// The keyspaces that every opening has.
+/// The shared keyspaces.
 pub const NAMES: [&str; 2] = ["left", "right"];
 
-/// Keys of a thread in each of these.
+/// Number of keys of a thread in each shared keyspace.
 pub const KEYS: u64 = 24;
 
-/// Pairs of a thread: keys that batches write in both keyspaces, with one number.
+/// Number of pairs of a thread: keys that batches set to the same number in both keyspaces.
 pub const PAIRS: u64 = 3;
 
-/// Keys and the numbers of their values.
+/// Keys with the numbers of their values.
 pub type Content = BTreeMap<String, u64>;
 
 /// Keyspaces by name.
 pub type State = BTreeMap<String, Content>;
 
-/// What the prefix of all keys of a thread is.
+/// The prefix of all keys of a thread.
 pub fn prefix(thread: usize) -> String {
     format!("t{thread}/")
 }
@@ -30,17 +30,17 @@ pub fn key(thread: usize, number: u64) -> String {
     format!("t{thread}/{number:02}")
 }
 
-/// A key that is written in both keyspaces at once.
+/// A key that is written in both keyspaces in one batch.
 pub fn pair(thread: usize, number: u64) -> String {
     format!("t{thread}/pair/{number}")
 }
 
-/// What the name of a keyspace begins with that a thread creates.
+/// The prefix of the names of keyspaces that a thread creates.
 pub fn own_prefix(thread: usize) -> String {
     format!("own-{thread}-")
 }
 
-/// The bytes that stand for a number: the number, and a length and a filling of its own.
+/// The encoded number: the number, followed by filler of a length and content that follow from it.
 pub fn bytes_of(number: u64) -> Vec<u8> {
     let mut rng = Rng::new(number);
     let mut bytes = format!("{number:012}").into_bytes();
@@ -49,21 +49,21 @@ pub fn bytes_of(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// The number that these bytes stand for.
+/// Decodes a number.
 pub fn number_of(bytes: &[u8]) -> Outcome<u64> {
     let number = bytes.get(..12).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     let number = number.filter(|&number| bytes_of(number) == bytes);
     number.ok_or_else(|| Finding::new(format!("{} was never written", show(bytes))))
 }
 
-/// An entry, as a ledger has it.
+/// Decodes an entry.
 pub fn parse(entry: &(Slice, Slice)) -> Outcome<(String, u64)> {
     let key = String::from_utf8(entry.0.to_vec());
-    let key = key.map_err(|_| Finding::new(format!("{} is nobody's key", show(&entry.0))))?;
+    let key = key.map_err(|_| Finding::new(format!("{} is a key of no thread", show(&entry.0))))?;
     Ok((key, number_of(&entry.1)?))
 }
 
-/// Everything in a database.
+/// The whole content of a database.
 pub fn read(db: &Database) -> Outcome<State> {
     let mut state = State::new();
     for name in db.keyspaces() {
@@ -71,48 +71,48 @@ pub fn read(db: &Database) -> Outcome<State> {
         let entries = keyspace.iter().map(|entry| parse(&entry?)).collect::<Outcome<Content>>()?;
         let mut back = keyspace.iter().rev().map(|entry| parse(&entry?)).collect::<Outcome<Vec<_>>>()?;
         back.reverse();
-        ensure!(back.iter().map(|(k, v)| (k, v)).eq(&entries), "{name:?} reads otherwise from its end");
+        ensure!(back.iter().map(|(k, v)| (k, v)).eq(&entries), "{name:?} reads differently in reverse");
         state.insert(name, entries);
     }
     Ok(state)
 }
 
-/// What one thread has written, and was told that it is there.
+/// The acknowledged writes of one thread.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    /// Whose it is.
+    /// The number of the thread.
     pub thread: usize,
-    /// Its keys in the keyspaces of all, and the keyspaces that it created.
+    /// Its keys in the shared keyspaces, and the keyspaces that it created.
     pub state: State,
-    /// The number of its newest value.
+    /// The counter behind the numbers of its values.
     newest: u64,
 }
 
 impl Ledger {
-    /// That of a thread that has written nothing.
+    /// The ledger of a thread that has written nothing.
     pub fn new(thread: usize) -> Ledger {
         let state = NAMES.iter().map(|name| ((*name).to_owned(), Content::new())).collect();
         Ledger { thread, state, newest: 0 }
     }
 
-    /// A number that no other value has, of whatever thread.
+    /// A number that no other value of any thread has.
     pub fn new_number(&mut self) -> u64 {
         self.newest += 1;
         self.newest * 100 + self.thread as u64
     }
 
-    /// What it has in a keyspace.
+    /// The entries of the thread in a keyspace.
     pub fn content(&self, name: &str) -> &Content {
         static EMPTY: Content = Content::new();
         self.state.get(name).unwrap_or(&EMPTY)
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn content_mut(&mut self, name: &str) -> &mut Content {
         self.state.entry(name.to_owned()).or_default()
     }
 
-    /// The keyspaces that it created.
+    /// The keyspaces that the thread created.
     pub fn own(&self) -> Vec<String> {
         let own = own_prefix(self.thread);
         self.state.keys().filter(|name| name.starts_with(&own)).cloned().collect()
@@ -122,7 +122,7 @@ impl Ledger {
         name.starts_with(&own_prefix(self.thread)) || key.starts_with(&prefix(self.thread))
     }
 
-    /// Fails unless the part of `found` that is this thread's is what it was told.
+    /// Fails unless the thread's part of `found` matches its acknowledged writes.
     pub fn compare(&self, found: &State) -> Outcome {
         for (name, content) in &self.state {
             let Some(there) = found.get(name) else {

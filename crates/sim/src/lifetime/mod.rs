@@ -1,25 +1,26 @@
-//! Lifetimes: handles are opened, cloned, dropped and closed, also from another thread, while any other call of the library runs; the
-//! database is opened again at once, in this process or in another, and used on, while threads of the opening before still call.
+//! Lifetimes: handles are opened, cloned, dropped and closed, from several threads, while all other calls of the
+//! library run. The database is reopened at once, in this process or in another, and used, while threads of the
+//! previous opening still call it.
 //!
 //! ```text
 //!   thread 0  put flush .. compact ----------> Closed Closed .. (iterators, snapshots and handles of the first opening)
 //!   thread 1  batch create_keyspace .. close()--+ Closed ..
-//!   main      waits                             | opens again: all there?  writes, compacts: the right files?  ends
+//!   main      waits                             | reopens: all there?  writes, compacts: the right files?  ends
 //! ```
 //!
 //! | module | |
 //! | --- | --- |
-//! | [`ledger`] | what a thread knows to be there: it alone writes its keys, and its values have numbers |
-//! | [`actor`] | a thread: any call until the end, and those that must fail after it |
+//! | [`ledger`] | the expected content: each thread has its own keys, and values have numbers |
+//! | [`actor`] | a thread: any call before the close, and calls that must fail after it |
 //! | [`held`] | iterators, cursors and snapshots that outlive the database |
-//! | [`gate`] | the disk of one opening: what comes after its lock was released is found |
-//! | [`stage`] | what the threads share, and how an opening ends |
+//! | [`gate`] | the disk of one opening: finds operations after its lock was released |
+//! | [`stage`] | the state shared by the threads, and how an opening ends |
 //! | [`round`] | one lifetime, and the opening after it |
 //! | [`mod@child`] | the opening in another process |
 //!
-//! What must hold: when `close` has returned, or the last handle is gone, everything acknowledged is there and durable, and nothing
-//! else; no batch is torn; no call or move that begins later succeeds, hangs, or fails with anything but `Closed`; nothing touches the disk
-//! after the lock is released; and the files are those that the state names.
+//! Guarantees: when `close` has returned, or the last handle is dropped, exactly the acknowledged writes exist and
+//! are durable. No batch is torn. No call or move that begins later succeeds, hangs, or fails with an error other
+//! than `Closed`. The disk does not change after the lock is released, and the files are those that the state names.
 
 pub mod actor;
 pub mod child;
@@ -40,43 +41,43 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tempfile::TempDir;
 
-/// Threads of an opening; the main thread closes it, and opens it again.
+/// Number of threads of an opening. The main thread closes and reopens the database.
 pub const THREADS: usize = 3;
 
-/// Lifetimes in one directory.
+/// Number of lifetimes in one directory.
 pub const LIFETIMES: u64 = 6;
 
-/// A file system in memory. Where there is none, everything lies in the directory for temporary files.
+/// A file system in memory. If there is none, the directory for temporary files is used.
 const MEMORY: &str = "/dev/shm";
 
 /// Counts over many runs.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Openings that came to their end under threads.
+    /// Openings that ended while threads used them.
     pub lifetimes: AtomicU64,
-    /// Calls before the end.
+    /// Calls before the close.
     pub calls: AtomicU64,
-    /// Calls and moves after it.
+    /// Calls and moves after the close.
     pub late_calls: AtomicU64,
-    /// Openings in other processes in between.
+    /// Openings in other processes.
     pub processes: AtomicU64,
 }
 
-/// Where a database lies.
+/// The location of a database.
 pub struct Site {
     /// The disk.
     pub disk: Arc<dyn Env>,
-    /// The same, if it is a simulated one.
+    /// The same disk, if it is simulated.
     pub sim: Option<Arc<SimEnv>>,
     /// The directory.
     pub path: PathBuf,
-    /// The program that is the other process, where one can see the disk.
+    /// The program for the other process, if the disk is visible to it.
     pub program: Option<PathBuf>,
-    /// Draws the options of the keyspaces of all.
+    /// Seed of the options of the shared keyspaces.
     pub seed: u64,
 }
 
-/// Options so small that a few dozen writes switch memtables, logs and manifests.
+/// Small options: a few dozen writes switch memtables, logs and manifests.
 pub fn options(seed: u64) -> Options {
     let mut rng = Rng::new(seed);
     Options::default()
@@ -88,7 +89,7 @@ pub fn options(seed: u64) -> Options {
         .scrub_rate(*rng.pick(&[0, 0, 0, 1 << 20]))
 }
 
-/// Options of a keyspace: a few writes fill a memtable, and a few tables are compacted.
+/// Options of a keyspace: a few writes fill a memtable, and a few tables start a compaction.
 pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
     KeyspaceOptions::default()
         .memtable_bytes(*rng.pick(&[4 << 10, 8 << 10, 16 << 10]))
@@ -98,7 +99,7 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
         .max_tables_per_guard(rng.between(1, 3))
 }
 
-/// [`run`] as a job; it counts the lifetimes.
+/// [`run`] as a job, which counts lifetimes.
 pub fn job(program: PathBuf, seed: u64, tally: &Arc<Tally>) -> Job {
     let tally = tally.clone();
     Job {
@@ -110,7 +111,8 @@ pub fn job(program: PathBuf, seed: u64, tally: &Arc<Tally>) -> Job {
     }
 }
 
-/// Some lifetimes of one database; returns how many. The seed draws the calls and the options, not how the threads interleave.
+/// Runs several lifetimes of one database and returns their number. The seed determines calls and options, but not
+/// how the threads interleave.
 pub fn run(program: &Path, seed: u64, tally: &Tally) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let real = rng.chance(1, 3);

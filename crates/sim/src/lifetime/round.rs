@@ -1,5 +1,5 @@
-//! One lifetime: from opening to the end, with what outlives it; and the next opening, which must find everything, while the threads
-//! of the one before still call.
+//! One lifetime: from the open to the close, with held objects that outlive it; and the next opening, which must find
+//! all data while threads of the previous one still call it.
 
 use super::actor::{Actor, Handles};
 use super::child;
@@ -18,13 +18,13 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Calls of all threads before the end comes, at most.
+/// Maximum number of calls of all threads before the close.
 const MAX_CALLS: u64 = 500;
 
-/// The files are looked at so often until they are as they should be.
+/// How many times the files are checked until they are as expected.
 const MAX_LOOKS: usize = 2000;
 
-/// The database between two ends.
+/// An open database.
 struct Opening {
     gate: Arc<Gate>,
     db: Database,
@@ -41,7 +41,7 @@ impl Opening {
     }
 }
 
-/// Goes through one; `ledgers` are those of all threads, and of the main thread, and are brought up to date.
+/// Runs a lifetime. `ledgers` are those of all threads and of the main thread; they are updated.
 pub fn run(site: &Site, ledgers: &mut [Ledger], rng: &mut Rng, tally: &Tally) -> Outcome {
     let first = Opening::new(site, rng).map_err(|f| f.context("opening"))?;
     let ending = Ending::draw(rng);
@@ -60,8 +60,8 @@ pub fn run(site: &Site, ledgers: &mut [Ledger], rng: &mut Rng, tally: &Tally) ->
     stage.next.lock().unwrap_or_else(|e| e.into_inner()).take();
     let (next, ledgers) = match lived {
         Ok(Some(lived)) => lived,
-        Ok(None) => return join(threads, tally).and(Err(Finding::new("a thread ended before its time"))),
-        // What the threads have found says more where they have ended; they may hang, too.
+        Ok(None) => return join(threads, tally).and(Err(Finding::new("a thread ended too early"))),
+        // The findings of the threads say more, but a thread may hang: take those that have ended.
         Err(f) => {
             std::thread::sleep(Duration::from_millis(20));
             let ended = threads.into_iter().filter(|thread| thread.is_finished()).collect();
@@ -74,7 +74,7 @@ pub fn run(site: &Site, ledgers: &mut [Ledger], rng: &mut Rng, tally: &Tally) ->
     stage.gate.check().map_err(place)?;
     tally.lifetimes.fetch_add(1, Ordering::Relaxed);
     tally.calls.fetch_add(stage.calls.load(Ordering::Relaxed), Ordering::Relaxed);
-    // Nothing is left of the first opening, and what went with its last handle was not the second one's.
+    // All handles of the first opening are dropped now. That must not have affected the second one.
     let whole = verify(&next, ledgers).and_then(|()| files(site, &next.db));
     whole.map_err(|f| place(f.context("when nothing was left of the opening before")))?;
     let Opening { gate, db, spaces } = next;
@@ -86,7 +86,7 @@ pub fn run(site: &Site, ledgers: &mut [Ledger], rng: &mut Rng, tally: &Tally) ->
     gate.check()
 }
 
-/// Ends an opening under its threads, and goes on with the next; `None` when a thread failed before.
+/// Ends an opening while its threads run, and verifies and uses the next one. `None` if a thread failed before.
 #[allow(clippy::type_complexity)]
 fn end_and_go_on<'a>(
     site: &Site,
@@ -133,7 +133,7 @@ fn end_and_go_on<'a>(
     Ok(Some((next, ledgers)))
 }
 
-/// Ends an opening as it is to end. `false` when a thread failed before.
+/// Ends an opening in its chosen way. `false` if a thread failed before.
 fn end(first: Opening, stage: &Stage, failed: &impl Fn() -> bool) -> Outcome<bool> {
     let Opening { db, spaces, .. } = first;
     drop(spaces);
@@ -163,7 +163,7 @@ fn end(first: Opening, stage: &Stage, failed: &impl Fn() -> bool) -> Outcome<boo
     Ok(wait(&|| stage.is_closed()))
 }
 
-/// What is there when the power is cut now: closing has made everything durable.
+/// The content after a power failure now: closing has made all writes durable.
 fn copy(site: &Site, rng: &mut Rng) -> Outcome<Option<State>> {
     let Some(sim) = site.sim.as_ref().filter(|_| rng.chance(1, 3)) else { return Ok(None) };
     let copy = sim.crash_clone(Survival::Nothing, rng.next_u64());
@@ -173,7 +173,7 @@ fn copy(site: &Site, rng: &mut Rng) -> Outcome<Option<State>> {
     read(&db).map(Some)
 }
 
-/// Pairs are the same in both keyspaces.
+/// Pairs must be equal in both keyspaces.
 fn whole_batches(state: &State) -> Outcome {
     let pairs = |name: &str| -> Content {
         let all = state.get(name).into_iter().flatten();
@@ -184,7 +184,7 @@ fn whole_batches(state: &State) -> Outcome {
     Ok(())
 }
 
-/// Writes, and has so much compacted that files go.
+/// Writes and compacts enough for files to be deleted.
 fn go_on(next: &Opening, ledger: &mut Ledger, rng: &mut Rng) -> Outcome {
     for round in 0..2 {
         for _ in 0..12 {
@@ -204,7 +204,7 @@ fn go_on(next: &Opening, ledger: &mut Ledger, rng: &mut Rng) -> Outcome {
     Ok(())
 }
 
-/// Everything is there, each checksum right, and nothing torn.
+/// All expected data exists, all checksums are right, and no batch is torn.
 fn verify(opening: &Opening, ledgers: &[Ledger]) -> Outcome {
     let found = read(&opening.db)?;
     ledgers.iter().try_for_each(|ledger| ledger.compare(&found))?;
@@ -216,7 +216,7 @@ fn verify(opening: &Opening, ledgers: &[Ledger]) -> Outcome {
     Ok(())
 }
 
-/// The directory has the tables that the keyspaces name, one manifest, the logs, and nothing else but the files with names of their own.
+/// The directory must have the tables that the keyspaces name, one manifest, the logs, and the other named files.
 fn files(site: &Site, db: &Database) -> Outcome {
     db.flush()?;
     db.wait_idle()?;
@@ -224,7 +224,7 @@ fn files(site: &Site, db: &Database) -> Outcome {
     for _ in 0..MAX_LOOKS {
         match look_at_files(site, db) {
             Ok(()) => return Ok(()),
-            // A thread in the background may be at it.
+            // A background thread may be changing files.
             Err(f) => finding = Some(f),
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -258,7 +258,7 @@ fn look_at_files(site: &Site, db: &Database) -> Outcome {
     Ok(())
 }
 
-/// Waits for all threads; the first finding of any.
+/// Waits for all threads. Returns the first finding.
 fn join(threads: Vec<JoinHandle<Outcome<u64>>>, tally: &Tally) -> Outcome {
     let ends = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|p| Err(panicked(&*p))));
     let ends = ends.collect::<Vec<_>>();

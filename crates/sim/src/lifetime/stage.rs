@@ -1,4 +1,4 @@
-//! What the threads of one opening share, and how it ends.
+//! The state shared by the threads of one opening, and how it ends.
 
 use super::gate::Gate;
 use super::ledger::Ledger;
@@ -10,24 +10,24 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A thread that has not come to its end so long after it should have hangs.
+/// A thread that has not ended this long after it should have hangs.
 const HANG: Duration = Duration::from_secs(100);
 
 /// How an opening ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The main thread closes the database while the others call.
+    /// The main thread closes the database while the threads call it.
     Close,
-    /// One of the others does.
+    /// One of the threads closes it.
     CloseInThread,
-    /// Two do at once.
+    /// The main thread and a thread close it at the same time.
     CloseTwice,
-    /// All handles go, one after another.
+    /// All handles are dropped, one after the other.
     DropHandles,
 }
 
 impl Ending {
-    /// One of them.
+    /// Draws an ending.
     pub fn draw(rng: &mut Rng) -> Ending {
         [Ending::Close, Ending::CloseInThread, Ending::CloseTwice, Ending::DropHandles]
             [rng.weighted(&[3, 2, 1, 2])]
@@ -38,35 +38,35 @@ impl Ending {
         matches!(self, Ending::Close | Ending::CloseTwice)
     }
 
-    /// Whether the first of the other threads does.
+    /// Whether the first of the threads calls `close`.
     pub fn is_theirs(self) -> bool {
         matches!(self, Ending::CloseInThread | Ending::CloseTwice)
     }
 }
 
-/// What the threads of an opening share.
+/// The state shared by the threads of an opening.
 pub struct Stage {
-    /// Its way to the disk.
+    /// Its access to the disk.
     pub gate: Arc<Gate>,
     /// How it ends.
     pub ending: Ending,
-    /// After so many calls of all threads.
+    /// The number of calls of all threads after which it ends.
     pub ends_after: u64,
-    /// Calls so far.
+    /// Number of calls so far.
     pub calls: AtomicU64,
-    /// Keyspaces of the next opening, for those who would mix them with what they have of this one.
+    /// Keyspaces of the next opening, for attempts to use them with objects of this one.
     pub next: Mutex<Option<[Keyspace; 2]>>,
     closing: AtomicBool,
     closed: AtomicBool,
     stop: AtomicBool,
     dropped: AtomicUsize,
-    /// By thread: what it does, and what it was told when the database was closed under it.
+    /// For each thread: what it is doing, and its ledger when the database was closed.
     doing: Vec<Mutex<&'static str>>,
     ledgers: Vec<Mutex<Option<Ledger>>>,
 }
 
 impl Stage {
-    /// For so many threads.
+    /// The stage for a number of threads.
     pub fn new(gate: Arc<Gate>, ending: Ending, ends_after: u64, threads: usize) -> Arc<Stage> {
         Arc::new(Stage {
             gate,
@@ -83,22 +83,22 @@ impl Stage {
         })
     }
 
-    /// Whether the end is near: handles are to be dropped, or another thread may have called `close`.
+    /// Whether closing may have started: handles are to be dropped, or a thread may have called `close`.
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// Whether the database was closed before now.
+    /// Whether closing has completed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Whether the threads are to end.
+    /// Whether the threads should end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Whether the opening is to end.
+    /// Whether the opening should end.
     pub fn is_due(&self) -> bool {
         self.calls.load(Ordering::Relaxed) >= self.ends_after
     }
@@ -122,28 +122,28 @@ impl Stage {
         self.note_closed()
     }
 
-    /// A thread has dropped its handles.
+    /// Records that a thread has dropped its handles.
     pub fn note_dropped(&self) {
         self.dropped.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether all have.
+    /// Whether all threads have dropped their handles.
     pub fn all_dropped(&self) -> bool {
         self.dropped.load(Ordering::SeqCst) == self.ledgers.len()
     }
 
-    /// What a thread does now.
+    /// Records what a thread is doing.
     pub fn note(&self, thread: usize, what: &'static str) {
         *self.doing[thread].lock().unwrap_or_else(|e| e.into_inner()) = what;
     }
 
-    /// A thread can do nothing more, and this is what it knows.
+    /// Records the final ledger of a thread whose calls can no longer succeed.
     pub fn hand_in(&self, ledger: Ledger) {
         let slot = &self.ledgers[ledger.thread];
         *slot.lock().unwrap_or_else(|e| e.into_inner()) = Some(ledger);
     }
 
-    /// What all threads know, when all can do nothing more; `None` when one of them has failed.
+    /// The ledgers of all threads, after no call can succeed anymore. `None` if a thread failed.
     pub fn ledgers(&self, failed: impl Fn() -> bool) -> Outcome<Option<Vec<Ledger>>> {
         let begun = Instant::now();
         loop {
@@ -163,12 +163,12 @@ impl Stage {
         }
     }
 
-    /// What all threads do.
+    /// What all threads are doing.
     pub fn all_doing(&self) -> Vec<&'static str> {
         self.doing.iter().map(|doing| *doing.lock().unwrap_or_else(|e| e.into_inner())).collect()
     }
 
-    /// Lets the threads end.
+    /// Tells the threads to end.
     pub fn end(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.begin_to_close();

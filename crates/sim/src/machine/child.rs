@@ -1,6 +1,6 @@
-//! The child under `strace`: goes through a [`script`](super::script) while system calls fail, and looks at every answer.
+//! The child under `strace`: runs a [`script`](super::script) while system calls fail, and checks all answers.
 //!
-//! On standard output it says how each step ended ([`Report`]); what it finds wrong, too, and then it fails.
+//! It reports on standard output how each step ended ([`Report`]), prints findings, and fails if there are any.
 
 use super::script::{Ending, Mismatch, State, Step, compare, keyspace_options, options, steps};
 use crate::finding::{Finding, Outcome, ensure};
@@ -8,47 +8,47 @@ use cairn::{Database, Durability, Error, ErrorKind};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// What the parent tells the child.
+/// The arguments that the parent passes to the child.
 #[derive(Args)]
 pub struct ScriptArgs {
-    /// Where the database is.
+    /// Directory of the database.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Draws the steps.
+    /// Seed of the steps.
     #[arg(long)]
     pub seed: u64,
-    /// How many steps.
+    /// Number of steps.
     #[arg(long)]
     pub steps: usize,
     /// Background threads.
     #[arg(long, default_value_t = 0)]
     pub threads: usize,
-    /// What a failure must lead to.
+    /// The expected effect of a failure.
     #[arg(long)]
     pub expect: Expect,
 }
 
-/// What the first failure must lead to.
+/// The expected effect of the first failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Expect {
-    /// No more writing: a sync failed.
+    /// Writes are disabled: a sync failed.
     ReadOnly,
-    /// Whatever fails leaves no trace; writing goes on, or stops for good.
+    /// A failed step leaves no trace. Writes continue, or are disabled for good.
     Passing,
 }
 
-/// After so many failures the child gives up: what the parent tries for the steps in doubt doubles with each.
+/// Number of failures after which the child stops: the parent tries all subsets of the failed steps.
 const MAX_FAILURES: usize = 6;
 
-/// A read that fails is tried so often.
+/// How many times a failed read is tried.
 const READ_ATTEMPTS: usize = 3;
 
-/// What a child reports.
+/// The report of a child.
 #[derive(Debug, Default)]
 pub struct Report {
     /// How each step ended.
     pub endings: Vec<Ending>,
-    /// The errors that it met, in order: of steps, of reads, of closing.
+    /// The errors in order: of steps, of reads, of closing.
     pub errors: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ impl Report {
         self.errors.iter().for_each(|e| println!("error {e}"));
     }
 
-    /// What a child printed.
+    /// Parses the output of a child.
     pub fn parse(text: &str) -> Outcome<Report> {
         let mut report = Report::default();
         let mut whole = false;
@@ -86,11 +86,11 @@ impl Report {
 struct Child {
     args: ScriptArgs,
     report: Report,
-    /// What was acknowledged, and nothing else: a failed write is not visible.
+    /// The acknowledged state. Failed writes must be invisible.
     state: State,
 }
 
-/// Goes through the script.
+/// Runs the script.
 pub fn run_script(args: ScriptArgs) -> Outcome {
     let steps = steps(args.seed, args.steps);
     let mut child = Child { args, report: Report::default(), state: State::new() };
@@ -162,7 +162,7 @@ impl Child {
         }
     }
 
-    /// Keeps an error, which must say which file it is about.
+    /// Records an error, which must name its file.
     fn note(&mut self, what: &str, error: &Error) -> Outcome {
         self.report.errors.push(format!("{what}: {error:?}").replace('\n', " "));
         let dir = self.args.dir.to_string_lossy();
@@ -170,7 +170,7 @@ impl Child {
         Ok(())
     }
 
-    /// Every read is right. Where reads fail by injection one that failed is tried again.
+    /// All reads must be right. A read that failed by injection is repeated.
     fn look(&mut self, db: &Database) -> Outcome {
         for _ in 0..READ_ATTEMPTS {
             match compare(db, &self.state) {
@@ -182,7 +182,7 @@ impl Child {
         Err(Finding::new(format!("P5: reads do not go on: {:?}", self.report.errors)))
     }
 
-    /// After a failed sync nothing may be written any more, and everything be read.
+    /// After a failed sync, writes must fail and reads must work.
     fn check_read_only(&mut self, db: &Database) -> Outcome {
         let refused = |what: &str, result: cairn::Result<()>| match result {
             Err(e) if e.kind() == ErrorKind::ReadOnly => Ok(()),

@@ -1,4 +1,4 @@
-//! The commands that run these tests again, and those of their children.
+//! The commands that repeat these tests, and those of their children.
 
 use super::child::{ScriptArgs, run_script};
 use super::full::{self, FullArgs, Scenario};
@@ -10,63 +10,63 @@ use crate::finding::Outcome;
 use clap::Subcommand;
 use std::path::Path;
 
-/// What `cairn-sim` is asked for.
+/// The commands of `cairn-sim` for machine tests.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Let a process write under strace, which makes one of its system calls fail; or a series of them.
+    /// Run a process under strace that makes one of its system calls fail; or a series of such runs
     Strace {
-        /// Draws the script and the injections of a series.
+        /// Seed of the script and the injections of a series
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// How many injections.
+        /// Number of injections
         #[arg(long, default_value_t = 20)]
         injections: u64,
-        /// One only, such as `fsync:error=EIO:when=3`.
+        /// A single injection, such as `fsync:error=EIO:when=3`
         #[arg(long, requires = "script")]
         injection: Option<Injection>,
-        /// Draws the script that it is put into.
+        /// Seed of the script for a single injection
         #[arg(long)]
         script: Option<u64>,
-        /// Background threads of its database.
+        /// Number of background threads
         #[arg(long, default_value_t = 0)]
         threads: usize,
     },
-    /// Fill a small disk, and make it less full again.
+    /// Fill a small disk and free space again
     Full {
-        /// Draws sizes, options and data.
+        /// Seed of sizes, options and data
         #[arg(long)]
         seed: u64,
-        /// What meets the full disk.
+        /// What the database does when the disk is full
         #[arg(long)]
         scenario: Scenario,
     },
-    /// Write and read under a limit of the process.
+    /// Write and read under a limit of the process
     Limit {
-        /// Draws the limit, the options and the data.
+        /// Seed of the limit, the options and the data
         #[arg(long)]
         seed: u64,
-        /// Which limit.
+        /// The limit
         #[arg(long)]
         limit: Limit,
     },
-    /// Go through a script: a child of the machine tests.
+    /// Run a script: a child of the machine tests
     #[command(hide = true)]
     ScriptChild(ScriptArgs),
-    /// Fill the disk that it mounts: a child of the machine tests.
+    /// Fill the disk that it mounts: a child of the machine tests
     #[command(hide = true)]
     FullChild(FullArgs),
-    /// Write and read under a limit: a child of the machine tests.
+    /// Write and read under a limit: a child of the machine tests
     #[command(hide = true)]
     LimitChild(LimitArgs),
-    /// Write and read with little memory: a child of the machine tests.
+    /// Write and read with little memory: a child of the machine tests
     #[command(hide = true)]
     MemoryChild(MemoryArgs),
-    /// Hold a database open: a child of the machine tests.
+    /// Hold a database open: a child of the machine tests
     #[command(hide = true)]
     HoldChild(HoldArgs),
 }
 
-/// Does it; `program` is started as the child.
+/// Runs a command. `program` is started as the child.
 pub fn run(command: Command, program: &Path) -> Outcome {
     match command {
         Command::Strace { seed, injections, injection, script, threads } => {

@@ -1,7 +1,7 @@
-//! A full disk: a small file system in memory, filled until nothing goes any more, and made less full again.
+//! Full disks: a small file system in memory is filled until writes fail, and then space is freed.
 //!
-//! The child has a mount namespace of its own (`unshare --mount`) and mounts the file system there: whatever becomes of the
-//! child, nothing stays mounted. What it does is a [`Scenario`].
+//! The child mounts the file system in its own mount namespace (`unshare --mount`), so that it is unmounted however
+//! the child ends. The [`Scenario`] selects what it does.
 
 use super::load::Load;
 use super::{said, start};
@@ -17,25 +17,25 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// When there is space again, writing must go on within this time.
+/// After space is freed, writes must succeed within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Space that is kept for the last opening, however much the data have grown.
+/// Space reserved for the last open, however much the data has grown.
 const SPARE_LEN: usize = 2 << 20;
 
-/// Longest time that a disk is being filled.
+/// Maximum time for filling a disk.
 const FILLING: Duration = Duration::from_secs(4);
 
-/// So many writes in a row fail: the disk is full, and no flush is about to change that.
+/// After this many failed writes in a row, the disk counts as full: no flush is about to free space.
 const REFUSALS: u64 = 40;
 
-/// Threads that fill the disk.
+/// Number of threads that fill the disk.
 const WRITERS: u64 = 3;
 
-/// What meets the full disk.
+/// What the database does when the disk is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
-    /// Threads write until nothing goes any more, several times over: whatever comes.
+    /// Threads write until writes fail, several times.
     Load,
     /// A compaction (trap 31).
     Compaction,
@@ -47,21 +47,21 @@ pub enum Scenario {
     Opening,
 }
 
-/// What the parent tells the child.
+/// The arguments that the parent passes to the child.
 #[derive(Args)]
 pub struct FullArgs {
-    /// Where to mount the file system.
+    /// Mount point of the file system.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Draws the sizes, the options and the data.
+    /// Seed of the sizes, the options and the data.
     #[arg(long)]
     pub seed: u64,
-    /// What meets the full disk.
+    /// The scenario.
     #[arg(long)]
     pub scenario: Scenario,
 }
 
-/// Why no disk can be filled here; `None` when one can.
+/// Why this test cannot run here; `None` if it can.
 pub fn missing() -> Option<String> {
     let dir = TempDir::new().ok()?;
     let mut command = Command::new("unshare");
@@ -73,7 +73,7 @@ pub fn missing() -> Option<String> {
     }
 }
 
-/// One scenario in a child; returns how often the disk was full.
+/// Runs a scenario in a child. Returns how often the disk was full.
 pub fn run(program: &Path, seed: u64, scenario: Scenario) -> Outcome<u64> {
     let dir = TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?;
     let name = scenario.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
@@ -84,7 +84,7 @@ pub fn run(program: &Path, seed: u64, scenario: Scenario) -> Outcome<u64> {
     words.trim().parse().map_err(|_| Finding::new(format!("the child says {words:?}")))
 }
 
-/// [`run`] as a job; it counts how often the disk was full.
+/// [`run`] as a job, which counts full disks.
 pub fn job(program: PathBuf, seed: u64, scenario: Scenario) -> Job {
     let name = scenario.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
     Job {
@@ -94,7 +94,7 @@ pub fn job(program: PathBuf, seed: u64, scenario: Scenario) -> Job {
     }
 }
 
-/// The file system and what lies on it beside the database.
+/// The file system, with the files beside the database.
 struct Disk {
     root: PathBuf,
 }
@@ -113,7 +113,7 @@ impl Disk {
         self.root.join("db")
     }
 
-    /// Makes another file grow by so many bytes; returns how many fit.
+    /// Extends the ballast file by this many bytes. Returns how many fit.
     fn burden(&self, bytes: u64) -> Outcome<u64> {
         let failed = |e: std::io::Error| Finding::new(format!("the ballast: {e}"));
         let file = OpenOptions::new().create(true).append(true).open(self.root.join("ballast"));
@@ -130,13 +130,13 @@ impl Disk {
         Ok(bytes - left)
     }
 
-    /// Takes all that is left.
+    /// Takes all free space.
     fn fill(&self) -> Outcome {
         while self.burden(1 << 20)? > 0 {}
         Ok(())
     }
 
-    /// Makes the other file shorter.
+    /// Shortens the ballast file.
     fn give_back(&self, bytes: u64) -> Outcome {
         let failed = |e: std::io::Error| Finding::new(format!("the ballast: {e}"));
         let file = OpenOptions::new().write(true).open(self.root.join("ballast")).map_err(failed)?;
@@ -144,9 +144,9 @@ impl Disk {
         file.set_len(len.saturating_sub(bytes)).map_err(failed)
     }
 
-    /// Gives up the space that was kept for the end.
+    /// Frees the space that was reserved for the last open.
     fn give_up_spare(&self) {
-        // It may be gone already.
+        // It may have been freed already.
         let _ = fs::remove_file(self.root.join("spare"));
     }
 
@@ -155,7 +155,7 @@ impl Disk {
     }
 }
 
-/// What the child does.
+/// The child.
 pub fn child(args: &FullArgs) -> Outcome {
     let mut rng = Rng::new(args.seed);
     let size = *rng.pick(&[8_u64, 12, 24]) << 20;
@@ -208,7 +208,7 @@ impl Trial {
         Ok((db, keyspace))
     }
 
-    /// All threads write until the disk was full for each of them; or `most` each, none of which may fail.
+    /// All threads write until each of them meets the full disk; or `most` times each, without failures.
     fn write(&mut self, keyspace: &Keyspace, most: Option<u64>) -> Outcome {
         std::thread::scope(|scope| {
             let write = |load| scope.spawn(move || write(keyspace, load, most));
@@ -221,12 +221,12 @@ impl Trial {
         Ok(())
     }
 
-    /// Reads everything. A write that failed left no trace.
+    /// Reads all data. Failed writes must be invisible.
     fn look(&self, keyspace: &Keyspace) -> Outcome {
         self.loads.iter().try_for_each(|load| load.verify(keyspace))
     }
 
-    /// Whether it succeeded; it may fail for want of space only.
+    /// Returns whether the call succeeded. It may fail only for lack of space.
     fn try_to(&mut self, what: &str, result: cairn::Result<()>) -> Outcome<bool> {
         let Err(error) = result else { return Ok(true) };
         ensure!(
@@ -239,8 +239,8 @@ impl Trial {
         Ok(false)
     }
 
-    /// Space comes back: writing goes on without a restart. An error that a job in the background met before may still come for
-    /// a moment.
+    /// Frees space. Writes must succeed without a restart. An earlier error of a background job may still be reported
+    /// for a moment.
     fn recover(&mut self, db: &Database, keyspace: &Keyspace) -> Outcome {
         self.disk.free()?;
         again("a put", || self.loads[0].put(keyspace))?;
@@ -251,8 +251,8 @@ impl Trial {
         self.look(keyspace)
     }
 
-    /// Leaves the next round with little on the disk; `false` when that needs more space than there is: a compaction of everything
-    /// may need as much again as it reads.
+    /// Deletes most data for the next round. `false` if there is not enough space: a full compaction may need as much
+    /// space as its inputs.
     fn clear(&mut self, db: &Database, keyspace: &Keyspace) -> Outcome<bool> {
         for load in &mut self.loads {
             for number in load.numbers().into_iter().skip(20) {
@@ -263,11 +263,11 @@ impl Trial {
         self.try_to("a compaction", compacted)
     }
 
-    /// Everything is sound, in use and reopened.
+    /// Verifies all data, while open and after a reopen.
     fn end(&mut self, db: Database, keyspace: Keyspace) -> Outcome {
         self.disk.give_up_spare();
         self.look(&keyspace)?;
-        // Nothing in the background is still to be tried again: what failed last would be told by closing.
+        // Repeat failed background work now; otherwise closing would report its last error.
         again("a flush", || db.flush())?;
         let compacted = db.compact();
         let idle = self.try_to("a compaction", compacted)?;
@@ -299,9 +299,9 @@ impl Trial {
         self.end(db, keyspace)
     }
 
-    /// Half of everything is deleted, as far as that goes, and the rest compacted, as far as that goes.
+    /// Deletes half of the data and compacts the rest, as far as space permits.
     fn make_room(&mut self, db: &Database, keyspace: &Keyspace) -> Outcome {
-        // What was held back when the disk got full, which may have been given up for a flush since.
+        // Whether the reserve was held when the disk got full. A flush may have used it since.
         let reserved = db.stats().reserve.held_bytes > 0;
         let mut loads = std::mem::take(&mut self.loads);
         let mut deleted = 0;
@@ -325,7 +325,7 @@ impl Trial {
         self.look(keyspace)
     }
 
-    /// Data for about a sixth of the disk, and nothing else on it.
+    /// Writes data for about a sixth of the disk.
     fn prepare(&mut self, keyspace: &Keyspace) -> Outcome {
         self.write(keyspace, Some(self.size / 6 / WRITERS / 1600))
     }
@@ -335,7 +335,7 @@ impl Trial {
         let (db, keyspace) = self.open()?;
         self.prepare(&keyspace)?;
         again("a flush", || db.flush())?;
-        // Some compactions get further than others.
+        // With more free space, compactions get further before they fail.
         for left in [64 << 10, 256 << 10, 512 << 10] {
             self.disk.fill()?;
             self.disk.give_back(left)?;
@@ -356,7 +356,7 @@ impl Trial {
         for _ in 0..4 {
             again("idleness", || db.wait_idle())?;
             let mut full = false;
-            // What fits into the last page of the log still goes, so that there is something to switch.
+            // Small writes may still fit in the last page of the log, so that it is not empty when it is switched.
             for _ in 0..50 {
                 self.disk.fill()?;
                 let put = keyspace.put("small", "s");
@@ -382,7 +382,7 @@ impl Trial {
             let mut refused = None;
             for i in 0..2000 {
                 if i % 50 == 0 {
-                    // What a job in the background gave back.
+                    // Take the space that a background job has freed.
                     self.disk.fill()?;
                 }
                 let name = format!("k-{round}-{i}");
@@ -411,7 +411,7 @@ impl Trial {
         Ok(db.close()?)
     }
 
-    /// Closed and opened while nothing goes any more: it opens, or says why not and is none the worse.
+    /// Closes and opens the database on a full disk: it must open, or return an error and stay intact.
     fn opening(&mut self) -> Outcome {
         for _ in 0..3 {
             let (db, keyspace) = self.open()?;
@@ -428,7 +428,7 @@ impl Trial {
                         self.loads.iter_mut().try_for_each(|l| l.settle(&keyspace))?;
                         drop(keyspace);
                         match db.close() {
-                            // Then it could only be read, and says so at the end.
+                            // The database was opened read-only, and closing reports that.
                             Err(e)
                                 if e.kind() == ErrorKind::ReadOnly
                                     && e.to_string().contains("the disk was full when") =>
@@ -454,7 +454,7 @@ impl Trial {
     }
 }
 
-/// Does it, and does it again while it fails for want of space; but not for long.
+/// Repeats a call while it fails for lack of space, for a limited time.
 pub(super) fn again(what: &str, mut act: impl FnMut() -> cairn::Result<()>) -> Outcome {
     let begun = Instant::now();
     while let Err(error) = act() {
@@ -465,11 +465,11 @@ pub(super) fn again(what: &str, mut act: impl FnMut() -> cairn::Result<()>) -> O
     Ok(())
 }
 
-/// Writes until several writes in a row met the full disk; or `most`, none of which may fail.
+/// Writes until several writes in a row met the full disk; or `most` times, without failures.
 fn write(keyspace: &Keyspace, load: &mut Load, most: Option<u64>) -> Outcome {
     let (mut refused, mut written, begun) = (0, 0, Instant::now());
     while most.map_or(refused < REFUSALS, |most| written < most) {
-        // Writers that are slowed down because no compaction finds room need not get to the end of it.
+        // Writers in a write stall, because compactions lack space, need not reach the limit.
         if most.is_none() && begun.elapsed() > FILLING {
             break;
         }

@@ -1,7 +1,7 @@
-//! Limits of a process: how long its files may be (`RLIMIT_FSIZE`), and how many it may have open (`RLIMIT_NOFILE`).
+//! Limits of a process: file length (`RLIMIT_FSIZE`) and open files (`RLIMIT_NOFILE`).
 //!
-//! The child sets the limit for itself. Of the first kind half of the children ignore SIGXFSZ and lower the limit below the
-//! back of a database that is open: then the kernel takes part of a write and refuses the rest.
+//! The child sets its own limit. For file length, half of the children ignore SIGXFSZ and lower the limit while a
+//! database is open: the kernel then accepts part of a write and rejects the rest.
 
 use super::full::again;
 use super::load::Load;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Which limit.
+/// The kind of limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Limit {
     /// The length of a file.
@@ -30,21 +30,21 @@ pub enum Limit {
     OpenFiles,
 }
 
-/// What the parent tells the child.
+/// The arguments that the parent passes to the child.
 #[derive(Args)]
 pub struct LimitArgs {
-    /// Where the database is.
+    /// Directory of the database.
     #[arg(long)]
     pub dir: PathBuf,
-    /// Draws the limit, the options and the data.
+    /// Seed of the limit, the options and the data.
     #[arg(long)]
     pub seed: u64,
-    /// Which limit.
+    /// The kind of limit.
     #[arg(long)]
     pub limit: Limit,
 }
 
-/// Writes and reads under a limit, in a child; returns how many calls met it.
+/// Writes and reads under a limit, in a child. Returns how many calls met the limit.
 pub fn run(program: &Path, seed: u64, limit: Limit) -> Outcome<u64> {
     let dir = TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?;
     let name = limit.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
@@ -62,7 +62,7 @@ pub fn run(program: &Path, seed: u64, limit: Limit) -> Outcome<u64> {
     words.trim().parse().map_err(|_| Finding::new(format!("the child says {words:?}")))
 }
 
-/// [`run`] as a job; it counts the calls that met the limit.
+/// [`run`] as a job, which counts calls that met the limit.
 pub fn job(program: PathBuf, seed: u64, limit: Limit) -> Job {
     let name = limit.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
     Job {
@@ -72,7 +72,7 @@ pub fn job(program: PathBuf, seed: u64, limit: Limit) -> Job {
     }
 }
 
-/// What the child does.
+/// The child.
 pub fn child(args: &LimitArgs) -> Outcome {
     let mut rng = Rng::new(args.seed);
     let met = match args.limit {
@@ -89,7 +89,7 @@ fn set(resource: Resource, current: Option<u64>) -> Outcome {
     setrlimit(resource, limit).map_err(|e| Finding::new(format!("cannot set a limit: {e}")))
 }
 
-/// An error must say which file it is about.
+/// An error must name its file.
 fn check_error(error: &Error, kind: ErrorKind, dir: &Path) -> Outcome {
     ensure!(error.kind() == kind, "P5: {error:?} instead of {kind:?}");
     let names = error.to_string().contains(&*dir.to_string_lossy());
@@ -149,20 +149,20 @@ fn file_size(args: &LimitArgs, rng: &mut Rng, lowered: bool) -> Outcome<u64> {
     Ok(met)
 }
 
-/// Descriptors of this process, the one that reads the list included.
+/// Number of open descriptors of this process, including the one that reads the list.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count())
 }
 
-/// Descriptors that a database may hold beside its bounded set of tables: lock, log, manifest, a spare one, tables being
-/// written, and the inputs of two compactions, which stay open while they are read, though they are put out of the set.
+/// Maximum number of descriptors beside the table cache: lock, log, manifest, a spare one, tables being written, and
+/// the inputs of two compactions, which stay open while they are read even if the cache evicts them.
 const BESIDE_TABLES: usize = 48;
 
 fn open_files(args: &LimitArgs, rng: &mut Rng) -> Outcome<u64> {
     const LIMIT: u64 = 64;
     let bound = *rng.pick(&[0, 16, 24]);
     let before = descriptors();
-    // Half of them have no limit but the option's.
+    // Half of the runs have no limit except the option.
     let limited = bound == 0 || rng.chance(1, 2);
     if limited {
         set(Resource::Nofile, Some(LIMIT))?;
@@ -202,7 +202,7 @@ fn open_files(args: &LimitArgs, rng: &mut Rng) -> Outcome<u64> {
     Ok(met)
 }
 
-/// Far more tables than may be open; then with an application that takes what descriptors there are.
+/// Creates far more tables than may be open; then takes away the descriptors, as an application might.
 fn many_tables(
     db: &Database,
     space: &Keyspace,
@@ -238,7 +238,7 @@ fn many_tables(
             met += load.look_up_some(space, 20, &mut |e| check_error(e, ErrorKind::Io, &args.dir))?;
         }
         drop(eaten);
-        // What a thread in the background met may be told once more, until it has tried again.
+        // A background thread may report an earlier error until it has retried.
         let mut tries = 0;
         while let Err(e) = load.put(space).and_then(|()| db.flush()).and_then(|()| db.wait_idle()) {
             check_error(&e, ErrorKind::Io, &args.dir)

@@ -1,25 +1,25 @@
-//! What one thread writes and expects to read: keys of its own, with values that no compression makes smaller.
+//! The writes of one thread with its own keys, and incompressible values.
 
 use crate::finding::{Finding, Outcome, ensure, show, show_option};
 use crate::random::{Draw, Rng, derive};
 use cairn::{Durability, Keyspace};
 use std::collections::BTreeMap;
 
-/// The writes of one thread, and what became of them.
+/// The writes of one thread, and their results.
 pub struct Load {
     rng: Rng,
     thread: u64,
     durability: Durability,
     value_len: (usize, usize),
     next: u64,
-    /// The version of each number that was acknowledged.
+    /// The acknowledged version of each number.
     present: BTreeMap<u64, u64>,
-    /// Versions of a number that failed since its newest acknowledged one; `None` is a delete.
+    /// Failed versions of a number since its last acknowledged one; `None` is a delete.
     doubtful: BTreeMap<u64, Vec<Option<u64>>>,
 }
 
 impl Load {
-    /// The load of a thread: values of so many bytes.
+    /// The load of a thread, with values of this range of lengths.
     pub fn new(seed: u64, thread: u64, durability: Durability, value_len: (usize, usize)) -> Load {
         let rng = Rng::new(derive(seed, 31));
         let (present, doubtful) = (BTreeMap::new(), BTreeMap::new());
@@ -37,17 +37,17 @@ impl Load {
         value
     }
 
-    /// The numbers that are there, in order.
+    /// The present numbers, in order.
     pub fn numbers(&self) -> Vec<u64> {
         self.present.keys().copied().collect()
     }
 
-    /// Puts the next key, or in a quarter of the cases one that was put before.
+    /// Puts the next key, or in a quarter of the calls an earlier one.
     pub fn put(&mut self, keyspace: &Keyspace) -> cairn::Result<()> {
         let old = self.next > 0 && self.rng.chance(1, 4);
         let number = if old { self.rng.below(self.next) } else { self.next };
         self.next = self.next.max(number + 1);
-        // Never the same as an older one, whether that failed or not.
+        // Differs from all older versions, including failed ones.
         let version = self.rng.next_u64() >> 32;
         let (key, value) = (self.key(number), self.value(number, version));
         let done = keyspace.put_with(key, value, self.durability);
@@ -73,7 +73,7 @@ impl Load {
         };
     }
 
-    /// Fails unless lookups and a scan show what was acknowledged, and nothing else.
+    /// Fails unless reads and a scan show exactly the acknowledged writes.
     pub fn verify(&self, keyspace: &Keyspace) -> Outcome {
         let mut scan = keyspace.prefix(format!("{}/", self.thread));
         for (&number, &version) in &self.present {
@@ -100,7 +100,7 @@ impl Load {
         Ok(())
     }
 
-    /// Looks up so many keys. A read that fails is shown to `judge`, and counted.
+    /// Looks up this many keys. Passes failed reads to `judge` and counts them.
     pub fn look_up_some(
         &mut self,
         keyspace: &Keyspace,
@@ -124,7 +124,7 @@ impl Load {
         Ok(failed)
     }
 
-    /// After reopening: each write that failed may be there or not. Takes over what is there, and verifies the rest.
+    /// After a reopen: each failed write may exist or not. Accepts what exists, and verifies the rest.
     pub fn settle(&mut self, keyspace: &Keyspace) -> Outcome {
         for (number, versions) in std::mem::take(&mut self.doubtful) {
             let found = keyspace.get(self.key(number))?;

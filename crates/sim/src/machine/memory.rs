@@ -1,7 +1,7 @@
 //! Little memory: a control group with a limit, and a database many times as large.
 //!
-//! The limit counts the page cache, too, but the kernel gives that up first. What cannot be given up is what the process itself
-//! takes; were it more than the limit, the process would be killed.
+//! The limit includes the page cache, but the kernel evicts that first. It cannot evict the memory of the process
+//! itself: if that exceeded the limit, the process would be killed.
 
 use super::load::Load;
 use super::start;
@@ -14,37 +14,38 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The limit of the group.
+/// The limit of the group, in bytes.
 const LIMIT: u64 = 64 << 20;
 
-/// The memory budget of the database.
+/// The memory budget of the database, in bytes.
 const BUDGET: u64 = 16 << 20;
 
-/// What the process may take beside the budget: blocks being built, index roots, buffers, the allocator's own, this program.
+/// Memory of the process beside the budget: blocks being built, index roots, buffers, allocator overhead, the
+/// program.
 const BESIDE_BUDGET_KIB: u64 = 24 << 10;
 
-/// What the parent tells the child.
+/// The arguments that the parent passes to the child.
 #[derive(Args)]
 pub struct MemoryArgs {
-    /// Where the database is.
+    /// Directory of the database.
     #[arg(long)]
     pub dir: PathBuf,
-    /// The file through which it enters the group.
+    /// The file that adds a process to the group.
     #[arg(long)]
     pub procs: Option<PathBuf>,
-    /// Draws the data.
+    /// Seed of the data.
     #[arg(long)]
     pub seed: u64,
-    /// How many values, of 2 KB on average.
+    /// Number of values, of 2 KB on average.
     #[arg(long)]
     pub values: u64,
 }
 
-/// A control group with a limit. Dropped, it is removed.
+/// A control group with a limit. Removed on drop.
 pub struct Group(PathBuf);
 
 impl Group {
-    /// Makes it below the one that this program is in. The error says what is missing.
+    /// Creates the group below that of this program. The error says what is missing.
     pub fn create() -> Result<Group, String> {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("/proc/self/cgroup: {e}"))?;
         let v1 = own.lines().find_map(|l| l.split_once(":memory:").map(|(_, group)| group));
@@ -56,7 +57,7 @@ impl Group {
             (None, Some(group)) => (Path::new("/sys/fs/cgroup").join(&group[1..]), "memory.max"),
             (None, None) => return Err("the kernel has no control groups".into()),
         };
-        // In version 2 a group that has processes hands no control on to groups below it.
+        // In version 2, a group with processes cannot delegate controllers to child groups.
         let parents = root.ancestors().filter(|dir| dir.starts_with("/sys/fs/cgroup"));
         let mut trouble = String::new();
         for parent in parents {
@@ -76,7 +77,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What is left of the page cache; only version 1 has this file.
+        // Drops the rest of the page cache. Only version 1 has this file.
         let _ = fs::write(self.0.join("memory.force_empty"), "0");
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() {
@@ -88,8 +89,8 @@ impl Drop for Group {
     }
 }
 
-/// Loads, overwrites, reads and reopens within the limit; returns the most memory that the process took, in KiB, without the
-/// page cache.
+/// Loads, overwrites, reads and reopens within the limit. Returns the peak memory of the process without the page
+/// cache, in KiB.
 pub fn run(program: &Path, group: &Group, seed: u64, values: u64) -> Outcome<u64> {
     let dir = TempDir::new().map_err(|e| Finding::new(format!("no temporary directory: {e}")))?;
     let mut command = Command::new(program);
@@ -104,7 +105,7 @@ pub fn run(program: &Path, group: &Group, seed: u64, values: u64) -> Outcome<u64
     Ok(peak_kib)
 }
 
-/// What the child does.
+/// The child.
 pub fn child(args: &MemoryArgs) -> Outcome {
     if let Some(procs) = &args.procs {
         let joined = fs::write(procs, std::process::id().to_string());
@@ -131,7 +132,7 @@ pub fn child(args: &MemoryArgs) -> Outcome {
     Ok(())
 }
 
-/// The most memory that this process took, without the page cache.
+/// The peak memory of this process without the page cache.
 pub(crate) fn peak_kib() -> Outcome<u64> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

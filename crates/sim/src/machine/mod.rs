@@ -1,15 +1,15 @@
-//! What no simulated disk can show: the engine on this machine, with its limits and its failures.
+//! Tests on the real machine, with its limits and failures, which a simulated disk cannot show.
 //!
 //! | module | what happens to the database |
 //! | --- | --- |
 //! | [`strace`] | one system call fails: a sync, a write, a rename, an opening (traps 4, 5, 7, 32, 33) |
-//! | [`full`] | the disk is full, and then it is not (traps 31, 32) |
+//! | [`full`] | the disk is full, and space is freed (traps 31, 32) |
 //! | [`limits`] | files may not grow, or not be opened (traps 7, 33) |
 //! | [`memory`] | there is little memory |
-//! | [`processes`] | other processes want it, too (trap 34) |
+//! | [`processes`] | other processes try to open it (trap 34) |
 //!
-//! All of it runs in child processes that this program starts as itself. What a machine does not offer is skipped, and said
-//! ([`skip`]).
+//! All tests run in child processes of the same program. Tests that the machine does not support are skipped with a
+//! message ([`skip`]).
 
 pub mod child;
 mod command;
@@ -27,18 +27,18 @@ use crate::finding::{Finding, Outcome, ensure};
 use std::io::Write;
 use std::process::Stdio;
 
-/// Says what is not tested and why, where the test runner does not hide it.
+/// Prints what is not tested and why, on standard error, which the test runner does not capture.
 pub fn skip(what: &str, why: &str) {
-    // Nobody to tell is no failure.
+    // Ignore the error: standard error may be closed.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {why}");
 }
 
-/// What a program printed.
+/// The output of a program.
 fn said(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// Runs a program to its end, which must be a good one. Returns what it printed.
+/// Runs a program, which must succeed. Returns its output.
 fn start(command: &mut std::process::Command) -> Outcome<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output();

@@ -1,4 +1,4 @@
-//! Several processes and one database: one of them has it, the others are told who (trap 34).
+//! Several processes and one database: one process opens it, and the others get an error that names it (trap 34).
 
 use crate::finding::{Finding, Outcome, ensure};
 use cairn::{Database, ErrorKind, KeyspaceOptions};
@@ -7,18 +7,18 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Processes that open one database at once.
+/// Number of processes that open one database at the same time.
 const RIVALS: usize = 8;
 
-/// What the parent tells the child.
+/// The arguments that the parent passes to the child.
 #[derive(Args)]
 pub struct HoldArgs {
-    /// Where the database is.
+    /// Directory of the database.
     #[arg(long)]
     pub dir: PathBuf,
 }
 
-/// What the child does: opens the database, writes, says how that went, and holds on to it until its standard input ends.
+/// The child: opens the database, writes, reports the result, and holds the database until its standard input ends.
 pub fn child(args: &HoldArgs) -> Outcome {
     match Database::open(&args.dir) {
         Ok(db) => {
@@ -37,7 +37,7 @@ pub fn child(args: &HoldArgs) -> Outcome {
     }
 }
 
-/// A child, and what it said first.
+/// A child and its first line of output.
 struct Holder {
     child: Child,
     said: String,
@@ -60,7 +60,7 @@ fn listen(mut child: Child) -> Outcome<Holder> {
 }
 
 impl Holder {
-    /// Lets the child end.
+    /// Lets the child exit.
     fn release(mut self) -> Outcome {
         drop(self.child.stdin.take());
         let status =
@@ -70,8 +70,8 @@ impl Holder {
     }
 }
 
-/// Another process is refused, by whatever path it comes, and told who has the database; when that one is killed, the next
-/// one gets it at once.
+/// Another process is rejected, whatever path it uses, with an error that names the holder. After the holder is
+/// killed, the next process can open the database at once.
 pub fn exclude(program: &Path, scratch: &Path) -> Outcome {
     let (dir, alias) = (scratch.join("db"), scratch.join("alias"));
     let failed = |e: std::io::Error| Finding::new(format!("the symbolic link: {e}"));
@@ -109,7 +109,7 @@ pub fn exclude(program: &Path, scratch: &Path) -> Outcome {
     Ok(())
 }
 
-/// Of many processes that open a database that does not exist yet, one gets it.
+/// One of many processes that open a new database at the same time succeeds.
 pub fn race(program: &Path, dir: &Path) -> Outcome {
     let children: Vec<Child> = (0..RIVALS).map(|_| holder(program, dir)).collect::<Outcome<_>>()?;
     let holders: Vec<Holder> = children.into_iter().map(listen).collect::<Outcome<_>>()?;

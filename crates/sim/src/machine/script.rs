@@ -1,8 +1,8 @@
-//! What a child does to a database, as a function of a seed: so that the parent can say, from which steps succeeded, what must be
-//! there.
+//! The operations of a child, as a function of a seed. So the parent can derive the required content from the steps
+//! that succeeded.
 //!
-//! Everything runs in one thread and in an order that the calls alone determine, so that the k-th system call of a kind is the
-//! same in every run.
+//! All steps run in one thread, in an order that the calls alone determine, so that the k-th system call of a kind is
+//! the same in every run.
 
 use crate::finding::{Finding, Outcome, first_difference};
 use crate::random::{Draw, Rng, derive};
@@ -14,30 +14,30 @@ use std::collections::BTreeMap;
 pub enum Step {
     /// A batch: keyspace, key, and a value or a delete.
     Write(Vec<(&'static str, String, Option<Vec<u8>>)>, Durability),
-    /// A keyspace comes.
+    /// Create a keyspace.
     Create(&'static str),
-    /// A keyspace goes.
+    /// Drop a keyspace.
     Drop(&'static str),
-    /// Everything in memory goes to tables.
+    /// Flush all memtables.
     Flush,
-    /// Everything is merged.
+    /// Compact all tables.
     Compact,
-    /// The log is synced.
+    /// Sync the log.
     Sync,
-    /// The database is closed and opened.
+    /// Close and reopen the database.
     Reopen,
 }
 
-/// The keyspaces that are always there.
+/// The keyspaces that always exist.
 pub const NAMES: [&str; 2] = ["one", "two"];
 
-/// The keyspace that comes and goes.
+/// The keyspace that is created and dropped.
 const GUEST: &str = "guest";
 
-/// What is in the keyspaces.
+/// The content of the keyspaces.
 pub type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// Options that make a few hundred writes flush, compact, rotate the log and renew the manifest.
+/// Options with which a few hundred writes flush, compact, switch the log and switch the manifest.
 pub fn options(threads: usize) -> Options {
     Options::default()
         .memory_budget(1 << 20)
@@ -46,7 +46,7 @@ pub fn options(threads: usize) -> Options {
         .background_threads(threads)
 }
 
-/// The same for the keyspaces.
+/// The same for keyspaces.
 pub fn keyspace_options() -> KeyspaceOptions {
     KeyspaceOptions::default().memtable_bytes(8 << 10).block_size(512).top_level_bits(4).bit_decrement(1)
 }
@@ -88,7 +88,7 @@ fn write(rng: &mut Rng, number: usize, guest: bool) -> Step {
 }
 
 impl Step {
-    /// Does it; not [`Step::Reopen`].
+    /// Runs the step, except [`Step::Reopen`].
     pub fn run(&self, db: &Database) -> cairn::Result<()> {
         match self {
             Step::Write(entries, durability) => {
@@ -111,7 +111,8 @@ impl Step {
         }
     }
 
-    /// Whether the present state lets it succeed: a keyspace must be there to be written to, and not there to be created.
+    /// Whether the step can succeed in this state: a keyspace must exist to be written, and must not exist to be
+    /// created.
     pub fn fits(&self, state: &State) -> bool {
         match self {
             Step::Write(entries, _) => entries.iter().all(|(name, ..)| state.contains_key(*name)),
@@ -121,7 +122,7 @@ impl Step {
         }
     }
 
-    /// What it makes of a state.
+    /// Applies the step to a state.
     pub fn apply(&self, state: &mut State) {
         match self {
             Step::Write(entries, _) => {
@@ -144,15 +145,15 @@ impl Step {
     }
 }
 
-/// Why a database is not as it should be.
+/// How a database differs from the expected state.
 pub enum Mismatch {
     /// A read failed.
     Unreadable(cairn::Error),
-    /// What was read is wrong.
+    /// The content is wrong.
     Wrong(Finding),
 }
 
-/// Everything in the database.
+/// The whole content of the database.
 pub fn read(db: &Database) -> cairn::Result<State> {
     let mut state = State::new();
     for name in db.keyspaces() {
@@ -162,7 +163,7 @@ pub fn read(db: &Database) -> cairn::Result<State> {
     Ok(state)
 }
 
-/// Where two states differ, in words.
+/// The difference between two states, in words.
 pub fn difference(got: &State, want: &State) -> Option<String> {
     if !got.keys().eq(want.keys()) {
         let names: Vec<_> = [got, want].map(|s| s.keys().collect::<Vec<_>>()).into();
@@ -175,7 +176,7 @@ pub fn difference(got: &State, want: &State) -> Option<String> {
     })
 }
 
-/// Scans and looks up everything and holds it against `want`.
+/// Scans and looks up all data and compares it with `want`.
 pub fn compare(db: &Database, want: &State) -> Result<(), Mismatch> {
     let got = read(db).map_err(Mismatch::Unreadable)?;
     let wrong = |what: String| Err(Mismatch::Wrong(Finding::new(what)));
@@ -194,18 +195,18 @@ pub fn compare(db: &Database, want: &State) -> Result<(), Mismatch> {
     Ok(())
 }
 
-/// How each step of a run ended.
+/// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It was acknowledged.
     Done,
     /// It failed.
     Failed,
-    /// It did not fit what was there, or the run ended before it.
+    /// It was impossible in the present state, or the run ended before it.
     NotTried,
 }
 
-/// Fails unless the database holds every step that was acknowledged, and each of those that failed either whole or not at all.
+/// Fails unless the database contains every acknowledged step, and each failed step completely or not at all.
 pub fn verify(db: &Database, steps: &[Step], endings: &[Ending]) -> Outcome {
     let got = read(db)?;
     let doubtful: Vec<usize> = (0..endings.len()).filter(|&i| endings[i] == Ending::Failed).collect();
@@ -252,7 +253,7 @@ mod tests {
         }
         verify(&db, &steps, &endings).unwrap();
         assert!(compare(&db, &state).is_ok());
-        // A step that left no trace may have failed; one that did may not be missing.
+        // A failed step may have no effect; an acknowledged one must have its effect.
         let last = Step::Write(
             vec![("one", "a".into(), Some(vec![1])), ("two", "b".into(), Some(vec![2]))],
             Durability::Os,

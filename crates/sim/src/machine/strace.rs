@@ -1,7 +1,8 @@
-//! System calls that fail: the child runs under `strace`, which makes the k-th call of a kind fail without doing it.
+//! Failing system calls: the child runs under `strace`, which makes the k-th call of a kind fail without effect.
 //!
-//! A dry run counts the calls of each kind; then each run fails one of them, and the parent looks at three things: what the child
-//! saw, what the trace shows of the file whose sync failed, and what a database that is opened from what is left holds.
+//! A run without failures counts the calls of each kind. Each further run fails one of them, and the parent checks
+//! three things: the answers that the child got, whether the trace shows another sync of a file whose sync failed,
+//! and the content of the database afterwards.
 
 use super::child::{Expect, Report};
 use super::script::{options, steps, verify};
@@ -15,19 +16,19 @@ use std::process::Command;
 use std::str::FromStr;
 use tempfile::TempDir;
 
-/// Steps of a script.
+/// Number of steps in a script.
 const STEPS: usize = 110;
 
-/// What is done to one call.
+/// A failure of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Injection {
-    /// Which calls count.
+    /// The system call.
     pub call: String,
-    /// In the words of strace: `error=EIO`, `retval=0`.
+    /// The effect in the syntax of strace: `error=EIO`, `retval=0`.
     pub what: String,
-    /// Which of them it is, from 1.
+    /// The number of the call among those of its kind, from 1.
     pub nth: u64,
-    /// All after it, too.
+    /// Whether all later calls fail too.
     pub on: bool,
 }
 
@@ -47,7 +48,7 @@ impl FromStr for Injection {
             let nth = when.trim_end_matches('+').parse().ok()?;
             Some(Injection { call: call.to_owned(), what: what.to_owned(), nth, on: when.ends_with('+') })
         };
-        parse().ok_or_else(|| format!("{text:?} is no injection, such as fsync:error=EIO:when=3"))
+        parse().ok_or_else(|| format!("{text:?} is not an injection, such as fsync:error=EIO:when=3"))
     }
 }
 
@@ -60,7 +61,7 @@ impl Injection {
     }
 }
 
-/// What is injected where, and how many of a hundred runs do it.
+/// The injections, with their weights.
 const KINDS: &[(&str, &str, u32)] = &[
     ("fdatasync", "error=EIO", 20),
     ("msync", "error=EIO", 10),
@@ -77,7 +78,7 @@ const KINDS: &[(&str, &str, u32)] = &[
     ("pread64", "error=EINTR", 3),
 ];
 
-/// Why system calls cannot be made to fail here; `None` when they can.
+/// Why this test cannot run here; `None` if it can.
 pub fn missing() -> Option<String> {
     let tried = Command::new("strace").args(["-f", "-qq", "-o", "/dev/null", "true"]).output();
     match tried {
@@ -87,13 +88,13 @@ pub fn missing() -> Option<String> {
     }
 }
 
-/// One line of a trace that counts.
+/// A system call in a trace.
 struct Call<'a> {
     name: &'a str,
     rest: &'a str,
 }
 
-/// The calls of a trace, in order. Every line begins with the number of a thread.
+/// The calls of a trace, in order. Each line begins with a thread id.
 fn calls(trace: &str) -> impl Iterator<Item = Call<'_>> {
     trace.lines().filter_map(|line| {
         let line = line.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
@@ -102,12 +103,12 @@ fn calls(trace: &str) -> impl Iterator<Item = Call<'_>> {
     })
 }
 
-/// The file that a call is about: strace prints it behind the number of its descriptor.
+/// The file of a call: strace prints it after the descriptor.
 fn file<'a>(call: &Call<'a>) -> &'a str {
     call.rest.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map_or("", |(file, _)| file)
 }
 
-/// A child that is about to run, or did.
+/// A run of the child.
 struct Run {
     scratch: TempDir,
     seed: u64,
@@ -124,7 +125,7 @@ impl Run {
         self.scratch.path().join("db")
     }
 
-    /// Runs it under strace. Returns the trace and what the child reported.
+    /// Runs the child under strace. Returns the trace and its report.
     fn trace(&self, program: &Path, expect: Expect, inject: Option<&Injection>) -> Outcome<(String, Report)> {
         let log = self.scratch.path().join("trace");
         let mut command = Command::new("strace");
@@ -147,7 +148,7 @@ impl Run {
         Ok((String::from_utf8_lossy(&trace).into_owned(), report))
     }
 
-    /// Opens what the child left, holds it against what it was told, and writes on.
+    /// Opens the database that the child left, verifies it against the report, and writes to it.
     fn verify(&self, report: &Report) -> Outcome {
         let db = Database::open_with(self.dir(), options(self.threads));
         let db = db.map_err(|e| Finding::from(e).context("P3: opening"))?;
@@ -161,12 +162,12 @@ impl Run {
     }
 }
 
-/// How often each call happens in a run without failures, from the first on that is about the database.
+/// The calls in a run without failures: for each kind, the number of the first call on the database, and the total.
 #[derive(Clone, Debug, Default)]
 pub struct Counts(Vec<(&'static str, u64, u64)>);
 
 impl Counts {
-    /// Counts them.
+    /// Counts the calls.
     pub fn take(program: &Path, seed: u64) -> Outcome<Counts> {
         let run = Run::new(seed, 0)?;
         let (trace, report) = run.trace(program, Expect::ReadOnly, None)?;
@@ -182,26 +183,26 @@ impl Counts {
         Ok(Counts(counts))
     }
 
-    /// Draws one call that happens and what to do to it. Every run of a series draws from another part of the script.
+    /// Draws a call that occurs, and a failure for it.
     fn draw(&self, rng: &mut Rng) -> Injection {
         loop {
             let (call, what, _) = KINDS[rng.weighted(&KINDS.iter().map(|k| k.2).collect::<Vec<_>>())];
             let found = self.0.iter().find(|c| c.0 == call);
             let Some(&(_, first, last)) = found.filter(|c| c.1 <= c.2) else { continue };
             let nth = first + rng.below(last - first + 1);
-            // What goes on for ever must not keep the child from working at all.
+            // A permanent failure must not keep the child from doing anything.
             let on = rng.chance(1, 5) && !matches!(call, "openat" | "pread64" | "pwrite64");
             return Injection { call: call.to_owned(), what: what.to_owned(), nth, on };
         }
     }
 }
 
-/// Whether a sync that failed is one that only helps: of the directory above, which need not be ours.
+/// Whether the failed sync is optional: one of a directory above the database, which may belong to another user.
 fn is_above(path: &str, dir: &Path) -> bool {
     !Path::new(path).starts_with(dir)
 }
 
-/// Fails one call of a script; returns how many calls failed.
+/// Fails one call of a script. Returns the number of failed calls.
 pub fn inject(program: &Path, seed: u64, threads: usize, injection: &Injection) -> Outcome<u64> {
     let run = Run::new(seed, threads)?;
     let (trace, report) = run.trace(program, injection.expect(), Some(injection))?;
@@ -229,13 +230,13 @@ pub fn inject(program: &Path, seed: u64, threads: usize, injection: &Injection) 
     }
     ensure!(
         failed.is_empty() || !report.errors.is_empty(),
-        "P4: nobody was told that the sync of {failed:?} failed"
+        "P4: no call returned the error of the failed sync of {failed:?}"
     );
     run.verify(&report).map_err(said)?;
     Ok(injected)
 }
 
-/// A series of injections, drawn from a seed.
+/// A series of injections derived from a seed.
 pub fn run(program: &Path, seed: u64, injections: u64) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let script = derive(seed, 1);
@@ -243,7 +244,7 @@ pub fn run(program: &Path, seed: u64, injections: u64) -> Outcome<u64> {
     let mut done = 0;
     for _ in 0..injections {
         let injection = counts.draw(&mut rng);
-        // With threads the order is not the script's; what must hold is the same.
+        // With background threads the order of calls differs, but the guarantees are the same.
         let threads = if rng.chance(1, 4) { 1 } else { 0 };
         let injected = inject(program, script, threads, &injection).map_err(|f| {
             f.context(format_args!("injected {injection}, replay: strace --script {script} --threads {threads} --injection {injection}"))
@@ -253,7 +254,7 @@ pub fn run(program: &Path, seed: u64, injections: u64) -> Outcome<u64> {
     Ok(done)
 }
 
-/// [`run`] as a job; it counts the injections.
+/// [`run`] as a job, which counts injections.
 pub fn job(program: PathBuf, seed: u64, injections: u64) -> Job {
     Job {
         name: format!("strace, seed {seed}"),

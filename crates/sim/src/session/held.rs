@@ -1,4 +1,4 @@
-//! Readers that outlive the call that made them: snapshots, cursors, iterators and returned slices.
+//! Readers that are held across other calls: snapshots, cursors, iterators and returned slices.
 
 use super::Session;
 use crate::data::{Keys, Value};
@@ -8,7 +8,7 @@ use crate::random::{Draw, Rng};
 use cairn::{Cursor, ErrorKind, Range, Slice, Snapshot};
 use std::ops::Bound;
 
-/// Most readers of one kind that are held at once.
+/// Maximum number of held readers of one kind.
 const MAX: usize = 6;
 
 type Key = Vec<u8>;
@@ -17,12 +17,12 @@ fn as_bound(bound: &Bound<Key>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-/// Whether a reader of a keyspace that was dropped meanwhile says so. It may go on as well, but it must not be silently wrong.
+/// Whether a reader of a dropped keyspace returned `Closed`. It may also continue, but must not return wrong data.
 fn is_refusal<T>(result: &cairn::Result<T>, model: &Model, keyspace: Incarnation) -> bool {
     result.as_ref().is_err_and(|e| e.kind() == ErrorKind::Closed) && model.is_dropped(keyspace)
 }
 
-/// Where a reader looks, in words.
+/// The position of a reader, in words.
 fn place(model: &Model, keyspace: Incarnation, low: &Bound<Key>, high: &Bound<Key>, at: Version) -> String {
     let words = |bound: &Bound<Key>| match bound {
         Bound::Included(key) => format!("{} (included)", show(key)),
@@ -33,7 +33,7 @@ fn place(model: &Model, keyspace: Incarnation, low: &Bound<Key>, high: &Bound<Ke
     format!("between {} and {} as of {at}{dropped}", words(low), words(high))
 }
 
-/// All held readers. Those with a version have it pinned in the model.
+/// All held readers. Their versions are pinned in the model.
 #[derive(Default)]
 pub(super) struct Held {
     pub(super) snapshots: Vec<(Snapshot, Version)>,
@@ -50,7 +50,7 @@ impl Held {
         self.slices.push((slice, value));
     }
 
-    /// Lets go of everything but the slices, which may even outlive the database.
+    /// Releases all readers except the slices, which may outlive the database.
     pub(super) fn release_all(&mut self, model: &mut Model) {
         self.snapshots.drain(..).for_each(|(_, at)| model.unpin(at));
         self.cursors.drain(..).for_each(|c| model.unpin(c.at));
@@ -58,7 +58,7 @@ impl Held {
     }
 }
 
-/// An iterator, and what is left of it according to the model.
+/// An iterator, with its remaining entries in the model.
 pub(super) struct HeldRange {
     range: Range,
     keyspace: Incarnation,
@@ -78,13 +78,13 @@ impl HeldRange {
         HeldRange { range, keyspace, at, low, high }
     }
 
-    /// Takes up to `steps` entries: all from the front, all from the back, or some from either end.
+    /// Takes up to `steps` entries: from the front, from the back, or from both ends.
     pub(super) fn advance(&mut self, rng: &mut Rng, model: &Model, steps: usize) -> Outcome {
         let mode = rng.below(3);
         for _ in 0..steps {
             let back = mode == 1 || mode == 2 && rng.chance(1, 2);
             if !self.take(back, model)? {
-                // The end stays the end, from either side.
+                // After the end, both directions must return the end again.
                 self.take(!back, model)?;
                 self.take(back, model)?;
                 break;
@@ -93,7 +93,7 @@ impl HeldRange {
         Ok(())
     }
 
-    /// Takes one entry; whether there was one.
+    /// Takes one entry. Returns whether there was one.
     fn take(&mut self, back: bool, model: &Model) -> Outcome<bool> {
         let got = if back { self.range.next_back() } else { self.range.next() }.transpose();
         if is_refusal(&got, model, self.keyspace) {
@@ -125,7 +125,7 @@ impl HeldRange {
     }
 }
 
-/// A cursor, and where it stands according to the model.
+/// A cursor, with its position in the model.
 pub(super) struct HeldCursor {
     cursor: Cursor,
     keyspace: Incarnation,
@@ -146,7 +146,7 @@ impl HeldCursor {
         HeldCursor { cursor, keyspace, at, low, high, position: None }
     }
 
-    /// Moves about: seeks, then runs in one direction that turn round now and then.
+    /// Moves the cursor: seeks, then runs in one direction with occasional turns.
     pub(super) fn walk(&mut self, rng: &mut Rng, keys: &Keys, model: &Model, steps: usize) -> Outcome {
         let mut forward = rng.chance(1, 2);
         for _ in 0..steps {
@@ -172,7 +172,7 @@ impl HeldCursor {
         Ok(())
     }
 
-    /// Moves one on.
+    /// Moves one step.
     fn step(&mut self, forward: bool, from: Key) -> cairn::Result<Move> {
         if forward {
             self.cursor.next()?;
@@ -233,7 +233,7 @@ impl HeldCursor {
     }
 }
 
-/// What a cursor was asked for: the first or the last entry between two bounds.
+/// The expected target of a move: the first or last entry between two bounds.
 struct Move {
     name: String,
     low: Bound<Key>,
@@ -251,7 +251,7 @@ impl Move {
     }
 }
 
-/// The bound that lets less through.
+/// The stricter bound.
 fn tighter<'a>(a: Bound<&'a [u8]>, b: Bound<&'a [u8]>, lower: bool) -> Bound<&'a [u8]> {
     use Bound::{Excluded, Included, Unbounded};
     let (Included(a_key) | Excluded(a_key)) = a else { return b };
@@ -278,7 +278,7 @@ impl Session {
         Ok(())
     }
 
-    /// Lets a snapshot go, after a look at all that it shows.
+    /// Releases a snapshot after checking all its entries.
     pub(super) fn release_snapshot(&mut self) -> Outcome {
         if self.held.snapshots.is_empty() {
             return Ok(());
@@ -318,7 +318,7 @@ impl Session {
         Ok(())
     }
 
-    /// Goes on with a reader that was made a while ago.
+    /// Uses a held reader.
     pub(super) fn use_held(&mut self) -> Outcome {
         let Session { rng, keys, model, held, .. } = self;
         if rng.chance(1, 2) {
@@ -348,7 +348,7 @@ impl Session {
         Ok(())
     }
 
-    /// Slices keep their bytes whatever happens to the block they came from.
+    /// Slices keep their bytes, whatever happens to their block.
     pub(super) fn check_slices(&mut self) -> Outcome {
         for (slice, value) in &self.held.slices {
             ensure!(slice[..] == value[..], "a held slice changed from {} to {}", show(value), show(slice));

@@ -1,8 +1,8 @@
-//! The model test: a random session of calls on a database and on the [`Model`], which must answer alike.
+//! The model test: a random session of calls on a database and on the [`Model`], which must give the same answers.
 //!
-//! Every call that the library offers is drawn here. Readers (snapshots, cursors, iterators, returned slices) are held
-//! across flushes, compactions and later writes, and are checked against the model as of the moment they were made.
-//! The calls follow from the seed alone; with background threads the library may interleave its own work differently.
+//! All calls of the library are used. Readers (snapshots, cursors, iterators, returned slices) are held across
+//! flushes, compactions and later writes, and are compared with the model at the version of their creation. The calls
+//! follow from the seed alone; background threads of the library may interleave differently.
 
 mod held;
 mod reads;
@@ -22,10 +22,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Calls that a failure report repeats.
+/// Number of calls that a failure report lists.
 const TRACE: usize = 16;
 
-/// Operations after which a session must have seen background work.
+/// Number of operations after which a session must have seen background work.
 const BUSY_OPERATIONS: u64 = 10_000;
 
 /// An open keyspace.
@@ -35,7 +35,7 @@ struct Open {
     incarnation: Incarnation,
 }
 
-/// What a read looks at: the present, or a held snapshot.
+/// The state that a read sees: the present one, or that of a held snapshot.
 struct View {
     snapshot: Option<Snapshot>,
     at: Version,
@@ -47,20 +47,20 @@ struct Session {
     path: PathBuf,
     rng: Rng,
     keys: Keys,
-    /// Absent only between a close and the opening that follows.
+    /// `None` only between a close and the next open.
     db: Option<Database>,
     open: BTreeMap<String, Open>,
     model: Model,
     held: Held,
-    /// Keyspaces created so far: each takes the next of the set's options.
+    /// Number of keyspaces created so far. Each uses the next of the set's options.
     created: usize,
-    /// Background work so far, over all openings.
+    /// Numbers of flushes and compactions, over all openings.
     flushes: u64,
     compactions: u64,
     trace: VecDeque<String>,
 }
 
-/// Runs `operations` calls on option set `set` from `seed`. A finding tells the call and those before it.
+/// Runs `operations` calls on option set `set` from `seed`. A finding lists the call and the previous ones.
 pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
     let scratch: Option<TempDir>;
     let (env, path): (Arc<dyn Env>, PathBuf) = if set.real {
@@ -71,7 +71,7 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
     } else {
         scratch = None;
         let sim = SimEnv::new(derive(seed, 1));
-        // Reads that must not wait find everything in memory, or some of it, or nothing.
+        // Non-blocking reads find all, some or none of the blocks in memory.
         sim.set_in_memory([100, 75, 30, 0][(derive(seed, 2) % 4) as usize]);
         (sim, PathBuf::from("/db"))
     };
@@ -103,7 +103,7 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
         })?;
     }
     session.finish().map_err(|f| f.context("at the end"))?;
-    // A session that crosses no flush and no compaction shows little.
+    // A session without flushes and compactions tests little.
     ensure!(
         operations < BUSY_OPERATIONS || session.flushes > 10 && session.compactions > 1,
         "only {} flushes and {} compactions happened",
@@ -114,7 +114,7 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
     Ok(())
 }
 
-/// [`run`] as a job; it counts the operations.
+/// [`run`] as a job, which counts operations.
 pub fn job(set: OptionSet, seed: u64, operations: u64) -> Job {
     let replay = format!(
         "cargo run --release -p sim -- model --set {} --seed {seed} --operations {operations}",
@@ -125,7 +125,7 @@ pub fn job(set: OptionSet, seed: u64, operations: u64) -> Job {
 }
 
 impl Session {
-    /// One call, drawn by weight.
+    /// Makes one call, selected by weight.
     fn step(&mut self) -> Outcome {
         type Step = fn(&mut Session) -> Outcome;
         const STEPS: &[(u32, Step)] = &[
@@ -162,7 +162,7 @@ impl Session {
         step(self)
     }
 
-    /// Notes what is about to be called, for the report of a failure.
+    /// Records the next call, for a failure report.
     fn note(&mut self, what: impl FnOnce() -> String) {
         if self.trace.len() == TRACE {
             self.trace.pop_front();
@@ -191,7 +191,7 @@ impl Session {
         View { snapshot: None, at: self.model.version() }
     }
 
-    /// Compares every keyspace with the model, as the present and each snapshot show it.
+    /// Compares all keyspaces with the model, at present and at each snapshot.
     fn compare_all(&mut self) -> Outcome {
         let mut listed = self.db().keyspaces();
         listed.sort();
@@ -217,7 +217,7 @@ impl Session {
         Ok(())
     }
 
-    /// Lets the library verify the open database.
+    /// Runs the library's check on the open database.
     fn check(&mut self) -> Outcome {
         self.note(|| "check".into());
         self.compare_all()?;
@@ -230,7 +230,7 @@ impl Session {
         Ok(())
     }
 
-    /// Compares everything, settles, compares again, and looks at the closed database too.
+    /// Compares all data, waits for background work, compares again, and checks the closed database.
     fn finish(&mut self) -> Outcome {
         self.check()?;
         self.db().flush()?;
@@ -245,7 +245,7 @@ impl Session {
     }
 }
 
-/// Fails unless a read of `key` gave what the model has.
+/// Fails unless a read of `key` returned the model's value.
 fn same(what: &str, key: &[u8], got: Option<&[u8]>, want: Option<&[u8]>) -> Outcome {
     use crate::finding::show_option;
     ensure!(

@@ -1,4 +1,4 @@
-//! Reads of the present and of held snapshots.
+//! Reads of the present state and of held snapshots.
 
 use super::held::{HeldCursor, HeldRange};
 use super::{Session, View, same};
@@ -43,7 +43,7 @@ impl Session {
 
     pub(super) fn multi_get(&mut self) -> Outcome {
         let open = self.draw_keyspace();
-        // Now and then more than are looked for at once.
+        // Sometimes more keys than the library looks up at once.
         let most = if self.rng.chance(1, 10) { 300 } else { 24 };
         let count = self.rng.between(0, most);
         let mut keys: Vec<_> = (0..count).map(|_| self.keys.probe(&mut self.rng)).collect();
@@ -71,7 +71,7 @@ impl Session {
         range.advance(&mut self.rng, &self.model, steps)
     }
 
-    /// A range with random bounds, not yet read.
+    /// A range with random bounds, not read yet.
     pub(super) fn open_range(&mut self) -> Outcome<HeldRange> {
         let open = self.draw_keyspace();
         let (low, high) = self.draw_bounds();
@@ -99,7 +99,7 @@ impl Session {
         range.advance(&mut self.rng, &self.model, steps)
     }
 
-    /// All of a keyspace.
+    /// Iterates over a whole keyspace.
     pub(super) fn whole(&mut self) -> Outcome {
         let open = self.draw_keyspace();
         let View { snapshot, at } = self.draw_view();
@@ -112,7 +112,7 @@ impl Session {
         range.advance(&mut self.rng, &self.model, usize::MAX)
     }
 
-    /// How far to read: mostly a few entries, sometimes to the end.
+    /// Number of entries to read: mostly a few, sometimes all.
     fn draw_steps(&mut self) -> usize {
         if self.rng.chance(1, 12) { usize::MAX } else { self.rng.between(0, 40) }
     }
@@ -123,7 +123,7 @@ impl Session {
         cursor.walk(&mut self.rng, &self.keys, &self.model, steps)
     }
 
-    /// A cursor, bounded or not, that stands nowhere yet.
+    /// A cursor, with or without bounds, not positioned yet.
     pub(super) fn open_cursor(&mut self) -> HeldCursor {
         let open = self.draw_keyspace();
         let View { snapshot, at } = self.draw_view();

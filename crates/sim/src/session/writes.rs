@@ -1,4 +1,4 @@
-//! Calls that change the database, or how it is stored.
+//! Calls that change the database or its storage.
 
 use super::{Open, Session};
 use crate::data::{self, Value};
@@ -46,7 +46,7 @@ impl Session {
         Ok(())
     }
 
-    /// A range of keys to delete: mostly of a few, sometimes of many or all, now and then of none.
+    /// A range of keys to delete: mostly a few, sometimes many, all or none.
     fn draw_range(&mut self, keyspace: Incarnation) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         if self.rng.chance(1, 6) {
             return self.draw_bounds();
@@ -87,7 +87,7 @@ impl Session {
         Ok(())
     }
 
-    /// A batch over several keyspaces, in which the last write to a key wins.
+    /// A batch over several keyspaces. The last write to a key wins.
     pub(super) fn batch(&mut self) -> Outcome {
         let mut batch = self.db().batch();
         let mut writes = Vec::new();
@@ -113,7 +113,7 @@ impl Session {
         }
         let durability = *self.rng.pick(&DURABILITIES);
         self.note(|| format!("batch of {} {durability}", writes.len()));
-        // A range in which no key can lie may be left out.
+        // The batch may omit an empty range.
         let says = batch.len();
         let right = (len - ranges..=len).contains(&says);
         ensure!(right, "a batch of {len}, of them {ranges} ranges, says it has {says}");
@@ -164,7 +164,7 @@ impl Session {
         Ok(open.keyspace.compact_range::<Vec<u8>>((low, high))?)
     }
 
-    /// Statistics change nothing and always add up.
+    /// Statistics must be consistent.
     pub(super) fn statistics(&mut self) -> Outcome {
         self.note(|| "stats".into());
         let stats = self.db().stats();
@@ -187,7 +187,7 @@ impl Session {
         Ok(())
     }
 
-    /// Calls that must be refused, and change nothing.
+    /// Calls that must be rejected without effect.
     pub(super) fn refused(&mut self) -> Outcome {
         let open = self.draw_keyspace();
         self.note(|| format!("refused calls on {}", open.keyspace.name()));
@@ -228,7 +228,7 @@ impl Session {
         Ok(())
     }
 
-    /// Drops a keyspace and creates it anew; sometimes others come and go in between. Readers of the old one go on.
+    /// Drops a keyspace and creates it again, sometimes with others in between. Readers of the old one continue.
     pub(super) fn recreate(&mut self) -> Outcome {
         let name = self.draw_keyspace().keyspace.name().to_owned();
         self.note(|| format!("drop {name}"));
@@ -242,7 +242,7 @@ impl Session {
         let kind = self.db().write(batch, Durability::Os).err().map(|e| e.kind());
         ensure!(kind == Some(ErrorKind::Closed), "a batch with a dropped keyspace: {kind:?}");
         if self.open.len() >= 2 && self.rng.chance(1, 8) {
-            // Stay without it for a while.
+            // Leave it dropped for a while.
             return Ok(());
         }
         self.create(&name)?;
@@ -259,7 +259,7 @@ impl Session {
         if self.rng.chance(1, 3) { self.compare_all() } else { Ok(()) }
     }
 
-    /// Lets go of everything and closes, one way or the other.
+    /// Releases all readers and closes the database in one of two ways.
     pub(super) fn close(&mut self) -> Outcome {
         let explicit = self.rng.chance(1, 2);
         self.note(|| if explicit { "close".into() } else { "drop the database".into() });
@@ -283,7 +283,7 @@ impl Session {
             let keyspace = if self.rng.chance(1, 2) {
                 self.db().open_keyspace(&name)?
             } else {
-                // Options for one that exists are not looked at.
+                // The options for an existing keyspace are ignored.
                 self.db()
                     .keyspace(&name, KeyspaceOptions::default().compression(Compression::None).levels(3))?
             };
@@ -297,7 +297,7 @@ impl Session {
         Ok(())
     }
 
-    /// Bounds of every kind; now and then they cross.
+    /// Bounds of all kinds, sometimes crossed.
     pub(super) fn draw_bounds(&mut self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         let mut bound = |open: u64| {
             let key = self.keys.probe(&mut self.rng);

@@ -1,11 +1,11 @@
-//! The pipeline of commits: handing over, failing, becoming visible, closing.
+//! The commit pipeline: passing the writer on, failing, publishing, closing.
 
 use crate::stage::{Stage, check, tiny, wide};
 use cairn::{Durability, ErrorKind, Snapshot};
 use shuttle::thread;
 use std::sync::Arc;
 
-/// Writers of every durability take turns; whoever queues is led or leads. One that is forgotten would wait for ever.
+/// Writers of all durabilities queue for the writer. A forgotten writer would wait forever.
 #[test]
 fn the_writer_is_handed_over_and_nobody_is_left_waiting() {
     check(hand_over, 4800);
@@ -30,7 +30,7 @@ pub fn hand_over() {
     assert_eq!(stage.after_power_cut().map(|entries| entries.len()), [4, 4]);
 }
 
-/// Trap 6: when the sync of a group fails, nobody in it is told that it succeeded, and none waits for ever.
+/// Trap 6: if the sync of a group fails, no member gets a success, and none waits forever.
 #[test]
 fn a_leaders_failed_sync_fails_every_follower() {
     check(failing_leader, 4800);
@@ -65,7 +65,7 @@ pub fn failing_leader() {
     let _ = stage.db.clone().close();
 }
 
-/// Trap 4: once a caller that waits for a flush has learnt that a sync failed, nothing that it writes or syncs succeeds.
+/// Trap 4: after a caller that waits for a flush learned of a failed sync, none of its writes or syncs succeeds.
 #[test]
 fn a_failed_sync_of_a_table_ends_writing_before_it_is_told() {
     check(told_of_a_failed_sync, 2400);
@@ -92,7 +92,8 @@ pub fn told_of_a_failed_sync() {
     let _ = stage.db.clone().close();
 }
 
-/// A memtable is switched, and flushed, only when all is inserted that has memory in it: nothing is lost that comes late.
+/// A memtable is switched and flushed only after all inserts with reserved space are complete: no late insert is
+/// lost.
 #[test]
 fn a_memtable_is_switched_when_everything_is_inserted() {
     check(switches, 4000);
@@ -127,7 +128,7 @@ pub fn switches() {
     assert_eq!(stage.after_power_cut().map(|entries| entries.len()), [9, 3]);
 }
 
-/// Trap 28: what is inserted is not seen before all of it is, and all that is older; and once it is seen it stays.
+/// Trap 28: a commit becomes visible as a whole, after all older ones, and stays visible.
 #[test]
 fn a_snapshot_between_insert_and_publish_shows_whole_commits_in_order() {
     check(snapshots, 4000);
@@ -172,14 +173,14 @@ pub fn snapshots() {
         taken.push((snapshot, seen));
     }
     writers.into_iter().for_each(|writer| writer.join().unwrap());
-    // What was inserted meanwhile is none of theirs.
+    // Later inserts are invisible in old snapshots.
     for (snapshot, seen) in taken {
         assert_eq!(look(&snapshot), seen, "a snapshot changes");
     }
 }
 
-/// Trap 35: closing during writes, flushes and waiting. No call hangs, a late one is told so, and what was acknowledged is
-/// there, whatever its durability.
+/// Trap 35: closing during writes, flushes and waits. No call hangs, late calls get an error, and acknowledged writes
+/// exist, whatever their durability.
 #[test]
 fn closing_during_writes_and_waits_hangs_nobody_and_loses_nothing() {
     check(closing, 4000);
@@ -219,7 +220,7 @@ pub fn closing() {
     }
 }
 
-/// A keyspace is dropped while batches that write to it are being inserted: they are whole, or they are told.
+/// A keyspace is dropped while batches that write to it are inserted: each batch is complete or gets an error.
 #[test]
 fn a_keyspace_is_dropped_under_batches() {
     check(drops, 4000);

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// P6: three threads write and look, one flushes and compacts. Some order of the commits explains all of it, and what was there when
-/// the database had been closed.
+/// P6: three threads write and read, another flushes and compacts. Some order of the commits explains all results,
+/// and the content after the close.
 #[test]
 fn every_schedule_has_an_order_that_explains_it() {
     check(scenario, 3200);

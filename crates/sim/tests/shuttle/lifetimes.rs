@@ -1,4 +1,4 @@
-//! Closing beside everything else, and opening again at once.
+//! Closing concurrently with other calls, and reopening immediately.
 
 use crate::stage::{check, entries, tiny, wide};
 use cairn::env::{SimEnv, Verdict};
@@ -10,24 +10,25 @@ use sim::lifetime::gate::Gate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Threads beside the one that closes.
+/// Number of threads beside the one that closes.
 const THREADS: usize = 3;
 
-/// Calls of each.
+/// Number of calls of each thread.
 const CALLS: usize = 3;
 
-/// Traps 34 and 35: threads put, flush, compact, create and drop keyspaces and walk while the database is closed, and go on while it is
-/// opened again and used. What was acknowledged is there; a late call is told so; nothing touches the disk after the lock is released.
+/// Traps 34 and 35: threads put, flush, compact, create and drop keyspaces and iterate while the database is closed,
+/// and continue while it is reopened and used. Acknowledged writes exist; late calls get an error; the disk does not
+/// change after the lock is released.
 #[test]
 fn closing_ends_every_call_before_the_next_opening_begins() {
     check(lifetimes, 2400);
 }
 
-/// What a thread was told that it is there: keys of both keyspaces, and keyspaces that it created.
+/// The acknowledged writes of a thread: keys in both keyspaces, and keyspaces that it created.
 #[derive(Default)]
 struct Told {
     keys: Vec<String>,
-    /// Whether each is there still.
+    /// Whether each still exists.
     created: BTreeMap<String, bool>,
 }
 
@@ -40,7 +41,7 @@ struct Actor {
 }
 
 impl Actor {
-    /// Whether a call succeeded. It must not if it was made when the database was closed.
+    /// Whether a call succeeded. A call made after the close must not.
     fn judge(&self, what: &str, was_closed: bool, result: cairn::Result<()>) -> bool {
         match result {
             Ok(()) => assert!(!was_closed, "{what} succeeds after close"),
@@ -96,14 +97,14 @@ impl Actor {
                 },
             }
         }
-        // Now nothing can succeed but what does not touch the database, and only if it is not closed yet.
+        // Only calls that do not use the database can succeed now, and only before the close.
         let was_closed = self.is_closed();
         self.judge("flush", was_closed, self.spaces[1].flush());
         self.told
     }
 }
 
-/// Without threads of its own a database does all work in those of the callers.
+/// Opens the database. Without background threads, all work is done in the calling threads.
 fn open(disk: &Arc<SimEnv>, threads: usize) -> (Arc<Gate>, Database) {
     let gate = Gate::new(disk.clone(), None);
     let options = Options::default().memory_budget(1 << 20).background_threads(threads).manifest_cap(1 << 10);
@@ -111,7 +112,7 @@ fn open(disk: &Arc<SimEnv>, threads: usize) -> (Arc<Gate>, Database) {
     (gate, db)
 }
 
-/// The keys of the two keyspaces, and the names of all.
+/// The keys of the two keyspaces, and the names of all keyspaces.
 fn read(db: &Database) -> ([BTreeSet<String>; 2], BTreeSet<String>) {
     let keys =
         |name: &str| entries(&db.open_keyspace(name).unwrap()).into_iter().map(|entry| entry.0).collect();
@@ -154,7 +155,7 @@ pub fn lifetimes() {
         let wrong = told.created.iter().find(|(name, there)| found.1.contains(*name) != **there);
         assert!(wrong.is_none(), "keyspace {wrong:?} is not as it was acknowledged");
     }
-    // What went with the last handle of the first opening was none of the second one's.
+    // Dropping the last handle of the first opening must not affect the second one.
     assert_eq!(read(&next), found);
     let report = next.check(&mut |_| {}).unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -162,7 +163,8 @@ pub fn lifetimes() {
     next_gate.check().unwrap();
 }
 
-/// A keyspace that is acknowledged while another thread closes the database is there afterwards, and one that is refused is not.
+/// A keyspace whose creation is acknowledged while another thread closes the database exists afterwards; a rejected
+/// one does not.
 #[test]
 fn a_keyspace_that_is_created_beside_closing_is_there_or_refused() {
     check(late_creation, 2400);

@@ -1,16 +1,18 @@
-//! A whole database under a scheduler that decides at every lock, atomic and disk operation which thread goes on, and replays what
-//! it decided. Built only for that:
+//! A whole database under a scheduler that selects the running thread at each lock, atomic and disk operation, and
+//! can replay its choices. Built only with:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg shuttle" CARGO_TARGET_DIR=target/shuttle cargo test -p sim --test shuttle
 //! ```
 //!
-//! With `--features planted-bugs` the same program proves that it can fail: first `-- --skip planted`, then `-- planted`.
+//! With `--features planted-bugs` the same program proves that it can fail: first `-- --skip planted`, then `--
+//! planted`.
 //!
-//! Each scenario runs under random schedules and under those of PCT (few, well-placed preemptions), half of them from a seed that is
-//! the same in every run. `CAIRN_SHUTTLE_PERCENT` says how many schedules, of the usual number. A schedule that fails is written to a
-//! file, whose name is printed; with that name in `CAIRN_SCHEDULE`, and the scenario's test alone, it runs again. (Threads, locks,
-//! time and randomness of the scenario come from the schedule, and the disk is simulated, so it runs exactly as before.)
+//! Each scenario runs under random schedules and under PCT schedules (few, well-placed preemptions). Half of them use
+//! a fixed seed. `CAIRN_SHUTTLE_PERCENT` scales the number of schedules. A failing schedule is written to a file,
+//! whose name is printed. To replay it, set `CAIRN_SCHEDULE` to that name and run only the test of the scenario.
+//! (Threads, locks, time and randomness of the scenario come from the schedule, and the disk is simulated, so the run
+//! is identical.)
 #![cfg(shuttle)]
 
 mod commits;

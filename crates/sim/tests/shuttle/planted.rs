@@ -1,6 +1,6 @@
-//! The proof that the scenarios can fail: a known bug is switched on, and one of them must find it; and the schedule that found it,
-//! read back from its file, must find it again. Runs with
-//! `--features planted-bugs`, and then alone: a bug is on for the whole process.
+//! Proves that the scenarios can fail: a known bug is switched on, and a scenario must find it. The failing schedule,
+//! read back from its file, must find it again. Runs with `--features planted-bugs`, and alone: a bug is on for the
+//! whole process.
 
 use crate::commits::{failing_leader, hand_over, snapshots, switches, told_of_a_failed_sync};
 use crate::lifetimes::{late_creation, lifetimes};
@@ -10,16 +10,16 @@ use cairn::planted::{Bug, plant};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Schedules that a scenario may take to find its bug.
+/// Maximum number of schedules for finding a bug.
 const MAX: usize = 4000;
 
-/// The files of schedules that failed so far.
+/// The files of failing schedules so far.
 fn schedules() -> BTreeSet<PathBuf> {
     std::fs::read_dir(stage::failed()).unwrap().map(|file| file.unwrap().path()).collect()
 }
 
-/// What `run` says when it panics. It gets a thread of its own: shuttle leaves the stacks behind that were panicking, and for good
-/// the thread counts as panicking.
+/// The panic message of `run`. Runs in a new thread: shuttle abandons stacks that were panicking, so the thread
+/// counts as panicking forever.
 fn failure(run: impl FnOnce() + Send + 'static) -> Option<String> {
     let payload = std::thread::spawn(run).join().err()?;
     let words = payload.downcast_ref::<&str>().map(|words| (*words).to_owned());
@@ -28,8 +28,8 @@ fn failure(run: impl FnOnce() + Send + 'static) -> Option<String> {
 
 #[test]
 fn every_planted_bug_of_the_schedules_is_found() {
-    // `ForgetToWake`, `ForgetToWakeServed` and `CloseWithoutTurningAway` are for loom: in a whole database there is mostly somebody else
-    // who wakes those who sleep, and whoever lets go of the writer wakes those who queue.
+    // `ForgetToWake`, `ForgetToWakeServed` and `CloseWithoutTurningAway` are for loom: in a whole database another
+    // thread usually wakes the sleeping ones, and a thread that releases the writer wakes queued ones.
     let looks: [(Bug, fn()); 12] = [
         (Bug::PublishBeforeInsert, histories::scenario),
         (Bug::PublishOutOfOrder, snapshots),

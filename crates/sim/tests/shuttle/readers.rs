@@ -1,11 +1,11 @@
-//! Readers beside flushes, compactions and the deletion of files.
+//! Readers concurrent with flushes, compactions and file deletion.
 
 use crate::stage::{Stage, check, text, wide};
 use cairn::{Durability, ErrorKind};
 use shuttle::thread;
 use std::sync::Arc;
 
-/// Puts so much that memtables are switched, flushed and compacted.
+/// Puts enough data for memtables to be switched, flushed and compacted.
 fn churn(stage: &Stage, rounds: usize) {
     for round in 0..rounds {
         for key in ["b", "d", "f"] {
@@ -14,8 +14,8 @@ fn churn(stage: &Stage, rounds: usize) {
     }
 }
 
-/// Traps 19 and 27: an iterator stands in tables that are replaced and would be deleted, and a memtable that is flushed; it goes
-/// on as if nothing had happened, in both directions, until the database is closed, and then it says so.
+/// Traps 19 and 27: an iterator reads tables that are replaced and ready for deletion, and a memtable that is
+/// flushed. It continues unaffected, in both directions, until the database is closed; then it returns an error.
 #[test]
 fn an_iterator_keeps_its_files_across_flush_and_compaction_until_close() {
     check(iterators, 2400);
@@ -59,7 +59,8 @@ pub fn iterators() {
     assert_eq!(stage.spaces[0].iter().next().unwrap().unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// Trap 19: plain reads load a view and read its files while versions are switched and what they replaced is deleted.
+/// Trap 19: plain reads load a read state and read its files while versions are switched and replaced files are
+/// deleted.
 #[test]
 fn a_reader_finds_its_files_while_versions_are_switched() {
     check(readers, 2400);
@@ -87,13 +88,13 @@ pub fn readers() {
     writer.join().unwrap();
     compactor.join().unwrap();
     stage.db.wait_idle().unwrap();
-    // Nothing is left behind, either: one table for each guard, and no other.
+    // No file is left behind: one table per guard, and no others.
     let tables = stage.disk.list_files().iter().filter(|f| f.to_string_lossy().contains(".tbl")).count();
     let named: usize = stage.spaces.iter().flat_map(|s| s.guards()).map(|g| g.tables.len()).sum();
-    assert_eq!(tables, named, "tables that nobody needs are not deleted");
+    assert_eq!(tables, named, "unneeded tables are not deleted");
 }
 
-/// A snapshot keeps the versions that it shows, though everything is compacted as soon as it is written.
+/// A snapshot keeps its versions, although all data is compacted as soon as it is written.
 #[test]
 fn a_compaction_keeps_what_a_snapshot_shows() {
     check(versions, 2400);
@@ -123,8 +124,8 @@ pub fn versions() {
     writer.join().unwrap();
 }
 
-/// The same for a cursor, which takes its sources anew when memtables were flushed: a compaction that lists the readers while the cursor is
-/// made misses it only if the cursor sees all that the compaction reads.
+/// The same for a cursor, which refreshes its sources after memtables were flushed: a compaction that lists the
+/// readers while the cursor is created may miss it only if the cursor sees all data that the compaction reads.
 #[test]
 fn a_compaction_keeps_what_a_cursor_shows() {
     check(cursors, 2400);

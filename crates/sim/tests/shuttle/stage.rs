@@ -1,4 +1,5 @@
-//! What the scenarios share: the runner, and a small database on a disk whose every operation is a place to switch threads.
+//! The common parts of the scenarios: the runner, and a small database on a disk that may switch threads at each
+//! operation.
 
 use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options};
@@ -10,13 +11,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Preemptions of a PCT schedule.
+/// Number of preemptions in a PCT schedule.
 const PCT_DEPTH: usize = 3;
 
-/// A schedule that takes more steps than this does not end: somebody waits for what never comes.
+/// A schedule with more steps than this does not end: a thread waits forever.
 const MAX_STEPS: usize = 400_000;
 
-/// Runs `scenario` under so many schedules; prints how many it were.
+/// Runs `scenario` under this many schedules, and prints the number.
 pub fn check(scenario: fn(), schedules: usize) {
     if let Ok(path) = std::env::var("CAIRN_SCHEDULE") {
         return replay(scenario, path.as_ref());
@@ -32,7 +33,7 @@ pub fn check(scenario: fn(), schedules: usize) {
     sim::count("shuttle schedules", ran.load(Ordering::SeqCst));
 }
 
-/// Where schedules go that fail.
+/// The directory for failing schedules.
 pub fn failed() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
@@ -43,7 +44,7 @@ pub fn replay(scenario: fn(), file: &Path) {
     Runner::new(replay, config()).run(scenario);
 }
 
-/// Runs `scenario` under so many schedules; panics at the first that fails.
+/// Runs `scenario` under this many schedules. Panics at the first failure.
 #[cfg(feature = "planted-bugs")]
 pub fn look(scenario: fn(), schedules: usize) {
     let ran = Arc::default();
@@ -78,7 +79,7 @@ pub struct Stage {
     pub spaces: [Keyspace; 2],
 }
 
-/// So small that three values of [`wide`] fill a memtable, and each table of level 0 is compacted at once.
+/// Small options: three values of [`wide`] fill a memtable, and each level 0 table is compacted at once.
 pub fn tiny() -> KeyspaceOptions {
     KeyspaceOptions::default()
         .memtable_bytes(4 << 10)
@@ -93,7 +94,7 @@ fn options(threads: usize) -> Options {
     Options::default().memory_budget(1 << 20).background_threads(threads).skip_deleted(1)
 }
 
-/// A value so long that three of them fill a memtable.
+/// A long value: three of them fill a memtable.
 pub fn wide(text: &str) -> Vec<u8> {
     let mut value = text.as_bytes().to_vec();
     value.resize(1200, b'.');
@@ -106,7 +107,7 @@ pub fn text(value: &[u8]) -> String {
 }
 
 impl Stage {
-    /// A fresh one, with so many threads that compact.
+    /// A new database with this number of background threads.
     pub fn new(threads: usize) -> Stage {
         let disk = SimEnv::new(1);
         let db = Database::open_in(disk.clone(), "/db", options(threads)).unwrap();
@@ -116,7 +117,7 @@ impl Stage {
         stage
     }
 
-    /// Asks `judge` about each operation of the disk, where threads may switch.
+    /// Calls `judge` for each operation of the disk, where threads may switch.
     pub fn watch(&self, judge: impl Fn(OpInfo<'_>) -> Verdict + Send + Sync + 'static) {
         let switch = AtomicUsize::new(0);
         self.disk.set_hook(Some(Box::new(move |op| {
@@ -125,12 +126,12 @@ impl Stage {
         })));
     }
 
-    /// Makes the sync of a log fail, that many syncs from now, once: later ones would "succeed".
+    /// Makes one sync of a log fail, after `skip` others. Later syncs seem to succeed.
     pub fn fail_log_sync(&self, skip: usize) {
         self.fail_sync("wal-", skip);
     }
 
-    /// The same of a table.
+    /// The same for a table.
     pub fn fail_table_sync(&self) {
         self.fail_sync(".tbl", 0);
     }
@@ -150,14 +151,14 @@ impl Stage {
         });
     }
 
-    /// What the next process finds after a power cut that takes everything that was not synced: the entries of both keyspaces.
+    /// The entries of both keyspaces after a power failure that loses all unsynced data.
     pub fn after_power_cut(&self) -> [Vec<(String, String)>; 2] {
         let disk = self.disk.crash_clone(Survival::Nothing, 1);
         let db = Database::open_in(disk, "/db", options(0)).unwrap();
         ["left", "right"].map(|name| entries(&db.open_keyspace(name).unwrap()))
     }
 
-    /// A batch that sets these keys, in both keyspaces, to one value.
+    /// A batch that sets these keys in both keyspaces to the same value.
     pub fn write_all(&self, keys: &[&str], value: &str, durability: Durability) -> cairn::Result<()> {
         let mut batch = self.db.batch();
         for space in &self.spaces {
@@ -167,7 +168,7 @@ impl Stage {
     }
 }
 
-/// Everything in a keyspace.
+/// All entries of a keyspace.
 pub fn entries(keyspace: &Keyspace) -> Vec<(String, String)> {
     let entry = |entry: cairn::Result<(cairn::Slice, cairn::Slice)>| {
         let (key, value) = entry.unwrap();
