@@ -38,7 +38,7 @@ pub(crate) fn check_file_len(operation: &str, path: &Path, len: u64, limit: u64)
 fn too_long(operation: &str, path: &Path, len: u64, limit: u64) -> Error {
     let too_large = Error::io(operation, path, io::Error::from_raw_os_error(EFBIG));
     too_large.because(format_args!(
-        "it would be {len} bytes long, and this process may write {limit} (RLIMIT_FSIZE)"
+        "the file would have {len} bytes; the limit of this process is {limit} (RLIMIT_FSIZE)"
     ))
 }
 

@@ -189,7 +189,7 @@ impl SegmentReader {
                 return Err(self.corruption(offset, "an intact chunk does not continue the record before it"));
             }
             if record.len() + chunk.payload_len > MAX_BATCH_LEN {
-                return Err(self.corruption(offset, "a record is longer than any that is written"));
+                return Err(self.corruption(offset, "a record is longer than the maximum"));
             }
             let end = CHUNK_HEADER_LEN + chunk.payload_len;
             record.extend_from_slice(&rest[CHUNK_HEADER_LEN..end]);
@@ -271,7 +271,7 @@ impl SegmentReader {
         match found.proof {
             Some(proof) => {
                 let message = format!(
-                    "{what}, though the segment was synced to offset {} before the chunk at offset {} was written",
+                    "{what}, although the segment was synced to offset {} before the chunk at offset {} was written",
                     proof.synced, proof.offset
                 );
                 Err(self.corruption(offset, message))

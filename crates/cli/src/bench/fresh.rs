@@ -24,7 +24,7 @@ pub fn empty(dir: &Path) -> Result<()> {
         Err(e) => return Err(wrong(e)),
     };
     if let Some(foreign) = files.iter().find(|file| !file.ours) {
-        return Err(refuse(dir, &format!("it holds {:?}, which is no part of a database", foreign.name())));
+        return Err(refuse(dir, &format!("it holds {:?}, which is not part of a database", foreign.name())));
     }
     let marked = files.iter().any(|file| file.name() == MARK);
     if files.iter().any(|file| file.name() != LOCK) && !marked {

@@ -153,9 +153,9 @@ fn key_size(args: &Args, keys: Keys) -> usize {
     args.key_size.unwrap_or(keys.default_size())
 }
 
-/// What the workloads are to do, and how many keys each must be able to name.
+/// The steps of the workloads, and how many keys the key length of each must allow.
 fn steps(args: &Args) -> Vec<(Step, u64)> {
-    // Keys that are there: `aging-insert` adds some, which those behind it know.
+    // The number of existing keys. `aging-insert` adds keys, which later workloads use.
     let mut end = args.num;
     let step = |&workload: &Workload| {
         let common = Step {

@@ -161,7 +161,7 @@ impl<W: Write> Demo<'_, W> {
     fn look_up(&mut self, cities: &Keyspace) -> Result<()> {
         self.title(2, "Look up")?;
         for key in ["IS/Reykjavík", "KE/Nairobi", "XX/Atlantis"] {
-            let value = cities.get(key)?.map_or_else(|| "(not there)".into(), |v| escape(&v));
+            let value = cities.get(key)?.map_or_else(|| "(not found)".into(), |v| escape(&v));
             writeln!(self.out, "   {key}  {value:.76}{}", if value.len() > 76 { "…" } else { "" })?;
         }
         let keys: Vec<&[u8]> = CITIES

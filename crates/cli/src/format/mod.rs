@@ -3,7 +3,7 @@
 //! ```text
 //!   tsv         fields separated by tabs; \t \n \r \\ \xHH inside them (see `text`)
 //!   csv         RFC 4180: commas, "quoted" fields, quotes doubled, line ends inside quotes; the first line is a header
-//!   jsonl       one object a line
+//!   jsonl       one object per line
 //!   lines       each line is a key, with an empty value
 //!   paragraphs  records separated by empty lines, with "Field: value" lines inside: a Debian package index, for one
 //! ```

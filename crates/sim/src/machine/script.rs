@@ -226,7 +226,7 @@ pub fn verify(db: &Database, steps: &[Step], endings: &[Ending]) -> Outcome {
         }
     }
     Err(Finding::new(format!(
-        "P1, P2: neither what was acknowledged nor that with some of the {} failed steps: {}",
+        "P1, P2: the state is neither that of the acknowledged steps nor that with some of the {} failed steps: {}",
         doubtful.len(),
         nearest.unwrap_or_default()
     )))
