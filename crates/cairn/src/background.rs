@@ -6,7 +6,7 @@
 use crate::db_inner::DbInner;
 use crate::db_state::{FlushedCounts, KeyspaceState, PickContext, State};
 use crate::keyspace::KeyspaceInner;
-use crate::read_cost::left_over;
+use crate::read_cost::surplus;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{MutexGuard, Ordering};
 use crate::writer::PanicGuard;
@@ -109,7 +109,7 @@ impl DbInner {
                         self.flush_work.wait_for(&mut state, BUFFER_PAUSE);
                     }
                     drop(state);
-                    self.tend_log();
+                    self.tend_writer();
                     rounds += 1;
                 }
             }
@@ -120,12 +120,16 @@ impl DbInner {
         }
     }
 
-    /// Hands `Buffered` writes that have waited to the operating system, and lets others open the log, unless a thread is writing: then that one will.
-    fn tend_log(&self) {
+    /// What the writers leave undone when they pause: hands `Buffered` writes to the operating system, seals a memtable that is due because of reads, and
+    /// lets others open the log. While a thread writes, that thread does it.
+    fn tend_writer(&self) {
         let Some(mut writer) = self.try_writer() else { return };
         if writer.log.buffered() > 0 && !self.ends() {
             // An error stays with the buffer, and with the next writer who tries.
             let _ = self.flush_log(&mut writer);
+        }
+        if self.memtables_due.load(Ordering::Relaxed) && !self.ends() {
+            self.seal_due(&mut writer);
         }
         writer.log.rest();
     }
@@ -140,7 +144,6 @@ impl DbInner {
     fn compact_loop(&self) {
         let mut calm = Calm { since: self.env.monotonic(), bytes: self.counters.user_bytes() };
         while !self.ends() {
-            self.try_switch_paid();
             match self.next_compaction() {
                 Some((keyspace, plan)) => {
                     if self.run_plan(&keyspace, plan).is_err() && !self.ends() {
@@ -187,26 +190,10 @@ impl DbInner {
                 if self.run_plan(&keyspace, plan).is_err() {
                     return;
                 }
-            } else {
+            } else if !self.build_next_view() {
                 return;
             }
         }
-    }
-
-    /// Some guard of the keyspace is to be compacted for the seeks, or to have a view.
-    #[cold]
-    pub(crate) fn seeks_have_paid(&self, keyspace: &KeyspaceInner) {
-        self.state.lock().note_change(keyspace.id);
-        match self.is_inline() {
-            // Compactions are the writers' business.
-            true => self.build_views_of(keyspace),
-            false => self.wake_compaction(),
-        }
-    }
-
-    /// Lets the compaction threads look for work.
-    pub(crate) fn wake_compaction(&self) {
-        self.compact_work.notify_one();
     }
 
     /// Ends all writing after a job whose sync failed: before any caller that waits for the job learns of its end, so that no
@@ -261,14 +248,13 @@ impl DbInner {
             let version = k.tree.version().clone();
             self.disk_reserve.note_tables(before, version.bytes());
             let flushed = state.take_flushed(*id, flushed.get(id).copied().unwrap_or(0));
-            // What readers have paid for the memtables beyond their flush counts for their table.
-            let paid = flushed.iter().map(|sealed| left_over(&sealed.memtable)).sum();
+            let charges = flushed.iter().map(|sealed| surplus(&sealed.memtable)).sum();
             let is_new =
                 |table: &&Arc<tree::TableFile>| edit.added.iter().any(|(_, m)| m.number == table.meta.number);
-            if paid > 0
+            if charges > 0
                 && let Some(table) = version.level0.iter().find(is_new)
             {
-                table.pay(paid);
+                tree::charge(&table.charges, charges);
             }
             if !flushed.is_empty()
                 && let Some(k) = state.keyspaces.get(id)
@@ -300,12 +286,26 @@ impl DbInner {
     fn next_compaction(&self) -> Option<(Arc<KeyspaceInner>, Arc<Plan>)> {
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
+        self.note_charged_trees(&mut state);
         let (oldest, room) = (self.snapshots.oldest(), self.room_for_plans(&state));
         let context = PickContext { oldest, at_rest: self.is_at_rest(), room };
         let picked = self.pick_due(&mut state, &context);
         match picked.is_none() && self.look_again(&mut state, &context) {
             true => self.pick_due(&mut state, &context),
             false => picked,
+        }
+    }
+
+    /// Has the trees looked at in which a run may be due because of reads.
+    fn note_charged_trees(&self, state: &mut State) {
+        if !self.trees_due.swap(false, Ordering::Acquire) {
+            return;
+        }
+        let cores = state.keyspaces.values().map(|k| &k.core);
+        let charged: Vec<_> = cores.filter(|core| core.charges.take_due()).cloned().collect();
+        for core in charged {
+            state.note_change(core.id);
+            self.views.note_due(&core);
         }
     }
 
@@ -509,8 +509,8 @@ impl DbInner {
             state.keyspaces.values_mut().for_each(|k| k.tree.set_rest(true));
             state.note_all();
         }
+        self.try_seal_due();
         if self.is_inline() {
-            self.try_switch_paid();
             self.run_pending();
         }
         self.compact_work.notify_all();
@@ -521,9 +521,9 @@ impl DbInner {
 
     /// Whether nothing is due or running. Looks at all keyspaces only where that seems to be so.
     fn is_quiet(&self, state: &mut State) -> bool {
-        // Without threads there is none that would do it while this one waits.
-        let paid = !self.is_inline() && self.memtables_paid.load(Ordering::Acquire);
-        if state.jobs > 0 || paid || state.has_flush_work() {
+        // Without threads no other thread would seal them while this one waits.
+        let unsealed = !self.is_inline() && self.memtables_due.load(Ordering::Acquire);
+        if state.jobs > 0 || unsealed || state.has_flush_work() {
             return false;
         }
         let is_due = |k: &&KeyspaceState| k.tree.is_due(self.oldest_reader(&k.core));

@@ -6,14 +6,14 @@ use crate::deleted_run::DeletedRun;
 use crate::held_seqs::HeldSeq;
 use crate::keyspace::{KeyspaceInner, ReadState};
 use crate::range_del::RangeDelFilter;
-use crate::read_cost::{PendingCharge, SkipCounter};
+use crate::read_cost::{SkipCounter, charge_skipped};
 use base::limits::MAX_KEY_LEN;
 use base::planted::{Bug, planted};
 use base::{Cursor as _, Error, Result, Seq, Slice, compare_keys, same_key};
 use memtable::MemtableCursor;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use tree::{KeyRange, MergeCursor, TreeSource};
+use tree::{KeyRange, MergeCursor, SkipCharge, TreeSource};
 
 /// A range of keys: from an inclusive start to an exclusive end.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ fn sources(read_state: &ReadState, keyspace: &KeyspaceInner, bounds: &Bounds, se
     }
     sources.extend(read_state.flushing.iter().map(|m| Source::Memtable(m.cursor())));
     let range = KeyRange::new(&bounds.from, bounds.to.as_deref());
-    sources.extend(read_state.version.sources(&keyspace.notice, &range).map(Source::Tree));
+    sources.extend(read_state.version.sources(&keyspace.charges, &range).map(Source::Tree));
     let range_del = read_state.ranges().map(|ranges| Box::new(RangeDelFilter::new(ranges, seq)));
     (MergeCursor::new(sources, 0), range_del)
 }
@@ -236,7 +236,7 @@ pub struct Cursor {
     /// Going backward: the value of the saved entry.
     saved: Saved,
     lingering: SkipCounter,
-    debt: PendingCharge,
+    skip_charge: SkipCharge,
     run: DeletedRun,
     keyspace: HeldSeq,
     core: Arc<DbInner>,
@@ -249,7 +249,7 @@ pub struct Cursor {
 impl Drop for Cursor {
     #[inline]
     fn drop(&mut self) {
-        self.debt.leave(&self.keyspace);
+        self.skip_charge.leave(&self.keyspace.charges);
         if planted(Bug::LateGarbage) {
             self.core.collect_garbage();
         }
@@ -270,7 +270,7 @@ impl Cursor {
             key: Vec::new(),
             saved: Saved::default(),
             lingering: SkipCounter::default(),
-            debt: PendingCharge::default(),
+            skip_charge: SkipCharge::default(),
             run: DeletedRun::new(&keyspace.dead),
             keyspace,
             core,
@@ -385,7 +385,6 @@ impl Cursor {
             None => self.merge.seek_to_last(),
             Some(end) => self.merge.seek_before(end),
         };
-        self.notice();
         let found = sought.and_then(|()| self.find_backward(Some(end)));
         self.moved(found)
     }
@@ -404,16 +403,15 @@ impl Cursor {
             },
         };
         let sought = self.merge.seek(from, self.seq);
-        self.notice();
         let found = sought.and_then(|()| self.find_forward(false, Some(from)));
         self.moved(found)
     }
 
-    /// Lets the scheduler know when this seek was one too many for some guard.
+    /// The cursor skips the deleted entry on which its merge stands.
     #[inline]
-    fn notice(&self) {
-        if self.keyspace.notice.take() {
-            self.core.seeks_have_paid(&self.keyspace);
+    fn charge_skip(&mut self) {
+        if let Some(bytes) = self.skip_charge.skip(&self.keyspace.charges) {
+            charge_skipped(bytes, &self.merge, &self.keyspace, &self.core);
         }
     }
 
@@ -542,7 +540,7 @@ impl Cursor {
             }
             if trailer.seq() <= self.seq && !(skip && same_key(key, &self.key)) {
                 if self.range_del.as_mut().is_some_and(|range_del| range_del.hides(key, trailer.seq())) {
-                    self.debt.pass(&self.merge, &self.keyspace, &self.core);
+                    self.charge_skip();
                     match (self.leave_out(false)?, &mut self.range_del) {
                         (None, _) => return Ok(()),
                         (Some(false), Some(range_del)) => range_del.pass(&mut self.merge)?,
@@ -569,7 +567,7 @@ impl Cursor {
                 false => (true, self.seq),
             };
             if !is_new && trailer.is_delete() {
-                self.debt.pass(&self.merge, &self.keyspace, &self.core);
+                self.charge_skip();
             }
             match self.lingering.on(self.merge.key()) {
                 true => self.merge.seek_current(&self.lingering.key, behind)?,
@@ -596,7 +594,7 @@ impl Cursor {
                 if self.range_del.as_mut().is_some_and(|range_del| range_del.hides(key, trailer.seq())) {
                     // Newer versions of this key may follow, and of the key of a saved entry there is none.
                     found = false;
-                    self.debt.pass(&self.merge, &self.keyspace, &self.core);
+                    self.charge_skip();
                     match (self.leave_out(true)?, &mut self.range_del) {
                         (None, _) => return Ok(()),
                         (Some(false), Some(range_del)) => range_del.pass_back(&mut self.merge)?,
@@ -606,7 +604,7 @@ impl Cursor {
                 }
                 found = self.save();
                 if !found {
-                    self.debt.pass(&self.merge, &self.keyspace, &self.core);
+                    self.charge_skip();
                     match self.leave_out(true)? {
                         None => return Ok(()),
                         Some(true) => continue,

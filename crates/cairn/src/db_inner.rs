@@ -78,8 +78,10 @@ pub(crate) struct DbInner {
     /// Whether `fatal` is set or the database is closed: one look for every write.
     pub stopped: AtomicBool,
     pub closed: AtomicBool,
-    /// Whether readers have paid for flushing some memtable: see `read_cost.rs`.
-    pub memtables_paid: AtomicBool,
+    /// Reads have charged some memtable its price, or deletes on a full disk are to be flushed: see [`DbInner::seal_due`].
+    pub memtables_due: AtomicBool,
+    /// The same for a guard or level 0 of some tree (`tree::ReadCharges`).
+    pub trees_due: Arc<std::sync::atomic::AtomicBool>,
     /// How fast compactions may write.
     pub rate_limiter: crate::rate_limiter::RateLimiter,
     /// Tells running jobs to stop.
@@ -356,8 +358,7 @@ impl DbInner {
             read_state: ArcSwap::from_pointee(read_state),
             generation: Default::default(),
             readers: Default::default(),
-            notice: tree::ReadTrigger::new(options.seek_cost, options.views),
-            debt: AtomicU64::new(0),
+            charges: tree::ReadCharges::new(options.seek_cost, options.views, self.trees_due.clone()),
             state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
             last_used: AtomicUsize::new(0),

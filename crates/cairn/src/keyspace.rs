@@ -15,7 +15,7 @@ use base::{EntryKind, Error, ErrorKind, RangeSet, Result, Seq, Slice, Trailer, h
 use memtable::Memtable;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use tree::{ReadTrigger, Version};
+use tree::{ReadCharges, Version};
 
 /// Everything that a reader of a keyspace looks at, from new to old. Immutable; readers load it with one atomic operation.
 pub(crate) struct ReadState {
@@ -72,9 +72,8 @@ pub(crate) struct KeyspaceInner {
     pub generation: FlushGeneration,
     /// The cursors that are open.
     pub readers: HeldSeqs,
-    pub notice: Arc<ReadTrigger>,
-    /// What cursors that are gone have not paid for tombstones that they passed over, in bytes.
-    pub debt: AtomicU64,
+    /// The costs of its reads.
+    pub charges: Arc<ReadCharges>,
     /// One of [`OPEN`], [`DROPPED`], [`CLOSED`].
     pub state: AtomicU8,
     /// Bytes that were reserved in the active memtable, with what it takes itself.

@@ -30,9 +30,9 @@ impl DbInner {
         self.recycled.forget_old();
         self.trim_log();
         if !self.disk_reserve.retake() {
-            // Who holds the writer does it, if another thread does.
-            self.memtables_paid.store(true, Ordering::Release);
-            self.try_switch_paid();
+            // If another thread holds the writer, the next group commit leader seals them.
+            self.memtables_due.store(true, Ordering::Release);
+            self.try_seal_due();
         }
     }
 

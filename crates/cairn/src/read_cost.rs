@@ -1,105 +1,83 @@
-//! Entries that a cursor has to pass over because they are deleted.
+//! Costs of a cursor for entries that it does not show.
 //!
-//! A compaction would take tombstones further down, and in the end away, so they pay for one: as much as it could have handled in the time that
-//! passing over them takes (see ADR 5), to the run where they lie. Whoever has paid what it takes has it done: a memtable is flushed, level 0 goes
-//! down, a guard is merged. (Level 0 is left alone in leveled trees and where guards are chosen by a hash; and without background threads all but
-//! the flush waits for the next writer.) So a range where a million keys were deleted one by one is slow for some scans, and then no more, though nobody
-//! writes; and a queue whose consumer looks for the first entry each time goes past few that were taken.
+//! Deleted entries: the cursor charges them to the run that contains them (`tree::ReadCharges` has the cost model), until a flush or a compaction
+//! removes them. Charging is all that the cursor does: the flush thread or the next writer seals a memtable that is due
+//! ([`DbInner::seal_due`]), and a compaction thread compacts a guard or level 0 that is due.
 //!
-//! And where one key has very many versions, a cursor does not step through them all: it looks now and then whether it still stands on the same
-//! key, and then seeks what is behind.
+//! Keys with very many versions: the cursor does not step through all of them. It checks from time to time whether it still stands on the same key,
+//! and then seeks past its versions.
 
 use crate::cursor::Source;
 use crate::db_inner::DbInner;
-use crate::db_state::KeyspaceState;
 use crate::keyspace::KeyspaceInner;
 use crate::sync::Ordering;
-use crate::writer::Writer;
 use base::same_key;
 use memtable::Memtable;
 use std::sync::Arc;
-use tree::{COST_OF_JOB, MergeCursor};
+use tree::{MergeCursor, charge};
 
-/// What is paid at once, to the run where the cursor stands at the moment: for 61 entries, with the default of `seek_cost`. That is a prime, so that
-/// of runs between which the entries alternate each has its part.
-const PAID_AT_ONCE: u64 = 61 * 32;
+/// A cursor compares keys after this many steps. A seek in one run takes as long as some dozens of steps.
+const SAME_KEY_STEPS: u32 = 64;
 
-/// So often a cursor looks whether it still stands on the same key. A seek of one run costs as much as some dozens of steps.
-const LOOK: u32 = 64;
-
-/// What a cursor owes for tombstones that it has passed over, in bytes.
-#[derive(Default)]
-pub(crate) struct PendingCharge(u64);
-
-impl PendingCharge {
-    /// The cursor over `merge` passes over the entry on which it stands, because of a tombstone.
-    #[inline]
-    pub(crate) fn pass(&mut self, merge: &MergeCursor<Source>, keyspace: &KeyspaceInner, core: &DbInner) {
-        // Somebody else's who passed over few: they pay, too, in the long run.
-        if self.0 == 0 && keyspace.debt.load(Ordering::Relaxed) > 0 {
-            self.0 = keyspace.debt.load(Ordering::Relaxed);
-            keyspace.debt.store(0, Ordering::Relaxed);
-        }
-        self.0 += keyspace.notice.cost_of_passed();
-        if self.0 >= PAID_AT_ONCE {
-            pay(std::mem::take(&mut self.0), merge, keyspace, core);
-        }
-    }
-
-    /// The cursor goes. Of what several leave at once the next one takes over what the last one has left: less than is paid at once.
-    #[inline]
-    pub(crate) fn leave(&self, keyspace: &KeyspaceInner) {
-        if self.0 > 0 {
-            keyspace.debt.store(self.0, Ordering::Relaxed);
-        }
-    }
-}
-
+/// The cursor over `merge` has skipped deleted entries: charges the run where it stands.
 #[cold]
-fn pay(bytes: u64, merge: &MergeCursor<Source>, keyspace: &KeyspaceInner, core: &DbInner) {
+pub(crate) fn charge_skipped(
+    bytes: u64,
+    merge: &MergeCursor<Source>,
+    keyspace: &KeyspaceInner,
+    core: &DbInner,
+) {
     match &merge.children()[merge.current()] {
-        Source::Tree(source) => source.pay_for_passed(bytes, &keyspace.notice),
+        Source::Tree(source) => source.charge_skipped(bytes, &keyspace.charges),
         Source::Memtable(cursor) => {
             let memtable = cursor.memtable();
-            if memtable.pay(bytes) >= price(memtable) {
-                core.ask_for_switch(memtable, keyspace);
+            if charge(memtable.charges(), bytes) >= price(memtable) && may_be_sealed(memtable, keyspace) {
+                core.memtables_due.store(true, Ordering::Relaxed);
             }
         }
     }
-    if keyspace.notice.take() {
-        core.seeks_have_paid(keyspace);
-    }
 }
 
-/// What it takes to flush a memtable, in bytes.
+/// Whether the memtable is the active one of its keyspace, and no older one waits for its flush.
+fn may_be_sealed(memtable: &Arc<Memtable>, keyspace: &KeyspaceInner) -> bool {
+    let read_state = keyspace.read_state.load();
+    Arc::ptr_eq(&read_state.memtable, memtable) && read_state.flushing.is_empty()
+}
+
+/// The read charges at which a memtable is sealed and flushed.
 fn price(memtable: &Memtable) -> u64 {
-    memtable.used_bytes() as u64 + COST_OF_JOB
+    tree::flush_price(memtable.used_bytes() as u64)
 }
 
-/// What readers have paid for a memtable beyond what its flush takes.
-pub(crate) fn left_over(memtable: &Memtable) -> u64 {
-    memtable.paid().saturating_sub(price(memtable))
+/// Whether reads have charged the memtable its price.
+pub(crate) fn is_due(memtable: &Memtable) -> bool {
+    !memtable.is_empty() && memtable.charges().load(Ordering::Relaxed) >= price(memtable)
 }
 
-/// Where a cursor lingers: on one key, perhaps.
+/// Charges of a memtable beyond its price: they pass to its table.
+pub(crate) fn surplus(memtable: &Memtable) -> u64 {
+    memtable.charges().load(Ordering::Relaxed).saturating_sub(price(memtable))
+}
+
+/// Detects that a cursor steps through many versions of one key.
 #[derive(Default)]
 pub(crate) struct SkipCounter {
     steps: u32,
-    /// The key at the last look.
+    /// The key at the last comparison.
     pub key: Vec<u8>,
 }
 
 impl SkipCounter {
-    /// The cursor is about to leave an entry of `key` behind. Whether it has done so many times, as far as it has looked: then it should seek what
-    /// is behind the versions of the key.
+    /// The cursor is about to step past an entry of `key`. Returns true when it should rather seek past all versions of the key: it stood on the same key
+    /// at the last comparison, 64 steps ago.
     #[inline]
     pub(crate) fn on(&mut self, key: &[u8]) -> bool {
         self.steps = self.steps.wrapping_add(1);
-        self.steps.is_multiple_of(LOOK) && self.look(key)
+        self.steps.is_multiple_of(SAME_KEY_STEPS) && self.is_same(key)
     }
 
     #[cold]
-    fn look(&mut self, key: &[u8]) -> bool {
+    fn is_same(&mut self, key: &[u8]) -> bool {
         let same = same_key(key, &self.key);
         if !same {
             self.key.clear();
@@ -109,92 +87,19 @@ impl SkipCounter {
     }
 }
 
-impl DbInner {
-    /// Has a memtable switched for which that was paid, unless an older one is being flushed: then whoever pays next asks again.
-    fn ask_for_switch(&self, memtable: &Arc<Memtable>, keyspace: &KeyspaceInner) {
-        let read_state = keyspace.read_state.load();
-        if !Arc::ptr_eq(&read_state.memtable, memtable) || !read_state.flushing.is_empty() || self.ends() {
-            return;
-        }
-        let was_asked = self.memtables_paid.swap(true, Ordering::AcqRel);
-        if self.is_inline() {
-            self.switch_and_flush();
-        } else if !was_asked {
-            self.wake_compaction();
-        }
-    }
-
-    /// Switches the memtables for which that was paid, unless somebody holds the writer: then that is his business ([`DbInner::keep_in_bounds`]), or
-    /// that of whoever comes here next.
-    pub(crate) fn try_switch_paid(&self) {
-        if self.memtables_paid.load(Ordering::Relaxed)
-            && let Some(mut writer) = self.try_writer_briefly()
-        {
-            self.switch_paid(&mut writer);
-        }
-    }
-
-    /// The same in a reader's thread, where there are no others, with the flush. Compactions are the writers' business.
-    fn switch_and_flush(&self) {
-        if self.check_process().is_err() || self.state.lock().flush_trouble.is_some() {
-            return;
-        }
-        // Who closes the database waits for the writer.
-        let Some(mut writer) = self.try_writer_briefly() else { return };
-        self.switch_paid(&mut writer);
-        while !self.ends()
-            && let Some(job) = self.next_flush()
-        {
-            if self.run_flush(job).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Switches a memtable for which that was paid, so that it is flushed; but of no keyspace more than one at a time, and none where the budget
-    /// for memtables has no room for another one: then whoever pays next asks again.
-    #[cold]
-    pub(crate) fn switch_paid(&self, writer: &mut Writer) {
-        self.switch_deletes(writer);
-        let is_paid = |memtable: &Memtable| !memtable.is_empty() && memtable.paid() >= price(memtable);
-        let keyspace = {
-            let mut state = self.state.lock();
-            let due = |k: &&KeyspaceState| {
-                k.flushing.is_empty()
-                    && is_paid(&k.core.read_state.load().memtable)
-                    && !self.is_over_budget(&state, k.core.memtable_bytes)
-            };
-            let mut due = state.dirty().filter(due).map(|k| k.core.clone());
-            let (first, more) = (due.next(), due.next().is_some());
-            drop(due);
-            // Who waits until nothing is to be done sees that it is to be done, or that it is being done.
-            self.memtables_paid.store(more, Ordering::Release);
-            let Some(first) = first else { return };
-            state.jobs += 1;
-            first
-        };
-        if let Err(e) = self.seal(writer, std::slice::from_ref(&keyspace)) {
-            tracing::warn!(error = %e, keyspace = keyspace.name, "a memtable was not switched");
-            // To be tried again when as much was paid again.
-            keyspace.read_state.load().memtable.forget_paid();
-        }
-        self.state.lock().jobs -= 1;
-        self.progress.notify_all();
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::Ordering;
     use crate::{Database, KeyspaceOptions, Options};
     use env::SimEnv;
 
-    /// How many tombstones of a key a scan passes over that has very many of them.
+    /// The number of tombstones that a scan skips one by one, of a key that has very many of them.
     #[test]
     fn many_versions_of_a_key_are_not_stepped_through() {
         let options = Options::default().background_threads(0);
         let db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
-        // Each is paid at once.
-        let cost = super::PAID_AT_ONCE as u32;
+        // Each skipped entry is charged at once.
+        let cost = 2_000;
         let keyspace = db.keyspace("k", KeyspaceOptions::default().seek_cost(8 * cost)).unwrap();
         for key in ["a", "b", "c"] {
             keyspace.put(key, "0").unwrap();
@@ -202,14 +107,15 @@ mod tests {
         let early = db.snapshot();
         (0..1_900).try_for_each(|_| keyspace.delete("b")).unwrap();
         let memtable = keyspace.core.read_state.load().memtable.clone();
-        let passed = |run: &dyn Fn() -> usize| {
-            let before = memtable.paid();
+        let charges = || memtable.charges().load(Ordering::Relaxed);
+        let skipped = |run: &dyn Fn() -> usize| {
+            let before = charges();
             assert_eq!(run(), 2);
-            (memtable.paid() - before) / u64::from(cost)
+            (charges() - before) / u64::from(cost)
         };
         let all = || keyspace.range::<&str>(..);
-        for passed in [passed(&|| all().count()), passed(&|| all().rev().count())] {
-            assert!((64..130).contains(&passed), "{passed}");
+        for skipped in [skipped(&|| all().count()), skipped(&|| all().rev().count())] {
+            assert!((64..130).contains(&skipped), "{skipped}");
         }
         assert_eq!(early.range::<&str>(&keyspace, ..).count(), 3);
         assert_eq!(early.range::<&str>(&keyspace, ..).rev().count(), 3);
@@ -217,18 +123,33 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_switches_what_was_paid_while_he_wrote() {
+    fn a_scan_only_charges_and_the_next_write_seals_the_memtable() {
         let options = Options::default().background_threads(0);
         let db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default().seek_cost(1 << 20)).unwrap();
         (0..100u32).try_for_each(|i| keyspace.delete(i.to_be_bytes())).unwrap();
-        let core = &keyspace.handle.core;
-        let writer = core.writer();
         assert_eq!(keyspace.range::<&str>(..).count(), 0);
+        let core = &keyspace.handle.core;
         let entries = || keyspace.core.read_state.load().memtable.entries();
-        assert!(core.memtables_paid.load(super::Ordering::Acquire) && entries() == 100);
-        drop(writer);
+        assert!(core.memtables_due.load(Ordering::Relaxed) && entries() == 100);
+        assert_eq!(db.stats().flush.jobs, 0);
         keyspace.delete("b").unwrap();
-        assert!(!core.memtables_paid.load(super::Ordering::Acquire) && entries() == 1);
+        assert!(!core.memtables_due.load(Ordering::Relaxed) && entries() == 1);
+        assert_eq!(db.stats().flush.jobs, 1);
+    }
+
+    /// With threads, and without any write after the scan.
+    #[test]
+    fn the_flush_thread_seals_a_memtable_that_is_due() {
+        let options = Options::default().background_threads(1);
+        let db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().seek_cost(1 << 20)).unwrap();
+        (0..100u32).try_for_each(|i| keyspace.delete(i.to_be_bytes())).unwrap();
+        assert_eq!(keyspace.range::<&str>(..).count(), 0);
+        let begun = std::time::Instant::now();
+        while keyspace.core.read_state.load().memtable.entries() > 0 {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it was not sealed");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Views of guards: which are made, and that they stay within their share of the memory budget.
 //!
-//! A seek in a guard that has none pays towards one (`tree::ReadTrigger`). When it is paid, a compaction thread that has nothing more
-//! urgent builds it, with no lock held: one sequential read of the guard. A database without threads builds it in the thread that
-//! seeks. A view is dropped with its guard; and where there is no room for a new one, those go that no seek has used since the last
-//! time that room was looked for. If all are in use the new one is not made, and seeks go on paying.
+//! Seeks in a guard without a view charge it (`tree::ReadCharges`). When a view is due, a compaction thread that has no compaction to run
+//! builds it, with no lock held: one sequential read of the guard. A database without threads builds it where it runs other background work
+//! ([`DbInner::run_pending`]). A view is dropped with its guard. Where there is no room for a new view, views are dropped that no seek has used since the
+//! last time. If all are in use, the new view is not built, and its charges begin at 0 again.
 //!
-//! Views take up to a quarter of the block cache's budget, which holds less meanwhile.
+//! Views take up to a quarter of the budget of the block cache, which shrinks accordingly.
 
 use crate::db_inner::DbInner;
 use crate::keyspace::KeyspaceInner;
@@ -27,6 +27,8 @@ pub(crate) struct Views {
     cache: Arc<BlockCache>,
     /// Guards that have one, and what it takes. The lock is held for moments, and nothing is locked under it.
     members: Mutex<Vec<Member>>,
+    /// Guards for which a view is due.
+    due: Mutex<Vec<(Arc<KeyspaceInner>, Weak<Guard>)>>,
     built: AtomicU64,
     refused: AtomicU64,
     dropped: AtomicU64,
@@ -43,12 +45,25 @@ fn sum(members: &[Member]) -> u64 {
 
 impl Views {
     pub(crate) fn new(cache: Arc<BlockCache>) -> Views {
-        let (built, refused, dropped) = Default::default();
-        Views { cache, members: Mutex::new(Vec::new()), built, refused, dropped }
+        let (due, built, refused, dropped) = Default::default();
+        Views { cache, members: Mutex::new(Vec::new()), due, built, refused, dropped }
     }
 
     fn max_bytes(&self) -> u64 {
         self.cache.capacity() / SHARE
+    }
+
+    /// Notes the guards of a keyspace for which a view is due because of reads.
+    pub(crate) fn note_due(&self, keyspace: &Arc<KeyspaceInner>) {
+        let due = keyspace.charges.due_views(&keyspace.read_state.load().version);
+        let mut all = self.due.lock();
+        all.retain(|(other, _)| !Arc::ptr_eq(other, keyspace));
+        all.extend(due.iter().map(|guard| (keyspace.clone(), Arc::downgrade(guard))));
+    }
+
+    fn next_due(&self) -> Option<(Arc<KeyspaceInner>, Arc<Guard>)> {
+        let mut due = self.due.lock();
+        std::iter::from_fn(|| due.pop()).find_map(|(keyspace, guard)| Some((keyspace, guard.upgrade()?)))
     }
 
     /// Bytes that a view of `guard` may take, when that is likely to be enough; others may have to go for it.
@@ -61,7 +76,7 @@ impl Views {
             let idle = |m: &Member| m.guard.upgrade().is_none_or(|guard| !guard.take_view_used());
             let idle: Vec<bool> = members.iter().map(idle).collect();
             let gain: u64 = members.iter().zip(&idle).filter(|(_, idle)| **idle).map(|(m, _)| m.bytes).sum();
-            // None goes in vain: it would have to be paid for and built again.
+            // No view is dropped in vain: it would be built again.
             let enough = free + gain >= expected;
             let mut idle = idle.into_iter();
             members.retain(|m| {
@@ -93,7 +108,7 @@ impl Views {
         self.built.fetch_add(1, Relaxed);
     }
 
-    /// There is no room: seeks have to pay anew before it is tried again.
+    /// There is no room: it is tried again when seeks have charged the guard as much again.
     fn refuse(&self, guard: &Guard) {
         self.refused.fetch_add(1, Relaxed);
         guard.set_view(None);
@@ -128,12 +143,11 @@ fn is_current(keyspace: &KeyspaceInner, guard: &Arc<Guard>) -> bool {
 }
 
 impl DbInner {
-    /// Builds a view that was paid for, if there is one. Whether there was.
+    /// Builds a view that is due. Returns whether one was.
     pub(crate) fn build_next_view(&self) -> bool {
         let (keyspace, guard) = {
             let mut state = self.state.lock();
-            let wanted = |k: &Arc<KeyspaceInner>| k.notice.take_wanted().map(|guard| (k.clone(), guard));
-            let Some(found) = state.keyspaces.values().find_map(|k| wanted(&k.core)) else { return false };
+            let Some(found) = self.views.next_due() else { return false };
             state.jobs += 1;
             found
         };
@@ -144,15 +158,7 @@ impl DbInner {
         true
     }
 
-    /// Builds all views of a keyspace that were paid for, in this thread.
-    pub(crate) fn build_views_of(&self, keyspace: &KeyspaceInner) {
-        while let Some(guard) = keyspace.notice.take_wanted() {
-            self.build_view(keyspace, &guard);
-        }
-    }
-
     fn build_view(&self, keyspace: &KeyspaceInner, guard: &Arc<Guard>) {
-        // A guard with a table that cannot be read keeps what was paid, so that it is not tried again.
         if guard.view().is_some() || guard.is_damaged() || !is_current(keyspace, guard) {
             return;
         }
@@ -166,8 +172,11 @@ impl DbInner {
             Ok(Built::SortedView(view)) => views.admit(guard, view),
             Ok(Built::TooLarge) => views.refuse(guard),
             Ok(Built::Abandoned) => {}
-            // The table has a note of it. Reads that need what is damaged fail, and no others.
-            Err(e) => tracing::warn!(error = %e, keyspace = keyspace.name, "a view was not built"),
+            // Only reads that need the damaged block fail.
+            Err(e) => {
+                guard.set_view(None);
+                tracing::warn!(error = %e, keyspace = keyspace.name, "a view was not built");
+            }
         }
     }
 }

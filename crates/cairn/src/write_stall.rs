@@ -13,9 +13,10 @@
 
 use crate::background::RETRY_PAUSE;
 use crate::db_inner::DbInner;
-use crate::db_state::{ImmutableMemtable, State};
+use crate::db_state::{ImmutableMemtable, KeyspaceState, State};
 use crate::keyspace::KeyspaceInner;
 use crate::memtable_size::{allocate, capacity_for};
+use crate::read_cost;
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::planted::{Bug, planted};
@@ -113,8 +114,8 @@ impl DbInner {
     /// set aside.
     #[inline]
     pub(crate) fn keep_in_bounds(&self, writer: &mut Writer) -> Result<()> {
-        if self.memtables_paid.load(Ordering::Relaxed) {
-            self.switch_paid(writer);
+        if self.memtables_due.load(Ordering::Relaxed) {
+            self.seal_due(writer);
             if self.is_inline() {
                 self.run_pending();
             }
@@ -124,6 +125,46 @@ impl DbInner {
             true => self.flush_if_over_limit(writer),
             false => Ok(()),
         }
+    }
+
+    /// [`DbInner::seal_due`], unless the writer is busy: then the next group commit leader does it.
+    pub(crate) fn try_seal_due(&self) {
+        if self.memtables_due.load(Ordering::Relaxed)
+            && let Some(mut writer) = self.try_writer_briefly()
+        {
+            self.seal_due(&mut writer);
+        }
+    }
+
+    /// Seals a memtable whose read charges have reached its price; and on a full disk those with deletes. A keyspace has one memtable at a time flushed
+    /// for reads, and none where the memory budget has no room for the next one, so no writer waits because of reads. The next charge of a memtable
+    /// that is passed over for that sets `memtables_due` again.
+    #[cold]
+    pub(crate) fn seal_due(&self, writer: &mut Writer) {
+        self.switch_deletes(writer);
+        let keyspace = {
+            let mut state = self.state.lock();
+            let due = |k: &&KeyspaceState| {
+                k.flushing.is_empty()
+                    && read_cost::is_due(&k.core.read_state.load().memtable)
+                    && !self.is_over_budget(&state, k.core.memtable_bytes)
+            };
+            let mut due = state.dirty().filter(due).map(|k| k.core.clone());
+            let (first, more) = (due.next(), due.next().is_some());
+            drop(due);
+            // `wait_idle` looks at both under the lock.
+            self.memtables_due.store(more, Ordering::Release);
+            let Some(first) = first else { return };
+            state.jobs += 1;
+            first
+        };
+        if let Err(e) = self.seal(writer, std::slice::from_ref(&keyspace)) {
+            tracing::warn!(error = %e, keyspace = keyspace.name, "a memtable was not sealed");
+            // Tried again when it is due again.
+            keyspace.read_state.load().memtable.charges().store(0, Ordering::Relaxed);
+        }
+        self.state.lock().jobs -= 1;
+        self.progress.notify_all();
     }
 
     /// Hands the memtables of some keyspaces to the flush, those that have entries, and switches the log with them, once: so that the log

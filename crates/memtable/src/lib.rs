@@ -71,7 +71,7 @@ pub struct Memtable {
     large_bytes: AtomicU64,
     stripes: [Stripe; STRIPES],
     ranges: range_tombstones::Ranges,
-    paid: AtomicU64,
+    charges: AtomicU64,
     /// Whether a point tombstone was inserted. Written once.
     deletes: AtomicBool,
     /// Cost of all inserts, to detect inserts without a reservation.
@@ -144,7 +144,7 @@ impl Memtable {
             large_bytes: AtomicU64::new(0),
             stripes: std::array::from_fn(|_| Stripe::new()),
             ranges: range_tombstones::Ranges::default(),
-            paid: AtomicU64::new(0),
+            charges: AtomicU64::new(0),
             deletes: AtomicBool::new(false),
             #[cfg(debug_assertions)]
             inserted: AtomicU64::new(0),
@@ -185,7 +185,7 @@ impl Memtable {
             |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         same(&new.reserved.0, &self.reserved.0);
         same(&new.large_bytes, &self.large_bytes);
-        same(&new.paid, &self.paid);
+        same(&new.charges, &self.charges);
         new.deletes.store(self.deletes.load(Ordering::Relaxed), Ordering::Relaxed);
         #[cfg(debug_assertions)]
         same(&new.inserted, &self.inserted);
@@ -341,20 +341,9 @@ impl Memtable {
         self.list.nodes.arena_used() + self.large_bytes.load(Ordering::Relaxed) as usize
     }
 
-    /// Adds to the read cost: bytes of entries that readers had to skip. Returns the sum. The memtable does not act
-    /// on it.
-    pub fn pay(&self, bytes: u64) -> u64 {
-        self.paid.fetch_add(bytes, Ordering::Relaxed) + bytes
-    }
-
-    /// Resets the read cost.
-    pub fn forget_paid(&self) {
-        self.paid.store(0, Ordering::Relaxed);
-    }
-
-    /// The read cost so far.
-    pub fn paid(&self) -> u64 {
-        self.paid.load(Ordering::Relaxed)
+    /// The read charges, in bytes: what readers add for deleted entries that they skip. The memtable does not use them.
+    pub fn charges(&self) -> &AtomicU64 {
+        &self.charges
     }
 
     /// Bytes of capacity that are reserved.

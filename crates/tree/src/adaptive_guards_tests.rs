@@ -3,7 +3,7 @@
 use crate::adaptive_guards::places_to_divide;
 use crate::pick_tests::{Bench, Drawn, cuts, damage, inputs, slice};
 use crate::version::tests::options;
-use crate::{Reason, Tree, TreeOptions, VersionEdit};
+use crate::{Reason, Tree, TreeOptions, VersionEdit, charge};
 use base::Slice;
 
 fn adaptive(guard_bytes: u64) -> TreeOptions {
@@ -52,7 +52,7 @@ fn moved_tables_get_guards_of_their_own_and_a_running_plan_keeps_them_out() {
     let mut tree = bench.tree(TreeOptions { seek_cost: 1, ..adaptive(1500) }, &[], &tables);
     let across = tree.pick(None).unwrap();
     assert_eq!((across.reason, across.target, across.cuts.len()), (Reason::Level0, 3, 0));
-    tree.version().level(3).guards[0].pay(1 << 20);
+    charge(&tree.version().level(3).guards[0].charges, 1 << 20);
     let in_place = tree.pick(None).unwrap();
     assert_eq!((in_place.reason, in_place.piece_bytes), (Reason::Seeks, 1500));
     let edit = bench.run(&mut tree, &in_place);

@@ -1,12 +1,11 @@
 //! Cursors over the tables of a version.
 
 use crate::merge::{MergeCursor, shared_prefix};
+use crate::read_charge::{JOB_COST, ReadCharges};
 use crate::sorted_view_cursor::SortedViewCursor;
 use crate::version::{Guard, Level, TableFile, Version};
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use table::TableCursor;
 
 /// A cursor over one table that stays away from the file where the table's range of keys already tells the answer,
@@ -169,60 +168,6 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     }
 }
 
-/// What a cursor tells the scheduler: seeks have paid as much for the runs of some guard as merging them costs, or a view of them.
-#[derive(Debug)]
-pub struct ReadTrigger {
-    cost: u64,
-    /// What a view costs, in per cent of the bytes of its guard; 0 when there are to be none.
-    views: u64,
-    due: AtomicBool,
-    /// Guards for which a view was paid.
-    wanted: Mutex<Vec<Weak<Guard>>>,
-}
-
-/// So many entries that a reader has to pass over, because they are deleted, cost him as much as looking through one more run.
-const PASSED_PER_RUN: u64 = 8;
-
-/// What a seek pays towards a view for each run that it looks through beside the first, in bytes; what it reads for it besides.
-const COST_OF_RUN: u64 = 256;
-
-impl ReadTrigger {
-    /// A notice for which each run that a seek looks through, beside the first, costs so many bytes, and what is read for it; with
-    /// 0 it is never due.
-    ///
-    /// A view is wanted when seeks have paid `views` per cent of the bytes of its guard; never with 0.
-    pub fn new(cost: u32, views: u32) -> Arc<ReadTrigger> {
-        let (due, wanted) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(ReadTrigger { cost: u64::from(cost), views: u64::from(views), due, wanted })
-    }
-
-    /// A guard for which seeks have paid a view; each is told once.
-    pub fn take_wanted(&self) -> Option<Arc<Guard>> {
-        if self.views == 0 {
-            return None;
-        }
-        let mut wanted = self.wanted.lock();
-        std::iter::from_fn(|| wanted.pop()).find_map(|guard| guard.upgrade())
-    }
-
-    /// What passing over one entry is worth, in bytes of compaction.
-    #[inline]
-    pub fn cost_of_passed(&self) -> u64 {
-        self.cost.div_ceil(PASSED_PER_RUN)
-    }
-
-    /// Whether seeks may use views.
-    fn has_views(&self) -> bool {
-        self.views > 0
-    }
-
-    /// Whether a guard has become due since the last call.
-    #[inline]
-    pub fn take(&self) -> bool {
-        self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::Relaxed)
-    }
-}
-
 /// The keys that somebody wants to see, from an inclusive start to an exclusive end: tables that hold none of them are left alone,
 /// so that what is wrong with them is none of his concern.
 #[derive(Clone, Debug)]
@@ -256,7 +201,7 @@ base::delegate_cursor!(Stack { One, Merge, SortedView });
 /// A cursor over one level: guard after guard, merging the tables of the guard it stands in, or following its view.
 pub struct LevelCursor {
     level: Arc<Level>,
-    notice: Arc<ReadTrigger>,
+    charges: Arc<ReadCharges>,
     range: KeyRange,
     place: Place,
     /// The guards that have keys of the range.
@@ -273,11 +218,11 @@ pub struct LevelCursor {
 
 impl LevelCursor {
     /// A cursor over `level`, which shows the keys of `range` and perhaps others.
-    pub fn new(level: Arc<Level>, notice: Arc<ReadTrigger>, range: KeyRange) -> LevelCursor {
+    pub fn new(level: Arc<Level>, charges: Arc<ReadCharges>, range: KeyRange) -> LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
         let tables = Stack::Merge(MergeCursor::new(Vec::new(), 0));
         let (place, open) = (Place::default(), false);
-        LevelCursor { level, notice, range, place, guards, guard: 0, tables, open, hurry: false, read: 0 }
+        LevelCursor { level, charges, range, place, guards, guard: 0, tables, open, hurry: false, read: 0 }
     }
 
     /// The same for a level of which this is known.
@@ -301,7 +246,7 @@ impl LevelCursor {
         match (tables.next(), tables.next()) {
             (Some(table), None) => return Stack::One(child(table)),
             // With one table there is nothing to merge, and a view would not help.
-            (Some(table), Some(_)) if self.notice.has_views() => {
+            (Some(table), Some(_)) if self.charges.has_views() => {
                 if let Some(view) = guard.view() {
                     let view = SortedViewCursor::new(guard.clone(), view, &self.range);
                     return Stack::SortedView(view.fill_cache(self.place.is_kept(table)));
@@ -321,7 +266,7 @@ impl LevelCursor {
         let guard = self.level.find(key);
         if let Stack::Merge(merge) = &self.tables
             && merge.children().len() > 1
-            && self.notice.has_views()
+            && self.charges.has_views()
             && self.level.guards[guard].view().is_some()
         {
             self.open = false;
@@ -346,30 +291,16 @@ impl LevelCursor {
         Ok(())
     }
 
-    /// A seek in the guard pays for the runs beside the first. It has read from files what this thread has read since `read_before`:
-    /// each run has its part in that.
-    fn pay_for_seek(&mut self, read_before: u64) {
+    /// Charges the guard for a seek, during which this thread has read bytes from files since `read_before`.
+    fn charge_seek(&mut self, read_before: u64) {
         let read = table::bytes_read_by_this_thread().wrapping_sub(read_before);
         if self.tables.would_block() {
             self.read += read;
             return;
         }
         let read = read + std::mem::take(&mut self.read);
-        let (guard, notice) = (&self.level.guards[self.guard], &self.notice);
-        if guard.runs < 2 || matches!(self.tables, Stack::SortedView(_)) {
-            return;
-        }
-        let extra = guard.runs as u64 - 1;
-        let read = read / guard.runs as u64 * extra;
-        if notice.views > 0 {
-            let price = (guard.bytes() * notice.views / 100).max(1);
-            if guard.pay_for_view(extra * COST_OF_RUN + read, price) {
-                notice.wanted.lock().push(Arc::downgrade(guard));
-                notice.due.store(true, Ordering::Relaxed);
-            }
-        }
-        if notice.cost > 0 && guard.pay(extra * notice.cost + read) {
-            notice.due.store(true, Ordering::Relaxed);
+        if !matches!(self.tables, Stack::SortedView(_)) {
+            self.charges.charge_seek(&self.level.guards[self.guard], read);
         }
     }
 }
@@ -391,7 +322,7 @@ impl Cursor for LevelCursor {
         self.enter_at(key);
         let read_before = table::bytes_read_by_this_thread();
         self.tables.seek(key, seq)?;
-        self.pay_for_seek(read_before);
+        self.charge_seek(read_before);
         self.forward()
     }
 
@@ -399,7 +330,7 @@ impl Cursor for LevelCursor {
         self.enter_at(key);
         let read_before = table::bytes_read_by_this_thread();
         self.tables.seek_before(key)?;
-        self.pay_for_seek(read_before);
+        self.charge_seek(read_before);
         self.back()
     }
 
@@ -519,14 +450,14 @@ pub enum TreeSource {
 }
 
 impl TreeSource {
-    /// A reader has paid so many bytes for entries that he had to pass over around where it stands.
-    pub fn pay_for_passed(&self, bytes: u64, notice: &ReadTrigger) {
-        let due = match self {
-            TreeSource::Table(cursor) => cursor.file.pay(bytes),
-            TreeSource::Level(cursor) => cursor.level.guards[cursor.guard].pay_for_passed(bytes),
-        };
-        if due {
-            notice.due.store(true, Ordering::Relaxed);
+    /// Charges deleted entries, which a cursor has skipped, to the table or guard where it stands.
+    pub fn charge_skipped(&self, bytes: u64, charges: &ReadCharges) {
+        match self {
+            TreeSource::Table(cursor) => charges.charge(&cursor.file.charges, bytes, JOB_COST),
+            TreeSource::Level(cursor) => {
+                let guard = &cursor.level.guards[cursor.guard];
+                charges.charge(&guard.charges, bytes, guard.price(0));
+            }
         }
     }
 }
@@ -541,7 +472,7 @@ impl Version {
     /// positioned.
     pub fn sources<'a>(
         &'a self,
-        notice: &'a Arc<ReadTrigger>,
+        charges: &'a Arc<ReadCharges>,
         range: &'a KeyRange,
     ) -> impl Iterator<Item = TreeSource> + 'a {
         let mut below: u64 = self.levels.iter().map(|l| l.bytes()).sum();
@@ -551,7 +482,7 @@ impl Version {
         let levels = self.levels.iter().filter(|l| l.tables() > 0);
         let levels = levels.map(move |l| {
             below -= l.bytes();
-            LevelCursor::new(l.clone(), notice.clone(), range.clone()).at(Place::new(l.bytes(), below))
+            LevelCursor::new(l.clone(), charges.clone(), range.clone()).at(Place::new(l.bytes(), below))
         });
         level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level))
     }

@@ -386,7 +386,7 @@ impl LevelChange<'_> {
                 guard.set_view(same.view());
             }
             if same.key == *key && old.end_of(source) == end && !goes {
-                guard.inherit(same);
+                guard.inherit_charges(same);
             }
             guards.push(guard);
         }

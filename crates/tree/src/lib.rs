@@ -37,8 +37,9 @@ mod pick;
 #[cfg(test)]
 mod pick_tests;
 mod range_tombstones;
+mod read_charge;
 #[cfg(test)]
-mod read_cost_tests;
+mod read_charge_tests;
 mod salvage;
 mod seqno_order;
 #[cfg(test)]
@@ -63,7 +64,7 @@ mod version;
 
 pub use check::check_version;
 pub use compact::{Context, Flushed, Outcome, compact, flush, merge_flushed};
-pub use cursor::{KeyRange, LevelCursor, ReadTrigger, TreeSource};
+pub use cursor::{KeyRange, LevelCursor, TreeSource};
 pub use edit::VersionEdit;
 pub use hash_guards::{GuardHash, UncommittedGuards};
 pub use lookup::{PendingLookup, TreeLookup};
@@ -74,9 +75,10 @@ pub use manifest::{
 pub use merge::MergeCursor;
 pub use options::TreeOptions;
 pub use pick::{PickBlocked, Plan, Reason};
+pub use read_charge::{ReadCharges, SkipCharge, charge, flush_price};
 pub use salvage::SalvagedManifest;
 pub use sketch::Sketch;
 pub use sorted_view::SortedView;
 pub use sorted_view_build::{Built, build_view};
 pub use tree::Tree;
-pub use version::{COST_OF_JOB, Garbage, Guard, Level, TableFile, Version};
+pub use version::{Garbage, Guard, Level, TableFile, Version};

@@ -1,6 +1,6 @@
 //! Choosing what to compact: a pure function of a version, the options and the plans that are running.
 
-use crate::version::{COST_OF_JOB, Guard, TableFile, Version, runs};
+use crate::version::{Guard, TableFile, Version, runs};
 use crate::{TreeOptions, adaptive_guards, seqno_order, unreadable};
 use base::{Seq, Slice};
 use std::collections::HashSet;
@@ -24,8 +24,7 @@ pub enum Reason {
     GuardFull,
     /// A level is large beside the next one (section 4.2).
     LevelSize,
-    /// Readers have paid as much for looking through several runs of a guard, or for passing over tombstones, as compacting
-    /// costs. (Section 4.2 counts seeks; see ADR 5 for why that is not enough.)
+    /// The read charges of a run have reached its price (`read_charge.rs`). Section 4.2 counts seeks instead.
     Seeks,
     /// Many entries of a table are tombstones.
     Tombstones,
@@ -271,7 +270,6 @@ impl Picker<'_> {
                 if g.tables.is_empty() {
                     continue;
                 }
-                let paid = if self.options.seek_cost > 0 { g.paid() } else { 0 };
                 // Merging tables that do not overlap gains little, so runs count; but there is an end to how many a read may have
                 // to look through.
                 let too_large = n == self.version.last_level()
@@ -279,9 +277,6 @@ impl Picker<'_> {
                 if g.runs >= full || g.tables.len() >= MAX_TABLES || too_large {
                     let score = (g.runs as f64 / full as f64).max(1.0);
                     candidates.push(Candidate { reason: Reason::GuardFull, level: n, guard, score });
-                } else if paid >= g.merge_cost && (g.runs > 1 || self.is_paid_alone(n, guard)) {
-                    let score = paid as f64 / g.merge_cost as f64;
-                    candidates.push(Candidate { reason: Reason::Seeks, level: n, guard, score });
                 } else if self.tombstones_due(n, g) || self.sifting_due(g) {
                     let score = g.tables.iter().map(|t| t.meta.tombstones).sum::<u64>() as f64;
                     candidates.push(Candidate { reason: Reason::Tombstones, level: n, guard, score });
@@ -297,6 +292,7 @@ impl Picker<'_> {
                 }
             }
         }
+        self.candidates_for_reads(&mut candidates);
         self.wishes_for_space(&mut candidates);
         self.wishes_at_rest(&mut candidates);
         candidates
@@ -314,7 +310,10 @@ impl Picker<'_> {
         (score >= 1.0).then_some(score)
     }
 
-    fn bytes_below(&self, n: usize, guard: usize) -> u64 {
+    pub(crate) fn bytes_below(&self, n: usize, guard: usize) -> u64 {
+        if n == self.version.last_level() {
+            return 0;
+        }
         let level = self.version.level(n);
         let below = self.version.level(n + 1);
         let end = level.end_of(guard).map(|k| &k[..]);
@@ -330,39 +329,19 @@ impl Picker<'_> {
     }
 
     /// Whether compacting this guard brings tombstones further: down, or away.
-    fn sheds_tombstones(&self, n: usize, guard: &Guard) -> bool {
+    pub(crate) fn sheds_tombstones(&self, n: usize, guard: &Guard) -> bool {
         match n < self.version.last_level() {
             true => guard.tables.iter().any(|t| t.meta.tombstones > 0),
             false => self.droppable_tombstones(guard),
         }
     }
 
-    /// Whether readers have paid for bringing the tombstones of a guard of one run further.
-    fn is_paid_alone(&self, n: usize, guard: usize) -> bool {
-        let g = &self.version.level(n).guards[guard];
-        let below = if n < self.version.last_level() { 2 * self.bytes_below(n, guard) } else { 0 };
-        self.sheds_tombstones(n, g) && g.paid() >= g.merge_cost + below + COST_OF_JOB
-    }
-
     /// Why level 0 should go down before it has enough tables.
     fn early_level0(&self) -> Option<Reason> {
-        match self.level0_is_paid() {
+        match self.level0_is_due_for_reads() {
             true => Some(Reason::Seeks),
             false => self.level0_rests().then_some(Reason::Rest),
         }
-    }
-
-    /// Whether readers have paid for bringing down some of level 0, which takes all that is older along.
-    fn level0_is_paid(&self) -> bool {
-        if self.options.seek_cost == 0 || !self.has_own_shape() {
-            return false;
-        }
-        let (mut paid, mut cost) = (0, COST_OF_JOB);
-        self.version.level0.iter().rev().any(|table| {
-            paid += table.paid();
-            cost += 2 * table.meta.file_size;
-            paid >= cost
-        })
     }
 
     /// Whether merging this guard of the last level is sure to drop tombstones: no reader is as of a time before them. (Of a table that is not

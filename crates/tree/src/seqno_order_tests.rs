@@ -4,7 +4,7 @@
 use crate::compact::Outcome;
 use crate::pick_tests::{Bench, Drawn, cuts, damage, inputs, slice};
 use crate::version::tests::options;
-use crate::{Plan, Reason, Tree, TreeOptions, Version, VersionEdit};
+use crate::{Plan, Reason, Tree, TreeOptions, Version, VersionEdit, charge};
 use base::ErrorKind;
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn what_sank_past_an_unreadable_table_is_not_merged_across_it() {
         }
         let guard = &tree.version().level(3).guards[0];
         assert!(guard.runs > 1, "{guard:?}");
-        guard.pay(1 << 20);
+        charge(&guard.charges, 1 << 20);
         let plan = tree.pick(None).unwrap();
         assert_eq!((plan.reason, plan.target), (Reason::Seeks, 3));
         assert!(inputs(&plan).contains(&1), "T takes part");
@@ -100,7 +100,7 @@ fn tables_that_are_out_of_order_are_not_installed() {
     let mut bench = Bench::new();
     let drawn = [X, T, (3, "k100", "k199", 201, 210), (3, "k100", "k199", 211, 220)];
     let mut tree = bench.tree(options(), &[], &drawn);
-    tree.version().level(3).guards[0].pay(1 << 20);
+    charge(&tree.version().level(3).guards[0].charges, 1 << 20);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.source, plan.target), (3, 3));
     let whole = Outcome { added: vec![bench.meta((3, "k000", "k199", 1, 220))], ..Outcome::default() };
@@ -125,7 +125,7 @@ fn plans_that_run_at_once_do_not_get_out_of_order() {
         (2, "k100", "k110", 250, 260),
     ];
     let mut tree = bench.tree(options(), &[], &drawn);
-    tree.version().level(3).guards[0].pay(1 << 20);
+    charge(&tree.version().level(3).guards[0].charges, 1 << 20);
     let first = tree.pick(None).unwrap();
     assert_eq!(inputs(&first).len(), 3);
     while let Ok(Some(plan)) = tree.pick_range(b"", None, base::Seq::MAX, None) {
@@ -206,7 +206,7 @@ fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
                 }
                 _ if running.len() < 3 => {
                     let level = tree.version().level(1 + random.below(3) as usize);
-                    level.guards[random.below(level.guards.len() as u64) as usize].pay(1 << 20);
+                    charge(&level.guards[random.below(level.guards.len() as u64) as usize].charges, 1 << 20);
                     let plan = match random.below(3) {
                         0 => tree.pick_range(b"", None, base::Seq::MAX, None).ok().flatten(),
                         _ => tree.pick(None),

@@ -311,11 +311,11 @@ impl ViewBuilder {
     }
 }
 
-/// Where a guard keeps its view, and what seeks have paid towards one.
+/// The view of a guard, if it has one, and the charges of seeks towards one.
 #[derive(Default)]
 pub(crate) struct ViewSlot {
     view: ArcSwapOption<SortedView>,
-    paid: AtomicU64,
+    pub(crate) charges: AtomicU64,
 }
 
 impl ViewSlot {
@@ -326,18 +326,7 @@ impl ViewSlot {
 
     pub(crate) fn set(&self, view: Option<Arc<SortedView>>) {
         self.view.store(view);
-    }
-
-    /// A seek pays. Whether that made up the price.
-    #[inline]
-    pub(crate) fn pay(&self, bytes: u64, price: u64) -> bool {
-        let before = self.paid.fetch_add(bytes, Relaxed);
-        before < price && before + bytes >= price
-    }
-
-    /// What was paid is spent.
-    pub(crate) fn pay_anew(&self) {
-        self.paid.store(0, Relaxed);
+        self.charges.store(0, Relaxed);
     }
 
     /// Whether the view was used since the last call.

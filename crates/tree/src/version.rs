@@ -48,13 +48,9 @@ pub struct TableFile {
     sketch: OnceLock<Sketch>,
     /// Blocks that seeks have read of the file: see [`TableFile::note_sought`].
     sought: AtomicU64,
-    /// What readers have paid for entries that they had to pass over, in bytes; counted in level 0.
-    paid: AtomicU64,
+    /// Read charges, in bytes (`read_charge.rs`); used in level 0.
+    pub charges: AtomicU64,
 }
-
-/// What a flush or a compaction costs beside what it reads and writes, in bytes that it could have handled meanwhile: files to be made and synced,
-/// an edit of the manifest.
-pub const COST_OF_JOB: u64 = 4 << 20;
 
 /// For so many blocks that seeks have read of a table one by one...
 const LOADED_AFTER: u64 = 16;
@@ -67,7 +63,7 @@ impl TableFile {
     pub fn new(meta: TableMeta, table: Arc<Table>, garbage: Arc<Garbage>) -> Arc<TableFile> {
         let (damage, sketch) = (Damage::default(), OnceLock::new());
         let heads = (head(&meta.smallest), head(&meta.largest));
-        let (sought, paid) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (sought, charges) = (AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(TableFile {
             meta,
             table,
@@ -77,7 +73,7 @@ impl TableFile {
             damage,
             sketch,
             sought,
-            paid,
+            charges,
         })
     }
 
@@ -91,20 +87,10 @@ impl TableFile {
             return;
         }
         let before = self.sought.fetch_add(blocks, Ordering::Relaxed);
-        let (loaded, paid) = (before / LOADED_AFTER, (before + blocks).min(enough) / LOADED_AFTER);
-        for piece in loaded..paid {
+        let (loaded, wanted) = (before / LOADED_AFTER, (before + blocks).min(enough) / LOADED_AFTER);
+        for piece in loaded..wanted {
             self.table.load(piece * LOADED, LOADED);
         }
-    }
-
-    /// Counts what readers have paid for tombstones of it that they passed over. Whether it may be enough now to bring it down from level 0.
-    pub fn pay(&self, bytes: u64) -> bool {
-        (self.paid.fetch_add(bytes, Ordering::Relaxed) + bytes) % COST_OF_JOB < bytes
-    }
-
-    /// What readers have paid so far.
-    pub(crate) fn paid(&self) -> u64 {
-        self.paid.load(Ordering::Relaxed)
     }
 
     /// What tells how many keys the table shares with others, if it has enough of them and is not too old to say.
@@ -203,9 +189,8 @@ pub struct Guard {
     pub runs: usize,
     /// What merging the tables would read and write, in bytes, about.
     pub merge_cost: u64,
-    /// What readers have paid for looking through more than one run, or for passing over tombstones, in bytes that a merge may read and
-    /// write, since tables of the guard last went into one.
-    paid: AtomicU64,
+    /// Read charges since the last merge of the guard, in bytes (`read_charge.rs`).
+    pub(crate) charges: AtomicU64,
     /// The view of its tables, if there is one.
     view: ViewSlot,
     /// See `space_amp.rs`; counted when somebody asks.
@@ -229,7 +214,7 @@ impl Guard {
             runs: runs(&tables),
             tables,
             merge_cost,
-            paid: AtomicU64::new(0),
+            charges: AtomicU64::new(0),
             view: ViewSlot::default(),
             garbage: OnceLock::new(),
         })
@@ -240,44 +225,15 @@ impl Guard {
         self.merge_cost / 2
     }
 
-    /// A seek pays for the runs that it had to look through beside the first: rent, and when as much was paid as a merge costs
-    /// it is time to buy. Cheap enough for every seek. Whether this one made the difference.
-    #[inline]
-    pub fn pay(&self, bytes: u64) -> bool {
-        let before = self.paid.fetch_add(bytes, Ordering::Relaxed);
-        before < self.merge_cost && before + bytes >= self.merge_cost
-    }
-
-    /// What seeks have paid so far.
-    pub fn paid(&self) -> u64 {
-        self.paid.load(Ordering::Relaxed)
-    }
-
-    /// Counts what readers have paid for tombstones of it that they passed over. Whether it may be enough now: what it takes the picker knows.
-    pub(crate) fn pay_for_passed(&self, bytes: u64) -> bool {
-        let before = self.paid.fetch_add(bytes, Ordering::Relaxed);
-        let after = before + bytes;
-        (before < self.merge_cost && after >= self.merge_cost) || after % COST_OF_JOB < bytes
-    }
-
-    /// The guard with tables attached: what was paid still counts. But where there was one run and now are several, it was paid for tombstones,
-    /// and what it takes to take those away is more than a merge of the runs takes: it begins anew.
-    pub(crate) fn inherit(&self, old: &Guard) {
-        if old.runs > 1 || self.runs < 2 {
-            self.paid.store(old.paid(), Ordering::Relaxed);
-        }
-    }
-
     /// The view of its tables, if somebody has made one.
     #[inline]
     pub fn view(&self) -> Option<Arc<SortedView>> {
         self.view.get()
     }
 
-    /// Lets seeks use a view, which must have been built of this guard; or none any more. Whatever seeks have paid for one is spent.
+    /// Sets or removes the view that seeks use, which must have been built of this guard. Charges towards a view begin at 0 again.
     pub fn set_view(&self, view: Option<Arc<SortedView>>) {
         self.view.set(view);
-        self.view.pay_anew();
     }
 
     /// Whether a seek has used its view since the last call.
@@ -290,10 +246,10 @@ impl Guard {
         self.tables.iter().any(|t| t.is_unreadable() || t.damage().is_some())
     }
 
-    /// A seek that had no view pays towards one. Whether that made up the price.
+    /// Charges of seeks towards a view, in bytes (`read_charge.rs`).
     #[inline]
-    pub(crate) fn pay_for_view(&self, bytes: u64, price: u64) -> bool {
-        self.view.pay(bytes, price)
+    pub(crate) fn view_charges(&self) -> &AtomicU64 {
+        &self.view.charges
     }
 }
 

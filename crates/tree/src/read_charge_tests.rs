@@ -1,0 +1,180 @@
+//! Read charges, as cases: when a run is due, and what the scheduler is told. A table has 1000 bytes.
+
+use crate::pick_tests::{Bench, Drawn, inputs};
+use crate::read_charge::JOB_COST;
+use crate::tree::Tree;
+use crate::version::tests::options;
+use crate::{ReadCharges, Reason, SkipCharge, TreeOptions, VersionEdit, charge, flush_price};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn own_shape() -> TreeOptions {
+    TreeOptions { guard_bytes: 4000, level0_tables: 8, max_tables_per_guard: 8, ..options() }
+}
+
+fn reason(tree: &mut Tree, oldest_snapshot: Option<u64>) -> Option<Reason> {
+    tree.pick(oldest_snapshot).map(|plan| plan.reason)
+}
+
+#[test]
+fn a_guard_of_several_runs_is_due_at_twice_its_size() {
+    let mut bench = Bench::new();
+    let two_runs: [Drawn; 2] = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8)];
+    let two_tables: [Drawn; 2] = [(3, "a", "c", 9, 9), (3, "m", "z", 8, 8)];
+    let mut picked = |options: TreeOptions, tables: &[Drawn], charges: u64| {
+        let mut tree = bench.tree(options, &[], tables);
+        charge(&tree.version().level(3).guards[0].charges, charges);
+        reason(&mut tree, None)
+    };
+    let seeks = Some(Reason::Seeks);
+    assert_eq!(picked(own_shape(), &two_runs, 4000), seeks);
+    assert_eq!(picked(own_shape(), &two_runs, 3999), None);
+    assert_eq!(
+        picked(own_shape(), &two_tables, 10 * JOB_COST),
+        None,
+        "one run, and there is nothing to drop"
+    );
+    assert_eq!(picked(TreeOptions { seek_cost: 0, ..own_shape() }, &two_runs, 10 * JOB_COST), None);
+    assert_eq!(
+        picked(TreeOptions { guard_bytes: 0, ..own_shape() }, &two_runs, 4000),
+        seeks,
+        "whatever the guard policy"
+    );
+}
+
+#[test]
+fn level_0_is_due_when_a_table_and_all_older_ones_have_their_price() {
+    let mut bench = Bench::new();
+    let level0: [Drawn; 3] = [(0, "a", "z", 1, 2), (0, "a", "z", 3, 4), (0, "a", "z", 5, 6)];
+    let mut picked = |options: TreeOptions, charges: [u64; 3]| {
+        let mut tree = bench.tree(options, &[], &level0);
+        let version = tree.version().clone();
+        for (table, bytes) in version.level0.iter().rev().zip(charges) {
+            charge(&table.charges, bytes);
+        }
+        tree.pick(None).map(|plan| (plan.reason, inputs(&plan).len()))
+    };
+    let all = Some((Reason::Seeks, 3));
+    assert_eq!(picked(own_shape(), [JOB_COST + 2000, 0, 0]), all, "the oldest alone would do");
+    assert_eq!(picked(own_shape(), [JOB_COST + 1999, 0, 0]), None);
+    assert_eq!(picked(own_shape(), [0, 0, JOB_COST + 6000]), all);
+    assert_eq!(picked(own_shape(), [0, 0, JOB_COST + 5999]), None, "the older tables go down with it");
+    assert_eq!(picked(own_shape(), [2000, JOB_COST, 2000]), None);
+    assert_eq!(picked(own_shape(), [2000, JOB_COST, 4000]), all);
+    // Neither in a leveled tree, nor with guards by hash, nor without a cost.
+    let much = [0, 0, 10 * JOB_COST];
+    assert_eq!(picked(TreeOptions { guard_bytes: 0, ..own_shape() }, much), None);
+    assert_eq!(picked(TreeOptions { max_tables_per_guard: 1, ..own_shape() }, much), None);
+    assert_eq!(picked(TreeOptions { seek_cost: 0, ..own_shape() }, much), None);
+}
+
+#[test]
+fn a_guard_of_one_run_is_due_where_a_compaction_sheds_its_tombstones() {
+    let mut bench = Bench::new();
+    let tree = |bench: &mut Bench, tables: &[Drawn], level: usize, tombstones: u64, charges: u64| {
+        let mut tree = bench.tree(own_shape(), &[], tables);
+        let mut meta = bench.meta((level, "a", "z", 8, 9));
+        meta.tombstones = tombstones;
+        let edit = VersionEdit { added: vec![(level, meta)], ..VersionEdit::default() };
+        tree.apply(&edit, &mut bench.open()).unwrap();
+        charge(&tree.version().level(level).guards[0].charges, charges);
+        tree
+    };
+    let alone = JOB_COST + 2000;
+    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone), None), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone - 1), None), None);
+    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 0, alone), None), None, "there is nothing to drop");
+    assert_eq!(
+        reason(&mut tree(&mut bench, &[], 3, 1, alone), Some(8)),
+        None,
+        "a snapshot sees what they hide"
+    );
+    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone), Some(9)), Some(Reason::Seeks));
+    // Above the last level they move down, and the guards below may be merged along.
+    let below = [(3, "b", "c", 1, 2)];
+    assert_eq!(reason(&mut tree(&mut bench, &below, 2, 1, alone + 2000), Some(1)), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&mut bench, &below, 2, 1, alone + 1999), None), None);
+
+    // Charges for tombstones that cannot be dropped do not count towards a merge of several runs.
+    let mut tree = tree(&mut bench, &[], 3, 1, 10 * alone);
+    let edit = VersionEdit { added: vec![(3, bench.meta((3, "a", "z", 10, 11)))], ..VersionEdit::default() };
+    tree.apply(&edit, &mut bench.open()).unwrap();
+    assert!(tree.version().level(3).guards[0].runs == 2 && !tree.is_due(Some(1)));
+
+    // A table that is added to the same run changes nothing.
+    let beside: [Drawn; 1] = [(3, "m", "n", 10, 11)];
+    let mut tree = bench.tree(own_shape(), &[], &[(3, "a", "c", 1, 2)]);
+    charge(&tree.version().level(3).guards[0].charges, 77);
+    let edit = VersionEdit { added: vec![(3, bench.meta(beside[0]))], ..VersionEdit::default() };
+    tree.apply(&edit, &mut bench.open()).unwrap();
+    let guard = &tree.version().level(3).guards[0];
+    assert_eq!((guard.runs, guard.charges.load(Ordering::Relaxed)), (1, 77));
+}
+
+#[test]
+fn a_seek_charges_the_runs_after_the_first_and_their_share_of_what_it_reads() {
+    let mut bench = Bench::new();
+    let tables: Vec<Drawn> = (0..3).map(|i| (3, "a", "z", 9 - i, 9 - i)).collect();
+    let guard = |bench: &mut Bench, tables: &[Drawn]| {
+        bench.tree(own_shape(), &[], tables).version().level(3).guards[0].clone()
+    };
+    let sums = |guard: &crate::Guard| {
+        (guard.charges.load(Ordering::Relaxed), guard.view_charges().load(Ordering::Relaxed))
+    };
+    let any_due = Arc::new(AtomicBool::new(false));
+    let charges = |seek_cost, view_percent| ReadCharges::new(seek_cost, view_percent, any_due.clone());
+    let three = guard(&mut bench, &tables);
+    charges(100, 0).charge_seek(&three, 0);
+    assert_eq!(sums(&three), (200, 0));
+    charges(100, 0).charge_seek(&three, 900);
+    assert_eq!(sums(&three), (1000, 0));
+    charges(0, 12).charge_seek(&three, 30);
+    assert_eq!(sums(&three), (1000, 532));
+    let one = guard(&mut bench, &tables[..1]);
+    charges(100, 12).charge_seek(&one, 900);
+    assert_eq!(sums(&one), (0, 0));
+
+    // The price is 6000: the charge that reaches it is told, once for each look.
+    assert!(any_due.swap(false, Ordering::Relaxed), "a view was due");
+    let charges = charges(100, 0);
+    charges.charge_seek(&three, 7197);
+    assert!(!any_due.load(Ordering::Relaxed) && !charges.take_due(), "{:?}", sums(&three));
+    charges.charge_seek(&three, 0);
+    assert!(any_due.swap(false, Ordering::Relaxed) && charges.take_due() && !charges.take_due());
+    charges.charge_seek(&three, 0);
+    assert!(any_due.load(Ordering::Relaxed) && charges.take_due(), "and until the guard is merged");
+}
+
+#[test]
+fn a_view_is_due_at_its_share_of_the_guard() {
+    let mut bench = Bench::new();
+    let tables: [Drawn; 2] = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8)];
+    let tree = bench.tree(own_shape(), &[], &tables);
+    let version = tree.version();
+    let due = |percent| ReadCharges::new(0, percent, Arc::default()).due_views(version).len();
+    assert_eq!(due(12), 0);
+    charge(version.level(3).guards[0].view_charges(), 240);
+    assert_eq!((due(12), due(13), due(0)), (1, 0, 0));
+    version.level(3).guards[0].set_view(None);
+    assert_eq!(due(12), 0, "there was no room for it: seeks charge anew");
+}
+
+#[test]
+fn skipped_entries_are_charged_in_portions_over_several_cursors() {
+    let charges = ReadCharges::new(256, 0, Arc::default());
+    let mut cursor = SkipCharge::default();
+    let portions: Vec<u64> = (1..=122).filter_map(|_| cursor.skip(&charges)).collect();
+    assert_eq!(portions, [61 * 32, 61 * 32]);
+    // Cursors that skip ten entries each.
+    let mut sum = 0;
+    for _ in 0..100 {
+        let mut cursor = SkipCharge::default();
+        sum += (0..10).filter_map(|_| cursor.skip(&charges)).sum::<u64>();
+        cursor.leave(&charges);
+    }
+    assert!((900 * 32..=1000 * 32).contains(&sum), "{sum}");
+    let off = ReadCharges::new(0, 0, Arc::default());
+    let mut cursor = SkipCharge::default();
+    assert!((0..10_000).all(|_| cursor.skip(&off).is_none()));
+    assert_eq!(flush_price(1000), JOB_COST + 1000);
+}
