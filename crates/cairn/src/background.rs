@@ -109,7 +109,8 @@ impl DbInner {
                         self.flush_work.wait_for(&mut state, BUFFER_PAUSE);
                     }
                     drop(state);
-                    self.tend_writer();
+                    self.try_seal_due();
+                    self.tend_log();
                     rounds += 1;
                 }
             }
@@ -120,16 +121,12 @@ impl DbInner {
         }
     }
 
-    /// What the writers leave undone when they pause: hands `Buffered` writes to the operating system, seals a memtable that is due because of reads, and
-    /// lets others open the log. While a thread writes, that thread does it.
-    fn tend_writer(&self) {
+    /// Hands `Buffered` writes that have waited to the operating system, and lets others open the log. While a thread writes, that thread does it.
+    fn tend_log(&self) {
         let Some(mut writer) = self.try_writer() else { return };
         if writer.log.buffered() > 0 && !self.ends() {
             // An error stays with the buffer, and with the next writer who tries.
             let _ = self.flush_log(&mut writer);
-        }
-        if self.memtables_due.load(Ordering::Relaxed) && !self.ends() {
-            self.seal_due(&mut writer);
         }
         writer.log.rest();
     }
@@ -250,10 +247,8 @@ impl DbInner {
             let flushed = state.take_flushed(*id, flushed.get(id).copied().unwrap_or(0));
             let charges = flushed.iter().map(|sealed| surplus(&sealed.memtable)).sum();
             let is_new =
-                |table: &&Arc<tree::TableFile>| edit.added.iter().any(|(_, m)| m.number == table.meta.number);
-            if charges > 0
-                && let Some(table) = version.level0.iter().find(is_new)
-            {
+                |t: &&Arc<tree::TableFile>| edit.added.iter().any(|(_, m)| m.number == t.meta.number);
+            if let Some(table) = version.level0.iter().find(is_new) {
                 tree::charge(&table.charges, charges);
             }
             if !flushed.is_empty()

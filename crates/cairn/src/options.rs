@@ -263,11 +263,11 @@ option_table! {
     /// Compact a level when its size reaches this percentage of the next non-empty level. 0 turns the trigger off. It bounds the size
     /// of upper levels and costs additional rewriting.
     level_size_percent: u32 = 0, "0 to 1000", |v| *v <= 1000;
-    /// Charge, in bytes, for read-triggered compaction. A seek charges a guard this much for each sorted run after the first, plus the
-    /// bytes that it reads from files; a deleted entry that a cursor skips charges an eighth. When the charges of a guard reach the
-    /// bytes that its compaction would read and write, it is compacted. Skipped entries also cause flushes of memtables and compactions
-    /// of level 0 (the latter not in leveled trees, nor with `guard_policy` = `hash`). A higher value makes slow ranges fast sooner, at
-    /// the cost of more compaction. 0 turns read-triggered compaction off.
+    /// Charge, in bytes, for read-triggered compaction. A seek charges a guard this much for each sorted run after the first, plus their
+    /// share of the bytes that it reads from files; a deleted entry that a cursor skips charges an eighth. When the charges of a guard
+    /// reach the bytes that its compaction would read and write, a background thread compacts it. Skipped entries also cause flushes of
+    /// memtables and compactions of level 0 (the latter not in leveled trees, nor with `guard_policy` = `hash`). Reads themselves never
+    /// wait for this. A higher value makes slow ranges fast sooner, at the cost of more compaction. 0 turns read-triggered compaction off.
     seek_cost: u32 = 256, "0 and more", |_| true;
     /// Build a sorted view of a guard when the charges of its seeks reach this percentage of its bytes (256 bytes for each sorted run
     /// after the first, plus the bytes read from files). A sorted view keeps the merged order of the guard's entries in memory, about

@@ -55,7 +55,7 @@ pub fn flush_price(bytes: u64) -> u64 {
 }
 
 /// The costs of reads of one tree. Cursors and the scheduler share it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ReadCharges {
     /// The option `seek_cost`; 0 is off.
     seek_cost: u64,
@@ -72,13 +72,8 @@ pub struct ReadCharges {
 impl ReadCharges {
     /// `any_due` is shared by all trees of a database: a charge that may make a run due sets it.
     pub fn new(seek_cost: u32, view_percent: u32, any_due: Arc<AtomicBool>) -> Arc<ReadCharges> {
-        Arc::new(ReadCharges {
-            seek_cost: u64::from(seek_cost),
-            view_percent: u64::from(view_percent),
-            uncharged: AtomicU64::new(0),
-            due: AtomicBool::new(false),
-            any_due,
-        })
+        let (seek_cost, view_percent) = (u64::from(seek_cost), u64::from(view_percent));
+        Arc::new(ReadCharges { seek_cost, view_percent, any_due, ..ReadCharges::default() })
     }
 
     /// Whether some run may have become due since the last call. To be asked after `any_due` was taken.
@@ -111,7 +106,7 @@ impl ReadCharges {
         let extra = runs - 1;
         let read = if read == 0 { 0 } else { read / runs * extra };
         if self.view_percent > 0 {
-            self.charge(guard.view_charges(), extra * VIEW_RUN_COST + read, self.view_price(guard));
+            self.charge(&guard.view.charges, extra * VIEW_RUN_COST + read, self.view_price(guard));
         }
         if self.seek_cost > 0 {
             self.charge(&guard.charges, extra * self.seek_cost + read, guard.price(0));
@@ -131,16 +126,11 @@ impl ReadCharges {
     pub fn due_views(&self, version: &Version) -> Vec<Arc<Guard>> {
         let is_due = |g: &&Arc<Guard>| {
             g.runs > 1
-                && g.view_charges().load(Ordering::Relaxed) >= self.view_price(g)
+                && g.view.charges.load(Ordering::Relaxed) >= self.view_price(g)
                 && g.view().is_none()
                 && !g.is_damaged()
         };
-        match self.has_views() {
-            true => {
-                version.levels.iter().flat_map(|level| level.guards.iter().filter(is_due)).cloned().collect()
-            }
-            false => Vec::new(),
-        }
+        version.levels.iter().flat_map(|level| level.guards.iter().filter(is_due)).cloned().collect()
     }
 }
 
@@ -198,11 +188,8 @@ impl Picker<'_> {
         for n in 1..=self.version.last_level() {
             for (guard, g) in self.version.level(n).guards.iter().enumerate() {
                 let charges = g.charges.load(Ordering::Relaxed);
-                let is_due = || match g.runs > 1 {
-                    true => true,
-                    false => self.sheds_tombstones(n, g) && charges >= g.price(self.bytes_below(n, guard)),
-                };
-                if charges >= g.price(0) && is_due() {
+                let sheds = || self.sheds_tombstones(n, g) && charges >= g.price(self.bytes_below(n, guard));
+                if charges >= g.price(0) && (g.runs > 1 || sheds()) {
                     let score = charges as f64 / g.merge_cost as f64;
                     candidates.push(Candidate { reason: Reason::Seeks, level: n, guard, score });
                 }

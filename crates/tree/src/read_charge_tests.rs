@@ -119,7 +119,7 @@ fn a_seek_charges_the_runs_after_the_first_and_their_share_of_what_it_reads() {
         bench.tree(own_shape(), &[], tables).version().level(3).guards[0].clone()
     };
     let sums = |guard: &crate::Guard| {
-        (guard.charges.load(Ordering::Relaxed), guard.view_charges().load(Ordering::Relaxed))
+        (guard.charges.load(Ordering::Relaxed), guard.view.charges.load(Ordering::Relaxed))
     };
     let any_due = Arc::new(AtomicBool::new(false));
     let charges = |seek_cost, view_percent| ReadCharges::new(seek_cost, view_percent, any_due.clone());
@@ -153,7 +153,7 @@ fn a_view_is_due_at_its_share_of_the_guard() {
     let version = tree.version();
     let due = |percent| ReadCharges::new(0, percent, Arc::default()).due_views(version).len();
     assert_eq!(due(12), 0);
-    charge(version.level(3).guards[0].view_charges(), 240);
+    charge(&version.level(3).guards[0].view.charges, 240);
     assert_eq!((due(12), due(13), due(0)), (1, 0, 0));
     version.level(3).guards[0].set_view(None);
     assert_eq!(due(12), 0, "there was no room for it: seeks charge anew");

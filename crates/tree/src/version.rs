@@ -192,7 +192,7 @@ pub struct Guard {
     /// Read charges since the last merge of the guard, in bytes (`read_charge.rs`).
     pub(crate) charges: AtomicU64,
     /// The view of its tables, if there is one.
-    view: ViewSlot,
+    pub(crate) view: ViewSlot,
     /// See `space_amp.rs`; counted when somebody asks.
     pub(crate) garbage: OnceLock<u64>,
 }
@@ -244,12 +244,6 @@ impl Guard {
     /// Whether something is known to be wrong with one of its tables.
     pub fn is_damaged(&self) -> bool {
         self.tables.iter().any(|t| t.is_unreadable() || t.damage().is_some())
-    }
-
-    /// Charges of seeks towards a view, in bytes (`read_charge.rs`).
-    #[inline]
-    pub(crate) fn view_charges(&self) -> &AtomicU64 {
-        &self.view.charges
     }
 }
 
