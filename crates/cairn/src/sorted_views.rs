@@ -1,4 +1,4 @@
-//! Views of guards: which are made, and that they stay within their share of the memory budget.
+//! Sorted views of guards: when they are built and dropped, and their share of the memory budget.
 //!
 //! Seeks in a guard without a view charge it (`tree::ReadCharges`). When a view is due, a compaction thread that has no compaction to run
 //! builds it, with no lock held: one sequential read of the guard. A database without threads builds it where it runs other background work
@@ -16,16 +16,16 @@ use std::sync::{Arc, Weak};
 use table::BlockCache;
 use tree::{Built, Guard, SortedView};
 
-/// The part of the block cache that views may have: one in so many.
+/// Views may take this fraction of the block cache: one in four.
 const SHARE: u64 = 4;
-/// Bytes of memory for an entry that a view takes, about; and for a table, for its first block and anchor.
+/// About the memory of a view per entry, and per table (its first block and anchor), in bytes.
 const ENTRY_BYTES: u64 = 6;
 const TABLE_BYTES: u64 = 256;
 
 /// The views of a database.
 pub(crate) struct Views {
     cache: Arc<BlockCache>,
-    /// Guards that have one, and what it takes. The lock is held for moments, and nothing is locked under it.
+    /// Guards with a view, and its memory. No other lock is taken under this one.
     members: Mutex<Vec<Member>>,
     /// Guards for which a view is due.
     due: Mutex<Vec<(Arc<KeyspaceInner>, Weak<Guard>)>>,
@@ -66,7 +66,7 @@ impl Views {
         std::iter::from_fn(|| due.pop()).find_map(|(keyspace, guard)| Some((keyspace, guard.upgrade()?)))
     }
 
-    /// Bytes that a view of `guard` may take, when that is likely to be enough; others may have to go for it.
+    /// Bytes that a view of `guard` may take, if that is likely to be enough. May drop other views for it.
     fn room_for(&self, guard: &Guard) -> Option<u64> {
         let expected = guard.tables.iter().map(|t| ENTRY_BYTES * t.meta.entries + TABLE_BYTES).sum::<u64>();
         let mut members = self.members.lock();
@@ -95,7 +95,7 @@ impl Views {
         (free >= expected).then_some(free)
     }
 
-    /// Takes a view that was built, if there is still room for it.
+    /// Installs a view that was built, if there is still room for it.
     fn admit(&self, guard: &Arc<Guard>, view: SortedView) {
         let bytes = view.bytes();
         let mut members = self.members.lock();
@@ -114,7 +114,7 @@ impl Views {
         guard.set_view(None);
     }
 
-    /// Gives what views of guards took that are gone back to the cache.
+    /// Returns the memory of views whose guards are gone to the block cache.
     pub(crate) fn prune(&self) {
         let mut members = self.members.lock();
         let before = members.len();
@@ -136,7 +136,7 @@ impl Views {
     }
 }
 
-/// Whether the guard is one of the keyspace's present version.
+/// Whether the guard belongs to the current version of the keyspace.
 fn is_current(keyspace: &KeyspaceInner, guard: &Arc<Guard>) -> bool {
     let view = keyspace.read_state.load_full();
     view.version.levels.iter().any(|level| Arc::ptr_eq(&level.guards[level.find(&guard.key)], guard))

@@ -1,14 +1,14 @@
-//! Entries that cursors pass over: scans that pay have them compacted away, and keys with many versions are shown right.
+//! Entries that cursors skip: read charges cause their compaction, and keys with many versions are shown right.
 
 use cairn::env::{Rng, SimEnv};
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result, Slice, Snapshot};
 use std::collections::BTreeMap;
 
 fn open(threads: usize, seek_cost: u32) -> Result<(Database, Keyspace)> {
-    // What cursors leave out they do not pay for.
+    // Entries in dead ranges are not charged.
     let options = Options::default().background_threads(threads).skip_deleted(0);
     let db = Database::open_in(SimEnv::new(1), "/db", options)?;
-    // Nobody compacts for the tombstones as such.
+    // No other reason causes a compaction of the tombstones.
     let options = KeyspaceOptions::default().tombstone_percent(0).space_target(10.0);
     let keyspace = db.keyspace("k", options.seek_cost(seek_cost))?;
     Ok((db, keyspace))
@@ -26,7 +26,7 @@ fn deleted(keyspace: &Keyspace) -> Result<()> {
     (0..9_000).try_for_each(|i| keyspace.delete(key(i)))
 }
 
-/// Entries of all tables, and those of level 0.
+/// Number of entries in all tables, and in level 0.
 fn entries(keyspace: &Keyspace) -> (u64, u64) {
     let guards = keyspace.guards();
     let of = |level0: bool| {
@@ -44,7 +44,7 @@ fn scan(keyspace: &Keyspace) -> Result<()> {
     Ok(())
 }
 
-/// The memtable is to be paid for, then level 0, and then the guard; what is paid while a flush is under way may be lost.
+/// First the memtable is due, then level 0, then the guard.
 fn scan_some_times(db: &Database, keyspace: &Keyspace) -> Result<()> {
     (0..6).try_for_each(|_| {
         scan(keyspace)?;
@@ -55,11 +55,11 @@ fn scan_some_times(db: &Database, keyspace: &Keyspace) -> Result<()> {
 #[test]
 fn scans_over_deleted_keys_have_them_compacted_away() -> Result<()> {
     for threads in [0, 1, 2] {
-        // An entry is worth 64 KiB: 9,000 of them pay for any of it.
+        // A skipped entry charges 64 KiB: 9,000 of them make any run due.
         let (db, keyspace) = open(threads, 512 << 10)?;
         deleted(&keyspace)?;
         db.wait_idle()?;
-        assert_eq!(entries(&keyspace), (10_000, 0), "nobody has looked");
+        assert_eq!(entries(&keyspace), (10_000, 0), "nothing was charged");
         scan_some_times(&db, &keyspace)?;
         assert_eq!(entries(&keyspace), (1_000, 0), "{threads} threads");
         scan(&keyspace)?;
@@ -68,7 +68,7 @@ fn scans_over_deleted_keys_have_them_compacted_away() -> Result<()> {
 }
 
 #[test]
-fn going_back_pays_too_and_without_a_cost_nobody_pays() -> Result<()> {
+fn going_back_charges_too_and_without_a_cost_nothing_is_charged() -> Result<()> {
     let (db, keyspace) = open(1, 512 << 10)?;
     deleted(&keyspace)?;
     for _ in 0..6 {
@@ -110,7 +110,7 @@ fn tombstones_that_a_snapshot_needs_are_not_compacted_for_ever() -> Result<()> {
     Ok(())
 }
 
-/// In memtables and level 0 alone, and in levels whose guards have several runs, with views and without.
+/// Memtables and level 0 only; and levels whose guards have several runs, with and without sorted views.
 fn shapes() -> [KeyspaceOptions; 3] {
     let small = KeyspaceOptions::default().memtable_bytes(16 << 10).level0_tables(1).block_size(512);
     [
@@ -122,7 +122,7 @@ fn shapes() -> [KeyspaceOptions; 3] {
 
 type Model = BTreeMap<u64, u64>;
 
-/// Everything in both directions, and a walk that turns round at random, in a part of the keys.
+/// Compares a scan of everything in both directions, and a walk over a part of the keys that turns at random.
 fn compare(rng: &mut Rng, keyspace: &Keyspace, snapshot: &Snapshot, model: &Model) -> Result<()> {
     let same = |(k, v): (Slice, Slice)| {
         (u64::from_be_bytes(k[..].try_into().unwrap()), u64::from_be_bytes(v[..].try_into().unwrap()))
@@ -168,7 +168,7 @@ fn compare(rng: &mut Rng, keyspace: &Keyspace, snapshot: &Snapshot, model: &Mode
     Ok(())
 }
 
-/// A few keys with hundreds of versions each, among them tombstones and range tombstones, as seen by snapshots of all ages.
+/// A few keys with hundreds of versions each, among them tombstones and range tombstones, in snapshots of all ages.
 #[test]
 fn keys_with_very_many_versions_are_shown_right() -> Result<()> {
     let mut deep = 0;
@@ -179,7 +179,7 @@ fn keys_with_very_many_versions_are_shown_right() -> Result<()> {
         let mut model = Model::new();
         let mut snapshots = Vec::new();
         for step in 0..3_000u64 {
-            // Long runs of one key, and many keys in turn.
+            // Long runs of one key alternate with many keys.
             let i = if step / 500 % 2 == 0 { step / 500 } else { rng.below(8) };
             match rng.below(40) {
                 0 => {
@@ -195,7 +195,7 @@ fn keys_with_very_many_versions_are_shown_right() -> Result<()> {
                     model.insert(i, step);
                 }
             }
-            // Now and then every version is one that somebody sees.
+            // At times every version is visible to a snapshot.
             if step % 1_000 < 200 || rng.chance(1, 200) {
                 snapshots.push((db.snapshot(), model.clone()));
             }

@@ -1,4 +1,6 @@
-//! Cursors over the tables of a version.
+//! Cursors over the tables of a version: over one table, over a level of guards, and the sorted runs that the library merges with its memtables.
+//!
+//! Compactions and sorted views use the same table cursor. A seek charges the guard that it searches (`read_charge.rs`); no cursor waits for a lock.
 
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::read_charge::{JOB_COST, ReadCharges};
@@ -8,17 +10,16 @@ use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use std::sync::Arc;
 use table::TableCursor;
 
-/// A cursor over one table that stays away from the file where the table's range of keys already tells the answer,
-/// and keeps the file from being deleted.
+/// A cursor over one table. It does not read the file where the table's key range decides, and keeps the file from being deleted.
 pub struct FileCursor<C> {
     file: Arc<TableFile>,
     inner: C,
     valid: bool,
-    /// Whether the last move was put off: see [`Cursor::would_block`].
+    /// Whether the last move was deferred: see [`Cursor::would_block`].
     waits: bool,
-    /// Whether a compaction reads.
+    /// Whether a compaction reads through the cursor.
     merges: bool,
-    /// Whether the table is of a level, or of level 0, that is small beside what lies below.
+    /// Whether the table belongs to a level (or level 0) that is small compared to the levels below.
     upper: bool,
 }
 
@@ -27,12 +28,12 @@ impl<C: Cursor> FileCursor<C> {
         FileCursor { file, inner, valid: false, waits: false, merges: false, upper: false }
     }
 
-    /// For a compaction: a table that fails it is left alone by later ones.
+    /// For a compaction: later compactions avoid a table on which this one fails.
     pub(crate) fn for_merging(file: Arc<TableFile>, inner: C) -> Self {
         FileCursor { file, inner, valid: false, waits: false, merges: true, upper: false }
     }
 
-    /// The same for a table of a level that is small beside what lies below, or not: see [`TableFile::note_sought`].
+    /// Sets whether the level is small compared to the levels below: see [`TableFile::note_sought`].
     pub(crate) fn small_level(self, upper: bool) -> Self {
         FileCursor { upper, ..self }
     }
@@ -52,20 +53,20 @@ impl<C: Cursor> FileCursor<C> {
         &self.inner
     }
 
-    /// The range of keys has told that the cursor stands nowhere.
+    /// By the table's key range, no entry is found.
     fn stay_away(&mut self) -> Result<()> {
         (self.valid, self.waits) = (false, false);
         Ok(())
     }
 
-    /// What a seek has come to, which may have been put off.
+    /// Handles the result of a seek, which may be deferred.
     fn settle_seek(&mut self, moved: Result<()>) -> Result<()> {
         let moved = self.settle(moved);
         self.waits = moved.is_ok() && self.inner.would_block();
         moved
     }
 
-    /// What a move has come to; that of a single step is never put off.
+    /// Handles the result of a move. A single step is never deferred.
     #[inline]
     fn settle(&mut self, moved: Result<()>) -> Result<()> {
         self.valid = moved.is_ok() && self.inner.valid();
@@ -168,8 +169,8 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     }
 }
 
-/// The keys that somebody wants to see, from an inclusive start to an exclusive end: tables that hold none of them are left alone,
-/// so that what is wrong with them is none of his concern.
+/// The keys that a reader asks for, from an inclusive start to an exclusive end. Tables without such keys are not read, so their damage does not
+/// affect the reader.
 #[derive(Clone, Debug)]
 pub struct KeyRange {
     from: Slice,
@@ -187,8 +188,8 @@ impl KeyRange {
     }
 }
 
-/// The entries of one guard, in order: those of its one table, or of its tables, merged or by its view. There is one of them in a cursor over a
-/// level: its size does not matter, another pointer to follow would.
+/// The entries of one guard, in order: of its one table, or of its tables, merged or by its view. A level cursor has only one, so the size of the
+/// largest variant costs less than a pointer to follow.
 #[allow(clippy::large_enum_variant)]
 enum Stack {
     One(FileCursor<TableCursor>),
@@ -198,26 +199,26 @@ enum Stack {
 
 base::delegate_cursor!(Stack { One, Merge, SortedView });
 
-/// A cursor over one level: guard after guard, merging the tables of the guard it stands in, or following its view.
+/// A cursor over one level: guard after guard. It merges the tables of its current guard, or follows the guard's view.
 pub struct LevelCursor {
     level: Arc<Level>,
     charges: Arc<ReadCharges>,
     range: KeyRange,
     place: Place,
-    /// The guards that have keys of the range.
+    /// The guards whose ranges meet `range`.
     guards: std::ops::Range<usize>,
     /// Index of the guard that `tables` shows.
     guard: usize,
     tables: Stack,
-    /// Whether `tables` shows the guard at all: not before the first move.
+    /// Whether `tables` belongs to the guard: not before the first move.
     open: bool,
     hurry: bool,
-    /// Bytes that were read for a seek that was put off.
+    /// Bytes that a deferred seek has read.
     read: u64,
 }
 
 impl LevelCursor {
-    /// A cursor over `level`, which shows the keys of `range` and perhaps others.
+    /// A cursor over `level`, which shows the keys in `range` and possibly others.
     pub fn new(level: Arc<Level>, charges: Arc<ReadCharges>, range: KeyRange) -> LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
         let tables = Stack::Merge(MergeCursor::new(Vec::new(), 0));
@@ -225,7 +226,7 @@ impl LevelCursor {
         LevelCursor { level, charges, range, place, guards, guard: 0, tables, open, hurry: false, read: 0 }
     }
 
-    /// The same for a level of which this is known.
+    /// Sets what is known of the level's size.
     fn at(self, place: Place) -> LevelCursor {
         LevelCursor { place, ..self }
     }
@@ -239,13 +240,13 @@ impl LevelCursor {
         self.tables.set_nonblocking(self.hurry);
     }
 
-    /// The tables of a guard that have keys of the range.
+    /// A cursor over the tables of a guard that have keys in the range.
     fn stack(&self, guard: &Arc<Guard>) -> Stack {
         let child = |t: &Arc<TableFile>| self.place.cursor(t);
         let mut tables = guard.tables.iter().filter(|t| self.range.meets(t));
         match (tables.next(), tables.next()) {
             (Some(table), None) => return Stack::One(child(table)),
-            // With one table there is nothing to merge, and a view would not help.
+            // A view helps only where several tables are merged.
             (Some(table), Some(_)) if self.charges.has_views() => {
                 if let Some(view) = guard.view() {
                     let view = SortedViewCursor::new(guard.clone(), view, &self.range);
@@ -261,7 +262,7 @@ impl LevelCursor {
         Stack::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)))
     }
 
-    /// Enters the guard that owns `key`, for a seek: with its view, if it has got one meanwhile.
+    /// Enters the guard that owns `key`, for a seek. If the guard got a view in the meantime, the cursor uses it from now on.
     fn enter_at(&mut self, key: &[u8]) {
         let guard = self.level.find(key);
         if let Stack::Merge(merge) = &self.tables
@@ -274,7 +275,7 @@ impl LevelCursor {
         self.enter(guard);
     }
 
-    /// Enters the next guard that has tables, at its first entry; when there is none the cursor becomes invalid.
+    /// Enters the next guard that has tables, at its first entry. The cursor becomes invalid if there is none.
     fn forward(&mut self) -> Result<()> {
         while !self.tables.valid() && !self.tables.would_block() && self.guard + 1 < self.guards.end {
             self.enter(self.guard + 1);
@@ -411,26 +412,26 @@ impl Cursor for LevelCursor {
     }
 }
 
-/// What cursors have to know of a level, or of level 0, before they look into its tables.
+/// The size of a level (or level 0), as far as cursors over its tables depend on it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place {
-    /// Whether it is small beside what lies below: its tables are loaded for seeks ([`TableFile::note_sought`]).
+    /// Whether it is small compared to the levels below: its tables are loaded for seeks ([`TableFile::note_sought`]).
     upper: bool,
     /// Its bytes.
     bytes: u64,
 }
 
-/// A level is small beside what lies below, or beside the block cache, when that is so many times its size.
+/// A level is small compared to the levels below, or to the block cache, when these have at least this many times its bytes.
 const SMALL: u64 = 4;
 
 impl Place {
-    /// That of a level of `bytes` bytes, with `below` bytes below it.
+    /// For a level of `bytes` bytes, with `below` bytes in the levels below.
     pub(crate) fn new(bytes: u64, below: u64) -> Place {
         Place { upper: bytes <= below / SMALL, bytes }
     }
 
-    /// Whether it is small beside the block cache, too, through which this table of it is read: that keeps whatever seeks read of it, as long as there
-    /// is room, because all of it is needed before long.
+    /// Whether it is also small compared to the block cache. Then the cache admits all blocks that seeks read of its tables, because every seek
+    /// reads this level and needs all of it soon.
     fn is_kept(self, file: &TableFile) -> bool {
         self.upper && self.bytes <= file.table.tables().cache().capacity() / SMALL
     }
@@ -441,7 +442,7 @@ impl Place {
     }
 }
 
-/// One of the sorted runs that a version consists of.
+/// A sorted run of a version.
 pub enum TreeSource {
     /// A table of level 0.
     Table(FileCursor<TableCursor>),
@@ -463,13 +464,12 @@ impl TreeSource {
 }
 
 impl Version {
-    /// How many cursors [`Version::sources`] gives at most.
+    /// The largest number of cursors that [`Version::sources`] returns.
     pub fn runs(&self) -> usize {
         self.level0.len() + self.levels.iter().filter(|l| l.tables() > 0).count()
     }
 
-    /// Cursors over every table of level 0 that has keys of `range`, and every level that has tables. None of them has been
-    /// positioned.
+    /// Cursors over every table of level 0 that has keys in `range`, and over every level that has tables; not yet positioned.
     pub fn sources<'a>(
         &'a self,
         charges: &'a Arc<ReadCharges>,

@@ -1,4 +1,7 @@
 //! Choosing what to compact: a pure function of a version, the options and the plans that are running.
+//!
+//! [`Tree::pick`](crate::Tree::pick) asks for the most urgent plan, a compaction on request for a plan of its range. Reasons with a module of their own
+//! add their candidates here: `read_charge.rs`, `space_amp.rs`, `idle_compaction.rs`, `trivial_move.rs`, `low_space.rs`, `range_tombstones.rs`.
 
 use crate::version::{Guard, TableFile, Version, runs};
 use crate::{TreeOptions, adaptive_guards, seqno_order, unreadable};
@@ -7,36 +10,36 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// A guard with so many tables is compacted even if they make up one run.
+/// A guard with this many tables is compacted even if they form one run.
 pub(crate) const MAX_TABLES: usize = 64;
 
-/// A compaction of level 0 takes twice the tables that start it, when so many have come together, but no more than this for that.
+/// A compaction of level 0 takes up to twice the number of tables that starts it, but not more than this number or the starting number.
 const MOST_OF_LEVEL0: usize = 8;
 
 /// Why a compaction runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// Tables that nothing is in the way of go down as they are (`trivial_move.rs`).
+    /// Tables move down without being rewritten (`trivial_move.rs`).
     Move,
     /// Level 0 has enough tables.
     Level0,
-    /// A guard has as many tables as it may (PebblesDB, section 3.4).
+    /// A guard has reached the limit of its tables (PebblesDB, section 3.4).
     GuardFull,
-    /// A level is large beside the next one (section 4.2).
+    /// A level is large compared to the next one (section 4.2).
     LevelSize,
     /// The read charges of a run have reached its price (`read_charge.rs`). Section 4.2 counts seeks instead.
     Seeks,
-    /// Many entries of a table are tombstones.
+    /// A large share of the entries of a table are tombstones.
     Tombstones,
     /// The tree has more older versions than `space_target` allows (`space_amp.rs`).
     Space,
-    /// Neighbouring guards of the last level have become very small.
+    /// Neighbouring guards of the last level have become small.
     SmallGuards,
-    /// Nobody writes at present, and reads and space gain by it (`idle_compaction.rs`).
+    /// Writes have paused, and reads and space gain from it (`idle_compaction.rs`).
     Rest,
-    /// Somebody asked for it.
+    /// A caller asked for it.
     Manual,
-    /// Tables of which range tombstones hide everything: they go without being read.
+    /// Range tombstones hide whole tables: these are dropped without being read.
     RangeDeletes,
 }
 
@@ -58,51 +61,51 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A compaction to run: merge `inputs`, cut the result at `cuts`, attach the pieces to `target`. Or a move: the inputs themselves are
-/// the pieces, and nothing is read or written.
+/// A compaction to run: merge `inputs`, cut the result at `cuts`, attach the pieces to `target`. In a move the inputs themselves are the pieces,
+/// and nothing is read or written.
 #[derive(Debug)]
 pub struct Plan {
-    /// Tells plans of one tree apart.
+    /// Unique among the plans of a tree.
     pub id: u64,
-    /// What for.
+    /// Why it runs.
     pub reason: Reason,
-    /// Level that the tables come from.
+    /// The level of the tables.
     pub source: usize,
-    /// Level that the pieces go to; the same as `source` for a merge in place.
+    /// The level of the output; equal to `source` for a merge in place.
     pub target: usize,
-    /// Start of the range of keys that the plan owns at `target`.
+    /// Start of the key range that the plan owns at `target`.
     pub from: Slice,
     /// Its end; `None` is the end of all keys.
     pub to: Option<Slice>,
-    /// The tables, with their levels.
+    /// The input tables, with their levels.
     pub inputs: Vec<(usize, Arc<TableFile>)>,
-    /// Keys at which the output is cut, ascending, all inside of the range.
+    /// Keys at which the output is cut: ascending, inside the range.
     pub cuts: Vec<Slice>,
-    /// For each piece between cuts: whether nothing older than the inputs lies in its range, so that tombstones can go.
+    /// For each piece between cuts: whether nothing older than the inputs lies in its range, so tombstones can be dropped.
     pub bottom: Vec<bool>,
-    /// Bytes after which a piece is cut besides, between two keys and where nothing else lies in the range; 0 for never.
+    /// A piece in whose range nothing else lies is also cut after this many bytes, between two keys; 0 for never.
     pub piece_bytes: u64,
-    /// Guards of the target inside of the range that go with this plan: their tables are among the inputs.
+    /// Guards of the target inside the range that the plan removes: their tables are among the inputs.
     pub joins: Vec<Slice>,
 }
 
 impl Plan {
-    /// Whether the tables go to the target as they are.
+    /// Whether the input tables move to the target without being rewritten.
     pub fn is_move(&self) -> bool {
         self.reason == Reason::Move
     }
 
-    /// Numbers of the tables that go in.
+    /// Numbers of the input tables.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         self.inputs.iter().map(|(_, t)| t.meta.number)
     }
 
-    /// Bytes of all inputs.
+    /// Total bytes of the inputs.
     pub fn input_bytes(&self) -> u64 {
         self.inputs.iter().map(|(_, t)| t.meta.file_size).sum()
     }
 
-    /// Whether the plan writes to `level` in a range that has `key` strictly inside, without a cut there.
+    /// Whether the plan writes to `level` in a range with `key` strictly inside, without a cut at `key`.
     pub(crate) fn would_straddle(&self, level: usize, key: &[u8]) -> bool {
         self.target == level
             && &self.from[..] < key
@@ -110,18 +113,18 @@ impl Plan {
             && self.cuts.binary_search_by(|cut| cut[..].cmp(key)).is_err()
     }
 
-    /// Whether the range of the plan meets `[from, to)`.
+    /// Whether the plan's range overlaps `[from, to)`.
     pub(crate) fn meets(&self, from: &[u8], to: Option<&[u8]>) -> bool {
         to.is_none_or(|to| &self.from[..] < to) && self.to.as_ref().is_none_or(|end| from < &end[..])
     }
 }
 
-/// Why a range is not compacted yet, and nothing can be done about it at present.
+/// Why a range cannot be compacted further at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PickBlocked {
-    /// A plan that is running has to end first.
+    /// A running plan has to end first.
     Running,
-    /// Tables cannot be read: all that can be done without them is done.
+    /// Tables cannot be read, and everything possible without them is done.
     Damage,
 }
 
@@ -129,19 +132,19 @@ pub enum PickBlocked {
 pub(crate) struct Picker<'a> {
     pub version: &'a Version,
     pub options: &'a TreeOptions,
-    /// The plans that are running.
+    /// The running plans.
     pub running: &'a [Arc<Plan>],
-    /// The oldest sequence number at which somebody reads; `None` when nobody does.
+    /// The oldest sequence number that a reader holds; `None` when there is no reader.
     pub oldest_snapshot: Option<Seq>,
-    /// Bytes that the disk has left for what a plan writes, when it is nearly full.
+    /// Free bytes for the output of a plan, when the disk is nearly full; otherwise `None`.
     pub room: Option<u64>,
-    /// Whether hardly anybody writes at present.
+    /// Whether writes have paused.
     pub at_rest: bool,
-    /// For a compaction on request: what is newer is not owed. Otherwise [`Seq::MAX`].
+    /// For a compaction on request: entries that are newer need not be compacted. Otherwise [`Seq::MAX`].
     pub owed_seq: Seq,
 }
 
-/// A guard that asks to be compacted, and how much.
+/// A guard that should be compacted, and how urgently.
 pub(crate) struct Candidate {
     pub reason: Reason,
     pub level: usize,
@@ -150,7 +153,7 @@ pub(crate) struct Candidate {
 }
 
 impl Picker<'_> {
-    /// The most urgent plan that touches no running one.
+    /// The most urgent plan that shares no table with a running one.
     pub fn pick(&self) -> Option<Plan> {
         let busy = self.busy();
         if let Some(plan) = self.pick_hidden(&busy) {
@@ -177,37 +180,36 @@ impl Picker<'_> {
             .find_map(|candidate| self.guard(candidate.reason, candidate.level, candidate.guard, &busy))
     }
 
-    /// Whether some of the table is owed: it has entries that are no newer than `owed_seq`.
+    /// Whether a request covers the table: it has entries that are no newer than `owed_seq`.
     pub(crate) fn is_owed(&self, table: &TableFile) -> bool {
         table.meta.min_seq <= self.owed_seq
     }
 
-    /// Whether a plan brings what is owed further. One that goes around an unreadable table in place does so if it makes one owed table of
-    /// several.
+    /// Whether a plan is progress for a request: it moves a covered table down, or in place makes one covered table of several.
     fn is_for_owed(&self, plan: &Plan) -> bool {
         let owed = plan.inputs.iter().filter(|(n, t)| *n == plan.source && self.is_owed(t)).count();
         owed > usize::from(plan.target == plan.source && plan.reason != Reason::RangeDeletes)
     }
 
-    /// Whether a guard of the last level has something left to do for what is owed.
+    /// Whether a guard of the last level has work left for a request.
     fn owes_in_place(&self, guard: &Guard) -> bool {
         let owed: Vec<_> = guard.tables.iter().filter(|t| self.is_owed(t)).cloned().collect();
         runs(&owed) > 1 || self.droppable_tombstones(guard) || self.siftable(guard)
     }
 
-    /// A plan towards having all keys of `[from, to)` in one table per guard of the last level, as far as they are owed: of entries that are
-    /// newer than `owed_seq` a plan may take some along, but none is made for them alone. `Ok(None)` when it is done.
+    /// The next plan of a request: to have the entries of `[from, to)` that are no newer than `owed_seq` in one table per guard of the last level. A plan
+    /// may include newer entries, but none is made for them alone. `Ok(None)` when the request is done.
     ///
-    /// So it comes to an end beside writers. For any key, the number of tables that hold it and have something owed never grows, as each plan makes
-    /// at most one of its inputs at a key; none of them moves up; and each plan moves one down or leaves fewer of them. (In the
-    /// last level one is merged alone if all of it is owed and it has tombstones to drop: of these fewer are left each time.)
+    /// The sequence of plans ends even if writes go on. For any key, the number of covered tables with the key never grows, because a plan makes at
+    /// most one table of its inputs at a key; no covered table moves up; and each plan moves a covered table down or leaves fewer of them. (In the last level a
+    /// table that is covered whole is merged alone if it has tombstones to drop: each time fewer are left.)
     pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, PickBlocked> {
         let busy = self.busy();
         if let Some(plan) = self.pick_hidden(&busy).filter(|plan| self.is_for_owed(plan)) {
             return Ok(Some(plan));
         }
         let mut damage = false;
-        // A plan for which there is no room; it may be tried when there is no other.
+        // A plan that does not fit on the disk: tried if there is no other.
         let mut large = None;
         if self.version.level0.iter().any(|t| self.is_owed(t) && t.overlaps_range(from, to)) {
             if let Some(plan) = self.move_level0(&busy).filter(|plan| self.is_for_owed(plan)) {
@@ -238,7 +240,7 @@ impl Picker<'_> {
                         None if guard.tables.iter().any(|t| busy.contains(&t.meta.number)) => {
                             return Err(PickBlocked::Running);
                         }
-                        // The others are compacted all the same.
+                        // The other guards are compacted all the same.
                         None => damage = true,
                     }
                 }
@@ -246,7 +248,7 @@ impl Picker<'_> {
         }
         match (large, damage) {
             (Some(plan), _) => Ok(Some(plan)),
-            // What is possible when they have ended is another question.
+            // More may be possible when the running plans have ended.
             (None, true) if !self.running.is_empty() => Err(PickBlocked::Running),
             (None, true) => Err(PickBlocked::Damage),
             (None, false) => Ok(None),
@@ -270,8 +272,8 @@ impl Picker<'_> {
                 if g.tables.is_empty() {
                     continue;
                 }
-                // Merging tables that do not overlap gains little, so runs count; but there is an end to how many a read may have
-                // to look through.
+                // Merging tables that do not overlap gains little, so runs count. The number of tables is bounded too, because reads search
+                // among them.
                 let too_large = n == self.version.last_level()
                     && adaptive_guards::is_too_large(g, self.options.guard_bytes);
                 if g.runs >= full || g.tables.len() >= MAX_TABLES || too_large {
@@ -286,7 +288,7 @@ impl Picker<'_> {
             }
             if let Some(score) = self.level_size_score(n) {
                 for (guard, g) in level.guards.iter().enumerate().filter(|(_, g)| !g.tables.is_empty()) {
-                    // The guards that push most down for what they touch below go first.
+                    // Guards with the best ratio of their own bytes to the bytes below come first.
                     let score = score * g.bytes() as f64 / (1 + self.bytes_below(n, guard)) as f64;
                     candidates.push(Candidate { reason: Reason::LevelSize, level: n, guard, score });
                 }
@@ -298,7 +300,7 @@ impl Picker<'_> {
         candidates
     }
 
-    /// Above 1 when level `n` has reached its share of the next level that has tables.
+    /// At least 1 when level `n` has reached its permitted share of the next level that has tables.
     fn level_size_score(&self, n: usize) -> Option<f64> {
         let percent = f64::from(self.options.level_size_percent);
         if percent == 0.0 {
@@ -328,7 +330,7 @@ impl Picker<'_> {
             && self.sheds_tombstones(n, guard)
     }
 
-    /// Whether compacting this guard brings tombstones further: down, or away.
+    /// Whether compacting this guard moves tombstones down or drops them.
     pub(crate) fn sheds_tombstones(&self, n: usize, guard: &Guard) -> bool {
         match n < self.version.last_level() {
             true => guard.tables.iter().any(|t| t.meta.tombstones > 0),
@@ -336,7 +338,7 @@ impl Picker<'_> {
         }
     }
 
-    /// Why level 0 should go down before it has enough tables.
+    /// Why level 0 should be compacted before it has `level0_tables` tables.
     fn early_level0(&self) -> Option<Reason> {
         match self.level0_is_due_for_reads() {
             true => Some(Reason::Seeks),
@@ -344,25 +346,25 @@ impl Picker<'_> {
         }
     }
 
-    /// Whether merging this guard of the last level is sure to drop tombstones: no reader is as of a time before them. (Of a table that is not
-    /// owed as a whole they are not owed: it may be merged with newer ones again and again.)
+    /// Whether merging this guard of the last level drops tombstones for certain: no reader holds an older sequence number. A request covers the
+    /// tombstones of a table only if it covers the whole table: otherwise newer tombstones would be merged again and again.
     pub(crate) fn droppable_tombstones(&self, guard: &Guard) -> bool {
         let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX).min(self.owed_seq);
         guard.tables.iter().any(|t| t.meta.tombstones > 0 && t.meta.max_seq <= oldest)
     }
 
-    /// A plan for the oldest tables of level 0; `None` as well when it has to wait for one that is running.
+    /// A plan for the oldest tables of level 0; also `None` when a running plan has to end first.
     pub(crate) fn level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
         self.plan_level0(reason, busy).filter(|plan| seqno_order::agrees(plan, self.running))
     }
 
     fn plan_level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
         let tables = &self.version.level0[..];
-        // One at a time: a second would have to wait below the first, or older data would end up above newer.
+        // One at a time: a second plan could put older data above newer.
         if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
             return None;
         }
-        // Each input is a file that stays open, and the job must not be too large; what comes on top of that waits for the next one.
+        // Bounded, because each input is an open file and a job must not be too large. The other tables wait for the next plan.
         let level0 = self.options.level0_tables;
         let most = (2 * level0).min(MOST_OF_LEVEL0).max(level0).min(self.fitting(tables));
         let plan = |inputs: &[Arc<TableFile>]| Plan {
@@ -399,15 +401,15 @@ impl Picker<'_> {
         unreadable::merging(tables, least, manual, fits).map(|run| plan(&run))
     }
 
-    /// The first level that has tables; the last one where none has. A plan that is on its way to a level makes it as good as used.
+    /// The first level that has tables or is the target of a running plan; the last level if there is none.
     pub(crate) fn first_used(&self) -> usize {
         let last = self.version.last_level();
         let first_used = (1..=last).find(|&n| self.version.level(n).tables() > 0).unwrap_or(last);
         self.running.iter().map(|plan| plan.target).fold(first_used, usize::min)
     }
 
-    /// The deepest level that level 0 may be cut into: everything above it must be empty (or older data would lie above newer),
-    /// the pieces must be worth a file, and the level must not be so large that merging into it costs more than another level.
+    /// The deepest level that level 0 may be cut into. The levels above it must be empty, or older data would lie above newer; the pieces must be large
+    /// enough for a file; and the level must not be so large that merging into it costs more than one more level.
     fn level0_target(&self, inputs: &[(usize, Arc<TableFile>)]) -> usize {
         if !self.options.skip_levels {
             return 1;
@@ -435,7 +437,7 @@ impl Picker<'_> {
         target
     }
 
-    /// A plan for one guard; `None` when a running plan holds one of its tables, or has to end first for another reason.
+    /// A plan for one guard; `None` when a running plan reads one of its tables, or has to end first for another reason.
     pub(crate) fn guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
         self.plan_guard(reason, n, index, busy).filter(|plan| seqno_order::agrees(plan, self.running))
     }
@@ -447,7 +449,7 @@ impl Picker<'_> {
             return None;
         }
         let last = self.version.last_level();
-        // Tombstones are worth a merge, and so is what seeks look through.
+        // Not for tombstones or reads: a move would change nothing for these.
         if n < last
             && matches!(reason, Reason::GuardFull | Reason::LevelSize | Reason::Manual)
             && let Some(plan) = self.move_guard(n, index, busy).filter(|plan| self.is_for_owed(plan))
@@ -473,7 +475,7 @@ impl Picker<'_> {
             if n < last && sinking.iter().any(|t| self.is_owed(t)) {
                 return Some(self.complete(make_of(n + 1, &sinking), busy));
             }
-            // Not cut, so that there are fewer tables afterwards; and tombstones stay, so that nobody tries again to drop them.
+            // Without cuts, so that there are fewer tables afterwards. Tombstones are kept.
             let sinking = unreadable::without_those_that_do_not_fit(sinking, &guard.tables, fits);
             if sinking.iter().filter(|t| self.is_owed(t)).count() > 1 {
                 return Some(make_of(n, &sinking));
@@ -498,12 +500,12 @@ impl Picker<'_> {
                     .collect();
                 plan.joins = level.guards[range.start + 1..range.end].iter().map(|g| g.key.clone()).collect();
             }
-            // The neighbour is busy, or cannot be read: alone the guard would stay as small, and be merged again and again.
+            // The neighbour is busy or cannot be read. Alone the guard would stay small, and be merged again and again.
             if reason == Reason::SmallGuards && plan.joins.is_empty() {
                 return None;
             }
             let plan = self.complete(plan, busy);
-            // Where no tables share keys, and cuts for the order leave as many as there were, it would go on for ever.
+            // Where no tables share keys, and the cuts for the order would produce as many tables again, the merge would repeat for ever.
             let seams = plan.cuts.iter().filter(|key| self.version.candidates.get(key).is_none()).count();
             let in_vain = reason == Reason::GuardFull
                 && guard.runs == 1
@@ -515,15 +517,15 @@ impl Picker<'_> {
         let own = guard.bytes();
         let factor = u64::from(self.options.last_level_merge_factor);
         let costly = n + 1 == last && (down.input_bytes() - own) > own.saturating_mul(factor);
-        // In place the guard ends up with one run. For other reasons than their number that would be no progress.
+        // In place the guard ends up with one run, which is progress only for reasons that count runs.
         if costly && guard.runs > 1 && matches!(reason, Reason::GuardFull | Reason::Seeks) {
             return Some(self.complete(make(n), busy));
         }
         Some(down)
     }
 
-    /// Fills in the tables of full guards that are merged along, the cuts, at guards and for the order (`seqno_order.rs`), and where
-    /// tombstones may go.
+    /// Completes a plan: adds the tables of full guards of the target, the cuts at guards and for the order (`seqno_order.rs`), and where tombstones
+    /// can be dropped.
     fn complete(&self, mut plan: Plan, busy: &HashSet<u64>) -> Plan {
         let target = self.version.level(plan.target);
         let to = plan.to.clone();
@@ -552,7 +554,7 @@ impl Picker<'_> {
             let straddled = (guard.tables.iter())
                 .filter(|t| !consumed.contains(&t.meta.number))
                 .any(|t| t.meta.smallest[..] < key[..] && key[..] <= t.meta.largest[..]);
-            // Where it cannot become a guard, because it could not below, a cut would only make small tables.
+            // A key that cannot become a guard of a level below cannot become one here: a cut would only make small tables.
             let mut below = (plan.target + 1..=self.version.last_level()).map(|n| self.version.level(n));
             let takes_root = below.all(|l| l.has_guard(key) || !l.straddled(key));
             if level <= plan.target && guard.key != *key && *key > plan.from && !straddled && takes_root {
@@ -571,9 +573,9 @@ impl Picker<'_> {
         plan
     }
 
-    /// Whether a guard of the target level takes part in the merge instead of having a piece attached. In a leveled tree
-    /// always. In the last level when it is full ("we cannot attach new sstables in the last level if the guard is full",
-    /// section 3.4); but not when the whole of level 0 comes, or one job would rewrite the whole level.
+    /// Whether a guard of the target level takes part in the merge instead of having a piece attached: in a leveled tree always; in the last level when it
+    /// is full ("we cannot attach new sstables in the last level if the guard is full", section 3.4), but not for a plan from level 0, which would rewrite
+    /// the whole level in one job.
     fn merges_along(
         &self,
         plan: &Plan,
@@ -591,7 +593,7 @@ impl Picker<'_> {
             && (plan.inputs.iter()).any(|(n, t)| *n == plan.source && t.overlaps_range(&guard.key, end))
     }
 
-    /// Whether no table but the consumed ones, at `target` or deeper, may hold keys in the range.
+    /// Whether no table at `target` or deeper, other than the consumed ones, may have keys in the range.
     fn is_bottom(&self, target: usize, from: &[u8], to: Option<&[u8]>, consumed: &HashSet<u64>) -> bool {
         (target..=self.version.last_level()).all(|n| {
             let level = self.version.level(n);

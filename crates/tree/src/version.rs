@@ -1,4 +1,7 @@
-//! Versions: immutable pictures of the tables of one keyspace.
+//! Versions: immutable snapshots of the set of tables of one keyspace, with their levels and guards.
+//!
+//! Readers and compactions share a version and read it without locks. What changes in place are counters and marks: read charges
+//! (`read_charge.rs`), damage (`damage.rs`), and a guard's sorted view.
 
 use crate::damage::Damage;
 use crate::edit::VersionEdit;
@@ -12,50 +15,50 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use table::{Table, TableMeta};
 
-/// Numbers of table files that no version uses any more: they wait for the owner of the directory to delete them.
+/// Numbers of table files that no version uses any more. The library deletes the files.
 #[derive(Debug, Default)]
 pub struct Garbage(Mutex<Vec<u64>>);
 
 impl Garbage {
-    /// Takes all numbers that are waiting.
+    /// Takes all numbers.
     pub fn take(&self) -> Vec<u64> {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// Whether none is waiting.
+    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }
 
-    /// Puts a number (back) on the list.
+    /// Adds a number.
     pub fn add(&self, number: u64) {
         self.0.lock().push(number);
     }
 }
 
-/// A table that versions share. When the last version, iterator or snapshot that holds it is gone and an edit has removed it,
-/// its number goes to the [`Garbage`].
+/// A table that versions share. When an edit has removed the table and its last holder (version, cursor) is dropped, its number goes to the
+/// [`Garbage`].
 pub struct TableFile {
-    /// What the manifest keeps of it.
+    /// What the manifest records of it.
     pub meta: TableMeta,
     /// Its reader.
     pub table: Arc<Table>,
-    /// The heads of its smallest and its largest key.
+    /// The heads of its smallest and largest keys.
     heads: (u64, u64),
     obsolete: std::sync::atomic::AtomicBool,
     garbage: Arc<Garbage>,
     damage: Damage,
     sketch: OnceLock<Sketch>,
-    /// Blocks that seeks have read of the file: see [`TableFile::note_sought`].
+    /// Number of blocks that seeks have read: see [`TableFile::note_sought`].
     sought: AtomicU64,
     /// Read charges, in bytes (`read_charge.rs`); used in level 0.
     pub charges: AtomicU64,
 }
 
-/// For so many blocks that seeks have read of a table one by one...
+/// For each this many blocks that seeks have read one by one ...
 const LOADED_AFTER: u64 = 16;
 
-/// ... so many are loaded.
+/// ... this many bytes of the table are loaded.
 const LOADED: u64 = 1 << 20;
 
 impl TableFile {
@@ -77,9 +80,9 @@ impl TableFile {
         })
     }
 
-    /// A seek has read so many data blocks of the file, which is small beside what lies below it. Every seek looks into each level: so
-    /// the blocks of small ones are all needed before long. For every sixteen that were read one by one, the operating system is asked for the next
-    /// MiB of the file, which takes about as long; what it has in memory it does not read. When it was asked for all of the file that ends.
+    /// Notes that a seek has read `blocks` data blocks of this table, whose level is small compared to the levels below. Every seek searches every
+    /// level, so all blocks of a small level are needed soon. For every 16 blocks read one by one, the operating system is asked to load the next MiB of
+    /// the file, which takes about as long; it does not read what it has in memory. This ends when the whole file was asked for.
     #[inline]
     pub(crate) fn note_sought(&self, blocks: u64) {
         let enough = self.meta.file_size.div_ceil(LOADED) * LOADED_AFTER;
@@ -93,17 +96,17 @@ impl TableFile {
         }
     }
 
-    /// What tells how many keys the table shares with others, if it has enough of them and is not too old to say.
+    /// The sketch of its keys, from which the number of keys shared with other tables is estimated. Small tables and those of old versions have none.
     pub fn sketch(&self) -> Option<&Sketch> {
         self.sketch.get()
     }
 
-    /// Takes over what the manifest says of it.
+    /// Sets the sketch, from the manifest.
     pub(crate) fn set_sketch(&self, sketch: &Sketch) {
         let _ = self.sketch.set(sketch.clone());
     }
 
-    /// Whether `key`, which has the head `wanted`, lies in the table's range of keys. Most tables that do not hold it are told by the heads.
+    /// Whether `key`, which has the head `wanted`, lies in the table's key range. For most tables the heads decide.
     #[inline]
     pub(crate) fn may_hold(&self, key: &[u8], wanted: u64) -> bool {
         let (smallest, largest) = self.heads;
@@ -113,17 +116,17 @@ impl TableFile {
             && (wanted != largest || key <= &self.meta.largest[..])
     }
 
-    /// Notes that the manifest no longer names the table: the file may go when the last reader has.
+    /// Notes that the manifest no longer names the table: the file is deleted when its last holder is dropped.
     pub fn set_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
 
-    /// What a read or a check of the table has found wrong with it, if anything.
+    /// The first damage that a read or a check has found in the table.
     pub fn damage(&self) -> Option<Error> {
         self.damage.first()
     }
 
-    /// Notes that a read or a check failed, if the error says that what is in the file is wrong. See `damage.rs`.
+    /// Notes an error of a read or a check, if it means that the content of the file is wrong. See `damage.rs`.
     #[cold]
     pub fn note_damage(&self, error: &Error) {
         self.damage.note(error);
@@ -135,7 +138,7 @@ impl TableFile {
         self.damage.note_merge(error);
     }
 
-    /// Takes every note back: the whole file was verified and is sound.
+    /// Clears all notes: the whole file was verified and is sound.
     pub fn clear_damage(&self) {
         self.damage.clear();
     }
@@ -145,12 +148,12 @@ impl TableFile {
         self.damage.retry();
     }
 
-    /// Whether a compaction has found that it cannot read the table: then compactions go around it.
+    /// Whether a compaction could not read the table: later compactions leave it out.
     pub fn is_unreadable(&self) -> bool {
         self.damage.is_unreadable()
     }
 
-    /// Whether the ranges of keys of two tables meet.
+    /// Whether the key ranges of two tables overlap.
     pub fn overlaps(&self, other: &TableFile) -> bool {
         self.meta.smallest <= other.meta.largest && other.meta.smallest <= self.meta.largest
     }
@@ -175,31 +178,30 @@ impl std::fmt::Debug for TableFile {
     }
 }
 
-/// A guard: it owns the keys from its own up to the next guard's, and a stack of tables, newest first.
+/// A guard: it owns the keys from its own key up to the next guard's, and a stack of tables, newest first.
 ///
-/// Where two tables of a stack overlap in keys, every entry of the upper is newer than every entry of the lower.
+/// Where two tables of a stack overlap in keys, every entry of the upper table is newer than every entry of the lower one.
 #[derive(Debug)]
 pub struct Guard {
     /// Where its range starts; guard 0 has the empty key.
     pub key: Slice,
     /// Newest first.
     pub tables: Vec<Arc<TableFile>>,
-    /// How many sorted runs the tables make up: the most that any one key may have to be looked for in. Tables that do not
-    /// overlap count as one.
+    /// Number of sorted runs: the largest number of tables that a search for one key may have to read. Tables that do not overlap form one run.
     pub runs: usize,
-    /// What merging the tables would read and write, in bytes, about.
+    /// About what a merge of the tables reads and writes, in bytes.
     pub merge_cost: u64,
     /// Read charges since the last merge of the guard, in bytes (`read_charge.rs`).
     pub(crate) charges: AtomicU64,
-    /// The view of its tables, if there is one.
+    /// Its sorted view, if it has one.
     pub(crate) view: ViewSlot,
-    /// See `space_amp.rs`; counted when somebody asks.
+    /// See `space_amp.rs`; computed at its first use.
     pub(crate) garbage: OnceLock<u64>,
 }
 
 /// The largest number of tables that share a key.
 pub(crate) fn runs(tables: &[Arc<TableFile>]) -> usize {
-    // The deepest place is where some table begins.
+    // The maximum is reached where some table begins.
     let at = |key: &[u8]| {
         tables.iter().filter(|t| &t.meta.smallest[..] <= key && key <= &t.meta.largest[..]).count()
     };
@@ -220,28 +222,28 @@ impl Guard {
         })
     }
 
-    /// Bytes of its tables.
+    /// Total bytes of its tables.
     pub fn bytes(&self) -> u64 {
         self.merge_cost / 2
     }
 
-    /// The view of its tables, if somebody has made one.
+    /// Its sorted view, if it has one.
     #[inline]
     pub fn view(&self) -> Option<Arc<SortedView>> {
         self.view.get()
     }
 
-    /// Sets or removes the view that seeks use, which must have been built of this guard. Charges towards a view begin at 0 again.
+    /// Sets or removes the sorted view, which must have been built from this guard. Resets the charges towards a view.
     pub fn set_view(&self, view: Option<Arc<SortedView>>) {
         self.view.set(view);
     }
 
-    /// Whether a seek has used its view since the last call.
+    /// Whether a seek has used the view since the last call.
     pub fn take_view_used(&self) -> bool {
         self.view.take_used()
     }
 
-    /// Whether something is known to be wrong with one of its tables.
+    /// Whether one of its tables is known to be damaged.
     pub fn is_damaged(&self) -> bool {
         self.tables.iter().any(|t| t.is_unreadable() || t.damage().is_some())
     }
@@ -252,7 +254,7 @@ impl Guard {
 pub struct Level {
     /// In order of their keys; the first key is empty.
     pub guards: Vec<Arc<Guard>>,
-    /// Those of the keys of all guards but the first, for the search.
+    /// The keys of all guards but the first, for the search.
     fences: Fences,
     bytes: u64,
     tables: usize,
@@ -279,7 +281,7 @@ impl Level {
         self.guards[self.find(key)].key == *key
     }
 
-    /// Where the range of guard `index` ends; `None` for the last.
+    /// The end of guard `index`'s range; `None` for the last guard.
     pub fn end_of(&self, index: usize) -> Option<&Slice> {
         self.guards.get(index + 1).map(|g| &g.key)
     }
@@ -294,7 +296,7 @@ impl Level {
         self.tables
     }
 
-    /// Indices of the guards whose ranges meet `[from, to)`.
+    /// Indices of the guards whose ranges overlap `[from, to)`.
     pub fn overlapping(&self, from: &[u8], to: Option<&[u8]>) -> std::ops::Range<usize> {
         let first = self.find(from);
         let end = match to {
@@ -304,25 +306,25 @@ impl Level {
         first..end
     }
 
-    /// Whether any table has keys on both sides of `key` (smaller ones, and `key` or larger ones).
+    /// Whether some table has keys on both sides of `key`: smaller ones, and `key` or larger ones.
     pub fn straddled(&self, key: &[u8]) -> bool {
         let guard = &self.guards[self.find(key)];
         guard.tables.iter().any(|t| &t.meta.smallest[..] < key && key <= &t.meta.largest[..])
     }
 }
 
-/// A picture of all tables of a keyspace. Whoever holds one can read it for as long as he likes.
+/// An immutable snapshot of the set of all tables of a keyspace. Its holder keeps the tables readable.
 #[derive(Debug)]
 pub struct Version {
     /// Flushed tables, newest first.
     pub level0: Vec<Arc<TableFile>>,
     /// Levels 1 and deeper; `levels[0]` is level 1.
     pub levels: Vec<Arc<Level>>,
-    /// Guards chosen and not yet taken up everywhere.
+    /// Keys chosen as guards and not yet guards of all their levels.
     pub candidates: Arc<UncommittedGuards>,
     /// All entries of the keyspace up to this sequence number are in tables.
     pub flushed_seq: Seq,
-    /// The range tombstones that may still hide something. See `range_tombstones.rs`.
+    /// The range tombstones that may still hide entries. See `range_tombstones.rs`.
     pub ranges: Arc<RangeSet>,
 }
 
@@ -366,7 +368,7 @@ impl Version {
             + self.levels.iter().map(|l| l.bytes()).sum::<u64>()
     }
 
-    /// The version that `edit` leads to. `open` gives the reader of a table that the edit adds.
+    /// Applies `edit`. `open` opens the tables that the edit adds.
     pub fn apply(
         &self,
         edit: &VersionEdit,
