@@ -1,11 +1,11 @@
 //! Costs of a cursor for entries that it does not show.
 //!
-//! Deleted entries: the cursor charges them to the run that contains them (`tree::ReadCharges` has the cost model), until a flush or a compaction
-//! removes them. Charging is all that the cursor does: the flush thread or the next writer seals a memtable that is due
+//! Deleted entries: the cursor charges them to the run that contains them (`tree::ReadCharges` has the cost model), until a flush or a
+//! compaction removes them. Charging is all that the cursor does: the flush thread or the next writer seals a memtable that is due
 //! ([`DbInner::seal_due`]), and a compaction thread compacts a guard or level 0 that is due.
 //!
-//! Keys with very many versions: the cursor does not step through all of them. It checks from time to time whether it still stands on the same key,
-//! and then seeks past its versions.
+//! Keys with very many versions: the cursor does not step through all of them. It checks from time to time whether it still stands on the
+//! same key, and then seeks past its versions.
 
 use crate::cursor::Source;
 use crate::db_inner::DbInner;
@@ -68,8 +68,8 @@ pub(crate) struct SkipCounter {
 }
 
 impl SkipCounter {
-    /// The cursor is about to step past an entry of `key`. Returns true when it should rather seek past all versions of the key: it stood on the same key
-    /// at the last comparison, 64 steps ago.
+    /// The cursor is about to step past an entry of `key`. Returns true when it should rather seek past all versions of the key: it stood
+    /// on the same key at the last comparison, 64 steps ago.
     #[inline]
     pub(crate) fn on(&mut self, key: &[u8]) -> bool {
         self.steps = self.steps.wrapping_add(1);

@@ -2,8 +2,8 @@
 //!
 //! Seeks in a guard without a view charge it (`tree::ReadCharges`). When a view is due, a compaction thread that has no compaction to run
 //! builds it, with no lock held: one sequential read of the guard. A database without threads builds it where it runs other background work
-//! ([`DbInner::run_pending`]). A view is dropped with its guard. Where there is no room for a new view, views are dropped that no seek has used since the
-//! last time. If all are in use, the new view is not built, and its charges begin at 0 again.
+//! ([`DbInner::run_pending`]). A view is dropped with its guard. Where there is no room for a new view, views are dropped that no seek has
+//! used since the last time. If all are in use, the new view is not built, and its charges begin at 0 again.
 //!
 //! Views take up to a quarter of the budget of the block cache, which shrinks accordingly.
 

@@ -136,9 +136,9 @@ impl DbInner {
         }
     }
 
-    /// Seals a memtable whose read charges have reached its price; and on a full disk those with deletes. A keyspace has one memtable at a time flushed
-    /// for reads, and none where the memory budget has no room for the next one, so no writer waits because of reads. The next charge of a memtable
-    /// that is passed over for that sets `memtables_due` again.
+    /// Seals a memtable whose read charges have reached its price; and on a full disk those with deletes. A memtable stays
+    /// active while an older one of its keyspace waits for its flush, or the memory budget has no room for its successor, so no writer waits
+    /// because of reads. The next charge sets `memtables_due` again.
     #[cold]
     pub(crate) fn seal_due(&self, writer: &mut Writer) {
         self.switch_deletes(writer);

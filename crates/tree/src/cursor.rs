@@ -1,6 +1,7 @@
-//! Cursors over the tables of a version: over one table, over a level of guards, and the sorted runs that the library merges with its memtables.
+//! Cursors over the tables of a version: over one table, over a level of guards, and the sorted runs that the library merges with its
+//! memtables.
 //!
-//! Compactions and sorted views use the same table cursor. A seek charges the guard that it searches (`read_charge.rs`); no cursor waits for a lock.
+//! Compactions and sorted views use the same table cursor. A seek charges the guard that it searches (`read_charge.rs`).
 
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::read_charge::{JOB_COST, ReadCharges};
@@ -169,8 +170,8 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     }
 }
 
-/// The keys that a reader asks for, from an inclusive start to an exclusive end. Tables without such keys are not read, so their damage does not
-/// affect the reader.
+/// The keys that a reader asks for, from an inclusive start to an exclusive end. Tables without such keys are not read, so their damage
+/// does not affect the reader.
 #[derive(Clone, Debug)]
 pub struct KeyRange {
     from: Slice,
@@ -188,8 +189,8 @@ impl KeyRange {
     }
 }
 
-/// The entries of one guard, in order: of its one table, or of its tables, merged or by its view. A level cursor has only one, so the size of the
-/// largest variant costs less than a pointer to follow.
+/// The entries of one guard, in order: of its one table, or of its tables, merged or by its view. A level cursor has only one, so the size
+/// of the largest variant costs less than a pointer to follow.
 #[allow(clippy::large_enum_variant)]
 enum Stack {
     One(FileCursor<TableCursor>),
@@ -430,8 +431,8 @@ impl Place {
         Place { upper: bytes <= below / SMALL, bytes }
     }
 
-    /// Whether it is also small compared to the block cache. Then the cache admits all blocks that seeks read of its tables, because every seek
-    /// reads this level and needs all of it soon.
+    /// Whether it is also small compared to the block cache. Then the cache admits all blocks that seeks read of its tables, because every
+    /// seek reads this level and needs all of it soon.
     fn is_kept(self, file: &TableFile) -> bool {
         self.upper && self.bytes <= file.table.tables().cache().capacity() / SMALL
     }

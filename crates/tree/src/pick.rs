@@ -1,7 +1,8 @@
 //! Choosing what to compact: a pure function of a version, the options and the plans that are running.
 //!
-//! [`Tree::pick`](crate::Tree::pick) asks for the most urgent plan, a compaction on request for a plan of its range. Reasons with a module of their own
-//! add their candidates here: `read_charge.rs`, `space_amp.rs`, `idle_compaction.rs`, `trivial_move.rs`, `low_space.rs`, `range_tombstones.rs`.
+//! [`Tree::pick`](crate::Tree::pick) asks for the most urgent plan, a compaction on request for a plan of its range. Reasons with a module
+//! of their own add their candidates here: `read_charge.rs`, `space_amp.rs`, `idle_compaction.rs`, `trivial_move.rs`, `low_space.rs`,
+//! `range_tombstones.rs`.
 
 use crate::version::{Guard, TableFile, Version, runs};
 use crate::{TreeOptions, adaptive_guards, seqno_order, unreadable};
@@ -61,8 +62,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A compaction to run: merge `inputs`, cut the result at `cuts`, attach the pieces to `target`. In a move the inputs themselves are the pieces,
-/// and nothing is read or written.
+/// A compaction to run: merge `inputs`, cut the result at `cuts`, attach the pieces to `target`. In a move the inputs themselves are the
+/// pieces, and nothing is read or written.
 #[derive(Debug)]
 pub struct Plan {
     /// Unique among the plans of a tree.
@@ -197,12 +198,12 @@ impl Picker<'_> {
         runs(&owed) > 1 || self.droppable_tombstones(guard) || self.siftable(guard)
     }
 
-    /// The next plan of a request: to have the entries of `[from, to)` that are no newer than `owed_seq` in one table per guard of the last level. A plan
-    /// may include newer entries, but none is made for them alone. `Ok(None)` when the request is done.
+    /// The next plan of a request: to have the entries of `[from, to)` that are no newer than `owed_seq` in one table per guard of the last
+    /// level. A plan may include newer entries, but none is made for them alone. `Ok(None)` when the request is done.
     ///
-    /// The sequence of plans ends even if writes go on. For any key, the number of covered tables with the key never grows, because a plan makes at
-    /// most one table of its inputs at a key; no covered table moves up; and each plan moves a covered table down or leaves fewer of them. (In the last level a
-    /// table that is covered whole is merged alone if it has tombstones to drop: each time fewer are left.)
+    /// The sequence of plans ends even if writes go on. For any key, the number of covered tables with the key never grows, because a plan
+    /// makes at most one table of its inputs at a key; no covered table moves up; and each plan moves a covered table down or leaves fewer
+    /// of them. (In the last level a table that is covered whole is merged alone if it has tombstones to drop: each time fewer are left.)
     pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, PickBlocked> {
         let busy = self.busy();
         if let Some(plan) = self.pick_hidden(&busy).filter(|plan| self.is_for_owed(plan)) {
@@ -346,8 +347,8 @@ impl Picker<'_> {
         }
     }
 
-    /// Whether merging this guard of the last level drops tombstones for certain: no reader holds an older sequence number. A request covers the
-    /// tombstones of a table only if it covers the whole table: otherwise newer tombstones would be merged again and again.
+    /// Whether merging this guard of the last level drops tombstones for certain: no reader holds an older sequence number. A request
+    /// covers the tombstones of a table only if it covers the whole table: otherwise newer tombstones would be merged again and again.
     pub(crate) fn droppable_tombstones(&self, guard: &Guard) -> bool {
         let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX).min(self.owed_seq);
         guard.tables.iter().any(|t| t.meta.tombstones > 0 && t.meta.max_seq <= oldest)
@@ -408,8 +409,8 @@ impl Picker<'_> {
         self.running.iter().map(|plan| plan.target).fold(first_used, usize::min)
     }
 
-    /// The deepest level that level 0 may be cut into. The levels above it must be empty, or older data would lie above newer; the pieces must be large
-    /// enough for a file; and the level must not be so large that merging into it costs more than one more level.
+    /// The deepest level that level 0 may be cut into. The levels above it must be empty, or older data would lie above newer; the pieces
+    /// must be large enough for a file; and the level must not be so large that merging into it costs more than one more level.
     fn level0_target(&self, inputs: &[(usize, Arc<TableFile>)]) -> usize {
         if !self.options.skip_levels {
             return 1;
@@ -524,8 +525,8 @@ impl Picker<'_> {
         Some(down)
     }
 
-    /// Completes a plan: adds the tables of full guards of the target, the cuts at guards and for the order (`seqno_order.rs`), and where tombstones
-    /// can be dropped.
+    /// Completes a plan: adds the tables of full guards of the target, the cuts at guards and for the order (`seqno_order.rs`), and where
+    /// tombstones can be dropped.
     fn complete(&self, mut plan: Plan, busy: &HashSet<u64>) -> Plan {
         let target = self.version.level(plan.target);
         let to = plan.to.clone();
@@ -573,9 +574,9 @@ impl Picker<'_> {
         plan
     }
 
-    /// Whether a guard of the target level takes part in the merge instead of having a piece attached: in a leveled tree always; in the last level when it
-    /// is full ("we cannot attach new sstables in the last level if the guard is full", section 3.4), but not for a plan from level 0, which would rewrite
-    /// the whole level in one job.
+    /// Whether a guard of the target level takes part in the merge instead of having a piece attached: in a leveled tree always; in the
+    /// last level when it is full ("we cannot attach new sstables in the last level if the guard is full", section 3.4), but not for a plan
+    /// from level 0, which would rewrite the whole level in one job.
     fn merges_along(
         &self,
         plan: &Plan,

@@ -1,15 +1,16 @@
 //! Read charges: what reads cost, and which compactions they make worthwhile (ADR 5).
 //!
-//! A cursor that searches several sorted runs of a guard, or skips deleted entries, *charges* the run that causes this: it adds a number of bytes
-//! to a counter of the run, and does nothing else. The bytes are those that a compaction reads and writes in the time of the additional work.
+//! A cursor that searches several sorted runs of a guard, or skips deleted entries, *charges* the run that causes this: it adds a number of
+//! bytes to a counter of the run, and does nothing else. The bytes are those that a compaction reads and writes in the time of the
+//! additional work.
 //!
 //! | cost to a cursor | charge in bytes | charged run |
 //! | --- | --- | --- |
 //! | a seek searches a guard with *r* > 1 runs | (*r* - 1) × `seek_cost`, and (*r* - 1) / *r* of the bytes that it reads from files | the guard |
 //! | a deleted entry is skipped | `seek_cost` / 8 | the guard, table of level 0 or memtable with the entry |
 //!
-//! Each run has a *price*: the bytes that the compaction or flush reads and writes that removes the cost. A run is *due* when its charges have
-//! reached its price (the ski rental rule), so reads and compactions together cost at most twice the minimum.
+//! Each run has a *price*: the bytes that the compaction or flush reads and writes that removes the cost. A run is *due* when its charges
+//! have reached its price (the ski rental rule), so reads and compactions together cost at most twice the minimum.
 //!
 //! | run | price in bytes |
 //! | --- | --- |
@@ -20,8 +21,8 @@
 //!
 //! A merge begins with no charges. Charges of a memtable beyond its price pass to its table.
 //!
-//! [`Picker::candidates_for_reads`] and [`Picker::level0_is_due_for_reads`] compare charges and prices when the scheduler picks a compaction.
-//! [`ReadCharges::take_due`] tells the scheduler which trees are worth a look. Memtables are compared with their price in
+//! [`Picker::candidates_for_reads`] and [`Picker::level0_is_due_for_reads`] compare charges and prices when the scheduler picks a
+//! compaction. [`ReadCharges::take_due`] tells the scheduler which trees are worth a look. Memtables are compared with their price in
 //! `crates/cairn/src/write_stall.rs`.
 
 use crate::pick::{Candidate, Picker, Reason};
@@ -29,8 +30,8 @@ use crate::version::{Guard, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The fixed cost of a flush or a compaction, in bytes that it could read and write in the same time: creating and syncing files, and an edit of
-/// the manifest.
+/// The fixed cost of a flush or a compaction, in bytes that it could read and write in the same time: creating and syncing files, and an
+/// edit of the manifest.
 pub(crate) const JOB_COST: u64 = 4 << 20;
 
 /// Skipping this many deleted entries takes as long as searching one more run.
@@ -170,8 +171,8 @@ impl Guard {
         }
     }
 
-    /// Takes the charges of the guard that this one replaces, with more tables. But charges of a guard with one run are for its tombstones, whose price is
-    /// higher than that of a merge of several runs: where it gets a second run, they are dropped.
+    /// Takes the charges of the guard that this one replaces, with more tables. But charges of a guard with one run are for its tombstones,
+    /// whose price is higher than that of a merge of several runs: where it gets a second run, they are dropped.
     pub(crate) fn inherit_charges(&self, old: &Guard) {
         if old.runs > 1 || self.runs < 2 {
             self.charges.store(old.charges.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -80,9 +80,10 @@ impl TableFile {
         })
     }
 
-    /// Notes that a seek has read `blocks` data blocks of this table, whose level is small compared to the levels below. Every seek searches every
-    /// level, so all blocks of a small level are needed soon. For every 16 blocks read one by one, the operating system is asked to load the next MiB of
-    /// the file, which takes about as long; it does not read what it has in memory. This ends when the whole file was asked for.
+    /// Notes that a seek has read `blocks` data blocks of this table, whose level is small compared to the levels below. Every seek
+    /// searches every level, so all blocks of a small level are needed soon. For every 16 blocks read one by one, the operating system is
+    /// asked to load the next MiB of the file, which takes about as long; it does not read what it has in memory. This ends when the whole
+    /// file was asked for.
     #[inline]
     pub(crate) fn note_sought(&self, blocks: u64) {
         let enough = self.meta.file_size.div_ceil(LOADED) * LOADED_AFTER;
@@ -96,7 +97,8 @@ impl TableFile {
         }
     }
 
-    /// The sketch of its keys, from which the number of keys shared with other tables is estimated. Small tables and those of old versions have none.
+    /// The sketch of its keys, from which the number of keys shared with other tables is estimated. Small tables and those of old versions
+    /// have none.
     pub fn sketch(&self) -> Option<&Sketch> {
         self.sketch.get()
     }
@@ -187,7 +189,8 @@ pub struct Guard {
     pub key: Slice,
     /// Newest first.
     pub tables: Vec<Arc<TableFile>>,
-    /// Number of sorted runs: the largest number of tables that a search for one key may have to read. Tables that do not overlap form one run.
+    /// Number of sorted runs: the largest number of tables that a search for one key may have to read. Tables that do not overlap form one
+    /// run.
     pub runs: usize,
     /// About what a merge of the tables reads and writes, in bytes.
     pub merge_cost: u64,
