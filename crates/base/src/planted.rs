@@ -75,10 +75,6 @@ bugs! {
     MovePastOlderTables,
     /// a point read in level 0 starts with the oldest table
     OldestTableFirst,
-    /// a sorted view occasionally selects the wrong table
-    ViewSelectsWrongRun,
-    /// a guard keeps its sorted view although its tables changed
-    ViewOutlivesGuard,
     /// a filter reports one key in sixteen as absent although it is present
     FilterDeniesKeys,
     /// the partial content that a non-blocking read leaves in its buffer counts as the block

@@ -147,7 +147,6 @@ impl DbInner {
                         self.rest();
                     }
                 }
-                None if self.build_next_view() => {}
                 None if self.begins_rest(&mut calm) => {}
                 None => {
                     // An iterator that went may have been the last to hold some tables.
@@ -187,7 +186,7 @@ impl DbInner {
                 if self.run_plan(&keyspace, plan).is_err() {
                     return;
                 }
-            } else if !self.build_next_view() {
+            } else {
                 return;
             }
         }
@@ -300,7 +299,6 @@ impl DbInner {
         let charged: Vec<_> = cores.filter(|core| core.charges.take_due()).cloned().collect();
         for core in charged {
             state.note_change(core.id);
-            self.views.note_due(&core);
         }
     }
 
@@ -375,7 +373,6 @@ impl DbInner {
         drop(state);
         drop(plan);
         self.collect_garbage();
-        self.views.prune();
         let mut state = self.state.lock();
         state.jobs -= 1;
         self.note_outcome(state, &result, |state| &mut state.compaction_trouble);

@@ -62,7 +62,6 @@ pub(crate) struct DbInner {
     pub next_file: AtomicU64,
     pub counters: Counters,
     pub scrub: crate::scrub::Scrub,
-    pub views: crate::sorted_views::Views,
     /// So many bytes of keys and values may have been written in all before the database is no longer at rest.
     pub rest_until: AtomicU64,
     /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
@@ -358,7 +357,7 @@ impl DbInner {
             read_state: ArcSwap::from_pointee(read_state),
             generation: Default::default(),
             readers: Default::default(),
-            charges: tree::ReadCharges::new(options.seek_cost, options.views, self.trees_due.clone()),
+            charges: tree::ReadCharges::new(options.seek_cost, self.trees_due.clone()),
             state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
             last_used: AtomicUsize::new(0),

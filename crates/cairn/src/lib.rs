@@ -73,7 +73,6 @@ mod replay;
 mod salvage;
 mod scrub;
 mod snapshot;
-mod sorted_views;
 mod stats;
 mod stats_text;
 mod sync;

@@ -538,7 +538,6 @@ impl Recovery {
     ) -> Arc<DbInner> {
         let TableSpace { tables, garbage } = self.space;
         let core = Arc::new(DbInner {
-            views: crate::sorted_views::Views::new(tables.cache().clone()),
             tables,
             garbage,
             snapshots: Snapshots::default(),

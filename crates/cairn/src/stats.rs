@@ -112,27 +112,9 @@ pub struct MemoryStats {
     pub cache: u64,
     /// Guards and table metadata of the current versions, and deleted ranges, those in memtables included.
     pub metadata: u64,
-    /// Views of guards. The block cache holds as much less.
-    pub views: u64,
     /// Memtables that were flushed and that cursors or iterators hold on to, until they are moved or dropped. They are not in the
     /// budget.
     pub pinned: u64,
-}
-
-/// Views: the order of the entries of a guard, in memory, for seeks and scans.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct ViewStats {
-    /// Guards that have one.
-    pub count: usize,
-    /// Bytes of memory that they take.
-    pub bytes: u64,
-    /// Views that were built.
-    pub built: u64,
-    /// Views for which there was no room.
-    pub refused: u64,
-    /// Views that went to make room.
-    pub dropped: u64,
 }
 
 /// Space of the disk that is held back, for deletes, flushes and compactions when the disk is full.
@@ -231,8 +213,6 @@ pub struct Stats {
     pub stalls: StallStats,
     /// Memory.
     pub memory: MemoryStats,
-    /// Views of guards.
-    pub views: ViewStats,
     /// Space that is held back.
     pub reserve: ReserveStats,
     /// Snapshots held.

@@ -100,18 +100,6 @@ impl fmt::Display for Stats {
             0 => writeln!(f)?,
             pinned => writeln!(f, "; flushed memtables that cursors hold {}", Bytes(pinned))?,
         }
-        let v = &self.views;
-        if v.built + v.refused > 0 {
-            writeln!(
-                f,
-                "views           {} guards, {}; {} built, {} refused, {} dropped for others",
-                v.count,
-                Bytes(v.bytes),
-                v.built,
-                v.refused,
-                v.dropped
-            )?;
-        }
         let r = &self.reserve;
         if r.held_bytes > 0 || r.trouble.is_some() || r.spent {
             let state = if r.spent { "; given up, the disk is full: puts are refused" } else { "" };

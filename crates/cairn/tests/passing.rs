@@ -110,14 +110,10 @@ fn tombstones_that_a_snapshot_needs_are_not_compacted_for_ever() -> Result<()> {
     Ok(())
 }
 
-/// Memtables and level 0 only; and levels whose guards have several runs, with and without sorted views.
-fn shapes() -> [KeyspaceOptions; 3] {
+/// Memtables and level 0 only; and levels whose guards have several runs.
+fn shapes() -> [KeyspaceOptions; 2] {
     let small = KeyspaceOptions::default().memtable_bytes(16 << 10).level0_tables(1).block_size(512);
-    [
-        KeyspaceOptions::default(),
-        small.clone().views(0).max_tables_per_guard(16).seek_cost(0),
-        small.views(1).max_tables_per_guard(16).seek_cost(0),
-    ]
+    [KeyspaceOptions::default(), small.max_tables_per_guard(16).seek_cost(0)]
 }
 
 type Model = BTreeMap<u64, u64>;

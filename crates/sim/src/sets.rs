@@ -94,23 +94,6 @@ pub fn option_sets() -> Vec<OptionSet> {
             &[tiny.clone().seek_cost(1 << 20), tiny.clone().seek_cost(1 << 10), tiny.clone().seek_cost(0)],
             SMALL,
         ),
-        // Guards get sorted views from the first seek on.
-        set(
-            "views",
-            1,
-            &[
-                tiny.clone().views(1).max_tables_per_guard(8).seek_cost(0),
-                tiny.clone().views(1).filter_bits_per_key(0).compression(Compression::None).block_size(128),
-                tiny.clone().views(0),
-            ],
-            SMALL,
-        ),
-        set(
-            "views-inline",
-            0,
-            &[tiny.clone().views(1).max_tables_per_guard(16), tiny.clone().views(1).levels(2).seek_cost(0)],
-            MEDIUM,
-        ),
         set(
             "merges",
             0,
@@ -177,7 +160,7 @@ pub fn option_sets() -> Vec<OptionSet> {
         match set.name {
             "real-files" => set.real = true,
             "defaults" => set.options.skip_deleted = Options::default().skip_deleted,
-            "views" | "inline-large" | "stack" | "lazy" => set.options.skip_deleted = 1,
+            "inline-large" | "stack" | "lazy" => set.options.skip_deleted = 1,
             "merges" => set.options.skip_deleted = 0,
             "presets" => set.options.durability = Durability::Buffered,
             "inline" => set.options.durability = Durability::Sync,

@@ -48,8 +48,6 @@ fn suite(bug: Bug) -> Suite {
         | Bug::GuardKeyToTheLeft
         | Bug::CutBetweenVersions
         | Bug::MovePastOlderTables
-        | Bug::ViewSelectsWrongRun
-        | Bug::ViewOutlivesGuard
         | Bug::OldestTableFirst
         | Bug::TakeShortRead
         | Bug::MixUpAnswers

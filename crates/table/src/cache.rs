@@ -129,9 +129,7 @@ pub struct BlockCache {
     asked: Box<[AtomicU32]>,
     /// Bytes that are pinned.
     pinned: AtomicU64,
-    /// Bytes that are lent.
-    lent: AtomicU64,
-    /// Steps of the budget that the blocks have given up for what is pinned or lent.
+    /// Steps of the budget that the blocks have given up for what is pinned.
     given_up: Mutex<u64>,
 }
 
@@ -196,7 +194,6 @@ impl BlockCache {
             capacity: bytes,
             asked: (0..(bytes / 4096).clamp(1, 1 << 24)).map(|_| AtomicU32::new(0)).collect(),
             pinned: AtomicU64::new(0),
-            lent: AtomicU64::new(0),
             given_up: Mutex::new(0),
         }
     }
@@ -221,12 +218,11 @@ impl BlockCache {
         self.pinned.load(Ordering::Relaxed)
     }
 
-    /// Gives blocks what pins and loans leave, in steps. A step comes back only when another one would, too: pins that come and go
+    /// Gives blocks what pins leave, in steps. A step comes back only when another one would, too: pins that come and go
     /// around the end of a step change nothing.
     fn resize_blocks(&self) {
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
-        let lent = self.lent.load(Ordering::Relaxed);
-        let need = self.pinned_bytes().saturating_add(lent).div_ceil(self.step());
+        let need = self.pinned_bytes().div_ceil(self.step());
         if need <= *given_up && *given_up <= need + 1 {
             return;
         }
@@ -295,12 +291,6 @@ impl BlockCache {
         self.capacity
     }
 
-    /// Gives so many bytes of the budget to somebody else, instead of what was given before: at most all of it.
-    pub fn reserve_budget(&self, bytes: u64) {
-        self.lent.store(bytes, Ordering::Relaxed);
-        self.resize_blocks();
-    }
-
     /// Counters since the cache was made. Not one moment's: other threads go on meanwhile.
     pub fn stats(&self) -> CacheStats {
         let class = |class: BlockClass| ClassStats {
@@ -325,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_and_what_is_lent_are_taken_from_blocks_together() {
+    fn what_is_pinned_is_taken_from_blocks() {
         let capacity = 1 << 20;
         let cache = Arc::new(BlockCache::new(capacity));
         let fill = || {
@@ -341,13 +331,9 @@ mod tests {
         };
         let pin = cache.pin(capacity / 2).unwrap();
         left(capacity / 2);
-        cache.reserve_budget(capacity / 4);
-        left(capacity / 4 * 3);
         let more = cache.pin(1 << 10);
         assert!(more.is_none());
         drop(pin);
-        left(capacity / 4);
-        cache.reserve_budget(0);
         left(0);
     }
 

@@ -21,7 +21,6 @@
 
 mod block;
 mod block_align;
-mod block_handle;
 mod buffer_pool;
 mod cache;
 mod compression;
@@ -49,7 +48,6 @@ mod table_cache;
 mod verify;
 mod writer;
 
-pub use block_handle::{BlockPlace, PlaceCursor};
 pub use cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats, Pin};
 pub use compression::Compression;
 pub use cursor::TableCursor;

@@ -4,7 +4,6 @@
 //! needs no index. Raw blocks are parsed where they lie in the read buffer; compressed ones in a second buffer. Seeks and steps
 //! back go through the index, and are for the few times that a compaction needs them.
 
-use crate::block_handle::BlockPlace;
 use crate::compression;
 use crate::decode_error::DecodeError;
 use crate::entry_cursor::EntryCursor;
@@ -36,8 +35,6 @@ struct Block {
     /// Payload in the read buffer; `None` when it was unpacked.
     raw: Option<Range<usize>>,
     offset: u64,
-    /// Length of its frame.
-    size: u32,
     /// Where the next block begins.
     next: u64,
 }
@@ -53,13 +50,6 @@ impl ScanCursor {
             valid: false,
             error: None,
         }
-    }
-
-    /// Where the current entry is: its block, and its number there. For [`crate::PlaceCursor`].
-    #[inline]
-    pub fn place(&self) -> Option<(BlockPlace, usize)> {
-        let block = self.block.as_ref().filter(|_| self.valid)?;
-        Some((BlockPlace { offset: block.offset, size: block.size }, self.at.index()))
     }
 
     #[inline]
@@ -78,7 +68,6 @@ impl ScanCursor {
             return Ok(false);
         }
         let range = self.ahead.frame(&self.table, offset, data_size)?;
-        let size = range.len() as u32;
         let fault = |f: DecodeError| self.table.fault(f, offset);
         let (codec, payload) =
             frame::check(&self.ahead.bytes[range.clone()], self.table.place(offset, Kind::Data))
@@ -93,7 +82,7 @@ impl ScanCursor {
         let bytes = raw.clone().map_or(&self.unpacked[..], |range| &self.ahead.bytes[range]);
         let layout = Layout::parse(bytes, false).map_err(fault)?;
         self.at.enter(bytes, &layout);
-        self.block = Some(Block { layout, raw, offset, size, next });
+        self.block = Some(Block { layout, raw, offset, next });
         Ok(true)
     }
 

@@ -18,7 +18,7 @@ use crate::pinned_index::PinnedIndex;
 use crate::prefetch::Prefetcher;
 use crate::properties;
 use crate::table_cache::{self, TableCache};
-use crate::{PlaceCursor, ScanCursor, TableCursor, TableMeta};
+use crate::{ScanCursor, TableCursor, TableMeta};
 use base::checksum::Place;
 use base::{Error, Result, Seq, Slice, Trailer};
 use env::ReadFile;
@@ -254,11 +254,6 @@ impl Table {
     /// A cursor through the block cache, for reads. Does no I/O yet.
     pub fn cursor(self: &Arc<Self>) -> TableCursor {
         TableCursor::new(Arc::clone(self))
-    }
-
-    /// A cursor through the block cache that is told where to stand. Does no I/O yet.
-    pub fn places(self: &Arc<Self>) -> PlaceCursor {
-        PlaceCursor::new(Arc::clone(self))
     }
 
     /// A cursor that reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.

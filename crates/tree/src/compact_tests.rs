@@ -1,6 +1,6 @@
 //! What a merge says of itself while it runs and when it has ended.
 
-use crate::sorted_view_tests::{DIR, Entry, Stack, options};
+use crate::test_stack::{DIR, Entry, Stack, options};
 use crate::{Context, Outcome, Plan, Reason, compact};
 use base::{EntryKind, RangeSet, RangeTombstone, Seq, Slice, Trailer};
 use env::Env;

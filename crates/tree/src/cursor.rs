@@ -5,7 +5,6 @@
 
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::read_charge::{JOB_COST, ReadCharges};
-use crate::sorted_view_cursor::SortedViewCursor;
 use crate::version::{Guard, Level, TableFile, Version};
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use std::sync::Arc;
@@ -47,11 +46,6 @@ impl<C: Cursor> FileCursor<C> {
             self.file.note_sought(table::blocks_read_by_this_thread().wrapping_sub(before));
         }
         self.settle_seek(moved)
-    }
-
-    /// The cursor over the table itself.
-    pub(crate) fn inner(&self) -> &C {
-        &self.inner
     }
 
     /// By the table's key range, no entry is found.
@@ -189,18 +183,17 @@ impl KeyRange {
     }
 }
 
-/// The entries of one guard, in order: of its one table, or of its tables, merged or by its view. A level cursor has only one, so the size
-/// of the largest variant costs less than a pointer to follow.
+/// The entries of one guard, in order: of its one table, or of its tables, merged. A level cursor has only one, so the size of the
+/// largest variant costs less than a pointer to follow.
 #[allow(clippy::large_enum_variant)]
 enum Stack {
     One(FileCursor<TableCursor>),
     Merge(MergeCursor<FileCursor<TableCursor>>),
-    SortedView(SortedViewCursor),
 }
 
-base::delegate_cursor!(Stack { One, Merge, SortedView });
+base::delegate_cursor!(Stack { One, Merge });
 
-/// A cursor over one level: guard after guard. It merges the tables of its current guard, or follows the guard's view.
+/// A cursor over one level: guard after guard. It merges the tables of its current guard.
 pub struct LevelCursor {
     level: Arc<Level>,
     charges: Arc<ReadCharges>,
@@ -245,16 +238,8 @@ impl LevelCursor {
     fn stack(&self, guard: &Arc<Guard>) -> Stack {
         let child = |t: &Arc<TableFile>| self.place.cursor(t);
         let mut tables = guard.tables.iter().filter(|t| self.range.meets(t));
-        match (tables.next(), tables.next()) {
-            (Some(table), None) => return Stack::One(child(table)),
-            // A view helps only where several tables are merged.
-            (Some(table), Some(_)) if self.charges.has_views() => {
-                if let Some(view) = guard.view() {
-                    let view = SortedViewCursor::new(guard.clone(), view, &self.range);
-                    return Stack::SortedView(view.fill_cache(self.place.is_kept(table)));
-                }
-            }
-            _ => {}
+        if let (Some(table), None) = (tables.next(), tables.next()) {
+            return Stack::One(child(table));
         }
         let tables = || guard.tables.iter().filter(|t| self.range.meets(t));
         let smallest = tables().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
@@ -263,17 +248,9 @@ impl LevelCursor {
         Stack::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)))
     }
 
-    /// Enters the guard that owns `key`, for a seek. If the guard got a view in the meantime, the cursor uses it from now on.
+    /// Enters the guard that owns `key`.
     fn enter_at(&mut self, key: &[u8]) {
-        let guard = self.level.find(key);
-        if let Stack::Merge(merge) = &self.tables
-            && merge.children().len() > 1
-            && self.charges.has_views()
-            && self.level.guards[guard].view().is_some()
-        {
-            self.open = false;
-        }
-        self.enter(guard);
+        self.enter(self.level.find(key));
     }
 
     /// Enters the next guard that has tables, at its first entry. The cursor becomes invalid if there is none.
@@ -301,9 +278,7 @@ impl LevelCursor {
             return;
         }
         let read = read + std::mem::take(&mut self.read);
-        if !matches!(self.tables, Stack::SortedView(_)) {
-            self.charges.charge_seek(&self.level.guards[self.guard], read);
-        }
+        self.charges.charge_seek(&self.level.guards[self.guard], read);
     }
 }
 

@@ -5,7 +5,6 @@ use crate::sketch::Sketch;
 use crate::version::{Guard, Level, TableFile, Version};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_LEVELS};
-use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeTombstone, Result, Seq, Slice};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -382,9 +381,6 @@ impl LevelChange<'_> {
             }
             tables.sort_by_key(|t| std::cmp::Reverse(t.meta.max_seq));
             let guard = Guard::new(key.clone(), tables);
-            if planted(Bug::ViewOutlivesGuard) {
-                guard.set_view(same.view());
-            }
             if same.key == *key && old.end_of(source) == end && !goes {
                 guard.inherit_charges(same);
             }

@@ -22,11 +22,6 @@ impl Fences {
         Fences { prefix: prefix.to_vec(), heads }
     }
 
-    /// Bytes of memory that it takes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.prefix.len() + size_of_val(&self.heads[..])
-    }
-
     /// How many keys, from the first on, are not behind `key`. Of those that have its head, `passes` tells by their number: if it says no of one, it says
     /// no of all that follow.
     #[inline]

@@ -47,14 +47,11 @@ mod seqno_order_tests;
 mod sketch;
 #[cfg(test)]
 mod small_level_tests;
-mod sorted_view;
-mod sorted_view_build;
-mod sorted_view_cursor;
-#[cfg(test)]
-mod sorted_view_tests;
 mod space_amp;
 #[cfg(test)]
 mod space_amp_tests;
+#[cfg(test)]
+mod test_stack;
 mod tree;
 mod trivial_move;
 #[cfg(test)]
@@ -78,7 +75,5 @@ pub use pick::{PickBlocked, Plan, Reason};
 pub use read_charge::{ReadCharges, SkipCharge, charge, flush_price};
 pub use salvage::SalvagedManifest;
 pub use sketch::Sketch;
-pub use sorted_view::SortedView;
-pub use sorted_view_build::{Built, build_view};
 pub use tree::Tree;
 pub use version::{Garbage, Guard, Level, TableFile, Version};

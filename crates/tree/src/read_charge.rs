@@ -26,7 +26,7 @@
 //! `crates/cairn/src/write_stall.rs`.
 
 use crate::pick::{Candidate, Picker, Reason};
-use crate::version::{Guard, Version};
+use crate::version::Guard;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -40,9 +40,6 @@ const SKIPPED_PER_RUN: u64 = 8;
 /// A cursor charges deleted entries in portions of this many bytes: 61 entries at the default `seek_cost`. 61 is prime, so entries that
 /// alternate between runs are charged to all of these runs.
 const SKIP_PORTION: u64 = 61 * 32;
-
-/// The charge of a seek towards a sorted view for each run after the first, in bytes. The bytes that it reads from files are added.
-const VIEW_RUN_COST: u64 = 256;
 
 /// Adds a charge to the counter of a run. Returns the sum.
 #[inline]
@@ -60,8 +57,6 @@ pub fn flush_price(bytes: u64) -> u64 {
 pub struct ReadCharges {
     /// The option `seek_cost`; 0 is off.
     seek_cost: u64,
-    /// The price of a sorted view in percent of the bytes of its guard; 0 is off.
-    view_percent: u64,
     /// Charges for skipped entries that closed cursors have left.
     uncharged: AtomicU64,
     /// A charge of the tree has reached a price since the last [`ReadCharges::take_due`].
@@ -72,9 +67,8 @@ pub struct ReadCharges {
 
 impl ReadCharges {
     /// `any_due` is shared by all trees of a database: a charge that may make a run due sets it.
-    pub fn new(seek_cost: u32, view_percent: u32, any_due: Arc<AtomicBool>) -> Arc<ReadCharges> {
-        let (seek_cost, view_percent) = (u64::from(seek_cost), u64::from(view_percent));
-        Arc::new(ReadCharges { seek_cost, view_percent, any_due, ..ReadCharges::default() })
+    pub fn new(seek_cost: u32, any_due: Arc<AtomicBool>) -> Arc<ReadCharges> {
+        Arc::new(ReadCharges { seek_cost: u64::from(seek_cost), any_due, ..ReadCharges::default() })
     }
 
     /// Whether some run may have become due since the last call. To be asked after `any_due` was taken.
@@ -97,41 +91,15 @@ impl ReadCharges {
         self.any_due.store(true, Ordering::Release);
     }
 
-    /// Charges a seek that has searched the runs of `guard`, without its view, and read `read` bytes from files.
+    /// Charges a seek that has searched the runs of `guard`, and read `read` bytes from files.
     #[inline]
     pub(crate) fn charge_seek(&self, guard: &Guard, read: u64) {
         let runs = guard.runs as u64;
-        if runs < 2 {
-            return;
-        }
-        let extra = runs - 1;
-        let read = if read == 0 { 0 } else { read / runs * extra };
-        if self.view_percent > 0 {
-            self.charge(&guard.view.charges, extra * VIEW_RUN_COST + read, self.view_price(guard));
-        }
-        if self.seek_cost > 0 {
+        if runs > 1 && self.seek_cost > 0 {
+            let extra = runs - 1;
+            let read = if read == 0 { 0 } else { read / runs * extra };
             self.charge(&guard.charges, extra * self.seek_cost + read, guard.price(0));
         }
-    }
-
-    /// Whether seeks use views.
-    pub(crate) fn has_views(&self) -> bool {
-        self.view_percent > 0
-    }
-
-    fn view_price(&self, guard: &Guard) -> u64 {
-        (guard.bytes() * self.view_percent / 100).max(1)
-    }
-
-    /// The guards for which a view is due.
-    pub fn due_views(&self, version: &Version) -> Vec<Arc<Guard>> {
-        let is_due = |g: &&Arc<Guard>| {
-            g.runs > 1
-                && g.view.charges.load(Ordering::Relaxed) >= self.view_price(g)
-                && g.view().is_none()
-                && !g.is_damaged()
-        };
-        version.levels.iter().flat_map(|level| level.guards.iter().filter(is_due)).cloned().collect()
     }
 }
 

@@ -118,27 +118,24 @@ fn a_seek_charges_the_runs_after_the_first_and_their_share_of_what_it_reads() {
     let guard = |bench: &mut Bench, tables: &[Drawn]| {
         bench.tree(own_shape(), &[], tables).version().level(3).guards[0].clone()
     };
-    let sums = |guard: &crate::Guard| {
-        (guard.charges.load(Ordering::Relaxed), guard.view.charges.load(Ordering::Relaxed))
-    };
+    let sum = |guard: &crate::Guard| guard.charges.load(Ordering::Relaxed);
     let any_due = Arc::new(AtomicBool::new(false));
-    let charges = |seek_cost, view_percent| ReadCharges::new(seek_cost, view_percent, any_due.clone());
+    let charges = |seek_cost| ReadCharges::new(seek_cost, any_due.clone());
     let three = guard(&mut bench, &tables);
-    charges(100, 0).charge_seek(&three, 0);
-    assert_eq!(sums(&three), (200, 0));
-    charges(100, 0).charge_seek(&three, 900);
-    assert_eq!(sums(&three), (1000, 0));
-    charges(0, 12).charge_seek(&three, 30);
-    assert_eq!(sums(&three), (1000, 532));
+    charges(100).charge_seek(&three, 0);
+    assert_eq!(sum(&three), 200);
+    charges(100).charge_seek(&three, 900);
+    assert_eq!(sum(&three), 1000);
+    charges(0).charge_seek(&three, 30);
+    assert_eq!(sum(&three), 1000);
     let one = guard(&mut bench, &tables[..1]);
-    charges(100, 12).charge_seek(&one, 900);
-    assert_eq!(sums(&one), (0, 0));
+    charges(100).charge_seek(&one, 900);
+    assert_eq!(sum(&one), 0);
 
     // The price is 6000: the charge that reaches it is told, once for each look.
-    assert!(any_due.swap(false, Ordering::Relaxed), "a view was due");
-    let charges = charges(100, 0);
+    let charges = charges(100);
     charges.charge_seek(&three, 7197);
-    assert!(!any_due.load(Ordering::Relaxed) && !charges.take_due(), "{:?}", sums(&three));
+    assert!(!any_due.load(Ordering::Relaxed) && !charges.take_due(), "{:?}", sum(&three));
     charges.charge_seek(&three, 0);
     assert!(any_due.swap(false, Ordering::Relaxed) && charges.take_due() && !charges.take_due());
     charges.charge_seek(&three, 0);
@@ -146,22 +143,8 @@ fn a_seek_charges_the_runs_after_the_first_and_their_share_of_what_it_reads() {
 }
 
 #[test]
-fn a_view_is_due_at_its_share_of_the_guard() {
-    let mut bench = Bench::new();
-    let tables: [Drawn; 2] = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8)];
-    let tree = bench.tree(own_shape(), &[], &tables);
-    let version = tree.version();
-    let due = |percent| ReadCharges::new(0, percent, Arc::default()).due_views(version).len();
-    assert_eq!(due(12), 0);
-    charge(&version.level(3).guards[0].view.charges, 240);
-    assert_eq!((due(12), due(13)), (1, 0));
-    version.level(3).guards[0].set_view(None);
-    assert_eq!(due(12), 0, "there was no room for it: seeks charge anew");
-}
-
-#[test]
 fn skipped_entries_are_charged_in_portions_over_several_cursors() {
-    let charges = ReadCharges::new(256, 0, Arc::default());
+    let charges = ReadCharges::new(256, Arc::default());
     let mut cursor = SkipCharge::default();
     let portions: Vec<u64> = (1..=122).filter_map(|_| cursor.skip(&charges)).collect();
     assert_eq!(portions, [61 * 32, 61 * 32]);
@@ -173,7 +156,7 @@ fn skipped_entries_are_charged_in_portions_over_several_cursors() {
         cursor.leave(&charges);
     }
     assert!((900 * 32..=1000 * 32).contains(&sum), "{sum}");
-    let off = ReadCharges::new(0, 0, Arc::default());
+    let off = ReadCharges::new(0, Arc::default());
     let mut cursor = SkipCharge::default();
     assert!((0..10_000).all(|_| cursor.skip(&off).is_none()));
     assert_eq!(flush_price(1000), JOB_COST + 1000);

@@ -1,7 +1,7 @@
 //! Tables that are small beside what lies below: seeks have them loaded.
 
 use crate::cursor::{FileCursor, Place};
-use crate::sorted_view_tests::{Stack, options};
+use crate::test_stack::{Stack, options};
 use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
 use env::Rng;
 use table::{BlockClass, BlockKey, Compression};

@@ -8,7 +8,6 @@ use crate::edit::VersionEdit;
 use crate::fences::Fences;
 use crate::hash_guards::UncommittedGuards;
 use crate::sketch::Sketch;
-use crate::sorted_view::{SortedView, ViewSlot};
 use base::{Error, RangeSet, Result, Seq, Slice, head};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -196,8 +195,6 @@ pub struct Guard {
     pub merge_cost: u64,
     /// Read charges since the last merge of the guard, in bytes (`read_charge.rs`).
     pub(crate) charges: AtomicU64,
-    /// Its sorted view, if it has one.
-    pub(crate) view: ViewSlot,
     /// See `space_amp.rs`; computed at its first use.
     pub(crate) garbage: OnceLock<u64>,
 }
@@ -220,7 +217,6 @@ impl Guard {
             tables,
             merge_cost,
             charges: AtomicU64::new(0),
-            view: ViewSlot::default(),
             garbage: OnceLock::new(),
         })
     }
@@ -228,22 +224,6 @@ impl Guard {
     /// Total bytes of its tables.
     pub fn bytes(&self) -> u64 {
         self.merge_cost / 2
-    }
-
-    /// Its sorted view, if it has one.
-    #[inline]
-    pub fn view(&self) -> Option<Arc<SortedView>> {
-        self.view.get()
-    }
-
-    /// Sets or removes the sorted view, which must have been built from this guard. Resets the charges towards a view.
-    pub fn set_view(&self, view: Option<Arc<SortedView>>) {
-        self.view.set(view);
-    }
-
-    /// Whether a seek has used the view since the last call.
-    pub fn take_view_used(&self) -> bool {
-        self.view.take_used()
     }
 
     /// Whether one of its tables is known to be damaged.

@@ -1,0 +1,48 @@
+//! A guard's stack of tables on a simulated disk, for tests.
+
+use crate::version::{Garbage, Guard, TableFile};
+use base::{Slice, Trailer};
+use env::{Env, SimEnv};
+use std::path::Path;
+use std::sync::Arc;
+use table::{BlockCache, Compression, TableCache, TableOptions, TableWriter};
+
+pub(crate) const DIR: &str = "/db";
+
+/// A stack of tables on a simulated disk.
+pub(crate) struct Stack {
+    pub(crate) sim: Arc<SimEnv>,
+    pub(crate) guard: Arc<Guard>,
+}
+
+pub(crate) type Entry = (Vec<u8>, Trailer, Vec<u8>);
+
+pub(crate) fn options(block_size: usize, compression: Compression) -> TableOptions {
+    TableOptions { block_size, compression, filter_bits_per_key: 10, owner: None }
+}
+
+impl Stack {
+    /// Tables of these entries, oldest first. Each table's are brought into order.
+    pub(crate) fn new(tables: Vec<Vec<Entry>>, options: &TableOptions, cache_bytes: u64) -> Stack {
+        let sim = SimEnv::new(1);
+        let env: Arc<dyn Env> = sim.clone();
+        env.create_dir(Path::new(DIR)).unwrap();
+        let cache = Arc::new(BlockCache::new(cache_bytes));
+        let directory = TableCache::new(env.clone(), DIR.into(), cache, 100);
+        let garbage = Arc::new(Garbage::default());
+        let mut files = Vec::new();
+        for (number, mut entries) in tables.into_iter().enumerate() {
+            entries.sort_by(|a, b| base::compare(&a.0, a.1, &b.0, b.1));
+            let number = number as u64 + 1;
+            let mut writer = TableWriter::create(&env, Path::new(DIR), number, options).unwrap();
+            for (key, trailer, value) in &entries {
+                writer.add(key, *trailer, value).unwrap();
+            }
+            let meta = writer.finish().unwrap();
+            let table = directory.open(number, meta.file_size).unwrap();
+            files.push(TableFile::new(meta, table, garbage.clone()));
+        }
+        files.reverse();
+        Stack { sim, guard: Guard::new(Slice::default(), files) }
+    }
+}
