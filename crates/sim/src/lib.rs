@@ -39,6 +39,17 @@ pub mod threads;
 
 pub use finding::{Finding, Outcome};
 
+/// Whether the suites run at their full length, as in the continuous integration: the variable `CAIRN_TESTS` is `full`.
+/// Otherwise they run for seconds, each with all its kinds of faults.
+pub fn is_full() -> bool {
+    std::env::var_os("CAIRN_TESTS").is_some_and(|length| length == "full")
+}
+
+/// `full` at full length, otherwise `quick`.
+pub fn scaled(full: u64, quick: u64) -> u64 {
+    if is_full() { full } else { quick }
+}
+
 /// Reports how much a test has done, on standard error, which the test runner does not capture. If `CAIRN_COUNTS`
 /// names a file, also appends a line to it (the name, a tab, the count): the summary table of the continuous
 /// integration is made of these lines.

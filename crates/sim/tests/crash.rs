@@ -7,7 +7,9 @@ use std::time::Duration;
 
 /// Minimum number of recoveries in this test, including those from a second crash. No further histories start after
 /// that.
-const MIN_RECOVERIES: u64 = 250_000;
+fn min_recoveries() -> u64 {
+    sim::scaled(250_000, 15_000)
+}
 
 /// Number of histories started together.
 const ROUND: u64 = 16;
@@ -28,7 +30,7 @@ fn recovery_yields_a_prefix_with_everything_synced() {
         let report = run_all(histories.map(|i| job(i, fresh)).collect(), HANG);
         report.expect_clean();
         recoveries += report.count;
-        if recoveries >= MIN_RECOVERIES {
+        if recoveries >= min_recoveries() {
             break;
         }
     }

@@ -7,11 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Minimum number of images in this test.
-const MIN_IMAGES: u64 = 200_000;
+fn min_images() -> u64 {
+    sim::scaled(200_000, 10_000)
+}
 
 /// Number of databases: a seed modulo 8 and modulo 3 selects its options and its ending, so this covers each pair
-/// once.
-const FIXTURES: u64 = 24;
+/// once at full length.
+fn fixtures() -> u64 {
+    sim::scaled(24, 3)
+}
 
 /// A database takes seconds. One that takes longer than this hangs.
 const HANG: Duration = Duration::from_secs(900);
@@ -22,7 +26,7 @@ fn damage_is_never_a_wrong_answer() {
     let fresh = fresh_seed();
     println!("fresh seed: {fresh}");
     let tally = Arc::new(Tally::default());
-    let report = run_all((0..FIXTURES).map(|i| job(i, fresh, &tally)).collect(), HANG);
+    let report = run_all((0..fixtures()).map(|i| job(i, fresh, &tally)).collect(), HANG);
     sim::count("silently wrong or missing", report.findings.len() as u64);
     report.expect_clean();
     let images = report.count;
@@ -30,7 +34,7 @@ fn damage_is_never_a_wrong_answer() {
     sim::count("of them detected", tally.detected());
     sim::count("harmless", tally.harmless());
     sim::count("indistinguishable tail", tally.tail());
-    assert!(images >= MIN_IMAGES);
+    assert!(images >= min_images());
     assert_eq!(images, tally.detected() + tally.harmless() + tally.tail());
     assert!(tally.detected() > images / 2 && tally.tail() > 0);
 }

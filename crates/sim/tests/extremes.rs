@@ -16,10 +16,10 @@ fn program() -> PathBuf {
     env!("CARGO_BIN_EXE_cairn-sim").into()
 }
 
-/// Traps 7, 31 and 33. With `CAIRN_EXTREMES=full`: all cases, and more seeds for each limit.
+/// Traps 7, 31 and 33. At full length: all cases, and more seeds for each limit.
 #[test]
 fn every_limit_is_held_or_refused_by_name_and_nothing_aborts() {
-    let full = std::env::var_os("CAIRN_EXTREMES").is_some_and(|how| how == "full");
+    let full = sim::is_full();
     let fresh = fresh_seed();
     println!("fresh seed: {fresh}");
     let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };

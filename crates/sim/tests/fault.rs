@@ -6,7 +6,9 @@ use sim::random::{derive, fresh_seed};
 use std::time::Duration;
 
 /// Minimum number of failed operations.
-const MIN_FAILED: u64 = 50_000;
+fn min_failed() -> u64 {
+    sim::scaled(50_000, 5_000)
+}
 
 /// Number of scripts started together. A seed modulo 8 selects the options of its keyspaces.
 const ROUND: u64 = 8;
@@ -27,7 +29,7 @@ fn whatever_fails_no_answer_is_wrong_and_nothing_is_lost() {
         let report = run_all(scripts.map(|i| fault::job(seed(i))).collect(), HANG);
         report.expect_clean();
         failed += report.count;
-        if failed >= MIN_FAILED {
+        if failed >= min_failed() {
             break;
         }
     }

@@ -9,10 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Number of histories without crashes.
-const HISTORIES: u64 = 60;
+fn histories() -> u64 {
+    sim::scaled(60, 6)
+}
 
 /// Number of histories with four crashes each.
-const CRASHING: u64 = 120;
+fn crashing() -> u64 {
+    sim::scaled(120, 12)
+}
 
 /// A history takes a fraction of a second. One that takes longer than this hangs.
 const HANG: Duration = Duration::from_secs(600);
@@ -25,14 +29,17 @@ fn every_history_has_an_order_that_explains_it() {
     let tally = Arc::new(Tally::default());
     let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };
     let jobs: Vec<Job> =
-        (0..HISTORIES + CRASHING).map(|i| history::job(seed(i), i >= HISTORIES, &tally)).collect();
+        (0..histories() + crashing()).map(|i| history::job(seed(i), i >= histories(), &tally)).collect();
     let report = run_all(jobs, HANG);
     sim::count("linearizability: operations checked", report.count);
-    sim::count("histories with crashes", CRASHING);
+    sim::count("histories with crashes", crashing());
     report.expect_clean();
     let [crashes, flushes, compactions] =
         [&tally.crashes, &tally.flushes, &tally.compactions].map(|count| count.load(Ordering::Relaxed));
     println!("{crashes} crashes, {flushes} flushes, {compactions} compactions");
-    assert!(report.count > 100_000 && crashes == 4 * CRASHING);
-    assert!(flushes > 5_000 && compactions > 2_000, "{flushes} flushes, {compactions} compactions");
+    assert!(report.count > sim::scaled(100_000, 10_000) && crashes == 4 * crashing());
+    assert!(
+        flushes > sim::scaled(5_000, 500) && compactions > sim::scaled(2_000, 200),
+        "{flushes} flushes, {compactions} compactions"
+    );
 }

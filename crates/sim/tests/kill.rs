@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Total number of kills.
-const KILLS: u64 = 1500;
+fn kills() -> u64 {
+    sim::scaled(1500, 120)
+}
 
 /// Number of kills per seed. Each seed has its own databases.
 const KILLS_PER_SEED: u64 = 30;
@@ -21,7 +23,7 @@ fn nothing_acknowledged_is_lost_to_a_kill() {
     let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };
     let met = Arc::new(Met::default());
     let job = |i| kill::job(program(), seed(i), KILLS_PER_SEED, met.clone());
-    let jobs: Vec<Job> = (0..KILLS / KILLS_PER_SEED).map(job).collect();
+    let jobs: Vec<Job> = (0..kills() / KILLS_PER_SEED).map(job).collect();
     let report = run_all(jobs, Duration::from_secs(900));
     sim::count("kills", report.count);
     for (what, many) in [
@@ -32,8 +34,8 @@ fn nothing_acknowledged_is_lost_to_a_kill() {
     ] {
         let many = many.load(Ordering::Relaxed);
         sim::count(what, many);
-        assert!(many >= KILLS / 100 || !report.findings.is_empty(), "only {many} {what}");
+        assert!(many >= kills() / 100 || !report.findings.is_empty(), "only {many} {what}");
     }
     report.expect_clean();
-    assert_eq!(report.count, KILLS);
+    assert_eq!(report.count, kills());
 }

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Number of databases, with [`LIFETIMES`] openings each. `CAIRN_LIFETIMES` overrides it.
-const DATABASES: u64 = 60;
+/// Number of databases, with [`LIFETIMES`] openings each.
+fn databases() -> u64 {
+    sim::scaled(700, 30)
+}
 
 /// A database takes a fraction of a second. One that takes longer than this hangs.
 const HANG: Duration = Duration::from_secs(300);
@@ -25,8 +27,7 @@ fn program() -> PathBuf {
 fn what_was_acknowledged_outlives_every_opening_and_no_opening_outlives_its_lock() {
     let fresh = fresh_seed();
     println!("fresh seed: {fresh}");
-    let databases =
-        std::env::var("CAIRN_LIFETIMES").map_or(DATABASES, |many| many.parse().expect("a number"));
+    let databases = databases();
     let tally = Arc::new(Tally::default());
     let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };
     let jobs: Vec<Job> = (0..databases).map(|i| lifetime::job(program(), seed(i), &tally)).collect();

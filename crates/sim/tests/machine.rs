@@ -21,7 +21,7 @@ const HANG: Duration = Duration::from_secs(400);
 /// failures, writes continue. No acknowledged write is lost.
 #[test]
 fn a_failing_system_call_loses_nothing_and_a_failed_sync_ends_writing() {
-    const SEEDS: u64 = 6;
+    let seeds = sim::scaled(6, 2);
     const INJECTIONS: u64 = 24;
     if let Some(why) = strace::missing() {
         return skip("failing system calls", &why);
@@ -29,11 +29,11 @@ fn a_failing_system_call_loses_nothing_and_a_failed_sync_ends_writing() {
     let fresh = fresh_seed();
     println!("fresh seed: {fresh}");
     let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };
-    let jobs: Vec<Job> = (0..SEEDS).map(|i| strace::job(program(), seed(i), INJECTIONS)).collect();
+    let jobs: Vec<Job> = (0..seeds).map(|i| strace::job(program(), seed(i), INJECTIONS)).collect();
     let report = run_all(jobs, HANG);
     sim::count("strace injections", report.count);
     report.expect_clean();
-    assert!(report.count >= 100, "only {} injections", report.count);
+    assert!(report.count >= 16 * seeds, "only {} injections", report.count);
 }
 
 /// Fills disks in these scenarios, with this many seeds each.
@@ -55,19 +55,23 @@ fn fill_disks(what: &str, scenarios: &[Scenario], seeds: u64) {
 /// P5: a full disk is an error, and reads work. When there is space again, writes work without a restart.
 #[test]
 fn a_full_disk_is_an_error_and_passes() {
-    fill_disks("full disks under load", &[Scenario::Load, Scenario::Opening], 10);
+    fill_disks("full disks under load", &[Scenario::Load, Scenario::Opening], sim::scaled(10, 2));
 }
 
 /// Trap 31: the disk gets full during a compaction, and is freed.
 #[test]
 fn a_disk_that_is_full_in_a_compaction_loses_nothing() {
-    fill_disks("full disks in compactions", &[Scenario::Compaction], 10);
+    fill_disks("full disks in compactions", &[Scenario::Compaction], sim::scaled(10, 2));
 }
 
 /// Trap 32: the disk is full while the log is switched or the manifest is written.
 #[test]
 fn a_disk_that_is_full_at_the_log_or_the_manifest_loses_nothing() {
-    fill_disks("full disks at log and manifest", &[Scenario::Rotation, Scenario::Manifest], 8);
+    fill_disks(
+        "full disks at log and manifest",
+        &[Scenario::Rotation, Scenario::Manifest],
+        sim::scaled(8, 2),
+    );
 }
 
 /// Runs children under these limits, with this many seeds each.
@@ -86,7 +90,7 @@ fn limit(what: &str, limits: &[Limit], seeds: u64) {
 /// Trap 33: more tables than files may be open, and an application that takes all descriptors.
 #[test]
 fn too_few_descriptors_are_an_error_and_pass() {
-    limit("calls refused by RLIMIT_NOFILE", &[Limit::OpenFiles], 8);
+    limit("calls refused by RLIMIT_NOFILE", &[Limit::OpenFiles], sim::scaled(8, 2));
 }
 
 /// With 64 MiB of memory and a budget of 16 MiB, a database many times as large is written, read and reopened.

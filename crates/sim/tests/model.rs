@@ -6,11 +6,10 @@ use sim::session;
 use sim::sets::option_sets;
 use std::time::Duration;
 
-/// Minimum number of calls in this test.
-const MIN_OPERATIONS: u64 = 2_000_000;
-
 /// Number of calls per option set and seed.
-const OPERATIONS: u64 = 42_000;
+fn operations() -> u64 {
+    sim::scaled(42_000, 4_000)
+}
 
 /// One fixed seed, and one new seed.
 #[test]
@@ -20,11 +19,11 @@ fn the_store_answers_like_a_sorted_map() {
     println!("{} option sets, fresh seed: {fresh}", sets.len());
     let jobs: Vec<Job> = [1, fresh]
         .into_iter()
-        .flat_map(|seed| sets.iter().map(move |set| session::job(set.clone(), seed, OPERATIONS)))
+        .flat_map(|seed| sets.iter().map(move |set| session::job(set.clone(), seed, operations())))
         .collect();
     let report = run_all(jobs, Duration::from_secs(900));
     sim::count("model operations", report.count);
     sim::count("option sets", sets.len() as u64);
     report.expect_clean();
-    assert!(report.count >= MIN_OPERATIONS);
+    assert!(report.count >= 2 * sets.len() as u64 * operations());
 }

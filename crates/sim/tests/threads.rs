@@ -9,7 +9,9 @@ use std::time::Duration;
 fn every_view_is_one_state() {
     let fresh = fresh_seed();
     println!("fresh seed: {fresh}");
-    let jobs = (0..12).map(|i| threads::job(derive(fresh, i), Duration::from_millis(2500))).collect();
+    let jobs = (0..sim::scaled(12, 4))
+        .map(|i| threads::job(derive(fresh, i), Duration::from_millis(2500)))
+        .collect();
     let report = run_all(jobs, Duration::from_secs(600));
     sim::count("observations", report.count);
     report.expect_clean();
