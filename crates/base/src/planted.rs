@@ -105,8 +105,10 @@ bugs! {
     CreateAfterClose,
     /// an iterator that is dropped after the database was closed deletes tables that it was the last to read
     LateGarbage,
-    /// the manifest names a new log only with the next flush
+    /// the manifest names a log only when the next log is established
     NameLogLate,
+    /// a synced write is acknowledged before its log is established
+    AcknowledgeBeforeEstablished,
     /// a log that is shorter than the synced length that its successor records counts as a log with a torn tail
     ForgetSyncedLength,
     /// callers that wait for a flush learn of a failed sync before writes are disabled

@@ -96,6 +96,8 @@ impl DbInner {
     fn flush_loop(&self) {
         let mut rounds = 0u32;
         while !self.ends() {
+            // A switch has woken this thread. What fails and may pass, is tried again in the next round.
+            let _ = self.establish_log();
             match self.next_flush() {
                 Some(job) => {
                     if self.run_flush(job).is_err() && !self.ends() {

@@ -233,6 +233,7 @@ impl DbInner {
             self.make_room(writer, keyspace, need)?;
             read_state = keyspace.read_state.load();
         }
+        self.establish_for(durability)?;
         let seq = writer.next_seq;
         writer.next_seq += 1;
         if kind == EntryKind::Put {
@@ -267,6 +268,7 @@ impl DbInner {
         while let Some((keyspace, need)) = self.reserve_batch(writer, batch)? {
             self.make_room(writer, &keyspace, need)?;
         }
+        self.establish_for(durability)?;
         let start = writer.log.len();
         let (first_seq, appended) = self.append_batch(writer, batch);
         let persisted = appended.and_then(|()| self.persist(writer, durability, !batch.has_puts));
@@ -310,6 +312,16 @@ impl DbInner {
             self.visible.publish(first_seq, writer.next_seq - 1);
         }
         persisted
+    }
+
+    /// Before a write that is acknowledged as durable: sees to it that its log cannot vanish unseen. Before anything is appended, so
+    /// that an error leaves nothing to be taken back.
+    #[inline]
+    fn establish_for(&self, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::Sync if !planted(Bug::AcknowledgeBeforeEstablished) => self.establish_log(),
+            _ => Ok(()),
+        }
     }
 
     /// Takes what was appended as far as the durability asks. `deletes`: it has no puts, so it may use the reserve.
@@ -426,6 +438,8 @@ impl DbInner {
         if members.is_empty() {
             return Ok(());
         }
+        let durability = members.iter().map(|m| m.job.durability).max().unwrap_or(Durability::Os);
+        self.establish_for(durability)?;
         let (start, first_seq) = (writer.log.len(), writer.next_seq);
         let mut seqs = Vec::with_capacity(members.len());
         let mut logged = Ok(());
@@ -437,7 +451,6 @@ impl DbInner {
                 break;
             }
         }
-        let durability = members.iter().map(|m| m.job.durability).max().unwrap_or(Durability::Os);
         let persisted = logged.and_then(|()| self.persist(writer, durability, deletes));
         self.settle_log(writer, start, first_seq, persisted)?;
         let publishing = Publishing::new(self, first_seq, writer.next_seq - 1);

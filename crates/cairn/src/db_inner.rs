@@ -2,6 +2,7 @@
 
 use crate::active_calls::{ActiveCall, ActiveCalls};
 use crate::background::Background;
+use crate::begun_log::BegunLog;
 use crate::commit::Commit;
 use crate::counters::Counters;
 use crate::db_state::{FLUSHED_ALL, FlushedCounts, KeyspaceState, State};
@@ -46,6 +47,7 @@ pub(crate) struct DbInner {
     pub commit: Commit,
     pub closed_logs: Arc<ClosedLogs>,
     pub recycled: Arc<RecycledLogs>,
+    pub begun_log: Arc<BegunLog>,
     pub log_counters: Arc<LogCounters>,
     pub manifest: Mutex<Manifest>,
     pub disk_reserve: DiskReserve,
@@ -213,7 +215,7 @@ impl DbInner {
             let state = self.state.lock();
             let mut edit = self.whole_state(&state);
             edit.min_log = self.min_log(&state, &FlushedCounts::default());
-            edit.newest_log = self.log_counters.current.load(Ordering::Acquire);
+            edit.newest_log = self.begun_log.established();
             edit
         };
         let old = manifest.number();
@@ -375,6 +377,8 @@ impl DbInner {
         self.check_running()?;
         // Batches that have a sequence number are being inserted into the memtable that they reserved memory in.
         self.visible.wait_for(writer.next_seq - 1);
+        // Now, because that takes the manifest. The log stays the newest while the writer is held.
+        self.establish_log()?;
         let mut manifest = self.manifest.lock();
         let id = self.state.lock().by_name(name).map(|k| k.core.id);
         let id = id.ok_or_else(|| missing(name))?;
@@ -385,7 +389,6 @@ impl DbInner {
             dropped: vec![id],
             last_seq: self.visible.newest(),
             min_log,
-            newest_log: self.log_counters.current.load(Ordering::Acquire),
             closed: self.closed_logs.synced(),
             ..Default::default()
         };
@@ -470,8 +473,7 @@ impl DbInner {
         }
         let mut closed = self.closed_logs.synced();
         closed.push(end);
-        let newest_log = self.log_counters.current.load(Ordering::Acquire);
-        let mut edit = DatabaseEdit { closed, newest_log, ..DatabaseEdit::default() };
+        let mut edit = DatabaseEdit { closed, ..DatabaseEdit::default() };
         match self.log_edit(&mut self.manifest.lock(), &mut edit) {
             Err(e) if e.kind() == ErrorKind::ReadOnly => Err(e),
             // It is a proof more, and nothing is lost without it.

@@ -8,7 +8,6 @@
 use crate::db_inner::DbInner;
 use crate::db_state::{FlushedCounts, ImmutableMemtable, KeyspaceState};
 use crate::keyspace::KeyspaceInner;
-use crate::sync::Ordering;
 use crate::writer::PanicGuard;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
@@ -235,7 +234,6 @@ impl DbInner {
                 trees: present.iter().map(tree_edit).collect(),
                 last_seq: self.visible.newest(),
                 min_log: self.min_log(&state, &counts(written)),
-                newest_log: self.log_counters.current.load(Ordering::Acquire),
                 closed: self.closed_logs.synced(),
                 ..DatabaseEdit::default()
             };

@@ -37,6 +37,7 @@
 mod active_calls;
 mod background;
 mod batch;
+mod begun_log;
 mod check;
 mod commit;
 mod counters;
@@ -116,7 +117,7 @@ pub use stats::*;
 /// ```
 pub mod env {
     #[doc(inline)]
-    pub use ::env::{Env, FileLock, LOG_END, ReadFile, RealEnv, WriteFile};
+    pub use ::env::{Env, FileFront, FileLock, LOG_END, ReadFile, RealEnv, WriteFile};
 
     /// The simulated disk, for the tests of this repository.
     #[doc(hidden)]

@@ -5,6 +5,7 @@
 //!
 //! The record of a batch is described in `docs/format/log.md`.
 
+use crate::begun_log::BegunLog;
 use crate::recycled_log::RecycledLogs;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
@@ -338,6 +339,7 @@ pub(crate) struct LogCounters {
 pub(crate) struct Logs {
     pub closed: Arc<ClosedLogs>,
     pub recycled: Arc<RecycledLogs>,
+    pub begun: Arc<BegunLog>,
     pub counters: Arc<LogCounters>,
 }
 
@@ -349,6 +351,7 @@ pub(crate) struct Log {
     /// A sync of the current log must be told from the ones before only by syncing those, too.
     closed: Arc<ClosedLogs>,
     recycled: Arc<RecycledLogs>,
+    begun: Arc<BegunLog>,
     counters: Arc<LogCounters>,
     counted: u64,
     /// Where the mark of the last sync ends; 0 before there is one. Nothing is lost with a mark, so it needs no sync itself.
@@ -358,18 +361,25 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Starts log `number`, durably.
+    /// Starts log `number`, durably. The caller names it in the manifest before anything is written to it.
     pub(crate) fn create(
         env: &Arc<dyn Env>,
         dir: &Path,
         number: u64,
         header: LogHeader,
-        Logs { closed, recycled, counters }: Logs,
+        Logs { closed, recycled, begun, counters }: Logs,
     ) -> Result<Log> {
-        let writer = create_segment(env, dir, number, header, &recycled)?;
+        let mut writer = begin_segment(env, dir, number, header, &recycled)?;
+        let synced = writer.sync().and_then(|()| env.sync_dir(dir));
+        if let Err(e) = synced {
+            drop(writer);
+            let _ = env.remove(&dir.join(log_file_name(number)));
+            return Err(e.sync_failed());
+        }
+        begun.note_established(number);
         counters.current.store(number, Ordering::Release);
         let (env, dir) = (env.clone(), dir.to_owned());
-        Ok(Log { env, dir, writer, closed, recycled, counters, counted: 0, marked: 0, rests: false })
+        Ok(Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, rests: false })
     }
 
     /// Stands for log `number` where nothing may be written: everything fails with `error`.
@@ -378,13 +388,13 @@ impl Log {
         dir: &Path,
         number: u64,
         error: Error,
-        Logs { closed, recycled, counters }: Logs,
+        Logs { closed, recycled, begun, counters }: Logs,
     ) -> Log {
         let writer =
             SegmentWriter::refusing(&dir.join(log_file_name(number)), SegmentKind::Wal, number, error);
         counters.current.store(number, Ordering::Release);
         let (env, dir) = (env.clone(), dir.to_owned());
-        Log { env, dir, writer, closed, recycled, counters, counted: 0, marked: 0, rests: false }
+        Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, rests: false }
     }
 
     /// Lets the file go: from now on everything fails with `error`.
@@ -392,6 +402,7 @@ impl Log {
         let number = self.writer.number();
         let path = self.dir.join(log_file_name(number));
         self.writer = SegmentWriter::refusing(&path, SegmentKind::Wal, number, error);
+        self.begun.forget();
     }
 
     /// Appends a record, in parts, to the buffer.
@@ -475,23 +486,15 @@ impl Log {
         self.writer.trim();
     }
 
-    /// Closes the current log and starts the next one, durably. `last_seq` is the newest sequence number given out. `name` makes it
-    /// durable elsewhere that the log with this number exists, before anything is written to it: from then on its absence is damage.
-    /// Where that fails, the current log goes on.
-    pub(crate) fn rotate(&mut self, last_seq: Seq, name: impl FnOnce(u64) -> Result<()>) -> Result<()> {
+    /// Closes the current log, which is established, and begins the next one, without a sync. `last_seq` is the newest sequence number
+    /// given out.
+    pub(crate) fn rotate(&mut self, last_seq: Seq) -> Result<()> {
         self.flush()?;
         let previous_synced = self.writer.synced_len().min(self.writer.len());
         let header = LogHeader { previous_len: self.writer.len(), last_seq, previous_synced };
         let number = self.writer.number() + 1;
-        let mut next = create_segment(&self.env, &self.dir, number, header, &self.recycled)?;
-        if let Err(e) = name(number) {
-            drop(next);
-            // When it is not known whether the name is durable, its absence might be taken for damage.
-            if e.kind() != ErrorKind::ReadOnly {
-                let _ = self.env.remove(&self.dir.join(log_file_name(number)));
-            }
-            return Err(e);
-        }
+        let mut next = begin_segment(&self.env, &self.dir, number, header, &self.recycled)?;
+        self.begun.begin(number, next.front());
         if self.rests {
             next.expect_rests();
         }
@@ -513,8 +516,9 @@ impl Log {
     }
 }
 
-/// The log's file and directory entry are durable before a record goes in: so a gap in the numbers is always damage.
-fn create_segment(
+/// Makes the file of a log, with its header and under its name, none of it durable. A recycled file has the header of an older log after
+/// a crash, or a torn one, where its own was not synced.
+fn begin_segment(
     env: &Arc<dyn Env>,
     dir: &Path,
     number: u64,
@@ -522,21 +526,14 @@ fn create_segment(
     recycled: &RecycledLogs,
 ) -> Result<SegmentWriter> {
     let (path, header) = (dir.join(log_file_name(number)), header.encode());
-    let (mut writer, spare) = match recycled.begin(&path, number, &header) {
-        Some((writer, spare)) => (writer, Some(spare)),
-        None => (SegmentWriter::create(env, &path, SegmentKind::Wal, number, &header)?, None),
+    let Some((writer, spare)) = recycled.begin(&path, number, &header) else {
+        return SegmentWriter::create(env, &path, SegmentKind::Wal, number, &header);
     };
-    // The name comes when the header is durable: under it the file never has the header of an older log.
-    let named = writer.sync().map_err(|e| e.sync_failed()).and_then(|()| match &spare {
-        Some(spare) => env.rename(spare, &path),
-        None => Ok(()),
-    });
-    match named.and_then(|()| env.sync_dir(dir).map_err(|e| e.sync_failed())) {
+    match env.rename(&spare, &path) {
         Ok(()) => Ok(writer),
-        // Where a sync failed, what is on disk now is not known.
         Err(e) => {
             drop(writer);
-            for name in spare.iter().chain([&path]) {
+            for name in [&spare, &path] {
                 let _ = env.remove(name);
             }
             Err(e)

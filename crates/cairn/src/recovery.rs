@@ -468,7 +468,7 @@ impl Recovery {
 
     fn logs(&self) -> Logs {
         let closed = Arc::new(ClosedLogs::keeping(&self.kept));
-        Logs { closed, recycled: self.recycled.clone(), counters: Arc::default() }
+        Logs { closed, recycled: self.recycled.clone(), begun: Arc::default(), counters: Arc::default() }
     }
 
     fn start_log(&self, logs: &Logs, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
@@ -546,6 +546,7 @@ impl Recovery {
             commit: new_commit(Writer::new(log, last_seq + 1)),
             closed_logs: logs.closed,
             recycled: logs.recycled,
+            begun_log: logs.begun,
             log_counters: logs.counters,
             manifest: Mutex::new(manifest),
             disk_reserve: self.disk_reserve,

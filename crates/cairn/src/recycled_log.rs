@@ -7,10 +7,10 @@
 //!
 //! ```text
 //!   wal-000007.log --- the edit by which it is not needed is durable ---> wal-000007.spare
-//!   wal-000007.spare --- the header of log 9 is in it, synced ---> wal-000009.log, and the directory is synced
+//!   wal-000007.spare --- the header of log 9 is in it ---> wal-000009.log
 //! ```
 //!
-//! Under its own name a file thus never has the header of another log, nor half of one. A spare holds nothing that anybody needs, from
+//! Until log 9 is established (`begun_log.rs`), a power cut may leave under its name the header of log 7, or half of one. A spare holds nothing that anybody needs, from
 //! the moment at which it has its name: an opening removes what an earlier one left, and so does whatever meets a full disk.
 
 use crate::log::{log_file_name, parse_log_file_name};
@@ -93,7 +93,7 @@ impl RecycledLogs {
         surplus.iter().for_each(|spare| self.remove(&spare.old.path));
     }
 
-    /// Begins log `number` over the spare, with its header not yet synced, and says under which name the file is. `None` when
+    /// Begins log `number` over the spare, with its header in the file and not synced, and says under which name the file is. `None` when
     /// there is none, or it will not do.
     pub(crate) fn begin(&self, path: &Path, number: u64, header: &[u8]) -> Option<(SegmentWriter, PathBuf)> {
         self.taken.store(0, Ordering::Relaxed);

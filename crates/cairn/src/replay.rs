@@ -23,6 +23,19 @@ pub(crate) fn check_dropped(keyspace: u64, state: &tree::State, log: &Path, offs
     }
 }
 
+/// Whether this is the newest log, begun over an older one and never established, and a power cut has lost its header: then nothing in it
+/// was acknowledged as durable, and the log before it is the newest. (Where it has no intact header at all, reading it tells.)
+pub(crate) fn is_never_established(
+    env: &Arc<dyn Env>,
+    dir: &Path,
+    state: &tree::State,
+    logs: &[u64],
+    number: u64,
+) -> Result<bool> {
+    let newest = number > state.newest_log && logs.last() == Some(&number);
+    Ok(newest && SegmentReader::is_another(env, &dir.join(log_file_name(number)), SegmentKind::Wal, number)?)
+}
+
 /// Reads the logs one after another up to the first torn end, and gives every batch to `apply`. Returns the newest sequence
 /// number that was in use.
 ///
@@ -42,6 +55,9 @@ pub(crate) fn replay(
     let mut record = Vec::new();
     for &number in logs {
         let path = dir.join(log_file_name(number));
+        if is_never_established(env, dir, state, logs, number)? {
+            break;
+        }
         let mut reader = match state.closed.get(&number) {
             Some(&len) => SegmentReader::open_closed(env, &path, SegmentKind::Wal, number, len)?,
             None => SegmentReader::open(env, &path, SegmentKind::Wal, number)?,

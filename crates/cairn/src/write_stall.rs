@@ -23,7 +23,6 @@ use base::planted::{Bug, planted};
 use base::{ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
-use tree::DatabaseEdit;
 
 /// How often a delete waits for the background when the disk is full.
 const ROUNDS_FOR_ROOM: u32 = 5;
@@ -193,22 +192,14 @@ impl DbInner {
         Ok(())
     }
 
-    /// Starts the next log. All that has a sequence number is inserted. The manifest names the log, durably, before anything is written to
-    /// it: so a newest log that is missing or empty is damage, and not taken for a database without recent writes. That costs one small
-    /// synced edit for each log.
+    /// Begins the next log. All that has a sequence number is inserted. The log before is established first, so that at most the newest
+    /// one is not; in most cases the flush thread has done that.
     fn rotate_log(&self, writer: &mut Writer) -> Result<()> {
         self.check_place()?;
+        self.establish_log()?;
         let last_seq = writer.next_seq - 1;
-        let name = |number| {
-            if planted(Bug::NameLogLate) {
-                return Ok(());
-            }
-            let closed = self.closed_logs.synced();
-            let mut edit = DatabaseEdit { newest_log: number, closed, ..DatabaseEdit::default() };
-            self.log_edit(&mut self.manifest.lock(), &mut edit)
-        };
         self.disk_reserve
-            .retry_after_freeing(|| writer.log.rotate(last_seq, name))
+            .retry_after_freeing(|| writer.log.rotate(last_seq))
             .map_err(|e| self.poison_on_sync_error(e))?;
         writer.check_log_at = 0;
         writer.check_holders_at = 0;

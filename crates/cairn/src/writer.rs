@@ -44,6 +44,7 @@ impl Writer {
     pub(crate) fn sync_log(&mut self, core: &DbInner) -> Result<()> {
         core.check_process()?;
         core.flush_log(self)?;
+        core.establish_log()?;
         self.sync(core)
     }
 

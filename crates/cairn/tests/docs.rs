@@ -90,8 +90,9 @@ fn the_log_is_as_documented() {
 
 #[test]
 fn the_manifest_is_as_documented() {
-    let (sim, _db, users) = example();
+    let (sim, db, users) = example();
     users.flush().unwrap();
+    db.sync().unwrap();
     let env: Arc<dyn Env> = sim;
     let path = Path::new("/db/manifest-000001");
     let mut reader = SegmentReader::open(&env, path, SegmentKind::Manifest, 1).unwrap();

@@ -3,7 +3,8 @@
 use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 fn open(sim: &Arc<SimEnv>) -> cairn::Result<Database> {
     let options = Options::default().background_threads(0).memory_budget(1 << 20);
@@ -97,9 +98,10 @@ fn the_synced_end_of_a_closed_log_cannot_vanish_unseen() {
     }
 }
 
-/// The edit that names a log may fail: then the log before goes on, and nothing is lost.
+/// Establishing a log may fail: then it goes on without being established, no other follows it, and nothing is acknowledged as durable
+/// in it.
 #[test]
-fn a_log_that_cannot_be_named_is_not_begun() {
+fn a_log_that_cannot_be_named_goes_on_and_none_follows_it() {
     for fault in [Fault::ENOSPC, Fault::EIO] {
         let sim = SimEnv::new(1);
         let db = open(&sim).unwrap();
@@ -109,21 +111,154 @@ fn a_log_that_cannot_be_named_is_not_begun() {
             if manifest && op.phase == Phase::Before { Verdict::Fail(fault) } else { Verdict::Proceed }
         })));
         let mut acknowledged = 0;
+        while logs(&sim).len() < 2 {
+            keyspace.put(format!("{acknowledged:05}"), [1; 100]).unwrap();
+            acknowledged += 1;
+        }
+        let passes = |e: &cairn::Error| matches!(e.kind(), ErrorKind::NoSpace | ErrorKind::Io);
+        let refused = keyspace.put_with("synced", "", Durability::Sync).unwrap_err();
+        assert!(passes(&refused), "{refused}");
         let error = loop {
             match keyspace.put(format!("{acknowledged:05}"), [1; 100]) {
                 Ok(()) => acknowledged += 1,
                 Err(e) => break e,
             }
         };
-        assert!(matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Io), "{error}");
-        assert_eq!(logs(&sim).len(), 1, "the log that has no name is removed");
+        assert!(passes(&error), "{error}");
+        assert_eq!(logs(&sim).len(), 2);
         sim.set_hook(None);
         (0..100).for_each(|i| keyspace.put(format!("again/{i}"), [1; 100]).unwrap());
-        assert!(logs(&sim).len() <= 2);
         let found = open(&sim.process_clone()).unwrap().open_keyspace("k").unwrap();
         for i in 0..acknowledged {
             assert!(found.get(format!("{i:05}")).unwrap().is_some(), "{i} of {acknowledged}");
         }
-        assert!(found.get("again/99").unwrap().is_some());
+        assert!(found.get("again/99").unwrap().is_some() && found.get("synced").unwrap().is_none());
+    }
+}
+
+/// What the syncs of a thread were, in order.
+type Syncs = Arc<Mutex<Vec<(ThreadId, PathBuf)>>>;
+
+/// From now on notes every sync that has succeeded.
+fn note_syncs(sim: &SimEnv) -> Syncs {
+    let syncs = Syncs::default();
+    let noted = syncs.clone();
+    sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+        if matches!(op.kind, OpKind::Sync | OpKind::SyncDir) && op.phase == (Phase::After { ok: true }) {
+            noted.lock().unwrap().push((std::thread::current().id(), op.path.to_owned()));
+        }
+        Verdict::Proceed
+    })));
+    syncs
+}
+
+/// With a flush thread, a switch costs a writer that asks for no sync none.
+#[test]
+fn a_switch_syncs_nothing_in_the_thread_of_the_writer() {
+    let sim = SimEnv::new(1);
+    let options = Options::default().background_threads(1).memory_budget(1 << 20);
+    let db = Database::open_in(sim.clone(), "/db", options).unwrap();
+    let keyspace = db.create_keyspace("k", KeyspaceOptions::default().memtable_bytes(8 << 10)).unwrap();
+    let syncs = note_syncs(&sim);
+    for round in 0..10 {
+        // What is newest is established, and all of it synced.
+        db.sync().unwrap();
+        let newest = logs(&sim).pop();
+        syncs.lock().unwrap().clear();
+        for i in 0..1_000u32 {
+            keyspace.put_with(format!("{round}/{i}"), [1; 100], Durability::Os).unwrap();
+            if logs(&sim).pop() != newest {
+                break;
+            }
+        }
+        assert_ne!(logs(&sim).pop(), newest, "the log was not switched");
+        let own = std::thread::current().id();
+        let paid: Vec<_> =
+            syncs.lock().unwrap().iter().filter(|(thread, _)| *thread == own).cloned().collect();
+        assert!(paid.is_empty(), "{paid:?}");
+    }
+}
+
+/// A synced write right after a switch is acknowledged when the log can no longer vanish unseen: header, directory and manifest are synced.
+#[test]
+fn a_synced_write_after_a_switch_waits_until_its_log_is_established() {
+    for threads in [0, 1] {
+        let sim = SimEnv::new(1);
+        let options = Options::default().background_threads(threads).memory_budget(1 << 20);
+        let db = Database::open_in(sim.clone(), "/db", options).unwrap();
+        let keyspace = db.create_keyspace("k", KeyspaceOptions::default().memtable_bytes(8 << 10)).unwrap();
+        let syncs = note_syncs(&sim);
+        for round in 0..5u32 {
+            syncs.lock().unwrap().clear();
+            let before = logs(&sim).pop();
+            (0..)
+                .map(|i: u32| keyspace.put(format!("{i}"), [1; 100]).unwrap())
+                .find(|()| logs(&sim).pop() != before);
+            keyspace.put_with(round.to_be_bytes(), "synced", Durability::Sync).unwrap();
+            let newest = logs(&sim).pop().unwrap();
+            for file in ["/db", "manifest", newest.to_str().unwrap()] {
+                let syncs = syncs.lock().unwrap();
+                assert!(
+                    syncs.iter().any(|(_, path)| path.to_str().unwrap().contains(file)),
+                    "{file}: {syncs:?}"
+                );
+            }
+            for survival in [Survival::Everything, Survival::Nothing] {
+                let clone = || sim.crash_clone(survival, 1);
+                let whole = open(&clone()).unwrap().open_keyspace("k").unwrap();
+                assert!(whole.get(round.to_be_bytes()).unwrap().is_some(), "{threads} threads, {survival:?}");
+                let removed = clone();
+                removed.remove_file(&newest);
+                is_damaged(&removed, "the newest log is gone");
+                let emptied = clone();
+                emptied.write_file(&newest, []);
+                is_damaged(&emptied, "the newest log is empty");
+            }
+        }
+    }
+}
+
+/// A power cut may take the newest log, or its header, as long as it is not established; from then on that is damage.
+#[test]
+fn the_newest_log_may_be_lost_until_it_is_established() {
+    let (sim, db, keyspace) = without_tables();
+    put_synced(&keyspace, 0);
+    fill_until(&sim, &keyspace, 3);
+    let fillers = logs(&sim);
+    let (older, newest) = (&fillers[1], &fillers[2]);
+    let header = &sim.read_file(newest)[..30];
+    let wounds: [(&str, Option<Vec<u8>>); 6] = [
+        ("gone", None),
+        ("empty", Some(Vec::new())),
+        ("with a torn header", Some(header[..20].to_vec())),
+        ("with zeros for a header", Some([&[0; 64], &sim.read_file(newest)[64..]].concat())),
+        ("with the header of an older log", Some(sim.read_file(older))),
+        (
+            "with half of the header of an older log",
+            Some([&header[..20], &sim.read_file(older)[20..]].concat()),
+        ),
+    ];
+    for established in [false, true] {
+        for (what, content) in &wounds {
+            let wounded = sim.crash_clone(Survival::Everything, 1);
+            match content {
+                None => wounded.remove_file(newest),
+                Some(bytes) => wounded.write_file(newest, bytes.clone()),
+            }
+            if established {
+                is_damaged(&wounded, what);
+                continue;
+            }
+            let report = cairn::check_in(wounded.clone(), "/db", &mut |_| {}).unwrap();
+            assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
+            for _ in 0..2 {
+                let found = open(&wounded).unwrap().open_keyspace("k").unwrap();
+                assert!(found.get(9u32.to_be_bytes()).unwrap().is_some(), "{what}");
+                let fillers = found.iter().count() - 10;
+                assert!(fillers > 0 && found.get(format!("filler/{fillers}")).unwrap().is_none(), "{what}");
+                assert!(fillers < keyspace.iter().count() - 10, "{what}: nothing was lost");
+            }
+        }
+        db.sync().unwrap();
     }
 }

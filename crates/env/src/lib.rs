@@ -130,6 +130,8 @@ pub trait WriteFile: Send + Sync {
     /// Called while there is nothing to append. Gives a lease back if there was no append for a tenth of a second.
     /// Cheap if there is no lease.
     fn rest(&mut self) {}
+    /// The first `len` bytes, which are appended, for a thread that syncs them while this one appends.
+    fn front(&self, len: u64) -> Arc<dyn FileFront>;
     /// Length in bytes: the data of all successful appends.
     fn len(&self) -> u64;
     /// Whether nothing was appended.
@@ -138,6 +140,13 @@ pub trait WriteFile: Send + Sync {
     }
     /// Hint that the file will grow to about `len` bytes. Does not change its length. May have no effect.
     fn reserve(&mut self, len: u64);
+}
+
+/// The first bytes of a [`WriteFile`]. Keeps the file open.
+pub trait FileFront: Send + Sync {
+    /// Makes these bytes durable; data behind them may become durable too. After an error the [`WriteFile`] is
+    /// poisoned, and after an error of a sync of the [`WriteFile`] this fails.
+    fn sync(&self) -> Result<()>;
 }
 
 /// A file open for reading. Shared by threads.

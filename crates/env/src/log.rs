@@ -38,10 +38,11 @@ use crate::fit::is_fit;
 use crate::limits;
 use crate::mapped::{self, PAGE, Window, sync_front};
 use crate::real::RealWriteFile;
-use crate::{LOG_END, WriteFile};
+use crate::{FileFront, LOG_END, WriteFile};
 use base::Result;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Length of a window, in bytes. Creating one takes a tenth of a millisecond.
@@ -275,6 +276,11 @@ impl WriteFile for LogFile {
         }
     }
 
+    fn front(&self, len: u64) -> Arc<dyn FileFront> {
+        // Of a recycled log, which is never plain from the start, the old content need not be written back.
+        self.file.front_by((!self.plain).then_some(len))
+    }
+
     fn len(&self) -> u64 {
         self.file.len
     }
@@ -311,7 +317,6 @@ mod tests {
     use crate::{Env, RealEnv};
     use std::fs::File;
     use std::path::{Path, PathBuf};
-    use std::sync::Arc;
 
     const RECORD: [u8; 1000] = [7; 1000];
 
@@ -466,7 +471,7 @@ mod tests {
             log.append(&RECORD).unwrap();
         }
         let (_read, write) = std::io::pipe().unwrap();
-        log.file.file = File::from(std::os::fd::OwnedFd::from(write));
+        log.file.file = Arc::new(File::from(std::os::fd::OwnedFd::from(write)));
         assert_eq!(log.sync().unwrap_err().kind(), base::ErrorKind::Io);
         let before = std::fs::metadata(&path).unwrap().len();
         for _ in 0..2 * MIN / RECORD.len() as u64 {

@@ -7,7 +7,7 @@
 use crate::limits::{self, SpareHandle, check_file_len};
 use crate::lock::RealLock;
 use crate::log::LogFile;
-use crate::{Env, FileLock, ReadFile, WriteFile, memory};
+use crate::{Env, FileFront, FileLock, ReadFile, WriteFile, mapped, memory};
 use base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The operating system as an [`Env`]. Its state: the start of [`Env::monotonic`], a spare handle for directory
@@ -232,17 +232,57 @@ pub(crate) fn check_same_dir(from: &Path, to: &Path) -> Result<()> {
 }
 
 pub(crate) struct RealWriteFile {
-    pub(crate) file: File,
+    pub(crate) file: Arc<File>,
     path: PathBuf,
     pub(crate) len: u64,
     /// The maximum length when the file was created. The limit rarely changes, and a check costs a tenth of a write.
     pub(crate) max_len: u64,
-    poison: Option<Error>,
+    syncs: Arc<Syncs>,
+}
+
+/// The syncs of a file, by its [`WriteFile`] and by its [`FileFront`].
+#[derive(Default)]
+struct Syncs {
+    /// Held during a sync. The kernel reports an error once per open file: a concurrent sync could succeed after the
+    /// report and before `poison` is set.
+    running: Mutex<()>,
+    poison: OnceLock<Error>,
+}
+
+impl Syncs {
+    /// Syncs with `sync` and poisons the file on an error.
+    fn run(&self, path: &Path, sync: impl FnOnce() -> io::Result<()>) -> Result<()> {
+        let _running = self.running.lock();
+        self.check_poison()?;
+        sync().map_err(|e| self.poison.get_or_init(|| Error::io("sync", path, e)).clone())
+    }
+
+    fn check_poison(&self) -> Result<()> {
+        self.poison.get().map_or(Ok(()), |e| Err(poisoned(e)))
+    }
+}
+
+struct RealFront {
+    file: Arc<File>,
+    path: PathBuf,
+    /// `None`: the whole file is synced.
+    len: Option<u64>,
+    syncs: Arc<Syncs>,
+}
+
+impl FileFront for RealFront {
+    fn sync(&self) -> Result<()> {
+        self.syncs.run(&self.path, || match self.len {
+            Some(len) => mapped::sync_front(&self.file, len),
+            None => self.file.sync_data(),
+        })
+    }
 }
 
 impl RealWriteFile {
     pub(crate) fn new(file: File, path: &Path) -> RealWriteFile {
-        RealWriteFile { file, path: path.to_owned(), len: 0, max_len: limits::max_file_len(), poison: None }
+        let (file, syncs) = (Arc::new(file), Arc::default());
+        RealWriteFile { file, path: path.to_owned(), len: 0, max_len: limits::max_file_len(), syncs }
     }
 
     /// Writes beyond the end of the file; does not change `len`.
@@ -251,17 +291,18 @@ impl RealWriteFile {
     }
 
     /// Syncs with `sync` and poisons the file on an error.
-    pub(crate) fn sync_by(&mut self, sync: impl FnOnce(&File) -> io::Result<()>) -> Result<()> {
-        self.check_poison()?;
-        sync(&self.file).map_err(|e| {
-            let error = Error::io("sync", &self.path, e);
-            self.poison = Some(error.clone());
-            error
-        })
+    pub(crate) fn sync_by(&self, sync: impl FnOnce(&File) -> io::Result<()>) -> Result<()> {
+        self.syncs.run(&self.path, || sync(&self.file))
+    }
+
+    /// The part of the file whose sync makes the first `len` bytes durable; `None` for the whole file.
+    pub(crate) fn front_by(&self, len: Option<u64>) -> Arc<dyn FileFront> {
+        let (file, syncs) = (self.file.clone(), self.syncs.clone());
+        Arc::new(RealFront { file, path: self.path.clone(), len, syncs })
     }
 
     pub(crate) fn check_poison(&self) -> Result<()> {
-        self.poison.as_ref().map_or(Ok(()), |e| Err(poisoned(e)))
+        self.syncs.check_poison()
     }
 }
 
@@ -292,6 +333,10 @@ impl WriteFile for RealWriteFile {
         Ok(())
     }
 
+    fn front(&self, _len: u64) -> Arc<dyn FileFront> {
+        self.front_by(None)
+    }
+
     fn len(&self) -> u64 {
         self.len
     }
@@ -300,7 +345,7 @@ impl WriteFile for RealWriteFile {
         #[cfg(target_os = "linux")]
         {
             use rustix::fs::{FallocateFlags, fallocate};
-            let _ = fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, len);
+            let _ = fallocate(&*self.file, FallocateFlags::KEEP_SIZE, 0, len);
         }
         #[cfg(not(target_os = "linux"))]
         let _ = len;

@@ -73,9 +73,16 @@ impl SegmentReader {
     ///
     /// Fails with `Corruption` if the header is damaged although it was synced, or belongs to another segment; with
     /// `Unsupported` if a newer version wrote it. If the header may never have reached the disk, returns a reader
-    /// without records whose tail is [`Tail::TornHeader`].
+    /// without records whose tail is [`Tail::TornHeader`]. ([`SegmentReader::is_another`] tells a recycled log that never got its own.)
     pub fn open(env: &Arc<dyn Env>, path: &Path, kind: SegmentKind, number: u64) -> Result<SegmentReader> {
         SegmentReader::open_with(env, path, Identity { kind, number }, None)
+    }
+
+    /// Whether the file begins with the intact header of another segment: that of a recycled log whose new header was lost.
+    pub fn is_another(env: &Arc<dyn Env>, path: &Path, kind: SegmentKind, number: u64) -> Result<bool> {
+        let mut window = Window::open(env.open(path)?, None)?;
+        let header = decode_segment_header(window.rest(0)?);
+        Ok(header.is_some_and(|header| header.kind == kind.code() && header.number != number))
     }
 
     /// Opens a segment that was closed at `expected_len` after a sync. Bad bytes before that length are corruption;

@@ -7,7 +7,7 @@ use crate::format::{
 };
 use base::limits::MAX_BATCH_LEN;
 use base::{Error, ErrorKind, Result};
-use env::{Env, WriteFile};
+use env::{Env, FileFront, WriteFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -386,6 +386,12 @@ impl SegmentWriter {
         self.synced_len
     }
 
+    /// What the operating system holds so far, for a thread that syncs it while this one appends. Such a sync does not count in
+    /// [`SegmentWriter::synced_len`]: no chunk claims it.
+    pub fn front(&self) -> Arc<dyn FileFront> {
+        self.file.front(self.flushed_len)
+    }
+
     /// The number of the segment.
     pub fn number(&self) -> u64 {
         self.id.number
@@ -413,11 +419,21 @@ impl WriteFile for NoFile {
         Err(self.0.clone())
     }
 
+    fn front(&self, _len: u64) -> Arc<dyn FileFront> {
+        Arc::new(NoFile(self.0.clone()))
+    }
+
     fn len(&self) -> u64 {
         0
     }
 
     fn reserve(&mut self, _len: u64) {}
+}
+
+impl FileFront for NoFile {
+    fn sync(&self) -> Result<()> {
+        Err(self.0.clone())
+    }
 }
 
 /// Bytes left in the block at `offset`.

@@ -63,6 +63,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::FilterDeniesKeys => MODEL,
         Bug::SkipDirectorySync
         | Bug::AcknowledgeBeforeSync
+        | Bug::AcknowledgeBeforeEstablished
         | Bug::ReuseSequenceNumber
         | Bug::ReuseFileNumber
         | Bug::TearBatch

@@ -4,7 +4,7 @@ use super::report::{Loss, SalvageReport, SalvagedFile};
 use super::sources::Sources;
 use crate::file_names::Files;
 use crate::log::{BatchRecord, LogHeader, decode_batch, log_file_name};
-use crate::replay::replay;
+use crate::replay::{is_never_established, replay};
 use base::{Error, ErrorKind, Result};
 use env::Env;
 use memtable::Memtable;
@@ -55,7 +55,12 @@ pub(super) fn read(
             loss.what = format!("the log would not open: {}; all that is intact of it counts", loss.what);
             report.losses.push(loss);
             sources.keyspaces.values_mut().for_each(|k| k.memtables.clear());
-            let logs: Vec<u64> = files.logs.iter().copied().filter(|n| *n >= state.min_log).collect();
+            let mut logs: Vec<u64> = files.logs.iter().copied().filter(|n| *n >= state.min_log).collect();
+            if let Some(&newest) = logs.last()
+                && is_never_established(env, dir, &state, &logs, newest).unwrap_or(false)
+            {
+                logs.pop();
+            }
             read_intact(env, dir, &logs, Some(&state), sources, report)
         }
     }

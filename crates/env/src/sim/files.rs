@@ -6,11 +6,11 @@ use super::fault::{Fault, OpKind, Stop};
 use super::handles::Handle;
 use crate::limits::check_file_len;
 use crate::real::{check_truncate, ends_early, poisoned};
-use crate::{FileLock, LOG_END, ReadFile, WriteFile};
+use crate::{FileFront, FileLock, LOG_END, ReadFile, WriteFile};
 use base::{Error, Result};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 /// Syncs a file, or only its first `front` bytes.
 pub(super) fn sync_inode(inode: &Inode, front: Option<u64>, stop: Option<Stop>, path: &Path) -> Result<()> {
@@ -31,7 +31,7 @@ pub(super) struct SimWriteFile {
     pub(super) inode: Inode,
     pub(super) path: PathBuf,
     pub(super) len: u64,
-    pub(super) poison: Option<Error>,
+    pub(super) poison: Arc<OnceLock<Error>>,
     /// Number of zeros to write behind the end when none are left: see [`Env::create_log`](crate::Env::create_log).
     pub(super) zeros: usize,
     /// Offset behind which the old content of a recycled log follows: see [`Env::reuse_log`](crate::Env::reuse_log).
@@ -57,7 +57,25 @@ impl SimWriteFile {
     }
 
     fn check_poison(&self) -> Result<()> {
-        self.poison.as_ref().map_or(Ok(()), |e| Err(poisoned(e)))
+        self.poison.get().map_or(Ok(()), |e| Err(poisoned(e)))
+    }
+}
+
+struct SimFront {
+    shared: Arc<Shared>,
+    inode: Inode,
+    path: PathBuf,
+    len: u64,
+    poison: Arc<OnceLock<Error>>,
+}
+
+impl FileFront for SimFront {
+    fn sync(&self) -> Result<()> {
+        self.poison.get().map_or(Ok(()), |e| Err(poisoned(e)))?;
+        let synced = self.shared.op(OpKind::Sync, &self.path, |_, stop| {
+            sync_inode(&self.inode, Some(self.len), stop, &self.path)
+        });
+        synced.inspect_err(|error| _ = self.poison.set(error.clone()))
     }
 }
 
@@ -105,10 +123,7 @@ impl WriteFile for SimWriteFile {
         let synced = self.shared.op(OpKind::Sync, &self.path, |_, stop| {
             sync_inode(&self.inode, self.over_from, stop, &self.path)
         });
-        if let Err(error) = &synced {
-            self.poison = Some(error.clone());
-        }
-        synced
+        synced.inspect_err(|error| _ = self.poison.set(error.clone()))
     }
 
     fn truncate(&mut self, len: u64) -> Result<()> {
@@ -129,10 +144,20 @@ impl WriteFile for SimWriteFile {
         let mut file = disk::lock(&self.inode);
         // The remains of a failed append stay.
         let zeros = file.content().len() > len && file.content()[len..].iter().all(|&b| b == 0);
-        if self.poison.is_none() && (self.zeros > 0 && zeros || self.over_from.is_some()) {
+        if self.poison.get().is_none() && (self.zeros > 0 && zeros || self.over_from.is_some()) {
             file.truncate(len);
             self.over_from = None;
         }
+    }
+
+    fn front(&self, len: u64) -> Arc<dyn FileFront> {
+        Arc::new(SimFront {
+            shared: self.shared.clone(),
+            inode: self.inode.clone(),
+            path: self.path.clone(),
+            len,
+            poison: self.poison.clone(),
+        })
     }
 
     fn len(&self) -> u64 {

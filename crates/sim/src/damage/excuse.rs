@@ -35,7 +35,7 @@ pub(super) fn excuse(fixture: &Fixture, image: &SimEnv) -> Option<Excuse> {
     let manifest_changed = changes.iter().any(|change| is_manifest(&change.path));
     for change in changes {
         if is_log(&change.path) {
-            // The manifest durably names each log before the log has content.
+            // All is synced, so the manifest durably names each log.
             if !manifest_changed && change.from < Layout::of(&fixture.files[&change.path]).header_len {
                 return None;
             }

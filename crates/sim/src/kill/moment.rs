@@ -6,7 +6,7 @@
 use super::{MOMENT, Record};
 use crate::random::{Draw, Rng};
 use cairn::Result;
-use cairn::env::{Env, FileLock, ReadFile, RealEnv, WriteFile};
+use cairn::env::{Env, FileFront, FileLock, ReadFile, RealEnv, WriteFile};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -298,6 +298,18 @@ struct MortalFile {
     fate: Arc<Fate>,
 }
 
+struct MortalFront {
+    front: Arc<dyn FileFront>,
+    kind: Option<Kind>,
+    fate: Arc<Fate>,
+}
+
+impl FileFront for MortalFront {
+    fn sync(&self) -> Result<()> {
+        self.fate.around(Operation::Sync, self.kind, || self.front.sync())
+    }
+}
+
 impl WriteFile for MortalFile {
     fn append(&mut self, data: &[u8]) -> Result<()> {
         if !self.fate.is_now(Operation::Append, self.kind) {
@@ -331,6 +343,10 @@ impl WriteFile for MortalFile {
 
     fn rest(&mut self) {
         self.file.rest();
+    }
+
+    fn front(&self, len: u64) -> Arc<dyn FileFront> {
+        Arc::new(MortalFront { front: self.file.front(len), kind: self.kind, fate: self.fate.clone() })
     }
 
     fn len(&self) -> u64 {

@@ -7,7 +7,7 @@
 use crate::finding::{Outcome, ensure};
 use crate::random::derive;
 use cairn::Result;
-use cairn::env::{Env, FileLock, ReadFile, WriteFile};
+use cairn::env::{Env, FileFront, FileLock, ReadFile, WriteFile};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -205,6 +205,19 @@ struct GatedFile {
     watch: Arc<Watch>,
 }
 
+struct GatedFront {
+    front: Arc<dyn FileFront>,
+    path: PathBuf,
+    watch: Arc<Watch>,
+}
+
+impl FileFront for GatedFront {
+    fn sync(&self) -> Result<()> {
+        self.watch.pass("sync", &self.path);
+        self.front.sync()
+    }
+}
+
 impl WriteFile for GatedFile {
     fn append(&mut self, data: &[u8]) -> Result<()> {
         self.watch.pass("append to", &self.path);
@@ -224,6 +237,11 @@ impl WriteFile for GatedFile {
     fn trim(&mut self) {
         self.watch.pass("trim", &self.path);
         self.file.trim();
+    }
+
+    fn front(&self, len: u64) -> Arc<dyn FileFront> {
+        let front = self.file.front(len);
+        Arc::new(GatedFront { front, path: self.path.clone(), watch: self.watch.clone() })
     }
 
     fn len(&self) -> u64 {

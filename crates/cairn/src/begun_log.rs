@@ -1,0 +1,89 @@
+//! Establishing a log: what makes its loss visible, outside of the thread that switches to it.
+//!
+//! A switch begins a log without a sync: records of `Os` and `Buffered` writes follow at once. It is *established* later, once: its
+//! header is synced, then its directory, then the edit of the manifest that names it. From then on a log that is missing, empty or
+//! without its header is damage.
+//!
+//! ```text
+//!   switch --- begun: Os and Buffered writes --- established: Sync writes are acknowledged, the next switch is possible
+//! ```
+//!
+//! [`DbInner::establish_log`] is called by the flush thread after each switch, before a `Sync` write or a drop of a keyspace, at closing,
+//! and before the next switch, so that at most the newest log is not established and a gap in the numbers is damage. The manifest's
+//! lock makes it one thread at a time; the others wait for it. A flush does not need the new log: all that its tables hold, and all
+//! that its edit frees, is older.
+
+use crate::db_inner::DbInner;
+use crate::sync::Mutex;
+use base::Result;
+use base::planted::{Bug, planted};
+use env::FileFront;
+use std::sync::Arc;
+use tree::DatabaseEdit;
+
+/// What is known of the newest log. Its lock is a leaf.
+#[derive(Default)]
+pub(crate) struct BegunLog(Mutex<Newest>);
+
+#[derive(Default)]
+struct Newest {
+    /// Number of the newest log that is established; 0 where there is none.
+    established: u64,
+    /// The log after it, if it is begun, and its header.
+    begun: Option<(u64, Arc<dyn FileFront>)>,
+}
+
+impl BegunLog {
+    /// Log `number` is written to from now on.
+    pub(crate) fn begin(&self, number: u64, header: Arc<dyn FileFront>) {
+        self.0.lock().begun = Some((number, header));
+    }
+
+    /// Log `number`, the newest, is established.
+    pub(crate) fn note_established(&self, number: u64) {
+        *self.0.lock() = Newest { established: number, begun: None };
+    }
+
+    /// The newest log that the manifest may name.
+    pub(crate) fn established(&self) -> u64 {
+        self.0.lock().established
+    }
+
+    /// Lets the file go.
+    pub(crate) fn forget(&self) {
+        self.0.lock().begun = None;
+    }
+
+    fn begun(&self) -> Option<(u64, Arc<dyn FileFront>)> {
+        self.0.lock().begun.clone()
+    }
+}
+
+impl DbInner {
+    /// Establishes the newest log, unless it is. The caller does not hold the manifest; a caller that holds the writer knows that no
+    /// other log is begun meanwhile.
+    ///
+    /// # Errors
+    /// A failed sync ends all writing. Any other error, such as that of a full disk, leaves the log as it is, for the next call.
+    pub(crate) fn establish_log(&self) -> Result<()> {
+        if self.begun_log.begun().is_none() {
+            return Ok(());
+        }
+        self.check_process()?;
+        let mut manifest = self.manifest.lock();
+        // Another thread may have established it, or have failed.
+        let Some((number, header)) = self.begun_log.begun() else { return Ok(()) };
+        if let Some(fatal) = self.fatal.get() {
+            return Err(fatal.clone());
+        }
+        self.check_place()?;
+        let synced = header.sync().and_then(|()| self.env.sync_dir(&self.dir));
+        synced.map_err(|e| self.poison_on_sync_error(e.sync_failed()))?;
+        let newest_log = if planted(Bug::NameLogLate) { number - 1 } else { number };
+        let closed = self.closed_logs.synced();
+        let mut edit = DatabaseEdit { newest_log, closed, ..DatabaseEdit::default() };
+        self.log_edit(&mut manifest, &mut edit)?;
+        self.begun_log.note_established(number);
+        Ok(())
+    }
+}
