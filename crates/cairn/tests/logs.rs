@@ -1,7 +1,7 @@
 //! The chain of logs: what was acknowledged as durable cannot vanish from it unseen, whichever of its files is damaged.
 
 use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
-use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
+use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, SalvageReport};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
@@ -40,6 +40,11 @@ fn fill_until(sim: &SimEnv, keyspace: &Keyspace, count: usize) {
 
 fn put_synced(keyspace: &Keyspace, from: u32) {
     (from..from + 10).for_each(|i| keyspace.put_with(i.to_be_bytes(), "synced", Durability::Sync).unwrap());
+}
+
+fn salvage(sim: &Arc<SimEnv>) -> SalvageReport {
+    let options = Options::default().background_threads(0);
+    cairn::salvage_in(sim.process_clone(), "/db", "/new", options).unwrap()
 }
 
 /// Opening the database finds what was acknowledged, or says that it is damaged.
@@ -136,7 +141,7 @@ fn a_log_that_cannot_be_named_goes_on_and_none_follows_it() {
     }
 }
 
-/// What the syncs of a thread were, in order.
+/// Syncs that have succeeded: by which thread, and of which file.
 type Syncs = Arc<Mutex<Vec<(ThreadId, PathBuf)>>>;
 
 /// From now on notes every sync that has succeeded.
@@ -152,7 +157,7 @@ fn note_syncs(sim: &SimEnv) -> Syncs {
     syncs
 }
 
-/// With a flush thread, a switch costs a writer that asks for no sync none.
+/// With a flush thread, a switch makes no sync in the thread of a writer that asks for none.
 #[test]
 fn a_switch_syncs_nothing_in_the_thread_of_the_writer() {
     let sim = SimEnv::new(1);
@@ -251,6 +256,8 @@ fn the_newest_log_may_be_lost_until_it_is_established() {
             }
             let report = cairn::check_in(wounded.clone(), "/db", &mut |_| {}).unwrap();
             assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
+            let losses = salvage(&wounded).losses;
+            assert!(losses.is_empty(), "{what}: {losses:?}");
             for _ in 0..2 {
                 let found = open(&wounded).unwrap().open_keyspace("k").unwrap();
                 assert!(found.get(9u32.to_be_bytes()).unwrap().is_some(), "{what}");
@@ -258,6 +265,17 @@ fn the_newest_log_may_be_lost_until_it_is_established() {
                 assert!(fillers > 0 && found.get(format!("filler/{fillers}")).unwrap().is_none(), "{what}");
                 assert!(fillers < keyspace.iter().count() - 10, "{what}: nothing was lost");
             }
+        }
+        if !established {
+            // Beside damage elsewhere, too, it is no loss.
+            let wounded = sim.crash_clone(Survival::Everything, 1);
+            wounded.write_file(newest, sim.read_file(older));
+            wounded.flip_bit(&fillers[0], 60, 1);
+            let losses = salvage(&wounded).losses;
+            assert!(
+                !losses.is_empty() && losses.iter().all(|loss| fillers[0].ends_with(&loss.file)),
+                "{losses:?}"
+            );
         }
         db.sync().unwrap();
     }

@@ -464,6 +464,27 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_sync_of_the_front_poisons_the_log_and_the_other_way_round() {
+        for front_first in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let (mut log, _) = log(dir.path());
+            log.append(&RECORD).unwrap();
+            log.front(10).sync().unwrap();
+            log.sync().unwrap();
+            let (_read, write) = std::io::pipe().unwrap();
+            log.file.file = Arc::new(File::from(std::os::fd::OwnedFd::from(write)));
+            let front = log.front(10);
+            let kinds = match front_first {
+                true => [front.sync(), log.sync()],
+                false => [log.sync(), front.sync()],
+            };
+            let kinds = kinds.map(|synced| synced.unwrap_err().kind());
+            assert_eq!(kinds, [base::ErrorKind::Io, base::ErrorKind::ReadOnly], "{front_first}");
+            assert_eq!(log.append(&RECORD).unwrap_err().kind(), base::ErrorKind::ReadOnly);
+        }
+    }
+
+    #[test]
     fn a_failed_sync_leaves_no_window() {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, path) = log(dir.path());

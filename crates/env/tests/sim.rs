@@ -194,6 +194,23 @@ fn a_failed_sync_loses_the_pages_and_poisons() {
 }
 
 #[test]
+fn the_front_of_a_file_is_synced_alone_and_shares_its_poison() {
+    let sim = disk();
+    let mut file = create(&sim, FILE);
+    file.append(b"front").unwrap();
+    let front = file.front(5);
+    file.append(b" behind").unwrap();
+    front.sync().unwrap();
+    sim.sync_dir(Path::new(DIR)).unwrap();
+    assert_eq!(sim.crash_clone(Survival::Nothing, 0).read_file(FILE), b"front");
+    sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
+    assert_eq!(front.sync().unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(file.sync().unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(file.append(b"x").unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(front.sync().unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+#[test]
 fn a_failed_directory_sync_loses_the_entries() {
     let sim = disk();
     create(&sim, FILE);
