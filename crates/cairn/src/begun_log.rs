@@ -15,6 +15,7 @@
 
 use crate::db_inner::DbInner;
 use crate::sync::Mutex;
+use crate::writer::PanicGuard;
 use base::Result;
 use base::planted::{Bug, planted};
 use env::FileFront;
@@ -71,6 +72,8 @@ impl DbInner {
         }
         self.check_process()?;
         let mut manifest = self.manifest.lock();
+        // Ends writing before the manifest is let go.
+        let _watch = PanicGuard::new(self, "a thread that establishes a log");
         // Another thread may have established it, or have failed.
         let Some((number, header)) = self.begun_log.begun() else { return Ok(()) };
         if let Some(fatal) = self.fatal.get() {
