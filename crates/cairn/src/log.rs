@@ -1,7 +1,7 @@
 //! The write-ahead log: a chain of segments, numbered without gaps, shared by all keyspaces.
 //!
-//! Each segment's header says how long the one before it was, so that recovery sees a hole between two. A segment is synced
-//! only after all older ones that are still needed; so whatever proves that a segment was synced proves it of its predecessors.
+//! Each segment's header says how long the one before it was, so that recovery sees a hole between two. A segment is synced beyond its
+//! header only after all older ones that are still needed; so whatever proves that a segment was synced proves it of its predecessors.
 //!
 //! The record of a batch is described in `docs/format/log.md`.
 

@@ -99,7 +99,7 @@ pub(crate) fn replay(
             apply(LogRecord { batch, path: &path, offset: span.start })?;
         }
         if let Some((hole, offset)) = &torn {
-            // The header of every log is synced before the log is used; only what lies behind it proves anything of older logs.
+            // The header of a log is synced without the older logs; only what lies behind it proves anything of them.
             if reader.proven_synced() > header_len && !planted(Bug::ReplayOverHole) {
                 let what = format!("the log ends here, but {} proves that more was synced", path.display());
                 return Err(Error::corruption(hole, *offset, what));

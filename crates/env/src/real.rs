@@ -468,7 +468,7 @@ mod tests {
     use super::*;
 
     fn writer(file: File) -> RealWriteFile {
-        RealWriteFile { file, path: "test".into(), len: 0, max_len: u64::MAX, poison: None }
+        RealWriteFile { max_len: u64::MAX, ..RealWriteFile::new(file, Path::new("test")) }
     }
 
     #[test]

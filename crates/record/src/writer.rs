@@ -84,8 +84,8 @@ impl SegmentWriter {
     }
 
     /// Starts a log in the file of the unneeded log `old`, and writes its header. `None` where recycling gains
-    /// nothing ([`Env::reuse_log`]). The caller renames the file to `path` after the header is synced, not before:
-    /// until then the file may have the old header after a crash, or none. Otherwise like [`SegmentWriter::create`].
+    /// nothing ([`Env::reuse_log`]). The caller renames the file to `path`. Until the header is synced, the file may
+    /// have the old header after a crash, or none. Otherwise like [`SegmentWriter::create`].
     pub fn create_over(
         env: &Arc<dyn Env>,
         old: &OldSegment,
