@@ -3,16 +3,16 @@
 //!
 //! Not part of the public library: the feature `fuzzing` is off but for those targets.
 
-use crate::TableMeta;
-use crate::compression::Compressor;
-use crate::decode_error::DecodeError;
-use crate::entry_cursor::EntryCursor;
-use crate::filter::{self, FilterShape, LINE};
-use crate::footer::{self, Footer};
-use crate::frame::{self, HEADER_LEN, Handle, Kind};
-use crate::node::Layout;
-use crate::node_builder::NodeBuilder;
-use crate::{Compression, properties};
+use crate::format::compression::{Compression, Compressor};
+use crate::format::decode_error::DecodeError;
+use crate::format::filter::{self, FilterShape, LINE};
+use crate::format::footer::{self, Footer};
+use crate::format::frame::{self, HEADER_LEN, Handle, Kind};
+use crate::format::node::Layout;
+use crate::format::node_builder::NodeBuilder;
+use crate::format::options::TableMeta;
+use crate::format::properties;
+use crate::read::entry_cursor::EntryCursor;
 use base::checksum::{Place, checksum};
 use base::codec::Reader;
 use base::limits::MAX_KEY_LEN;

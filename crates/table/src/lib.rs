@@ -19,42 +19,22 @@
 
 #![forbid(unsafe_code)]
 
-mod block;
-mod block_align;
-mod buffer_pool;
 mod cache;
-mod compression;
-mod counters;
-mod cursor;
-mod decode_error;
-mod entry_cursor;
-mod filter;
-mod footer;
-mod frame;
+mod check;
+mod format;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod node;
-mod node_builder;
-mod nonblocking_read;
-mod options;
-mod pinned_index;
-mod prefetch;
-mod properties;
-mod salvage;
-mod scan;
-mod table;
-mod table_cache;
-mod verify;
-mod writer;
+mod read;
+mod write;
 
-pub use cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats, Pin};
-pub use compression::Compression;
-pub use cursor::TableCursor;
-pub use nonblocking_read::PendingRead;
-pub use options::{TableMeta, TableOptions, TableOwner, parse_table_file_name, table_file_name};
-pub use salvage::{Gap, SalvageCursor, Survey};
-pub use scan::ScanCursor;
-pub use table::Table;
-pub use table_cache::{TableCache, TableStats, blocks_read_by_this_thread, bytes_read_by_this_thread};
-pub use writer::TableWriter;
+pub use cache::block_cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats, Pin};
+pub use cache::table_cache::{TableCache, TableStats, blocks_read_by_this_thread, bytes_read_by_this_thread};
+pub use check::salvage::{Gap, SalvageCursor, Survey};
+pub use format::compression::Compression;
+pub use format::options::{TableMeta, TableOptions, TableOwner, parse_table_file_name, table_file_name};
+pub use read::cursor::TableCursor;
+pub use read::nonblocking_read::PendingRead;
+pub use read::scan::ScanCursor;
+pub use read::table::Table;
+pub use write::writer::TableWriter;

@@ -7,14 +7,14 @@
 //!
 //! Entries come in order, as in the table; gaps tell between which of them others may be missing.
 
-use crate::compression;
-use crate::decode_error::DecodeError;
-use crate::entry_cursor::EntryCursor;
-use crate::footer::{self, Footer};
-use crate::frame::{self, HEADER_LEN, Kind};
-use crate::node::Layout;
-use crate::options::TableOwner;
-use crate::{properties, table_file_name};
+use crate::format::compression;
+use crate::format::decode_error::DecodeError;
+use crate::format::footer::{self, Footer};
+use crate::format::frame::{self, HEADER_LEN, Kind};
+use crate::format::node::Layout;
+use crate::format::options::{TableOwner, table_file_name};
+use crate::format::properties;
+use crate::read::entry_cursor::EntryCursor;
 use base::checksum::Place;
 use base::{Cursor, Error, ErrorKind, Result, Seq, Slice, Trailer};
 use env::{Env, ReadFile};

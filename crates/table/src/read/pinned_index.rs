@@ -7,12 +7,12 @@
 //! one of these blocks, the table does without: filter partitions and nodes come one by one through the cache, so that damage to one
 //! of them concerns those alone who need it.
 
-use crate::cache::Pin;
-use crate::compression;
-use crate::decode_error::DecodeError;
-use crate::filter::{self, FilterShape, LINE};
-use crate::frame::{self, HEADER_LEN, Handle, Kind};
-use crate::table::{Node, Table};
+use crate::cache::block_cache::Pin;
+use crate::format::compression;
+use crate::format::decode_error::DecodeError;
+use crate::format::filter::{self, FilterShape, LINE};
+use crate::format::frame::{self, HEADER_LEN, Handle, Kind};
+use crate::read::table::{Node, Table};
 use base::{Result, Slice};
 
 /// Bytes per read, about.

@@ -5,7 +5,7 @@
 //! of its 512 bits. Partitions are runs of lines, all of one length, stored one after another as blocks that are never
 //! compressed; where partition *i* lies follows from the footer, so there is no directory.
 
-use crate::frame::{HEADER_LEN, Handle};
+use crate::format::frame::{HEADER_LEN, Handle};
 use base::planted::{Bug, planted};
 
 /// Bytes of a line: a cache line.

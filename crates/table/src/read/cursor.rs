@@ -4,14 +4,14 @@
 //! node, and holds on to the blocks of that path while it stands there. One that walks on to the next block, forward or back,
 //! reads several at once where they are not cached. A seek to a place in the current block stays there.
 
-use crate::block::{Block, Payload};
-use crate::buffer_pool::Buffer;
-use crate::decode_error::DecodeError;
-use crate::entry_cursor::EntryCursor;
-use crate::frame::{self, Handle, Kind};
-use crate::nonblocking_read::{Nonblocking, PendingRead, Reading};
-use crate::table::{Node, Table};
-use crate::table_cache;
+use crate::cache::buffer_pool::Buffer;
+use crate::cache::table_cache;
+use crate::format::decode_error::DecodeError;
+use crate::format::frame::{self, Handle, Kind};
+use crate::read::block::{Block, Payload};
+use crate::read::entry_cursor::EntryCursor;
+use crate::read::nonblocking_read::{Nonblocking, PendingRead, Reading};
+use crate::read::table::{Node, Table};
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
 use std::sync::Arc;
 

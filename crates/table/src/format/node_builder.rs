@@ -1,8 +1,8 @@
 //! Building a node: entries are gathered in three flat buffers that are reused from node to node, and laid out once the
 //! shared prefix and the smallest sequence number are known. No allocation per entry; each value is copied twice.
 
-use crate::frame::Handle;
-use crate::node::{AT_TRAILER, BEFORE_ALL, HEADER_LEN};
+use crate::format::frame::Handle;
+use crate::format::node::{AT_TRAILER, BEFORE_ALL, HEADER_LEN};
 use base::codec::put_varint;
 use base::{MAX_SEQ, Seq, Trailer, head};
 

@@ -19,8 +19,8 @@
 //! A [`Layout`] is made once per block and proves that header, prefix and arrays lie inside; entries are checked when
 //! they are read.
 
-use crate::decode_error::DecodeError;
-use crate::frame::Handle;
+use crate::format::decode_error::DecodeError;
+use crate::format::frame::Handle;
 use base::codec::Reader;
 use base::{EntryKind, MAX_SEQ, Seq, Trailer, head};
 use std::cmp::Ordering;

@@ -1,8 +1,9 @@
 //! A directory of tables: names, open files, cache and counters in one place.
 
-use crate::cache::BlockCache;
-use crate::counters::Counters;
-use crate::{Table, table_file_name};
+use crate::cache::block_cache::BlockCache;
+use crate::cache::counters::Counters;
+use crate::format::options::table_file_name;
+use crate::read::table::Table;
 use base::{Error, ErrorKind, Result};
 use env::{Env, ReadFile};
 use quick_cache::sync::{Cache, DefaultLifecycle};

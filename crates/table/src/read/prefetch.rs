@@ -7,7 +7,7 @@
 //! it, once in the life of the table. Where the tables are larger than memory, nothing is loaded that nobody asked for: it would
 //! push out what is needed more.
 
-use crate::table::Table;
+use crate::read::table::Table;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 

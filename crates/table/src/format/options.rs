@@ -1,6 +1,6 @@
 //! What a writer is told, what it tells, and what its files are called.
 
-use crate::Compression;
+use crate::format::compression::Compression;
 use base::Seq;
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 //!
 //! Within a node only the part of the key after the shared prefix is rewritten from entry to entry.
 
-use crate::decode_error::DecodeError;
-use crate::node::Layout;
+use crate::format::decode_error::DecodeError;
+use crate::format::node::Layout;
 use base::Trailer;
 
 /// What most keys have behind the prefix of their node, in bytes.

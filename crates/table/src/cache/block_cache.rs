@@ -11,7 +11,7 @@
 //! Others may *pin* memory of the budget for what they keep themselves ([`BlockCache::pin`]): up to half of it, by which blocks then
 //! have less. Both together stay within the budget.
 
-use crate::counters::Counters;
+use crate::cache::counters::Counters;
 use base::Slice;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};

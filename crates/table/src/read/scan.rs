@@ -4,12 +4,12 @@
 //! needs no index. Raw blocks are parsed where they lie in the read buffer; compressed ones in a second buffer. Seeks and steps
 //! back go through the index, and are for the few times that a compaction needs them.
 
-use crate::compression;
-use crate::decode_error::DecodeError;
-use crate::entry_cursor::EntryCursor;
-use crate::frame::{self, HEADER_LEN, Kind};
-use crate::node::Layout;
-use crate::table::Table;
+use crate::format::compression;
+use crate::format::decode_error::DecodeError;
+use crate::format::frame::{self, HEADER_LEN, Kind};
+use crate::format::node::Layout;
+use crate::read::entry_cursor::EntryCursor;
+use crate::read::table::Table;
 use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
 use std::ops::Range;
 use std::sync::Arc;

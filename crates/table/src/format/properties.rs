@@ -7,8 +7,8 @@
 //! Numbers are varints inside their fields. A reader skips tags that it does not know. The first seven must be there; whom the table
 //! belongs to is for salvage, and may be missing.
 
-use crate::decode_error::DecodeError;
-use crate::{TableMeta, TableOwner};
+use crate::format::decode_error::DecodeError;
+use crate::format::options::{TableMeta, TableOwner};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::MAX_KEY_LEN;
 

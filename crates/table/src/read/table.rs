@@ -5,20 +5,22 @@
 //! budget allows it (`pinned_index.rs`); where not, index nodes and filter partitions come through the cache, as data blocks do. A get
 //! costs one line of the filter, a search in one index node per level, and one data block.
 
-use crate::block::{Block, MAX_OWN, Payload};
-use crate::buffer_pool::Buffer;
-use crate::cache::{BlockClass, BlockKey};
-use crate::decode_error::DecodeError;
-use crate::filter;
-use crate::footer::{self, Footer};
-use crate::frame::{self, Handle, Kind};
-use crate::node::{self, Layout};
-use crate::nonblocking_read::{PendingRead, Reading};
-use crate::pinned_index::PinnedIndex;
-use crate::prefetch::Prefetcher;
-use crate::properties;
-use crate::table_cache::{self, TableCache};
-use crate::{ScanCursor, TableCursor, TableMeta};
+use crate::cache::block_cache::{BlockClass, BlockKey};
+use crate::cache::buffer_pool::Buffer;
+use crate::cache::table_cache::{self, TableCache};
+use crate::format::decode_error::DecodeError;
+use crate::format::filter;
+use crate::format::footer::{self, Footer};
+use crate::format::frame::{self, Handle, Kind};
+use crate::format::node::{self, Layout};
+use crate::format::options::TableMeta;
+use crate::format::properties;
+use crate::read::block::{Block, MAX_OWN, Payload};
+use crate::read::cursor::TableCursor;
+use crate::read::nonblocking_read::{PendingRead, Reading};
+use crate::read::pinned_index::PinnedIndex;
+use crate::read::prefetch::Prefetcher;
+use crate::read::scan::ScanCursor;
 use base::checksum::Place;
 use base::{Error, Result, Seq, Slice, Trailer};
 use env::ReadFile;
@@ -285,7 +287,7 @@ impl Table {
 
     /// [`Table::verify`], which ends with the error of `step` when it fails: for checks that take their time, or are called off.
     pub fn verify_by_steps(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
-        crate::verify::verify(&self.anew()?, step)
+        crate::check::verify::verify(&self.anew()?, step)
     }
 
     /// Asks the operating system to forget what it has of the file in memory, so that what is read next comes from the disk.

@@ -9,13 +9,13 @@
 //! Index nodes and filters that do not stay with their table are waited for on the way: they are used often, and are hardly ever
 //! missing from the cache.
 
-use crate::block::{Block, Payload};
-use crate::cache::BlockClass;
-use crate::cursor::Readahead;
-use crate::frame::Handle;
-use crate::node;
-use crate::table::Table;
-use crate::table_cache;
+use crate::cache::block_cache::BlockClass;
+use crate::cache::table_cache;
+use crate::format::frame::Handle;
+use crate::format::node;
+use crate::read::block::{Block, Payload};
+use crate::read::cursor::Readahead;
+use crate::read::table::Table;
 use base::planted::{Bug, planted};
 use base::{Result, Seq, Slice, Trailer};
 

@@ -14,9 +14,9 @@
 //! Version 1 is that of tables whose data blocks lie one directly behind another; in version 3 zeros may lie between them. A version 2
 //! never was: the number stands for one of the future in files that were kept from the days of version 1.
 
-use crate::decode_error::DecodeError;
-use crate::filter::FilterShape;
-use crate::frame::{Handle, Kind};
+use crate::format::decode_error::DecodeError;
+use crate::format::filter::FilterShape;
+use crate::format::frame::{Handle, Kind};
 use base::checksum::{Place, checksum};
 use base::codec::Reader;
 

@@ -1,10 +1,10 @@
 //! A data block in memory: one that the cache has, or is to have, which many read, or one that was read for one reader alone.
 
-use crate::buffer_pool::Buffer;
-use crate::compression;
-use crate::decode_error::DecodeError;
-use crate::frame::{self, HEADER_LEN};
-use crate::node::Layout;
+use crate::cache::buffer_pool::Buffer;
+use crate::format::compression;
+use crate::format::decode_error::DecodeError;
+use crate::format::frame::{self, HEADER_LEN};
+use crate::format::node::Layout;
 use base::Slice;
 use base::checksum::Place;
 use std::ops::Deref;

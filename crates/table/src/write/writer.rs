@@ -4,13 +4,16 @@
 //! The file is appended to in large pieces. Memory: one block, one output buffer, eight bytes per distinct key for the
 //! filter, and a few dozen bytes per data block for the index.
 
-use crate::block_align::BlockAligner;
-use crate::compression::Compressor;
-use crate::filter::{self, FilterShape};
-use crate::footer::Footer;
-use crate::frame::{self, Handle, Kind};
-use crate::node_builder::{NodeBuilder, common_prefix};
-use crate::{TableMeta, TableOptions, TableOwner, footer, properties, table_file_name};
+use crate::format::compression::Compressor;
+use crate::format::filter::{self, FilterShape};
+use crate::format::footer;
+use crate::format::footer::Footer;
+use crate::format::frame::{self, Handle, Kind};
+use crate::format::node_builder::{NodeBuilder, common_prefix};
+use crate::format::options::{TableMeta, TableOptions};
+use crate::format::options::{TableOwner, table_file_name};
+use crate::format::properties;
+use crate::write::block_align::BlockAligner;
 use base::checksum::Place;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::planted::{Bug, planted};

@@ -10,8 +10,8 @@
 //! The high bit of a data block's codec says that zeros follow up to the next page. So they cannot be taken for a block that
 //! was lost, nor a block that was overwritten with zeros for them.
 
-use crate::compression::{self, Compressor};
-use crate::decode_error::DecodeError;
+use crate::format::compression::{self, Compressor};
+use crate::format::decode_error::DecodeError;
 use base::checksum::{Place, checksum};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::planted::{Bug, planted};
@@ -136,7 +136,7 @@ pub(crate) fn open(frame: Vec<u8>, place: Place, cap: usize) -> Result<base::Sli
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Compression;
+    use crate::format::compression::Compression;
 
     const PLACE: Place = Place { file: 3, offset: 77, kind: Kind::Data as u8 };
 

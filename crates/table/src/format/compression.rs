@@ -4,7 +4,7 @@
 //! A compressed payload is the length of the raw bytes (u32) and the codec's own output. The codecs' contexts are
 //! large, so they are made once per writer and once per reading thread.
 
-use crate::decode_error::DecodeError;
+use crate::format::decode_error::DecodeError;
 use base::Error;
 use lz4_flex::block::CompressTable;
 use std::cell::RefCell;

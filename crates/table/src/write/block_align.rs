@@ -14,7 +14,7 @@
 //!
 //! How large a compressed block will be is known only once it is, so it is cut by what the blocks before have shrunk to.
 
-use crate::frame::PAGE;
+use crate::format::frame::PAGE;
 
 /// Most zeros: one byte for so many bytes of blocks.
 const BLOCKS_PER_ZERO: u64 = 25;

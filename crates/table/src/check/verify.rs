@@ -3,12 +3,13 @@
 //! The index is walked first and gives the list of data blocks that it knows; then the data is streamed once, and each
 //! block must be the next of that list, lie between its bounds, and pass the filter with all its keys.
 
-use crate::decode_error::DecodeError;
-use crate::entry_cursor::EntryCursor;
-use crate::filter::{self, FilterShape};
-use crate::frame::{self, Handle, Kind};
-use crate::table::{Node, Table};
-use crate::{TableMeta, footer};
+use crate::format::decode_error::DecodeError;
+use crate::format::filter::{self, FilterShape};
+use crate::format::footer;
+use crate::format::frame::{self, Handle, Kind};
+use crate::format::options::TableMeta;
+use crate::read::entry_cursor::EntryCursor;
+use crate::read::table::{Node, Table};
 use base::{MAX_SEQ, Result, Slice, Trailer, compare};
 use std::cmp::Ordering;
 

@@ -1,0 +1,11 @@
+//! The byte format of a table: frames, nodes, filter, properties and footer, and the decoders that check them.
+
+pub(crate) mod compression;
+pub(crate) mod decode_error;
+pub(crate) mod filter;
+pub(crate) mod footer;
+pub(crate) mod frame;
+pub(crate) mod node;
+pub(crate) mod node_builder;
+pub(crate) mod options;
+pub(crate) mod properties;

@@ -1,0 +1,10 @@
+//! Reading a table: look-ups, cursors, and the blocks that they read.
+
+pub(crate) mod block;
+pub(crate) mod cursor;
+pub(crate) mod entry_cursor;
+pub(crate) mod nonblocking_read;
+pub(crate) mod pinned_index;
+pub(crate) mod prefetch;
+pub(crate) mod scan;
+pub(crate) mod table;

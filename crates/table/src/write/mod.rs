@@ -1,0 +1,4 @@
+//! Writing a table.
+
+pub(crate) mod block_align;
+pub(crate) mod writer;
