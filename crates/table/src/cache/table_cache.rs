@@ -3,7 +3,6 @@
 use crate::cache::block_cache::BlockCache;
 use crate::cache::counters::Counters;
 use crate::format::options::table_file_name;
-use crate::read::table::Table;
 use base::{Error, ErrorKind, Result};
 use env::{Env, ReadFile};
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -74,6 +73,14 @@ pub(crate) fn note_ahead(bytes: u64) {
 /// However few handles the process has left, so many tables are held open.
 const FEWEST_OPEN_FILES: u64 = 4;
 
+/// Names the file of one table, and says how long it must be.
+pub(crate) struct TableFile {
+    pub path: PathBuf,
+    pub number: u64,
+    /// Length of the file, in bytes.
+    pub size: u64,
+}
+
 /// The tables in one directory. Shared between threads.
 pub struct TableCache {
     env: Arc<dyn Env>,
@@ -114,11 +121,9 @@ impl TableCache {
         Arc::new(TableCache { env, dir, cache, space, files, counters, bytes, memory })
     }
 
-    /// The table in file `number`, which is `file_size` bytes long. Does no I/O: what is wrong with the file shows when it
-    /// is first used.
-    pub fn open(self: &Arc<Self>, number: u64, file_size: u64) -> Result<Arc<Table>> {
-        let path = self.dir.join(table_file_name(number));
-        Table::new(Arc::clone(self), path, number, file_size).map(Arc::new)
+    /// The file of table `number`, which must be `size` bytes long.
+    pub(crate) fn table_file(&self, number: u64, size: u64) -> TableFile {
+        TableFile { path: self.dir.join(table_file_name(number)), number, size }
     }
 
     /// The file was deleted, or will be: closes it once no read uses it. Its blocks age out of the cache.
@@ -158,37 +163,37 @@ impl TableCache {
     }
 
     /// The open file of `table`; its length is checked when it is opened.
-    pub(crate) fn file(&self, table: &Table) -> Result<Arc<dyn ReadFile>> {
-        if let Some(file) = self.files.get(&table.number()) {
+    pub(crate) fn file(&self, table: &TableFile) -> Result<Arc<dyn ReadFile>> {
+        if let Some(file) = self.files.get(&table.number) {
             return Ok(file);
         }
         let file = self.open_file(table)?;
         // The kernel would take neighbours that happen to be in memory for a sequential reader, and read on. Those who do read on
         // say so themselves.
         file.expect_random();
-        self.files.insert(table.number(), Arc::clone(&file));
+        self.files.insert(table.number, Arc::clone(&file));
         Ok(file)
     }
 
     /// The file of `table`, opened anew: what the directory has under its name now. Its length is checked.
-    pub(crate) fn open_file(&self, table: &Table) -> Result<Arc<dyn ReadFile>> {
-        let opened = match self.env.open(table.path()) {
+    pub(crate) fn open_file(&self, table: &TableFile) -> Result<Arc<dyn ReadFile>> {
+        let opened = match self.env.open(&table.path) {
             Err(e) if e.is_too_many_open_files() => {
                 self.hold_fewer();
-                self.env.open(table.path())
+                self.env.open(&table.path)
             }
             opened => opened,
         };
         let file = opened.map_err(|e| match e.kind() {
             // Whoever asks has it from a manifest: that it is not there is damage.
-            ErrorKind::NotFound => Error::corruption(table.path(), 0, "the table is missing"),
+            ErrorKind::NotFound => Error::corruption(&table.path, 0, "the table is missing"),
             _ => e,
         })?;
         self.counters.add(FILES_OPENED, 1);
         let len = file.len()?;
-        if len != table.file_size() {
-            let what = format!("the file is {len} bytes long, the table {}", table.file_size());
-            return Err(Error::corruption(table.path(), len.min(table.file_size()), what));
+        if len != table.size {
+            let what = format!("the file is {len} bytes long, the table {}", table.size);
+            return Err(Error::corruption(&table.path, len.min(table.size), what));
         }
         Ok(file)
     }

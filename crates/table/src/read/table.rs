@@ -7,7 +7,7 @@
 
 use crate::cache::block_cache::{BlockClass, BlockKey};
 use crate::cache::buffer_pool::Buffer;
-use crate::cache::table_cache::{self, TableCache};
+use crate::cache::table_cache::{self, TableCache, TableFile};
 use crate::format::decode_error::DecodeError;
 use crate::format::filter;
 use crate::format::footer::{self, Footer};
@@ -24,16 +24,14 @@ use crate::read::scan::ScanCursor;
 use base::checksum::Place;
 use base::{Error, Result, Seq, Slice, Trailer};
 use env::ReadFile;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// An immutable sorted table. Shared between threads; readers take no lock.
 pub struct Table {
     tables: Arc<TableCache>,
-    path: PathBuf,
-    number: u64,
-    file_size: u64,
+    file: TableFile,
     root: OnceLock<Box<Root>>,
     /// Filter and index, once they were read; `None` when they cannot stay.
     resident: OnceLock<Option<Box<PinnedIndex>>>,
@@ -49,7 +47,7 @@ const MAX_WALKED: u8 = 8;
 
 impl Drop for Table {
     fn drop(&mut self) {
-        self.tables.bytes.fetch_sub(self.file_size, Ordering::Relaxed);
+        self.tables.bytes.fetch_sub(self.file.size, Ordering::Relaxed);
     }
 }
 
@@ -76,33 +74,42 @@ impl Node {
     }
 }
 
+impl TableCache {
+    /// The table in file `number`, which is `file_size` bytes long. Does no I/O: what is wrong with the file shows when it
+    /// is first used.
+    pub fn open(self: &Arc<Self>, number: u64, file_size: u64) -> Result<Arc<Table>> {
+        Table::new(Arc::clone(self), self.table_file(number, file_size)).map(Arc::new)
+    }
+}
+
 impl Table {
-    pub(crate) fn new(tables: Arc<TableCache>, path: PathBuf, number: u64, file_size: u64) -> Result<Table> {
-        if file_size < footer::LEN as u64 {
-            return Err(Error::corruption(&path, file_size, "too short for a table"));
+    pub(crate) fn new(tables: Arc<TableCache>, file: TableFile) -> Result<Table> {
+        if file.size < footer::LEN as u64 {
+            return Err(Error::corruption(&file.path, file.size, "too short for a table"));
         }
         let (root, resident) = (OnceLock::new(), OnceLock::new());
-        tables.bytes.fetch_add(file_size, Ordering::Relaxed);
+        tables.bytes.fetch_add(file.size, Ordering::Relaxed);
         let (own_file, warm, walked) = (None, Prefetcher::default(), AtomicU8::new(0));
-        Ok(Table { tables, path, number, file_size, root, resident, own_file, warm, walked })
+        Ok(Table { tables, file, root, resident, own_file, warm, walked })
     }
 
     /// The table as a first opening would see it: the file that is there now, and nothing of it known.
     pub(crate) fn anew(&self) -> Result<Table> {
-        let file = self.tables.open_file(self)?;
-        let mut table = Table::new(Arc::clone(&self.tables), self.path.clone(), self.number, self.file_size)?;
-        table.own_file = Some(file);
+        let own_file = self.tables.open_file(&self.file)?;
+        let file = self.tables.table_file(self.file.number, self.file.size);
+        let mut table = Table::new(Arc::clone(&self.tables), file)?;
+        table.own_file = Some(own_file);
         Ok(table)
     }
 
     /// Number of the file.
     pub fn number(&self) -> u64 {
-        self.number
+        self.file.number
     }
 
     /// Length of the file, in bytes.
     pub fn file_size(&self) -> u64 {
-        self.file_size
+        self.file.size
     }
 
     /// The directory of tables that this one belongs to.
@@ -112,7 +119,7 @@ impl Table {
 
     /// Where the file is.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.file.path
     }
 
     /// Whether the key with this hash ([`base::hash`]) may be in the table. `false` is certain. A table without a filter
@@ -233,7 +240,7 @@ impl Table {
     }
 
     pub(crate) fn block_key(&self, handle: Handle) -> BlockKey {
-        BlockKey { space: self.tables.space, file: self.number, offset: handle.offset }
+        BlockKey { space: self.tables.space, file: self.file.number, offset: handle.offset }
     }
 
     /// Who had to read the block that he sought went on to the next one, or did not. Threads that meet here may lose a count.
@@ -272,7 +279,8 @@ impl Table {
     pub fn meta(&self) -> Result<TableMeta> {
         let handle = self.root()?.footer.properties;
         let payload = self.read(handle, Kind::Properties, properties::MAX_LEN)?;
-        properties::decode(&payload, self.number, self.file_size).map_err(|f| self.fault(f, handle.offset))
+        properties::decode(&payload, self.file.number, self.file.size)
+            .map_err(|f| self.fault(f, handle.offset))
     }
 
     /// Opens the file anew, reads all of it and checks all of it: its length, every checksum, the order of the entries, that index, filter and
@@ -292,14 +300,14 @@ impl Table {
 
     /// Asks the operating system to forget what it has of the file in memory, so that what is read next comes from the disk.
     pub fn forget_pages(&self) {
-        if let Ok(file) = self.tables.open_file(self) {
-            file.wont_need(0, self.file_size);
+        if let Ok(file) = self.tables.open_file(&self.file) {
+            file.wont_need(0, self.file.size);
         }
     }
 
     /// Asks the operating system to bring into memory what it does not have of these bytes of the file.
     pub fn load(&self, offset: u64, len: u64) {
-        self.will_need(offset, len.min(self.file_size.saturating_sub(offset)));
+        self.will_need(offset, len.min(self.file.size.saturating_sub(offset)));
     }
 
     /// About how many bytes of the file lie before `key`: for choosing where to cut. Reads index nodes only.
@@ -319,10 +327,10 @@ impl Table {
     #[cold]
     fn load_root(&self) -> Result<&Root> {
         let mut bytes = [0; footer::LEN];
-        let offset = self.file_size - footer::LEN as u64;
+        let offset = self.file.size - footer::LEN as u64;
         self.read_at(&mut bytes, offset)?;
         let footer =
-            Footer::decode(&bytes, self.number, self.file_size).map_err(|f| self.fault(f, offset))?;
+            Footer::decode(&bytes, self.file.number, self.file.size).map_err(|f| self.fault(f, offset))?;
         let root = self.read(footer.root, Kind::Index, frame::MAX_PAYLOAD)?;
         let node = self.parse(root, Kind::Index, footer.root.offset)?;
         Ok(self.root.get_or_init(|| Box::new(Root { footer, node })))
@@ -469,7 +477,7 @@ impl Table {
 
     /// Makes sure that a block can lie where an index says, before memory is set aside for it.
     pub(crate) fn check_handle(&self, handle: Handle, cap: usize) -> Result<()> {
-        if handle.end() > self.file_size || handle.size as usize > cap + frame::HEADER_LEN {
+        if handle.end() > self.file.size || handle.size as usize > cap + frame::HEADER_LEN {
             return Err(self.fault(DecodeError::Corrupt("block lies outside its table"), handle.offset));
         }
         Ok(())
@@ -482,13 +490,13 @@ impl Table {
 
     /// The file to read from.
     pub(crate) fn file(&self) -> Result<Arc<dyn ReadFile>> {
-        self.own_file.clone().map_or_else(|| self.tables.file(self), Ok)
+        self.own_file.clone().map_or_else(|| self.tables.file(&self.file), Ok)
     }
 
     /// Hints that these bytes of the file will be read next.
     pub(crate) fn will_need(&self, offset: u64, len: u64) {
         if self.own_file.is_none()
-            && let Ok(file) = self.tables.file(self)
+            && let Ok(file) = self.tables.file(&self.file)
         {
             file.will_need(offset, len);
         }
@@ -497,19 +505,19 @@ impl Table {
     /// Hints that these bytes of the file will not be read again.
     pub(crate) fn wont_need(&self, offset: u64, len: u64) {
         if self.own_file.is_none()
-            && let Ok(file) = self.tables.file(self)
+            && let Ok(file) = self.tables.file(&self.file)
         {
             file.wont_need(offset, len);
         }
     }
 
     pub(crate) fn place(&self, offset: u64, kind: Kind) -> Place {
-        Place { file: self.number, offset, kind: kind as u8 }
+        Place { file: self.file.number, offset, kind: kind as u8 }
     }
 
     /// The error for a fault in the block at `offset`.
     #[cold]
     pub(crate) fn fault(&self, fault: DecodeError, offset: u64) -> Error {
-        fault.at(&self.path, offset)
+        fault.at(&self.file.path, offset)
     }
 }
