@@ -16,7 +16,24 @@ use std::cmp::Ordering;
 /// A key and a trailer: an entry without its value, or a bound.
 type Mark = (Vec<u8>, Trailer);
 
-pub(crate) fn verify(table: &Table, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
+impl Table {
+    /// Opens the file anew, reads all of it and checks all of it: its length, every checksum, the order of the entries, that index, filter and
+    /// properties agree with them, and that no byte lies outside. Returns what was found, which is what the
+    /// properties say. `progress` is told how many bytes are done, now and then.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<TableMeta> {
+        self.verify_by_steps(&mut |done| {
+            progress(done);
+            Ok(())
+        })
+    }
+
+    /// [`Table::verify`], which ends with the error of `step` when it fails: for checks that take their time, or are called off.
+    pub fn verify_by_steps(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
+        verify(&self.anew()?, step)
+    }
+}
+
+fn verify(table: &Table, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
     let footer = table.root()?.footer;
     let filter = read_filter(table)?;
     let leaves = read_index(table)?;

@@ -28,6 +28,13 @@ pub struct TableCursor {
     error: Option<Error>,
 }
 
+impl Table {
+    /// A cursor through the block cache, for reads. Does no I/O yet.
+    pub fn cursor(self: &Arc<Self>) -> TableCursor {
+        TableCursor::new(Arc::clone(self))
+    }
+}
+
 /// An index node on the path. Those that stay with the table are named and not held: to hold one would count its users up and down,
 /// in memory that all threads share.
 enum Stop {

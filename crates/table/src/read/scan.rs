@@ -29,6 +29,18 @@ pub struct ScanCursor {
     error: Option<Error>,
 }
 
+impl Table {
+    /// A cursor that reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.
+    pub fn scan(self: &Arc<Self>) -> ScanCursor {
+        ScanCursor::new(Arc::clone(self), false)
+    }
+
+    /// The same for a compaction, after which nobody needs the file: what it has read it has the operating system forget.
+    pub fn last_scan(self: &Arc<Self>) -> ScanCursor {
+        ScanCursor::new(Arc::clone(self), true)
+    }
+}
+
 /// The current block.
 struct Block {
     layout: Layout,

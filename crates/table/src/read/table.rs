@@ -16,11 +16,9 @@ use crate::format::node::{self, Layout};
 use crate::format::options::TableMeta;
 use crate::format::properties;
 use crate::read::block::{Block, MAX_OWN, Payload};
-use crate::read::cursor::TableCursor;
 use crate::read::nonblocking_read::{PendingRead, Reading};
 use crate::read::pinned_index::PinnedIndex;
 use crate::read::prefetch::Prefetcher;
-use crate::read::scan::ScanCursor;
 use base::checksum::Place;
 use base::{Error, Result, Seq, Slice, Trailer};
 use env::ReadFile;
@@ -260,42 +258,12 @@ impl Table {
         self.walked.load(Ordering::Relaxed) >= MAX_WALKED / 2
     }
 
-    /// A cursor through the block cache, for reads. Does no I/O yet.
-    pub fn cursor(self: &Arc<Self>) -> TableCursor {
-        TableCursor::new(Arc::clone(self))
-    }
-
-    /// A cursor that reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.
-    pub fn scan(self: &Arc<Self>) -> ScanCursor {
-        ScanCursor::new(Arc::clone(self), false)
-    }
-
-    /// The same for a compaction, after which nobody needs the file: what it has read it has the operating system forget.
-    pub fn last_scan(self: &Arc<Self>) -> ScanCursor {
-        ScanCursor::new(Arc::clone(self), true)
-    }
-
     /// What the properties block says. Reads it from the file each time.
     pub fn meta(&self) -> Result<TableMeta> {
         let handle = self.root()?.footer.properties;
         let payload = self.read(handle, Kind::Properties, properties::MAX_LEN)?;
         properties::decode(&payload, self.file.number, self.file.size)
             .map_err(|f| self.fault(f, handle.offset))
-    }
-
-    /// Opens the file anew, reads all of it and checks all of it: its length, every checksum, the order of the entries, that index, filter and
-    /// properties agree with them, and that no byte lies outside. Returns what was found, which is what the
-    /// properties say. `progress` is told how many bytes are done, now and then.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<TableMeta> {
-        self.verify_by_steps(&mut |done| {
-            progress(done);
-            Ok(())
-        })
-    }
-
-    /// [`Table::verify`], which ends with the error of `step` when it fails: for checks that take their time, or are called off.
-    pub fn verify_by_steps(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
-        crate::check::verify::verify(&self.anew()?, step)
     }
 
     /// Asks the operating system to forget what it has of the file in memory, so that what is read next comes from the disk.
