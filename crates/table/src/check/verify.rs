@@ -8,8 +8,9 @@ use crate::format::filter::{self, FilterShape};
 use crate::format::footer;
 use crate::format::frame::{self, Handle, Kind};
 use crate::format::options::TableMeta;
+use crate::read::block::Node;
 use crate::read::entry_cursor::EntryCursor;
-use crate::read::table::{Node, Table};
+use crate::read::table::Table;
 use base::{MAX_SEQ, Result, Slice, Trailer, compare};
 use std::cmp::Ordering;
 

@@ -3,6 +3,7 @@
 use crate::cache::buffer_pool::Buffer;
 use crate::format::compression;
 use crate::format::decode_error::DecodeError;
+use crate::format::frame::Handle;
 use crate::format::frame::{self, HEADER_LEN};
 use crate::format::node::Layout;
 use base::Slice;
@@ -57,4 +58,21 @@ pub(crate) struct Block {
     pub layout: Layout,
     /// Where it lies in the file.
     pub offset: u64,
+}
+
+/// A node of the tree in memory, with its structure checked.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub bytes: Slice,
+    pub layout: Layout,
+    /// Where it lies in the file, for messages.
+    pub offset: u64,
+}
+
+impl Node {
+    /// The child with that number, of an index node.
+    #[inline]
+    pub(crate) fn handle(&self, child: usize) -> std::result::Result<Handle, DecodeError> {
+        self.layout.handle(&self.bytes, child)
+    }
 }

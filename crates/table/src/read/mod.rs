@@ -3,8 +3,11 @@
 pub(crate) mod block;
 pub(crate) mod cursor;
 pub(crate) mod entry_cursor;
+pub(crate) mod get;
+pub(crate) mod index;
 pub(crate) mod nonblocking_read;
 pub(crate) mod pinned_index;
 pub(crate) mod prefetch;
+pub(crate) mod readahead;
 pub(crate) mod scan;
 pub(crate) mod table;

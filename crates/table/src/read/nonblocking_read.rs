@@ -10,14 +10,15 @@
 //! missing from the cache.
 
 use crate::cache::block_cache::BlockClass;
+use crate::cache::buffer_pool::Buffer;
 use crate::cache::table_cache;
-use crate::format::frame::Handle;
-use crate::format::node;
-use crate::read::block::{Block, Payload};
-use crate::read::cursor::Readahead;
+use crate::format::frame::{self, Handle, Kind};
+use crate::format::node::Layout;
+use crate::read::block::{Block, MAX_OWN, Payload};
+use crate::read::prefetch::PIECE;
 use crate::read::table::Table;
+use base::Result;
 use base::planted::{Bug, planted};
-use base::{Result, Seq, Slice, Trailer};
 
 /// A data block that somebody wants, and that is not in the cache.
 #[derive(Clone, Copy, Debug)]
@@ -43,30 +44,6 @@ pub(crate) enum Reading<'a> {
 }
 
 impl Table {
-    /// [`Table::get`], which does not wait for a data block: where it would have to, it asks the disk for the block, notes it in `wanted`,
-    /// and finds nothing. [`Table::get_wanted`] goes on.
-    pub fn try_get(
-        &self,
-        key: &[u8],
-        hash: u64,
-        seq: Seq,
-        wanted: &mut Option<PendingRead>,
-    ) -> Result<Option<(Trailer, Slice)>> {
-        self.look(key, hash, seq, Reading::Asks(wanted))
-    }
-
-    /// What the block that [`Table::try_get`] has noted has of the key: reads it now, and waits.
-    pub fn get_wanted(&self, wanted: PendingRead, key: &[u8], seq: Seq) -> Result<Option<(Trailer, Slice)>> {
-        let trailer = Trailer::seek(seq);
-        // Another key of the same batch may have brought the block into the cache meanwhile.
-        let found = match self.tables().cache.get_again(self.block_key(wanted.handle)) {
-            Some(bytes) => self.find(Payload::Shared(bytes), wanted.handle, key, trailer)?,
-            None => self.look_in(wanted, key, trailer, &mut Reading::Waits)?,
-        };
-        self.note_found(found.is_some())?;
-        Ok(found)
-    }
-
     /// A block that was not found in the cache.
     pub(crate) fn want(&self, handle: Handle) -> PendingRead {
         PendingRead { handle, admitted: self.tables().cache.admits(self.block_key(handle)) }
@@ -81,7 +58,9 @@ impl Table {
     ) -> Result<bool> {
         let offset = wanted.handle.offset;
         match reading {
-            Reading::Waits if !self.may_warm(offset) => self.read_at(bytes, offset)?,
+            Reading::Waits if !self.warm.may_warm(&self.tables, &self.file, offset) => {
+                self.read_at(bytes, offset)?
+            }
             Reading::Waits => {
                 if !self.try_read_cached(bytes, offset)? {
                     self.read_at(bytes, offset)?;
@@ -100,42 +79,51 @@ impl Table {
         Ok(true)
     }
 
-    /// Reads these bytes of the file, if the operating system has all of them in memory; whether it had.
-    pub(crate) fn try_read_cached(&self, bytes: &mut [u8], offset: u64) -> Result<bool> {
-        let there = self.file()?.try_read_cached(bytes, offset)?;
-        if there {
-            self.note_read(bytes.len());
+    /// The payload of a data block, from the file; `None` when it was asked for. What the cache is to have is put in.
+    pub(crate) fn read_block(
+        &self,
+        wanted: PendingRead,
+        reading: &mut Reading<'_>,
+    ) -> Result<Option<Payload>> {
+        let handle = wanted.handle;
+        self.check_handle(handle, frame::MAX_PAYLOAD)?;
+        let mut frame = self.buffer_for(wanted);
+        if !self.fetch(&mut frame, wanted, reading)? {
+            return Ok(None);
         }
-        Ok(there)
+        self.open_block(frame, wanted).map(Some)
     }
 
-    pub(crate) fn note_read(&self, bytes: usize) {
-        self.tables().counters.add(table_cache::BYTES_READ, bytes as u64);
-        table_cache::note_read(bytes);
-        self.tables().counters.add(table_cache::READS, 1);
+    /// Where the frame of a data block goes: a buffer that is used again, or, where the block is to be shared, one of its very size.
+    pub(crate) fn buffer_for(&self, wanted: PendingRead) -> Buffer {
+        let size = wanted.handle.size as usize;
+        if wanted.admitted || size > MAX_OWN { Buffer::new(size) } else { Buffer::of(size) }
     }
 
-    /// A data block for a cursor, through the cache. `None` when the cursor does not wait and would have to.
+    /// The payload of the data block whose frame this is.
+    pub(crate) fn open_block(&self, frame: Buffer, wanted: PendingRead) -> Result<Payload> {
+        let PendingRead { handle, admitted } = wanted;
+        let (place, fault) = (self.place(handle.offset, Kind::Data), |f| self.fault(f, handle.offset));
+        if !admitted && frame.len() <= MAX_OWN {
+            return Payload::open(frame, place).map_err(fault);
+        }
+        let bytes = frame::open(frame.into_vec(), place, frame::MAX_PAYLOAD).map_err(fault)?;
+        if admitted {
+            self.tables.cache.insert(self.block_key(handle), BlockClass::Data, bytes.clone());
+        }
+        Ok(Payload::Shared(bytes))
+    }
+
     #[inline]
-    pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Readahead) -> Result<Option<Block>> {
-        let noted = ahead.hurry.wanted.take();
-        // Who walks does not use a block more often than others.
-        if let Some(payload) = ahead.take(self, PendingRead { handle, admitted: false })? {
-            return self.block(payload, handle).map(Some);
-        }
-        if let Some(bytes) = self.tables().cache.get(self.block_key(handle), BlockClass::Data) {
-            node::touch(&bytes);
-            return self.block(Payload::Shared(bytes), handle).map(Some);
-        }
-        let noted = noted.filter(|wanted| wanted.handle == handle);
-        let wanted = match (noted, ahead.keeps) {
-            (Some(noted), _) => noted,
-            (None, true) if self.tables().cache.has_room() => PendingRead { handle, admitted: true },
-            (None, _) => self.want(handle),
-        };
-        match ahead.read(self, wanted, noted.is_some())? {
-            Some(payload) => self.block(payload, handle).map(Some),
-            None => Ok(None),
+    pub(crate) fn block(&self, payload: Payload, handle: Handle) -> Result<Block> {
+        let layout = Layout::parse(&payload, false).map_err(|f| self.fault(f, handle.offset))?;
+        Ok(Block { payload, layout, offset: handle.offset })
+    }
+
+    #[cold]
+    fn note_waited(&self, offset: u64) {
+        if let Some(piece) = self.warm.note_waited(&self.tables, &self.file, offset) {
+            self.load(piece, PIECE);
         }
     }
 }

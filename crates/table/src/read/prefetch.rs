@@ -7,12 +7,12 @@
 //! it, once in the life of the table. Where the tables are larger than memory, nothing is loaded that nobody asked for: it would
 //! push out what is needed more.
 
-use crate::read::table::Table;
+use crate::cache::table_cache::{TableCache, TableFile};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that are loaded at a time.
-const PIECE: u64 = 1 << 20;
+pub(crate) const PIECE: u64 = 1 << 20;
 
 /// Waits in a piece that have it loaded: who waits there a second time is not just passing.
 const WAITS: u64 = 2;
@@ -34,33 +34,28 @@ impl Prefetcher {
         let word = self.0.get_or_init(words).get((piece / COUNTS) as usize)?;
         Some((word, piece % COUNTS * BITS))
     }
-}
 
-fn count_in(word: u64, shift: u64) -> u64 {
-    word >> shift & ((1 << BITS) - 1)
-}
-
-impl Table {
     /// Whether a wait at this place would be one to be noted.
     #[inline]
-    pub(crate) fn may_warm(&self, offset: u64) -> bool {
-        let tables = self.tables();
+    pub(crate) fn may_warm(&self, tables: &TableCache, file: &TableFile, offset: u64) -> bool {
         tables.bytes.load(Ordering::Relaxed) <= tables.memory
-            && (self.warm.count(self.file_size(), offset))
+            && (self.count(file.size, offset))
                 .is_some_and(|(word, shift)| count_in(word.load(Ordering::Relaxed), shift) < WAITS)
     }
 
     /// Somebody has waited for a block at this place. Has the operating system load what lies around it, if he was not the first, and that fits in
     /// memory beside what the block cache holds.
     #[cold]
-    pub(crate) fn note_waited(&self, offset: u64) {
-        let Some((word, shift)) = self.warm.count(self.file_size(), offset) else { return };
+    pub(crate) fn note_waited(&self, tables: &TableCache, file: &TableFile, offset: u64) -> Option<u64> {
+        let (word, shift) = self.count(file.size, offset)?;
         let one_more = |word: u64| (count_in(word, shift) < WAITS).then_some(word + (1 << shift));
         let before = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        let tables = self.tables();
         let fits = || tables.bytes.load(Ordering::Relaxed) + tables.cache.used_bytes() <= tables.memory;
-        if before.is_ok_and(|word| count_in(word, shift) + 1 == WAITS) && fits() {
-            self.load(offset / PIECE * PIECE, PIECE);
-        }
+        let loads = before.is_ok_and(|word| count_in(word, shift) + 1 == WAITS) && fits();
+        loads.then_some(offset / PIECE * PIECE)
     }
+}
+
+fn count_in(word: u64, shift: u64) -> u64 {
+    word >> shift & ((1 << BITS) - 1)
 }

@@ -1,0 +1,155 @@
+//! Point look-ups: the filter, the index, and the one data block where the key belongs.
+
+use crate::cache::block_cache::BlockClass;
+use crate::cache::table_cache;
+use crate::format::decode_error::DecodeError;
+use crate::format::filter;
+use crate::format::frame::{Handle, Kind};
+use crate::format::node;
+use crate::read::block::{Block, Payload};
+use crate::read::nonblocking_read::{PendingRead, Reading};
+use crate::read::table::Table;
+use base::{Result, Seq, Slice, Trailer};
+
+impl Table {
+    /// Whether the key with this hash ([`base::hash`]) may be in the table. `false` is certain. A table without a filter
+    /// says `true`.
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> Result<bool> {
+        let Some(resident) = self.resident() else { return self.may_contain_by_cache(hash) };
+        let may = resident.may_contain(hash);
+        if resident.has_filter() {
+            self.note_probe(may);
+        }
+        Ok(may)
+    }
+
+    /// Has the processor load what [`Table::may_contain`] will look at, if it is in memory: for those who are about to ask several
+    /// tables. What it returns depends on that memory, and means nothing.
+    #[inline]
+    pub fn touch_filter(&self, hash: u64) -> u8 {
+        self.resident.get().and_then(Option::as_ref).map_or(0, |resident| resident.touch(hash))
+    }
+
+    #[inline]
+    fn note_probe(&self, may: bool) {
+        self.tables
+            .counters
+            .add(if may { table_cache::FILTER_POSITIVES } else { table_cache::FILTER_NEGATIVES }, 1);
+    }
+
+    fn may_contain_by_cache(&self, hash: u64) -> Result<bool> {
+        let shape = &self.root()?.footer.filter;
+        if shape.probes == 0 {
+            return Ok(true);
+        }
+        let (partition, line) = shape.locate(hash);
+        let handle = shape.handle(partition);
+        let block =
+            self.block_or(handle, Kind::Filter, || self.read(handle, Kind::Filter, shape.partition_len()))?;
+        let may = filter::may_contain(&block, line, hash, shape.probes).ok_or_else(|| {
+            self.fault(DecodeError::Corrupt("filter partition is too short"), handle.offset)
+        })?;
+        self.note_probe(may);
+        Ok(may)
+    }
+
+    /// The newest version of `key` that is not newer than `seq`, be it a value or a tombstone. `hash` is the key's
+    /// ([`base::hash`]); the filter is asked first. The slice borrows the cached block; from a block that is not cached it is a copy.
+    #[inline]
+    pub fn get(&self, key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+        self.look(key, hash, seq, Reading::Waits)
+    }
+
+    /// [`Table::get`], which does not wait for a data block: where it would have to, it asks the disk for the block, notes it in `wanted`,
+    /// and finds nothing. [`Table::get_wanted`] goes on.
+    pub fn try_get(
+        &self,
+        key: &[u8],
+        hash: u64,
+        seq: Seq,
+        wanted: &mut Option<PendingRead>,
+    ) -> Result<Option<(Trailer, Slice)>> {
+        self.look(key, hash, seq, Reading::Asks(wanted))
+    }
+
+    /// What the block that [`Table::try_get`] has noted has of the key: reads it now, and waits.
+    pub fn get_wanted(&self, wanted: PendingRead, key: &[u8], seq: Seq) -> Result<Option<(Trailer, Slice)>> {
+        let trailer = Trailer::seek(seq);
+        // Another key of the same batch may have brought the block into the cache meanwhile.
+        let found = match self.tables().cache.get_again(self.block_key(wanted.handle)) {
+            Some(bytes) => self.find(Payload::Shared(bytes), wanted.handle, key, trailer)?,
+            None => self.look_in(wanted, key, trailer, &mut Reading::Waits)?,
+        };
+        self.note_found(found.is_some())?;
+        Ok(found)
+    }
+
+    /// [`Table::get`]. Where it does not wait, and would have to, it finds nothing, and notes what it wants.
+    pub(crate) fn look(
+        &self,
+        key: &[u8],
+        hash: u64,
+        seq: Seq,
+        mut reading: Reading<'_>,
+    ) -> Result<Option<(Trailer, Slice)>> {
+        if !self.may_contain(hash)? {
+            return Ok(None);
+        }
+        let trailer = Trailer::seek(seq);
+        let handle = self.data_handle(key, trailer)?;
+        let cached = self.block_key(handle);
+        let found = match self.tables.cache.get(cached, BlockClass::Data) {
+            Some(bytes) => {
+                node::touch(&bytes);
+                self.find(Payload::Shared(bytes), handle, key, trailer)?
+            }
+            None => {
+                let found = self.look_in(self.want(handle), key, trailer, &mut reading)?;
+                if let Reading::Asks(Some(_)) = reading {
+                    return Ok(None);
+                }
+                found
+            }
+        };
+        self.note_found(found.is_some())?;
+        Ok(found)
+    }
+
+    /// What a data block that is not cached has of a key.
+    pub(crate) fn look_in(
+        &self,
+        wanted: PendingRead,
+        key: &[u8],
+        trailer: Trailer,
+        reading: &mut Reading<'_>,
+    ) -> Result<Option<(Trailer, Slice)>> {
+        match self.read_block(wanted, reading)? {
+            Some(payload) => self.find(payload, wanted.handle, key, trailer),
+            None => Ok(None),
+        }
+    }
+
+    /// Told whether a table whose filter let a key through had it.
+    #[inline]
+    pub(crate) fn note_found(&self, found: bool) -> Result<()> {
+        if !found && self.root()?.footer.filter.probes > 0 {
+            self.tables.counters.add(table_cache::FILTER_FALSE_POSITIVES, 1);
+        }
+        Ok(())
+    }
+
+    /// What a data block has of a key.
+    #[inline]
+    pub(crate) fn find(
+        &self,
+        payload: Payload,
+        handle: Handle,
+        key: &[u8],
+        trailer: Trailer,
+    ) -> Result<Option<(Trailer, Slice)>> {
+        let Block { payload, layout, offset } = self.block(payload, handle)?;
+        let found = layout.find(&payload, key, trailer).map_err(|f| self.fault(f, offset))?;
+        Ok(found.map(|entry| (entry.trailer, payload.slice_of(entry.value(&payload)))))
+    }
+}
