@@ -6,6 +6,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "layers/modules.rs"]
+mod modules;
+
 /// The layer of each crate: it may import crates of lower layers only.
 const LAYERS: &[(&str, u32)] = &[
     ("base", 0),
