@@ -112,6 +112,9 @@ impl DbInner {
                     }
                     drop(state);
                     self.try_seal_due();
+                    if self.trees_due.load(Ordering::Relaxed) {
+                        self.compact_work.notify_one();
+                    }
                     self.tend_log();
                     rounds += 1;
                 }

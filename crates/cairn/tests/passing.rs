@@ -171,7 +171,7 @@ fn keys_with_very_many_versions_are_shown_right() -> Result<()> {
     for seed in 0..30 {
         let mut rng = Rng::new(seed);
         let db = Database::open_in(SimEnv::new(1), "/db", Options::default().background_threads(0))?;
-        let keyspace = db.keyspace("k", shapes()[seed as usize % 3].clone())?;
+        let keyspace = db.keyspace("k", shapes()[seed as usize % 2].clone())?;
         let mut model = Model::new();
         let mut snapshots = Vec::new();
         for step in 0..3_000u64 {
