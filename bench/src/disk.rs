@@ -20,7 +20,7 @@ pub struct ThreadReads {
 
 impl ThreadReads {
     /// For the thread that calls.
-    pub fn new() -> ThreadReads {
+    pub fn open() -> ThreadReads {
         ThreadReads { file: File::open("/proc/thread-self/io").ok(), before: 0 }
     }
 
@@ -119,7 +119,7 @@ mod tests {
         file.write_all(&[7; 1 << 20]).unwrap();
         file.sync_all().unwrap();
         let read = || {
-            let mut reads = ThreadReads::new();
+            let mut reads = ThreadReads::open();
             reads.begin();
             let mut bytes = Vec::new();
             File::open(&path).unwrap().read_to_end(&mut bytes).unwrap();

@@ -244,7 +244,7 @@ fn mixed(
         tally.found += u64::from(found);
         checked
     };
-    let mut disk = ThreadReads::new();
+    let mut disk = ThreadReads::open();
     let mut timer = Timer::new(common, t, job);
     for op in part(job.ops, t, job.threads) {
         if timer.is_over() {

@@ -242,7 +242,7 @@ fn circles(graph: &Graph) -> BTreeMap<String, String> {
     for (graph, mark) in [(graph.clone(), "")].into_iter().chain(folders) {
         for start in graph.keys().filter(|start| mark.is_empty() || dirs.contains(*start)) {
             if let Some(way) = circle(&graph, start) {
-                let names: Vec<String> = way.iter().chain([start]).map(|m| name(m)).collect();
+                let names: Vec<String> = way.iter().chain([start]).map(name).collect();
                 found.insert(format!("{}{mark}", name(start)), names.join(" -> "));
             }
         }
