@@ -1,15 +1,15 @@
-//! The block cache: checked, decompressed blocks by space, file and offset, within a budget of bytes.
+//! The block cache: verified, decompressed blocks by space, file and offset, within a budget of bytes.
 //!
-//! It holds bytes and knows no table type. It is sharded, and a hit takes one shard's read lock for a few dozen
-//! nanoseconds. What is evicted stays in memory only while a reader still holds a slice of it.
+//! It is sharded; a hit takes one shard's read lock for a few dozen nanoseconds. An evicted block stays in memory only while a
+//! reader holds a slice of it. The cache holds bytes and does not know tables.
 //!
-//! Data blocks are let in when they are asked for the third time of late ([`BlockCache::admits`]), and those that every seek needs
-//! at once while there is room. What was just read is in the operating system's memory, too, where it serves a second read almost as
-//! well; what is in both takes memory that a block of the disk's could have, be the cache full or not. So the two memories hold different blocks: this one those that are used often, that one those that
-//! were used of late.
+//! Admission: a data block enters the cache when it is requested for the third time in recent requests ([`BlockCache::admits`]).
+//! Blocks of levels that every seek reads enter at their first read while there is room. A block that was just read is also in the
+//! operating system's page cache, which serves a second read almost as fast, and a block cached twice wastes memory. So the block
+//! cache holds blocks that are used often, and the page cache blocks that were used recently.
 //!
-//! Others may *pin* memory of the budget for what they keep themselves ([`BlockCache::pin`]): up to half of it, by which blocks then
-//! have less. Both together stay within the budget.
+//! Tables *pin* part of the budget for filters and indexes that they keep outside of the cache ([`BlockCache::pin`]): at most half of
+//! it. Blocks then have less, so that both together stay within the budget.
 
 use crate::cache::counters::Counters;
 use base::Slice;
@@ -33,7 +33,7 @@ pub enum BlockClass {
 /// Where a cached block comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockKey {
-    /// Which numbering of files: [`BlockCache::new_space`].
+    /// The directory that numbered the file: [`BlockCache::new_space`].
     pub space: u32,
     /// Number of the file.
     pub file: u64,
@@ -49,7 +49,7 @@ impl Hash for BlockKey {
     }
 }
 
-/// Mixes the two words of a [`BlockKey`]. Keys come from our own files: nobody can choose them to collide.
+/// Mixes the two words of a [`BlockKey`]. Keys are offsets in our own files: an attacker cannot choose colliding ones.
 #[derive(Clone, Default)]
 struct Mix(u64);
 
@@ -80,7 +80,7 @@ impl BuildHasher for Mix {
     }
 }
 
-/// What the cache and the allocator keep per block beside its bytes, about.
+/// Approximate overhead of the cache and the allocator per block, in bytes.
 const BLOCK_OVERHEAD: u64 = 128;
 
 #[derive(Clone)]
@@ -98,13 +98,13 @@ impl Weighter<BlockKey, Slice> for ByBytes {
 pub struct ClassStats {
     /// Look-ups that found their block.
     pub hits: u64,
-    /// Look-ups that did not.
+    /// Look-ups that did not find it.
     pub misses: u64,
-    /// Blocks that were put in.
+    /// Blocks that were inserted.
     pub inserts: u64,
 }
 
-/// What the cache has done since it was made.
+/// Counters since the cache was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Data blocks.
@@ -125,26 +125,26 @@ pub struct BlockCache {
     counters: Counters<9>,
     spaces: AtomicU32,
     capacity: u64,
-    /// Which data blocks were asked for of late, and how often: a place for each block that fits the budget. See [`AdmissionCounter`].
+    /// How often data blocks were requested recently: one slot for each block that fits the budget. See [`AdmissionCounter`].
     asked: Box<[AtomicU32]>,
     /// Bytes that are pinned.
     pinned: AtomicU64,
-    /// Steps of the budget that the blocks have given up for what is pinned.
+    /// Steps of the budget that are taken from blocks for pins.
     given_up: Mutex<u64>,
 }
 
-/// Into how many steps the budget is divided: blocks give up one at a time, because each change goes through all shards.
+/// Number of steps of the budget. The capacity for blocks changes by whole steps, because each change visits all shards.
 const STEPS: u64 = 64;
 
-/// What a place says of the block that it speaks of: a print of its key, and how often it was asked for: twice as many times, less one for each time
-/// that another block of the same place was asked for since. At 0 the place is the other's. Of blocks that are all used as often as each other,
-/// many to a place, so few get in (of seven, at one miss in fifty); two that are used in turn both do.
+/// The content of a slot: the fingerprint of one block's key, and a count. A request of this block adds two; a request of another block
+/// that maps to the slot takes one off, and takes the slot over when the count is 0. So few of many equally hot blocks that share a slot
+/// are admitted (of seven: at one miss in fifty), but two blocks that are requested alternately are both admitted.
 #[derive(Clone, Copy)]
 struct AdmissionCounter(u32);
 
 impl AdmissionCounter {
     const COUNT: u32 = 0xf;
-    /// What a use counts, and what lets a block in: its third use, when nobody else has come in between.
+    /// What a request adds, and the count that admits a block: its third request, with at most one of another block in between.
     const USE: u32 = 2;
     const ENOUGH: u32 = 5;
 
@@ -152,7 +152,7 @@ impl AdmissionCounter {
         self.0 & Self::COUNT
     }
 
-    /// What the place says after somebody asked for the block with this hash; `None` when the block is to be let in.
+    /// The slot after a request of the block with this hash; `None` when the block is admitted.
     fn then(self, hash: u64) -> Option<AdmissionCounter> {
         let print = hash as u32 & !Self::COUNT;
         let own = self.0 & !Self::COUNT == print;
@@ -165,7 +165,7 @@ impl AdmissionCounter {
     }
 }
 
-/// Memory of a cache's budget that somebody uses for what he keeps outside of it; given back when it is dropped.
+/// Part of a cache's budget, for memory that its owner keeps outside of the cache. Returned on drop.
 pub struct Pin {
     cache: Arc<BlockCache>,
     bytes: u64,
@@ -179,7 +179,7 @@ impl Drop for Pin {
 }
 
 impl BlockCache {
-    /// A cache of at most `bytes` bytes, bookkeeping included. With 0 it keeps nothing.
+    /// A cache of at most `bytes` bytes, bookkeeping included. A cache of 0 bytes keeps nothing.
     pub fn new(bytes: u64) -> BlockCache {
         let options = OptionsBuilder::new()
             .estimated_items_capacity(usize::try_from(bytes / 4096).unwrap_or(usize::MAX).max(1))
@@ -204,8 +204,7 @@ impl BlockCache {
         self.pinned.load(Ordering::Relaxed).saturating_add(bytes) <= self.capacity / 2
     }
 
-    /// Takes `bytes` of the budget away from blocks, for as long as the pin lives; `None` when more than half of the budget would be
-    /// pinned.
+    /// Takes `bytes` of the budget from blocks until the pin is dropped; `None` when more than half of the budget would be pinned.
     pub fn pin(self: &Arc<Self>, bytes: u64) -> Option<Pin> {
         let more = |pinned: u64| pinned.checked_add(bytes).filter(|sum| *sum <= self.capacity / 2);
         self.pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -218,8 +217,8 @@ impl BlockCache {
         self.pinned.load(Ordering::Relaxed)
     }
 
-    /// Gives blocks what pins leave, in steps. A step comes back only when another one would, too: pins that come and go
-    /// around the end of a step change nothing.
+    /// Sets the capacity for blocks to what pins leave, in steps. It grows only when two steps are free: pins that come and go around
+    /// the end of a step do not resize the cache each time.
     fn resize_blocks(&self) {
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         let need = self.pinned_bytes().div_ceil(self.step());
@@ -234,7 +233,7 @@ impl BlockCache {
         (self.capacity / STEPS).max(1)
     }
 
-    /// A number that tells the files of one directory from those of others that share the cache.
+    /// A number that distinguishes the files of one directory from those of others that share the cache.
     pub fn new_space(&self) -> u32 {
         self.spaces.fetch_add(1, Ordering::Relaxed)
     }
@@ -248,30 +247,30 @@ impl BlockCache {
         found
     }
 
-    /// The block, if it has come into the cache since somebody missed it: not counted once more.
+    /// The block, if it was inserted since a look-up missed it. Not counted: the miss was.
     pub(crate) fn get_again(&self, key: BlockKey) -> Option<Slice> {
         self.blocks.peek(&key)
     }
 
-    /// Puts a block in, at the cost of others. One that is larger than a shard's share of the budget is not kept.
+    /// Inserts a block, which may evict others. A block larger than a shard's share of the budget is not kept.
     pub fn insert(&self, key: BlockKey, class: BlockClass, block: Slice) {
         self.counters.add(INSERTS + class as usize, 1);
         self.blocks.insert(key, block);
     }
 
-    /// Whether a data block that is not cached should be: when it is asked for the third time of late. To be asked once for each read of the
-    /// block.
+    /// Whether a data block that missed is to be inserted: at its third recent request. Call it once per read of the block, because it
+    /// counts the request.
     pub fn admits(&self, key: BlockKey) -> bool {
         let hash = Mix(0).hash_one(key);
         let place = &self.asked[((u128::from(hash) * self.asked.len() as u128) >> 64) as usize];
-        // Of two who ask at once one may not be counted.
+        // Of two concurrent requests one may not be counted.
         let asked = AdmissionCounter(place.load(Ordering::Relaxed)).then(hash);
-        // Who is let in leaves his place to others.
+        // An admitted block frees its slot.
         place.store(asked.map_or(0, |asked| asked.0), Ordering::Relaxed);
         asked.is_none() && self.capacity > 0
     }
 
-    /// Whether blocks can be put in for a while without others having to go.
+    /// Whether at least a quarter of the capacity is free: inserts will not evict soon.
     pub(crate) fn has_room(&self) -> bool {
         self.blocks.weight() < self.blocks.capacity() / 4 * 3
     }
@@ -291,7 +290,7 @@ impl BlockCache {
         self.capacity
     }
 
-    /// Counters since the cache was made. Not one moment's: other threads go on meanwhile.
+    /// Counters since the cache was created. Not an atomic snapshot: other threads add to them meanwhile.
     pub fn stats(&self) -> CacheStats {
         let class = |class: BlockClass| ClassStats {
             hits: self.counters.sum(HITS + class as usize),
@@ -365,7 +364,7 @@ mod tests {
         (0..200).for_each(|i| _ = thrice(i));
         let cached = || (0..200).filter(|&i| cache.get(key(1, i), BlockClass::Data).is_some()).count();
         let before = cached();
-        // Seven blocks for each place, all used as often as each other: few get in.
+        // Seven equally hot blocks per slot: few are admitted.
         let mut rng = 1u64;
         let let_in = (0..100_000).filter(|_| {
             rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -385,12 +384,12 @@ mod tests {
                 }
             }
         }
-        // All but some of which there are three to a place.
+        // All but some of those that share a slot with two others.
         assert!(cached_in_turn() > 165, "in turn, {}", cached_in_turn());
-        // Among them one that is used more often.
+        // One of them is hotter.
         (0..5000).for_each(|i| _ = (read(20_000 + i % 1792), i % 16 == 0 && read(30_000) == "let in"));
         assert_eq!(read(30_000), "cached");
-        // Long ago is not lately.
+        // Requests long ago do not count.
         assert_eq!([read(40_000), read(40_000)], ["left out"; 2]);
         (50_000..52_000).for_each(|i| _ = read(i));
         assert_eq!(read(40_000), "left out");

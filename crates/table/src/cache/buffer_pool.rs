@@ -1,10 +1,10 @@
-//! Buffers that a thread uses again: for data blocks that are read for one reader alone and are not worth caching. To set memory aside for each
-//! of them, and to fill it with zeros before the block comes, is work that a walk of many blocks need not do.
+//! Buffers that a thread reuses, for data blocks that are read for one reader and not cached. A cursor that walks many blocks
+//! then does not allocate and zero a buffer for each of them.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
-/// Buffers that stay with their thread, and the largest of them, in bytes.
+/// Maximum number of free buffers per thread, and the maximum capacity of each, in bytes.
 const KEPT: usize = 8;
 const MAX_KEPT: usize = 32 << 10;
 
@@ -12,12 +12,12 @@ thread_local! {
     static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes of its owner's, which go back to the thread that drops them.
+/// A buffer with one owner. Dropping it returns its memory to the pool of the dropping thread.
 #[derive(Default)]
 pub(crate) struct Buffer(Vec<u8>);
 
 impl Buffer {
-    /// One of `len` bytes. What they are is not said.
+    /// A buffer of `len` bytes with unspecified content.
     pub(crate) fn of(len: usize) -> Buffer {
         let smallest = |free: &RefCell<Vec<Vec<u8>>>| {
             let mut free = free.try_borrow_mut().ok()?;
@@ -25,14 +25,14 @@ impl Buffer {
             let (at, _) = fits.min_by_key(|(_, bytes)| bytes.capacity())?;
             Some(free.swap_remove(at))
         };
-        // In the destructor of a thread-local of the caller's this thread's buffers may be gone.
+        // The pool may be gone when a destructor of another thread-local calls.
         let kept = FREE.try_with(smallest).ok().flatten();
         let mut bytes = kept.unwrap_or_else(|| Vec::with_capacity(len.next_multiple_of(1 << 10)));
         bytes.resize(len, 0);
         Buffer(bytes)
     }
 
-    /// The same in place of one that is no longer needed.
+    /// Like [`Buffer::of`], in place of a buffer that is no longer needed.
     pub(crate) fn renew(mut self, len: usize) -> Buffer {
         if self.0.capacity() < len {
             drop(self);
@@ -42,12 +42,12 @@ impl Buffer {
         self
     }
 
-    /// One of `len` bytes that takes no more memory than them: to be shared.
+    /// A zeroed buffer of exactly `len` bytes that does not come from the pool: for blocks that are shared.
     pub(crate) fn new(len: usize) -> Buffer {
         Buffer(vec![0; len])
     }
 
-    /// The bytes, for good.
+    /// The bytes; the pool does not get them back.
     pub(crate) fn into_vec(mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }

@@ -1,5 +1,5 @@
-//! Counters that many threads add to: one copy per few threads, each on cache lines of its own, summed when read.
-//! Write-only for the engine: nothing branches on them.
+//! Counters that many threads add to: one copy per few threads, each on its own cache lines, summed when read. The engine only
+//! writes them; it never branches on them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 

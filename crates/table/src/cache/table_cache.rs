@@ -1,4 +1,7 @@
-//! A directory of tables: names, open files, cache and counters in one place.
+//! What the tables of one directory share: file names, open files, the block cache and the counters.
+//!
+//! [`TableCache`] holds a bounded number of files open. When the process has no file handle left, it closes its files, halves the
+//! bound and tries once more. It checks the length of each file that it opens.
 
 use crate::cache::block_cache::BlockCache;
 use crate::cache::counters::Counters;
@@ -12,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What the tables of a directory have done since it was opened.
+/// Counters of the tables of a directory since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableStats {
     /// Bytes read from files.
@@ -21,11 +24,11 @@ pub struct TableStats {
     pub reads: u64,
     /// Files opened.
     pub files_opened: u64,
-    /// Filters asked.
+    /// Filter probes.
     pub filter_probes: u64,
-    /// Filters that said no: blocks not read.
+    /// Filter probes that excluded the key, so that no block was read.
     pub filter_negatives: u64,
-    /// Filters that said perhaps where a get then found nothing that it may see.
+    /// Filter probes that let a key pass, after which the get found no visible version.
     pub filter_false_positives: u64,
 }
 
@@ -41,14 +44,14 @@ thread_local! {
     static BLOCKS_READ_HERE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Bytes that this thread has read from tables' files since it started, without what a seek has read along with its block: who looks before and
-/// after a read knows what it took.
+/// Bytes that this thread has read from tables' files since it started, without what a seek has read ahead. The difference of two
+/// calls is the cost of the reads between them.
 #[inline]
 pub fn bytes_read_by_this_thread() -> u64 {
     READ_HERE.get()
 }
 
-/// How many data blocks this thread has read one by one since it started: neither filters and indexes, nor what cursors read ahead.
+/// Number of data blocks that this thread has read singly since it started: without filters, indexes and readahead.
 #[inline]
 pub fn blocks_read_by_this_thread() -> u64 {
     BLOCKS_READ_HERE.get()
@@ -64,13 +67,13 @@ pub(crate) fn note_read(bytes: usize) {
     READ_HERE.set(READ_HERE.get().wrapping_add(bytes as u64));
 }
 
-/// So many of them were read along with a block that was sought, and are not what the seek took.
+/// Takes off bytes that a seek has read ahead of its block.
 #[inline]
 pub(crate) fn note_ahead(bytes: u64) {
     READ_HERE.set(READ_HERE.get().wrapping_sub(bytes));
 }
 
-/// However few handles the process has left, so many tables are held open.
+/// Minimum of the bound on open files, however few file handles the process has left.
 const FEWEST_OPEN_FILES: u64 = 4;
 
 /// Names the file of one table, and says how long it must be.
@@ -89,7 +92,7 @@ pub struct TableCache {
     pub(crate) space: u32,
     files: Cache<u64, Arc<dyn ReadFile>>,
     pub(crate) counters: Counters<6>,
-    /// Bytes of the tables that are open, and of the memory that the process may use.
+    /// Bytes of all tables that exist as [`Table`](crate::Table), and the memory that the process may use.
     pub(crate) bytes: AtomicU64,
     pub(crate) memory: u64,
 }
@@ -126,12 +129,12 @@ impl TableCache {
         TableFile { path: self.dir.join(table_file_name(number)), number, size }
     }
 
-    /// The file was deleted, or will be: closes it once no read uses it. Its blocks age out of the cache.
+    /// Closes the file of a deleted table once no read uses it. Its blocks age out of the cache.
     pub fn forget(&self, number: u64) {
         self.files.remove(&number);
     }
 
-    /// How many files are held open.
+    /// Number of files that are held open.
     pub fn open_files(&self) -> usize {
         self.files.len()
     }
@@ -154,7 +157,7 @@ impl TableCache {
         }
     }
 
-    /// The process has no handle left: closes all that no read uses at this moment, and holds half as many from now on.
+    /// Called when the process has no file handle left: closes all files that no read uses now, and halves the bound.
     #[cold]
     fn hold_fewer(&self) {
         let half = self.files.len() as u64 / 2;
@@ -168,14 +171,14 @@ impl TableCache {
             return Ok(file);
         }
         let file = self.open_file(table)?;
-        // The kernel would take neighbours that happen to be in memory for a sequential reader, and read on. Those who do read on
-        // say so themselves.
+        // Otherwise the kernel takes neighbouring cached pages for a sequential reader, and reads ahead. Readers that walk
+        // a table request readahead themselves.
         file.expect_random();
         self.files.insert(table.number, Arc::clone(&file));
         Ok(file)
     }
 
-    /// The file of `table`, opened anew: what the directory has under its name now. Its length is checked.
+    /// The file that has the name of `table` now, opened anew. Its length is checked.
     pub(crate) fn open_file(&self, table: &TableFile) -> Result<Arc<dyn ReadFile>> {
         let opened = match self.env.open(&table.path) {
             Err(e) if e.is_too_many_open_files() => {
@@ -185,7 +188,7 @@ impl TableCache {
             opened => opened,
         };
         let file = opened.map_err(|e| match e.kind() {
-            // Whoever asks has it from a manifest: that it is not there is damage.
+            // The caller has the number from a manifest: a missing file is damage.
             ErrorKind::NotFound => Error::corruption(&table.path, 0, "the table is missing"),
             _ => e,
         })?;

@@ -1,4 +1,4 @@
-//! A data block in memory: one that the cache has, or is to have, which many read, or one that was read for one reader alone.
+//! Blocks in memory, with their structure checked: data blocks, shared with the cache or owned by one reader, and nodes of the index.
 
 use crate::cache::buffer_pool::Buffer;
 use crate::format::compression;
@@ -10,18 +10,18 @@ use base::Slice;
 use base::checksum::Place;
 use std::ops::Deref;
 
-/// Largest block, as it is stored, that is read into a [`Buffer`]: what is returned of it is copied out.
+/// Maximum stored size of a block that is read into a pooled [`Buffer`]. Values are copied out of such a block.
 pub(crate) const MAX_OWN: usize = 32 << 10;
 
 /// The payload of a data block, verified.
 pub(crate) enum Payload {
     Shared(Slice),
-    /// What the buffer has from there on.
+    /// The bytes of the buffer from this index on.
     Own(Buffer, usize),
 }
 
 impl Payload {
-    /// That of a frame which was read for one reader.
+    /// Verifies and decompresses a frame that was read for one reader.
     pub(crate) fn open(frame: Buffer, place: Place) -> Result<Payload, DecodeError> {
         let (codec, payload) = frame::check(&frame, place)?;
         if compression::is_raw(codec) {
@@ -32,7 +32,7 @@ impl Payload {
         Ok(Payload::Own(raw, 0))
     }
 
-    /// A part of it that outlives the block: a copy, where that is not shared.
+    /// A part of the payload that outlives the block: a copy unless the payload is shared.
     pub(crate) fn slice_of(&self, part: &[u8]) -> Slice {
         match self {
             Payload::Shared(bytes) => bytes.slice_of(part),
@@ -56,21 +56,21 @@ impl Deref for Payload {
 pub(crate) struct Block {
     pub payload: Payload,
     pub layout: Layout,
-    /// Where it lies in the file.
+    /// Its offset in the file.
     pub offset: u64,
 }
 
-/// A node of the tree in memory, with its structure checked.
+/// A node with its structure checked.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub bytes: Slice,
     pub layout: Layout,
-    /// Where it lies in the file, for messages.
+    /// Its offset in the file, for errors.
     pub offset: u64,
 }
 
 impl Node {
-    /// The child with that number, of an index node.
+    /// The block of child `child` of an index node.
     #[inline]
     pub(crate) fn handle(&self, child: usize) -> std::result::Result<Handle, DecodeError> {
         self.layout.handle(&self.bytes, child)

@@ -1,8 +1,8 @@
 //! A cursor over a table, through the block cache, in both directions.
 //!
-//! It keeps the path from the root to the current data block, so that stepping to the next block looks at one index
-//! node, and holds on to the blocks of that path while it stands there. One that walks on to the next block, forward or back,
-//! reads several at once where they are not cached. A seek to a place in the current block stays there.
+//! It keeps the path from the root to the current data block, so that a step to the next block reads one index node, and it holds the
+//! blocks of that path. When it walks from block to block it reads ahead (`readahead.rs`). A seek to a key inside the current block
+//! does not leave the block.
 
 use crate::format::decode_error::DecodeError;
 use crate::format::frame::{Handle, Kind};
@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// Walks a table entry by entry. See [`base::Cursor`].
 pub struct TableCursor {
     table: Arc<Table>,
-    /// Index nodes from the root down, and which child the path takes in each.
+    /// Index nodes from the root down, with the number of the child that the path takes in each.
     path: Vec<(Stop, usize)>,
-    /// The block that the path leads to; `None` while it leads nowhere.
+    /// The data block at the end of the path, if it was read.
     block: Option<Block>,
     at: EntryCursor,
     ahead: Readahead,
@@ -33,11 +33,11 @@ impl Table {
     }
 }
 
-/// An index node on the path. Those that stay with the table are named and not held: to hold one would count its users up and down,
-/// in memory that all threads share.
+/// An index node on the path. Nodes that stay with the table are referred to by number: cloning one would change a reference count
+/// that all threads share.
 enum Stop {
     Root,
-    /// Its number among the nodes that stay.
+    /// The number of a pinned node.
     PinnedIndex(usize),
     Own(Box<Node>),
 }
@@ -55,7 +55,7 @@ impl Stop {
         match self {
             Stop::Root => Ok(&table.root()?.node),
             Stop::Own(node) => Ok(node),
-            // What stays stays as long as the table: the error is for nobody.
+            // Cannot fail: pinned nodes live as long as the table.
             Stop::PinnedIndex(place) => (table.resident().and_then(|resident| resident.node_at(*place)))
                 .ok_or_else(|| table.fault(DecodeError::Corrupt("an index node is gone"), 0)),
         }
@@ -83,7 +83,7 @@ impl TableCursor {
         }
     }
 
-    /// The same, which has the cache let in every block that it reads: for tables that every seek looks into. `false` changes nothing.
+    /// With `true`, the cache admits every block that the cursor reads while it has room: for tables that every seek reads.
     pub fn fill_cache(mut self, keeps: bool) -> Self {
         self.ahead.keeps = keeps;
         self
@@ -152,7 +152,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Takes `child` of a node, and from there the way down that `toward` says.
+    /// Extends the path by `child` of a node, and from there down as `toward` says.
     fn step_to(&mut self, stop: Stop, child: usize, toward: Toward<'_>) -> Result<()> {
         let node = stop.node(&self.table)?;
         let handle = node.handle(child).map_err(|f| self.table.fault(f, node.offset))?;
@@ -181,7 +181,7 @@ impl TableCursor {
         Ok(())
     }
 
-    /// Runs a move that decides anew whether the cursor stands somewhere.
+    /// Runs a move, which makes the cursor valid or not, and keeps its error.
     fn moving(&mut self, run: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.valid = false;
         self.error = run(self).err();
@@ -194,21 +194,21 @@ impl TableCursor {
         }
     }
 
-    /// What a step reports when the cursor stands nowhere.
+    /// The result of a step of an invalid cursor: the error of the last move.
     #[cold]
     fn nowhere(&self) -> Result<()> {
         debug_assert!(self.error.is_some(), "a step from nowhere");
         self.error.clone().map_or(Ok(()), Err)
     }
 
-    /// The first entry of the current block at or after a target, if that lies between two entries of this block: then it is the first
-    /// of the table, too.
+    /// The first entry of the current block at or after a target, if the target lies between two entries of this block: then it is the
+    /// first of the table, too.
     fn inside(&self, key: &[u8], trailer: Trailer) -> Result<Option<usize>> {
         let (i, count) = self.search(key, trailer)?;
         Ok((i > 0 && i < count).then_some(i))
     }
 
-    /// The first entry of the current block at or after a target; the count if there is none.
+    /// The number of the first entry of the current block at or after a target, or the count if there is none; and the count.
     fn search(&self, key: &[u8], trailer: Trailer) -> Result<(usize, usize)> {
         let Some(block) = &self.block else { return Ok((0, 0)) };
         let i = block.layout.lower_bound(&block.payload, key, trailer);

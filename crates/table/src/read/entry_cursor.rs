@@ -1,4 +1,4 @@
-//! A position inside one node: the current entry, with its key put together in a buffer that is reused.
+//! A position inside one node: the current entry, with its key assembled in a buffer that is reused.
 //!
 //! Within a node only the part of the key after the shared prefix is rewritten from entry to entry.
 
@@ -6,10 +6,10 @@ use crate::format::decode_error::DecodeError;
 use crate::format::node::Layout;
 use base::Trailer;
 
-/// What most keys have behind the prefix of their node, in bytes.
+/// Bytes that most keys have after the prefix of their node.
 const MAX_SUFFIXES: usize = 24;
 
-/// The current entry of a node whose bytes and layout the owner holds.
+/// The current entry of a node. The owner of the cursor holds the bytes and the layout of the node.
 pub(crate) struct EntryCursor {
     key: Vec<u8>,
     prefix: usize,
@@ -23,7 +23,7 @@ impl EntryCursor {
         EntryCursor { key: Vec::new(), prefix: 0, index: 0, trailer: Trailer(0), value: (0, 0) }
     }
 
-    /// Enters a node: to be called before [`EntryCursor::move_to`] whenever the node changes.
+    /// Enters a node. Call it before [`EntryCursor::move_to`] whenever the node changes.
     pub(crate) fn enter(&mut self, node: &[u8], layout: &Layout) {
         let prefix = layout.prefix(node);
         self.key.clear();

@@ -1,4 +1,7 @@
 //! Point look-ups: the filter, the index, and the one data block where the key belongs.
+//!
+//! [`Table::get`] waits for the disk. [`Table::try_get`] does not: it returns the block that it would wait for, and
+//! [`Table::get_wanted`] continues.
 
 use crate::cache::block_cache::BlockClass;
 use crate::cache::table_cache;
@@ -24,8 +27,8 @@ impl Table {
         Ok(may)
     }
 
-    /// Has the processor load what [`Table::may_contain`] will look at, if it is in memory: for those who are about to ask several
-    /// tables. What it returns depends on that memory, and means nothing.
+    /// Loads the line of the filter that [`Table::may_contain`] reads into the processor's cache, if the filter is pinned: for callers
+    /// that are about to probe several tables. The returned value is meaningless; it keeps the load from being optimized away.
     #[inline]
     pub fn touch_filter(&self, hash: u64) -> u8 {
         self.resident.get().and_then(Option::as_ref).map_or(0, |resident| resident.touch(hash))
@@ -61,8 +64,8 @@ impl Table {
         self.look(key, hash, seq, Reading::Waits)
     }
 
-    /// [`Table::get`], which does not wait for a data block: where it would have to, it asks the disk for the block, notes it in `wanted`,
-    /// and finds nothing. [`Table::get_wanted`] goes on.
+    /// [`Table::get`] without waiting for a data block: if it would have to wait, it asks the disk for the block, stores the block in
+    /// `wanted` and returns `None`. [`Table::get_wanted`] continues.
     pub fn try_get(
         &self,
         key: &[u8],
@@ -73,10 +76,10 @@ impl Table {
         self.look(key, hash, seq, Reading::Asks(wanted))
     }
 
-    /// What the block that [`Table::try_get`] has noted has of the key: reads it now, and waits.
+    /// Continues [`Table::try_get`]: reads the block that it has stored in `wanted`, waiting for it, and looks up the key there.
     pub fn get_wanted(&self, wanted: PendingRead, key: &[u8], seq: Seq) -> Result<Option<(Trailer, Slice)>> {
         let trailer = Trailer::seek(seq);
-        // Another key of the same batch may have brought the block into the cache meanwhile.
+        // A look-up of another key of the batch may have inserted the block into the cache meanwhile.
         let found = match self.tables().cache.get_again(self.block_key(wanted.handle)) {
             Some(bytes) => self.find(Payload::Shared(bytes), wanted.handle, key, trailer)?,
             None => self.look_in(wanted, key, trailer, &mut Reading::Waits)?,
@@ -85,7 +88,7 @@ impl Table {
         Ok(found)
     }
 
-    /// [`Table::get`]. Where it does not wait, and would have to, it finds nothing, and notes what it wants.
+    /// [`Table::get`] or [`Table::try_get`], as `reading` says.
     pub(crate) fn look(
         &self,
         key: &[u8],
@@ -116,7 +119,7 @@ impl Table {
         Ok(found)
     }
 
-    /// What a data block that is not cached has of a key.
+    /// Looks up a key in a data block that is not cached.
     pub(crate) fn look_in(
         &self,
         wanted: PendingRead,
@@ -130,7 +133,7 @@ impl Table {
         }
     }
 
-    /// Told whether a table whose filter let a key through had it.
+    /// Counts a false positive of the filter when a key that passed it was not found.
     #[inline]
     pub(crate) fn note_found(&self, found: bool) -> Result<()> {
         if !found && self.root()?.footer.filter.probes > 0 {
@@ -139,7 +142,7 @@ impl Table {
         Ok(())
     }
 
-    /// What a data block has of a key.
+    /// Looks up a key in a data block.
     #[inline]
     pub(crate) fn find(
         &self,

@@ -1,4 +1,5 @@
-//! The way from the root to a data block, by index nodes that are pinned or come through the cache; and loading what is pinned.
+//! The way from the root of a table to a data block, through index nodes that are pinned or come through the block cache; and the
+//! loading of what is pinned.
 
 use crate::format::compression;
 use crate::format::decode_error::DecodeError;
@@ -9,11 +10,11 @@ use crate::read::pinned_index::{Line, PinnedIndex};
 use crate::read::table::Table;
 use base::{Result, Slice, Trailer};
 
-/// Bytes per read, about.
+/// Approximate bytes per read.
 const READ: usize = 512 << 10;
 
 impl Table {
-    /// Filter and index, if they stay in memory. Read on first use; threads that meet here read twice and keep one.
+    /// The pinned filter and index, if there are any. Loaded at first use; of concurrent loads one is kept.
     #[inline]
     pub(crate) fn resident(&self) -> Option<&PinnedIndex> {
         match self.resident.get() {
@@ -25,17 +26,17 @@ impl Table {
     #[cold]
     fn load_resident(&self) -> Option<&PinnedIndex> {
         let footer = self.root().ok()?.footer;
-        // Where there is no room now there may be some later; what fails, or is larger in memory than there is room for, is not
-        // tried again.
+        // Without room in the budget the next use tries again. A load that fails, or does not fit once decompressed, is not
+        // repeated.
         if !self.tables.cache.may_pin(footer.root.offset - footer.data_size) {
             return None;
         }
-        // Of an error those will hear who need the very block that it is about.
+        // Errors are ignored here: a read of the damaged block reports them.
         let loaded = load(self).ok().flatten();
         self.resident.get_or_init(|| loaded.map(Box::new)).as_deref()
     }
 
-    /// The index node at `handle`, from memory or through the cache. `hint`: which child of its parent it may be.
+    /// The index node at `handle`, pinned or through the cache. `hint`: its number among its siblings.
     #[inline]
     pub(crate) fn index_node(&self, handle: Handle, hint: usize) -> Result<Node> {
         match self.resident().and_then(|resident| resident.node(handle, hint)) {
@@ -64,14 +65,14 @@ impl Table {
         child.map_err(|f| self.fault(f, node.offset))
     }
 
-    /// About how many bytes of the file lie before `key`: for choosing where to cut. Reads index nodes only.
+    /// Approximate number of bytes of the file before `key`, for choosing cut points. Reads index nodes only.
     pub fn approximate_offset(&self, key: &[u8]) -> Result<u64> {
         Ok(self.data_handle(key, Trailer(u64::MAX))?.offset)
     }
 }
 
-/// Reads and verifies filter and index of `table`, if the budget allows it. An error says that some block is not sound, or could
-/// not be read.
+/// Reads and verifies filter and index of `table`, and pins them; `None` if the budget does not allow it. Fails if a block is damaged
+/// or cannot be read.
 fn load(table: &Table) -> Result<Option<PinnedIndex>> {
     let footer = table.root()?.footer;
     let lines = read_filter(table, &footer.filter)?;
@@ -80,7 +81,7 @@ fn load(table: &Table) -> Result<Option<PinnedIndex>> {
     Ok(pin.map(|pin| PinnedIndex::new(lines, footer.filter.probes, handles, nodes, pin)))
 }
 
-/// The lines of all partitions, which lie one behind another.
+/// The lines of all filter partitions, which are stored one after another.
 fn read_filter(table: &Table, shape: &FilterShape) -> Result<Vec<Line>> {
     let stored = shape.partition_len() + HEADER_LEN;
     let mut lines = Vec::with_capacity(shape.partitions as usize * shape.lines as usize);
@@ -103,11 +104,11 @@ fn read_filter(table: &Table, shape: &FilterShape) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// All nodes from `start` to `end`, which lie one behind another.
+/// All index nodes from `start` to `end`, which are stored one after another.
 fn read_index(table: &Table, start: u64, end: u64) -> Result<(Vec<Handle>, Vec<Node>)> {
     let (mut handles, mut nodes) = (Vec::new(), Vec::new());
     let mut buffer: Vec<u8> = Vec::new();
-    // Where in the file the buffer begins, and the next node.
+    // File offsets of the buffer and of the next node.
     let (mut from, mut at) = (start, start);
     while at < end {
         let whole = |buffer: &[u8]| {
@@ -119,7 +120,7 @@ fn read_index(table: &Table, start: u64, end: u64) -> Result<(Vec<Handle>, Vec<N
         let fault = |what| table.fault(DecodeError::Corrupt(what), at);
         let len = match whole(&buffer) {
             Some((len, true)) => len,
-            // Nothing vouches for the length yet: it bounds a read, and is bounded by the index.
+            // The length is not verified yet. It only sizes a read, and must lie inside the index.
             other => {
                 let need = other.map_or(HEADER_LEN as u64, |(len, _)| len);
                 if need > end - at || (from == at && buffer.len() as u64 >= need) {

@@ -1,13 +1,14 @@
-//! Reading without waiting: how many blocks are on their way from the disk at once, without a thread for each.
+//! Reads of data blocks that do not wait: many blocks are in flight at once, without a thread for each.
 //!
-//! Who has several places to look at begins with all of them before he waits for any. A block that the operating system has in memory
-//! is read at once, by the one call that would have read it anyway. For one that it has not, the disk is asked
-//! ([`env::ReadFile::will_need`]), and the look-up is put off: what it wants is noted ([`PendingRead`]), and it goes on from there, with a read
-//! that waits, when all others have begun. By then the disk has been working on all of them together, and the wait for the first is
-//! nearly the wait for all. Nothing but the note is kept meanwhile.
+//! A caller with several look-ups starts all of them before it waits for any. A block in the page cache is read at once, by the call
+//! that would have read it anyway. For any other block the disk is asked ([`env::ReadFile::will_need`]), and the look-up is put off: it
+//! returns a [`PendingRead`], and continues from there with a read that waits, once all others have started. By then the disk has worked
+//! on all of them together, so the wait for the first is nearly the wait for all. A look-up that was put off keeps nothing but the
+//! `PendingRead`.
 //!
-//! Index nodes and filters that do not stay with their table are waited for on the way: they are used often, and are hardly ever
-//! missing from the cache.
+//! Look-ups wait for index nodes and filters that are not pinned: these are used often and are rarely missing from the cache.
+//!
+//! Callers: `get.rs` for look-ups, `readahead.rs` for cursors.
 
 use crate::cache::block_cache::BlockClass;
 use crate::cache::buffer_pool::Buffer;
@@ -20,16 +21,16 @@ use crate::read::table::Table;
 use base::Result;
 use base::planted::{Bug, planted};
 
-/// A data block that somebody wants, and that is not in the cache.
+/// A data block that a look-up needs and that is not in the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingRead {
     pub(crate) handle: Handle,
-    /// Whether it is to be cached. Asked once for each read of a block, however many steps that takes.
+    /// Whether the block is to be cached. Decided once per read of the block, however many steps the read takes.
     pub(crate) admitted: bool,
 }
 
 impl PendingRead {
-    /// Bytes of the block, as it is stored.
+    /// Stored size of the block, in bytes.
     pub fn bytes(&self) -> u64 {
         u64::from(self.handle.size)
     }
@@ -37,19 +38,19 @@ impl PendingRead {
 
 /// Whether a look-up waits for the disk.
 pub(crate) enum Reading<'a> {
-    /// It does.
+    /// It waits.
     Waits,
-    /// It asks for what it would wait for, and notes that here.
+    /// It asks the disk for the block instead of waiting, and stores the block here.
     Asks(&'a mut Option<PendingRead>),
 }
 
 impl Table {
-    /// A block that was not found in the cache.
+    /// The read of a block that the cache does not have; asks the cache for admission.
     pub(crate) fn want(&self, handle: Handle) -> PendingRead {
         PendingRead { handle, admitted: self.tables().cache.admits(self.block_key(handle)) }
     }
 
-    /// Fills `bytes` with the frame of a block, or asks for it. Whether it was read.
+    /// Reads the frame of a block into `bytes`, or asks the disk for it. Returns whether it was read.
     pub(crate) fn fetch(
         &self,
         bytes: &mut [u8],
@@ -79,7 +80,7 @@ impl Table {
         Ok(true)
     }
 
-    /// The payload of a data block, from the file; `None` when it was asked for. What the cache is to have is put in.
+    /// Reads a data block from the file, and inserts it into the cache if it was admitted. `None`: the disk was asked for it.
     pub(crate) fn read_block(
         &self,
         wanted: PendingRead,
@@ -94,13 +95,13 @@ impl Table {
         self.open_block(frame, wanted).map(Some)
     }
 
-    /// Where the frame of a data block goes: a buffer that is used again, or, where the block is to be shared, one of its very size.
+    /// A buffer for the frame of a data block: a pooled one, or for a shared block one of exactly its size.
     pub(crate) fn buffer_for(&self, wanted: PendingRead) -> Buffer {
         let size = wanted.handle.size as usize;
         if wanted.admitted || size > MAX_OWN { Buffer::new(size) } else { Buffer::of(size) }
     }
 
-    /// The payload of the data block whose frame this is.
+    /// Verifies and decompresses the frame of a data block, and inserts the payload into the cache if it was admitted.
     pub(crate) fn open_block(&self, frame: Buffer, wanted: PendingRead) -> Result<Payload> {
         let PendingRead { handle, admitted } = wanted;
         let (place, fault) = (self.place(handle.offset, Kind::Data), |f| self.fault(f, handle.offset));
@@ -128,7 +129,7 @@ impl Table {
     }
 }
 
-/// Whether a cursor may wait, and what it would have waited for.
+/// Whether a cursor must not wait (`on`), and the block that it would have waited for.
 #[derive(Default)]
 pub(crate) struct Nonblocking {
     pub on: bool,

@@ -1,42 +1,43 @@
-//! What stays in memory with a table that is read: its whole filter, and the index nodes below the root.
+//! The part of a table that stays in memory while it is read: the whole filter, and the index nodes below the root.
 //!
-//! A probe of a filter in memory is one cache line, and a step down the index a binary search; by way of the block cache
-//! each would be a look-up in a shared map, and the first ones a read of the file each. So the first use of a table reads both in a few
-//! large reads, verifies every block once, and pins them: the block cache gives up as much of its budget
-//! ([`BlockCache::pin`](crate::BlockCache::pin)). Where the budget does not allow that, and where anything at all is wrong with
-//! one of these blocks, the table does without: filter partitions and nodes come one by one through the cache, so that damage to one
-//! of them concerns those alone who need it.
+//! A probe of a pinned filter reads one cache line, and a step down a pinned index is a binary search; through the block cache each
+//! would be a look-up in a shared map, and at first a read of the file. So the first use of a table reads filter and index in a few large
+//! reads, verifies every block once, and pins them: the block cache gives up as much of its budget
+//! ([`BlockCache::pin`](crate::BlockCache::pin)). Where the budget does not suffice, or one of these blocks is damaged, nothing is
+//! pinned: filter partitions and nodes come one by one through the cache, so that only reads that need a damaged block fail.
+//!
+//! This module holds and searches what is pinned; `index.rs` loads it.
 
 use crate::cache::block_cache::Pin;
 use crate::format::filter::{self, LINE};
 use crate::format::frame::Handle;
 use crate::read::block::Node;
 
-/// What the allocator and the lists keep per node beside its bytes, about.
+/// Approximate overhead of allocator and vectors per node, in bytes.
 const NODE_OVERHEAD: u64 = 160;
 
-/// What a node takes in memory.
+/// Memory of a node, in bytes.
 fn node_bytes(node: &Node) -> u64 {
     node.bytes.len() as u64 + NODE_OVERHEAD
 }
 
-/// A line of the filter, where one cache line holds it.
+/// A line of the filter, aligned to a cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Line(pub [u8; LINE]);
 
-/// Filter and index of one table. They count in the budget of the block cache for as long as they are here.
+/// Filter and index of one table, accounted in the budget of the block cache.
 pub(crate) struct PinnedIndex {
     lines: Vec<Line>,
     probes: u8,
-    /// Where the nodes lie in the file, ascending, and the nodes.
+    /// The places of the nodes in the file, ascending, and the nodes.
     handles: Vec<Handle>,
     nodes: Vec<Node>,
     _pin: Pin,
 }
 
 impl PinnedIndex {
-    /// What lines and nodes take in memory.
+    /// Memory of lines and nodes, in bytes.
     pub(crate) fn memory(lines: &[Line], nodes: &[Node]) -> u64 {
         (lines.len() * LINE) as u64 + nodes.iter().map(node_bytes).sum::<u64>()
     }
@@ -57,7 +58,7 @@ impl PinnedIndex {
         self.probes > 0
     }
 
-    /// The line of the filter where the key with this hash has its bits. There must be a filter.
+    /// The line of the filter with the bits of the key with this hash. There must be a filter.
     #[inline]
     fn line(&self, hash: u64) -> &[u8; LINE] {
         &self.lines[filter::line(hash, self.lines.len() as u64) as usize].0
@@ -69,7 +70,7 @@ impl PinnedIndex {
         self.probes == 0 || filter::line_may_contain(self.line(hash), hash, self.probes)
     }
 
-    /// Has the processor load the line that [`PinnedIndex::may_contain`] will look at.
+    /// Loads the line that [`PinnedIndex::may_contain`] reads into the processor's cache.
     #[inline]
     pub(crate) fn touch(&self, hash: u64) -> u8 {
         if self.probes == 0 { 0 } else { self.line(hash)[0] }
@@ -81,8 +82,8 @@ impl PinnedIndex {
         self.nodes.get(self.place(handle, hint)?)
     }
 
-    /// Which of the nodes is the one at `handle`. `hint`: which child of its parent it may be; in an index of two levels, as most are, it has
-    /// that number here, too.
+    /// The number of the node at `handle`. `hint`: its number among its siblings; in an index of two levels, as most are, this is the
+    /// number itself.
     #[inline]
     pub(crate) fn place(&self, handle: Handle, hint: usize) -> Option<usize> {
         if self.handles.get(hint) == Some(&handle) {
@@ -92,7 +93,7 @@ impl PinnedIndex {
         (*self.handles.get(at)? == handle).then_some(at)
     }
 
-    /// The node with that number.
+    /// The node with this number.
     #[inline]
     pub(crate) fn node_at(&self, place: usize) -> Option<&Node> {
         self.nodes.get(place)

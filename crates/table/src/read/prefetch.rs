@@ -1,32 +1,33 @@
-//! Loading tables where memory suffices for all of them.
+//! Prefetching of tables, where the memory suffices for all of them.
 //!
-//! A block that has to be read from the disk costs many times as much as one that the operating system has in its page cache:
-//! with a fast disk 60 to 100 microseconds in place of one or two. Where the tables of a database together are no larger than the memory that the process may use, all of them could be there; but after
-//! compactions, whose reads and writes push pages out, and after opening, some are not, and reads of single blocks would bring them
-//! back one at a time, each with a wait of its own. So who waits for a second block of a MiB has the operating system load all of
-//! it, once in the life of the table. Where the tables are larger than memory, nothing is loaded that nobody asked for: it would
-//! push out what is needed more.
+//! A block that is read from a fast disk costs 60 to 100 microseconds, a block from the page cache one or two. Where all tables of a
+//! database fit into the memory that the process may use, all of them could be cached. After an open, and after compactions, whose
+//! reads and writes evict pages, some are not, and reads would load them block by block, each with a wait. So the second wait in a MiB
+//! of a table makes the operating system load this MiB, once in the life of the table. Where the tables do not fit, nothing is
+//! prefetched: it would evict pages that are needed more.
+//!
+//! This module counts waits and decides; `nonblocking_read.rs` reports them and starts the loading.
 
 use crate::cache::table_cache::{TableCache, TableFile};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are loaded at a time.
+/// Bytes of a piece: the unit of counting and loading.
 pub(crate) const PIECE: u64 = 1 << 20;
 
-/// Waits in a piece that have it loaded: who waits there a second time is not just passing.
+/// Waits in a piece after which it is loaded. One wait may be a single random read.
 const WAITS: u64 = 2;
 
-/// Pieces that a word has the counts of, and bits of a count.
+/// Counts per word, and bits per count.
 const COUNTS: u64 = 32;
 const BITS: u64 = 2;
 
-/// For each piece of a table, how many times somebody has waited in it, up to [`WAITS`].
+/// The number of waits in each piece of a table, up to [`WAITS`].
 #[derive(Default)]
 pub(crate) struct Prefetcher(OnceLock<Box<[AtomicU64]>>);
 
 impl Prefetcher {
-    /// The word with the count of the piece at this place, and where in it that is.
+    /// The word with the count of the piece at `offset`, and the position of the count in it.
     #[inline]
     fn count(&self, file_size: u64, offset: u64) -> Option<(&AtomicU64, u64)> {
         let words = || (0..file_size.div_ceil(COUNTS * PIECE)).map(|_| AtomicU64::new(0)).collect();
@@ -35,7 +36,7 @@ impl Prefetcher {
         Some((word, piece % COUNTS * BITS))
     }
 
-    /// Whether a wait at this place would be one to be noted.
+    /// Whether a wait at `offset` is to be reported: the tables fit into memory, and the piece was not loaded yet.
     #[inline]
     pub(crate) fn may_warm(&self, tables: &TableCache, file: &TableFile, offset: u64) -> bool {
         tables.bytes.load(Ordering::Relaxed) <= tables.memory
@@ -43,8 +44,8 @@ impl Prefetcher {
                 .is_some_and(|(word, shift)| count_in(word.load(Ordering::Relaxed), shift) < WAITS)
     }
 
-    /// Somebody has waited for a block at this place. Has the operating system load what lies around it, if he was not the first, and that fits in
-    /// memory beside what the block cache holds.
+    /// Counts a wait for a block at `offset`. Returns the offset of the piece to load, at its second wait, if the tables fit into memory
+    /// beside the block cache.
     #[cold]
     pub(crate) fn note_waited(&self, tables: &TableCache, file: &TableFile, offset: u64) -> Option<u64> {
         let (word, shift) = self.count(file.size, offset)?;

@@ -1,4 +1,8 @@
-//! Reading ahead for cursors that walk from block to block.
+//! Readahead for cursors that walk from block to block.
+//!
+//! A cursor that steps to a neighbouring block, in either direction, reads several blocks at once when they are not cached: 8 KiB at
+//! first if the page cache has them, otherwise 16 KiB, and twice as much each time, up to 128 KiB. A seek reads the following
+//! block along with its own when recent seeks into the table were followed by a step.
 
 use crate::cache::block_cache::BlockClass;
 use crate::cache::buffer_pool::Buffer;
@@ -10,33 +14,33 @@ use crate::read::nonblocking_read::{Nonblocking, PendingRead, Reading};
 use crate::read::table::Table;
 use base::Result;
 
-/// What was read of the file beyond the current block. It is put into the cache block by block, when the cursor gets there.
+/// The readahead of one cursor: a window of the file. Its blocks are verified one by one when the cursor reaches them, and not cached.
 #[derive(Default)]
 pub(crate) struct Readahead {
     bytes: Buffer,
     offset: u64,
-    /// Whether the cursor has come to its block from the one beside it.
+    /// Whether the cursor has reached its block from a neighbouring one.
     walks: bool,
-    /// Whether it had to read the block that it sought, and has not gone on to another one since.
+    /// Whether the last seek had to read its block, and the cursor is still there.
     sought: bool,
-    /// How much it reads the next time; 0 before the first.
+    /// Bytes of the next read; 0 before the first one.
     next: u64,
-    /// Whether that was the one before.
+    /// Whether the cursor walks backward.
     back: bool,
-    /// Whether the cache is to have every block that is read, the first time already.
+    /// Whether the cache admits every block that the cursor reads, while it has room.
     pub(crate) keeps: bool,
     pub(crate) hurry: Nonblocking,
 }
 
-/// Bounds of how much a cursor reads at a time that has taken a step to a neighbouring block.
+/// Minimum and maximum bytes of a read after a step to a neighbouring block.
 const MIN_AHEAD: u64 = 8 << 10;
 const MAX_AHEAD: u64 = 128 << 10;
 
-/// Most that a seek reads with its block.
+/// Maximum bytes that a seek reads after its block.
 const MAX_ON: u64 = 16 << 10;
 
 impl Readahead {
-    /// The payload of a data block that is not there yet; `None` when it was asked for. `late`: it had been asked for before.
+    /// Reads a data block that is neither in the window nor cached; `None`: the disk was asked for it. `late`: it was asked for before.
     pub(crate) fn read(&mut self, table: &Table, wanted: PendingRead, late: bool) -> Result<Option<Payload>> {
         if self.walks {
             return self.read_one(table, wanted);
@@ -56,7 +60,7 @@ impl Readahead {
         }
         if self.walks && u64::from(handle.size) < MAX_AHEAD {
             table.check_handle(handle, frame::MAX_PAYLOAD)?;
-            // What fails may be what lies behind the block: of an error of its own the read of it alone tells.
+            // The error may concern what follows the block. The read of the block alone reports its own errors.
             if self.fill(table, handle).is_ok() {
                 return self.take(table, wanted);
             }
@@ -64,7 +68,7 @@ impl Readahead {
         table.read_block(wanted, &mut Reading::Waits)
     }
 
-    /// The payload of a data block, if it was read already.
+    /// The payload of a data block, if the window has it.
     #[inline]
     pub(crate) fn take(&self, table: &Table, wanted: PendingRead) -> Result<Option<Payload>> {
         let Some(part) = self.part(wanted.handle) else { return Ok(None) };
@@ -73,8 +77,8 @@ impl Readahead {
         table.open_block(frame, wanted).map(Some)
     }
 
-    /// Reads the block at `handle`, which was sought, and what comes behind it, if all that is in memory; whether it was. One read in place of the
-    /// two that a walk begins with.
+    /// Reads the block of a seek and what follows it with one read, in place of the two that a walk begins with, if the page cache has all
+    /// of it. Returns whether it has.
     fn read_on(&mut self, table: &Table, handle: Handle) -> Result<bool> {
         let size = u64::from(handle.size);
         // The next block is about as large as this one.
@@ -84,18 +88,18 @@ impl Readahead {
         }
         table.check_handle(handle, frame::MAX_PAYLOAD)?;
         self.back = false;
-        // What fails may be what lies behind the block.
+        // The error may concern what follows the block.
         let read = self.read_around(table, handle, size + ahead, false).unwrap_or(false);
         if read {
             self.next = 2 * ahead;
-            // It counts as any block that is sought; what lies behind it costs the seek hardly more.
+            // The block counts as read by the seek; what follows it costs the seek hardly more.
             table_cache::note_block_read();
             table_cache::note_ahead(self.bytes.len() as u64 - size);
         }
         Ok(read)
     }
 
-    /// Reads the block at `handle` and what comes behind it on the cursor's way.
+    /// Reads the block at `handle` and what follows it in the cursor's direction.
     fn fill(&mut self, table: &Table, handle: Handle) -> Result<()> {
         let bounded = |wanted: u64| wanted.max(2 * u64::from(handle.size)).min(MAX_AHEAD);
         let least = bounded(MIN_AHEAD);
@@ -103,11 +107,11 @@ impl Readahead {
             self.next = 2 * least;
             return Ok(());
         }
-        // Who has to wait for the disk waits for more.
+        // A wait for the disk is used to read more.
         let wanted = bounded(self.next.max(2 * MIN_AHEAD));
         self.read_around(table, handle, wanted, true)?;
         self.next = 2 * wanted;
-        // The disk goes on while the caller looks at these.
+        // The disk reads the next window while the caller uses this one.
         if wanted == MAX_AHEAD {
             let (from, to) = (self.offset, self.offset + self.bytes.len() as u64);
             let data_size = table.root()?.footer.data_size;
@@ -119,8 +123,8 @@ impl Readahead {
         Ok(())
     }
 
-    /// Reads `wanted` bytes on the cursor's way, the block at `handle` being the first of them, if they are in memory, or waits for them.
-    /// Whether it has them. The way back ends where a page begins.
+    /// Reads `wanted` bytes in the cursor's direction, beginning with the block at `handle`. Without `waits`, only if the page cache has
+    /// them. Returns whether they were read. A read backward begins at a page boundary.
     fn read_around(&mut self, table: &Table, handle: Handle, wanted: u64, waits: bool) -> Result<bool> {
         let data_size = table.root()?.footer.data_size;
         let (from, to) = match self.back {
@@ -128,7 +132,7 @@ impl Readahead {
             false => (handle.offset, handle.offset.saturating_add(wanted).min(data_size)),
         };
         let (from, to) = (from.min(handle.offset), to.max(handle.end()));
-        // Until the read succeeds, nothing is there.
+        // The window stays empty if the read fails.
         let mut bytes = std::mem::take(&mut self.bytes).renew((to - from) as usize);
         match waits {
             true => table.read_at(&mut bytes, from)?,
@@ -139,7 +143,7 @@ impl Readahead {
         Ok(true)
     }
 
-    /// Notes a step to a neighbouring block.
+    /// Called at a step to a neighbouring block.
     pub(crate) fn step(&mut self, table: &Table, back: bool) {
         self.leave(table, !back);
         if self.back != back {
@@ -148,20 +152,20 @@ impl Readahead {
         (self.walks, self.back) = (true, back);
     }
 
-    /// The next block is not beside this one.
+    /// Called when the next block is not a neighbour of this one.
     pub(crate) fn restart(&mut self, table: &Table) {
         self.leave(table, false);
         (self.walks, self.next) = (false, 0);
     }
 
-    /// The cursor leaves the block that it had sought, for the next one or not.
+    /// Called when the cursor leaves its block; `walked`: for the next one. Tells the table if a seek had read the block.
     pub(crate) fn leave(&mut self, table: &Table, walked: bool) {
         if std::mem::take(&mut self.sought) {
             table.note_walk(walked);
         }
     }
 
-    /// The block at `handle`, if it was read.
+    /// The frame at `handle`, if the window has it.
     fn part(&self, handle: Handle) -> Option<&[u8]> {
         let start = usize::try_from(handle.offset.checked_sub(self.offset)?).ok()?;
         self.bytes.get(start..start.checked_add(handle.size as usize)?)
@@ -169,11 +173,11 @@ impl Readahead {
 }
 
 impl Table {
-    /// A data block for a cursor, through the cache. `None` when the cursor does not wait and would have to.
+    /// A data block for a cursor, from the window, the cache or the file. `None` if the cursor must not wait and would have to.
     #[inline]
     pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Readahead) -> Result<Option<Block>> {
         let noted = ahead.hurry.wanted.take();
-        // Who walks does not use a block more often than others.
+        // A walk reads each block once: it neither admits blocks nor counts as a request.
         if let Some(payload) = ahead.take(self, PendingRead { handle, admitted: false })? {
             return self.block(payload, handle).map(Some);
         }

@@ -1,8 +1,8 @@
-//! A cursor for compaction: it streams the data blocks in large reads, past the cache.
+//! A cursor for compactions: it streams the data blocks in large reads, past the block cache.
 //!
-//! Data blocks lie one after another from offset 0, and each says how long it is, and whether zeros follow, so that going forward
-//! needs no index. Raw blocks are parsed where they lie in the read buffer; compressed ones in a second buffer. Seeks and steps
-//! back go through the index, and are for the few times that a compaction needs them.
+//! Data blocks are stored from offset 0, and each contains its length and whether zero padding follows, so a walk forward needs no
+//! index. Raw blocks are parsed in the read buffer, compressed ones in a second buffer. Seeks and steps back use the index; a
+//! compaction needs them rarely.
 
 use crate::format::compression;
 use crate::format::decode_error::DecodeError;
@@ -35,7 +35,7 @@ impl Table {
         ScanCursor::new(Arc::clone(self), false)
     }
 
-    /// The same for a compaction, after which nobody needs the file: what it has read it has the operating system forget.
+    /// Like [`Table::scan`], for a compaction that replaces the table: the page cache drops what the cursor has passed.
     pub fn last_scan(self: &Arc<Self>) -> ScanCursor {
         ScanCursor::new(Arc::clone(self), true)
     }
@@ -148,8 +148,8 @@ impl ScanCursor {
         let mut node = root.node.clone();
         for level in (1..=root.footer.levels).rev() {
             let fault = |f: DecodeError| self.table.fault(f, node.offset);
-            // Children lie in the order of what they hold, so the one that leads to the block before `offset` is
-            // the last whose first data block is before it.
+            // Children are stored in key order. The one above the block before `offset` is the last child with a first
+            // data block before `offset`.
             let (mut low, mut high) = (0, node.layout.count());
             while high - low > 1 {
                 let middle = low + (high - low) / 2;
@@ -165,7 +165,7 @@ impl ScanCursor {
         Ok(None)
     }
 
-    /// Where the first data block under an index entry begins: the entry's block is `level` levels above the data.
+    /// The offset of the first data block under `handle`, which is `level` levels above the data.
     fn first_data_offset(&self, mut handle: frame::Handle, level: u8) -> Result<u64> {
         for _ in 0..level {
             let node = self.table.index_node(handle, 0)?;
@@ -181,7 +181,7 @@ impl ScanCursor {
         block.layout.lower_bound(bytes, key, trailer).map_err(|f| self.table.fault(f, block.offset))
     }
 
-    /// Runs a move that decides anew whether the cursor stands somewhere.
+    /// Runs a move, which makes the cursor valid or not, and keeps its error.
     fn moving(&mut self, run: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.valid = false;
         self.error = run(self).err();
@@ -194,7 +194,7 @@ impl ScanCursor {
         }
     }
 
-    /// What a step reports when the cursor stands nowhere.
+    /// The result of a step of an invalid cursor: the error of the last move.
     #[cold]
     fn nowhere(&self) -> Result<()> {
         debug_assert!(self.error.is_some(), "a step from nowhere");
@@ -292,21 +292,21 @@ impl Cursor for ScanCursor {
 /// A window of the file, moved forward in large reads.
 struct ReadAhead {
     bytes: Vec<u8>,
-    /// Where the window begins in the file, and how many of its bytes are filled.
+    /// The offset of the window in the file, and the number of its bytes that are filled.
     offset: u64,
     len: usize,
-    /// Whether nobody will need what lies before the window.
+    /// Whether the page cache is to drop what lies before the window.
     last: bool,
 }
 
 impl ReadAhead {
-    /// Where the frame at `offset` is in the buffer; the data ends at `end`.
+    /// The range of the buffer with the frame at `offset`; the data ends at `end`.
     fn frame(&mut self, table: &Table, offset: u64, end: u64) -> Result<Range<usize>> {
         let fault = |what| table.fault(DecodeError::Corrupt(what), offset);
         let start = self.fill(table, offset, HEADER_LEN as u64, end)?;
         let header =
             self.bytes[start..].first_chunk().ok_or_else(|| fault("block is shorter than its header"))?;
-        // Unverified until all of the frame is there: it bounds a read, and is bounded itself.
+        // The length is unverified until the whole frame is read. It only sizes a read, and is bounded.
         let len = frame::claimed_len(header);
         if len > end - offset || len > (frame::MAX_PAYLOAD + HEADER_LEN) as u64 {
             return Err(fault("block lies outside its table"));
@@ -315,7 +315,7 @@ impl ReadAhead {
         Ok(start..start + len as usize)
     }
 
-    /// Makes sure that `len` bytes from `offset` are in the buffer, and says where.
+    /// Makes sure that `len` bytes from `offset` are in the buffer, and returns where.
     fn fill(&mut self, table: &Table, offset: u64, len: u64, end: u64) -> Result<usize> {
         if len > end - offset {
             return Err(table.fault(DecodeError::Corrupt("block lies outside its table"), offset));
@@ -324,7 +324,7 @@ impl ReadAhead {
         if offset >= self.offset && offset + len <= filled {
             return Ok((offset - self.offset) as usize);
         }
-        // What is there of the frame moves to the front; the rest, and what follows, is read behind it.
+        // The part of the frame that is in the buffer moves to the front. The rest, and what follows, is read after it.
         let kept = if offset >= self.offset && offset < filled {
             (offset - self.offset) as usize..self.len
         } else {
@@ -342,7 +342,7 @@ impl ReadAhead {
         }
         table.read_at(&mut self.bytes[have..want], offset + have as u64)?;
         self.len = want;
-        // The disk goes on while this is worked on.
+        // The disk reads the next window while the caller works on this one.
         let filled = offset + want as u64;
         if offset > 0 && filled < end {
             table.will_need(filled, (end - filled).min(READ_AHEAD as u64));

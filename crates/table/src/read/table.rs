@@ -1,9 +1,12 @@
-//! One table, open for reading.
+//! One table, open for reading: its file, its root, and reads of single blocks.
 //!
-//! A table that was never used costs its struct. The first use reads the footer and the root of the index, which stay
-//! with the table (the root is at most a few KiB). The first look for a key reads filter and index, which stay, too, where the
-//! budget allows it (`pinned_index.rs`); where not, index nodes and filter partitions come through the cache, as data blocks do. A get
-//! costs one line of the filter, a search in one index node per level, and one data block.
+//! An unused table costs its struct. The first use reads the footer and the root of the index, which stay with the table (the root is
+//! at most a few KiB). The first look-up reads and pins filter and index where the budget allows it (`pinned_index.rs`); otherwise index
+//! nodes and filter partitions come through the cache, as data blocks do. A get costs one line of the filter, a search in one index node
+//! per level, and one data block.
+//!
+//! Look-ups (`get.rs`), the index (`index.rs`), the cursors and the verification add methods to [`Table`]; this module does not call
+//! them.
 
 use crate::cache::block_cache::{BlockClass, BlockKey};
 use crate::cache::table_cache::{self, TableCache, TableFile};
@@ -28,16 +31,16 @@ pub struct Table {
     pub(crate) tables: Arc<TableCache>,
     pub(crate) file: TableFile,
     pub(crate) root: OnceLock<Box<Root>>,
-    /// Filter and index, once they were read; `None` when they cannot stay.
+    /// Filter and index, once loaded; `None` when they cannot be pinned.
     pub(crate) resident: OnceLock<Option<Box<PinnedIndex>>>,
-    /// The file, where it is not to come from those that are held open.
+    /// The file, if it is not one of those that the table cache holds open.
     own_file: Option<Arc<dyn ReadFile>>,
     pub(crate) warm: Prefetcher,
-    /// How often, of late, who sought a block here went on to the next one: from 0 to [`MAX_WALKED`].
+    /// How often recent seeks were followed by a step to the next block: from 0 to [`MAX_WALKED`].
     walked: AtomicU8,
 }
 
-/// Where the count of walks ends. A seek expects a walk from half of it on.
+/// Maximum of the count of walks. From half of it on, a seek reads the next block along.
 const MAX_WALKED: u8 = 8;
 
 impl Drop for Table {
@@ -46,7 +49,7 @@ impl Drop for Table {
     }
 }
 
-/// What stays with a table once it was used.
+/// What stays with a table after its first use.
 pub(crate) struct Root {
     pub footer: Footer,
     pub node: Node,
@@ -71,7 +74,7 @@ impl Table {
         Ok(Table { tables, file, root, resident, own_file, warm, walked })
     }
 
-    /// The table as a first opening would see it: the file that is there now, and nothing of it known.
+    /// The same table with its file opened anew, and nothing of it in memory.
     pub(crate) fn anew(&self) -> Result<Table> {
         let own_file = self.tables.open_file(&self.file)?;
         let file = self.tables.table_file(self.file.number, self.file.size);
@@ -104,24 +107,24 @@ impl Table {
         BlockKey { space: self.tables.space, file: self.file.number, offset: handle.offset }
     }
 
-    /// Who had to read the block that he sought went on to the next one, or did not. Threads that meet here may lose a count.
+    /// Counts whether a seek that had to read its block was followed by a step to the next one. Concurrent updates may be lost.
     #[inline]
     pub(crate) fn note_walk(&self, walked: bool) {
         let before = self.walked.load(Ordering::Relaxed);
         let after = if walked { (before + 1).min(MAX_WALKED) } else { before.saturating_sub(1) };
-        // Where all do the same nothing is written.
+        // Avoids writing a shared cache line when nothing changes.
         if after != before {
             self.walked.store(after, Ordering::Relaxed);
         }
     }
 
-    /// Whether who seeks a block will go on to the next one, as far as others tell.
+    /// Whether a seek is likely to be followed by a step to the next block, judging by recent ones.
     #[inline]
     pub(crate) fn expects_walk(&self) -> bool {
         self.walked.load(Ordering::Relaxed) >= MAX_WALKED / 2
     }
 
-    /// What the properties block says. Reads it from the file each time.
+    /// The content of the properties block. Reads it from the file at each call.
     pub fn meta(&self) -> Result<TableMeta> {
         let handle = self.root()?.footer.properties;
         let payload = self.read(handle, Kind::Properties, properties::MAX_LEN)?;
@@ -129,19 +132,19 @@ impl Table {
             .map_err(|f| self.fault(f, handle.offset))
     }
 
-    /// Asks the operating system to forget what it has of the file in memory, so that what is read next comes from the disk.
+    /// Asks the operating system to drop the file from the page cache, so that the next reads come from the disk.
     pub fn forget_pages(&self) {
         if let Ok(file) = self.tables.open_file(&self.file) {
             file.wont_need(0, self.file.size);
         }
     }
 
-    /// Asks the operating system to bring into memory what it does not have of these bytes of the file.
+    /// Asks the operating system to load these bytes of the file into the page cache.
     pub fn load(&self, offset: u64, len: u64) {
         self.will_need(offset, len.min(self.file.size.saturating_sub(offset)));
     }
 
-    /// Footer and root, read on first use. Threads that meet here read twice and keep one.
+    /// Footer and root, read at first use. Of concurrent reads one is kept.
     #[inline]
     pub(crate) fn root(&self) -> Result<&Root> {
         match self.root.get() {
@@ -176,7 +179,7 @@ impl Table {
         Ok(Node { bytes, layout, offset })
     }
 
-    /// The payload of a block, through the cache, or else by way of `read`.
+    /// The payload of a block, from the cache or else from `read`.
     #[inline]
     pub(crate) fn block_or(
         &self,
@@ -214,7 +217,7 @@ impl Table {
         Ok(bytes)
     }
 
-    /// Makes sure that a block can lie where an index says, before memory is set aside for it.
+    /// Checks that a block can lie at `handle`, before memory is allocated for it.
     pub(crate) fn check_handle(&self, handle: Handle, cap: usize) -> Result<()> {
         if handle.end() > self.file.size || handle.size as usize > cap + frame::HEADER_LEN {
             return Err(self.fault(DecodeError::Corrupt("block lies outside its table"), handle.offset));
@@ -227,7 +230,7 @@ impl Table {
         self.file()?.read_exact_at(bytes, offset)
     }
 
-    /// Reads these bytes of the file, if the operating system has all of them in memory; whether it had.
+    /// Reads these bytes of the file if the page cache has all of them. Returns whether it has.
     pub(crate) fn try_read_cached(&self, bytes: &mut [u8], offset: u64) -> Result<bool> {
         let there = self.file()?.try_read_cached(bytes, offset)?;
         if there {
