@@ -1,7 +1,7 @@
-//! The decoders of this crate, for the fuzz targets of `crates/fuzz-targets`: each function feeds one decoder with bytes that
-//! anybody may have written, and asserts what must hold of the answer. It says whether the bytes were accepted.
+//! The decoders of this crate, for the fuzz targets of `crates/fuzz-targets`. Each function decodes arbitrary bytes, asserts the
+//! properties of the result, and returns whether the bytes were accepted.
 //!
-//! Not part of the public library: the feature `fuzzing` is off but for those targets.
+//! Not part of the public library: only those targets enable the feature `fuzzing`.
 
 use crate::format::compression::{Compression, Compressor};
 use crate::format::decode_error::DecodeError;
@@ -19,17 +19,17 @@ use base::limits::MAX_KEY_LEN;
 use base::{Trailer, compare};
 use std::cmp::Ordering;
 
-/// Most entries of a node that are looked at one by one.
+/// Maximum number of entries of a node that are checked one by one.
 const ENTRIES: usize = 256;
 
-/// Most bytes that [`block`] lets a payload expand to.
+/// Maximum bytes that [`block`] lets a payload expand to.
 pub const BLOCK_CAP: usize = 1 << 20;
 
 fn place(file: u64, offset: u64, kind: Kind) -> Place {
     Place { file, offset, kind: kind as u8 }
 }
 
-/// A footer: flags, the number of the file, its length, and the 80 bytes. With flag 1 the checksums are made right.
+/// A footer: flags, the number of the file, its length, and the 80 bytes. Flag 1 corrects the checksums.
 pub fn footer(data: &[u8]) -> bool {
     let mut input = Reader::new(data);
     let (Some(flags), Some(file), Some(size), Some(body)) =
@@ -60,7 +60,7 @@ pub fn footer(data: &[u8]) -> bool {
         assert_eq!(decoded.filter.handle(last).end(), decoded.index_start());
     }
     assert_eq!(Footer::decode(&decoded.encode(), file, file_size), Ok(decoded));
-    // All bytes mean something, but for the two that are zero.
+    // All bytes have a meaning but the two that are zero.
     bytes[38..40].fill(0);
     assert_eq!(decoded.encode()[..footer::BODY], bytes[..footer::BODY]);
     assert!(Footer::decode(&bytes, file.wrapping_add(1), file_size).is_err(), "another file's footer");
@@ -68,7 +68,7 @@ pub fn footer(data: &[u8]) -> bool {
     true
 }
 
-/// A filter: its shape (three numbers and a byte), then a partition; then, with the rest as hashes, one that was built.
+/// A filter: its shape (three numbers and a byte), then a partition. The partition also serves as hashes to build a filter from.
 pub fn filter(data: &[u8]) -> bool {
     let mut input = Reader::new(data);
     let (Some(offset), Some(partitions), Some(lines), Some(probes)) =
@@ -81,7 +81,7 @@ pub fn filter(data: &[u8]) -> bool {
     let bits = u32::from(probes % 33);
     let built = FilterShape::new(offset.into(), hashes.len() as u64, bits);
     assert!(built.is_valid());
-    // Without a filter there is nothing to build, and no place for a key.
+    // Without a filter there is nothing to build.
     let lines_built = if built.probes > 0 { filter::build(&built, &hashes) } else { Vec::new() };
     let contains = |hash: &u64| {
         let (part, line) = built.locate(*hash);
@@ -117,7 +117,7 @@ pub fn properties(data: &[u8]) -> bool {
     true
 }
 
-/// A node: a byte that says whether it is one of the index, the length of a key, the key, and the node.
+/// A node: a byte (odd for an index node), the length of a key, the key, and the node.
 pub fn node(data: &[u8]) -> bool {
     let mut input = Reader::new(data);
     let (Some(kind), Some(key)) = (input.u8(), input.bytes(MAX_KEY_LEN)) else { return false };
@@ -160,7 +160,7 @@ fn entries(bytes: &[u8], layout: &Layout) -> Option<Vec<Entry>> {
     (complete && entries.windows(2).all(in_order)).then_some(entries)
 }
 
-/// A sound node answers for each of its entries, and says the same when it is written anew.
+/// Asserts that a valid node finds each of its entries, and has the same entries when it is written anew.
 fn check_node(bytes: &[u8], layout: &Layout, index: bool, entries: &[Entry]) {
     let mut builder = NodeBuilder::new(index);
     for (i, (key, trailer, value)) in entries.iter().enumerate() {
@@ -178,7 +178,7 @@ fn check_node(bytes: &[u8], layout: &Layout, index: bool, entries: &[Entry]) {
     assert_eq!(self::entries(&again, &layout).as_deref(), Some(entries));
 }
 
-/// A block in its frame: flags, a cap, file and offset, and the frame. With flag 1 length and checksum are made right.
+/// A block in its frame: flags, a cap, file and offset, and the frame. Flag 1 corrects length and checksum.
 pub fn block(data: &[u8]) -> bool {
     let mut input = Reader::new(data);
     let (Some(flags), Some(cap), Some(file), Some(offset)) =
@@ -215,7 +215,7 @@ pub fn block(data: &[u8]) -> bool {
     true
 }
 
-/// Makes length and checksum of a frame right, where there is one.
+/// Corrects length and checksum of a frame, if it is long enough for a header.
 fn fix_frame(frame: &mut [u8], place: Place) {
     let Some(size) = frame.len().checked_sub(HEADER_LEN) else { return };
     frame[4..8].copy_from_slice(&(size as u32).to_le_bytes());
@@ -223,7 +223,7 @@ fn fix_frame(frame: &mut [u8], place: Place) {
     frame[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Makes both checksums of a footer right.
+/// Corrects both checksums of a footer.
 fn fix_footer(bytes: &mut [u8; footer::LEN], file: u64, file_size: u64) {
     const VERSION: usize = footer::BODY + 4;
     let at = file_size - footer::LEN as u64;
@@ -233,8 +233,8 @@ fn fix_footer(bytes: &mut [u8; footer::LEN], file: u64, file_size: u64) {
     bytes[VERSION + 4..VERSION + 8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Makes the checksums of a whole table right, as far as its footer and the lengths of its blocks lead to them, and the
-/// footer name this file and its length: so that hostile bytes get past them.
+/// Corrects the checksums of a whole table, as far as its footer and the lengths of its blocks lead to them, and the file number and
+/// length in the footer, so that hostile bytes pass them.
 pub fn fix_table(bytes: &mut [u8], file: u64) {
     let file_size = bytes.len() as u64;
     let Some(end) = bytes.len().checked_sub(footer::LEN) else { return };
@@ -258,7 +258,7 @@ pub fn fix_table(bytes: &mut [u8], file: u64) {
     fix_at(bytes, file, Kind::Properties, footer.properties);
 }
 
-/// Fixes the frames that lie one behind another from `start` to `end`.
+/// Corrects the consecutive frames from `start` to `end`.
 fn fix_run(bytes: &mut [u8], file: u64, kind: Kind, start: u64, end: u64) {
     let mut at = start;
     while at < end {
@@ -272,7 +272,7 @@ fn fix_run(bytes: &mut [u8], file: u64, kind: Kind, start: u64, end: u64) {
     }
 }
 
-/// Fixes the frame at `handle`, if it lies inside.
+/// Corrects the frame at `handle`, if it lies inside the file.
 fn fix_at(bytes: &mut [u8], file: u64, kind: Kind, handle: Handle) {
     let Ok(start) = usize::try_from(handle.offset) else { return };
     let end = start.saturating_add(handle.size as usize);

@@ -1,9 +1,9 @@
-//! Immutable sorted tables: what a memtable becomes on disk, and what compaction reads and writes.
+//! Immutable sorted tables: a flush writes them, compactions read and write them, and reads search them.
 //!
 //! A table is a static B+-tree in one file. [`TableWriter`] takes entries in order and writes data blocks (leaves), a
 //! partitioned filter, index nodes, properties and a footer; [`Table`] finds a key in it, [`TableCursor`] walks it through
 //! the [`BlockCache`], and [`ScanCursor`] streams it past the cache for compaction. [`TableCache`] is a directory of such
-//! files: it owns the open handles and the counters. `docs/format/table.md` tells the format byte by byte.
+//! files: it owns the open handles and the counters. `docs/format/table.md` describes the format byte by byte.
 //!
 //! ```text
 //!   TableWriter --- node_builder --- frame --- file --- frame --- node --- Table, TableCursor, ScanCursor
@@ -16,6 +16,9 @@
 //! that names file and offset. Blocks in the cache have been verified.
 //!
 //! Nothing here starts a thread, reads a clock, sorts, or knows what other tables exist. The crate has no unsafe code.
+//!
+//! Modules, from below: `format` (bytes), then `cache` (what tables share) and `write`, then `read`, then `check` (verification and
+//! salvage). A module imports only from folders below its own.
 
 #![forbid(unsafe_code)]
 

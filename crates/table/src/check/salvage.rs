@@ -1,11 +1,11 @@
-//! What is intact in a table file, whatever else is not.
+//! Reads what is intact in a damaged table file.
 //!
-//! The file is read as a row of blocks from offset 0, without footer and index: each block says how long it is, and has a
-//! checksum that is bound to this file and this offset, so a block that verifies is one that was written just there. Where none
-//! does, the next one is looked for: first where the bad one seems to end, and where the next page begins, then byte by byte. What
-//! lies between is a [`Gap`].
+//! The file is read as a sequence of blocks from offset 0, without footer and index. Each block contains its length, and a checksum
+//! that is bound to this file and this offset, so a block that verifies was written at this place. After a damaged block the next
+//! intact one is searched: where the damaged one claims to end, at the next page boundary, and then byte by byte. The bytes in between
+//! are a [`Gap`].
 //!
-//! Entries come in order, as in the table; gaps tell between which of them others may be missing.
+//! Entries come in the order of the table. A gap names the keys between which entries may be missing.
 
 use crate::format::compression;
 use crate::format::decode_error::DecodeError;
@@ -23,36 +23,36 @@ use std::sync::Arc;
 
 /// Bytes per read.
 const READ: usize = 64 << 10;
-/// What is read apart where a larger read fails: a bad sector spoils no more than this.
+/// Unit of reads after a larger read has failed: a bad sector loses no more than this.
 const SECTOR: usize = 4 << 10;
-/// Largest block that is found byte by byte. Larger ones are found only behind an intact block.
+/// Maximum size of a block that the search byte by byte finds. Larger ones are found only after an intact block.
 const SEARCHED_BLOCK: u64 = 8 << 20;
-/// Fewest bytes of a block's payload: a node's header.
+/// Minimum bytes of a block's payload: the header of a node.
 const MIN_PAYLOAD: u64 = 16;
 
-/// Bytes of a table file that are no intact block, and may have held entries.
+/// Bytes of a table file that are not part of an intact block, and may have held entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// Where they begin.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many they are.
+    /// Number of bytes.
     pub len: u64,
-    /// The last key before them: what is missing has this key (in an older version) or a larger one. `None` at the beginning.
+    /// The last key before the gap: missing entries have this key (in an older version) or a larger one. `None` at the beginning.
     pub after: Option<Vec<u8>>,
-    /// The first key behind them; `None` at the end.
+    /// The first key after the gap; `None` at the end.
     pub before: Option<Vec<u8>>,
 }
 
-/// What a file holds, as far as it can be read.
+/// The readable content of a table file, in numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// Length of the file, in bytes.
     pub file_size: u64,
     /// Entries that can be read.
     pub entries: u64,
-    /// What [`SalvageCursor::fingerprint`] says of them.
+    /// Their [`SalvageCursor::fingerprint`].
     pub fingerprint: u64,
-    /// How many there were, if a part of the file that says so can be read.
+    /// Number of entries that were written, if the properties can be read.
     pub promised: Option<u64>,
     /// Smallest key that can be read.
     pub smallest: Vec<u8>,
@@ -62,24 +62,23 @@ pub struct Survey {
     pub min_seq: Seq,
     /// Largest sequence number that can be read.
     pub max_seq: Seq,
-    /// Where entries may be missing.
+    /// Places where entries may be missing.
     pub gaps: Vec<Gap>,
-    /// Whether footer, index, filter or properties are damaged, which hold no entries.
+    /// Whether a part without entries is damaged: footer, index, filter or properties.
     pub other_damage: bool,
-    /// Whom the table belongs to, if a part of the file that says so can be read.
+    /// The owner of the table, if the properties can be read and name it.
     pub owner: Option<TableOwner>,
 }
 
 /// Reads the intact blocks of one table file, in order. As a [`Cursor`] it goes forward only.
 ///
-/// The file is open while it is read from, and not in between: many files can be read at once. Memory: a block, and a
-/// buffer of 64 KiB.
+/// The file is opened for each read, so that many tables can be read at once. Memory: a block, and a buffer of 64 KiB.
 pub struct SalvageCursor {
     env: Arc<dyn Env>,
     path: PathBuf,
     number: u64,
     len: u64,
-    /// Where the blocks end; where the data ends, when the footer tells.
+    /// The end of the data if the footer is intact, otherwise the end of the file.
     end: u64,
     footer: Option<Footer>,
     position: u64,
@@ -90,7 +89,7 @@ pub struct SalvageCursor {
     valid: bool,
     /// Kind of the block before.
     last_kind: Kind,
-    /// A gap that waits for the key behind it.
+    /// A gap without the key after it yet.
     open_gap: Option<Gap>,
     fingerprint: u64,
     survey: Survey,
@@ -103,10 +102,10 @@ struct Window {
 }
 
 impl SalvageCursor {
-    /// Looks at table `number` in `dir`.
+    /// Opens table `number` in `dir`, and reads footer and properties.
     ///
     /// # Errors
-    /// `Unsupported` when a newer version wrote it; what `env` says when the file cannot be opened.
+    /// `Unsupported` if a newer version wrote the table; the error of `env` if the file cannot be opened.
     pub fn open(env: &Arc<dyn Env>, dir: &Path, number: u64) -> Result<SalvageCursor> {
         let path = dir.join(table_file_name(number));
         let len = env.open(&path)?.len()?;
@@ -132,7 +131,7 @@ impl SalvageCursor {
         Ok(cursor)
     }
 
-    /// Footer and properties, as far as they are intact.
+    /// Reads footer and properties, as far as they are intact.
     fn read_end(&mut self) -> Result<()> {
         self.survey.other_damage = true;
         let Some(start) = self.len.checked_sub(footer::LEN as u64) else { return Ok(()) };
@@ -161,7 +160,7 @@ impl SalvageCursor {
         self.survey.owner = properties::owner(&self.payload);
     }
 
-    /// Reads the rest of the file and says what is in it. To be called on a new cursor.
+    /// Reads the whole file and summarizes it. Call it on a new cursor.
     pub fn survey(mut self) -> Survey {
         let mut last = Vec::new();
         let survey = |cursor: &mut SalvageCursor, last: &mut Vec<u8>| {
@@ -186,7 +185,7 @@ impl SalvageCursor {
         self.survey.fingerprint = self.fingerprint;
         self.close_gap(None);
         self.note_early_end();
-        // When everything that was written could be read, the bad bytes held something else.
+        // All entries that were written were read: the damaged bytes held none.
         if self.survey.promised == Some(self.survey.entries) {
             self.survey.other_damage |= !self.survey.gaps.is_empty();
             self.survey.gaps.clear();
@@ -197,7 +196,7 @@ impl SalvageCursor {
         self.survey
     }
 
-    /// A file that was cut off between two blocks has no bad bytes.
+    /// Adds a gap at the end of a file that was truncated between two blocks, which has no damaged bytes.
     fn note_early_end(&mut self) {
         let survey = &mut self.survey;
         let cut_off = match survey.promised {
@@ -213,7 +212,7 @@ impl SalvageCursor {
         }
     }
 
-    /// Whether any block behind the data fails.
+    /// Whether a block after the data is damaged.
     fn rest_is_damaged(&mut self) -> bool {
         let Some(footer) = self.footer else { return true };
         let mut offset = footer.data_size;
@@ -231,8 +230,8 @@ impl SalvageCursor {
         self.number
     }
 
-    /// A sum over the entries that it has stood on since the beginning: two readings of a file have the same when they gave the
-    /// same entries, which a failing disk does not promise.
+    /// A sum over the entries that the cursor has visited since the beginning. Two passes over a file with equal fingerprints gave the same
+    /// entries; a failing disk may give different ones.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -254,7 +253,7 @@ impl SalvageCursor {
         }
     }
 
-    /// Stands on entry `i` of the current block; when it is malformed, on what comes behind the block.
+    /// Moves to entry `i` of the current block; if that is malformed, to the first entry after the block.
     fn stand(&mut self, i: usize) {
         let Some(layout) = &self.layout else { return self.next_block() };
         match self.at.move_to(&self.payload, layout, i) {
@@ -269,7 +268,7 @@ impl SalvageCursor {
                 }
             }
             Err(_) => {
-                // The key is not to be trusted: what is missing may have any.
+                // The key is not trusted, so the gap has no lower bound.
                 self.layout = None;
                 self.bad(self.position, 0);
                 self.next_block();
@@ -284,7 +283,7 @@ impl SalvageCursor {
         }
     }
 
-    /// Notes bytes that are no block. Behind the last block of data they can have held no entry.
+    /// Records damaged bytes. After the last data block they cannot have held entries.
     fn bad(&mut self, offset: u64, len: u64) {
         if self.last_kind != Kind::Data {
             self.survey.other_damage = true;
@@ -299,7 +298,7 @@ impl SalvageCursor {
         }
     }
 
-    /// Goes to the first entry of the next intact block of data.
+    /// Moves to the first entry of the next intact data block.
     fn next_block(&mut self) {
         self.valid = false;
         while self.position < self.end {
@@ -332,8 +331,8 @@ impl SalvageCursor {
         }
     }
 
-    /// The block at `offset`, if an intact one of these kinds is there: its kind, and where the next one begins. Its payload goes
-    /// to `payload`.
+    /// Reads the block at `offset`, if it is intact and of one of these kinds, into `payload`. Returns its kind, and the offset of the
+    /// next block.
     fn block(&mut self, offset: u64, kinds: &[Kind]) -> Option<(Kind, u64)> {
         let end = self.len;
         if offset + HEADER_LEN as u64 > end {
@@ -364,11 +363,11 @@ impl SalvageCursor {
         None
     }
 
-    /// Where the next intact block begins behind a bad one; where the blocks end if there is none.
+    /// The offset of the next intact block after a damaged one; the end of the blocks if there is none.
     fn search(&mut self, bad: u64, kinds: &[Kind]) -> u64 {
         let claimed = self.claimed_len(bad);
         let next = bad.saturating_add(claimed);
-        // Directly behind it, or behind zeros.
+        // Directly after it, or after padding.
         for next in [next, next.checked_next_multiple_of(frame::PAGE).unwrap_or(next)] {
             if next == self.end || (next < self.end && self.block(next, kinds).is_some()) {
                 return next;
@@ -387,7 +386,7 @@ impl SalvageCursor {
         self.bytes(offset, HEADER_LEN as u64).first_chunk::<HEADER_LEN>().map_or(u64::MAX, frame::claimed_len)
     }
 
-    /// Whether what is at `offset` looks like the header of a block: so that few checksums have to be tried.
+    /// Whether the bytes at `offset` look like the header of a block, so that few checksums are computed.
     fn may_begin(&mut self, offset: u64) -> bool {
         let len = self.claimed_len(offset);
         let codec = match len <= SEARCHED_BLOCK && offset.saturating_add(len) <= self.end {
@@ -397,14 +396,14 @@ impl SalvageCursor {
         len >= MIN_PAYLOAD + HEADER_LEN as u64 && codec <= compression::LAST_CODE
     }
 
-    /// The bytes that [`SalvageCursor::read`] has made sure of.
+    /// Bytes that [`SalvageCursor::read`] has put into the window.
     fn bytes(&self, offset: u64, len: u64) -> &[u8] {
         let start = (offset - self.window.offset) as usize;
         &self.window.bytes[start..start + len as usize]
     }
 
-    /// Puts bytes of the file, which are within it, into the window. What the system cannot read becomes zeros, which no
-    /// checksum vouches for.
+    /// Puts bytes of the file into the window; they must lie inside the file. Unreadable bytes become zeros, which fail their
+    /// checksum.
     fn read(&mut self, offset: u64, len: u64) {
         let filled = self.window.offset + self.window.bytes.len() as u64;
         if offset >= self.window.offset && offset + len <= filled {
@@ -421,7 +420,7 @@ impl SalvageCursor {
     }
 }
 
-/// Reads what can be read, sector by sector.
+/// Reads sector by sector; unreadable sectors become zeros.
 fn read_sectors(file: &dyn ReadFile, bytes: &mut [u8], offset: u64) {
     let mut at = 0;
     while at < bytes.len() {
@@ -435,7 +434,7 @@ fn read_sectors(file: &dyn ReadFile, bytes: &mut [u8], offset: u64) {
 }
 
 fn forward_only() -> Result<()> {
-    Err(Error::new(ErrorKind::InvalidArgument, "what is left of a table is read from front to back"))
+    Err(Error::new(ErrorKind::InvalidArgument, "a salvage cursor reads forward only"))
 }
 
 impl Cursor for SalvageCursor {
@@ -459,7 +458,7 @@ impl Cursor for SalvageCursor {
     fn next(&mut self) -> Result<()> {
         self.step();
         if !self.valid {
-            // Nothing more comes: the memory goes to those that are still read.
+            // The end: frees memory for other cursors of a merge.
             self.window = Window::default();
             self.payload = Vec::new();
         }

@@ -1,7 +1,7 @@
-//! Checking a whole table: the file is opened anew, nothing is taken from memory, and every byte of the file is accounted for.
+//! Verification of a whole table: the file is opened anew, nothing is taken from memory, and every byte of the file is checked.
 //!
-//! The index is walked first and gives the list of data blocks that it knows; then the data is streamed once, and each
-//! block must be the next of that list, lie between its bounds, and pass the filter with all its keys.
+//! The index is read first and gives the list of data blocks. Then the data is read once: each block must be the next of the
+//! list, its entries must lie between its bounds, and the filter must contain all its keys.
 
 use crate::format::decode_error::DecodeError;
 use crate::format::filter::{self, FilterShape};
@@ -19,8 +19,8 @@ type Mark = (Vec<u8>, Trailer);
 
 impl Table {
     /// Opens the file anew, reads all of it and checks all of it: its length, every checksum, the order of the entries, that index, filter and
-    /// properties agree with them, and that no byte lies outside. Returns what was found, which is what the
-    /// properties say. `progress` is told how many bytes are done, now and then.
+    /// properties agree with them, and that every byte belongs to a part of the table. Returns what was found, which equals the
+    /// properties. Calls `progress` after each data block with the number of bytes that are done.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<TableMeta> {
         self.verify_by_steps(&mut |done| {
             progress(done);
@@ -28,7 +28,7 @@ impl Table {
         })
     }
 
-    /// [`Table::verify`], which ends with the error of `step` when it fails: for checks that take their time, or are called off.
+    /// Like [`Table::verify`], but returns the error of `step` when that fails: for verifications that are throttled or cancelled.
     pub fn verify_by_steps(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
         verify(&self.anew()?, step)
     }
@@ -77,9 +77,9 @@ fn read_filter(table: &Table) -> Result<Vec<Slice>> {
     Ok(partitions)
 }
 
-/// Walks the index from the root down; returns bounds and places of the data blocks.
+/// Reads the index from the root down; returns the bounds and handles of the data blocks.
 ///
-/// Each level lies before the one above it, and all of them together fill the room between filter and properties.
+/// Each level is stored before the one above it, and all levels together fill the space between filter and properties.
 fn read_index(table: &Table) -> Result<Vec<(Mark, Handle)>> {
     let root = table.root()?;
     let mut level = vec![((Vec::new(), Trailer(u64::MAX)), root.footer.root)];
@@ -129,7 +129,7 @@ fn children(table: &Table, node: &Node, bound: &Mark, out: &mut Vec<(Mark, Handl
     Ok(())
 }
 
-/// What is known of the data so far.
+/// The data that was read so far.
 struct Walk<'a> {
     table: &'a Table,
     shape: FilterShape,
@@ -156,7 +156,7 @@ impl<'a> Walk<'a> {
         Walk { table, shape, filter, last: None, at: EntryCursor::new(), meta }
     }
 
-    /// Checks the data block at `handle`, whose entries lie in `bound..next`, and the zeros behind it. Returns where they end.
+    /// Checks the data block at `handle`, with entries in `bound..next`, and the zero padding after it. Returns the end of the padding.
     fn block(&mut self, handle: Handle, bound: &Mark, next: Option<&Mark>) -> Result<u64> {
         let frame = self.table.read_frame(handle, frame::MAX_PAYLOAD)?;
         let behind = frame::next_offset(handle.offset, &frame);
@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks what lies between two data blocks.
+    /// Checks the padding between two data blocks.
     fn padding(&self, from: u64, to: u64) -> Result<()> {
         let footer = self.table.root()?.footer;
         if footer.version == footer::UNPADDED || to > footer.data_size {
@@ -199,7 +199,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks the current entry against what came before it.
+    /// Checks the current entry against the one before it, the bound and the filter, and adds it to the properties.
     fn entry(&mut self, value_len: usize, bound: Option<&Mark>) -> std::result::Result<(), DecodeError> {
         let (key, trailer) = (self.at.key(), self.at.trailer());
         if bound.is_some_and(|b| compare(&b.0, b.1, key, trailer) == Ordering::Greater) {

@@ -1,33 +1,33 @@
-//! Where blocks are cut, and where zeros go between them, so that reading a block touches few pages.
+//! Aligns data blocks to pages: decides where blocks are cut and where zero padding goes between them, so that reading a block touches
+//! few pages.
 //!
-//! A file comes into memory, and stays there, by pages of 4 KiB. A block that straddles two pages costs two reads and the
-//! memory of both, and is found in memory only when both are there. So blocks end where a page ends: the writer fills what is left
-//! of the page, and where the next entry does not fit any more, zeros follow up to the next page. That wastes half an entry per
-//! page. Zeros are limited to a twenty-fifth of what they lie between: where entries are large, the one that does not fit any
-//! more becomes a block of its own that runs on into the next page, whose rest the next block fills. Few reads touch two pages then
-//! (one entry in four, for values of 1 KiB), where blocks that hold several entries and lie anywhere nearly all would.
+//! A file is cached by pages of 4 KiB. A block that straddles two pages costs two reads and the memory of both. So blocks end at page
+//! boundaries: the writer fills the rest of the page, and pads with zeros to the next page where the next entry does not fit. This
+//! wastes half an entry per page. Padding is limited to a twenty-fifth of the blocks: beyond that, an entry that does not fit becomes
+//! a block of its own that runs on into the next page, and the next block fills the rest of that page. Few reads touch two pages then
+//! (one entry in four, for values of 1 KiB); nearly all would if blocks of several entries were not aligned.
 //!
 //! ```text
 //!     page                       page                       page
 //!     | block         |00| block                  | block         | one entry runs |on | block
 //! ```
 //!
-//! How large a compressed block will be is known only once it is, so it is cut by what the blocks before have shrunk to.
+//! The size of a compressed block is not known in advance. It is estimated from the compression ratio of the previous blocks.
 
 use crate::format::frame::PAGE;
 
-/// Most zeros: one byte for so many bytes of blocks.
+/// Bytes of blocks per byte of padding, at least.
 const BLOCKS_PER_ZERO: u64 = 25;
 
-/// A block's share of its raw size, in these parts.
+/// The compression ratio 1, as an integer.
 const WHOLE: u64 = 1024;
 
-/// Decides how long blocks are. Lengths are those of frames.
+/// Decides how long blocks are. All lengths are lengths of frames.
 pub(crate) struct BlockAligner {
     block_size: u64,
-    /// Bytes of blocks that no zeros were paid with yet.
+    /// Bytes of blocks that still allow padding.
     credit: u64,
-    /// What the last blocks have shrunk to, in parts of [`WHOLE`].
+    /// Mean ratio of stored to raw size of the last blocks, in parts of [`WHOLE`].
     shrink: u64,
 }
 
@@ -37,15 +37,15 @@ impl BlockAligner {
         BlockAligner { block_size: block_size as u64, credit: 0, shrink: WHOLE }
     }
 
-    /// The most bytes, before compression, of a block that begins at `offset`: as many as are asked for, or fewer, so that it ends
-    /// where a page does.
+    /// The maximum bytes, before compression, of a block at `offset`: the block size, or fewer bytes so that the block ends with a
+    /// page.
     pub(crate) fn limit(&self, offset: u64) -> usize {
         let room = PAGE - offset % PAGE;
         let stored = self.block_size * self.shrink / WHOLE;
         let target = if stored <= room { stored } else { room + (stored - room) / PAGE * PAGE };
         let raw = match self.shrink {
             WHOLE => target,
-            // A block that comes out a little larger than expected would go beyond the page.
+            // Leaves a margin: a block slightly larger than estimated would straddle the page.
             shrink => target * WHOLE / shrink / 32 * 31,
         };
         let limit = if stored <= room || (self.shrink < WHOLE && raw < self.block_size / 2) {
@@ -56,8 +56,8 @@ impl BlockAligner {
         limit as usize
     }
 
-    /// Told of a block of `raw` bytes that was stored in `stored` and ends at `end`; the entry behind it would make a block of `next`
-    /// bytes. Whether zeros are to follow up to the next page.
+    /// Accounts for a block of `raw` bytes that takes `stored` bytes and ends at `end`. The next entry alone would make a block of `next`
+    /// bytes. Returns whether to pad up to the next page.
     pub(crate) fn pad(&mut self, raw: usize, stored: u32, end: u64, next: usize) -> bool {
         self.credit += u64::from(stored);
         let share = (u64::from(stored) * WHOLE / (raw as u64).max(1)).clamp(1, WHOLE);
@@ -80,8 +80,8 @@ impl BlockAligner {
 mod tests {
     use super::*;
 
-    /// Lays out raw entries of `len` bytes each (38 bytes more for one alone in its block) and returns the share of zeros and the mean
-    /// number of pages that reading an entry's block touches.
+    /// Lays out raw entries of `len` bytes each (plus 38 bytes per block). Returns the share of padding, and the mean number of pages
+    /// that a read of an entry's block touches.
     fn lay_out(block_size: usize, len: usize) -> (f64, f64) {
         const ALONE: usize = 38;
         let mut pages = BlockAligner::new(block_size);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn large_entries_waste_little_and_touch_few_pages() {
-        // Blocks of four KiB that lie anywhere touch two.
+        // Unaligned blocks of 4 KiB touch two pages.
         for (len, most) in
             [(300, 1.1), (500, 1.15), (1050, 1.3), (1500, 1.4), (2000, 1.5), (3000, 1.8), (4500, 2.2)]
         {
@@ -136,7 +136,7 @@ mod tests {
         for _ in 0..40 {
             pages.pad(4096, 2150, 2150, 4096);
         }
-        // One and nine tenths of them fit into a page: the second is cut a little shorter.
+        // 1.9 blocks fit into a page: the second is cut a little shorter.
         assert_eq!(pages.limit(0), 4096);
         assert!((3400..3800).contains(&pages.limit(2150)), "{}", pages.limit(2150));
         // Too little is left for half a block.

@@ -1,5 +1,5 @@
-//! Writing a table: entries come in order and go out in data blocks; filter, index, properties and footer follow. Where data
-//! blocks end is decided in `block_align.rs`.
+//! Writing a table: entries come in order and are written in data blocks; filter, index, properties and footer follow.
+//! `block_align.rs` decides where data blocks end.
 //!
 //! The file is appended to in large pieces. Memory: one block, one output buffer, eight bytes per distinct key for the
 //! filter, and a few dozen bytes per data block for the index.
@@ -29,16 +29,16 @@ const OUTPUT: usize = 512 << 10;
 /// Bytes of an index node. Larger nodes make fewer levels; smaller ones waste less cache.
 const INDEX_NODE: usize = 8 << 10;
 
-/// Fewest children of an index node, however long their keys, so that each level is smaller than the one below.
+/// Minimum children of an index node, however long their keys, so that each level is smaller than the one below.
 const MIN_CHILDREN: usize = 4;
 
-/// Bounds of [`TableOptions::block_size`]; what is outside is brought inside.
+/// Bounds that [`TableOptions::block_size`] is clamped to.
 const BLOCK_SIZES: std::ops::RangeInclusive<usize> = 64..=1 << 20;
 
 /// Writes one table.
 ///
 /// A writer that is dropped without [`TableWriter::finish`] or [`TableWriter::abandon`] leaves its file behind. After an
-/// error the file is of no use: abandon it.
+/// error the file is incomplete: abandon it.
 pub struct TableWriter {
     env: Arc<dyn Env>,
     path: PathBuf,
@@ -46,21 +46,21 @@ pub struct TableWriter {
     out: Output,
     bits_per_key: u32,
     block: NodeBuilder,
-    /// Most bytes of the node that is being built.
+    /// Maximum bytes of the node that is being built.
     limit: usize,
     pages: BlockAligner,
-    /// Bound of the block that is being built, and what each finished block has for one.
+    /// Lower bound of the block that is being built.
     bound: (Vec<u8>, Trailer),
     index: Level,
     hashes: Vec<u64>,
-    /// Last entry of the block before.
+    /// Last entry of the previous block.
     last: Option<(Vec<u8>, Trailer)>,
     meta: TableMeta,
     owner: Option<TableOwner>,
     failed: bool,
 }
 
-/// What was built and not yet appended to the file.
+/// Bytes that were built and not yet appended to the file.
 struct Output {
     number: u64,
     bytes: Vec<u8>,
@@ -69,7 +69,7 @@ struct Output {
     compressor: Compressor,
 }
 
-/// The nodes of one level of the tree: their bounds and places, in order.
+/// The bounds and handles of the nodes of one level of the tree, in order.
 #[derive(Default)]
 struct Level {
     keys: Vec<u8>,
@@ -131,7 +131,7 @@ impl TableWriter {
         self.add_hashed(key, hash, trailer, value)
     }
 
-    /// The same, for a caller who has the key's hash ([`base::hash`]) already.
+    /// Like [`TableWriter::add`], for a caller that already has the key's hash ([`base::hash`]).
     #[inline]
     pub fn add_hashed(&mut self, key: &[u8], hash: u64, trailer: Trailer, value: &[u8]) -> Result<()> {
         if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
@@ -162,7 +162,7 @@ impl TableWriter {
         self.meta.entries
     }
 
-    /// About how large the file would be if it were finished now.
+    /// Approximate size of the file if it were finished now.
     pub fn estimated_size(&self) -> u64 {
         let filter = self.hashes.len() as u64 * u64::from(self.bits_per_key) / 8;
         let index = (self.index.keys.len() + 20 * self.index.children.len()) as u64;
@@ -171,11 +171,11 @@ impl TableWriter {
 
     /// Writes what is left, and syncs the file; the caller syncs the directory. There must be at least one entry.
     ///
-    /// After an error there is no table, and no file either if it could be removed.
+    /// After an error there is no table, and the file is removed if possible.
     pub fn finish(mut self) -> Result<TableMeta> {
         let finished = self.write_rest();
         if finished.is_err() {
-            // The error that counts is the first one; recovery removes files that the manifest does not name.
+            // The first error is returned; recovery removes files that the manifest does not name.
             let _ = self.abandon();
         }
         finished
@@ -245,19 +245,19 @@ impl TableWriter {
         Error::invalid(format!("{path}: a key of {key} or a value of {value} bytes is too long"))
     }
 
-    /// Decides the bound of the block that begins with this entry. Returns whether the block before ends with its key.
+    /// Decides the bound of the block that begins with this entry. Returns whether the previous block ends with the same key.
     fn begin_block(&mut self, key: &[u8], trailer: Trailer) -> Result<bool> {
         self.limit = self.pages.limit(self.out.end()).saturating_sub(frame::HEADER_LEN);
         self.bound.0.clear();
         let Some((last_key, last)) = &self.last else {
-            // Nothing comes before the first block: its bound is as short as can be.
+            // Nothing precedes the first block: its bound is the empty key.
             self.bound.1 = Trailer(u64::MAX);
             self.meta.smallest = key.to_vec();
             return Ok(false);
         };
         let same_key = self.check_order((last_key, *last), (key, trailer))?;
         if same_key {
-            // Just after the last version in the block before, so that a search between the two comes here.
+            // Just after the last version in the previous block, so that a search between the two leads here.
             self.bound.0.extend_from_slice(key);
             self.bound.1 = Trailer(last.0 - 1);
         } else {
@@ -268,7 +268,7 @@ impl TableWriter {
         Ok(same_key)
     }
 
-    /// Writes the block that was built; the node of the entry behind it, alone, would have `next` bytes, or there is none with 0.
+    /// Writes the block that was built. A node with the next entry alone would have `next` bytes; 0: there is no next entry.
     fn finish_block(&mut self, next: usize) -> Result<()> {
         let Some((key, trailer)) = self.block.last_key() else { return Ok(()) };
         let (last_key, last) = self.last.get_or_insert_with(|| (Vec::new(), trailer));
@@ -357,7 +357,7 @@ impl Output {
         Handle { offset, size }
     }
 
-    /// Builds a data block in place, with the zeros that follow it. See [`TableWriter::finish_block`] for `next`.
+    /// Builds a data block in place, with the padding that follows it. See [`TableWriter::finish_block`] for `next`.
     fn data_block(&mut self, block: &mut NodeBuilder, pages: &mut BlockAligner, next: usize) -> Handle {
         let offset = self.end();
         let start = frame::begin(&mut self.bytes);
