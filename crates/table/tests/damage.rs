@@ -114,7 +114,7 @@ fn every_truncation_and_extension_is_seen() {
     for len in 0..whole.len() {
         sim.write_file(path(9), &whole[..len]);
         assert!(interrogate(&env, &meta, &entries) > 0, "truncated to {len}");
-        // Also by a reader who was told the shorter length.
+        // Also by a reader that expects the shorter length.
         let told = TableMeta { file_size: len as u64, ..meta.clone() };
         assert!(interrogate(&env, &told, &entries) > 0, "truncated to {len}, and told so");
     }

@@ -1,5 +1,5 @@
-//! Filter and index that stay in memory with a table: what they spare, what they cost, and that damage to a part of them concerns
-//! nobody else.
+//! Pinned filters and indexes: the reads that they save, their memory, and that damage to a part of them fails only reads that need
+//! this part.
 #![allow(missing_docs)]
 
 mod common;

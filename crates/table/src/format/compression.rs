@@ -1,8 +1,8 @@
-//! Compression of blocks: which codecs there are, when a block is worth compressing, and how a hostile compressed
-//! block is kept from claiming more memory than it may.
+//! Compression of blocks: the codecs, the decision whether a block is stored compressed, and the bound on the memory that a hostile
+//! compressed block can claim.
 //!
 //! A compressed payload is the length of the raw bytes (u32) and the codec's own output. The codecs' contexts are
-//! large, so they are made once per writer and once per reading thread.
+//! large, so they are created once per writer and once per reading thread.
 
 use crate::format::decode_error::DecodeError;
 use base::Error;
@@ -86,7 +86,7 @@ impl Compressor {
 
     /// The codec's code and the compressed payload, if it is smaller than `raw` by at least an eighth.
     pub(crate) fn compress(&mut self, raw: &[u8]) -> Option<(u8, &[u8])> {
-        // The output buffer ends where the result would not be worth having, so that a codec gives up early.
+        // The output buffer ends where the result would be too large to use, so that a codec gives up early.
         let room = (raw.len() - raw.len() / 8).checked_sub(LEN)?;
         let (code, len) = match &mut self.codec {
             Codec::None => return None,
@@ -109,7 +109,7 @@ impl Compressor {
         Some((code, &self.out[..LEN + len]))
     }
 
-    /// Gives memory back after an outsized block.
+    /// Frees memory after an outsized block.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         if self.out.len() > bytes {
             self.out.truncate(bytes);
@@ -128,14 +128,14 @@ thread_local! {
     static ZSTD_CONTEXT: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Whether a block with this codec's code is stored as it is.
+/// Whether blocks with this codec's code are stored uncompressed.
 pub(crate) fn is_raw(code: u8) -> bool {
     code == NONE
 }
 
-/// Puts the raw bytes of `payload`, at most `cap`, into `out`, whose contents are replaced.
+/// Decompresses `payload` to at most `cap` bytes, which replace the content of `out`.
 ///
-/// No more is allocated than `payload` could expand to with its codec.
+/// Allocates no more than `payload` can expand to with its codec.
 pub(crate) fn decompress(code: u8, payload: &[u8], cap: usize, out: &mut Vec<u8>) -> Result<(), DecodeError> {
     if code != LZ4 && code != ZSTD {
         return Err(DecodeError::Unknown("compression", code.into()));
@@ -161,13 +161,13 @@ pub(crate) fn decompress(code: u8, payload: &[u8], cap: usize, out: &mut Vec<u8>
     }
 }
 
-/// What `len` compressed bytes can expand to: LZ4 codes at most 255 bytes per byte, Zstandard a block of 128 KiB in four.
+/// The maximum that `len` compressed bytes can expand to: LZ4 codes at most 255 bytes per byte, Zstandard a block of 128 KiB in four.
 fn most_raw(code: u8, len: usize) -> usize {
     if code == LZ4 { len.saturating_mul(255) } else { len.saturating_mul(32 << 10).saturating_add(128 << 10) }
 }
 
 fn decompress_zstd(data: &[u8], len: usize, out: &mut Vec<u8>) -> Option<usize> {
-    // A vector bounds the output by its capacity; a slice, by what we mean.
+    // A slice: for a vector the codec would use its capacity as the bound.
     out.resize(len, 0);
     let mut decompress = |context: &mut Option<zstd::bulk::Decompressor<'static>>| {
         if context.is_none() {
@@ -175,7 +175,7 @@ fn decompress_zstd(data: &[u8], len: usize, out: &mut Vec<u8>) -> Option<usize> 
         }
         context.as_mut()?.decompress_to_buffer(data, &mut out[..]).ok()
     };
-    // In the destructor of another thread-local the context of this thread may be gone.
+    // The context may be gone when a destructor of another thread-local calls.
     ZSTD_CONTEXT
         .try_with(|context| decompress(&mut context.borrow_mut()))
         .unwrap_or_else(|_| decompress(&mut None))

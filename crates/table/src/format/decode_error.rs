@@ -1,19 +1,19 @@
-//! What a decoder found wrong, before it is known in which file and where.
+//! The error of a decoder, which does not know file and offset. Callers add them with [`DecodeError::at`].
 
 use base::Error;
 use std::path::Path;
 
-/// Why bytes were refused. Small and free to make, so that inner loops can return it; [`DecodeError::at`] makes the error.
+/// Why bytes were refused. Small and made without allocation, so that inner loops can return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecodeError {
-    /// The bytes are not what any writer would write.
+    /// No writer writes these bytes.
     Corrupt(&'static str),
-    /// A code that this version does not know, where later versions may have one more.
+    /// A code that this version does not know, and a later version may have written.
     Unknown(&'static str, u32),
 }
 
 impl DecodeError {
-    /// The error for this fault in the block at `offset` of `file`.
+    /// The error for the block at `offset` of `file`.
     #[cold]
     pub(crate) fn at(self, file: &Path, offset: u64) -> Error {
         match self {

@@ -3,7 +3,7 @@
 //!
 //! A filter is an array of lines of 64 bytes. The high bits of a key's hash choose the line, the low ones up to seven
 //! of its 512 bits. Partitions are runs of lines, all of one length, stored one after another as blocks that are never
-//! compressed; where partition *i* lies follows from the footer, so there is no directory.
+//! compressed; the offset of partition *i* follows from the footer, so there is no directory.
 
 use crate::format::frame::{HEADER_LEN, Handle};
 use base::planted::{Bug, planted};
@@ -11,16 +11,16 @@ use base::planted::{Bug, planted};
 /// Bytes of a line: a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// Most lines per partition: 64 KiB.
+/// Maximum lines per partition: 64 KiB.
 pub(crate) const MAX_PARTITION_LINES: u32 = 1024;
 
-/// Most bits that are set for a key: nine bits of a 64-bit product for each.
+/// Maximum bits that are set for a key: each takes nine bits of a 64-bit product.
 pub(crate) const MAX_PROBES: u8 = 7;
 
-/// The shape of a table's filter, as the footer tells it.
+/// The shape of a table's filter, which the footer stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilterShape {
-    /// Where the first partition begins.
+    /// Offset of the first partition.
     pub offset: u64,
     pub partitions: u32,
     /// Lines of each partition.
@@ -38,12 +38,12 @@ impl FilterShape {
         let lines = keys.saturating_mul(u64::from(bits_per_key)).div_ceil(8 * LINE as u64).min(1 << 31);
         let partitions = lines.div_ceil(u64::from(MAX_PARTITION_LINES));
         let lines = lines.div_ceil(partitions) as u32;
-        // The best number of probes is 0.69 times the bits; blocks make a little less better.
+        // The optimum of a plain Bloom filter is 0.69 times the bits; of a blocked one, a little less.
         let probes = (bits_per_key * 6 / 10).clamp(1, u32::from(MAX_PROBES)) as u8;
         FilterShape { offset, partitions: partitions as u32, lines, probes }
     }
 
-    /// Whether a file may say this.
+    /// Whether a writer can have written this shape.
     pub(crate) fn is_valid(&self) -> bool {
         let none = self.probes == 0 && self.partitions == 0 && self.lines == 0;
         let some = (1..=MAX_PROBES).contains(&self.probes)
@@ -68,7 +68,7 @@ impl FilterShape {
         Handle { offset: self.offset + u64::from(i) * u64::from(size), size }
     }
 
-    /// Partition, and line in it, of the key with this hash. There must be a filter.
+    /// The partition of the key with this hash, and the line in the partition. There must be a filter.
     #[inline]
     pub(crate) fn locate(&self, hash: u64) -> (u32, usize) {
         let line = line(hash, u64::from(self.partitions) * u64::from(self.lines));
@@ -76,7 +76,7 @@ impl FilterShape {
     }
 }
 
-/// Which of all the `lines` of a filter the key with this hash has its bits in.
+/// The number of the line, of `lines` in all partitions, with the bits of the key with this hash.
 #[inline]
 pub(crate) fn line(hash: u64, lines: u64) -> u64 {
     ((u128::from(hash) * u128::from(lines)) >> 64) as u64
@@ -94,7 +94,7 @@ fn bits(hash: u64, probes: u8) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether the key with this hash may be among those whose filter partition this is, at line `line`.
+/// Whether line `line` of a partition has all bits of the key with this hash.
 /// `None` when the partition is too short.
 #[inline]
 pub(crate) fn may_contain(partition: &[u8], line: usize, hash: u64, probes: u8) -> Option<bool> {
@@ -102,7 +102,7 @@ pub(crate) fn may_contain(partition: &[u8], line: usize, hash: u64, probes: u8) 
     Some(line_may_contain(line, hash, probes))
 }
 
-/// Whether the key with this hash may be among those whose line this is.
+/// Whether the line has all bits of the key with this hash.
 #[inline]
 pub(crate) fn line_may_contain(line: &[u8; LINE], hash: u64, probes: u8) -> bool {
     if planted(Bug::FilterDeniesKeys) && hash.is_multiple_of(16) {

@@ -1,4 +1,4 @@
-//! The footer: the last 80 bytes of a table, from where a reader finds everything else.
+//! The footer: the last 80 bytes of a table. It has the offsets of all other parts.
 //!
 //! ```text
 //! footer := file:u64  file_size:u64  data_size:u64
@@ -9,10 +9,10 @@
 //!           magic:[u8; 8]
 //! ```
 //!
-//! The last 16 bytes mean the same in every version, so that a newer table is told from a damaged one.
+//! The last 16 bytes have the same format in every version, so that a reader can distinguish a newer table from a damaged one.
 //!
-//! Version 1 is that of tables whose data blocks lie one directly behind another; in version 3 zeros may lie between them. A version 2
-//! never was: the number stands for one of the future in files that were kept from the days of version 1.
+//! In version 1 data blocks follow each other directly; in version 3 zero padding may lie between them. There is no version 2: in old test
+//! files this number stands for an unknown, newer version.
 
 use crate::format::decode_error::DecodeError;
 use crate::format::filter::FilterShape;
@@ -27,21 +27,21 @@ pub(crate) const LEN: usize = 80;
 pub(crate) const BODY: usize = 60;
 /// The version that is written.
 pub(crate) const VERSION: u32 = 3;
-/// The version without zeros between data blocks.
+/// The version without padding between data blocks.
 pub(crate) const UNPADDED: u32 = 1;
 const MAGIC: [u8; 8] = *b"cairntbl";
 
-/// Most levels of index nodes: with two children per node or more, and 2^48 blocks, there are never more.
+/// Maximum levels of index nodes: enough for 2^48 blocks with two children per node.
 pub(crate) const MAX_LEVELS: u8 = 48;
 
-/// What a footer says.
+/// A decoded footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
     /// [`VERSION`] or [`UNPADDED`].
     pub version: u32,
     pub file: u64,
     pub file_size: u64,
-    /// Bytes of the data blocks and what lies between them; they begin at offset 0.
+    /// Bytes of the data blocks with their padding, from offset 0.
     pub data_size: u64,
     pub root: Handle,
     /// Levels of index nodes, the root counted: the children of level 1 are data blocks.
@@ -112,7 +112,7 @@ impl Footer {
         if tiled { Ok(footer) } else { Err(DecodeError::Corrupt("parts of the table do not fit together")) }
     }
 
-    /// What the 60 bytes before the first checksum say; nothing vouches for them.
+    /// Parses the 60 bytes before the first checksum, without verifying them.
     pub(crate) fn parse(body: &[u8], version: u32) -> Option<Footer> {
         let mut body = Reader::new(body);
         let (file, file_size, data_size) = (body.u64()?, body.u64()?, body.u64()?);

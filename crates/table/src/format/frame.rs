@@ -5,10 +5,10 @@
 //! ```
 //!
 //! The checksum covers size, codec and payload, and the place: file number, offset and kind of the block. It is
-//! verified before anything else is looked at.
+//! verified before any other field is used.
 //!
-//! The high bit of a data block's codec says that zeros follow up to the next page. So they cannot be taken for a block that
-//! was lost, nor a block that was overwritten with zeros for them.
+//! The high bit of a data block's codec says that zero padding follows up to the next page. So a reader can distinguish padding
+//! from a lost block, and a block that was overwritten with zeros from padding.
 
 use crate::format::compression::{self, Compressor};
 use crate::format::decode_error::DecodeError;
@@ -19,19 +19,19 @@ use base::planted::{Bug, planted};
 /// Bytes in front of a payload.
 pub(crate) const HEADER_LEN: usize = 9;
 
-/// Data blocks are laid out by pages of this many bytes, which is what a read brings into memory.
+/// Data blocks are aligned to pages of this many bytes, the unit of the page cache.
 pub(crate) const PAGE: u64 = 4096;
 
-/// In the codec of a data block: zeros follow up to the next page.
+/// Bit in the codec of a data block: padding follows up to the next page.
 pub(crate) const PADDED: u8 = 0x80;
 
-/// Most bytes of a payload, raw. A block of one entry holds its key twice at most (prefix and rest), its value and a few
+/// Maximum bytes of a raw payload. A block of one entry holds its key twice at most (prefix and rest), its value and a few
 /// dozen bytes; an index node, a few of the longest keys.
 pub(crate) const MAX_PAYLOAD: usize = 16 * MAX_KEY_LEN + MAX_VALUE_LEN;
 
 const _: () = assert!(MAX_PAYLOAD < u32::MAX as usize / 2);
 
-/// What a checksummed run of bytes is. Part of its checksum.
+/// The kind of a checksummed run of bytes. Part of its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     Version = 6,
 }
 
-/// Where a block lies: offset of its frame and length with the header.
+/// The place of a block: offset and length of its frame, header included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
     pub offset: u64,
@@ -63,8 +63,8 @@ pub(crate) fn begin(out: &mut Vec<u8>) -> usize {
     out.len() - HEADER_LEN
 }
 
-/// Closes the frame that [`begin`] opened at `start`: compresses the payload if that pays, fills in the header. `padded` is told
-/// the length of the whole frame and says whether zeros will follow it. Returns that length.
+/// Closes the frame that [`begin`] opened at `start`: compresses the payload if that saves enough, and fills in the header. `padded` gets
+/// the length of the whole frame, and returns whether padding will follow. Returns that length.
 pub(crate) fn seal(
     out: &mut Vec<u8>,
     start: usize,
@@ -88,18 +88,18 @@ pub(crate) fn seal(
     len
 }
 
-/// Where the data block behind the verified `frame`, which begins at `offset`, begins.
+/// The offset of the data block after the verified `frame`, which begins at `offset`.
 pub(crate) fn next_offset(offset: u64, frame: &[u8]) -> u64 {
     let end = offset + frame.len() as u64;
     if is_padded(frame) { end.next_multiple_of(PAGE) } else { end }
 }
 
-/// Whether zeros follow the verified frame of a data block.
+/// Whether padding follows the verified frame of a data block.
 pub(crate) fn is_padded(frame: &[u8]) -> bool {
     frame.get(HEADER_LEN - 1).is_some_and(|codec| codec & PADDED != 0)
 }
 
-/// Length of the frame that begins with `header`, unverified: to know how much to read before [`check`].
+/// Unverified length of the frame that begins with `header`: how much to read before [`check`].
 pub(crate) fn claimed_len(header: &[u8; HEADER_LEN]) -> u64 {
     let size = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
     u64::from(size) + HEADER_LEN as u64
@@ -121,7 +121,7 @@ pub(crate) fn check(frame: &[u8], place: Place) -> Result<(u8, &[u8]), DecodeErr
     Ok((if data { header[8] & !PADDED } else { header[8] }, payload))
 }
 
-/// The raw payload of a frame that was read into a buffer of its own.
+/// Verifies a whole frame and returns the raw payload, at most `cap` bytes.
 pub(crate) fn open(frame: Vec<u8>, place: Place, cap: usize) -> Result<base::Slice, DecodeError> {
     let (codec, payload) = check(&frame, place)?;
     if compression::is_raw(codec) {

@@ -1,4 +1,4 @@
-//! The byte format of a table: frames, nodes, filter, properties and footer, and the decoders that check them.
+//! The byte format of a table: frames, nodes, filter, properties and footer, with encoders and decoders. No I/O.
 
 pub(crate) mod compression;
 pub(crate) mod decode_error;

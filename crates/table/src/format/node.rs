@@ -31,7 +31,7 @@ pub(crate) const HEADER_LEN: usize = 16;
 pub(crate) const BEFORE_ALL: u8 = 0;
 pub(crate) const AT_TRAILER: u8 = 1;
 
-/// Where the parts of a node are.
+/// The offsets of the parts of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     count: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// What the key has after prefix and head.
+    /// The part of the key after prefix and head.
     #[inline]
     pub(crate) fn rest<'a>(&self, node: &'a [u8]) -> &'a [u8] {
         &node[self.rest..self.rest + self.suffix_len.saturating_sub(8)]
@@ -80,7 +80,7 @@ impl Entry {
     }
 }
 
-/// Loads the cache lines where header and arrays of a usual node are, all at once: parsing and searching would wait for
+/// Loads the processor's cache lines of the header and the arrays of a usual node, all at once: parsing and searching would wait for
 /// one after another.
 #[inline]
 pub(crate) fn touch(node: &[u8]) {
@@ -178,7 +178,7 @@ impl Layout {
         }
     }
 
-    /// What a search relies on and does not check: heads are in order, and padded with zeros.
+    /// Checks what a search assumes: heads are in order, and padded with zeros.
     pub(crate) fn check_heads(&self, node: &[u8]) -> Result<(), DecodeError> {
         let mut before = 0;
         for i in 0..self.count {
@@ -232,7 +232,7 @@ impl Layout {
         }
         let suffix = &key[self.heads - HEADER_LEN..];
         let (_, entry) = self.search::<false>(node, key, trailer)?;
-        // The entry has the head of the key. All that is left is what the head does not say.
+        // The entry has the head of the key. Compares the rest.
         let found = |e: &Entry| e.suffix_len == suffix.len() && e.compare(node, suffix, e.trailer).is_eq();
         Ok(entry.filter(found))
     }
@@ -295,8 +295,8 @@ impl Layout {
     }
 }
 
-/// How many heads are smaller than `want`. A node that was not looked at for a while is not in the caches of the processor, and a binary
-/// search would wait for one line after another; this one asks for seven at a time, which come together.
+/// Number of heads smaller than `want`. The cache lines of a cold node are not in the processor's cache. A binary search would load them
+/// one after another; this search loads seven at a time, in parallel.
 #[inline]
 fn heads_before(heads: &[[u8; 8]], want: u64) -> usize {
     const PARTS: usize = 8;
@@ -354,7 +354,7 @@ fn bound(code: u8, body: &mut Body<'_>) -> Result<Trailer, DecodeError> {
     }
 }
 
-/// Reads an entry, keeping track of where it is in the node.
+/// Reads an entry and tracks the position in the node.
 struct Body<'a> {
     node: &'a [u8],
     at: usize,

@@ -12,13 +12,13 @@ pub(crate) struct NodeBuilder {
     keys: Vec<u8>,
     values: Vec<u8>,
     entries: Vec<Pending>,
-    /// Length of what all keys have in common so far.
+    /// Length of the prefix that all keys have in common so far.
     prefix: usize,
     min_seq: Seq,
     max_seq: Seq,
-    /// Bytes that suffixes shorter than a head take beyond their own, at most.
+    /// Upper bound of the bytes that pad suffixes shorter than a head.
     short: usize,
-    /// Bytes of the lengths of suffixes, at most.
+    /// Upper bound of the bytes of the suffixes' lengths.
     lens: usize,
 }
 
@@ -32,7 +32,7 @@ struct Pending {
 /// Bytes that a leaf entry takes beside key and value: offset, length of the suffix, kind, sequence number.
 const OVERHEAD: usize = 2 + 1 + 1 + 3;
 
-/// Most bytes that an entry takes beside key and value in the area of entries.
+/// Maximum bytes that an entry takes beside key and value in the area of entries.
 const MAX_OVERHEAD: usize = 3 + 1 + 10;
 
 impl NodeBuilder {
@@ -54,7 +54,7 @@ impl NodeBuilder {
         Some((&self.keys[start as usize..], last.trailer))
     }
 
-    /// About how many bytes the node takes.
+    /// Approximate bytes of the node.
     #[inline]
     pub(crate) fn estimated_len(&self) -> usize {
         let count = self.entries.len();
@@ -63,7 +63,7 @@ impl NodeBuilder {
             + OVERHEAD * count
     }
 
-    /// About how many bytes an entry will add.
+    /// Approximate bytes that an entry adds.
     #[inline]
     pub(crate) fn estimated_cost(&self, key: &[u8], value: &[u8]) -> usize {
         (key.len() - self.prefix.min(key.len())).max(8) + value.len() + OVERHEAD
@@ -73,12 +73,12 @@ impl NodeBuilder {
     #[inline]
     pub(crate) fn fits(&self, key: &[u8], trailer: Trailer, value: &[u8], limit: usize) -> bool {
         let bytes = self.keys.len() + key.len() + self.values.len() + value.len();
-        // Most entries come while there is room in any case.
+        // The cheap bound decides for most entries.
         HEADER_LEN + bytes + (self.entries.len() + 1) * (8 + 4 + MAX_OVERHEAD) <= limit
             || self.len_with(key, trailer, value) <= limit
     }
 
-    /// How many bytes a leaf takes with one more entry, at most: the bound is a few bytes over what it is.
+    /// Upper bound of the bytes of a leaf with one more entry, a few bytes above the size.
     fn len_with(&self, key: &[u8], trailer: Trailer, value: &[u8]) -> usize {
         let count = self.entries.len() + 1;
         let prefix = self.prefix_with(key);
@@ -89,7 +89,7 @@ impl NodeBuilder {
         HEADER_LEN + prefix + suffixes + self.lens + varint_len(key.len() as u64) + count * per_entry + values
     }
 
-    /// How many bytes a leaf takes that has this entry alone, at most.
+    /// Upper bound of the bytes of a leaf with this entry alone.
     pub(crate) fn len_alone(key: &[u8], value: &[u8]) -> usize {
         HEADER_LEN + key.len() + 8 + 4 + 3 + value.len()
     }
@@ -199,7 +199,7 @@ fn varint_len(value: u64) -> usize {
     (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
-/// Length of what `a` and `b` both begin with.
+/// Length of the common prefix of `a` and `b`.
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }

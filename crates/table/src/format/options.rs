@@ -1,23 +1,23 @@
-//! What a writer is told, what it tells, and what its files are called.
+//! The options of a writer, the description of a finished table, and the names of table files.
 
 use crate::format::compression::Compression;
 use base::Seq;
 use std::sync::Arc;
 
-/// How a table is written. Readers need none of it: a file says all of this about itself.
+/// How a table is written. Readers do not need the options: the file describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableOptions {
     /// Bytes of keys and values per data block, before compression. A block holds at least one entry, however large.
     pub block_size: usize,
-    /// How blocks are compressed. Blocks that would shrink by less than an eighth are stored as they are.
+    /// How blocks are compressed. Blocks that would shrink by less than an eighth are stored uncompressed.
     pub compression: Compression,
     /// Bits of filter per distinct key; 10 lets about one in a hundred absent keys pass. 0 writes no filter.
     pub filter_bits_per_key: u32,
-    /// Whom the table belongs to: what it says of itself when everything else that knows is lost.
+    /// The owner of the table, stored in the file: salvage uses it when the manifest is lost.
     pub owner: Option<TableOwner>,
 }
 
-/// Whom a table belongs to.
+/// The owner of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableOwner {
     /// The owner's number.
@@ -37,7 +37,7 @@ impl Default for TableOptions {
     }
 }
 
-/// What is known about a finished table. All of it but `cleared_seq` is also stored in the file.
+/// The description of a finished table. All fields but `cleared_seq` are also stored in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMeta {
     /// Number of the file.
@@ -58,8 +58,8 @@ pub struct TableMeta {
     pub max_seq: Seq,
     /// Bytes of keys and values, before prefix sharing and compression.
     pub user_bytes: u64,
-    /// No entry is older than a range tombstone over it that has this sequence number or a smaller one: such entries were left out
-    /// when the table was written. The manifest keeps it; as the file has it, it is 0.
+    /// The table has no entry that a range tombstone with this sequence number or a smaller one deletes: they were dropped when the table
+    /// was written. Stored in the manifest; 0 when read from the file.
     pub cleared_seq: Seq,
 }
 

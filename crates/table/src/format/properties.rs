@@ -1,18 +1,18 @@
-//! The properties block: what [`TableMeta`] says, as a list of tagged fields.
+//! The properties block: the content of [`TableMeta`], as a list of tagged fields.
 //!
 //! ```text
 //! properties := (tag:u8  len:varint  bytes[len]) *
 //! ```
 //!
-//! Numbers are varints inside their fields. A reader skips tags that it does not know. The first seven must be there; whom the table
-//! belongs to is for salvage, and may be missing.
+//! Numbers are varints inside their fields. A reader skips unknown tags. The first seven are required; the owner of the table, which
+//! salvage uses, is optional.
 
 use crate::format::decode_error::DecodeError;
 use crate::format::options::{TableMeta, TableOwner};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::MAX_KEY_LEN;
 
-/// Most bytes of the block.
+/// Maximum bytes of the block.
 pub(crate) const MAX_LEN: usize = 4 * MAX_KEY_LEN;
 
 const ENTRIES: u8 = 1;
@@ -54,7 +54,7 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
     }
 }
 
-/// Whom the table belongs to, if it says so.
+/// The owner of the table, if the block names it.
 pub(crate) fn owner(payload: &[u8]) -> Option<TableOwner> {
     let (mut number, mut name) = (None, None);
     let mut reader = Reader::new(payload);
@@ -70,7 +70,7 @@ pub(crate) fn owner(payload: &[u8]) -> Option<TableOwner> {
     Some(TableOwner { number: number?, name: name?.into() })
 }
 
-/// Reads the block's payload; number and size of the file are the caller's.
+/// Decodes the block's payload; the caller gives number and size of the file.
 pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<TableMeta, DecodeError> {
     const BAD: DecodeError = DecodeError::Corrupt("properties are malformed");
     let mut fields: [Option<&[u8]>; 8] = [None; 8];
