@@ -1,4 +1,4 @@
-//! Batches: several writes that happen together or not at all.
+//! Batches: several writes that are applied atomically. A [`Batch`] is encoded as the log stores it; [`commit`](crate::commit) writes it.
 
 use crate::cursor::Bounds;
 use crate::keyspace::{Keyspace, KeyspaceInner};
@@ -10,34 +10,34 @@ use std::collections::VecDeque;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-/// A batch of so many bytes, and not a smaller one, grows by a fourth instead of to twice its length.
+/// From this length on a batch grows by a fourth instead of doubling.
 const GROWS_BY_A_FOURTH: usize = 16 << 20;
 
-/// Writes to any number of keyspaces that [`Database::write`](crate::Database::write) applies as one: after a crash all
-/// of them are there or none, and every reader sees all of them or none.
+/// Writes to any number of keyspaces that [`Database::write`](crate::Database::write) applies atomically: after a crash all of them are
+/// present or none, and every reader sees all of them or none.
 ///
-/// Later writes to a key win over earlier ones. A batch holds up to 1 GiB. A key or value over its limit is an error when the
-/// batch is written.
+/// A later write to a key replaces an earlier one in the same batch. A batch holds up to 1 GiB. A key or value over its limit makes
+/// [`Database::write`](crate::Database::write) fail.
 #[derive(Default)]
 pub struct Batch {
-    /// The entries as the log has them.
+    /// The encoded entries, as the log stores them.
     pub(crate) entries: Vec<u8>,
     pub(crate) count: u64,
     /// Bytes of all keys and values.
     pub(crate) user_bytes: u64,
-    /// Whether it has anything but deletes.
+    /// Whether the batch contains a put.
     pub(crate) has_puts: bool,
-    /// Whether it deletes ranges.
+    /// Whether the batch contains a range deletion.
     pub(crate) has_ranges: bool,
-    /// Whether it has values that a memtable keeps in allocations of their own.
+    /// Whether the batch has values that a memtable keeps in separate allocations.
     has_large: bool,
-    /// Copies of those, in their order, once it is being written.
+    /// Copies of these values, in order; filled when the write begins.
     pub(crate) kept: VecDeque<KeptValue>,
-    /// The keyspaces that it puts into: a bit for each of the first 63, and one for all others.
+    /// Bit set of the indices in `keyspaces` that are put into: one bit for each of the first 63, and one for all others.
     puts_into: u64,
-    /// The keyspaces that are written to, each with the bytes that its memtable must have room for.
+    /// The keyspaces that are written to, each with the bytes to reserve in its memtable.
     pub(crate) keyspaces: Vec<(Arc<KeyspaceInner>, usize)>,
-    /// The first thing that is wrong with it.
+    /// The first error; [`Database::write`](crate::Database::write) returns it.
     pub(crate) error: Option<Error>,
 }
 
@@ -47,13 +47,12 @@ impl Batch {
         self.push(&keyspace.core, EntryKind::Put, key.as_ref(), value.as_ref());
     }
 
-    /// Removes `key`.
+    /// Deletes `key`.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
         self.push(&keyspace.core, EntryKind::Delete, key.as_ref(), &[]);
     }
 
-    /// Removes all keys that lie in `bounds`: those that are there, and those that were put earlier in this batch. See
-    /// [`Keyspace::delete_range`].
+    /// Deletes all keys in `bounds`: those in the database, and those put earlier in this batch. See [`Keyspace::delete_range`].
     ///
     /// ```
     /// # fn main() -> cairn::Result<()> {
@@ -76,14 +75,14 @@ impl Batch {
         self.push_range(keyspace, Bounds::of_deleted(&bounds));
     }
 
-    /// Removes all keys that begin with `prefix`. See [`Batch::delete_range`].
+    /// Deletes all keys that begin with `prefix`. See [`Batch::delete_range`].
     pub fn delete_prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) {
         let prefix = prefix.as_ref();
         let bounds = check_lengths(prefix, &[]).map(|()| Some(Bounds::prefix(prefix)));
         self.push_range(keyspace, bounds);
     }
 
-    /// Deletes a range, unless no key can lie in it.
+    /// Adds a range tombstone, unless the range is empty.
     fn push_range(&mut self, keyspace: &Keyspace, bounds: Result<Option<Bounds>>) {
         match bounds {
             Ok(None) => {}
@@ -135,7 +134,7 @@ impl Batch {
         self.user_bytes += (key.len() + value.len()) as u64;
     }
 
-    /// Makes room for another `wanted` bytes. Where there is no memory that is what is wrong with the batch.
+    /// Reserves another `wanted` bytes. A failed allocation becomes the error of the batch.
     #[cold]
     fn grow(&mut self, wanted: usize) -> bool {
         let len = self.entries.len();
@@ -149,7 +148,7 @@ impl Batch {
         grown.is_ok()
     }
 
-    /// Makes the copies that memtables keep of large values: before anything is logged, so that it may fail.
+    /// Copies large values into the allocations that the memtable will keep. This runs before the log is written, so that it may fail.
     pub(crate) fn keep_values(&mut self) -> Result<()> {
         if !self.has_large {
             return Ok(());
@@ -163,7 +162,8 @@ impl Batch {
         Ok(())
     }
 
-    /// The writer gives it numbers up to `last_seq`: what it puts is cut out of the dead ranges of its keyspaces.
+    /// Called by the writer when the batch has sequence numbers up to `last_seq`: cuts its put keys out of the dead ranges of their
+    /// keyspaces.
     pub(crate) fn note_puts(&self, last_seq: Seq) {
         if !self.has_puts {
             return;
@@ -190,22 +190,22 @@ impl Batch {
         }
     }
 
-    /// How many writes it has.
+    /// Number of writes in the batch.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether it has none.
+    /// Whether the batch has no writes.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Bytes that it takes in the log.
+    /// Bytes that the batch takes in the log.
     pub fn byte_len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Empties it, keeping its memory.
+    /// Empties the batch; its memory is kept.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.count = 0;
@@ -220,7 +220,7 @@ impl Batch {
     }
 }
 
-/// The copy that a memtable keeps of a value, if it is large.
+/// The memtable's separate copy of a value; `None` when the value is small.
 pub(crate) fn keep_value(value: &[u8]) -> Result<Option<KeptValue>> {
     Memtable::keep(value).map_err(|_| no_memory("a value", value.len()))
 }
@@ -230,7 +230,7 @@ fn no_memory(what: &str, len: usize) -> Error {
     Error::new(ErrorKind::Io, format!("there is no memory for {what} of {len} bytes"))
 }
 
-/// Whether a key and a value are within their limits.
+/// Checks the limits of a key and a value.
 pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
     if key.len() > MAX_KEY_LEN {
         return Err(Error::invalid(format!(
@@ -247,7 +247,7 @@ pub(crate) fn check_lengths(key: &[u8], value: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The bit for the keyspace at `place` of a batch.
+/// The bit of `puts_into` for the keyspace at index `place`.
 fn bit_of(place: usize) -> u64 {
     1 << place.min(63)
 }

@@ -1,4 +1,5 @@
-//! Cursors over a keyspace: they merge memtables and tables, and show one version of each key.
+//! Cursors over a keyspace: they merge memtables and tables, and show the newest visible version of each key. Range tombstones are
+//! applied by [`range_del`](crate::range_del); runs of deleted entries are skipped with [`deleted_run`](crate::deleted_run).
 
 use crate::batch::check_lengths;
 use crate::db_inner::DbInner;
@@ -22,7 +23,7 @@ pub(crate) struct Bounds {
     pub to: Option<Vec<u8>>,
 }
 
-/// The smallest key that is larger.
+/// The smallest key greater than `key`.
 pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
     let mut next = Vec::with_capacity(key.len() + 1);
     next.extend_from_slice(key);
@@ -63,7 +64,7 @@ impl Bounds {
             }
         }
         let mut bounds = Bounds::new(range);
-        // The keys behind the longest one do not begin with it.
+        // A bound longer than the longest key is replaced by the next one that a key can equal.
         if bounds.from.len() > MAX_KEY_LEN {
             match Bounds::prefix(&bounds.from[..MAX_KEY_LEN]).to {
                 Some(next) => bounds.from = next,
@@ -73,11 +74,11 @@ impl Bounds {
         if let Some(to) = bounds.to.take_if(|to| to.len() > MAX_KEY_LEN) {
             bounds.to = Bounds::prefix(&to[..MAX_KEY_LEN]).to;
         }
-        // An empty end, which no key lies before, stands for the end of all keys elsewhere.
+        // An empty end means no upper bound elsewhere; here it is an empty range.
         Ok((bounds.to.as_ref().is_none_or(|to| bounds.from < *to)).then_some(bounds))
     }
 
-    /// Most have no start: then nothing is compared. A call for that took a fourth of a step back.
+    /// Most ranges have no lower bound, and no key is compared then: the call took a fourth of a backward step.
     #[inline]
     fn is_before_start(&self, key: &[u8]) -> bool {
         !self.from.is_empty() && compare_keys(key, &self.from).is_lt()
@@ -89,7 +90,7 @@ impl Bounds {
     }
 }
 
-/// A sorted run of a keyspace. There are few of them in a cursor: their size does not matter, another pointer to follow would.
+/// A sorted run of a keyspace. The variants are not boxed: a cursor has few sources, and an indirection would slow each step.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum Source {
     Memtable(MemtableCursor),
@@ -98,27 +99,27 @@ pub(crate) enum Source {
 
 base::delegate_cursor!(Source { Memtable, Tree });
 
-/// What a cursor shows: the state of one keyspace at one moment, held.
+/// The state of one keyspace that a cursor reads: a held sequence number and the read state.
 pub(crate) struct ReadView {
     keyspace: HeldSeq,
     core: Arc<DbInner>,
     read_state: Arc<ReadState>,
-    /// The keyspace's when the view was taken, or before.
+    /// The flush generation of the keyspace when `read_state` was loaded, or an earlier one.
     pub generation: u64,
     closed: Option<Error>,
 }
 
 impl ReadView {
     pub(crate) fn new(core: &Arc<DbInner>, keyspace: HeldSeq) -> ReadView {
-        // The sequence number is held, so a view that is taken later shows the same as of it. But the look at whether the keyspace is there
-        // comes after the view: one that is dropped in between is not shown as empty.
+        // The sequence number is held, so a read state loaded later still has every version visible at it. The check that the keyspace is
+        // open comes after the load: a keyspace dropped in between must not appear empty.
         let generation = keyspace.generation.get();
         let read_state = keyspace.read_state.load_full();
         let closed = keyspace.check_of(core.identity).err();
         ReadView { keyspace, core: core.clone(), read_state, generation, closed }
     }
 
-    /// The same moment for a cursor that goes before this does.
+    /// The same state for a cursor that is dropped before `self`.
     pub(crate) fn lend(&self) -> ReadView {
         ReadView {
             keyspace: self.keyspace.lend(),
@@ -129,7 +130,7 @@ impl ReadView {
         }
     }
 
-    /// Gives up memtables that were flushed.
+    /// Reloads the read state, which releases flushed memtables.
     #[cold]
     pub(crate) fn renew(&mut self) {
         self.generation = self.keyspace.generation.get();
@@ -139,17 +140,18 @@ impl ReadView {
     }
 }
 
-/// The view of a keyspace that can be used. Of one that was dropped, or whose database is closed, readers go on with what they have.
+/// The current read state of an open keyspace. `None` when the keyspace was dropped or the database is closed: readers keep the one that
+/// they have.
 fn present_view(keyspace: &KeyspaceInner) -> Option<Arc<ReadState>> {
-    // The view first: that of a dropped keyspace is empty.
+    // Loaded before the check: the read state of a dropped keyspace is empty.
     let read_state = keyspace.read_state.load_full();
     keyspace.check_open().is_ok().then_some(read_state)
 }
 
-/// The sorted runs of a view that have keys between the bounds, and what range tombstones hide at `seq`.
+/// The sorted runs of a read state that may have keys within the bounds, and the filter of range tombstones visible at `seq`.
 fn sources(read_state: &ReadState, keyspace: &KeyspaceInner, bounds: &Bounds, seq: Seq) -> Merged {
     let mut sources = Vec::with_capacity(1 + read_state.flushing.len() + read_state.version.runs());
-    // Without capacity it is the empty memtable of keyspaces that have nothing in memory; a seek in it would cost as much as in others.
+    // A memtable without capacity is the shared empty one; a seek in it would cost as much as in any other.
     if read_state.memtable.capacity() > 0 {
         sources.push(Source::Memtable(read_state.memtable.cursor()));
     }
@@ -162,8 +164,8 @@ fn sources(read_state: &ReadState, keyspace: &KeyspaceInner, bounds: &Bounds, se
 
 type Merged = (MergeCursor<Source>, Option<Box<RangeDelFilter>>);
 
-/// The value of an entry that the merge has gone past: a copy where it is short. With values of 128 bytes in memory that makes a walk
-/// back a fifth faster than to hold its block and let it go for each entry.
+/// The value of an entry that the merge has moved past. Short values are copied: with values of 128 bytes in memory a backward scan is a
+/// fifth faster than with a reference to the block for each entry.
 #[derive(Default)]
 struct Saved {
     copy: Vec<u8>,
@@ -191,10 +193,10 @@ impl Saved {
     }
 }
 
-/// Where a cursor stands.
+/// Position of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Nowhere: not positioned, past an end, or failed.
+    /// Not positioned, past an end, or failed.
     Invalid,
     /// On the entry that the merge stands on.
     Forward,
@@ -202,10 +204,10 @@ enum Place {
     Backward,
 }
 
-/// A position among the entries of a keyspace, as of one moment.
+/// A position among the entries of a keyspace, in a consistent state.
 ///
-/// A new cursor is invalid until it is positioned. Moving past either end makes it invalid, and so does an error: after one,
-/// position it anew.
+/// A new cursor is invalid until it is positioned. Moving past either end makes it invalid, and so does an error: position it again after
+/// one.
 ///
 /// ```
 /// # fn main() -> cairn::Result<()> {
@@ -229,7 +231,7 @@ pub struct Cursor {
     seq: Seq,
     bounds: Bounds,
     place: Place,
-    /// What range tombstones hide, if there are any.
+    /// The filter of range tombstones, if there are any.
     range_del: Option<Box<RangeDelFilter>>,
     /// Going forward: the key whose older versions are to be skipped. Going backward: the key of the saved entry.
     key: Vec<u8>,
@@ -240,9 +242,9 @@ pub struct Cursor {
     run: DeletedRun,
     keyspace: HeldSeq,
     core: Arc<DbInner>,
-    /// That of the keyspace when the sources were taken, or before.
+    /// The flush generation of the keyspace when the sources were taken, or an earlier one.
     pub(crate) generation: u64,
-    /// The keyspace was dropped before the cursor was made: what every seek says.
+    /// The error that every seek returns because the keyspace was dropped before the cursor was made.
     closed: Option<Error>,
 }
 
@@ -279,8 +281,8 @@ impl Cursor {
         }
     }
 
-    /// Gives up memtables that were flushed since the sources were taken: takes them anew. Then they stand nowhere, and the caller has to
-    /// position them. Whether that is so.
+    /// Takes the sources again if memtables were flushed since, which releases them. Returns whether it did: the sources are then
+    /// unpositioned, and the caller has to position them.
     #[inline]
     fn renewed(&mut self) -> bool {
         self.keyspace.generation.get() != self.generation && self.renew()
@@ -297,7 +299,7 @@ impl Cursor {
         true
     }
 
-    /// Before a move: the cursor stands nowhere until that has succeeded. Fails where there is nothing to read any more.
+    /// Begins a move: the cursor is invalid until the move succeeds. Fails when the database is closed.
     #[inline]
     fn begin_move(&mut self) -> Result<Place> {
         let place = std::mem::replace(&mut self.place, Place::Invalid);
@@ -305,14 +307,14 @@ impl Cursor {
         Ok(place)
     }
 
-    /// The same; the caller positions the merge.
+    /// Begins a seek, after which the caller positions the merge.
     fn begin_seek(&mut self) -> Result<()> {
         self.begin_move()?;
         self.renewed();
         self.closed.clone().map_or(Ok(()), Err)
     }
 
-    /// The outcome of a move. Beside one the database may have been closed, and its files removed.
+    /// Converts the error of a move: a concurrent close may have removed the files that it read.
     #[inline]
     fn moved(&self, outcome: Result<()>) -> Result<()> {
         outcome.map_err(|e| self.core.read_error(e))
@@ -321,10 +323,9 @@ impl Cursor {
     /// Moves to the first entry.
     ///
     /// # Errors
-    /// As for [`Keyspace::get`](crate::Keyspace::get). The cursor is not valid then, and seeking again tries again; after `Closed` it does
-    /// not help.
+    /// As for [`Keyspace::get`](crate::Keyspace::get). The cursor is then invalid, and another seek may succeed, except after `Closed`.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        // While the bounds are whole.
+        // Before the bounds are taken: taking the sources needs them.
         self.renewed();
         let from = std::mem::take(&mut self.bounds.from);
         let result = self.seek_forward(&from);
@@ -337,7 +338,7 @@ impl Cursor {
     /// # Errors
     /// As for [`Cursor::seek_to_first`].
     pub fn seek_to_last(&mut self) -> Result<()> {
-        // While the bounds are whole.
+        // Before the bounds are taken: taking the sources needs them.
         self.renewed();
         let to = self.bounds.to.take();
         let result = self.seek_backward(to.as_deref());
@@ -369,7 +370,7 @@ impl Cursor {
         }
     }
 
-    /// Moves to the last entry before `end`, which is no greater than the bound; `None` where there is no bound: to the last one.
+    /// Moves to the last entry before `end`, which is within the bounds; `None` moves to the last entry.
     pub(crate) fn seek_backward(&mut self, end: Option<&[u8]>) -> Result<()> {
         self.begin_seek()?;
         let dead = self.keyspace.dead.before(end, self.seq);
@@ -407,7 +408,7 @@ impl Cursor {
         self.moved(found)
     }
 
-    /// The cursor skips the deleted entry on which its merge stands.
+    /// Charges for a deleted entry, on which the merge stands and which the cursor skips.
     #[inline]
     fn charge_skip(&mut self) {
         if let Some(bytes) = self.skip_charge.skip(&self.keyspace.charges) {
@@ -418,8 +419,8 @@ impl Cursor {
     /// Moves one entry forward. The cursor must be valid.
     ///
     /// # Errors
-    /// As for [`Cursor::seek_to_first`]; `InvalidArgument` when the cursor is not valid. An error stays until the cursor is positioned
-    /// anew.
+    /// As for [`Cursor::seek_to_first`]; `InvalidArgument` when the cursor is not valid. After an error the cursor stays invalid until it
+    /// is positioned again.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
         let stepped = match self.begin_move()? {
@@ -436,7 +437,7 @@ impl Cursor {
                     }
                 }
             }
-            // Behind every version of the saved key.
+            // Past every version of the saved key.
             Place::Backward => {
                 self.renewed();
                 self.merge.seek(&self.key, 0)
@@ -466,8 +467,8 @@ impl Cursor {
         self.moved(found)
     }
 
-    /// From where the merge stands, which is the first entry from `sought` on if it was sent there, finds the first key that has a value. `skip`:
-    /// versions of `self.key` do not count.
+    /// Finds the first key with a visible value from the merge's position on. `sought`: the key to which the merge was sent, if this is a
+    /// seek. `skip`: versions of `self.key` are ignored.
     #[inline]
     fn find_forward(&mut self, skip: bool, sought: Option<&[u8]>) -> Result<()> {
         let found = self.walk_forward(skip);
@@ -477,7 +478,8 @@ impl Cursor {
         found
     }
 
-    /// From where the merge stands, going back, finds the first key that has a value and saves it. `sought`: before which key it was sent.
+    /// Finds and saves the last key with a visible value at or before the merge's position. `sought`: the exclusive bound of a backward
+    /// seek.
     #[inline]
     fn find_backward(&mut self, sought: Option<Option<&[u8]>>) -> Result<()> {
         let found = self.walk_backward();
@@ -507,8 +509,8 @@ impl Cursor {
         }
     }
 
-    /// The cursor has passed over a deleted entry, where its merge stands: leaves out what else is known to be deleted there. `None`: up to the bound.
-    /// Otherwise whether it has moved.
+    /// Called on a deleted entry: skips the dead range there, if one is known. Returns whether the merge moved; `None` when the dead
+    /// range extends to the bound of the cursor.
     #[inline]
     fn leave_out(&mut self, backward: bool) -> Result<Option<bool>> {
         match self.run.pass() {
@@ -561,7 +563,7 @@ impl Cursor {
                     Some(false) => {}
                 }
             }
-            // What is too new may have versions behind it that are not.
+            // An entry newer than `self.seq` may be followed by older, visible versions.
             let (is_new, behind) = match trailer.seq() <= self.seq {
                 true => (false, 0),
                 false => (true, self.seq),
@@ -578,7 +580,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Versions of a key come oldest first this way, so the newest one is known when the key before it is reached.
+    /// Versions of a key come oldest first in this direction, so the newest visible one is known only when the previous key is reached.
     fn walk_backward(&mut self) -> Result<()> {
         let mut found = false;
         while self.merge.valid() {
@@ -592,7 +594,7 @@ impl Cursor {
             let is_seen = trailer.seq() <= self.seq;
             if is_seen {
                 if self.range_del.as_mut().is_some_and(|range_del| range_del.hides(key, trailer.seq())) {
-                    // Newer versions of this key may follow, and of the key of a saved entry there is none.
+                    // Newer versions of this key may follow; a saved entry of the key is no longer valid.
                     found = false;
                     self.charge_skip();
                     match (self.leave_out(true)?, &mut self.range_del) {
@@ -612,7 +614,7 @@ impl Cursor {
                     }
                 }
             }
-            // Among the versions of a key in one run the newest that is seen decides, and behind it are those that are too new.
+            // Of the versions of a key in one run the newest visible one decides; those after it in this direction are too new.
             match self.lingering.on(self.merge.key()) {
                 true => self.merge.seek_current_back(&self.lingering.key, is_seen.then_some(self.seq))?,
                 false => self.merge.prev()?,
@@ -622,7 +624,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Saves the entry that the merge stands on, unless it is a tombstone; says whether.
+    /// Saves the entry at the merge's position unless it is a tombstone; returns whether it did.
     #[inline]
     fn save(&mut self) -> bool {
         if self.merge.trailer().is_delete() {
@@ -634,7 +636,7 @@ impl Cursor {
         true
     }
 
-    /// Whether it stands on an entry.
+    /// Whether the cursor is on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.place != Place::Invalid
@@ -666,8 +668,8 @@ impl Cursor {
         }
     }
 
-    /// The value as a slice that outlives the cursor: without copying where it lies in a cached block, unless the cursor goes backward
-    /// and the value is short.
+    /// The value as a slice that outlives the cursor. It is not copied when it lies in a cached block, except for short values of a
+    /// cursor that moves backward.
     ///
     /// # Panics
     /// When the cursor is not valid.

@@ -1,4 +1,5 @@
-//! The database as its users hold it.
+//! [`Database`], the public handle of an open database. It delegates to [`DbInner`](crate::db_inner::DbInner) and starts the [background
+//! threads](crate::background).
 
 use crate::background::Background;
 use crate::batch::Batch;
@@ -12,10 +13,9 @@ use env::{Env, RealEnv};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A database: a directory with one log, one manifest and any number of [keyspaces](Keyspace), open in one process
-/// at a time. A cheap handle: clone it and share it between threads. The last handle (of the database or of a keyspace) that goes
-/// closes the database; call [`Database::close`] to hear of errors. Iterators, cursors and snapshots are no handles: they do not keep
-/// the database open.
+/// A database: a directory with one log, one manifest and any number of [keyspaces](Keyspace), open in one process at a time. The handle
+/// is cheap: clone it and share it between threads. Dropping the last handle (of the database or of a keyspace) closes the database; call
+/// [`Database::close`] to learn of errors. Iterators, cursors and snapshots are not handles: they do not keep the database open.
 ///
 /// ```
 /// use cairn::{Database, Durability, KeyspaceOptions};
@@ -39,13 +39,13 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database in `path`, creating it when there is none.
+    /// Opens the database in `path`, and creates it if it does not exist.
     ///
-    /// Opening replays the log: it takes time in proportion to what had not been flushed, at most a few memtables.
+    /// Opening replays the log, which takes time in proportion to the data not yet flushed: at most a few memtables.
     ///
     /// # Errors
-    /// `Locked` when it is open elsewhere, or in this process; `Corruption` when damage is found (nothing is changed
-    /// then); `Unsupported` when a newer version wrote it.
+    /// `Locked` when the database is already open, in this process or another; `Corruption` when damage is found (opening then changes
+    /// nothing); `Unsupported` when a newer version wrote the database.
     pub fn open(path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path, Options::default())
     }
@@ -59,7 +59,7 @@ impl Database {
         Database::open_in(RealEnv::new(), path, options)
     }
 
-    /// [`Database::open`] with options, in an environment of the caller's: a simulated disk, for one.
+    /// [`Database::open`] with options, in an environment that the caller provides, such as a simulated disk.
     ///
     /// # Errors
     /// As for [`Database::open_with`].
@@ -73,27 +73,28 @@ impl Database {
         &self.handle.core
     }
 
-    /// Closes the database: makes the log durable, stops background work, and ends with no call at work on the directory, so that it
+    /// Closes the database: makes the log durable, stops background work, and waits for calls that still use the directory, so that it
     /// can be opened again at once.
     ///
-    /// Writes that are under way finish first. Of other calls in other threads (`flush`, `compact`, `wait_idle`, creating or dropping a
-    /// keyspace) each ends as soon as it can, with its result or with `Closed`, and this one waits for them. Beside closing a call either
-    /// takes effect whole or fails with `Closed`. Once it has returned all handles fail with `Closed`, and so does every further move of an
-    /// iterator or a cursor and every read of a snapshot; what they have handed out stays valid. The same happens when the last handle goes.
+    /// Writes that have begun finish first. Other calls that have begun in other threads (`flush`, `compact`, `wait_idle`, creating or
+    /// dropping a keyspace) end as soon as they can, with their result or with `Closed`, and `close` waits for them. A call concurrent
+    /// with `close` either takes effect completely or fails with `Closed`. After `close` has returned, every handle fails with `Closed`,
+    /// and so do every further move of an iterator or a cursor and every read of a snapshot; entries that they have already returned stay
+    /// valid. Dropping the last handle does the same.
     ///
     /// # Errors
-    /// What went wrong in the background and was not reported yet, or now. The database is closed all the same. A second call does
-    /// nothing.
+    /// An error of the background work that was not reported before, or of closing itself. The database is closed even then. A second
+    /// call does nothing.
     pub fn close(self) -> Result<()> {
         self.core().shut_down(&self.handle.background)
     }
 
-    /// Its directory.
+    /// The directory of the database.
     pub fn path(&self) -> &Path {
         &self.core().dir
     }
 
-    /// The options that it was opened with.
+    /// The options with which the database was opened.
     pub fn options(&self) -> &Options {
         &self.core().options
     }
@@ -102,13 +103,13 @@ impl Database {
         Keyspace { core, handle: self.handle.clone() }
     }
 
-    /// Opens the keyspace `name`, or creates it with `options`. One that exists keeps the options it was created with. Creating
-    /// costs one small synced write, whatever the database holds.
+    /// Opens the keyspace `name`, or creates it with `options`. A keyspace that exists keeps the options with which it was created.
+    /// Creating costs one small synced write, independent of the size of the database.
     ///
     /// # Errors
     /// As for [`Database::create_keyspace`] without `AlreadyExists`.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
-        // Beside other threads that create and drop it, it may come and go in between.
+        // Other threads may create or drop the keyspace between the two calls.
         loop {
             match self.open_keyspace(name) {
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
@@ -121,19 +122,19 @@ impl Database {
         }
     }
 
-    /// Creates the keyspace `name`; `AlreadyExists` when there is one.
+    /// Creates the keyspace `name`.
     ///
     /// # Errors
-    /// `AlreadyExists`; `InvalidArgument` when the name is empty or too long, or an option is out of its range; `NoSpace`, `Io`: nothing
-    /// was created; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
+    /// `AlreadyExists` when a keyspace has this name; `InvalidArgument` when the name is empty or too long, or an option is out of its
+    /// range; `NoSpace`, `Io`: nothing was created; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.core().create_keyspace(name, options).map(|core| self.keyspace_handle(core))
     }
 
-    /// Opens the keyspace `name`; `NotFound` when there is none.
+    /// Opens the keyspace `name`.
     ///
     /// # Errors
-    /// `NotFound`; `Closed` when the database is closed.
+    /// `NotFound` when there is no such keyspace; `Closed` when the database is closed.
     pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
         self.core().check_not_closed()?;
         let core = self.core().state.lock().by_name(name).map(|k| k.core.clone());
@@ -148,11 +149,12 @@ impl Database {
         names
     }
 
-    /// Drops the keyspace `name` with all it holds. Its space is free once no iterator reads it. Handles of it fail with
+    /// Drops the keyspace `name` with all its data. The space is freed once no iterator reads it. Handles of the keyspace fail with
     /// `Closed` from then on.
     ///
     /// # Errors
-    /// `NotFound`; `NoSpace`, `Io`: nothing was dropped; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
+    /// `NotFound` when there is no such keyspace; `NoSpace`, `Io`: nothing was dropped; `Locked` in a forked child; `ReadOnly` after a
+    /// sync failed; `Closed`.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.core().drop_keyspace(name)
     }
@@ -162,8 +164,8 @@ impl Database {
         Batch::default()
     }
 
-    /// Applies a batch: all of it or, on an error, nothing. An empty one is a barrier: it takes what was acknowledged before as far as
-    /// `durability` asks, with `Sync` as [`Database::sync`].
+    /// Applies a batch atomically: all of it, or nothing on an error. An empty batch is a barrier: it gives all writes acknowledged
+    /// before it at least `durability`; with `Sync` it does what [`Database::sync`] does.
     ///
     /// # Errors
     /// As for [`Keyspace::put`].
@@ -171,38 +173,38 @@ impl Database {
         self.core().write_batch(batch, durability)
     }
 
-    /// Holds the present moment of all keyspaces.
+    /// Takes a snapshot of the present state of all keyspaces.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(Pin::new(self.core().clone()))
     }
 
-    /// Makes everything durable that was acknowledged so far.
+    /// Makes every write acknowledged so far durable.
     ///
     /// # Errors
-    /// `NoSpace`, `Io` when what is buffered cannot be written: it stays in the buffer; `ReadOnly` when the sync fails, and from then on;
-    /// `Locked` in a forked child; `Closed`.
+    /// `NoSpace`, `Io` when the buffered part of the log cannot be written (it stays buffered); `ReadOnly` when the sync fails, and from
+    /// then on; `Locked` in a forked child; `Closed`.
     pub fn sync(&self) -> Result<()> {
         self.core().barrier(Durability::Sync)
     }
 
-    /// Writes all memtables to tables, and waits for it; not for what is written meanwhile. Costs a table and a sync of it for each
-    /// keyspace that has something in memory, and a few syncs more for every 256 of them.
+    /// Flushes all memtables to tables and waits for it. Writes made during the call are not waited for. The cost is one table and its
+    /// sync for each keyspace with a nonempty memtable, and a few further syncs for every 256 of them.
     ///
     /// # Errors
-    /// `NoSpace`, `Io`: what is in memory stays there and in the log, and is tried again; `ReadOnly` after a sync failed; `Locked` in a
-    /// forked child; `Closed`.
+    /// `NoSpace`, `Io`: the memtables are kept, their writes stay in the log, and the flush is retried later; `ReadOnly` after a sync
+    /// failed; `Locked` in a forked child; `Closed`.
     pub fn flush(&self) -> Result<()> {
         self.core().flush_all()
     }
 
-    /// Compacts all keyspaces that there are, one after another, and waits: of each what is there when its turn comes. See
-    /// [`Keyspace::compact`].
+    /// Compacts all present keyspaces, one after another, and waits. For each keyspace it covers the writes made before the keyspace's
+    /// own compaction begins. See [`Keyspace::compact`].
     ///
     /// # Errors
-    /// As for [`Keyspace::compact`]; a keyspace that is dropped meanwhile is none.
+    /// As for [`Keyspace::compact`]; a keyspace dropped during the call is not an error.
     pub fn compact(&self) -> Result<()> {
         let _call = self.core().begin_call()?;
-        // Together, which costs less than each in its turn.
+        // One flush of all keyspaces costs less than a flush of each.
         self.core().flush_all()?;
         let names = self.keyspaces();
         names.iter().try_for_each(|name| match self.open_keyspace(name) {
@@ -215,27 +217,27 @@ impl Database {
         })
     }
 
-    /// Waits until no flush and no compaction is due or running, nor worth running while nobody writes: guards that have grown are
-    /// merged, which otherwise begins when writers have paused for a second. Writers that go on may keep it from ending.
+    /// Waits until no flush and no compaction is due or running, including idle compactions: those merge guards that have grown, and
+    /// otherwise begin when writers have paused for a second. Concurrent writers may keep this call from returning.
     ///
     /// # Errors
-    /// What keeps the work from being done: `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Closed`. Damage that compactions go around is
-    /// none.
+    /// The error that keeps the work from being done: `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Closed`. A damaged table that
+    /// compactions avoid is not an error here.
     pub fn wait_idle(&self) -> Result<()> {
         self.core().wait_idle()
     }
 
-    /// What the database counts. Its `Display` is for people.
+    /// The statistics of the database. Their `Display` is for people.
     pub fn stats(&self) -> Stats {
         crate::counters::stats(self.core())
     }
 
-    /// Reads and verifies everything that lies on disk: tables, closed logs, the manifest; at `rate` bytes per second, 0 being no
-    /// limit. Writers and readers go on, and the block cache is left alone. What is wrong is also in [`Stats::damage`] from then
-    /// on. The option `scrub_rate` does the same in the background, round after round.
+    /// Reads and verifies everything on disk (tables, closed logs, the manifest) at `rate` bytes per second; 0 means no limit. Writers
+    /// and readers go on, and the block cache is not used. Problems found are also in [`Stats::damage`] from then on. The option
+    /// `scrub_rate` does the same continuously in the background.
     ///
     /// # Errors
-    /// `Closed` when the database is closed meanwhile. Damage is no error of this call.
+    /// `Closed` when the database is closed during the call. Damage is in the report, not an error.
     pub fn scrub(&self, rate: u64) -> Result<CheckReport> {
         self.core().scrub_round(rate)
     }
@@ -261,7 +263,7 @@ mod tests {
     use env::{ForkGuard, OpInfo, OpKind, Phase, SimEnv, Verdict};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A forked child has a copy of the buffer and of the memtable: what is acknowledged there is lost.
+    /// A forked child has a copy of the buffer and of the memtable: a write acknowledged there would be lost.
     #[test]
     fn a_forked_child_is_refused_whatever_it_writes() {
         for durability in [Durability::Buffered, Durability::Os, Durability::Sync] {
@@ -310,7 +312,7 @@ mod tests {
             assert!(of_sync() > 0, "{durability}");
             assert_eq!((of_sync(), of_sync()), (0, 0), "{durability}");
         }
-        // A log that was closed and is not synced counts, too.
+        // A closed log that is not synced counts, too.
         keyspace.put_with("a", "2", Durability::Os).unwrap();
         let mut writer = db.core().writer();
         db.core().seal(&mut writer, std::slice::from_ref(&keyspace.core)).unwrap();

@@ -1,8 +1,9 @@
-//! What the one lock of a database guards: its keyspaces, what of them waits to be flushed, and which may be due for a compaction.
+//! The state behind the database lock: the keyspaces, their memtables that wait for a flush, and the trees that may be due for a
+//! compaction.
 //!
-//! There may be very many keyspaces, of which most have nothing in memory and nothing to do. So nothing that happens often looks at
-//! all of them: those with something in memory, those that wait for a flush, those that may be due, and those whose compaction is
-//! behind are noted here as they change.
+//! A database may have very many keyspaces, most of them with empty memtables and no work due. So frequent operations never scan all of
+//! them: the keyspaces with data in memory, with waiting flushes, with possible compactions and with compaction debt are kept in sets
+//! that are updated when they change.
 
 use crate::keyspace::{KeyspaceInner, ReadState};
 use base::{Error, Seq};
@@ -11,28 +12,27 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use tree::Tree;
 
-/// A keyspace as the background work sees it.
+/// A keyspace and its background work.
 pub(crate) struct KeyspaceState {
     pub core: Arc<KeyspaceInner>,
     pub tree: Tree,
     /// Memtables to be flushed, oldest first.
     pub flushing: VecDeque<ImmutableMemtable>,
-    /// Whether a flush is running.
+    /// Whether a flush of this keyspace is running.
     pub busy: bool,
-    /// Under which debt it is in [`State::due`], if it is.
+    /// The key under which the keyspace is in [`State::due`], if it is.
     due: Option<Debt>,
 }
 
-/// A memtable that is no longer written to.
+/// A memtable that no longer accepts writes.
 #[derive(Clone)]
 pub(crate) struct ImmutableMemtable {
     pub memtable: Arc<Memtable>,
-    /// The newest sequence number that had been given out when it was sealed: other keyspaces may have parts of the same
-    /// batches up to here.
+    /// The newest sequence number given out when the memtable was sealed: batches up to it may have entries in other keyspaces, too.
     pub last_seq: Seq,
     /// The oldest sequence number in it.
     pub min_seq: Option<Seq>,
-    /// Bytes of memory that it takes.
+    /// Memory that it uses, in bytes.
     pub bytes: u64,
 }
 
@@ -43,66 +43,65 @@ impl ImmutableMemtable {
     }
 }
 
-/// A tree's debt in thousandths, as the order of [`State::due`] has it: the largest first.
+/// Compaction debt in thousandths, in the order of [`State::due`]: largest first.
 type Debt = std::cmp::Reverse<u64>;
 
-/// How many of the oldest waiting memtables of some keyspaces count as flushed, by the keyspace's number.
+/// By keyspace number: how many of its oldest waiting memtables count as flushed.
 pub(crate) type FlushedCounts = HashMap<u64, usize>;
 
-/// In the place of such a number: all of the keyspace counts as flushed, its memtable included.
+/// Instead of such a count: everything in the keyspace counts as flushed, the active memtable included.
 pub(crate) const FLUSHED_ALL: usize = usize::MAX;
 
-/// What is guarded by the database's one lock. It is held for moments only: never over I/O, never over a merge.
+/// The state behind the database lock. The lock is held briefly: never during I/O or a merge.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Added to and removed from by [`State::insert`] and [`State::remove`].
+    /// Changed only by [`State::insert`] and [`State::remove`].
     pub keyspaces: BTreeMap<u64, KeyspaceState>,
     names: HashMap<String, u64>,
     pub next_keyspace: u64,
-    /// Flushes and compactions that are running.
+    /// Running flushes and compactions.
     pub jobs: usize,
-    /// The flushes among them.
+    /// Running flushes.
     pub flushes: usize,
-    /// The newest flush failed in a way that may pass: what writers that wait for it are told.
+    /// The error of the newest flush, if it may be temporary: writers that wait for a flush get it.
     pub flush_trouble: Option<Error>,
-    /// The same of the newest compaction.
+    /// The same for the newest compaction.
     pub compaction_trouble: Option<Error>,
-    /// Keyspaces with a memtable of their own, or with some to be flushed. All others have nothing in memory.
+    /// Keyspaces that have a memtable of their own, or immutable ones. All others have nothing in memory.
     dirty: BTreeSet<u64>,
-    /// Keyspaces with memtables to be flushed.
+    /// Keyspaces with immutable memtables.
     waiting: BTreeSet<u64>,
-    /// Closed logs are there that no keyspace needs, and no flush is on its way that would free them.
+    /// Closed logs exist that no keyspace needs, and no running flush will remove them.
     pub logs_to_free: bool,
-    /// Keyspaces that may be due for a compaction, the one with the largest debt first: all that have changed since they were last
-    /// found not to be.
+    /// Keyspaces that may be due for a compaction, largest debt first: all that have changed since they were last found not due.
     due: BTreeSet<(Debt, u64)>,
-    /// Debts that are not zero.
+    /// Nonzero debts.
     debts: HashMap<u64, f64>,
-    /// Under what some were found not to be due.
+    /// The contexts in which keyspaces were found not due.
     looked: NotDueContext,
-    /// Those of which cursors may keep something from being due, with the number at which the oldest of these reads.
+    /// Keyspaces in which cursors may prevent a compaction, with the oldest sequence number that these read at.
     held: HashMap<u64, Seq>,
-    /// Bytes of all memtables to be flushed.
+    /// Bytes of all immutable memtables.
     pub waiting_bytes: u64,
 }
 
-/// What plans depend on beside the tree: a context at which a keyspace is looked at.
+/// The inputs of compaction picking that are not part of the tree.
 #[derive(Clone, Copy)]
 pub(crate) struct PickContext {
     /// The oldest snapshot.
     pub oldest: Option<Seq>,
-    /// Whether writes have paused, or nearly so.
+    /// Whether writes have nearly or entirely paused.
     pub at_rest: bool,
-    /// Bytes that are left on the disk, when it is nearly full.
+    /// Free bytes on the disk, when it is nearly full.
     pub room: Option<u64>,
 }
 
-/// NotDueContext at which keyspaces were found not to be due, taken together.
+/// The union of the [`PickContext`]s in which keyspaces were found not due.
 struct NotDueContext {
     oldest: Seq,
-    /// One at which the database was not at rest.
+    /// Some keyspace was looked at while the database was not at rest.
     busy: bool,
-    /// One at which the disk was nearly full.
+    /// Some keyspace was looked at while the disk was nearly full.
     tight: bool,
 }
 
@@ -119,7 +118,7 @@ impl NotDueContext {
         self.tight |= context.room.is_some();
     }
 
-    /// Whether what was not due then may be due now, though nothing of its own has changed.
+    /// Whether keyspaces found not due then may be due in the context `now`, without a change of their own.
     fn are_outdated(&self, now: &PickContext) -> bool {
         now.oldest.unwrap_or(Seq::MAX) > self.oldest || (now.at_rest && self.busy) || self.tight
     }
@@ -130,12 +129,12 @@ impl State {
         State { next_keyspace, ..State::default() }
     }
 
-    /// What keeps the background work from being done at present, if anything.
+    /// The error that prevents background work at present, if any.
     pub(crate) fn trouble(&self) -> Option<Error> {
         self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone())
     }
 
-    /// The same, or damage that some compaction met and that is still there.
+    /// [`State::trouble`], or damage that a compaction found and that is still present.
     pub(crate) fn trouble_or_damage(&self) -> Option<Error> {
         self.trouble().or_else(|| self.keyspaces.values().find_map(|k| k.damage(&[], None)))
     }
@@ -170,32 +169,32 @@ impl State {
         Some(keyspace)
     }
 
-    /// Keyspaces that have, or may have, something in memory.
+    /// Keyspaces that have, or may have, data in memory.
     pub(crate) fn dirty(&self) -> impl Iterator<Item = &KeyspaceState> {
         self.dirty.iter().map(|id| &self.keyspaces[id])
     }
 
-    /// Keyspaces with memtables to be flushed.
+    /// Keyspaces with immutable memtables.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &KeyspaceState> {
         self.waiting.iter().map(|id| &self.keyspaces[id])
     }
 
-    /// Whether there is something to flush that no flush has taken yet.
+    /// Whether there is flush work that no flush has taken yet.
     pub(crate) fn has_flush_work(&self) -> bool {
         self.logs_to_free || self.waiting().any(|k| !k.busy)
     }
 
-    /// The oldest sequence number that is in memtables only, over all keyspaces, with `flushed` left out.
+    /// The oldest sequence number that is only in memtables, over all keyspaces, without those in `flushed`.
     pub(crate) fn oldest_unflushed(&self, flushed: &FlushedCounts) -> Option<Seq> {
         self.dirty().filter_map(|k| k.oldest_unflushed(flushed.get(&k.core.id).copied().unwrap_or(0))).min()
     }
 
-    /// The oldest sequence number in memtables that are written to.
+    /// The oldest sequence number in active memtables.
     pub(crate) fn oldest_active(&self) -> Option<Seq> {
         self.dirty().filter_map(|k| k.core.read_state.load().memtable.min_seq()).min()
     }
 
-    /// Puts another memtable in front of a keyspace's readers. One that is given up with entries in it waits to be flushed.
+    /// Replaces the active memtable of a keyspace. `sealed`: the old one, if it has entries; it waits for a flush.
     pub(crate) fn switch(&mut self, id: u64, memtable: Arc<Memtable>, sealed: Option<ImmutableMemtable>) {
         let Some(k) = self.keyspaces.get_mut(&id) else { return };
         if let Some(sealed) = sealed {
@@ -210,7 +209,7 @@ impl State {
         k.publish(memtable);
     }
 
-    /// Takes memtables off that are flushed, the `count` oldest ones.
+    /// Removes the `count` oldest immutable memtables, which are flushed.
     pub(crate) fn take_flushed(&mut self, id: u64, count: usize) -> Vec<ImmutableMemtable> {
         let Some(k) = self.keyspaces.get_mut(&id) else { return Vec::new() };
         let flushed: Vec<ImmutableMemtable> = k.flushing.drain(..count).collect();
@@ -226,7 +225,7 @@ impl State {
         flushed
     }
 
-    /// A tree, or what runs on it, or what readers have paid for it, has changed: it may be due.
+    /// Called when a tree, its running compactions or its read charges have changed: the tree may be due.
     pub(crate) fn note_change(&mut self, id: u64) {
         let Some(k) = self.keyspaces.get_mut(&id) else { return };
         self.held.remove(&id);
@@ -236,7 +235,7 @@ impl State {
             false => _ = self.debts.remove(&id),
         }
         let new = std::cmp::Reverse((debt * 1000.0) as u64);
-        // A tree without tables has nothing to compact.
+        // An empty tree has nothing to compact.
         let wanted = (k.tree.version().tables().next().is_some()).then_some(new);
         if k.due != wanted {
             if let Some(old) = k.due.take() {
@@ -247,12 +246,12 @@ impl State {
         }
     }
 
-    /// The most urgent keyspace that may be due.
+    /// The keyspace with the largest debt among those that may be due.
     pub(crate) fn next_due(&self) -> Option<u64> {
         self.due.first().map(|(_, id)| *id)
     }
 
-    /// Has all keyspaces looked at again, if what their plans depend on has changed since they were last. Whether it has.
+    /// Marks all keyspaces as possibly due if the context of picking has changed; returns whether it has.
     pub(crate) fn look_again(&mut self, now: &PickContext) -> bool {
         let outdated = self.looked.are_outdated(now);
         if outdated {
@@ -261,15 +260,15 @@ impl State {
         outdated
     }
 
-    /// All keyspaces may be due.
+    /// Marks all keyspaces as possibly due.
     pub(crate) fn note_all(&mut self) {
         self.looked = NotDueContext::default();
         let ids: Vec<u64> = self.keyspaces.keys().copied().collect();
         ids.into_iter().for_each(|id| self.note_change(id));
     }
 
-    /// A keyspace is not due, until something changes.
-    /// `cursor`: the number at which the oldest cursor reads, where that is older than any snapshot.
+    /// Marks a keyspace as not due until something changes. `cursor`: the sequence number of the oldest cursor, if that is older than
+    /// every snapshot.
     pub(crate) fn not_due(&mut self, id: u64, context: &PickContext, cursor: Option<Seq>) {
         self.looked.add(context);
         self.held.extend(cursor.map(|seq| (id, seq)));
@@ -280,12 +279,12 @@ impl State {
         }
     }
 
-    /// Keyspaces that were not due while a cursor read as of a number.
+    /// Keyspaces that were found not due while a cursor held the returned sequence number.
     pub(crate) fn held_by_cursors(&self) -> impl Iterator<Item = (&Arc<KeyspaceInner>, Seq)> {
         self.held.iter().map(|(id, seq)| (&self.keyspaces[id].core, *seq))
     }
 
-    /// The largest debt of any tree.
+    /// The largest compaction debt of all trees.
     pub(crate) fn largest_debt(&self) -> f64 {
         self.debts.values().copied().fold(0.0, f64::max)
     }
@@ -296,8 +295,8 @@ impl KeyspaceState {
         KeyspaceState { core, tree, flushing: VecDeque::new(), busy: false, due: None }
     }
 
-    /// What some compaction met that could not read a table, which is still there: one with keys in `[from, to)`, or else any that
-    /// may be in the way of the others.
+    /// The error of a table that a compaction could not read and that is still in use: first one with keys in `[from, to)`, otherwise any
+    /// that may obstruct other compactions.
     pub(crate) fn damage(&self, from: &[u8], to: Option<&[u8]>) -> Option<Error> {
         let tables = self.tree.version().tables().map(|(_, t)| t);
         let (inside, outside): (Vec<_>, Vec<_>) =
@@ -305,7 +304,7 @@ impl KeyspaceState {
         inside.iter().chain(&outside).find_map(|t| t.damage())
     }
 
-    /// The oldest sequence number in the memtables, leaving out the `skip` oldest of those to be flushed.
+    /// The oldest sequence number in the memtables, without the `skip` oldest immutable ones.
     pub(crate) fn oldest_unflushed(&self, skip: usize) -> Option<Seq> {
         if skip == FLUSHED_ALL {
             return None;
@@ -315,7 +314,7 @@ impl KeyspaceState {
         flushing.chain(read_state.memtable.min_seq()).min()
     }
 
-    /// Puts what the trees and memtables are now in front of the readers.
+    /// Publishes the present tree and memtables as the read state.
     pub(crate) fn publish(&self, memtable: Arc<Memtable>) {
         let flushing = self.flushing.iter().rev().map(|s| s.memtable.clone()).collect();
         self.core.read_state.store(Arc::new(ReadState {

@@ -1,20 +1,21 @@
-//! Cursors as flushes and compactions see them: the sequence numbers that are read in a keyspace, and the memtables that cursors keep in memory.
+//! Sequence numbers that cursors hold in a keyspace: flushes and compactions keep every version that is visible at one of them.
 //!
-//! A cursor takes its sources from one view of its keyspace. Memtables of that view that are flushed meanwhile stay in memory for as long as
-//! the cursor has them. So it gives them up at its next move: it takes its sources anew, from the present view, at its own
-//! sequence number. That shows the same, because a cursor holds its sequence number from the beginning, and no flush or compaction drops
-//! a version that is seen at a number that is held.
+//! A cursor takes its sources from one read state. Memtables of that read state that are flushed meanwhile stay in memory until the
+//! cursor releases them. It does so at its next move: it takes its sources again from the present read state, at its own sequence number.
+//! This shows the same entries, because the number is held from the start, and no flush or compaction drops a version visible at a held
+//! number.
 //!
-//! To hold one has to cost next to nothing, for most cursors live for one seek. Each keyspace has some slots for that; a thread comes back
-//! to the one it had last, so that its cache line stays with its processor. Cursors that find no slot free go into a map behind a lock.
+//! Holding must be cheap, because most cursors live for one seek. Each keyspace has an array of slots; a thread first tries the slot that
+//! it used last, so the cache line stays with its processor. A cursor that finds no free slot is entered in a map behind a lock.
 //!
 //! ```text
 //!   cursor       slot := seq             |  if visible is still seq: held; else again, with the newer one
 //!   compaction   inputs (all visible)    |  fence; list the snapshots, then the slots
 //! ```
 //!
-//! What a compaction drops lies under something newer among its inputs, and these were visible before it listed the slots. Either it
-//! sees the slot, or the cursor sees, after its slot is set, that these are visible, and reads as of them or later.
+//! A compaction drops an entry only under a newer one among its inputs, and these were visible before it listed the slots. So either the
+//! compaction sees the slot, or the cursor, after setting its slot, sees that the inputs are visible and reads at that number or a later
+//! one.
 
 use crate::db_inner::DbInner;
 use crate::keyspace::KeyspaceInner;
@@ -30,20 +31,20 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// Slots of a keyspace: a KiB of them, which a keyspace gets with its first cursor.
+/// Slots of a keyspace: 1 KiB, allocated with its first cursor.
 const SLOTS: usize = 64;
 
-/// Slots in a cache line.
+/// Slots per cache line.
 const OF_LINE: usize = 4;
 
 const FREE: u64 = 0;
 
-/// A cursor's entry. Its place in memory is next to those of other threads only where there are many.
+/// The entry of a cursor. Threads use slots in separate cache lines while there are few of them.
 #[derive(Default)]
 struct Slot {
-    /// The sequence number plus one, or [`FREE`].
+    /// The held sequence number plus one, or [`FREE`].
     held: AtomicU64,
-    /// Since when it is known, in nanoseconds of [`env::Env::monotonic`] plus one; 0 before the first look.
+    /// The time at which the slot was first seen held, in nanoseconds of [`env::Env::monotonic`] plus one; 0 if not seen yet.
     since: AtomicU64,
 }
 
@@ -51,19 +52,19 @@ struct Slot {
 #[derive(Default)]
 struct Line([Slot; OF_LINE]);
 
-/// The cursors of a keyspace.
+/// The sequence numbers that the cursors of a keyspace hold.
 #[derive(Default)]
 pub(crate) struct HeldSeqs {
     lines: OnceLock<Box<[Line; SLOTS / OF_LINE]>>,
-    /// Those for which there was no slot.
+    /// The cursors that found no free slot.
     more: Snapshots,
 }
 
-/// What several cursors are, taken together.
+/// Number and age of a set of cursors.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeldCursors {
     pub count: usize,
-    /// Since when the oldest of them is held.
+    /// Since when the oldest of them is known to be held.
     pub since: Option<Duration>,
 }
 
@@ -75,11 +76,11 @@ impl HeldCursors {
 }
 
 thread_local! {
-    /// The slot that this thread had last.
+    /// The slot that this thread used last.
     static LAST: Cell<usize> = Cell::new(first_slot());
 }
 
-/// Threads begin in lines of their own.
+/// The first slot of a new thread: in a cache line of its own while there are lines left.
 fn first_slot() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     THREADS.fetch_add(1, Ordering::Relaxed) * OF_LINE % SLOTS
@@ -95,12 +96,12 @@ impl HeldSeqs {
         self.lines.get().into_iter().flat_map(|lines| lines.iter().flat_map(|line| &line.0))
     }
 
-    /// Holds the newest sequence number that is visible: the number, and the slot that has it, if it is in one.
+    /// Holds the newest visible sequence number. Returns the number, and its slot if it has one.
     fn hold_newest(&self, visible: &VisibleSeq) -> (Seq, Option<usize>) {
         let mut seq = visible.newest();
         let Some((slot, number)) = self.take(seq) else { return (self.more.take(visible, None), None) };
         loop {
-            // In one order with the store into the slot and with the fence of a compaction.
+            // Sequentially consistent with the store into the slot and the fence of a compaction.
             let newest = visible.newest_in_order();
             if newest == seq || planted(Bug::HoldOldNumber) {
                 return (seq, Some(number));
@@ -110,7 +111,7 @@ impl HeldSeqs {
         }
     }
 
-    /// Holds a number that is held elsewhere and stays so while this runs.
+    /// Holds a number that another holder keeps held during this call.
     fn hold(&self, seq: Seq) -> Option<usize> {
         match self.take(seq) {
             Some((_, number)) => Some(number),
@@ -121,7 +122,7 @@ impl HeldSeqs {
         }
     }
 
-    /// A free slot, which has `seq` now.
+    /// Takes a free slot for `seq`.
     #[inline]
     fn take(&self, seq: Seq) -> Option<(&Slot, usize)> {
         let lines = self.lines.get_or_init(Box::default);
@@ -149,15 +150,16 @@ impl HeldSeqs {
         }
     }
 
-    /// The numbers in slots. What the caller has found to be visible before is not newer than any that is held and not among these.
+    /// The numbers in the slots. A cursor that is not among them holds a number no older than what the caller saw as visible before the
+    /// call.
     fn in_slots(&self) -> impl Iterator<Item = Seq> {
         fence(Ordering::SeqCst);
         let held = self.slots().map(|slot| slot.held.load(Ordering::Acquire));
         held.filter(|&held| held != FREE && !planted(Bug::ForgetCursors)).map(|held| held - 1)
     }
 
-    /// Notes `now` for those of which it is not known since when they are held. Cursors do not read the clock themselves: that would
-    /// cost as much as all else here.
+    /// Counts the held numbers, and records `now` for those seen for the first time. Cursors do not read the clock themselves: it would
+    /// cost as much as everything else here.
     pub(crate) fn look(&self, now: Duration) -> HeldCursors {
         let mut all = HeldCursors::default();
         for slot in self.slots().filter(|slot| slot.held.load(Ordering::Acquire) != FREE) {
@@ -176,7 +178,7 @@ impl HeldSeqs {
     }
 }
 
-/// A keyspace, and a sequence number that is held in it.
+/// A keyspace, and a sequence number held in it until this is dropped.
 pub(crate) struct HeldSeq {
     keyspace: Arc<KeyspaceInner>,
     pub seq: Seq,
@@ -186,7 +188,7 @@ pub(crate) struct HeldSeq {
 enum By {
     Slot(usize),
     Map,
-    /// Another `HeldSeq`, which lives longer.
+    /// Another `HeldSeq`, which is dropped later.
     Other,
 }
 
@@ -195,18 +197,18 @@ impl HeldSeq {
         HeldSeq { keyspace: keyspace.clone(), seq, by: slot.map_or(By::Map, By::Slot) }
     }
 
-    /// Holds the newest sequence number that is visible.
+    /// Holds the newest visible sequence number.
     pub(crate) fn newest(keyspace: &Arc<KeyspaceInner>, core: &DbInner) -> HeldSeq {
         let (seq, slot) = keyspace.readers.hold_newest(&core.visible);
         HeldSeq::new(keyspace, seq, slot)
     }
 
-    /// Holds a number that a snapshot holds while this runs.
+    /// Holds a number that a snapshot keeps held during this call.
     pub(crate) fn of_snapshot(keyspace: &Arc<KeyspaceInner>, seq: Seq) -> HeldSeq {
         HeldSeq::new(keyspace, seq, keyspace.readers.hold(seq))
     }
 
-    /// The same for something that goes before this does.
+    /// The same number for a user that is dropped before `self`.
     pub(crate) fn lend(&self) -> HeldSeq {
         HeldSeq { keyspace: self.keyspace.clone(), seq: self.seq, by: By::Other }
     }
@@ -231,7 +233,7 @@ impl Drop for HeldSeq {
     }
 }
 
-/// How many times memtables of a keyspace have gone from its view. In a line of its own: cursors look at it each time that they move.
+/// Number of flushes that removed memtables from the read state. In its own cache line, since cursors read it at each move.
 #[repr(align(64))]
 #[derive(Default)]
 pub(crate) struct FlushGeneration(AtomicU64);

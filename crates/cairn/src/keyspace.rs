@@ -1,4 +1,5 @@
-//! Keyspaces: what a handle refers to, and reading from it.
+//! Keyspaces: the public handle [`Keyspace`], the shared [`KeyspaceInner`] behind it, and the [`ReadState`] that every read loads. Point
+//! reads are here; scans are in [`cursor`](crate::cursor) and [`range`](crate::range), batched reads in [`multi_get`](crate::multi_get).
 
 use crate::batch::Batch;
 use crate::cursor::{Bounds, Cursor, ReadView};
@@ -17,7 +18,8 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use tree::{ReadCharges, Version};
 
-/// Everything that a reader of a keyspace looks at, from new to old. Immutable; readers load it with one atomic operation.
+/// The memtables and the version that a read of a keyspace searches, from new to old. Immutable; readers load it with one atomic
+/// operation.
 pub(crate) struct ReadState {
     pub memtable: Arc<Memtable>,
     /// Full memtables that are being flushed, newest first.
@@ -26,22 +28,22 @@ pub(crate) struct ReadState {
 }
 
 impl ReadState {
-    /// Its memtables, newest first.
+    /// The active memtable and the immutable ones, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.memtable).chain(&self.flushing)
     }
 
-    /// All range tombstones, if there are any.
+    /// All range tombstones; `None` when there are none.
     pub(crate) fn ranges(&self) -> Option<RangeSet> {
         let recent: Vec<Arc<RangeSet>> = self.memtables().filter_map(|m| m.ranges()).collect();
         let all = RangeSet::union(recent.iter().map(|set| &**set).chain([&*self.version.ranges]));
         (!all.is_empty()).then_some(all)
     }
 
-    /// The newest range tombstone over `key` that a reader at `seq` sees: what is older is deleted. 0 when there is none.
+    /// The sequence number of the newest range tombstone over `key` visible at `seq`: it hides all older entries. 0 when there is none.
     #[inline]
     pub(crate) fn deleted_before(&self, key: &[u8], seq: Seq) -> Seq {
-        // Nearly always there is nothing to look at, and this is all.
+        // Most keyspaces have no range tombstones: this comparison is then the whole cost.
         let version = match self.version.ranges.is_empty() {
             true => 0,
             false => self.version.ranges.newest(key, seq),
@@ -49,8 +51,8 @@ impl ReadState {
         self.memtables().fold(version, |newest, memtable| newest.max(memtable.deleted_before(key, seq)))
     }
 
-    /// What the memtables say of `key`, over which the newest range tombstone is `deleted`: its value, or that it has none. `None`: they
-    /// say nothing.
+    /// The result of looking `key` up in the memtables, where `deleted` is the newest range tombstone over it: its value, or that it has
+    /// none. `None` when no memtable has an entry for the key.
     #[inline]
     pub(crate) fn get_recent(&self, key: &[u8], seq: Seq, deleted: Seq) -> Option<Option<Slice>> {
         let (trailer, value) = self.memtables().find_map(|memtable| memtable.get(key, seq))?;
@@ -58,29 +60,29 @@ impl ReadState {
     }
 }
 
-/// A keyspace inside of the database. Handles and batches share it.
+/// The state of a keyspace that its handles, batches and cursors share.
 pub(crate) struct KeyspaceInner {
     pub id: u64,
-    /// The database that it belongs to: see [`DbInner::identity`].
+    /// [`DbInner::identity`] of its database.
     pub database: u64,
     pub name: String,
     pub options: KeyspaceOptions,
-    /// Bytes of a new memtable: the option, or less when the memory budget is small.
+    /// Capacity of a new memtable: the option, or less when the memory budget is small.
     pub memtable_bytes: usize,
     pub read_state: ArcSwap<ReadState>,
-    /// How many times memtables have gone from the view because they are in a table.
+    /// Number of times that a flush has removed memtables from the read state.
     pub generation: FlushGeneration,
-    /// The cursors that are open.
+    /// The sequence numbers that open cursors hold.
     pub readers: HeldSeqs,
-    /// The costs of its reads.
+    /// Read costs that are charged to tables and guards.
     pub charges: Arc<ReadCharges>,
     /// One of [`OPEN`], [`DROPPED`], [`CLOSED`].
     pub state: AtomicU8,
-    /// Bytes that were reserved in the active memtable, with what it takes itself.
+    /// Bytes reserved in the active memtable, its own overhead included.
     pub reserved: AtomicU64,
-    /// Bytes that had been reserved in the memtable before: the next one will need about as many.
+    /// Bytes that were reserved in the previous memtable: the estimate for the next one.
     pub last_used: AtomicUsize,
-    /// Keys that cursors need not pass over.
+    /// Ranges of deleted keys that cursors skip.
     pub dead: DeadRanges,
     pub counters: KeyspaceCounters,
 }
@@ -96,7 +98,7 @@ pub(crate) const CLOSED: u8 = 2;
 #[derive(Default)]
 pub(crate) struct KeyspaceCounters {
     pub flush: crate::counters::JobCounter,
-    /// By the level that compactions write to: level 0 where they go around a table that cannot be read.
+    /// By output level; a compaction that avoids an unreadable table counts for level 0.
     pub compactions: Vec<crate::counters::JobCounter>,
     pub reasons: Mutex<std::collections::BTreeMap<tree::Reason, u64>>,
 }
@@ -110,7 +112,7 @@ impl KeyspaceInner {
         }
     }
 
-    /// Whether it belongs to the database, and can be used.
+    /// Checks that the keyspace belongs to `database` and can be used.
     #[inline]
     pub(crate) fn check_of(&self, database: u64) -> Result<()> {
         match self.database == database {
@@ -129,7 +131,7 @@ impl KeyspaceInner {
         self.state.load(Ordering::Acquire) == DROPPED
     }
 
-    /// The value of `key` as of `seq`, in this view.
+    /// The value of `key` as of `seq`, in `read_state`.
     pub(crate) fn get_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
         let deleted = read_state.deleted_before(key, seq);
         if let Some(value) = read_state.get_recent(key, seq, deleted) {
@@ -178,7 +180,7 @@ pub(crate) fn shows(entry: Trailer, tombstone: Seq) -> bool {
     !entry.is_delete() && !hides(tombstone, entry.seq())
 }
 
-/// Whether a keyspace may have this name.
+/// Checks that `name` is allowed for a keyspace.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     match name {
         "" => Err(Error::invalid("the name of a keyspace must not be empty")),
@@ -190,11 +192,10 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     }
 }
 
-/// A named, ordered map of bytes to bytes. A cheap handle: clone it and share it between threads.
+/// A named, ordered map of bytes to bytes. The handle is cheap: clone it and share it between threads.
 ///
-/// Keys order bytewise and have up to 64 KiB; values have up to 256 MiB. Reads take no lock and see everything that
-/// was acknowledged before they began; a read that spans several keys (an iterator, [`Keyspace::multi_get`]) sees one
-/// moment.
+/// Keys are ordered bytewise and have up to 64 KiB; values have up to 256 MiB. Reads take no lock and see every write acknowledged before
+/// they began; a read of several keys (an iterator, [`Keyspace::multi_get`]) sees one consistent state.
 ///
 /// ```
 /// # fn main() -> cairn::Result<()> {
@@ -225,12 +226,12 @@ impl Keyspace {
         ReadView::new(self.database(), HeldSeq::newest(&self.core, self.database()))
     }
 
-    /// Its name.
+    /// The name of the keyspace.
     pub fn name(&self) -> &str {
         &self.core.name
     }
 
-    /// The options that it was created with.
+    /// The options with which the keyspace was created.
     pub fn options(&self) -> &KeyspaceOptions {
         &self.core.options
     }
@@ -239,13 +240,13 @@ impl Keyspace {
     /// [`Database::batch`](crate::Database::batch).
     ///
     /// # Errors
-    /// `InvalidArgument` for a key or value over the limit; `NoSpace` when the disk is full (nothing was written, try again
-    /// later); `ReadOnly` after a sync failed; `Closed`.
+    /// `InvalidArgument` for a key or value over its limit; `NoSpace` when the disk is full (nothing was written, try again later);
+    /// `ReadOnly` after a sync failed; `Closed`.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, self.database().options.durability)
     }
 
-    /// [`Keyspace::put`] with a durability of its own.
+    /// [`Keyspace::put`] with the given durability.
     ///
     /// # Errors
     /// As for [`Keyspace::put`].
@@ -258,15 +259,15 @@ impl Keyspace {
         self.database().write_one(&self.core, EntryKind::Put, key.as_ref(), value.as_ref(), durability)
     }
 
-    /// Removes `key`; that it was not there is no error.
+    /// Deletes `key`. Deleting an absent key is not an error.
     ///
     /// # Errors
-    /// As for [`Keyspace::put`]. On a full disk deletes may use the reserve.
+    /// As for [`Keyspace::put`]. On a full disk deletes may use the reserved space.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.delete_with(key, self.database().options.durability)
     }
 
-    /// [`Keyspace::delete`] with a durability of its own.
+    /// [`Keyspace::delete`] with the given durability.
     ///
     /// # Errors
     /// As for [`Keyspace::delete`].
@@ -274,13 +275,13 @@ impl Keyspace {
         self.database().write_one(&self.core, EntryKind::Delete, key.as_ref(), &[], durability)
     }
 
-    /// Removes all keys that lie in `bounds`, as one write; that there are none is no error, nor are bounds that cross. Snapshots
-    /// and iterators that were made before go on showing the keys.
+    /// Deletes all keys in `bounds`, as one write. A range without keys is not an error, nor is one whose end lies before its start.
+    /// Existing snapshots and iterators go on showing the keys.
     ///
-    /// Costs what [`Keyspace::delete`] costs, however many keys there are. Their space is given back by compaction, and for tables
-    /// that lie in the range with all their keys as soon as the write is flushed, without their being read. Until then a read
-    /// looks for its key among the ranges: O(log n) of those that still hide something. They are kept in memory, some hundred bytes
-    /// each. So this is for ranges that hold many keys; for single ones [`Keyspace::delete`] is the better call.
+    /// The write costs what [`Keyspace::delete`] costs, however many keys there are. Compaction frees the space; tables whose keys all
+    /// lie in the range are dropped without being read, as soon as the write is flushed. Until then the range tombstone stays in memory,
+    /// some hundred bytes each, and every read searches those that still hide something, in O(log n). So use it for ranges of many keys;
+    /// for single keys call [`Keyspace::delete`].
     ///
     /// ```
     /// # fn main() -> cairn::Result<()> {
@@ -303,7 +304,7 @@ impl Keyspace {
         self.delete_range_with(bounds, self.database().options.durability)
     }
 
-    /// [`Keyspace::delete_range`] with a durability of its own.
+    /// [`Keyspace::delete_range`] with the given durability.
     ///
     /// # Errors
     /// As for [`Keyspace::delete`].
@@ -317,7 +318,7 @@ impl Keyspace {
         self.write_range(batch, durability)
     }
 
-    /// Removes all keys that begin with `prefix`. See [`Keyspace::delete_range`].
+    /// Deletes all keys that begin with `prefix`. See [`Keyspace::delete_range`].
     ///
     /// # Errors
     /// As for [`Keyspace::delete`].
@@ -325,7 +326,7 @@ impl Keyspace {
         self.delete_prefix_with(prefix, self.database().options.durability)
     }
 
-    /// [`Keyspace::delete_prefix`] with a durability of its own.
+    /// [`Keyspace::delete_prefix`] with the given durability.
     ///
     /// # Errors
     /// As for [`Keyspace::delete`].
@@ -336,22 +337,22 @@ impl Keyspace {
     }
 
     fn write_range(&self, batch: Batch, durability: Durability) -> Result<()> {
-        // Nothing may be left of it, and a keyspace that is gone is an error all the same.
+        // The batch may be empty, and a write to a dropped keyspace is an error even then.
         self.core.check_open()?;
         self.database().write_batch(batch, durability)
     }
 
-    /// The value of `key`. From tables it is a view into the cached block, without a copy; a value is copied out of a block that is
-    /// not cached and not worth it yet.
+    /// The value of `key`. A value in a table is a reference into the cached block, without a copy; it is copied when the block is
+    /// neither cached nor admitted to the cache.
     ///
-    /// Costs one look at the memtables, a filter probe for each table that may hold the key, and at most one disk read for
-    /// the value when index and filters are in memory.
+    /// Costs a search of the memtables, a filter probe for each table that may hold the key, and at most one disk read for the value when
+    /// index and filters are in memory.
     ///
     /// # Errors
-    /// `Corruption`, with the file, when what was read is not what was written; `Io`; `Closed` when the keyspace was dropped.
+    /// `Corruption`, with the file, when a block is damaged; `Io`; `Closed` when the keyspace was dropped or the database is closed.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        // The view first: it must not be older than what the sequence number promises to everybody else; and a keyspace that
-        // is dropped in between must not look empty.
+        // The read state is loaded before the sequence number: it must contain every write up to that number. The check that the keyspace
+        // is open comes after the load, because the read state of a dropped keyspace is empty.
         let read_state = self.core.read_state.load();
         self.core.check_open()?;
         let seq = self.database().visible.newest();
@@ -366,14 +367,14 @@ impl Keyspace {
         Ok(self.get(key)?.is_some())
     }
 
-    /// The values of several keys, all as of one moment, in the order of the keys; a key may come more than once.
+    /// The values of several keys, as of one state, in the order of the keys; a key may occur more than once.
     ///
-    /// Costs what [`Keyspace::get`] costs for each key, but for the waiting: blocks that are not in memory are asked for all at once, of a
-    /// hundred or so keys at a time, so that the disk works on them together. Where it takes many requests at once,
-    /// that makes a batch several times as fast as its keys one by one.
+    /// Costs what [`Keyspace::get`] costs for each key, but the disk reads run concurrently: blocks that are not in memory are requested
+    /// together, for about a hundred keys at a time. On a disk that serves many requests at once a batch is several times as fast as
+    /// single reads of its keys.
     ///
     /// # Errors
-    /// As for [`Keyspace::get`]: the error of the first key, in their order, that has one.
+    /// As for [`Keyspace::get`]: the error of the first key, in the order given, that has one.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let read_state = self.core.read_state.load_full();
         self.core.check_open()?;
@@ -381,20 +382,21 @@ impl Keyspace {
         self.core.multi_get_in(&read_state, keys, seq).map_err(|e| self.database().read_error(e))
     }
 
-    /// The entries whose keys lie in `bounds`, in order; `.rev()` for the other order, and from both ends at once.
-    /// Sees the moment at which it was made.
+    /// The entries whose keys lie in `bounds`, in order; `.rev()` reverses the order, and both ends can be used at once. The iterator
+    /// shows the state at its creation.
     ///
-    /// While it lives, compaction keeps the versions that it shows, and the tables that it reads stay on the disk. A memtable that it reads stays in
-    /// memory until the iterator is moved for the first time after that was flushed (see [`MemoryStats::pinned`](crate::MemoryStats)).
+    /// While an iterator lives, compaction keeps the versions that it shows, and the tables that it reads stay on disk. A memtable that
+    /// it reads stays in memory until the iterator is first moved after the flush of that memtable (see
+    /// [`MemoryStats::pinned`](crate::MemoryStats)).
     ///
-    /// What is left of deleted keys has to be passed over, in some 0.1 us each. Runs of them are noted, and left out by those who come later, until one of
-    /// their keys is put again (option `skip_deleted`): so to look for the first entry, and to delete it, takes some microseconds however often that
-    /// was done.
+    /// The iterator has to skip the tombstones of deleted keys, at about 0.1 us each. It records runs of them, and later iterators skip a
+    /// recorded run as a whole until one of its keys is put again (option `skip_deleted`): so finding the first entry and deleting it
+    /// takes some microseconds, however often that is repeated.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range {
         Range::new(self.read_view(), Bounds::new(&bounds))
     }
 
-    /// The entries whose keys begin with `prefix`.
+    /// The entries whose keys begin with `prefix`. See [`Keyspace::range`].
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         Range::new(self.read_view(), Bounds::prefix(prefix.as_ref()))
     }
@@ -404,8 +406,8 @@ impl Keyspace {
         self.range::<&[u8]>(..)
     }
 
-    /// A cursor that can be sent anywhere and turned round. Sees the moment at which it was made, and holds what an iterator does: see
-    /// [`Keyspace::range`].
+    /// A cursor, which can seek to any key and move in both directions. It shows the state at its creation, and holds the same resources
+    /// as an iterator: see [`Keyspace::range`].
     pub fn cursor(&self) -> Cursor {
         self.cursor_bounded::<&[u8]>(..)
     }
@@ -415,29 +417,30 @@ impl Keyspace {
         Cursor::new(self.read_view(), Bounds::new(&bounds))
     }
 
-    /// Writes what is in memory to tables, and waits for it; not for what is written meanwhile.
+    /// Flushes the memtables to tables and waits for it. Writes made during the call are not waited for.
     ///
     /// # Errors
-    /// As for [`Database::flush`](crate::Database::flush); `Closed` when the keyspace was dropped, too.
+    /// As for [`Database::flush`](crate::Database::flush); also `Closed` when the keyspace was dropped.
     pub fn flush(&self) -> Result<()> {
         self.database().flush_keyspace(&self.core)
     }
 
-    /// Compacts everything that was written before the call, and waits: afterwards all of that lies in the last level, where each guard has one
-    /// sorted run of it, and the space of what was overwritten or deleted is free, except for what a snapshot or an iterator holds. When
-    /// nothing is written meanwhile, nothing else is left in the tables.
+    /// Compacts everything that was written before the call, and waits. Afterwards these entries lie in the last level, in one sorted run
+    /// for each guard, and the space of overwritten and deleted entries is free, except for versions that a snapshot or an iterator
+    /// holds. When there are no concurrent writes, the tables contain nothing else.
     ///
-    /// What is written meanwhile is not owed. Some of it is compacted along; no compaction is begun for it alone. So the call ends beside
-    /// writers that never pause, after a number of compactions that depends on the tables there were when it was called. Then newer entries lie above, and
-    /// tombstones may be left that were merged with newer entries in between.
+    /// Entries written during the call may be compacted along, but no compaction is started for them only. So the call ends even with
+    /// writers that never pause, after a number of compactions that depends on the tables present at the call. Newer entries then lie in
+    /// upper levels, and tombstones that were merged with newer entries may be left.
     ///
     /// # Errors
-    /// `Corruption` when a table cannot be read, after everything else was compacted; `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Closed`.
+    /// `Corruption` when a table cannot be read, after everything else was compacted; `NoSpace`, `Io`; `ReadOnly` after a sync failed;
+    /// `Closed`.
     pub fn compact(&self) -> Result<()> {
         self.compact_range::<&[u8]>(..)
     }
 
-    /// Compacts the guards that meet `bounds`, and waits. See [`Keyspace::compact`].
+    /// Compacts the guards that overlap `bounds`, and waits. See [`Keyspace::compact`].
     ///
     /// # Errors
     /// As for [`Keyspace::compact`].
@@ -446,13 +449,13 @@ impl Keyspace {
         self.database().compact_keyspace(&self.core, &bounds.from, bounds.to.as_deref())
     }
 
-    /// What the keyspace counts and consists of.
+    /// The statistics of the keyspace.
     pub fn stats(&self) -> KeyspaceStats {
         let cursors = self.core.readers.look(self.database().env.monotonic());
         crate::counters::keyspace_stats(&self.core, cursors)
     }
 
-    /// Every guard with its tables, level after level. Level 0 is shown as one guard.
+    /// Every guard with its tables, by level. Level 0 is shown as one guard.
     pub fn guards(&self) -> Vec<GuardInfo> {
         self.core.guards()
     }

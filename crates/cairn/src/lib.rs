@@ -1,8 +1,8 @@
 //! Cairn: an embedded, persistent, ordered key-value store for write-heavy state.
 //!
-//! A [`Database`] is a directory; it holds any number of named maps of bytes to bytes, the [`Keyspace`]s. Writes go to one
-//! log and to memory, and sink from there into a fragmented log-structured merge tree (PebblesDB, SOSP 2017), which
-//! rewrites little. Reads take no lock.
+//! A [`Database`] is a directory that holds any number of named maps of bytes to bytes, the [`Keyspace`]s. Writes go to one write-ahead
+//! log and to memtables, which are flushed into a fragmented log-structured merge tree (PebblesDB, SOSP 2017) with low write
+//! amplification. Reads take no lock.
 //!
 //! ```
 //! use cairn::{Database, Durability, KeyspaceOptions};
@@ -29,8 +29,8 @@
 //! # }
 //! ```
 //!
-//! What is promised about crashes, full disks and damage is in `docs/recovery.md`; how the layers fit together in
-//! `ARCHITECTURE.md`.
+//! `docs/recovery.md` states what is guaranteed about crashes, full disks and damage; `ARCHITECTURE.md` describes how the layers fit
+//! together.
 
 #![warn(clippy::missing_errors_doc)]
 
@@ -96,8 +96,8 @@ pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, 
 pub use snapshot::Snapshot;
 pub use stats::*;
 
-/// The outside world, as the engine sees it: files, directories, locks, clock. [`Database::open_in`] and [`check_in`], [`salvage_in`] take an [`Env`](env::Env) of
-/// the caller's in place of the operating system, which is [`RealEnv`](env::RealEnv).
+/// The engine's interface to the operating system: files, directories, locks, clock. [`Database::open_in`], [`check_in`] and
+/// [`salvage_in`] take any [`Env`](env::Env); the operating system itself is [`RealEnv`](env::RealEnv).
 ///
 /// ```
 /// use cairn::{Database, Options, env::RealEnv};
@@ -110,7 +110,7 @@ pub use stats::*;
 /// # }
 /// ```
 ///
-/// The macro of the standard library that has the same name is not here:
+/// The macro `env!` of the standard library is not exported here:
 ///
 /// ```compile_fail
 /// let path = cairn::env!("PATH");

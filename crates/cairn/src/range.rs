@@ -1,18 +1,18 @@
-//! Iterators over a range of keys: two cursors of one moment, which meet.
+//! Iterators over a range of keys: two [`Cursor`]s of one [`ReadView`], one for each end, which stop where they meet.
 
 use crate::cursor::{Bounds, Cursor, ReadView, successor};
 use base::planted::{Bug, planted};
 use base::{Result, Slice};
 
-/// The entries of a range, as an iterator from both ends. An error is yielded once, then the iterator ends.
+/// A double-ended iterator over the entries of a range. An error is yielded once; then the iterator ends.
 pub struct Range {
-    /// The cursors of either end: those of them that were asked for since memtables went the last time.
+    /// The cursor of each end. `None` before its first use, and after a flush removed memtables: it is opened again then.
     front: Option<Cursor>,
     back: Option<Cursor>,
-    /// What the cursors are made of; it goes after them.
+    /// The state that both cursors read. Dropped after the cursors, which borrow its sequence number.
     read_view: ReadView,
     bounds: Bounds,
-    /// The keys yielded last at either end: where the other end has to stop, and where a cursor goes on.
+    /// The key yielded last at each end: the other end stops there, and a reopened cursor goes on from there.
     front_key: Option<Slice>,
     back_key: Option<Slice>,
     done: bool,

@@ -1,4 +1,4 @@
-//! Snapshots: a moment of the whole database, held.
+//! Snapshots: consistent read-only states of the whole database, and the list of sequence numbers that compactions must preserve.
 
 use crate::cursor::{Bounds, Cursor, ReadView};
 use crate::db_inner::DbInner;
@@ -13,21 +13,21 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sequence numbers that are held.
+/// The sequence numbers that snapshots hold.
 #[derive(Default)]
 pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, Held>>);
 
 #[derive(Default)]
 struct Held {
-    /// How many hold it.
+    /// Number of holders.
     count: usize,
-    /// Since when, if that is known.
+    /// When the first of them took hold; `None` if unknown.
     since: Option<Duration>,
 }
 
 impl Snapshots {
-    /// Holds the present moment. Read under the lock, so that a compaction that lists the snapshots afterwards sees it, and
-    /// one that listed them before drops only what this moment does not show.
+    /// Holds the newest visible sequence number. The number is read under the lock: a compaction that lists the snapshots later finds it,
+    /// and one that listed them before drops only versions that this snapshot does not show.
     pub(crate) fn take(&self, visible: &VisibleSeq, now: Option<Duration>) -> Seq {
         let mut held = self.0.lock();
         let seq = visible.newest();
@@ -35,7 +35,7 @@ impl Snapshots {
         seq
     }
 
-    /// Holds a moment that is held elsewhere while this runs.
+    /// Holds a sequence number that is also held elsewhere during the call.
     pub(crate) fn hold(&self, seq: Seq, now: Option<Duration>) {
         self.0.lock().entry(seq).or_default().add(now);
     }
@@ -50,7 +50,7 @@ impl Snapshots {
         }
     }
 
-    /// All of them, ascending.
+    /// All held sequence numbers, ascending.
     pub(crate) fn list(&self) -> Vec<Seq> {
         self.0.lock().keys().copied().collect()
     }
@@ -59,7 +59,7 @@ impl Snapshots {
         self.0.lock().keys().next().copied()
     }
 
-    /// How many there are, and since when the oldest is held; where that is not known, since `now`, which is noted.
+    /// The number of holders and the time since which the oldest is held. An unknown time is set to `now`.
     pub(crate) fn look(&self, now: Duration) -> HeldCursors {
         let mut all = HeldCursors::default();
         for held in self.0.lock().values_mut() {
@@ -95,8 +95,8 @@ impl Drop for Pin {
     }
 }
 
-/// A consistent view of all keyspaces as of one moment. Costs nothing to take; while it lives, compaction keeps the
-/// versions that it shows.
+/// A consistent, read-only state of all keyspaces. Taking a snapshot costs no I/O; while it lives, compaction keeps the versions that it
+/// shows.
 ///
 /// ```
 /// # fn main() -> cairn::Result<()> {
@@ -114,7 +114,7 @@ impl Drop for Pin {
 pub struct Snapshot(pub(crate) Arc<Pin>);
 
 impl Snapshot {
-    /// The sequence number of the newest commit that it shows.
+    /// The sequence number of the newest commit that the snapshot shows.
     pub fn seq(&self) -> Seq {
         self.0.seq
     }

@@ -1,6 +1,6 @@
-//! What the database counts: typed, and as text.
+//! Statistics of the database as typed values; [`stats_text`](crate::stats_text) renders them.
 //!
-//! Counters are written by the engine and read by people; nothing in the engine branches on them.
+//! They are for users: nothing in the engine depends on them.
 
 use base::Slice;
 
@@ -8,13 +8,13 @@ use base::Slice;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct IoStats {
-    /// Jobs that finished.
+    /// Finished jobs.
     pub jobs: u64,
     /// Bytes read from tables.
     pub bytes_read: u64,
     /// Bytes written to tables.
     pub bytes_written: u64,
-    /// Seconds that the jobs took, added up over threads.
+    /// Seconds of run time, summed over all threads.
     pub seconds: f64,
 }
 
@@ -36,67 +36,67 @@ pub struct LogStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CacheStats {
-    /// Bytes that it may hold.
+    /// Capacity in bytes.
     pub capacity: u64,
-    /// Bytes that it holds.
+    /// Bytes in use.
     pub used_bytes: u64,
-    /// Lookups of data blocks that found them.
+    /// Lookups of data blocks that hit.
     pub data_hits: u64,
-    /// Lookups of data blocks that had to read.
+    /// Lookups of data blocks that missed.
     pub data_misses: u64,
-    /// Lookups of index nodes that found them.
+    /// Lookups of index nodes that hit.
     pub index_hits: u64,
-    /// Lookups of index nodes that had to read.
+    /// Lookups of index nodes that missed.
     pub index_misses: u64,
-    /// Lookups of filter partitions that found them.
+    /// Lookups of filter partitions that hit.
     pub filter_hits: u64,
-    /// Lookups of filter partitions that had to read.
+    /// Lookups of filter partitions that missed.
     pub filter_misses: u64,
     /// Bytes read from tables by point reads and cursors.
     pub bytes_read: u64,
 }
 
-/// How useful the filters are.
+/// Effectiveness of the filters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct FilterStats {
-    /// Questions asked of filters.
+    /// Filter probes.
     pub probes: u64,
-    /// Answers "not here": each saved a search of a table.
+    /// Negative answers: each saved a search of a table.
     pub useful: u64,
-    /// Answers "maybe" for a key that was not there.
+    /// Positive answers for a key that the table did not have.
     pub false_positives: u64,
 }
 
-/// What scrubbing has done.
+/// Scrubbing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ScrubStats {
-    /// Rounds that came to their end.
+    /// Completed rounds.
     pub rounds: u64,
     /// Bytes read and verified.
     pub bytes: u64,
 }
 
-/// Time that writers were made to wait, by reason.
+/// Write stalls, by reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct StallStats {
-    /// Writes slowed down because compaction is behind, or the log near its cap.
+    /// Writes slowed down because compaction is behind, or the log is near its cap.
     pub slowdowns: u64,
-    /// Seconds of it.
+    /// Seconds of these slowdowns.
     pub slowdown_seconds: f64,
     /// Writes that waited for a flush because all memtable memory was in use.
     pub memtable_waits: u64,
-    /// Seconds of it.
+    /// Seconds of these waits.
     pub memtable_wait_seconds: f64,
     /// Writes that waited for a flush because the log had reached its cap.
     pub log_waits: u64,
-    /// Seconds of it.
+    /// Seconds of these waits.
     pub log_wait_seconds: f64,
     /// Longest single wait, in seconds.
     pub longest_seconds: f64,
-    /// Why the newest one happened.
+    /// The reason of the newest stall.
     pub last_reason: Option<String>,
 }
 
@@ -112,20 +112,19 @@ pub struct MemoryStats {
     pub cache: u64,
     /// Guards and table metadata of the current versions, and deleted ranges, those in memtables included.
     pub metadata: u64,
-    /// Memtables that were flushed and that cursors or iterators hold on to, until they are moved or dropped. They are not in the
-    /// budget.
+    /// Flushed memtables that open cursors or iterators keep in memory, until they are moved or dropped. Not part of the budget.
     pub pinned: u64,
 }
 
-/// Space of the disk that is held back, for deletes, flushes and compactions when the disk is full.
+/// The disk reserve: space held back for deletes, flushes and compactions on a full disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ReserveStats {
-    /// Bytes that are held back.
+    /// Bytes held back.
     pub held_bytes: u64,
-    /// Whether they were given up because the disk was full: puts are refused until they are held again.
+    /// Whether the reserve was released because the disk was full: puts are refused until it is held again.
     pub spent: bool,
-    /// Why they could not be had, the last time that it was tried; `None` while they are held.
+    /// Why the last attempt to make the reserve failed; `None` while it is held.
     pub trouble: Option<String>,
 }
 
@@ -147,11 +146,11 @@ pub struct LevelStats {
     pub entries: u64,
     /// Tombstones.
     pub tombstones: u64,
-    /// Most tables that any guard holds.
+    /// Most tables in one guard.
     pub max_tables_in_guard: usize,
-    /// Bytes of the guard that holds most.
+    /// Bytes of the largest guard.
     pub largest_guard_bytes: u64,
-    /// Compactions that wrote into this level.
+    /// Compactions into this level.
     pub compactions: IoStats,
 }
 
@@ -171,21 +170,21 @@ pub struct KeyspaceStats {
     pub flush: IoStats,
     /// Level 0 and the levels of guards.
     pub levels: Vec<LevelStats>,
-    /// Guards chosen from inserted keys that no compaction has taken up yet.
+    /// Guards chosen from inserted keys that no compaction has created yet.
     pub uncommitted_guards: usize,
-    /// Cursors and iterators that are open.
+    /// Open cursors and iterators.
     pub cursors: usize,
-    /// Deleted ranges that may still hide something, in tables or in memory.
+    /// Range tombstones, in tables and in memory, that may still hide entries.
     pub range_tombstones: usize,
-    /// Compactions by what started them.
+    /// Number of compactions by reason.
     pub compactions_by_reason: Vec<(String, u64)>,
-    /// Deleted entries that cursors have passed over.
+    /// Deleted entries that cursors have skipped.
     pub deleted_passed: u64,
-    /// Ranges of keys that are known to be deleted, and those that are watched for it: see the option `skip_deleted`.
+    /// Recorded ranges of deleted keys, and those being watched: see the option `skip_deleted`.
     pub dead_ranges: usize,
 }
 
-/// Everything, for the whole database, since it was opened.
+/// Statistics of the whole database since it was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Stats {
@@ -203,32 +202,32 @@ pub struct Stats {
     pub compaction: IoStats,
     /// Bytes written to manifests.
     pub manifest_bytes: u64,
-    /// All bytes written over user bytes; 0 before the first write.
+    /// All bytes written divided by user bytes; 0 before the first write.
     pub write_amplification: f64,
     /// The block cache.
     pub cache: CacheStats,
     /// Filters.
     pub filter: FilterStats,
-    /// Waiting.
+    /// Write stalls.
     pub stalls: StallStats,
     /// Memory.
     pub memory: MemoryStats,
-    /// Space that is held back.
+    /// The disk reserve.
     pub reserve: ReserveStats,
-    /// Snapshots held.
+    /// Open snapshots.
     pub snapshots: usize,
-    /// Cursors and iterators that are open, those of snapshots included.
+    /// Open cursors and iterators, those of snapshots included.
     pub cursors: usize,
-    /// Seconds since the oldest of the snapshots and cursors was made, 0 where there are none. Of a cursor or an iterator it counts from the
-    /// first flush of its keyspace, or the first look at these statistics, since it was made.
+    /// Age in seconds of the oldest snapshot or cursor; 0 when there are none. The age of a cursor or an iterator counts from the first
+    /// flush of its keyspace, or the first call for statistics, after its creation.
     pub oldest_reader_seconds: f64,
     /// Sequence number of the newest visible commit.
     pub last_seq: u64,
-    /// Why writing stopped, if it did; or what keeps background work from being done at present.
+    /// The error that stopped writing, or the one that prevents background work at present.
     pub background_error: Option<String>,
     /// Scrubbing.
     pub scrub: ScrubStats,
-    /// Files that some read, compaction or check found damaged, once each. Everything else can be used.
+    /// Files that a read, a compaction or a check found damaged, each once. Everything else can be used.
     pub damage: Vec<Problem>,
 }
 
@@ -245,7 +244,7 @@ impl Stats {
 /// One table of a guard.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableInfo {
-    /// Number of its file.
+    /// File number.
     pub number: u64,
     /// Bytes of the file.
     pub bytes: u64,
@@ -264,50 +263,50 @@ pub struct TableInfo {
 pub struct GuardInfo {
     /// Its level.
     pub level: usize,
-    /// Where its range starts.
+    /// Smallest key of its range.
     pub key: Slice,
     /// Its tables, newest first.
     pub tables: Vec<TableInfo>,
 }
 
-/// How far a check has come.
+/// Progress of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckProgress {
     /// Bytes of tables verified.
     pub bytes_done: u64,
     /// Bytes of all tables.
     pub bytes_total: u64,
-    /// The file that is being read.
+    /// The file being read.
     pub file: String,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CheckReport {
     /// Keyspaces.
     pub keyspaces: usize,
-    /// Tables verified.
+    /// Verified tables.
     pub tables: u64,
-    /// Bytes of these.
+    /// Bytes of these tables.
     pub bytes: u64,
-    /// Entries in sound tables.
+    /// Entries in intact tables.
     pub entries: u64,
-    /// Records of the log that are not in tables yet.
+    /// Log records that are not in tables yet.
     pub log_records: u64,
-    /// Everything that is wrong; empty for a sound database.
+    /// Everything that is wrong; empty for an intact database.
     pub problems: Vec<Problem>,
-    /// What is worth knowing and not wrong.
+    /// Observations that are not errors.
     pub notes: Vec<String>,
 }
 
-/// One thing that is wrong.
+/// One defect.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Problem {
     /// The file.
     pub file: String,
-    /// Where in the file, when that is known.
+    /// Offset in the file, if known.
     pub offset: Option<u64>,
     /// What is wrong.
     pub what: String,
