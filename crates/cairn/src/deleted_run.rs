@@ -1,4 +1,4 @@
-//! The run of deleted entries that a cursor is passing over: what it asks of [`DeadRanges`], and what it tells them.
+//! The run of deleted entries that a cursor is skipping: looks up dead ranges in [`DeadRanges`], and records new ones there.
 
 use crate::db_inner::DbInner;
 use crate::dead_ranges::{DeadRange, DeadRanges, FoundRun, Known, LONG};
@@ -7,14 +7,14 @@ use crate::sync::Ordering;
 use base::Seq;
 use std::sync::Arc;
 
-/// One run: from a position of the cursor to the next one.
+/// One run: from one position of the cursor to the next.
 pub(crate) struct DeletedRun {
     passed: u32,
-    /// At so many it looks what is known of where it is.
+    /// The number of skipped entries at which dead ranges are looked up.
     look_at: u32,
-    /// Dead ranges that it came upon and left out.
+    /// Dead ranges that the cursor met and skipped as a whole.
     left_out: u32,
-    /// A key from which on (going back: up to which) all were deleted.
+    /// A key from which on (going back: up to which) all keys were deleted.
     edge: Vec<u8>,
     has_edge: bool,
 }
@@ -25,12 +25,12 @@ impl DeletedRun {
         DeletedRun { passed: 0, look_at, left_out: 0, edge: Vec::new(), has_edge: false }
     }
 
-    /// The cursor begins where a dead range ends: what it meets first may be in the next one.
+    /// Called where a dead range ends: the next entry may be in another one, so the lookup is due at once.
     pub(crate) fn look_soon(&mut self) {
         self.look_at = self.passed + 1;
     }
 
-    /// One more deleted entry; whether to look what is known of its place.
+    /// Counts a deleted entry; returns whether to look up dead ranges.
     #[inline]
     pub(crate) fn pass(&mut self) -> bool {
         self.passed = self.passed.saturating_add(1);
@@ -42,8 +42,8 @@ impl DeletedRun {
         self.passed > 0
     }
 
-    /// Looks what a cursor at `seq` over `[from, to)` knows of `key`, which is deleted. Where nothing is known, and the run is long, what lies
-    /// ahead of it is watched from now on: then the run can be noted at its end though others write meanwhile.
+    /// Looks up the dead range over the deleted `key` for a cursor at `seq` over `[from, to)`. If none is known and the run is long, the
+    /// keys ahead are watched from now on: the run can then be recorded at its end despite concurrent writes.
     #[cold]
     pub(crate) fn look(
         &mut self,
@@ -83,8 +83,8 @@ impl DeletedRun {
         None
     }
 
-    /// The cursor over `[.., to)` has come to the end of the run: it stands at `to`, or there is nothing more before that. It was sent to `sought`, where the
-    /// run begins, or began it on its way. `seq`: as of when it reads, unless it failed.
+    /// Ends a run of a cursor over `[.., to)`: the cursor is at `to`, or nothing lies before `to`. The run begins at `sought` if the
+    /// cursor was sent there, otherwise on its way. `seq`: the cursor's sequence number; `None` when the cursor failed.
     pub(crate) fn end(
         &mut self,
         seq: Option<Seq>,
@@ -99,7 +99,7 @@ impl DeletedRun {
         }
     }
 
-    /// The same, going back: of a cursor over `[from, ..)` that was sent to before `sought`.
+    /// [`DeletedRun::end`] going back: for a cursor over `[from, ..)` that was sent to before `sought`.
     pub(crate) fn end_back(
         &mut self,
         seq: Option<Seq>,
@@ -109,26 +109,26 @@ impl DeletedRun {
         core: &DbInner,
     ) {
         if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
-            // Of the key where it looked first older versions came first; now it is known that none is a value.
+            // Older versions of the edge key came first; now it is known that none of them is a value.
             self.edge.push(0);
             let to = sought.unwrap_or(Some(&self.edge));
             core.note_dead(&FoundRun { from, to, seq, passed, backward: true }, keyspace);
         }
     }
 
-    /// Begins anew. What was passed, if that is worth a note.
+    /// Starts a new run. Returns what the old one skipped, if it is worth recording.
     fn finish(&mut self, dead: &DeadRanges) -> Option<u64> {
         let (passed, left_out) = (self.passed, self.left_out);
         dead.passed.fetch_add(u64::from(passed), Ordering::Relaxed);
         *self = DeletedRun { edge: std::mem::take(&mut self.edge), ..DeletedRun::new(dead) };
-        // To leave out a range costs a seek.
+        // Skipping a dead range costs a seek.
         let cost = passed.saturating_add(left_out.saturating_mul(dead.first_look()));
         (dead.noted > 0 && cost >= dead.noted && passed >= dead.first_look()).then_some(u64::from(cost))
     }
 }
 
 impl DbInner {
-    /// Notes a run, if the writer is free: otherwise a cursor that comes by later will.
+    /// Records a run if the writer is free; otherwise a later cursor will.
     fn note_dead(&self, run: &FoundRun<'_>, keyspace: &KeyspaceInner) {
         if keyspace.dead.is_worth_a_note(run)
             && let Some(writer) = self.try_writer()

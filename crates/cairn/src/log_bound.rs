@@ -1,8 +1,8 @@
 //! Keeping the log within its cap.
 //!
-//! A log can go when no keyspace has entries of it in memory only. A keyspace that is hardly written to keeps one for as long as it is not
-//! flushed, and many keyspaces keep all of them. So when the log has half of its cap, those that hold its oldest part are sealed, all at
-//! once, and flushed together; and where no keyspace holds anything, the log is switched all the same and the old one goes.
+//! A log can be removed when none of its entries is only in a memtable. A keyspace with few writes keeps its oldest log until it is
+//! flushed, so many such keyspaces keep all logs. When the logs reach half of the cap, the memtables that hold the oldest part are sealed
+//! and flushed together; if no memtable holds anything, the log is switched all the same and the old one removed.
 //!
 //! ```text
 //!   0            1/2            3/4             cap
@@ -12,9 +12,11 @@
 //!                                                writers wait for a flush
 //! ```
 //!
-//! The length is looked at before each group of writes, when it has grown by 4 KiB or more: so the log passes its cap by one group and that.
+//! The length is checked before each group of writes, when it has grown by 4 KiB or more: so the logs exceed the cap by at most that and
+//! one group.
 //!
-//! What waits in memory to be flushed does not count when it is asked whether more has to be: its logs go by themselves.
+//! Memtables that already wait for a flush do not count when this module decides whether more must be flushed: their logs become free
+//! without it.
 
 use crate::db_inner::DbInner;
 use crate::db_state::State;
@@ -22,14 +24,14 @@ use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::Result;
 
-/// At the cap a write of 1 KiB waits so many nanoseconds; from three quarters of it on with the square of what is above.
+/// Wait for a write of 1 KiB at the cap, in nanoseconds; from three quarters on it grows with the square of the excess.
 const SLOWDOWN_NANOS: f64 = 32_000.0;
 
-/// The length of the log is looked at anew after so many bytes at least.
+/// The length is checked again after at least this many bytes.
 const MIN_STEP: u64 = 4 << 10;
 
 impl DbInner {
-    /// Does what the module says. `cap`: bytes of all logs together.
+    /// Keeps all logs together within `cap` bytes: flushes, slows or stops writers as the module describes.
     pub(crate) fn bound_log(&self, writer: &mut Writer, cap: u64) -> Result<()> {
         let mut total = self.bytes_with(writer);
         if total > cap / 2 && writer.log.len() >= writer.check_holders_at {
@@ -47,12 +49,12 @@ impl DbInner {
         Ok(())
     }
 
-    /// Bytes of all logs, with what is buffered.
+    /// Bytes of all logs, buffered ones included.
     fn bytes_with(&self, writer: &Writer) -> u64 {
         self.closed_logs.bytes() + writer.log.len()
     }
 
-    /// Seals what holds the oldest logs, as many of them that the others have a quarter of the cap.
+    /// Seals the memtables that hold the oldest logs, as many as needed for the others to fit into a quarter of the cap.
     fn flush_holders(&self, writer: &mut Writer, cap: u64) -> Result<()> {
         let len = writer.log.len();
         let oldest = self.state.lock().oldest_active();
@@ -79,14 +81,14 @@ impl DbInner {
         Ok(())
     }
 
-    /// Waits until the logs have no more than `cap` bytes. Holds the writer meanwhile, which no flush needs.
+    /// Waits until the logs have at most `cap` bytes. The caller holds the writer, which no flush needs.
     fn await_logs(&self, writer: &mut Writer, cap: u64) -> Result<()> {
         if self.is_inline() {
             self.run_pending();
         }
         let before = self.env.monotonic();
         let mut state = self.state.lock();
-        // Closed logs are given up before a flush says that it has ended.
+        // Closed logs are removed before a flush reports its end.
         let result = loop {
             if self.bytes_with(writer) <= cap || !is_freeing_logs(&state) {
                 break Ok(());
@@ -105,7 +107,7 @@ impl DbInner {
     }
 }
 
-/// Whether some flush will free logs, or is at it.
+/// Whether a flush is freeing logs, or will.
 fn is_freeing_logs(state: &State) -> bool {
     state.logs_to_free || state.flushes > 0 || state.waiting().next().is_some()
 }

@@ -1,9 +1,9 @@
-//! A full disk, and what is deleted on it: a tombstone gives nothing back while it is in memory only.
+//! Deletes on a full disk: they free no space while their tombstones are only in memory.
 //!
-//! A flush takes tombstones to where compactions and readers of versions see them: tables that are hidden whole go then, the others are compacted. On a
-//! disk with room a memtable is flushed when it is full, which is soon enough. On a full one, where puts are refused, nothing fills it: so
-//! memtables with tombstones are switched and flushed while the reserve is spent. The flush thread asks for that about once a second; without
-//! threads a put that is refused does it, after an attempt that gave nothing back no sooner than a second later.
+//! A flush moves tombstones into a table: tables that a range tombstone hides completely are then dropped, others are compacted. On a
+//! disk with free space a memtable is flushed when it is full, which is soon enough. On a full one, where puts are refused, it does not
+//! fill: so memtables with tombstones are sealed and flushed while the reserve is spent. The flush thread does this about once a second;
+//! without background threads a refused put does it, at least a second after an attempt that freed nothing.
 
 use crate::db_inner::DbInner;
 use crate::db_state::{FlushedCounts, ImmutableMemtable, KeyspaceState};
@@ -13,16 +13,16 @@ use crate::writer::Writer;
 use base::{Error, ErrorKind, Result};
 use std::time::Duration;
 
-/// Without threads: how long after an attempt that gave nothing back the next one comes.
+/// Without background threads: the time from an attempt that freed nothing to the next one.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So many memtables of a keyspace may wait when one with a deleted range is switched all the same: flushed with them it may leave
-/// nothing of what they have, where for them alone there is no room.
+/// With this many immutable memtables in a keyspace, its active one is sealed only if it has a range deletion: flushed together they may
+/// shrink to nothing, where the others alone do not fit.
 const MAX_WAITING: usize = 16;
 
 impl DbInner {
-    /// What the flush thread does now and then: a spare log that is old goes, and what is left of one that is large; and where the reserve is spent it is made again, if there is room;
-    /// else what was deleted in memory is to be flushed.
+    /// Periodic work of the flush thread: removes an old recycled log and trims a long one; while the reserve is spent, makes it again if
+    /// there is room, and otherwise seals memtables with tombstones.
     pub(crate) fn look_for_space(&self) {
         if self.check_place().is_err() {
             return;
@@ -36,8 +36,8 @@ impl DbInner {
         }
     }
 
-    /// Cuts off what the newest log has behind its end from its time as a spare, when that is much beside all else that the database holds; not
-    /// while another thread writes.
+    /// Truncates the newest log, a recycled one, behind its end, if the rest is long compared with the database. Skipped while another
+    /// thread writes.
     pub(crate) fn trim_log(&self) {
         if self.recycled.taken() > self.disk_reserve.longest_spare(self.log_bytes())
             && let Some(mut writer) = self.try_writer()
@@ -48,8 +48,8 @@ impl DbInner {
         }
     }
 
-    /// While the reserve is spent: fails for a flush that gives no log back, deletes nothing, and takes more than half of what room there is. Several
-    /// keyspaces share a log: to flush some of them, and not all, would leave no room for deletes.
+    /// While the reserve is spent: refuses a flush that frees no log, deletes nothing, and takes more than half of the free space.
+    /// Several keyspaces share a log: flushing only some of them frees nothing and would leave no room for deletes.
     pub(crate) fn check_last_room(
         &self,
         keyspace: &KeyspaceInner,
@@ -76,7 +76,7 @@ impl DbInner {
         }
     }
 
-    /// Lets a put go on although the reserve is spent, if there is room for it again; or says why not.
+    /// Admits a put while the reserve is spent, if the reserve can be made again; otherwise returns the error.
     #[cold]
     pub(crate) fn admit_on_full_disk(&self) -> Result<()> {
         match self.disk_reserve.admit() {
@@ -87,13 +87,13 @@ impl DbInner {
         }
     }
 
-    /// Without threads: flushes what was deleted and is in memory only, and compacts. Whether anything was done.
+    /// Without background threads: flushes tombstones that are only in memory, and compacts. Returns whether anything was done.
     fn flush_deletes(&self) -> bool {
         let now = self.env.monotonic();
         if self.check_process().is_err() || !self.disk_reserve.may_look(now) {
             return false;
         }
-        // Who closes the database waits for the writer.
+        // Closing the database waits for the writer.
         let Some(mut writer) = self.try_writer_briefly() else { return false };
         let done = self.switch_deletes(&mut writer);
         if done {
@@ -105,20 +105,20 @@ impl DbInner {
         done
     }
 
-    /// While the reserve is spent: switches every memtable with tombstones, so that it is flushed. Whether there was any.
+    /// While the reserve is spent: seals every memtable with tombstones, so that it is flushed. Returns whether there was any.
     #[cold]
     pub(crate) fn switch_deletes(&self, writer: &mut Writer) -> bool {
         if !self.disk_reserve.take_deletes() {
             return false;
         }
-        // What was noted may still be on its way into a memtable.
+        // A recorded delete may still be on its way into a memtable.
         self.visible.wait_for(writer.next_seq - 1);
         let (now, later): (Vec<_>, Vec<_>) = {
             let mut state = self.state.lock();
             let with_deletes = state.dirty().filter(|k| k.core.read_state.load().memtable.has_deletes());
             let (now, later) =
                 with_deletes.map(|k| (may_switch(k), k.core.clone())).partition(|(may, _)| *may);
-            // A thread that waits until nothing is to be done sees that it is being done.
+            // Counted as a job, so that a thread waiting for idleness waits for it.
             state.jobs += 1;
             (now, later)
         };
@@ -136,13 +136,13 @@ impl DbInner {
     }
 }
 
-/// Whether one more memtable of a keyspace may wait to be flushed.
+/// Whether the active memtable of a keyspace may be added to those that wait for a flush.
 fn may_switch(keyspace: &KeyspaceState) -> bool {
     let memtable = &keyspace.core.read_state.load().memtable;
     let waiting: usize = keyspace.flushing.iter().map(|sealed| sealed.memtable.used_bytes()).sum();
     match memtable.ranges() {
         Some(_) => keyspace.flushing.len() < MAX_WAITING,
-        // One that has little beside those that wait does not help them.
+        // A memtable much smaller than the waiting ones does not help them.
         None => memtable.used_bytes() >= waiting / 8,
     }
 }

@@ -1,20 +1,20 @@
-//! How large memtables are.
+//! Capacity of memtables.
 //!
-//! Very many keyspaces may have a little in memory each, so a memtable begins small and is copied into one of sixteen times the
-//! capacity when it is full. The last step is larger: what is copied in all, before a memtable has its full size, is less than a
-//! seventh of that.
+//! Very many keyspaces may each have a little in memory, so a memtable starts small; when it is full it is copied into one of sixteen
+//! times the capacity. The last step is larger: all copies made before a memtable reaches its full size add up to less than a seventh of
+//! that size.
 
 use base::Result;
 use memtable::{MIN_CAPACITY, Memtable};
 use std::sync::Arc;
 
-/// How many times the capacity the next larger memtable has.
+/// Factor from one capacity to the next.
 const STEP: usize = 16;
 
-/// A memtable of more than this part of the full size has the full size.
+/// A memtable larger than the full size divided by this gets the full size.
 const PART: usize = 8;
 
-/// The capacity of a memtable that has to hold `need` bytes now, where one of full size has `full`.
+/// The capacity of a memtable that must hold `need` bytes now and has `full` at its full size.
 pub(crate) fn capacity_for(full: usize, need: usize) -> usize {
     let mut capacity = MIN_CAPACITY;
     while capacity < need && capacity <= full / PART {
@@ -23,7 +23,7 @@ pub(crate) fn capacity_for(full: usize, need: usize) -> usize {
     if capacity > full / PART { full.max(need) } else { capacity }
 }
 
-/// A memtable of `capacity` bytes, or of fewer where there is no memory for so many, but for `need` at least.
+/// Allocates a memtable of `capacity` bytes; when memory is short a smaller one, of at least `need` bytes.
 pub(crate) fn allocate(mut capacity: usize, need: usize) -> Result<Arc<Memtable>> {
     loop {
         let made = Memtable::try_new(capacity);

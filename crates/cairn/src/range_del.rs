@@ -1,18 +1,18 @@
-//! What range tombstones hide from a cursor.
+//! Applies range tombstones to the entries that a cursor meets.
 //!
-//! A cursor asks for each entry that it meets. The answer is the same over stretches of keys, and the cursor moves in order; so
-//! the stretch in which it last asked is kept, and most questions are two comparisons.
+//! The newest tombstone is the same over whole fragments of keys, and the cursor moves in order; so the filter caches the fragment of its
+//! last lookup, and most calls are two comparisons.
 
 use crate::keyspace::hides;
 use base::{Cursor, RangeSet, Result, Seq};
 
-/// Hidden entries of a stretch that are stepped over before it is skipped.
+/// Hidden entries of a fragment that are stepped over one by one before the filter seeks past the fragment.
 const STEPS: u32 = 8;
 
-/// The range tombstones of a keyspace as one reader sees them.
+/// The range tombstones of a keyspace that a reader sees.
 pub(crate) struct RangeDelFilter {
     ranges: RangeSet,
-    /// As of when it reads.
+    /// The reader's sequence number.
     upto: Seq,
     /// The newest tombstone over the keys from `from` to `to`.
     seq: Seq,
@@ -21,7 +21,7 @@ pub(crate) struct RangeDelFilter {
     /// Whether `to` is the end of all keys.
     endless: bool,
     known: bool,
-    /// Entries passed since it last looked.
+    /// Entries skipped since the last seek.
     passed: u32,
 }
 
@@ -39,7 +39,7 @@ impl RangeDelFilter {
         }
     }
 
-    /// Whether an entry of `key`, which the reader would see otherwise, is hidden.
+    /// Whether an entry of `key`, visible otherwise, is hidden.
     #[inline]
     pub(crate) fn hides(&mut self, key: &[u8], entry: Seq) -> bool {
         if !self.known || key < &self.from[..] || !(self.endless || key < &self.to[..]) {
@@ -48,8 +48,8 @@ impl RangeDelFilter {
         hides(self.seq, entry)
     }
 
-    /// Moves `merge` forward from an entry that is hidden, over the others that are hidden with it: a few are passed one by one,
-    /// for a seek costs as much as a dozen steps.
+    /// Moves `merge` forward from a hidden entry, over the others hidden with it: the first few one by one, because a seek costs as much
+    /// as a dozen steps.
     pub(crate) fn pass(&mut self, merge: &mut impl Cursor) -> Result<()> {
         self.passed += 1;
         match self.passed > STEPS {
@@ -58,7 +58,7 @@ impl RangeDelFilter {
         }
     }
 
-    /// The same, going back.
+    /// [`RangeDelFilter::pass`] going back.
     pub(crate) fn pass_back(&mut self, merge: &mut impl Cursor) -> Result<()> {
         self.passed += 1;
         match self.passed > STEPS {

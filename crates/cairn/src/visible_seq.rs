@@ -1,26 +1,26 @@
-//! What readers see: all commits up to a sequence number.
+//! The visible sequence number: readers see all commits up to it.
 //!
-//! Commits are inserted beside each other and become visible one after another: a commit is published when it is inserted and all
-//! older ones are published. So whoever reads the number sees, of all commits up to it, everything, and of none after it anything.
+//! Commits are inserted concurrently and become visible in order: a commit is published when it and all older ones are inserted. A reader
+//! at this number sees exactly the commits up to it.
 //!
-//! Mostly the older ones are published already, or within a microsecond. But a thread may lose its processor between its place in the
-//! log and its insertion, and be back after milliseconds. Those behind it do not stand about meanwhile, which would keep it from coming
-//! back: they leave word that they are inserted and sleep, and whoever publishes the commit before theirs publishes theirs with it.
-//! (To look again, yielding between looks, was tried: four writers on two processors spent two thirds of their time on it.)
+//! Mostly the older commits are published already, or within a microsecond. But a thread may lose its processor between its place in the
+//! log and its insertion, and run again only after milliseconds. The threads behind it must not spin meanwhile, which would delay it
+//! further: each records that its commit is inserted and sleeps, and the thread that publishes the commit before it publishes this one,
+//! too. (Polling with yields in between was tried: four writers on two processors spent two thirds of their time on it.)
 
 use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, fence, spin_loop};
 use crate::write_queue::SPINS;
 use base::Seq;
 use base::planted::{Bug, planted};
 
-/// The newest sequence number that readers see.
+/// The newest visible sequence number.
 pub(crate) struct VisibleSeq {
     newest: AtomicU64,
-    /// Threads that sleep, or are about to.
+    /// Threads that sleep or are about to.
     asleep: AtomicUsize,
-    /// Commits that are inserted while older ones are not: first and last sequence number. Their threads sleep.
+    /// Inserted commits that wait for older ones: first and last sequence number of each. Their threads sleep.
     early: Mutex<Vec<(Seq, Seq)>>,
-    /// The newest number has changed.
+    /// Notified when the newest number has changed.
     moved: Condvar,
 }
 
@@ -34,34 +34,34 @@ impl VisibleSeq {
         }
     }
 
-    /// The newest sequence number that readers see now. Everything up to it was inserted before.
+    /// The newest visible sequence number. Everything up to it is inserted.
     #[inline]
     pub(crate) fn newest(&self) -> Seq {
         self.newest.load(Ordering::Acquire)
     }
 
-    /// The same, in one order with all other sequentially consistent operations.
+    /// The same, sequentially consistent with all other such operations.
     #[inline]
     pub(crate) fn newest_in_order(&self) -> Seq {
         self.newest.load(Ordering::SeqCst)
     }
 
-    /// Makes the commit with these sequence numbers visible, as soon as all older ones are.
+    /// Makes the commit with these sequence numbers visible as soon as all older ones are.
     #[inline]
     pub(crate) fn publish(&self, first_seq: Seq, last_seq: Seq) {
         if !planted(Bug::PublishOutOfOrder) && !self.has_come(first_seq - 1) {
             return self.publish_early(first_seq, last_seq);
         }
         self.newest.store(last_seq, Ordering::Release);
-        // Pairs with the fence in `sleep`: either we see who sleeps, or he sees what we stored.
+        // Pairs with the fence in `sleep`: either this thread sees the sleeper, or the sleeper sees the stored number.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) > 0 && !planted(Bug::ForgetToWake) {
             self.wake();
         }
     }
 
-    /// Waits until everything up to `seq` is visible. Those who have older sequence numbers are inserting: it takes
-    /// microseconds, unless one of them has lost its processor.
+    /// Waits until everything up to `seq` is visible. The threads with older sequence numbers are inserting, which takes microseconds
+    /// unless one of them has lost its processor.
     #[inline]
     pub(crate) fn wait_for(&self, seq: Seq) {
         if !self.has_come(seq) {
@@ -69,7 +69,7 @@ impl VisibleSeq {
         }
     }
 
-    /// Whether everything up to `seq` is visible, or becomes so within a moment.
+    /// Whether everything up to `seq` is visible, or becomes so within a moment of spinning.
     #[inline]
     fn has_come(&self, seq: Seq) -> bool {
         for _ in 0..SPINS {
@@ -86,14 +86,14 @@ impl VisibleSeq {
         self.sleep(last_seq, Some((first_seq, last_seq)));
     }
 
-    /// Sleeps until everything up to `seq` is visible; leaves word of a commit that is.
+    /// Sleeps until everything up to `seq` is visible. `inserted`: a commit of this thread to publish in its order.
     #[cold]
     fn sleep(&self, seq: Seq, inserted: Option<(Seq, Seq)>) {
         let mut early = self.early.lock();
         self.asleep.fetch_add(1, Ordering::Relaxed);
         early.extend(inserted);
         fence(Ordering::SeqCst);
-        // What we wait for may have come before anybody could see us.
+        // The number may have advanced before this thread was counted as asleep.
         if self.advance(&mut early) {
             self.moved.notify_all();
         }
@@ -103,8 +103,8 @@ impl VisibleSeq {
         self.asleep.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Publishes those whose turn has come. Each commit is published by its thread or, once that has left word, by who holds the lock,
-    /// so nobody else stores a number that follows on the newest one of the list's.
+    /// Publishes the recorded commits that are next in order. A commit is published by its thread or, once recorded, by the holder of
+    /// this lock; so no other thread stores a number that directly follows `newest` and is in the list.
     fn advance(&self, early: &mut Vec<(Seq, Seq)>) -> bool {
         let before = self.newest();
         let mut newest = before;

@@ -1,66 +1,66 @@
-//! Whose turn it is to write.
+//! The queue for the writer, with group commit.
 //!
-//! One thread at a time holds the writer. Who does not get it within a moment queues with what he wants done, his *job*, and sleeps
-//! soon: the writer is held over a sync, or its holder has lost his processor. The next one to hold the writer, the *leader*, does
-//! the jobs of those who queue on the way, or all of them if he is one of them, and tells each what came of it. So with more
-//! threads than processors nobody spends his time on looking whose turn it is, and the writer need not pass through every thread.
+//! One thread at a time holds the writer. A thread that does not get it within a moment queues its request, the *job*, and soon sleeps:
+//! the writer may be held over a sync, or its holder may have lost its processor. The next thread to hold the writer, the *leader*, does
+//! the queued jobs that suit its own (or all of them if its own job is in the queue) and delivers the result of each. So with more
+//! threads than processors no thread spins for long, and the writer need not pass through every thread.
 //!
-//! Nobody queues for ever: whoever lets go of the writer calls [`WriteQueue::pass_on`] afterwards, which wakes the first in the queue, and
-//! whoever has queued looks himself whether the writer is free. A fence on either side sees to it that one of the two notices. Loom
-//! tries every interleaving of a few threads (`loom_tests.rs`).
+//! No thread waits forever: every holder calls [`WriteQueue::pass_on`] after it releases the writer, which wakes the head of the queue,
+//! and every thread, after it has queued, checks whether the writer is free. A fence on either side guarantees that at least one of the
+//! two notices. Loom tests every interleaving of a few threads (`loom_tests.rs`).
 //!
-//! Nobody is woken by who holds the writer: the operating system likes to run who wakes in the place of who woke him, and then the
-//! writer is held by a thread without a processor. What came of a job is written down at once; its thread is woken by a [`Wake`], which
-//! the leader drops when he has let go.
+//! Never wake a waiter while holding the writer: the woken thread often preempts its waker, and the writer is then held by a thread
+//! without a processor. The leader stores the result of a job at once and wakes its thread with a [`Wake`], which it drops after it has
+//! released the writer.
 //!
-//! What is written, and what a job is, is not known here.
+//! This module does not know what is written or what a job is.
 
 use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, fence, spin_loop};
 use base::planted::{Bug, planted};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A model checker needs few looks: what matters is who looks when.
+/// A model checker needs few rounds of spinning: only the order of the checks matters to it.
 const CHECKED: bool = cfg!(any(loom, shuttle));
 
-/// How often a thread looks whether it is its turn before it queues, or sleeps: some microseconds.
+/// Rounds of spinning before a thread queues, or sleeps: some microseconds.
 pub(crate) const SPINS: u32 = if CHECKED { 1 } else { 200 };
-/// How often it looks once it has queued. By then the writer's holder most likely has no processor, and could have this thread's. (With
-/// 200 looks four threads on two processors wrote 156,000 records of 1 KiB a second, with 10 it was 187,000.)
+/// Rounds of spinning after a thread has queued. By then the holder of the writer has most likely lost its processor, and could use this
+/// thread's. (With 200 rounds four threads on two processors wrote 156,000 records of 1 KiB a second, with 10 it was 187,000.)
 const LOOKS: u32 = if CHECKED { 1 } else { 10 };
 
-/// The writer `W`, and the queue behind the leader: of jobs `J`, of which `R` comes.
+/// The writer `W` and its queue of jobs `J` with results `R`.
 pub(crate) struct WriteQueue<W, J, R> {
     pub writer: Mutex<W>,
     queue: Mutex<VecDeque<Arc<Waiter<J, R>>>>,
     queued: AtomicUsize,
-    /// What comes of a job whose leader panicked.
+    /// The result of a job whose leader panicked.
     abandoned: fn() -> R,
 }
 
-/// A thread that can wait for a leader to do its job. Each thread needs but one.
+/// A thread's place in the queue. A thread needs only one.
 pub(crate) struct Waiter<J, R> {
     phase: Mutex<Phase<J, R>>,
-    /// The phase is one that the thread waits for. Told to one that is still looking, and has the lock on the phase to thank for it.
+    /// Set when the phase becomes one that the thread waits for. A thread that still spins reads this instead of locking the phase.
     told: AtomicBool,
     wake: Condvar,
 }
 
-/// Where a waiting thread's job is.
+/// State of a waiting thread's job.
 enum Phase<J, R> {
-    /// With nobody: this thread is not waiting.
+    /// This thread is not waiting.
     Idle,
     /// In the queue.
     Queued(J),
-    /// In the queue, and nobody holds the writer any more: this thread may lead.
+    /// In the queue, and the writer is free: this thread may lead.
     MayLead(J),
-    /// With the leader.
+    /// Taken by the leader.
     Taken,
-    /// Done with.
+    /// Done, with its result.
     Done(R),
 }
 
-/// A queued job that the leader has taken. Its thread waits until it is [`Member::done`].
+/// A queued job that the leader has taken. Its thread waits until [`Member::done`] is called.
 pub(crate) struct Member<J, R> {
     waiter: Arc<Waiter<J, R>>,
     pub job: J,
@@ -69,7 +69,7 @@ pub(crate) struct Member<J, R> {
 }
 
 impl<J, R> Member<J, R> {
-    /// Says what came of the job. Its thread may see that at once; if it sleeps, the [`Wake`] wakes it.
+    /// Stores the result of the job. The thread may see it at once; if it sleeps, dropping the [`Wake`] wakes it.
     pub(crate) fn done(mut self, result: R) -> Wake<J, R> {
         self.tell(result)
     }
@@ -82,13 +82,13 @@ impl<J, R> Member<J, R> {
     }
 }
 
-/// Wakes a thread that waits, if it sleeps by now, when it is dropped: best by somebody who holds nothing.
+/// Wakes a waiting thread, if it sleeps, when dropped. Drop it without holding a lock.
 #[must_use = "dropping it wakes a thread: not while the writer is held, unless that takes long"]
 pub(crate) struct Wake<J, R>(Arc<Waiter<J, R>>);
 
 impl<J, R> Drop for Wake<J, R> {
     fn drop(&mut self) {
-        // It may be waiting for another job by now: then it looks, and sleeps on.
+        // The thread may wait for another job by now: it then checks its phase and sleeps again.
         if !planted(Bug::ForgetToWakeServed) {
             self.0.wake.notify_one();
         }
@@ -98,18 +98,18 @@ impl<J, R> Drop for Wake<J, R> {
 impl<J, R> Drop for Member<J, R> {
     fn drop(&mut self) {
         if !self.told {
-            // Only a leader that panics lets it fall. Nobody but its thread would ever wait for it again.
+            // Reached only when the leader panics: without a result the thread would wait forever.
             drop(self.tell((self.abandoned)()));
         }
     }
 }
 
-/// Does jobs for who queues them; gives who is to be woken then.
+/// Does the queued jobs that it is given; returns the [`Wake`]s of their threads.
 pub(crate) trait LeaderFn<W, J, R>: Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>> {}
 
 impl<W, J, R, F: Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>>> LeaderFn<W, J, R> for F {}
 
-/// The writer in the hands of a leader. However he ends, the lead is passed on.
+/// The writer, held by a leader. However the leader ends, the lead is passed on.
 struct LeaderGuard<'a, W, J, R> {
     // Dropped in this order.
     writer: MutexGuard<'a, W>,
@@ -125,7 +125,7 @@ impl<W, J, R> Drop for LeaderHandoff<'_, W, J, R> {
 }
 
 impl<J, R> Waiter<J, R> {
-    /// Tells the thread, if it queues, that it may try to lead.
+    /// Tells the thread, if it is still queued, that it may lead.
     fn may_lead(&self) {
         let mut phase = self.phase.lock();
         *phase = match std::mem::replace(&mut *phase, Phase::Taken) {
@@ -143,13 +143,13 @@ impl<J, R> Default for Waiter<J, R> {
 }
 
 impl<W, J, R> WriteQueue<W, J, R> {
-    /// `abandoned`: what comes of a job whose leader panicked.
+    /// `abandoned`: the result of a job whose leader panicked.
     pub(crate) fn new(writer: W, abandoned: fn() -> R) -> WriteQueue<W, J, R> {
         let (queue, queued) = (Mutex::new(VecDeque::new()), AtomicUsize::new(0));
         WriteQueue { writer: Mutex::new(writer), queue, queued, abandoned }
     }
 
-    /// The writer, if it is free and nobody queues for it. For those who would rather queue than wait.
+    /// The writer, if it is free and the queue is empty. For callers that prefer queueing to waiting.
     #[inline]
     pub(crate) fn try_now(&self) -> Option<MutexGuard<'_, W>> {
         match self.has_queue() {
@@ -158,7 +158,7 @@ impl<W, J, R> WriteQueue<W, J, R> {
         }
     }
 
-    /// The writer, if it comes free within a moment and nobody queues for it. For those who would rather queue than sleep.
+    /// The writer, if it becomes free within a moment and the queue is empty. For callers that prefer queueing to sleeping.
     #[inline]
     pub(crate) fn try_briefly(&self) -> Option<MutexGuard<'_, W>> {
         for _ in 0..SPINS {
@@ -173,35 +173,35 @@ impl<W, J, R> WriteQueue<W, J, R> {
         None
     }
 
-    /// The writer. For those who need it for more than a job.
+    /// Waits for the writer. For callers that need it for more than a job.
     pub(crate) fn wait(&self) -> MutexGuard<'_, W> {
         self.writer.lock()
     }
 
-    /// Whether anybody queues.
+    /// Whether the queue is not empty.
     #[inline]
     pub(crate) fn has_queue(&self) -> bool {
         self.queued.load(Ordering::SeqCst) > 0
     }
 
-    /// Makes the thread at the head of the queue the leader. To be called whenever the writer was let go: whoever queued while it
-    /// was held relies on it.
+    /// Makes the thread at the head of the queue the leader. Every holder must call this after it releases the writer: threads that
+    /// queued meanwhile rely on it.
     pub(crate) fn pass_on(&self) {
-        // Pairs with the fence in `queue`: either we see who queued, or he sees that the writer is free.
+        // Pairs with the fence in `queue`: either this thread sees the queued one, or that one sees that the writer is free.
         fence(Ordering::SeqCst);
         if self.queued.load(Ordering::SeqCst) == 0 || planted(Bug::ForgetToPassOn) {
             return;
         }
         let first = self.queue.lock().front().cloned();
-        // By now it may have been taken, or even queue with another job: then it leads that one, or finds that somebody else does.
+        // Its job may have been taken by now, or it may have queued another: then it leads that one, or finds that another thread leads.
         if let Some(waiter) = first {
             waiter.may_lead();
             waiter.wake.notify_one();
         }
     }
 
-    /// Queues a job, and waits until a leader has done it; or leads, with `lead`, which has to do all jobs that it is given, and gives
-    /// who is to be woken when the writer is let go.
+    /// Queues a job and waits until a leader has done it, or leads: `lead` must do all jobs that it is given, and returns the threads to
+    /// wake when the writer is released.
     pub(crate) fn queue(&self, waiter: &Arc<Waiter<J, R>>, job: J, lead: impl LeaderFn<W, J, R>) -> R {
         *waiter.phase.lock() = Phase::Queued(job);
         waiter.told.store(false, Ordering::Relaxed);
@@ -243,7 +243,7 @@ impl<W, J, R> WriteQueue<W, J, R> {
         }
     }
 
-    /// Does everything that is queued, if nobody else holds the writer: otherwise he passes the lead on when he lets go.
+    /// Does all queued jobs if the writer is free; otherwise its holder will pass the lead on.
     fn try_to_lead(&self, lead: &impl LeaderFn<W, J, R>) {
         let Some(writer) = self.writer.try_lock() else { return };
         let mut led = LeaderGuard { writer, _pass_on: LeaderHandoff(self) };
@@ -256,7 +256,7 @@ impl<W, J, R> WriteQueue<W, J, R> {
         self.take_while(|_| true)
     }
 
-    /// Takes jobs from the head of the queue for who holds the writer, as long as they suit him. He has to do them.
+    /// Takes jobs from the head of the queue while `suits` accepts them. The caller holds the writer, and has to do them.
     pub(crate) fn take_while(&self, suits: impl Fn(&J) -> bool) -> Vec<Member<J, R>> {
         let mut queue = self.queue.lock();
         let mut members = Vec::new();
@@ -277,7 +277,7 @@ impl<W, J, R> WriteQueue<W, J, R> {
         members
     }
 
-    /// Ends the waiting of all who queue.
+    /// Ends the waiting of all queued threads with `result`.
     pub(crate) fn turn_away(&self, result: impl Fn() -> R) {
         if planted(Bug::CloseWithoutTurningAway) {
             return;

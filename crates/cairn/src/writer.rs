@@ -1,4 +1,4 @@
-//! Who may commit: the one [`Writer`], and the guard under which a thread holds it.
+//! The [`Writer`], which a thread holds while it commits, and the guard that holds it.
 
 use crate::db_inner::DbInner;
 use crate::keyspace::KeyspaceInner;
@@ -9,20 +9,20 @@ use base::{Error, ErrorKind, Result, Seq};
 use memtable::Memtable;
 use std::ops::{Deref, DerefMut};
 
-/// What whoever commits holds.
+/// State of the single writer: the log and the accounting of memtable memory and slowdowns.
 pub(crate) struct Writer {
     pub log: Log,
     pub next_seq: Seq,
     pub scratch: Vec<u8>,
     /// Bytes reserved in active memtables, over all keyspaces.
     pub active_bytes: u64,
-    /// Time that writers owe to compaction, in nanoseconds.
+    /// Slowdown that writers have not yet waited, in nanoseconds.
     pub owed: u64,
-    /// Length of the current log at which to look at the length of all logs again.
+    /// Length of the current log at which the length of all logs is checked again.
     pub check_log_at: u64,
-    /// Length of the current log from which on keyspaces may have to be flushed for its sake.
+    /// Length of the current log from which on keyspaces may have to be flushed to free older logs.
     pub check_holders_at: u64,
-    /// Nanoseconds that a writer has to wait per KiB, because the log comes near its cap.
+    /// Nanoseconds that a writer waits per KiB because the log is near its cap.
     pub log_slowdown: u64,
 }
 
@@ -40,7 +40,7 @@ impl Writer {
         }
     }
 
-    /// Makes everything that was acknowledged durable. An error of the sync ends all writing.
+    /// Makes every acknowledged write durable. An error of the sync ends all writing.
     pub(crate) fn sync_log(&mut self, core: &DbInner) -> Result<()> {
         core.check_process()?;
         core.flush_log(self)?;
@@ -48,7 +48,7 @@ impl Writer {
         self.sync(core)
     }
 
-    /// Makes everything durable that the operating system has.
+    /// Syncs what has been handed to the operating system. An error ends all writing.
     pub(crate) fn sync(&mut self, core: &DbInner) -> Result<()> {
         match self.log.sync() {
             Err(e) if planted(Bug::GoOnAfterFailedSync) => Err(e),
@@ -56,20 +56,20 @@ impl Writer {
         }
     }
 
-    /// A keyspace has a new memtable, and nothing in it.
+    /// Accounts for a new, empty memtable of a keyspace.
     pub(crate) fn note_memtable(&mut self, keyspace: &KeyspaceInner) {
         self.forget(keyspace);
         keyspace.reserved.store(memtable::BASE_BYTES, Ordering::Relaxed);
         self.active_bytes += memtable::BASE_BYTES;
     }
 
-    /// A keyspace's memtable is sealed, or the keyspace dropped: the memtable no longer counts.
+    /// Removes a memtable from the accounting: it is sealed, or its keyspace dropped.
     pub(crate) fn forget(&mut self, keyspace: &KeyspaceInner) {
         let reserved = keyspace.reserved.swap(0, Ordering::Relaxed);
         self.active_bytes = self.active_bytes.saturating_sub(reserved);
     }
 
-    /// Sets memory aside in a memtable; whether there was room.
+    /// Reserves memory in a memtable; returns whether there was room.
     #[inline]
     pub(crate) fn reserve(&mut self, keyspace: &KeyspaceInner, memtable: &Memtable, bytes: usize) -> bool {
         let fits = memtable.reserve(bytes);
@@ -82,12 +82,12 @@ impl Writer {
     }
 }
 
-/// Ends all writing when it is dropped by a panic, which only a bug can cause: what the thread was about is half done, and
-/// others may wait for it.
+/// Ends all writing when it is dropped by a panic, which only a bug can cause: the thread's operation is half done, and other threads may
+/// wait for it.
 pub(crate) struct PanicGuard<'a> {
     core: &'a DbInner,
     what: &'static str,
-    /// The thread was panicking before, and is unwinding through a destructor that uses the database.
+    /// Whether the thread was panicking before, and now unwinds through a destructor that uses the database.
     unwinding: bool,
 }
 
@@ -99,7 +99,7 @@ impl<'a> PanicGuard<'a> {
 }
 
 impl PanicGuard<'_> {
-    /// Does what dropping it does.
+    /// Does the check of `drop`.
     #[inline]
     pub(crate) fn look(&self) {
         if std::thread::panicking() && !self.unwinding {
@@ -115,8 +115,8 @@ impl Drop for PanicGuard<'_> {
     }
 }
 
-/// Publishes a commit when its insertion ends, however it ends: those who come after it wait for it. A panic, which only a bug
-/// can cause, ends all writing.
+/// Publishes a commit when its insertion ends, even by a panic: later commits wait for it. A panic, which only a bug can cause, ends all
+/// writing.
 pub(crate) struct Publishing<'a> {
     watch: PanicGuard<'a>,
     core: &'a DbInner,
@@ -139,14 +139,13 @@ impl Drop for Publishing<'_> {
     }
 }
 
-/// The error that a panic of `what` leaves for others.
+/// The error that other threads get after a panic in `what`.
 #[cold]
 pub(crate) fn panicked(what: &str) -> Error {
     Error::new(ErrorKind::ReadOnly, format!("{what} panicked"))
 }
 
-/// The writer, held. Letting it go passes the lead on to who queued meanwhile; a panic while it is held ends all writing, before
-/// anybody else gets it.
+/// The held writer. Dropping it passes the lead on to the queue; a panic while it is held ends all writing before another thread gets it.
 pub(crate) struct WriterGuard<'a> {
     // Dropped in this order.
     _watch: PanicGuard<'a>,
@@ -186,19 +185,19 @@ impl DerefMut for WriterGuard<'_> {
 }
 
 impl DbInner {
-    /// The writer.
+    /// Waits for the writer.
     #[inline]
     pub(crate) fn writer(&self) -> WriterGuard<'_> {
         WriterGuard::new(self, self.commit.wait())
     }
 
-    /// The writer, if it comes free within a moment and nobody queues for it.
+    /// The writer, if it becomes free within a moment and the queue is empty.
     #[inline]
     pub(crate) fn try_writer_briefly(&self) -> Option<WriterGuard<'_>> {
         Some(WriterGuard::new(self, self.commit.try_briefly()?))
     }
 
-    /// The writer, if it is free and nobody queues for it.
+    /// The writer, if it is free and the queue is empty.
     #[inline]
     pub(crate) fn try_writer(&self) -> Option<WriterGuard<'_>> {
         Some(WriterGuard::new(self, self.commit.try_now()?))
