@@ -1,4 +1,5 @@
-//! Checking: every checksum of every file in use, and the invariants of every tree. Nothing is written.
+//! Checks every checksum of every file in use, and the invariants of every tree. Writes nothing. Behind `cairn::check` and
+//! `Database::check`.
 
 use crate::db_inner::DbInner;
 use crate::file_names::{Files, LOCK_FILE_NAME};
@@ -21,9 +22,8 @@ pub fn check(path: impl AsRef<Path>, progress: &mut dyn FnMut(&CheckProgress)) -
     check_in(RealEnv::new(), path, progress)
 }
 
-/// Checks the database in `path` of an environment: the manifest, every table (every block, the order of the keys, the
-/// filter, what the manifest says of it), the order of guards and levels, and the log. Damage does not end the check: the report
-/// lists all of it.
+/// Checks the database in `path` of an environment: the manifest, every table (all blocks, the order of keys, the filter, the metadata in
+/// the manifest), the order of guards and levels, and the log. Damage does not end the check: the report lists all of it.
 ///
 /// # Errors
 /// `NotFound` when there is no database; `Locked` when it is open; `Io`.
@@ -81,7 +81,7 @@ pub fn check_in(
     Ok(report.report)
 }
 
-/// A record must be what the next opening can replay.
+/// Checks that a record is a batch that recovery can replay.
 fn check_batch(mut record: LogRecord<'_>, state: &tree::State) -> Result<()> {
     let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
     for _ in 0..record.batch.count {
@@ -96,7 +96,7 @@ fn check_batch(mut record: LogRecord<'_>, state: &tree::State) -> Result<()> {
     }
 }
 
-/// Checks the tables and trees of a database that is open.
+/// Checks the tables and trees of an open database.
 pub(crate) fn check_open(core: &DbInner, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
     core.check_not_closed()?;
     let keyspaces: Vec<_> = core.state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
@@ -111,7 +111,7 @@ pub(crate) fn check_open(core: &DbInner, progress: &mut dyn FnMut(&CheckProgress
 }
 
 impl Problem {
-    /// What an error says, under the file that it names, or else under `file`.
+    /// The problem that an error describes, in the file that it names, otherwise in `file`.
     pub(crate) fn of(file: &str, error: &Error) -> Problem {
         let place = error.place();
         let named =
@@ -124,7 +124,7 @@ impl Problem {
     }
 }
 
-/// A report that is being written. `scrub.rs` writes one, too.
+/// A report under construction, for checks and scrubs.
 #[derive(Default)]
 pub(crate) struct Report {
     pub report: CheckReport,
@@ -135,7 +135,7 @@ impl Report {
         self.report.problems.push(Problem { file: file.to_owned(), offset, what });
     }
 
-    /// Notes an error, under the file that it names if it names one.
+    /// Records an error, in the file that it names if it names one.
     pub(crate) fn error(&mut self, file: &str, error: &Error) {
         self.report.problems.push(Problem::of(file, error));
     }
@@ -147,7 +147,7 @@ impl Report {
         }
     }
 
-    /// Checks all tables. `go_on` fails when the files are no longer this caller's to read: that ends it, and nothing is noted.
+    /// Checks all tables. When `go_on` fails, the caller may no longer read the files: the check ends and records nothing.
     fn check_tables(
         &mut self,
         versions: &[&Version],
@@ -172,8 +172,8 @@ impl Report {
         go_on()
     }
 
-    /// Verifies one table, and notes what is found here and with the table. Fails only when `step`, which is told how many bytes are
-    /// done, fails with `Closed`; it is asked once more before damage is noted.
+    /// Verifies one table, and records the findings here and in the table. Fails only when `step`, which gets the number of verified
+    /// bytes, fails with `Closed`; `step` is called once more before damage is recorded.
     pub(crate) fn verify_table(
         &mut self,
         table: &TableFile,
@@ -181,7 +181,7 @@ impl Report {
     ) -> Result<()> {
         let file = table::table_file_name(table.meta.number);
         match table.table.verify_by_steps(step) {
-            // The file does not say which range tombstones it has been through.
+            // The file does not record which range tombstones have been applied to it.
             Ok(found) if found == (TableMeta { cleared_seq: 0, ..table.meta.clone() }) => {
                 table.clear_damage();
                 self.report.entries += found.entries;
@@ -202,7 +202,7 @@ impl Report {
         Ok(())
     }
 
-    /// Tables that no version names are no damage: a crash leaves them, and the next opening removes them.
+    /// Tables that no version names are not damage: a crash leaves them behind, and the next opening removes them.
     fn check_unnamed(&mut self, files: &Files, versions: &[&Version]) {
         let named: HashSet<u64> = versions
             .iter()

@@ -1,8 +1,8 @@
-//! Dead ranges: stretches of keys that are known to have no value, which cursors leave out.
+//! Dead ranges: ranges of keys known to have no value, which cursors skip.
 //!
-//! A key that was deleted leaves entries behind until a compaction drops them, and a cursor has to pass over them, one after another. The
-//! consumer of a queue that looks for the first entry each time would pass over all that it has taken. So a cursor that has passed over a
-//! run of deleted entries notes, in memory, that the keys from there to the next entry are dead, and later cursors go on behind it.
+//! A deleted key leaves entries behind until a compaction drops them, and a cursor has to skip them one by one. The consumer of a queue
+//! that seeks the first entry each time would skip all that it has consumed. So a cursor that has skipped a run of deleted entries records,
+//! in memory, that the keys from there to the next entry are dead, and later cursors continue behind the run.
 //!
 //! ```text
 //!   keys      a a a a a a a a a a b b c c c c c d e ...          lower case: deleted
@@ -10,59 +10,59 @@
 //!   a seek    ^ ----------------------> goes on here
 //! ```
 //!
-//! # Why that is right
+//! # Correctness
 //!
-//! A range says two things of itself, and only who holds the writer changes it:
-//! - `watched`: every put into it with a greater sequence number was cut out of it ([`DeadRanges::note_put`]). Writers do that when they give
-//!   the put its number, so before it becomes visible.
-//! - `dead_since`: no key of it has a value for a reader at this sequence number or a later one.
+//! A range has two marks, which only the holder of the writer changes:
+//! - `watched`: every put into the range with a greater sequence number was cut out of it ([`DeadRanges::note_put`]). Writers cut when they
+//!   assign the put its number, so before it becomes visible.
+//! - `dead_since`: no key in the range has a value for a reader at this sequence number or a later one.
 //!
-//! A cursor at `seq` that has gone through `[from, to)` and found nothing knows: no key there has a value at `seq`. It tries for the writer. When it
-//! has it, the numbers up to `newest` are given out, and no put is under way.
-//! - Where the keyspace saw no put since `seq`, the range is noted as dead since `seq`, and watched from `seq` on: there is no put between `seq` and `newest`, and
-//!   later ones will cut it.
-//! - Otherwise it is noted as watched from `newest` on, and as not known to be dead.
-//! - A part that was watched from a number `<= seq` on is now dead since `seq`: puts up to `watched` were visible to the cursor, later ones have been cut
-//!   out.
+//! A cursor at `seq` that has scanned `[from, to)` and found nothing knows that no key there has a value at `seq`. It tries to lock the
+//! writer. When it holds the writer, the numbers up to `newest` are assigned, and no put is in progress.
+//! - If the keyspace had no put after `seq`, the range is recorded as dead since `seq` and watched from `seq` on: there is no put between
+//!   `seq` and `newest`, and later ones will cut the range.
+//! - Otherwise it is recorded as watched from `newest` on, and as not known to be dead.
+//! - A part that was already watched from a number `<= seq` on is now dead since `seq`: puts up to `watched` were visible to the cursor,
+//!   later ones have been cut out.
 //!
-//! From there on nothing makes a key of it live but a put, which is cut out. Deletes, deletes of ranges, flushes and compactions do not give a key a
-//! value. A write that fails has cut for nothing.
+//! Afterwards only a put can give a key of the range a value, and puts are cut out. Deletes, range deletions, flushes and compactions do
+//! not give a key a value. A write that fails after its cut loses only the optimization.
 //!
-//! A reader at `seq` leaves out a range that is dead since `<= seq`. It has its number before it looks at the ranges; a put that it sees was
-//! published before, and cut before that, so the list that it loads shows the cut. A reader older than `dead_since` does not use the range.
-//! Recovery begins without ranges: every cursor is newer than all that was replayed.
+//! A reader at `seq` skips a range that is dead since `<= seq`. It takes its number before it loads the ranges; a put visible to it was
+//! published before that, and cut before it was published, so the loaded list contains the cut. A reader older than `dead_since` does not
+//! use the range. Recovery starts without ranges: every cursor is newer than all that was replayed.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! Without ranges a put and a seek look at one flag. With some, a put looks for its key in a list of at most [`MAX`]; one that hits a range
-//! replaces the list. Readers take no lock: the list is immutable, and a cursor that finds the writer busy does not wait, but leaves the note to a
-//! later one. When the list is full, the range goes that is worth least: by the entries that it spares, and how long it was not used (the
-//! algorithm GreedyDual).
+//! Without ranges a put and a seek check one flag. With some, a put searches its key in a list of at most [`MAX`]; one that hits a range
+//! replaces the list. Readers take no lock: the list is immutable, and a cursor that finds the writer busy does not wait, but leaves the
+//! recording to a later cursor. When the list is full, the least valuable range is evicted, by the entries that it saves and the time since
+//! its last use (the algorithm GreedyDual).
 
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Ordering};
 use base::planted::{Bug, planted};
 use base::{Seq, compare_keys};
 use std::sync::Arc;
 
-/// Ranges that a keyspace notes at most.
+/// Maximum number of recorded ranges per keyspace.
 const MAX: usize = 128;
-/// Ranges between longer keys are not noted: they would take too much memory.
+/// Ranges with longer bounds are not recorded: they would take too much memory.
 const MAX_BOUND_LEN: usize = 512;
-/// When the list is full, of short runs only every so many-th is noted.
+/// When the list is full, only one in this many short runs is recorded.
 const ONE_OF: u64 = 8;
-/// A run of so many times the entries that are worth a note is long.
+/// A run is long from this multiple of the recording threshold on.
 pub(crate) const LONG: u32 = 4;
-/// No seq: it is not known since when, if at all, the range is dead.
+/// Not a sequence number: the range is not known to be dead.
 const UNKNOWN: Seq = Seq::MAX;
 
 type Key = Arc<[u8]>;
 
-/// What is known of a range.
+/// The marks of a range.
 #[derive(Clone, Copy)]
 struct Marks {
     watched: Seq,
     dead_since: Seq,
-    /// Whether the cursor that noted it went back.
+    /// Whether the recording cursor moved backward.
     backward: bool,
 }
 
@@ -71,22 +71,22 @@ impl Marks {
         self.dead_since != UNKNOWN
     }
 
-    /// What is known of a range that is made of two.
+    /// The marks of the union of two ranges.
     fn and(self, other: Marks) -> Marks {
         let (watched, dead_since) = (self.watched.max(other.watched), self.dead_since.max(other.dead_since));
         Marks { watched, dead_since, ..self }
     }
 }
 
-/// Keys from `from` on, up to `to`.
+/// The keys in `[from, to)`.
 pub(crate) struct DeadRange {
     pub from: Key,
     /// `None`: the end of all keys.
     pub to: Option<Key>,
     marks: Marks,
-    /// Entries that a cursor need not pass over, about.
+    /// Estimated number of entries that a cursor saves.
     recycled: u64,
-    /// What [`List::floor`] was at the last use, and `spares`.
+    /// [`List::floor`] at the last use, plus the saved entries.
     worth: AtomicU64,
 }
 
@@ -96,7 +96,7 @@ impl DeadRange {
     }
 }
 
-/// Whether `end` comes before `other`, both being ends of ranges.
+/// Whether the range end `end` lies before `other`; `None` is the end of all keys.
 fn is_less(end: Option<&[u8]>, other: Option<&[u8]>) -> bool {
     match (end, other) {
         (Some(end), Some(other)) => compare_keys(end, other).is_lt(),
@@ -104,37 +104,37 @@ fn is_less(end: Option<&[u8]>, other: Option<&[u8]>) -> bool {
     }
 }
 
-/// The ranges of a keyspace, in order, none meeting another.
+/// The ranges of a keyspace, ordered and disjoint.
 #[derive(Default)]
 struct List {
     ranges: Vec<Arc<DeadRange>>,
-    /// The worth of the last range that had to go.
+    /// The worth of the range evicted last.
     floor: u64,
 }
 
 impl List {
-    /// How many ranges begin at or before `key`.
+    /// Number of ranges that begin at or before `key`.
     fn begun(&self, key: &[u8]) -> usize {
         self.ranges.partition_point(|r| compare_keys(&r.from, key).is_le())
     }
 
-    /// How many ranges begin before `to`.
+    /// Number of ranges that begin before `to`.
     fn begun_before(&self, to: Option<&[u8]>) -> usize {
         let before = |to: &[u8]| self.ranges.partition_point(|r| compare_keys(&r.from, to).is_lt());
         to.map_or(self.ranges.len(), before)
     }
 
-    /// The range that has `key`.
+    /// The index of the range that contains `key`.
     fn holding(&self, key: &[u8]) -> Option<usize> {
         self.begun(key).checked_sub(1).filter(|&i| self.ranges[i].ends_behind(key))
     }
 
-    /// The range that has the keys just before `to`.
+    /// The index of the range that contains the keys just before `to`.
     fn holding_before(&self, to: Option<&[u8]>) -> Option<usize> {
         self.begun_before(to).checked_sub(1).filter(|&i| !is_less(self.ranges[i].to.as_deref(), to))
     }
 
-    /// The beginning of a list that is to be like this one up to the `count`-th range.
+    /// Starts a new list with the first `count` ranges of this one.
     fn draft(&self, count: usize) -> Draft {
         let mut ranges = Vec::with_capacity(self.ranges.len() + 3);
         ranges.extend_from_slice(&self.ranges[..count]);
@@ -142,7 +142,7 @@ impl List {
     }
 }
 
-/// A new list in the making; ranges come in order.
+/// A list under construction; ranges are appended in order.
 struct Draft(List);
 
 impl Draft {
@@ -151,7 +151,7 @@ impl Draft {
         self.keep(Arc::new(DeadRange { from, to, marks, recycled, worth }));
     }
 
-    /// Appends a range; one that continues the last makes one range with it.
+    /// Appends a range; one that continues the last range is merged with it.
     fn keep(&mut self, range: Arc<DeadRange>) {
         let joins = |last: &mut Arc<DeadRange>| {
             last.to.as_ref() == Some(&range.from) && last.marks.is_dead() == range.marks.is_dead()
@@ -167,7 +167,7 @@ impl Draft {
         }
     }
 
-    /// Appends `range`, which was only watched and of which the part in `[from, to)` is dead since the time of `run`.
+    /// Appends `range`, which was only watched; its part in `[from, to)` is dead since `run.seq`.
     fn confirm(&mut self, range: &DeadRange, from: &Key, to: &Option<Key>, run: &FoundRun<'_>) {
         let (marks, recycled) = (range.marks, range.recycled);
         let dead = Marks { dead_since: run.seq, ..marks };
@@ -186,37 +186,37 @@ impl Draft {
     }
 }
 
-/// What a cursor has found: that the keys from `from` on, up to `to`, have no value.
+/// A cursor's finding that the keys in `[from, to)` have no value.
 pub(crate) struct FoundRun<'a> {
     pub from: &'a [u8],
     /// `None`: the end of all keys.
     pub to: Option<&'a [u8]>,
-    /// As of when.
+    /// The cursor's sequence number.
     pub seq: Seq,
-    /// Deleted entries that it has passed over.
+    /// Deleted entries that the cursor has skipped.
     pub passed: u64,
     pub backward: bool,
 }
 
-/// What is known of the place where a cursor is.
+/// Result of looking up a cursor's position.
 pub(crate) enum Known {
     Nothing,
-    /// A range is noted, of which this reader may make no use.
+    /// A range is recorded, but this reader may not use it.
     Watched,
     Dead(Arc<DeadRange>),
 }
 
-/// What a keyspace knows of dead ranges.
+/// The dead ranges of a keyspace.
 pub(crate) struct DeadRanges {
     any: AtomicBool,
     list: ArcSwap<List>,
-    /// The sequence number of the newest put, or of the end of its batch. Read and written under the writer.
+    /// The sequence number of the newest put, or of the end of its batch. Accessed only by the holder of the writer.
     newest_put: AtomicU64,
-    /// Runs that were not noted because the list was full.
+    /// Number of runs considered while the list was full.
     refused: AtomicU64,
-    /// Deleted entries that cursors have passed over.
+    /// Deleted entries that cursors have skipped.
     pub passed: AtomicU64,
-    /// A run of so many deleted entries is worth a note; 0: none is.
+    /// A run of at least this many deleted entries is recorded; 0 records none.
     pub noted: u32,
 }
 
@@ -232,12 +232,12 @@ impl DeadRanges {
         }
     }
 
-    /// How many are noted.
+    /// Number of recorded ranges.
     pub(crate) fn len(&self) -> usize {
         self.list.load().ranges.len()
     }
 
-    /// A cursor looks first when it has passed over so many entries.
+    /// The number of skipped entries after which a cursor first looks up dead ranges.
     pub(crate) fn first_look(&self) -> u32 {
         (self.noted / 2).max(1)
     }
@@ -259,12 +259,12 @@ impl DeadRanges {
         Known::Dead(range.clone())
     }
 
-    /// What a reader at `seq` knows of `key`.
+    /// Looks up `key` for a reader at `seq`.
     pub(crate) fn at(&self, key: &[u8], seq: Seq) -> Known {
         self.known(seq, |list| list.holding(key))
     }
 
-    /// The range that a reader at `seq` may leave out and that has `key`.
+    /// The range over `key` that a reader at `seq` may skip.
     #[inline]
     pub(crate) fn over(&self, key: &[u8], seq: Seq) -> Option<Arc<DeadRange>> {
         match self.at(key, seq) {
@@ -273,7 +273,7 @@ impl DeadRanges {
         }
     }
 
-    /// The range that a reader at `seq` may leave out and that has the keys just before `to`.
+    /// The range over the keys just before `to` that a reader at `seq` may skip.
     #[inline]
     pub(crate) fn before(&self, to: Option<&[u8]>, seq: Seq) -> Option<Arc<DeadRange>> {
         match self.known(seq, |list| list.holding_before(to)) {
@@ -282,7 +282,7 @@ impl DeadRanges {
         }
     }
 
-    /// The writer gives a put of `key` the number `seq`.
+    /// Called by the holder of the writer when a put of `key` gets the number `seq`.
     #[inline]
     pub(crate) fn note_put(&self, key: &[u8], seq: Seq) {
         self.newest_put.store(seq, Ordering::Relaxed);
@@ -291,14 +291,14 @@ impl DeadRanges {
         }
     }
 
-    /// The writer gives numbers up to `last_seq` to a batch that puts into the keyspace; whether its keys have to be cut.
+    /// Called by the holder of the writer when a batch with puts gets numbers up to `last_seq`. Returns whether its keys must be cut.
     pub(crate) fn note_batch(&self, last_seq: Seq) -> bool {
         self.newest_put.store(last_seq, Ordering::Relaxed);
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Takes `key` out of the range that has it. What is left on both sides of one that is dead is taken to be worth half of it each. Of one that is
-    /// only watched that side stays that a cursor meets first.
+    /// Cuts `key` out of the range that contains it. Each side of a dead range is assumed to save half of the entries. Of a range that is
+    /// only watched, the side that the cursor reaches first is kept.
     #[cold]
     pub(crate) fn cut(&self, key: &[u8]) {
         let list = self.list.load();
@@ -306,7 +306,7 @@ impl DeadRanges {
         let range = &list.ranges[found];
         let (marks, is_dead) = (range.marks, range.marks.is_dead());
         let recycled = if is_dead { range.recycled / 2 } else { range.recycled };
-        // Less is not worth a place in the list.
+        // A smaller remainder is not worth an entry of the list.
         let is_worth = recycled >= u64::from(self.first_look());
         let mut next = list.draft(found);
         if is_worth && (is_dead || !marks.backward) && &range.from[..] < key {
@@ -320,7 +320,7 @@ impl DeadRanges {
         self.store(next.0);
     }
 
-    /// Since when a range is watched that begins to be. The caller holds the writer, which has given out numbers up to `newest`.
+    /// The `watched` mark of a new range. The caller holds the writer, which has assigned numbers up to `newest`.
     fn watched(&self, run: &FoundRun<'_>, newest: Seq) -> Seq {
         match self.newest_put.load(Ordering::Relaxed) <= run.seq {
             true => run.seq,
@@ -328,7 +328,7 @@ impl DeadRanges {
         }
     }
 
-    /// Notes a run. The caller holds the writer, which has given out numbers up to `newest`.
+    /// Records a run. The caller holds the writer, which has assigned numbers up to `newest`.
     pub(crate) fn note(&self, run: &FoundRun<'_>, newest: Seq) {
         let (from, to): (Key, Option<Key>) = (run.from.into(), run.to.map(Key::from));
         let watched = self.watched(run, newest);
@@ -338,7 +338,7 @@ impl DeadRanges {
         let marks = Marks { watched, dead_since, backward: run.backward };
         let list = self.list.load();
         let mut next = list.draft(0);
-        // Where the part begins of which nothing is noted yet.
+        // Start of the part that no range covers yet.
         let mut rest = Some(from.clone());
         for range in &list.ranges {
             let begins_behind = to.as_ref().is_some_and(|to| range.from >= *to);
@@ -366,8 +366,8 @@ impl DeadRanges {
         self.store(next.0);
     }
 
-    /// Has the part of `run`, which the cursor is still on, watched from where it began, as far as nothing else is noted. The caller holds the writer,
-    /// which has given out numbers up to `newest`.
+    /// Watches the part of an unfinished run that no recorded range covers, from its start. The caller holds the writer, which has assigned
+    /// numbers up to `newest`.
     pub(crate) fn watch(&self, run: &FoundRun<'_>, newest: Seq) {
         let list = self.list.load();
         let (mut from, mut to) = (Key::from(run.from), run.to.map(Key::from));
@@ -404,7 +404,7 @@ impl DeadRanges {
         self.list.store(Arc::new(list));
     }
 
-    /// Whether a run should be noted, as far as can be told without the writer.
+    /// Whether a run should be recorded, judged without holding the writer.
     pub(crate) fn is_worth_a_note(&self, run: &FoundRun<'_>) -> bool {
         let long_key = run.from.len().max(run.to.map_or(0, <[u8]>::len)) > MAX_BOUND_LEN;
         if long_key || run.to.is_some_and(|to| run.from >= to) {

@@ -1,8 +1,8 @@
-//! The reserve: a file that holds space of the disk back, so that a full disk can be made less full.
+//! The disk reserve: a file that holds back disk space, so that a full disk can be freed again.
 //!
-//! A delete needs room in the log, a flush and a compaction need room for their tables before the old ones go, and
-//! opening needs room for a manifest. When one of these meets a full disk, the file is removed and they use its space; from then
-//! on puts are refused, until the file can be made again.
+//! A delete needs space in the log, a flush and a compaction need space for their tables before the old ones are removed, and opening
+//! needs space for a manifest. When one of these finds the disk full, the file is removed and its space used; from then on puts are
+//! refused, until the file can be made again.
 //!
 //! ```text
 //!   Absent --- first flush, if there is room for it twice ---> Held
@@ -12,11 +12,11 @@
 //!                                                            Spent: puts are refused
 //! ```
 //!
-//! It is about as large as what the database holds in tables and logs, because at worst all of that is to be rewritten; but no larger than the option
-//! says, by default the largest memtable: then each flush has room, and compactions that fit are chosen. It grows when a flush begins, and
+//! Its size is that of all tables and logs together, because at worst all of them must be rewritten; but at most the option `reserve`, by
+//! default the largest memtable: so each flush has space, and only compactions that fit are chosen. It grows when a flush begins, and
 //! shrinks when the database has become much smaller.
 //!
-//! The file is no part of the database's state: it may be missing, of another length, or come back after a crash.
+//! The file is not part of the database's state: it may be missing, have another length, or reappear after a crash.
 
 use crate::ReserveStats;
 use crate::recycled_log::RecycledLogs;
@@ -27,31 +27,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of the file.
+/// File name of the reserve.
 pub(crate) const RESERVE_FILE_NAME: &str = "RESERVE";
 
-/// It is no smaller than this, unless the option says so: a delete, a switch of the log and an edit of the manifest need some room, however little
-/// there is to delete.
+/// Smallest size, unless the option is smaller: a delete, a log switch and a manifest edit need some space, however small the database
+/// is.
 const MIN: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReserveState {
-    /// There is none yet, or none could be had.
+    /// Not made yet, or it could not be made.
     Absent,
     Held,
-    /// It was released when the disk was full.
+    /// Released when the disk was full.
     Spent,
 }
 
 struct State {
     standing: ReserveState,
-    /// Length of the file, or of the one that is to be made.
+    /// Length of the file, or of the one to be made.
     bytes: u64,
-    /// Why the file could not be made, the last time.
+    /// Error of the last attempt to make the file.
     trouble: Option<Error>,
-    /// What met the full disk.
+    /// The error that found the disk full.
     cause: Option<Error>,
-    /// Before this time space is not looked for again by those who need it: the last attempt gave nothing back.
+    /// No thread looks for space before this time: the last attempt freed nothing.
     not_before: Duration,
 }
 
@@ -61,20 +61,20 @@ impl State {
     }
 }
 
-/// The reserve of one database. Its lock is taken under any other one and held over I/O on its file.
+/// The reserve of one database. Its lock is taken after all others, and is held during I/O on the file.
 pub(crate) struct DiskReserve {
     env: Arc<dyn Env>,
     dir: PathBuf,
-    /// What the option says: 0 holds nothing back.
+    /// The option `reserve`: 0 holds nothing back.
     largest: u64,
     /// Bytes of all tables in use.
     tables: AtomicU64,
-    /// What goes before it does.
+    /// Recycled logs, which are freed before the reserve.
     recycled: Arc<RecycledLogs>,
     state: Mutex<State>,
-    /// Whether it is spent: one look for every put.
+    /// Whether it is spent: each put checks this.
     spent: AtomicBool,
-    /// While it is spent: whether something may have been deleted that is in memory only.
+    /// While it is spent: whether tombstones may exist that are only in memory.
     deleted: AtomicBool,
 }
 
@@ -103,25 +103,25 @@ impl DiskReserve {
         self.dir.join(RESERVE_FILE_NAME)
     }
 
-    /// The tables of a keyspace had `before` bytes, and have `after` bytes now.
+    /// Records that the tables of a keyspace went from `before` to `after` bytes.
     pub(crate) fn note_tables(&self, before: u64, after: u64) {
         self.tables.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// How long it is to be beside the tables and so many bytes of logs.
+    /// The size for the present tables and `logs` bytes of logs.
     fn size_beside(&self, logs: u64) -> u64 {
         let data = self.tables.load(Ordering::Relaxed).saturating_add(logs);
-        // In steps, so that it is not made anew with each flush.
+        // In powers of two, so that not every flush changes it.
         data.clamp(MIN, self.largest.max(MIN)).next_power_of_two().min(self.largest)
     }
 
-    /// Whether it may be of that length.
+    /// Whether the reserve can have this length.
     fn may_have(&self, bytes: u64) -> bool {
         let is_step = bytes.is_power_of_two() && (MIN..self.largest).contains(&bytes);
         bytes > 0 && (bytes == self.largest || is_step)
     }
 
-    /// Takes over the file that an earlier opening left. One of a length that it never has goes: the next flush makes it anew.
+    /// Adopts the file of an earlier opening. One of an impossible length is removed: the next flush makes it again.
     pub(crate) fn adopt(&self) {
         let path = self.path();
         let found = match self.env.exists(&path) {
@@ -134,8 +134,8 @@ impl DiskReserve {
         }
     }
 
-    /// Makes the file, or a longer one beside more data, unless that would take half of what is free. `logs`: bytes of all logs. That it cannot be
-    /// made is no error.
+    /// Makes the file, or a longer one when there is more data, unless it would take half of the free space. `logs`: bytes of all logs. A
+    /// failure is not an error.
     pub(crate) fn establish(&self, logs: u64) {
         let wanted = self.size_beside(logs);
         if wanted == 0 {
@@ -157,8 +157,8 @@ impl DiskReserve {
         }
     }
 
-    /// There is less in the database than there was: makes the file anew where a quarter of it will do. One that was released is made again as
-    /// large as it has to be now. A spare log goes that is much larger than all else.
+    /// Makes the file smaller when a quarter of it is enough. A released one is made again in the size that is now needed. Removes a
+    /// recycled log that is much larger than the rest of the database.
     pub(crate) fn fit(&self, logs: u64) {
         let wanted = self.size_beside(logs);
         let mut state = self.state.lock();
@@ -171,13 +171,13 @@ impl DiskReserve {
         self.recycled.forget_longer(self.longest_spare(logs));
     }
 
-    /// How long a spare log may be, or what is left of one behind the newest log, beside all tables and other logs: longer ones would be most of what
-    /// a small database takes.
+    /// Maximum length of a recycled log, or of its unused rest behind the newest log: a longer one would be most of the space of a small
+    /// database.
     pub(crate) fn longest_spare(&self, logs: u64) -> u64 {
         self.tables.load(Ordering::Relaxed).saturating_add(logs).saturating_mul(4)
     }
 
-    /// Replaces the file by one of another length. Where that fails there is none for now.
+    /// Replaces the file by one of another length. After a failure there is none.
     fn remake(&self, state: &mut State, bytes: u64) {
         if let Err(e) = self.env.remove(&self.path()) {
             state.trouble = Some(e);
@@ -187,7 +187,7 @@ impl DiskReserve {
         self.make(state, bytes);
     }
 
-    /// Makes the file again after it was released, when there is room for it and a little more. Whether puts are admitted now.
+    /// Makes the released file again if there is space for it and a little more. Returns whether puts are admitted.
     pub(crate) fn retake(&self) -> bool {
         if !self.is_spent() {
             return true;
@@ -218,10 +218,10 @@ impl DiskReserve {
         }
     }
 
-    /// Whether `error` says that the disk is full, and there is more room now than when it came about: then what failed is
-    /// worth another try.
+    /// Frees space if `error` says that the disk is full. Returns whether there is more space than when the error occurred: the operation
+    /// can then be retried.
     pub(crate) fn release_for(&self, error: &Error) -> bool {
-        // A file that may not grow does not grow in a larger space.
+        // A file at its size limit cannot grow, however much space there is.
         if error.kind() != ErrorKind::NoSpace || error.is_file_too_large() {
             return false;
         }
@@ -232,7 +232,7 @@ impl DiskReserve {
         if state.standing != ReserveState::Held {
             return false;
         }
-        // Whatever is wrong with it, it is not to be counted on any more.
+        // Even if the removal fails, the file no longer counts as held.
         let removed = self.env.remove(&self.path());
         tracing::warn!(cause = %error, "the disk is full: the reserve is released, and puts are refused");
         *state = State::new(ReserveState::Spent, state.bytes, Some(error.clone()));
@@ -241,7 +241,7 @@ impl DiskReserve {
         removed.is_ok()
     }
 
-    /// There is none, and the disk is full: puts are refused until there is one.
+    /// Refuses puts from now on, without a file to release: the disk is full.
     pub(crate) fn spend(&self, cause: &Error) {
         if self.largest > 0 {
             let mut state = self.state.lock();
@@ -251,7 +251,7 @@ impl DiskReserve {
         }
     }
 
-    /// Tries again for as long as there is something to release: first spare logs, which may be small, then the reserve.
+    /// Retries `attempt` while something can be freed: recycled logs first, which may be small, then the reserve.
     pub(crate) fn retry_after_freeing<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match attempt() {
@@ -261,13 +261,13 @@ impl DiskReserve {
         }
     }
 
-    /// Whether puts are refused until there is room for it again.
+    /// Whether puts are refused until the reserve can be made again.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.spent.load(Ordering::Acquire)
     }
 
-    /// Something was, or is about to be, deleted.
+    /// Records that a delete was made or is about to be.
     #[inline]
     pub(crate) fn note_deletes(&self) {
         if self.is_spent() {
@@ -275,22 +275,22 @@ impl DiskReserve {
         }
     }
 
-    /// Whether something was deleted since this was last asked, and puts are refused: then space may be had by flushing it.
+    /// Whether deletes were recorded since the last call while puts are refused: flushing them may free space.
     pub(crate) fn take_deletes(&self) -> bool {
         self.is_spent() && self.deleted.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether space may be looked for at this time.
+    /// Whether a thread may look for space at this time.
     pub(crate) fn may_look(&self, now: Duration) -> bool {
         now >= self.state.lock().not_before
     }
 
-    /// There was none: it is looked for again at `then`.
+    /// Defers the next look for space to `then`: the last one found none.
     pub(crate) fn look_at(&self, then: Duration) {
         self.state.lock().not_before = then;
     }
 
-    /// Lets a put go on, or says why not.
+    /// Admits a put, or returns why not.
     #[inline]
     pub(crate) fn admit(&self) -> Result<()> {
         match self.is_spent() {
@@ -381,12 +381,12 @@ mod tests {
         };
         assert_eq!((held(0, 0), held(1 << 20, 0), held(1 << 20, 1)), (1, 1, 2));
         assert_eq!((held(3 << 20, 10 << 20), held(0, 50 << 20), held(1 << 40, 0)), (16, 64, 64));
-        // It is not made anew for a little less.
+        // A slightly smaller database keeps its reserve.
         assert_eq!((held(0, 17 << 20), held(0, 16 << 20), held(0, 4 << 20), held(0, 1)), (64, 16, 4, 1));
-        // It does not grow into the half of what is left.
+        // The reserve does not take more than half of the free space.
         sim.set_capacity(Some((1 << 20) + (5 << 20)));
         assert_eq!((held(0, 4 << 20), held(0, 3 << 19)), (1, 2));
-        // Of a database that has become smaller a smaller one is taken back.
+        // After the database has become smaller, a smaller reserve is made again.
         assert!(disk_reserve.release_for(&full()));
         disk_reserve.note_tables(3 << 19, 0);
         sim.set_capacity(Some(9 << 17));

@@ -1,12 +1,12 @@
-//! Reading the values of many keys, with all that is not in memory on its way from the disk at once.
+//! Batched point reads, with all disk reads of a batch in flight together.
 //!
-//! One key after another is looked for as [`Keyspace::get`](crate::Keyspace::get) does it, but without waiting: a look-up that needs a
-//! block from the disk asks for it and is put off. Then those that were put off go on, one after another, until each has its
-//! answer. So the wait for the disk is about that for one block, not for one per key; and where everything is in memory nobody
-//! is put off, and it costs what single reads cost.
+//! Each key is looked up as by [`Keyspace::get`](crate::Keyspace::get), but without blocking: a lookup that needs a block from disk
+//! requests it and is suspended. Then the suspended lookups are resumed in turn, until each has its result. So a batch waits about as
+//! long as one block takes, not as long as one block per key; and when everything is in memory no lookup is suspended, and the batch
+//! costs what single reads cost.
 //!
-//! A part of the keys at a time is under way: that bounds what is kept about them, and what the operating system reads ahead for
-//! us and might have to drop again.
+//! Only part of the keys is in flight at a time: this bounds the memory for suspended lookups and the readahead of the operating system,
+//! which might otherwise be dropped before it is used.
 
 use crate::keyspace::{KeyspaceInner, ReadState, shows};
 use base::planted::{Bug, planted};
@@ -14,15 +14,15 @@ use base::{Error, Result, Seq, Slice, hash};
 use std::task::Poll;
 use tree::{PendingLookup, TreeLookup};
 
-/// Keys that may be under way at once. A disk gains little from more.
+/// Maximum number of keys in flight. A disk gains little from more.
 const AT_ONCE: usize = 128;
 
-/// Bytes of blocks that may be on their way at once: where memory is short, more would push each other out before they are read.
+/// Maximum bytes of blocks in flight: when memory is short, more would evict each other before they are read.
 const BYTES_AT_ONCE: u64 = 4 << 20;
 
-/// A look-up that was put off.
+/// A suspended lookup.
 struct Waiting {
-    /// Place of its key in the batch.
+    /// Index of its key in the batch.
     place: usize,
     hash: u64,
     /// The newest range tombstone over the key.
@@ -35,16 +35,16 @@ struct Batch<'a, K> {
     read_state: &'a ReadState,
     keys: &'a [K],
     seq: Seq,
-    /// Of the keys that were begun with.
+    /// The results of the keys begun so far.
     values: Vec<Option<Slice>>,
-    /// Ascending by place.
+    /// The suspended lookups, ascending by index.
     waiting: Vec<Waiting>,
-    /// Of all errors that which the first key has. What comes behind it is nobody's concern any more.
+    /// The error of the first key, in their order, that has one. Results of later keys are dropped.
     failed: Option<(usize, Error)>,
 }
 
 impl KeyspaceInner {
-    /// The values of `keys` as of `seq`, in this view.
+    /// The values of `keys` as of `seq`, in `read_state`.
     pub(crate) fn multi_get_in<K: AsRef<[u8]>>(
         &self,
         read_state: &ReadState,
@@ -64,7 +64,7 @@ impl KeyspaceInner {
 }
 
 impl<K: AsRef<[u8]>> Batch<'_, K> {
-    /// Looks for the keys before `end`, without waiting, or for some of them: as many as may be under way.
+    /// Begins lookups of the keys before `end`, without blocking, as many as may be in flight.
     fn begin(&mut self, end: usize) {
         let mut bytes = 0;
         for place in self.values.len()..end {
@@ -83,7 +83,8 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
         }
     }
 
-    /// The value of a key, or nothing for now if it waits.
+    /// Looks a key up: its value, or `None` when the lookup is suspended. `last`: no other key can be read meanwhile, so a lone lookup
+    /// may block.
     fn look_for(&mut self, place: usize, last: bool) -> Result<Option<Slice>> {
         let key = self.keys[place].as_ref();
         let deleted = self.read_state.deleted_before(key, self.seq);
@@ -92,7 +93,7 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
         }
         let mut waiting = Waiting { place, hash: hash(key), deleted, at: TreeLookup::default() };
         if last && self.waiting.is_empty() {
-            // It has nobody to wait with.
+            // There is no other lookup to overlap with.
             let found = self.read_state.version.get_above(key, waiting.hash, self.seq, deleted)?;
             return Ok(found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value)));
         }
@@ -105,7 +106,7 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
         }
     }
 
-    /// Lets those that wait go on, and wait, up to the next block that they need.
+    /// Resumes the suspended lookups, each up to the next block that it needs.
     fn go_on(&mut self) {
         let Batch { read_state, keys, seq, values, waiting, failed } = self;
         let mix_up = planted(Bug::MixUpAnswers).then(|| waiting.first().map(|w| w.place)).flatten();
@@ -124,7 +125,7 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
     }
 }
 
-/// Looks for a key until it has its value or would have to wait again.
+/// Runs a lookup until it has its value or would block again.
 fn look(read_state: &ReadState, seq: Seq, key: &[u8], waiting: &mut Waiting) -> Result<Poll<Option<Slice>>> {
     let Waiting { hash, deleted, .. } = *waiting;
     let found =

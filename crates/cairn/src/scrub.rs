@@ -1,9 +1,9 @@
-//! Scrubbing: everything that lies on disk is read and verified at a limited rate while the database is used, so that damage is
-//! found before somebody needs what is damaged, and while there may still be a copy.
+//! Scrubbing: reads and verifies everything on disk at a limited rate while the database is in use, so that damage is found before a read
+//! needs the data, and while a backup may still exist.
 //!
-//! A round reads the tables of all keyspaces (past the block cache, and with the operating system asked to forget what it has of
-//! them), the closed logs that are synced, and the manifest. `Database::scrub` runs one; the option `scrub_rate` runs one after
-//! the other in a thread. What is found is in `Stats::damage` and `Stats::scrub`, and goes to `tracing`. Nothing is changed.
+//! A round reads the tables of all keyspaces (bypassing the block cache, and dropping their pages from the operating system's cache
+//! first), the closed logs that are synced, and the manifest. `Database::scrub` runs one round; with the option `scrub_rate` a thread
+//! runs rounds continuously. Findings are in `Stats::damage` and `Stats::scrub`, and go to `tracing`. Scrubbing changes nothing.
 
 use crate::check::Report;
 use crate::db_inner::DbInner;
@@ -17,12 +17,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tree::{Manifest, TableFile, manifest_file_name};
 
-/// Between two rounds in the background.
+/// Pause between two background rounds.
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
-/// A scrub that is ahead of its rate by less than this goes on.
+/// A scrub ahead of its rate by less than this does not pause.
 const MIN_PAUSE: Duration = Duration::from_millis(2);
 
-/// What scrubbing has done and found. Tables carry their own notes; here is what is wrong with logs and manifest.
+/// Progress of scrubbing, and damage of logs and manifest. Damage of a table is recorded in the table.
 #[derive(Default)]
 pub(crate) struct Scrub {
     rounds: AtomicU64,
@@ -40,22 +40,22 @@ impl Scrub {
     }
 }
 
-/// Holds a scrub to its rate, and ends it when the database closes.
+/// Limits a scrub to its rate, and ends it when the database closes.
 struct ScrubPacer<'a> {
     core: &'a DbInner,
     /// Bytes per second; 0 is no limit.
     rate: u64,
-    /// When the next byte may be read.
+    /// The earliest time for the next read.
     next: Duration,
 }
 
 impl ScrubPacer<'_> {
-    /// To be called when so many bytes have been read.
+    /// Called after `bytes` were read.
     fn spend(&mut self, bytes: u64) -> Result<()> {
         self.core.scrub.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(seconds) = bytes.checked_div(self.rate).map(|_| bytes as f64 / self.rate as f64) {
             let now = self.core.env.monotonic();
-            // Time that was not used is not saved up: a burst is what nobody wants.
+            // Unused time is not saved up: a later burst would exceed the rate.
             self.next = self.next.max(now) + Duration::from_secs_f64(seconds);
             let ahead = self.next.saturating_sub(now);
             if ahead >= MIN_PAUSE {
@@ -67,7 +67,7 @@ impl ScrubPacer<'_> {
 }
 
 impl DbInner {
-    /// Sleeps, until the database closes or writing stops at most.
+    /// Sleeps for `time`, or until the database closes or writing stops.
     fn pause(&self, time: Duration) {
         let mut state = self.state.lock();
         if !self.closed.load(Ordering::Acquire) {
@@ -75,7 +75,7 @@ impl DbInner {
         }
     }
 
-    /// Scrubs round after round.
+    /// Scrubs continuously.
     pub(crate) fn scrub_loop(&self) {
         while !self.closed.load(Ordering::Acquire) {
             if let Err(e) = self.scrub_round(self.options.scrub_rate)
@@ -94,7 +94,7 @@ impl DbInner {
         self.check_not_closed()?;
         report.report.keyspaces = self.state.lock().keyspaces.len();
         for table in self.tables_in_use() {
-            // What a compaction has replaced meanwhile is not held back.
+            // Skips tables that a compaction has replaced meanwhile: scrubbing does not keep them alive.
             if let Some(table) = table.upgrade() {
                 self.scrub_table(&table, &mut rate_limiter, &mut report)?;
             }
@@ -120,7 +120,7 @@ impl DbInner {
         rate_limiter: &mut ScrubPacer<'_>,
         report: &mut Report,
     ) -> Result<()> {
-        // The disk is meant, not what memory still has of it.
+        // The disk is to be read, not the operating system's cache.
         table.table.forget_pages();
         let (known, mut done) = (report.report.problems.len(), 0);
         report.verify_table(table, &mut |at| {
@@ -148,7 +148,7 @@ impl DbInner {
                 Ok(())
             };
             let result = read();
-            // It may have been flushed and removed while we looked.
+            // The log may have been flushed and removed meanwhile.
             let needed = || self.closed_logs.synced().iter().any(|other| other.number == log.number);
             self.note_scrubbed(&log_file_name(log.number), result, needed, report)?;
         }
@@ -170,7 +170,7 @@ impl DbInner {
         self.note_scrubbed(&manifest_file_name(number), result, needed, report)
     }
 
-    /// Notes what is wrong with a file, if it is still needed. Only the end of the database ends the round.
+    /// Records the damage of a file, if the file is still needed. Only the closing of the database ends the round.
     fn note_scrubbed(
         &self,
         name: &str,

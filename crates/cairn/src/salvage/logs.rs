@@ -1,4 +1,4 @@
-//! What the logs hold.
+//! Reads the logs of a damaged database.
 
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use super::sources::Sources;
@@ -12,10 +12,10 @@ use record::SegmentKind;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of a memtable: there are as many as it takes.
+/// Maximum bytes of a memtable: a keyspace gets as many as it needs.
 const MEMTABLE: usize = 4 << 20;
 
-/// Puts what the logs have of each keyspace into its memtables: as an opening would, if it would; otherwise all that is intact.
+/// Inserts the log entries of each keyspace into its memtables: by ordinary replay if that succeeds, otherwise all intact batches.
 pub(super) fn read(
     env: &Arc<dyn Env>,
     dir: &Path,
@@ -50,7 +50,8 @@ pub(super) fn read(
         }
         Err(e) if e.kind() == ErrorKind::Unsupported => Err(e),
         Err(e) => {
-            // A loss whatever the logs seem to hold: where they prove that more was synced than is there, nothing else may show it.
+            // Always a loss, whatever the logs seem to hold: when they prove that more was synced than is present, no other finding may
+            // show it.
             let mut loss = Loss { older: true, ..Loss::of(&log_file_name(state.min_log), &e) };
             loss.what = format!("the log would not open: {}; all that is intact of it counts", loss.what);
             report.losses.push(loss);
@@ -66,7 +67,7 @@ pub(super) fn read(
     }
 }
 
-/// Every intact batch of these logs.
+/// Reads every intact batch of these logs.
 fn read_intact(
     env: &Arc<dyn Env>,
     dir: &Path,
@@ -139,8 +140,8 @@ fn read_intact(
     Ok(())
 }
 
-/// Notes that the logs from `expected` to the one before `found` are missing: one loss, however many they are, for a stray file
-/// may bear any number.
+/// Reports that the logs from `expected` to the one before `found` are missing, as one loss, however many they are: a stray file may have
+/// any number.
 fn note_missing(expected: u64, found: u64, report: &mut SalvageReport) {
     if expected >= found {
         return;
@@ -152,17 +153,17 @@ fn note_missing(expected: u64, found: u64, report: &mut SalvageReport) {
     report.losses.push(loss(&log_file_name(expected), None, 0, &what));
 }
 
-/// The log before the one that is looked at.
+/// The log before the current one.
 struct LogBefore {
     number: u64,
-    /// Its length, or that which it should have, where that is in the report already.
+    /// Its length, or the length that it should have, if a shortfall is already reported.
     len: u64,
-    /// Its place among the files of the report.
+    /// Its index among the files of the report.
     file: usize,
 }
 
 impl LogBefore {
-    /// Holds it against what the header of the log `next` says of its length.
+    /// Compares its length with the one in the header of the log `next`.
     fn check(&self, next: u64, previous_len: u64, report: &mut SalvageReport) {
         if self.number.checked_add(1) != Some(next) || previous_len <= self.len {
             return;
@@ -180,8 +181,8 @@ fn loss(name: &str, offset: Option<u64>, bytes: u64, what: &str) -> Loss {
     Loss { file: name.to_owned(), offset, bytes, older: true, what: what.to_owned(), ..Loss::default() }
 }
 
-/// Puts a batch into memtables; `false` when it is malformed. Entries that tables have are left out, unless a table of the
-/// keyspace is damaged: then the log may still have what the table lost.
+/// Inserts a batch into memtables; `false` when it is malformed. Entries that are in tables are skipped, unless a table of the keyspace
+/// is damaged: the log may then still have what the table lost.
 fn insert(
     batch: &mut BatchRecord<'_>,
     state: Option<&tree::State>,
@@ -198,7 +199,7 @@ fn insert(
     }
     for (seq, entry) in entries {
         let gone = match state {
-            // What no manifest has named was never created, or dropped.
+            // A keyspace that no manifest names was never created, or was dropped.
             Some(state) => !state.keyspaces.contains_key(&entry.keyspace),
             None => sources.remains.dropped.contains(&entry.keyspace),
         };
@@ -214,7 +215,7 @@ fn insert(
         }
         let need = entry.cost();
         if !keyspace.memtables.last().is_some_and(|memtable| memtable.reserve(need)) {
-            // The first one is small: there may be very many keyspaces with little in the log.
+            // The first memtable is small: there may be very many keyspaces with few entries in the log.
             let larger = keyspace.memtables.last().map_or(0, |memtable| 16 * memtable.capacity());
             let memtable = Memtable::new(larger.min(MEMTABLE).max(need));
             assert!(memtable.reserve(need), "a new memtable has room for what it was made for");

@@ -1,17 +1,16 @@
-//! Salvage: a new database from what can be had of a damaged one, which is not touched.
+//! Salvage: writes a new database from the intact parts of a damaged one, which it does not change.
 //!
-//! Asked for, never done by itself; and it tells what it could not have. In this order:
+//! It runs only on request, and reports what it could not read. The steps:
 //!
-//! 1. `sources`: the manifest says which tables and keyspaces there are. Where it is damaged, what is intact of it says it in
-//!    part; and then every table on disk counts, but those that it says are gone. A table says itself whose it is.
-//! 2. Each table is read from front to back, past everything that is damaged (`table::SalvageCursor`).
-//! 3. `logs`: as opening does, if it would; otherwise every intact batch counts, in front of damage and behind it.
-//! 4. All of it is merged by key, and of each key the version with the largest sequence number goes into the new database,
-//!    unless it is a tombstone, or a range tombstone of the manifest or the logs hides it.
+//! 1. `sources`: an intact manifest names the tables and keyspaces. Of a damaged one the intact edits count; then every table on disk is
+//!    used, except those that these edits delete. Each table names its keyspace.
+//! 2. Each table is read from front to back, skipping everything that is damaged (`table::SalvageCursor`).
+//! 3. `logs`: ordinary replay if it succeeds; otherwise every intact batch counts, before and after damage.
+//! 4. Everything is merged by key, and the newest version of each key goes into the new database, unless it is a tombstone or is hidden by
+//!    a range tombstone of the manifest or the logs.
 //!
-//! Cost: the tables are read twice, once to see what they hold and once to merge; what comes the second time is held against what
-//! came the first, so that a disk that fails in between is a loss in the report. Memory: what the logs hold, and for each
-//! table a block and 64 KiB.
+//! Cost: the tables are read twice, once to survey them and once to merge; the two results are compared, so that a disk that fails in
+//! between is a loss in the report. Memory: the contents of the logs, and for each table a block and 64 KiB.
 
 mod logs;
 mod report;
@@ -30,7 +29,7 @@ use std::sync::Arc;
 use table::SalvageCursor;
 use tree::MergeCursor;
 
-/// Writes a new database to `to` from what can be had of the one in `from`. See [`salvage_in`].
+/// Writes a new database to `to` from the intact parts of the one in `from`. See [`salvage_in`].
 ///
 /// # Errors
 /// As for [`salvage_in`].
@@ -38,16 +37,16 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageRe
     salvage_in(RealEnv::new(), from, to, Options::default())
 }
 
-/// Writes a new database to the directory `to`, which must be empty or not there, from what can be had of the one in `from`, which
-/// must not be open and is not changed. The new database is opened with `options`. It must not be used before this has ended.
+/// Writes a new database to the directory `to`, which must be empty or absent, from the intact parts of the one in `from`, which must not
+/// be open and is not changed. The new database is opened with `options`. Do not use it before this call has returned.
 ///
-/// A sound database is copied whole. Otherwise the report tells what is lost: where in which file, which keys that may concern,
-/// and whether older versions of them may have come back.
+/// An intact database is copied completely. Otherwise the report lists the losses: the file and offset, the keys that may be affected,
+/// and whether older versions of them may have reappeared.
 ///
 /// # Errors
-/// `NotFound` when there is no database; `Locked` when it is open; `AlreadyExists` when there is something at the destination; `InvalidArgument` when
-/// one of the directories lies in the other;
-/// `Unsupported` when a newer Cairn wrote it; errors of writing the new database.
+/// `NotFound` when there is no database; `Locked` when it is open; `AlreadyExists` when `to` exists and is not an empty directory;
+/// `InvalidArgument` when one of the directories lies inside the other; `Unsupported` when a newer Cairn wrote the database; errors of
+/// writing the new database.
 pub fn salvage_in(
     env: Arc<dyn Env>,
     from: impl AsRef<Path>,
@@ -60,7 +59,7 @@ pub fn salvage_in(
         return Err(nothing());
     }
     let lock = from.join(LOCK_FILE_NAME);
-    // Without a lock file nobody has it open.
+    // Without a lock file no process has the database open.
     let _lock = match env.exists(&lock)? {
         true => Some(env.lock_to_look(&lock)?),
         false => None,
@@ -83,7 +82,7 @@ pub fn salvage_in(
     Ok(report)
 }
 
-/// The new database must not come to lie among other files, least of all those of the old one.
+/// The destination must be empty and outside of the damaged database.
 fn check_destination(env: &Arc<dyn Env>, from: &Path, to: &Path) -> Result<()> {
     if env.exists(to)? && !env.is_empty_dir(to)? {
         let message = format!("{}: not empty; salvage writes a new database", to.display());
@@ -107,7 +106,7 @@ impl Database {
     }
 }
 
-/// One sorted run of what was found.
+/// One sorted run of a salvaged keyspace.
 #[allow(clippy::large_enum_variant)]
 enum Run {
     Table(SalvageCursor),
@@ -116,7 +115,7 @@ enum Run {
 
 base::delegate_cursor!(Run { Table, Log });
 
-/// Writes one keyspace: the newest version of each key that is no tombstone.
+/// Writes one keyspace: the newest version of each key that is not a tombstone.
 fn write(
     db: &Database,
     env: &Arc<dyn Env>,
@@ -164,7 +163,7 @@ fn write(
     Ok(())
 }
 
-/// What was surveyed of a table was not there when it was to be written: the disk does not give the same twice.
+/// The loss when a table read differently than in the survey: the disk does not return the same data twice.
 fn unlike_before(source: &KeyspaceSource, table: &TableSource, why: &str) -> Loss {
     Loss {
         file: table::table_file_name(table.number),

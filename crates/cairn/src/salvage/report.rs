@@ -1,37 +1,37 @@
-//! What a salvage tells.
+//! The report of a salvage.
 
 use std::fmt;
 
-/// What was had of a damaged database, and what was not.
+/// The intact parts and the losses of a damaged database.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SalvageReport {
-    /// Every file of the database, and what was read of it.
+    /// Every file of the damaged database.
     pub files: Vec<SalvagedFile>,
     /// The keyspaces of the new database.
     pub keyspaces: Vec<SalvagedKeyspace>,
-    /// What is lost, or may be: empty when the new database holds all that the old one held.
+    /// Certain and possible losses: empty when the new database holds everything that the old one held.
     pub losses: Vec<Loss>,
-    /// What is worth knowing and no loss.
+    /// Observations that are not losses.
     pub notes: Vec<String>,
 }
 
 /// One file of the damaged database.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SalvagedFile {
-    /// Its name.
+    /// File name.
     pub name: String,
-    /// Its length, in bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Entries (of a table), records (of a log), or edits (of a manifest) that were read.
+    /// Number of entries (table), records (log) or edits (manifest) read.
     pub read: u64,
-    /// What became of it, in a few words.
+    /// The result for this file, in a few words.
     pub outcome: String,
 }
 
 /// One keyspace of the new database.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SalvagedKeyspace {
-    /// Its name: that of the old one, or a made-up one where that is lost.
+    /// Its name in the damaged database, or a made-up one if that is lost.
     pub name: String,
     /// Entries.
     pub entries: u64,
@@ -39,22 +39,22 @@ pub struct SalvagedKeyspace {
     pub bytes: u64,
 }
 
-/// Something that could not be had.
+/// A part of the database that could not be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loss {
     /// The file.
     pub file: String,
-    /// Where in the file, when that is known.
+    /// Offset in the file, if known.
     pub offset: Option<u64>,
-    /// How many bytes there cannot be read; 0 when that is not known.
+    /// Number of unreadable bytes; 0 if unknown.
     pub bytes: u64,
-    /// Name of the keyspace, when that is known.
+    /// Name of the keyspace, if known.
     pub keyspace: Option<String>,
-    /// The smallest key that may be concerned; `None` when any may be.
+    /// The smallest key that may be affected; `None` means no lower bound.
     pub from: Option<Vec<u8>>,
-    /// The largest key that may be concerned (itself included); `None` when any may be.
+    /// The largest key that may be affected, inclusive; `None` means no upper bound.
     pub to: Option<Vec<u8>>,
-    /// Whether keys in this range may now show an older value, or be there although they were deleted.
+    /// Whether keys in this range may show an older value, or be present although they were deleted.
     pub older: bool,
     /// What is wrong.
     pub what: String,

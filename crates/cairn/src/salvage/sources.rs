@@ -1,4 +1,4 @@
-//! Which keyspaces and tables there are, and what is intact of them.
+//! Finds the keyspaces and tables of a damaged database, and surveys what is intact of them.
 
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use crate::file_names::Files;
@@ -13,26 +13,26 @@ use std::sync::Arc;
 use table::{SalvageCursor, Survey, TableMeta, table_file_name};
 use tree::{KeyspaceCreated, Manifest, SalvagedManifest, manifest_file_name};
 
-/// What was found of one keyspace.
+/// The intact parts of one keyspace.
 #[derive(Default)]
 pub(super) struct KeyspaceSource {
     pub name: String,
     pub options: KeyspaceOptions,
     /// Its tables that can be read, at least in part.
     pub tables: Vec<TableSource>,
-    /// What the logs have of it.
+    /// Its entries in the logs.
     pub memtables: Vec<Arc<Memtable>>,
-    /// What the manifest has of range tombstones.
+    /// Its range tombstones in the manifest.
     pub ranges: RangeSet,
-    /// Everything up to this number is in tables; 0 when that is not known.
+    /// Everything up to this number is in tables; 0 when unknown.
     pub flushed: Seq,
-    /// Whether something of its tables is lost.
+    /// Whether parts of its tables are lost.
     pub wounded: bool,
-    /// Whether the logs gave entries that tables had, too, or had newer versions of.
+    /// Whether the logs supplied entries that tables also had, or had in newer versions.
     pub old_from_logs: bool,
 }
 
-/// A table that can be read, at least in part, and what was read of it when it was surveyed.
+/// A table that can be read at least in part, with the result of its survey.
 pub(super) struct TableSource {
     pub number: u64,
     pub fingerprint: u64,
@@ -40,26 +40,26 @@ pub(super) struct TableSource {
     pub largest: Vec<u8>,
 }
 
-/// Everything that the new database is made from.
+/// All inputs of the new database.
 #[derive(Default)]
 pub(super) struct Sources {
     pub keyspaces: BTreeMap<u64, KeyspaceSource>,
-    /// The state by a manifest that is sound.
+    /// The state in an intact manifest.
     pub state: Option<tree::State>,
-    /// What is intact of one that is not.
+    /// The intact parts of a damaged one.
     pub remains: SalvagedManifest,
-    /// Keyspaces of which tables are missing that a sound manifest names.
+    /// Keyspaces that lack tables which an intact manifest names.
     bereft: BTreeSet<u64>,
 }
 
-/// A table before it is known what is left of it.
+/// A table before its survey.
 struct Candidate {
     number: u64,
     keyspace: Option<u64>,
     meta: Option<TableMeta>,
 }
 
-/// A table and what it covers, to tell what lies above and below what.
+/// A table and its key range, to tell which tables lie above and below others.
 struct Covered {
     keyspace: u64,
     smallest: Vec<u8>,
@@ -67,7 +67,7 @@ struct Covered {
     min_seq: Seq,
 }
 
-/// Keyspaces that are known by nothing but one table get numbers from here downwards.
+/// Keyspaces known only from a table get numbers from here downwards.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Sources {
@@ -136,7 +136,7 @@ impl Sources {
                 self.state = Some(state);
                 return Ok(());
             }
-            // It may be fine, for those who know the format.
+            // A newer version may be able to read it.
             Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
             Err(e) => {
                 let mut loss = Loss::of(&name, &e);
@@ -146,11 +146,11 @@ impl Sources {
                 report.losses.push(loss);
             }
         }
-        // The newest that says anything; what older ones know of keyspaces helps, too.
+        // The newest manifest with intact edits counts; older ones add keyspaces that it does not know.
         for &number in files.manifests.iter().rev() {
             let remains = match SalvagedManifest::read(env, dir, number) {
                 Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
-                // That the newest one is of no use has been said.
+                // The damage of the newest one is already reported.
                 read => read.unwrap_or_default(),
             };
             report.files.push(SalvagedFile {
@@ -171,8 +171,9 @@ impl Sources {
         Ok(())
     }
 
-    /// Makes the keyspaces known that a manifest knows, and where none is sound those that only tables know. Where several have
-    /// had one name (one was dropped, and the edit that says so is lost), the newest has it now, and the others get new ones.
+    /// Registers the keyspaces that the manifest names, and without an intact manifest those that only tables name. When several
+    /// keyspaces had the same name (one was dropped, and the edit that says so is lost), the newest keeps it, and the others get new
+    /// names.
     fn name_keyspaces(
         &mut self,
         created: Vec<KeyspaceCreated>,
@@ -219,7 +220,7 @@ impl Sources {
         self.keyspaces.values().any(|k| k.name == name)
     }
 
-    /// This name, or one like it that no keyspace has.
+    /// `wanted`, or a similar name that no keyspace has.
     fn free_name(&self, wanted: String) -> String {
         let mut name = wanted.clone();
         let mut n = 1;
@@ -230,7 +231,7 @@ impl Sources {
         name
     }
 
-    /// The keyspace with this number; where nothing knows it, its name is made up.
+    /// The keyspace with this number; an unknown one gets a made-up name.
     pub(super) fn keyspace(&mut self, id: u64, report: &mut SalvageReport) -> &mut KeyspaceSource {
         if !self.keyspaces.contains_key(&id) {
             let name = self.free_name(format!("keyspace-{id}"));
@@ -240,7 +241,7 @@ impl Sources {
         self.keyspaces.entry(id).or_default()
     }
 
-    /// The tables that count: those that a sound manifest names, or else all but those that are known to be gone.
+    /// The candidate tables: those that an intact manifest names, otherwise all except those known to be deleted.
     fn candidates(&mut self, files: &Files, report: &mut SalvageReport) -> Vec<Candidate> {
         let mut all: BTreeMap<u64, Candidate> = BTreeMap::new();
         let mut add = |number, keyspace, meta| all.insert(number, Candidate { number, keyspace, meta });
@@ -356,8 +357,8 @@ impl Sources {
         Ok(())
     }
 
-    /// Whether a table counts. One that a sound manifest does not name counts while tables of its keyspace are missing: it may be
-    /// what they were compacted into, and the edit that says so lost.
+    /// Whether a table is used. A table that an intact manifest does not name is used while tables of its keyspace are missing: it may be
+    /// the output of their compaction, whose edit is lost.
     fn counts(&self, table: &Candidate, survey: &Survey, report: &mut SalvageReport) -> bool {
         if self.state.is_none() || table.keyspace.is_some() {
             return true;
@@ -382,7 +383,7 @@ impl Sources {
         counts
     }
 
-    /// To be called when the logs were read: what they gave for a lost part of a table may be older than what was lost.
+    /// Called after the logs were read: an entry from a log may be older than the lost entry of a table that it replaces.
     pub(super) fn judge_logs(&self, report: &mut SalvageReport) {
         let old: Vec<&String> =
             self.keyspaces.values().filter(|k| k.old_from_logs).map(|k| &k.name).collect();
@@ -391,7 +392,7 @@ impl Sources {
         }
     }
 
-    /// Whose a table is: by the manifest, or by what it says itself. `None` when its keyspace was dropped.
+    /// The keyspace of a table: from the manifest, or from the table itself. `None` when the keyspace was dropped.
     fn owner(&mut self, table: &Candidate, survey: &Survey, report: &mut SalvageReport) -> Option<u64> {
         if let Some(id) = table.keyspace {
             return Some(id);
@@ -416,7 +417,7 @@ impl Sources {
 }
 
 impl Loss {
-    /// What an error says.
+    /// The loss that an error describes.
     pub(super) fn of(file: &str, error: &Error) -> Loss {
         let problem = crate::Problem::of(file, error);
         Loss { file: problem.file, offset: problem.offset, what: problem.what, ..Loss::default() }
@@ -432,10 +433,10 @@ fn whole_loss(name: &str, table: &Candidate, error: &Error) -> (Seq, Loss) {
     (meta.max_seq, loss)
 }
 
-/// What is missing of a table that can be read in part.
+/// The losses in a table that can be read in part.
 fn losses_of(name: &str, table: &Candidate, survey: &Survey) -> Vec<Loss> {
     let meta = table.meta.as_ref();
-    // The manifest knows how many entries there were, even if no part of the table does.
+    // The manifest has the number of entries, even if no part of the table does.
     if meta.is_some_and(|meta| meta.entries == survey.entries) {
         return Vec::new();
     }
