@@ -1,7 +1,7 @@
 //! Background work: flushing memtables and compacting trees.
 //!
-//! One thread flushes, `background_threads` others compact. With none, everything runs in the thread that caused it
-//! ([`DbInner::run_pending`]), in an order that the calls alone determine.
+//! One thread flushes, `background_threads` others compact. With 0 of them, everything runs in the thread that triggers it
+//! ([`DbInner::run_pending`]), in an order that depends only on the calls.
 
 use crate::db_inner::DbInner;
 use crate::db_state::{FlushedCounts, KeyspaceState, PickContext, State};
@@ -16,20 +16,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tree::{Context, DatabaseEdit, PickBlocked, Plan};
 
-/// How long a thread rests after a job failed in a way that may pass.
+/// Pause of a thread after a job failed with an error that may be temporary.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// `Buffered` writes reach the operating system at least this often.
 const BUFFER_PAUSE: Duration = Duration::from_millis(100);
-/// A reserve that was released is tried again each time that the flush thread has rested so often: about once a second.
+/// A spent reserve is tried again after this many idle rounds of the flush thread: about once a second.
 const RESERVE_ROUNDS: u32 = 10;
-/// A compaction thread that has nothing to do looks so often whether writers pause.
+/// Interval at which an idle compaction thread checks whether writers pause.
 const REST_PAUSE: Duration = Duration::from_secs(1);
-/// They do when less than this was written meanwhile, in bytes of keys and values: what one core compacts in some milliseconds.
+/// Writers pause when they have written less than this in the interval, in bytes of keys and values: what one core compacts in some
+/// milliseconds.
 const REST_BYTES: u64 = 1 << 20;
 /// Slowdown per KiB and unit of debt. At a debt of 1 a write of 1 KiB waits 2 us longer, at 4 it waits 32 us: the square.
 const SLOWDOWN_NANOS: f64 = 2_000.0;
 
-/// When a compaction thread last looked, and how many bytes of keys and values had been written then.
+/// The last check for a pause: its time, and the bytes of keys and values written until then.
 struct Calm {
     since: Duration,
     bytes: u64,
@@ -51,7 +52,7 @@ impl Background {
             let body = move || {
                 let run = std::panic::AssertUnwindSafe(|| work(&core));
                 if std::panic::catch_unwind(run).is_err() {
-                    // Nobody would flush or compact any more: say so instead of hanging.
+                    // No thread would flush or compact any more: end writing instead of hanging.
                     core.stop(&Error::new(ErrorKind::ReadOnly, "a background thread panicked"));
                 }
             };
@@ -96,7 +97,7 @@ impl DbInner {
     fn flush_loop(&self) {
         let mut rounds = 0u32;
         while !self.ends() {
-            // A switch has woken this thread. What fails and may pass, is tried again in the next round.
+            // A switch has woken this thread. A temporary failure is retried in the next round.
             let _ = self.establish_log();
             match self.next_flush() {
                 Some(job) => {
@@ -126,11 +127,12 @@ impl DbInner {
         }
     }
 
-    /// Hands `Buffered` writes that have waited to the operating system, and lets others open the log. While a thread writes, that thread does it.
+    /// Hands waiting `Buffered` writes to the operating system, and lets other processes open the log. Skipped while another thread
+    /// writes, which does both.
     fn tend_log(&self) {
         let Some(mut writer) = self.try_writer() else { return };
         if writer.log.buffered() > 0 && !self.ends() {
-            // An error stays with the buffer, and with the next writer who tries.
+            // On an error the data stays in the buffer, and the next writer gets the error.
             let _ = self.flush_log(&mut writer);
         }
         writer.log.rest();
@@ -154,7 +156,7 @@ impl DbInner {
                 }
                 None if self.begins_rest(&mut calm) => {}
                 None => {
-                    // An iterator that went may have been the last to hold some tables.
+                    // A dropped iterator may have been the last user of some tables.
                     self.collect_garbage();
                     let mut state = self.state.lock();
                     self.progress.notify_all();
@@ -166,7 +168,7 @@ impl DbInner {
         }
     }
 
-    /// Whether nobody, or hardly anybody, has written for a while: then `tree/src/rest.rs` has its turn, until so much is written again.
+    /// Whether writers have (nearly) paused for a while: idle compactions may then run, until writers have written so much again.
     fn begins_rest(&self, calm: &mut Calm) -> bool {
         let (now, bytes) = (self.env.monotonic(), self.counters.user_bytes());
         if now.saturating_sub(calm.since) < REST_PAUSE {
@@ -197,8 +199,8 @@ impl DbInner {
         }
     }
 
-    /// Ends all writing after a job whose sync failed: before any caller that waits for the job learns of its end, so that no
-    /// write or sync of that caller succeeds afterwards.
+    /// Ends all writing after a job whose sync failed. Runs before any caller that waits for the job learns of its end, so that no later
+    /// write or sync of that caller succeeds.
     pub(crate) fn stop_if_sync_failed(&self, result: &Result<()>) {
         if let Err(e) = result
             && e.kind() == ErrorKind::ReadOnly
@@ -208,7 +210,7 @@ impl DbInner {
         }
     }
 
-    /// After a job: a failure that may pass is remembered for callers that wait, and forgotten when a job of its kind succeeds.
+    /// After a job: stores a temporary error for callers that wait, and clears it when a job of the same kind succeeds.
     pub(crate) fn note_outcome(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -235,8 +237,8 @@ impl DbInner {
         }
     }
 
-    /// Takes a durable edit over, and puts the new versions in front of the readers. `flushed`: the memtables that are in them now. That
-    /// it does not fit can only be a bug: then nothing may be written any more.
+    /// Applies a durable edit and publishes the new versions to readers. `flushed`: the memtables that they now contain. An edit that
+    /// does not fit is a bug, and ends all writing.
     pub(crate) fn apply(&self, trees: &[(u64, tree::VersionEdit)], flushed: &FlushedCounts) -> Result<()> {
         let mut state = self.state.lock();
         for (id, edit) in trees {
@@ -258,7 +260,7 @@ impl DbInner {
             if !flushed.is_empty()
                 && let Some(k) = state.keyspaces.get(id)
             {
-                // After the view is without them: a cursor that sees this finds no old one.
+                // After the read state is published without them: a cursor that sees the new generation loads the new read state.
                 k.core.generation.advance();
                 k.core.readers.look(self.env.monotonic());
                 self.retired.add(flushed.iter().map(|sealed| &sealed.memtable));
@@ -269,7 +271,7 @@ impl DbInner {
         Ok(())
     }
 
-    /// Removes tables that did not make it into the manifest. When it is not known whether they did, they stay.
+    /// Removes tables that did not get into the manifest. If that is uncertain, they stay.
     pub(crate) fn discard(&self, tables: &[table::TableMeta]) {
         if self.fatal.get().is_some() {
             return;
@@ -280,8 +282,8 @@ impl DbInner {
         }
     }
 
-    /// The most urgent compaction of any keyspace. Picking holds the manifest: no edit may come between an outcome's edit and its
-    /// being applied.
+    /// The most urgent compaction of any keyspace. Picking locks the manifest: no other edit may come between the edit of a compaction
+    /// and its application.
     fn next_compaction(&self) -> Option<(Arc<KeyspaceInner>, Arc<Plan>)> {
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
@@ -295,7 +297,7 @@ impl DbInner {
         }
     }
 
-    /// Has the trees looked at in which a run may be due because of reads.
+    /// Marks the trees whose read charges have made a compaction due.
     fn note_charged_trees(&self, state: &mut State) {
         if !self.trees_due.swap(false, Ordering::Acquire) {
             return;
@@ -307,8 +309,8 @@ impl DbInner {
         }
     }
 
-    /// Has keyspaces looked at again for which something has changed that is not theirs, or where cursors have gone. Whether there are
-    /// any.
+    /// Marks keyspaces as possibly due when the context of picking has changed, or when cursors that prevented a compaction are gone.
+    /// Returns whether there are any.
     fn look_again(&self, state: &mut State, now: &PickContext) -> bool {
         let outdated = state.look_again(now);
         let released: Vec<u64> = (state.held_by_cursors())
@@ -319,7 +321,7 @@ impl DbInner {
         outdated || !released.is_empty()
     }
 
-    /// A plan of the most urgent keyspace that has one. Those that have none are not looked at again until they change.
+    /// A plan of the most urgent keyspace that has one. Keyspaces without one are not looked at again until they change.
     fn pick_due(&self, state: &mut State, context: &PickContext) -> Option<(Arc<KeyspaceInner>, Arc<Plan>)> {
         while let Some(id) = state.next_due() {
             let k = state.keyspaces.get_mut(&id)?;
@@ -336,7 +338,7 @@ impl DbInner {
         None
     }
 
-    /// Bytes that are left for what a compaction writes, when the disk is full.
+    /// Bytes that compactions may write when the disk is full; `None` when it is not.
     fn room_for_plans(&self, state: &State) -> Option<u64> {
         let full = |e: &Error| e.kind() == ErrorKind::NoSpace && !e.is_file_too_large();
         match self.disk_reserve.is_spent() || state.compaction_trouble.as_ref().is_some_and(full) {
@@ -345,20 +347,20 @@ impl DbInner {
         }
     }
 
-    /// Runs a plan that was picked (and counted in `jobs`) to its end. When the job is no longer counted, the tables that it
-    /// replaced are deleted, unless somebody else reads them.
+    /// Runs a picked plan, which is counted in `jobs`, to its end. Afterwards deletes the tables that it replaced, unless readers still
+    /// use them.
     fn run_plan(&self, keyspace: &Arc<KeyspaceInner>, plan: Arc<Plan>) -> Result<()> {
         let _watch = PanicGuard::new(self, "a compaction");
         let mut result = self.compact_tables(keyspace, &plan);
         self.stop_if_sync_failed(&result);
         if result.as_ref().is_err_and(|e| self.disk_reserve.release_for(e)) {
-            // The next plan fits into what the reserve has left.
+            // The next plan is chosen to fit into what is left of the reserve.
             result = Ok(());
         }
         let damaged = plan.inputs.iter().any(|(_, t)| t.is_unreadable());
         let mut state = self.state.lock();
         match state.keyspaces.get_mut(&keyspace.id) {
-            // Dropped meanwhile: what failed is nobody's trouble any more, unless it was a sync.
+            // The keyspace was dropped meanwhile: the error concerns no caller any more, unless it is that of a sync.
             None if result.as_ref().is_err_and(|e| e.kind() != ErrorKind::ReadOnly) => result = Ok(()),
             None => {}
             Some(k) => {
@@ -367,8 +369,8 @@ impl DbInner {
                     && damaged
                     && matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Unsupported | ErrorKind::Io)
                 {
-                    // The table that could not be read is marked: the next plan goes around it, so this is progress, and no trouble
-                    // that somebody would have to wait for.
+                    // The unreadable table is marked, and the next plan avoids it: this is progress, and not an error for callers that
+                    // wait.
                     tracing::error!(error = %e, keyspace = keyspace.name, "a table cannot be read: it is left alone");
                     result = Ok(());
                 }
@@ -387,7 +389,7 @@ impl DbInner {
     fn compact_tables(&self, keyspace: &Arc<KeyspaceInner>, plan: &Arc<Plan>) -> Result<()> {
         self.check_place()?;
         let started = self.env.monotonic();
-        // Before the readers: who begins to read and is not among them sees all of these.
+        // Loaded before the readers: a reader that begins later and is not listed sees all of these tombstones.
         let ranges = keyspace.read_state.load().version.ranges.clone();
         let snapshots = self.readers_of(keyspace);
         let next_number = || self.new_number();
@@ -402,7 +404,7 @@ impl DbInner {
             ranges: &ranges,
             cancelled: &self.cancelled,
         };
-        // Of a move there is nothing but the edit.
+        // A move writes nothing but the edit.
         let outcome = tree::compact(plan, &context)?;
         if let Err(e) = self.install_compaction(keyspace, plan, &outcome) {
             self.discard(&outcome.added);
@@ -442,14 +444,14 @@ impl DbInner {
         Ok(())
     }
 
-    /// Sets how much writers are slowed down: nothing up to a debt of 1, then with the square of what is above it.
+    /// Sets the slowdown of writers: none up to a debt of 1, then with the square of the excess.
     fn update_slowdown(&self, state: &State) {
         let excess = (state.largest_debt() - 1.0).max(0.0);
         self.slowdown.store((SLOWDOWN_NANOS * excess * excess) as u64, Ordering::Relaxed);
     }
 
-    /// Compacts what meets `[from, to)` and is visible now, in this thread. What is written meanwhile is not owed: beside writers there is always
-    /// something new.
+    /// Compacts everything in `[from, to)` that is visible now, in this thread. Later writes are not waited for: with concurrent writers
+    /// there is always something new.
     pub(crate) fn compact_keyspace(
         &self,
         keyspace: &Arc<KeyspaceInner>,
@@ -459,7 +461,7 @@ impl DbInner {
         let _call = self.begin_call()?;
         let owed_seq = self.visible.newest();
         self.flush_keyspace(keyspace)?;
-        // Who asks gets another try at what could not be read before.
+        // An explicit compaction retries tables that could not be read before.
         let tables = keyspace.read_state.load_full().version.clone();
         tables.tables().filter(|(_, t)| t.overlaps_range(from, to)).for_each(|(_, t)| t.retry_damaged());
         drop(tables);
@@ -497,7 +499,7 @@ impl DbInner {
         }
     }
 
-    /// Waits until nothing is due or running, nor worth doing while nobody writes: whoever waits for that is taken at his word.
+    /// Waits until nothing is due or running, idle compactions included: they begin at once, without waiting for a pause of the writers.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         let _call = self.begin_call()?;
         self.rest_until.fetch_max(self.counters.user_bytes() + 1, Ordering::Relaxed);
@@ -516,9 +518,9 @@ impl DbInner {
         Ok(())
     }
 
-    /// Whether nothing is due or running. Looks at all keyspaces only where that seems to be so.
+    /// Whether nothing is due or running. Looks at all keyspaces only when that seems to be the case.
     fn is_quiet(&self, state: &mut State) -> bool {
-        // Without threads no other thread would seal them while this one waits.
+        // Without background threads no other thread would seal these memtables while this one waits.
         let unsealed = !self.is_inline() && self.memtables_due.load(Ordering::Acquire);
         if state.jobs > 0 || unsealed || state.has_flush_work() {
             return false;
@@ -531,7 +533,7 @@ impl DbInner {
         false
     }
 
-    /// Waits until `done`, or until writing stops, or until there is `trouble`.
+    /// Waits until `done`, until writing ends, or until `trouble` returns an error.
     pub(crate) fn wait_for(
         &self,
         mut done: impl FnMut(&mut State) -> bool,

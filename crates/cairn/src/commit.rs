@@ -1,16 +1,16 @@
-//! Committing: how writes become durable, ordered and visible.
+//! Commits: how writes become durable, ordered and visible.
 //!
-//! One thread at a time holds the [`Writer`]. While it does, it sets memory aside, gives its batch the next sequence numbers,
-//! appends it to the log and takes the log as far as the durability asks. Then it lets go, inserts into the memtable beside
-//! the others who do, and makes its batch visible when all older ones are: so the order in the log, the order of sequence
-//! numbers and the order of visibility are the same, and a reader sees all of a batch or nothing.
+//! One thread at a time holds the [`Writer`]. While it does, it reserves memtable memory, assigns the next sequence numbers to its batch,
+//! appends the batch to the log and persists the log as the durability demands. Then it releases the writer, inserts into the memtable
+//! concurrently with other threads, and publishes its batch when all older ones are inserted. So the order in the log, the order of
+//! sequence numbers and the order of visibility are the same, and a reader sees all of a batch or nothing.
 //!
-//! Who finds the writer taken for longer than a moment queues with his batch, and the next one to hold the writer, the *leader*, commits what
-//! is queued as one group: with one sync where any of them asks for one. A leader who did not queue himself takes only those along who do not
-//! ask for a sync. Who queues leaves the insertion to the leader: he would be asleep.
+//! A thread that does not get the writer within a moment queues its batch, and the next thread to hold the writer, the *leader*, commits
+//! the queued batches as one group, with one sync if any of them demands one. A leader that was not queued takes only batches along that
+//! demand no sync. The leader also inserts the batches of queued threads, which may be asleep.
 //!
-//! A memtable is switched only by who holds the writer, and only when everything that has a sequence number is inserted. So
-//! what is in a memtable that is being flushed is visible.
+//! Only a holder of the writer switches a memtable, and only when everything that has a sequence number is inserted. So an immutable
+//! memtable contains only visible entries.
 
 use crate::Durability;
 use crate::batch::{Batch, check_lengths, keep_value};
@@ -27,16 +27,16 @@ use memtable::Memtable;
 use record::LARGE_LEN;
 use std::sync::Arc;
 
-/// `Buffered` writes are handed to the operating system when so many bytes have come together.
+/// `Buffered` writes are handed to the operating system when the buffer has this many bytes.
 const BUFFER_LEN: usize = 64 << 10;
 
-/// A group that has so many bytes is committed before others join it.
+/// A group of this many bytes is committed before more batches join it.
 const MAX_IN_GROUP: u64 = 1 << 20;
 
-/// The writer, and batches that queue for it.
+/// The writer, and the queue of batches for it.
 pub(crate) type Commit = WriteQueue<Writer, Job, Result<()>>;
 
-/// What a thread queues with.
+/// A queued batch.
 pub(crate) struct Job {
     batch: Batch,
     durability: Durability,
@@ -45,7 +45,7 @@ pub(crate) struct Job {
 /// A queued batch that the leader has taken.
 type Member = write_queue::Member<Job, Result<()>>;
 
-/// Those who are to be woken when the writer is let go.
+/// The threads to wake when the writer is released.
 type Wakes = Vec<write_queue::Wake<Job, Result<()>>>;
 
 thread_local! {
@@ -58,8 +58,8 @@ pub(crate) fn new_commit(writer: Writer) -> Commit {
 }
 
 impl DbInner {
-    /// The writer, when nobody queues for it and it is free; or becomes so within a moment, which is not worth waiting for
-    /// before a sync.
+    /// The writer, if it is free and the queue is empty. Before a write without a sync also waits a moment for it; before a sync it is
+    /// better to queue.
     #[inline]
     fn take_writer(&self, durability: Durability) -> Option<WriterGuard<'_>> {
         match durability {
@@ -68,8 +68,8 @@ impl DbInner {
         }
     }
 
-    /// Lets go of the writer around the insertion of a commit, and publishes it. When somebody queues, inserts first, and commits
-    /// those who do not ask for a sync along.
+    /// Inserts a commit after releasing the writer, and publishes it. If threads are queued, inserts first, and then commits the queued
+    /// batches that demand no sync.
     #[inline]
     fn insert_and_let_go(
         &self,
@@ -92,17 +92,17 @@ impl DbInner {
         drop(wakes);
     }
 
-    /// Lets a put go on, unless the reserve is spent.
+    /// Admits a put, unless the reserve is spent.
     #[inline]
     fn admit(&self) -> Result<()> {
         match self.disk_reserve.is_spent() {
             false => Ok(()),
-            // Where writing has stopped for good, that is what is wrong, and not the disk.
+            // When writing has ended, return that error, not the full disk.
             true => self.check_running().and_then(|()| self.admit_on_full_disk()),
         }
     }
 
-    /// Commits one put or delete. The record goes from the caller's bytes straight into the log's buffer and the memtable.
+    /// Commits one put or delete. The record goes from the caller's bytes directly into the log's buffer and the memtable.
     pub(crate) fn write_one(
         &self,
         keyspace: &Arc<KeyspaceInner>,
@@ -115,13 +115,13 @@ impl DbInner {
         if kind == EntryKind::Put {
             self.admit()?;
         }
-        // Beyond the log nothing may fail.
+        // After the log append nothing may fail.
         let kept = match Memtable::lies_outside(value.len()) {
             true => keep_value(value)?,
             false => None,
         };
         let taken = match value.len() >= LARGE_LEN {
-            // Queueing would copy it.
+            // Queueing would copy the large value.
             true => Some(self.writer()),
             false => self.take_writer(durability),
         };
@@ -177,7 +177,7 @@ impl DbInner {
         Ok(())
     }
 
-    /// Takes everything that was acknowledged before as far as the durability asks: what a write without entries does.
+    /// Gives all writes acknowledged before at least this durability; this is what a write without entries does.
     #[cold]
     pub(crate) fn barrier(&self, durability: Durability) -> Result<()> {
         self.check_running()?;
@@ -211,7 +211,7 @@ impl DbInner {
         Ok(())
     }
 
-    /// Appends one entry to the log, with memory for it set aside in the memtable of the view that it gives.
+    /// Appends one entry to the log, after reserving memory in the memtable of the returned read state.
     fn log_one(
         &self,
         writer: &mut Writer,
@@ -260,7 +260,7 @@ impl DbInner {
         Ok((seq, read_state))
     }
 
-    /// Appends a batch to the log, with memory for it set aside. Gives the sequence number of its first entry.
+    /// Reserves memory for a batch and appends it to the log. Returns the sequence number of its first entry.
     fn log_batch(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<Seq> {
         self.check_running()?;
         self.rate_limiter(writer, batch.user_bytes);
@@ -277,7 +277,7 @@ impl DbInner {
         Ok(first_seq)
     }
 
-    /// Appends a batch to the log under the next sequence numbers, of which it gives the first.
+    /// Appends a batch to the log under the next sequence numbers; returns the first of them.
     fn append_batch(&self, writer: &mut Writer, batch: &Batch) -> (Seq, Result<()>) {
         let first_seq = writer.next_seq;
         writer.next_seq += batch.count;
@@ -288,7 +288,7 @@ impl DbInner {
         (first_seq, self.append_to(&mut writer.log, &parts, !batch.has_puts))
     }
 
-    /// Appends a record to the log. A large one goes to the file at once.
+    /// Appends a record to the log. A large record is written to the file at once.
     #[inline]
     fn append_to(&self, log: &mut Log, record: &[&[u8]], deletes: bool) -> Result<()> {
         match record.iter().map(|part| part.len()).sum::<usize>() <= LARGE_LEN {
@@ -297,8 +297,8 @@ impl DbInner {
         }
     }
 
-    /// When what was appended from `start` on could not be persisted, takes it back; its sequence numbers, from `first_seq` on,
-    /// are not used again.
+    /// If what was appended from `start` on could not be persisted, rolls it back; its sequence numbers, from `first_seq` on, are not
+    /// used again.
     #[inline]
     fn settle_log(
         &self,
@@ -314,8 +314,8 @@ impl DbInner {
         persisted
     }
 
-    /// Before a write that is acknowledged as durable: sees to it that its log cannot vanish unseen. Before anything is appended, so
-    /// that an error leaves nothing to be taken back.
+    /// Before a write that is acknowledged as durable: establishes the log, so that its loss would be detected. Runs before anything is
+    /// appended, so that an error leaves nothing to roll back.
     #[inline]
     fn establish_for(&self, durability: Durability) -> Result<()> {
         match durability {
@@ -324,7 +324,7 @@ impl DbInner {
         }
     }
 
-    /// Takes what was appended as far as the durability asks. `deletes`: it has no puts, so it may use the reserve.
+    /// Persists what was appended as the durability demands. `deletes`: there are no puts, so the reserve may be used.
     #[inline]
     fn persist(&self, writer: &mut Writer, durability: Durability, deletes: bool) -> Result<()> {
         self.check_process()?;
@@ -342,7 +342,7 @@ impl DbInner {
         }
     }
 
-    /// Hands something to the operating system; tries again when space was found for it. `deletes`: it may have that of the reserve.
+    /// Hands data to the operating system, and retries when space was freed for it. `deletes`: may use the space of the reserve.
     #[inline]
     fn with_room(&self, deletes: bool, mut hand: impl FnMut() -> Result<()>) -> Result<()> {
         let handed = match hand() {
@@ -350,7 +350,7 @@ impl DbInner {
             handed => handed,
         };
         let Err(e) = handed else { return Ok(()) };
-        // A put that does not fit is refused, but the reserve is there for who makes room from now on.
+        // The put is refused, but the released reserve serves deletes and compactions from now on.
         let _ = self.disk_reserve.release_for(&e);
         match deletes && e.kind() == ErrorKind::NoSpace {
             true => hand().map_err(|e| self.poison_on_sync_error(e)),
@@ -358,7 +358,7 @@ impl DbInner {
         }
     }
 
-    /// Hands to the operating system what was acknowledged and is in the log's buffer: with the help of the reserve if need be.
+    /// Hands acknowledged, buffered log records to the operating system, if necessary with the space of the reserve.
     pub(crate) fn flush_log(&self, writer: &mut Writer) -> Result<()> {
         self.disk_reserve.retry_after_freeing(|| writer.log.flush()).map_err(|e| self.poison_on_sync_error(e))
     }
@@ -368,13 +368,13 @@ impl DbInner {
         if let Some(error) = batch.error {
             return Err(error);
         }
-        // In the destructor of a thread-local of the caller's this thread's waiter may be gone.
+        // In the destructor of a caller's thread-local this thread's waiter may already be destroyed.
         let waiter = WAITER.try_with(Arc::clone).unwrap_or_default();
         let job = Job { batch, durability };
         self.commit.queue(&waiter, job, |writer, members| self.commit_members(writer, members))
     }
 
-    /// Commits everything that was queued, as one group where memory allows. Those of the last group are still to be woken.
+    /// Commits the queued batches, as one group where memory allows. Returns the wakes of the last group.
     fn commit_members(&self, writer: &mut Writer, members: Vec<Member>) -> Wakes {
         let _watch = PanicGuard::new(self, "a writer");
         let mut ready: Vec<Member> = Vec::new();
@@ -386,7 +386,7 @@ impl DbInner {
                     bytes = if ready.is_empty() { 0 } else { bytes } + batch.user_bytes;
                     ready.push(member);
                     if bytes >= MAX_IN_GROUP {
-                        // They are not kept waiting for the next group.
+                        // Woken now, so that they do not wait for the next group.
                         drop(self.commit_group(writer, std::mem::take(&mut ready)));
                     }
                 }
@@ -396,8 +396,8 @@ impl DbInner {
         self.commit_group(writer, ready)
     }
 
-    /// Sets memory aside for a batch. Where a memtable has to be switched for it, the group so far is committed first: what it had
-    /// set aside is in that memtable.
+    /// Reserves memory for a batch. If a memtable has to be switched for it, the group so far is committed first: its reservations are in
+    /// that memtable.
     fn make_ready(&self, writer: &mut Writer, batch: &Batch, ready: &mut Vec<Member>) -> Result<()> {
         self.check_running()?;
         self.rate_limiter(writer, batch.user_bytes);
@@ -411,8 +411,8 @@ impl DbInner {
         Ok(())
     }
 
-    /// Commits the members of a group, as far as the one asks that asks for most, and inserts them. Where the disk is too full for it,
-    /// those are committed that only delete.
+    /// Commits the members of a group with the highest durability among them, and inserts them. If the disk is too full for the group,
+    /// only the batches without puts are committed.
     fn commit_group(&self, writer: &mut Writer, mut members: Vec<Member>) -> Wakes {
         let deletes = members.iter().all(|m| !m.job.batch.has_puts);
         let committed =
@@ -461,7 +461,7 @@ impl DbInner {
         Ok(())
     }
 
-    /// Sets memory aside for a batch; when a memtable has none left, says which, and how much is needed.
+    /// Reserves memory for a batch; if a memtable is full, returns that keyspace and the bytes needed.
     fn reserve_batch(
         &self,
         writer: &mut Writer,
@@ -469,7 +469,7 @@ impl DbInner {
     ) -> Result<Option<(Arc<KeyspaceInner>, usize)>> {
         self.check_running()?;
         batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_of(self.identity))?;
-        // All or nothing: a part set aside in one memtable would be lost when another one is switched.
+        // All or nothing: a reservation in one memtable would be lost if another one were switched.
         for (keyspace, need) in &batch.keyspaces {
             if *need > memtable::MAX_CAPACITY {
                 return Err(Error::invalid(format!(

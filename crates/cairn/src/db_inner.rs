@@ -1,4 +1,4 @@
-//! The core of a database: what handles, threads, iterators and snapshots share; keyspaces coming and going; closing.
+//! [`DbInner`], the shared state of an open database; creating and dropping keyspaces; closing.
 
 use crate::active_calls::{ActiveCall, ActiveCalls};
 use crate::background::Background;
@@ -25,24 +25,24 @@ use std::sync::{Arc, OnceLock};
 use table::{TableCache, TableMeta};
 use tree::{DatabaseEdit, Garbage, KeyspaceCreated, Manifest, ManifestError, TableFile, Tree, VersionEdit};
 
-/// A database that is open. Threads, handles, iterators and snapshots share it.
+/// An open database. Threads, handles, iterators and snapshots share it.
 ///
-/// Locks, in the order in which they are taken: the writer's, `manifest`, `state`; those of the closed logs, of the reserve and of the spare
-/// logs are taken under any of them and, but for the last, take none.
+/// Lock order: the writer, `manifest`, `state`. The locks of the closed logs, of the reserve and of the recycled logs may be taken under
+/// any of these; they take no other lock, except the one of the recycled logs.
 pub(crate) struct DbInner {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
     pub options: Options,
-    /// Tells this opening of this database from every other in the process.
+    /// Unique for each opening of a database in this process.
     pub identity: u64,
-    /// The process that opened it.
+    /// The process that opened the database.
     pub origin: ForkGuard,
     pub tables: Arc<TableCache>,
     pub garbage: Arc<Garbage>,
     pub snapshots: Snapshots,
-    /// Memtables that were flushed, or whose keyspace was dropped, and that cursors still hold.
+    /// Memtables that cursors still hold although they were flushed or their keyspace dropped.
     pub retired: crate::held_seqs::RetiredMemtables,
-    /// The newest sequence number that readers see.
+    /// The newest visible sequence number.
     pub visible: VisibleSeq,
     pub commit: Commit,
     pub closed_logs: Arc<ClosedLogs>,
@@ -52,44 +52,46 @@ pub(crate) struct DbInner {
     pub manifest: Mutex<Manifest>,
     pub disk_reserve: DiskReserve,
     pub state: Mutex<State>,
-    /// The memtable of all keyspaces that have nothing in memory.
+    /// The empty memtable that all keyspaces with nothing in memory share.
     pub idle: Arc<Memtable>,
-    /// There may be something to flush, or to compact.
+    /// Signalled when there may be something to flush, or to compact.
     pub flush_work: Condvar,
     pub compact_work: Condvar,
-    /// A job ended.
+    /// Signalled when a job has ended.
     pub progress: Condvar,
-    /// Writing stops: for threads that rest after a failure.
+    /// Signalled when writing ends: for threads that pause after a failure.
     pub end: Condvar,
     pub next_file: AtomicU64,
     pub counters: Counters,
     pub scrub: crate::scrub::Scrub,
-    /// So many bytes of keys and values may have been written in all before the database is no longer at rest.
+    /// The database counts as at rest until the total bytes of written keys and values pass this.
     pub rest_until: AtomicU64,
-    /// Nanoseconds that a writer has to wait per KiB, because compaction is behind.
+    /// Nanoseconds that a writer waits per KiB because compaction is behind.
     pub slowdown: AtomicU64,
     /// Held while tables are deleted.
     pub collecting: Mutex<()>,
-    /// The lock on the directory, held until the database is closed. Taken under any other lock, and held for a system call at most.
+    /// The lock on the directory, held until the database is closed. This mutex may be taken under any other lock, and is held for at
+    /// most a system call.
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
-    /// Calls of the application that work on the directory.
+    /// Calls of the application that use the directory.
     pub calls: ActiveCalls,
-    /// Why writing stopped for good.
+    /// The error that ended all writing.
     pub fatal: OnceLock<Error>,
-    /// Whether `fatal` is set or the database is closed: one look for every write.
+    /// Whether `fatal` is set or the database is closed: each write checks this.
     pub stopped: AtomicBool,
     pub closed: AtomicBool,
-    /// Reads have charged some memtable its price, or deletes on a full disk are to be flushed: see [`DbInner::seal_due`].
+    /// Set when the read charges of a memtable have reached its price, or tombstones on a full disk are to be flushed: see
+    /// [`DbInner::seal_due`].
     pub memtables_due: AtomicBool,
     /// The same for a guard or level 0 of some tree (`tree::ReadCharges`).
     pub trees_due: Arc<std::sync::atomic::AtomicBool>,
-    /// How fast compactions may write.
+    /// Limits the write rate of compactions.
     pub rate_limiter: crate::rate_limiter::RateLimiter,
     /// Tells running jobs to stop.
     pub cancelled: std::sync::atomic::AtomicBool,
 }
 
-/// What handles of the database and of keyspaces share: the last one to go closes the database.
+/// Shared by the handles of the database and of its keyspaces: dropping the last one closes the database.
 pub(crate) struct Handle {
     pub core: Arc<DbInner>,
     pub background: Mutex<Background>,
@@ -97,7 +99,7 @@ pub(crate) struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Whoever wants to know about errors calls `close`.
+        // Errors are dropped here; `close` returns them.
         let _ = self.core.shut_down(&self.background);
     }
 }
@@ -107,7 +109,7 @@ impl DbInner {
         self.options.background_threads == 0
     }
 
-    /// Bytes for all memtables together: half of the budget.
+    /// Budget of all memtables together: half of the memory budget.
     pub(crate) fn write_budget(&self) -> u64 {
         self.options.memory_budget / 2
     }
@@ -116,7 +118,7 @@ impl DbInner {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The error that ended all writing, if there was one; or that the database is closed.
+    /// The error that ended all writing, or else that the database is closed.
     #[cold]
     pub(crate) fn stop_reason(&self) -> Error {
         match self.fatal.get() {
@@ -125,13 +127,13 @@ impl DbInner {
         }
     }
 
-    /// Ends all writing: nobody knows any more what is on disk, or a thread is gone. Reads go on.
+    /// Ends all writing, because the state on disk is unknown or a thread is gone. Reads go on.
     pub(crate) fn stop(&self, cause: &Error) -> Error {
         let message = format!("the database is read-only until it is reopened, because: {cause}");
         self.refuse(Error::new(ErrorKind::ReadOnly, message))
     }
 
-    /// Ends all writing, of which everybody is told this reason, unless there was one before.
+    /// Ends all writing with `reason`, unless it has already ended. Returns the error that all writers get.
     pub(crate) fn refuse(&self, reason: Error) -> Error {
         let fatal = self.fatal.get_or_init(|| reason).clone();
         tracing::error!(error = %fatal, "writing stopped");
@@ -164,7 +166,7 @@ impl DbInner {
         Error::new(ErrorKind::Locked, message)
     }
 
-    /// Ends all writing when the error is that of a failed sync; other errors may pass.
+    /// Ends all writing when `error` is that of a failed sync; other errors may be temporary.
     pub(crate) fn poison_on_sync_error(&self, error: Error) -> Error {
         match error.kind() {
             ErrorKind::ReadOnly => self.stop(&error),
@@ -172,14 +174,14 @@ impl DbInner {
         }
     }
 
-    /// The reader of a table, for versions.
+    /// Opens the reader of a table for a version.
     pub(crate) fn open_table(&self, meta: &TableMeta) -> Result<Arc<TableFile>> {
         let table = self.tables.open(meta.number, meta.file_size)?;
         Ok(TableFile::new(meta.clone(), table, self.garbage.clone()))
     }
 
-    /// Ends all writing when the path of the directory leads elsewhere by now: files are created and removed by path, and these would be
-    /// another database's. To be called before. (What is moved between this and the operation goes unseen.)
+    /// Ends all writing if the path of the directory now leads elsewhere: files are created and removed by path, and could be another
+    /// database's. Called before such operations. (A move between this check and the operation is not detected.)
     pub(crate) fn check_place(&self) -> Result<()> {
         let moved = self.lock.lock().as_ref().map_or(Ok(()), |lock| lock.check_place());
         moved.map_err(|e| self.stop(&e))
@@ -206,7 +208,7 @@ impl DbInner {
         }
     }
 
-    /// Starts a new manifest when the present one has grown long. A failure costs nothing: the old one goes on.
+    /// Starts a new manifest when the present one is long. On a failure the old one stays in use.
     pub(crate) fn renew_manifest(&self, manifest: &mut Manifest) {
         if !manifest.is_long(self.options.manifest_cap) {
             return;
@@ -227,14 +229,14 @@ impl DbInner {
                 let _ = self.env.remove(&self.dir.join(tree::manifest_file_name(old)));
             }
             Err(ManifestError::Rejected(_)) => {}
-            // Which of the two is found after a crash is open: no edit may go into either.
+            // It is undetermined which manifest a crash would leave: no edit may be written to either.
             Err(ManifestError::Unknown(e)) => {
                 self.stop(&e);
             }
         }
     }
 
-    /// The edit that leads from nothing to the present state, without the logs.
+    /// The edit that produces the present state from an empty one, without the logs.
     pub(crate) fn whole_state(&self, state: &State) -> DatabaseEdit {
         let created = |k: &KeyspaceState| created_edit(&k.core);
         DatabaseEdit {
@@ -250,9 +252,9 @@ impl DbInner {
         }
     }
 
-    /// Number of the oldest log that is still needed when `flushed` is in tables.
+    /// Number of the oldest log that is needed once `flushed` is in tables.
     pub(crate) fn min_log(&self, state: &State, flushed: &FlushedCounts) -> u64 {
-        // Read first: what is written while we look goes to this log or to a newer one.
+        // Read first: concurrent writes go to this log or a newer one.
         let current = self.log_counters.current.load(Ordering::Acquire);
         if planted(Bug::FreeLogEarly) {
             return current;
@@ -261,20 +263,20 @@ impl DbInner {
         oldest.and_then(|seq| self.closed_logs.holding(seq)).unwrap_or(current).min(current)
     }
 
-    /// Gives up the logs that the manifest no longer asks for, durably so.
+    /// Removes the logs that the durable manifest no longer needs.
     pub(crate) fn remove_logs(&self, min_log: u64) {
         let gone = self.closed_logs.release(min_log);
         for log in &gone {
             match self.disk_reserve.is_spent() {
                 false => self.recycled.offer(log.number, log.len),
-                // What stays behind is removed when the database is next opened.
+                // Logs that are not removed here are removed by the next opening.
                 true => _ = self.env.remove(&self.dir.join(crate::log::log_file_name(log.number))),
             }
         }
         self.made_room(!gone.is_empty());
     }
 
-    /// Files are gone, perhaps: the reserve may be smaller, and if it is spent, it may fit again.
+    /// Called when files may have been removed: the reserve may shrink, or be made again if it is spent.
     fn made_room(&self, gone: bool) {
         if gone {
             self.disk_reserve.fit(self.log_bytes());
@@ -283,17 +285,17 @@ impl DbInner {
         }
     }
 
-    /// Bytes of all logs that are needed.
+    /// Bytes of all needed logs.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.closed_logs.bytes() + self.log_counters.current_len.load(Ordering::Relaxed)
     }
 
-    /// Deletes the tables that nobody reads any more.
+    /// Deletes the tables that no version uses any more.
     pub(crate) fn collect_garbage(&self) {
-        // One at a time: who returns from here may rely on what was garbage being gone.
+        // One thread at a time: when this returns, everything that was garbage before is deleted.
         let _collecting = self.collecting.lock();
         let gone = self.garbage.take();
-        // What is not removed now is removed by the next opening.
+        // Tables that are not removed here are removed by the next opening.
         if gone.is_empty() || self.check_place().is_err() {
             return;
         }
@@ -369,20 +371,20 @@ impl DbInner {
         })
     }
 
-    /// Nobody may be writing while a keyspace goes, so this holds the log. The log may still name the keyspace: recovery skips
-    /// entries of keyspaces that are gone, and numbers are not used again.
+    /// Drops a keyspace, holding the writer so that no write runs meanwhile. The log may still name the keyspace: recovery skips entries
+    /// of dropped keyspaces, and their numbers are not used again.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
         let _call = self.begin_call()?;
         let mut writer = self.writer();
         self.check_running()?;
-        // Batches that have a sequence number are being inserted into the memtable that they reserved memory in.
+        // Batches that have a sequence number may still be inserting into memtables.
         self.visible.wait_for(writer.next_seq - 1);
-        // Now, because that takes the manifest. The log stays the newest while the writer is held.
+        // Before the manifest is locked, because this locks it. The log stays the newest while the writer is held.
         self.establish_log()?;
         let mut manifest = self.manifest.lock();
         let id = self.state.lock().by_name(name).map(|k| k.core.id);
         let id = id.ok_or_else(|| missing(name))?;
-        // What was written before, to other keyspaces, must not be lost where this is not.
+        // Older writes to other keyspaces must not be lost if the drop survives.
         writer.sync_log(self)?;
         let min_log = self.min_log_without(&self.state.lock(), id);
         let mut edit = DatabaseEdit {
@@ -404,7 +406,7 @@ impl DbInner {
                 .add(keyspace.core.read_state.load().memtables().filter(|memtable| memtable.capacity() > 0));
             keyspace.flushing.clear();
             keyspace.publish(self.idle.clone());
-            // It may have been this one's. What is another's is met again when it is tried again.
+            // The error may have been this keyspace's. An error of another one reappears when its job is retried.
             state.compaction_trouble = None;
             if state.waiting().next().is_none() {
                 state.flush_trouble = None;
@@ -419,7 +421,7 @@ impl DbInner {
         Ok(())
     }
 
-    /// Number of the oldest log that is needed when a keyspace is gone.
+    /// Number of the oldest log that is needed once the keyspace is dropped.
     fn min_log_without(&self, state: &State, id: u64) -> u64 {
         if planted(Bug::DropFreesLogs) {
             return self.log_counters.current.load(Ordering::Acquire);
@@ -434,17 +436,17 @@ impl DbInner {
         }
     }
 
-    /// Begins a call that works on the directory: closing waits until what is returned goes.
+    /// Begins a call that uses the directory: closing waits until the returned value is dropped.
     ///
     /// # Errors
-    /// `Closed` once closing has begun, and why writing has stopped if it has.
+    /// `Closed` once closing has begun; the error that ended writing, if it has ended.
     pub(crate) fn begin_call(&self) -> Result<ActiveCall<'_>> {
         let call = self.calls.begin().ok_or_else(|| self.closed_error())?;
         self.check_running()?;
         Ok(call)
     }
 
-    /// Fails once closing has begun. For readers, of whom nothing waits: they end at their next step.
+    /// Fails once closing has begun. For readers, for which closing does not wait: they end at their next step.
     #[inline]
     pub(crate) fn check_not_closed(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
@@ -458,14 +460,13 @@ impl DbInner {
         Error::new(ErrorKind::Closed, format!("{}: the database is closed", self.dir.display()))
     }
 
-    /// The error of a read. Once the database is closed its files may be gone, which is no damage.
+    /// The error of a read. After closing the files may be gone, which is not damage.
     #[cold]
     pub(crate) fn read_error(&self, error: Error) -> Error {
         self.check_not_closed().err().unwrap_or(error)
     }
 
-    /// Lets the manifest say how long the log is, now that it is synced and nobody writes to it again: then damage to its very end is
-    /// told from a torn tail, too.
+    /// Records the length of the log in the manifest, after its last sync: damage to its very end is then distinguished from a torn tail.
     fn note_end_of_log(&self, writer: &Writer) -> Result<()> {
         let end = writer.log.closed_at();
         if end.len == 0 {
@@ -476,31 +477,30 @@ impl DbInner {
         let mut edit = DatabaseEdit { closed, ..DatabaseEdit::default() };
         match self.log_edit(&mut self.manifest.lock(), &mut edit) {
             Err(e) if e.kind() == ErrorKind::ReadOnly => Err(e),
-            // It is a proof more, and nothing is lost without it.
+            // The recorded length is additional proof; nothing is lost without it.
             _ => Ok(()),
         }
     }
 
-    /// Stops the threads and the calls that are under way, makes the log durable, lets the lock go, and says what went wrong since
-    /// the database was opened and was not reported yet.
+    /// Stops threads and running calls, makes the log durable, releases the lock of the directory, and returns an error that was not
+    /// reported before.
     ///
-    /// When it returns nothing works on the directory any more, and nothing can: writers and calls are refused, and log and manifest
-    /// refuse edits.
+    /// When it returns nothing uses the directory any more: writers and calls are refused, and log and manifest refuse edits.
     pub(crate) fn shut_down(&self, background: &Mutex<Background>) -> Result<()> {
-        // The threads, the files and the lock are the parent's.
+        // A forked child must not touch the threads, the files and the lock, which are the parent's.
         self.check_process()?;
         let mut background = background.lock();
         if self.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        // Writers that are under way finish first; later ones are turned away.
+        // Writers that have begun finish first; later ones are refused.
         let mut writer = self.writer();
         self.stopped.store(true, Ordering::SeqCst);
         let synced = match self.fatal.get() {
             None => writer.sync_log(self).and_then(|()| self.note_end_of_log(&writer)),
             Some(fatal) => Err(fatal.clone()),
         };
-        // Not when the last handle goes: by then somebody else may be reading it.
+        // Here, and not when the last handle is dropped: another opening may read the file by then.
         writer.log.trim();
         drop(writer);
         self.commit.turn_away(|| Err(self.stop_reason()));
@@ -527,8 +527,8 @@ impl DbInner {
 }
 
 impl DbInner {
-    /// Puts a log and a manifest that refuse everything in the place of the real ones, and lets the lock go: from then on another
-    /// opening may own the directory.
+    /// Replaces the log and the manifest by ones that refuse everything, and releases the lock of the directory: from then on another
+    /// opening may own it.
     fn release_directory(&self) {
         let reason = self.closed_error();
         if !planted(Bug::CloseWithoutWaiting) && !planted(Bug::CreateAfterClose) {
@@ -541,7 +541,7 @@ impl DbInner {
     }
 }
 
-/// Bytes of a keyspace's memtable: at most a quarter of what all may have, so that flushing does not stop the writers.
+/// Memtable size of a keyspace: at most a quarter of the budget of all memtables, so that flushing does not stop the writers.
 fn memtable_bytes(database: &Options, keyspace: &KeyspaceOptions) -> usize {
     keyspace.memtable_bytes.min((database.memory_budget / 8) as usize)
 }

@@ -1,9 +1,8 @@
-//! Flushing: the memtables of a keyspace that wait become one table of level 0, and the tables of many keyspaces get into the manifest
-//! together.
+//! Flushes: the immutable memtables of a keyspace become one table of level 0; one manifest edit adds the tables of many keyspaces.
 //!
-//! Order: the tables are synced, then their directory, then the older parts of the log that other keyspaces need, then the manifest
-//! says so, of all tables in one edit; only then do the memtables and their logs go. `docs/recovery.md` argues each step. So a table
-//! costs one sync, and whatever number of tables a few more.
+//! Order: the tables are synced, then their directory, then the older parts of the log that other keyspaces need, then one manifest edit
+//! names all tables; only then are the memtables and their logs released. `docs/recovery.md` argues each step. So each table costs one
+//! sync, and a flush a few more, however many tables it writes.
 
 use crate::db_inner::DbInner;
 use crate::db_state::{FlushedCounts, ImmutableMemtable, KeyspaceState};
@@ -15,16 +14,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tree::{Context, DatabaseEdit, Flushed, MergeCursor};
 
-/// A flush takes so many keyspaces at most: the first of them waits until the last has its table.
+/// Maximum number of keyspaces in a flush: the first of them waits until the last has its table.
 const MAX_TABLES: usize = 256;
 
-/// And no more when those that it has, have so many bytes.
+/// No more keyspaces are added to a flush of this many bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What a flush has to do. Without parts: to free logs that no keyspace needs.
+/// A unit of flush work. Without parts it only frees logs that no keyspace needs.
 pub(crate) struct FlushJob(Vec<Part>);
 
-/// One keyspace's part.
+/// The part of one keyspace.
 struct Part {
     keyspace: Arc<KeyspaceInner>,
     /// Oldest first.
@@ -38,7 +37,7 @@ impl Part {
         self.memtables.last().map_or(0, |sealed| sealed.last_seq)
     }
 
-    /// The part of it that is least to do.
+    /// A part with only the oldest memtable.
     fn oldest(&self) -> Part {
         Part {
             keyspace: self.keyspace.clone(),
@@ -57,7 +56,7 @@ struct Written<'a> {
 }
 
 impl DbInner {
-    /// Takes the memtables of keyspaces that wait to be flushed, those first that hold the oldest log.
+    /// Takes the immutable memtables of keyspaces, those first that hold the oldest log.
     pub(crate) fn next_flush(&self) -> Option<FlushJob> {
         let mut state = self.state.lock();
         let mut waiting: Vec<(Option<Seq>, u64)> = (state.waiting().filter(|k| !k.busy))
@@ -92,7 +91,7 @@ impl DbInner {
     pub(crate) fn run_flush(&self, FlushJob(parts): FlushJob) -> Result<()> {
         let _watch = PanicGuard::new(self, "a flush");
         if !parts.is_empty() {
-            // Now, because a database that never gets here is too small for it, and before this flush needs it.
+            // At the first flush, because a database that never flushes is too small for a reserve; and before this flush needs it.
             self.disk_reserve.establish(self.log_bytes());
         }
         let mut result = self.flush_by_all_means(&parts);
@@ -110,7 +109,7 @@ impl DbInner {
         {
             state.logs_to_free |= parts.is_empty();
             if !parts.is_empty() && parts.iter().all(|part| part.keyspace.is_dropped()) {
-                // No caller waits for the keyspaces any more: what failed concerns none.
+                // The keyspaces were dropped: the error concerns no caller any more.
                 result = Ok(());
             }
         }
@@ -118,8 +117,8 @@ impl DbInner {
         result
     }
 
-    /// Flushes; on a full disk with the help of the reserve, and if that is not enough one memtable at a time: each makes room for
-    /// the next, because its part of the log goes.
+    /// Flushes; on a full disk with the space of the reserve, and then one memtable at a time: each frees space for the next, because its
+    /// part of the log is removed.
     fn flush_by_all_means(&self, parts: &[Part]) -> Result<()> {
         match self.flush_parts(parts) {
             Err(e) if e.kind() == ErrorKind::NoSpace => match parts {
@@ -131,8 +130,8 @@ impl DbInner {
         }
     }
 
-    /// Flushes as many parts as can be: one that fails keeps no other from it. The error is that of the first one that failed; on a full
-    /// disk there is none when any succeeded, because that makes room.
+    /// Flushes as many parts as possible: a failed one does not prevent the others. Returns the error of the first that failed; on a full
+    /// disk none if any part succeeded, because that frees space.
     fn flush_parts(&self, parts: &[Part]) -> Result<()> {
         self.check_place()?;
         let mut written = Vec::with_capacity(parts.len());
@@ -169,7 +168,7 @@ impl DbInner {
         }
     }
 
-    /// Writes the table of one keyspace, and syncs it, but not its name.
+    /// Writes and syncs the table of one keyspace, but not its directory.
     fn write_table<'a>(&self, part: &'a Part) -> Result<Written<'a>> {
         let started = self.env.monotonic();
         let sets: Vec<_> = part.memtables.iter().filter_map(|s| s.memtable.ranges()).collect();
@@ -191,7 +190,7 @@ impl DbInner {
         Ok(Written { part, flushed, time: self.env.monotonic().saturating_sub(started) })
     }
 
-    /// Makes the names of the tables durable, and what has to be with them, and puts them into the manifest.
+    /// Syncs the directory of the tables and the logs that must be durable with them, and adds the tables to the manifest.
     fn install_tables(&self, written: &[Written<'_>]) -> Result<()> {
         let skips = written.len() > 1 && planted(Bug::NameTablesBeforeSync);
         if written.iter().any(|w| w.flushed.table.is_some()) && !skips {
@@ -207,9 +206,9 @@ impl DbInner {
         Ok(())
     }
 
-    /// Before the tables take over from the log, the log must durably hold what is in memory only and was written up to the moment when the
-    /// newest of the memtables was sealed: otherwise a power cut could keep these keyspaces' writes and lose older ones of others, or
-    /// their parts of the same batch.
+    /// Before the tables replace a part of the log, the log must be durable up to the time when the newest of the memtables was sealed,
+    /// for writes that are only in memory: otherwise a power cut could keep these keyspaces' writes and lose older writes of other
+    /// keyspaces, or the other parts of the same batch.
     fn sync_older_logs(&self, written: &[Written<'_>]) -> Result<()> {
         let sealed_at = written.iter().map(|w| w.part.last_seq()).max().unwrap_or(0);
         let older = self.state.lock().oldest_unflushed(&counts(written));
@@ -254,14 +253,14 @@ impl DbInner {
         Ok(())
     }
 
-    /// Flushes what is in the memtables of a keyspace, and waits for it; but not for what is written meanwhile.
+    /// Flushes the memtables of a keyspace and waits. Later writes are not waited for.
     pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
         let _call = self.begin_call()?;
         keyspace.check_open()?;
         self.flush_keyspaces(std::slice::from_ref(keyspace))
     }
 
-    /// The same of all keyspaces, with one switch of the log.
+    /// Flushes all keyspaces, with one log switch.
     pub(crate) fn flush_all(&self) -> Result<()> {
         let _call = self.begin_call()?;
         let keyspaces: Vec<_> = self.state.lock().dirty().map(|k| k.core.clone()).collect();
@@ -292,7 +291,7 @@ impl DbInner {
     }
 }
 
-/// What counts as flushed when these tables are in the manifest.
+/// The memtables that count as flushed when these tables are in the manifest.
 fn counts(written: &[Written<'_>]) -> FlushedCounts {
     written.iter().map(|w| (w.part.keyspace.id, w.part.memtables.len())).collect()
 }
