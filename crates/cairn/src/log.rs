@@ -1,7 +1,8 @@
 //! The write-ahead log: a chain of segments, numbered without gaps, shared by all keyspaces.
 //!
-//! Each segment's header says how long the one before it was, so that recovery sees a hole between two. A segment is synced beyond its
-//! header only after all older ones that are still needed; so whatever proves that a segment was synced proves it of its predecessors.
+//! Each segment's header has the length of the segment before it, so that recovery detects a gap between the two. A segment is synced
+//! beyond its header only after all older segments that are still needed; so proof that a segment was synced is proof for its
+//! predecessors, too.
 //!
 //! The record of a batch is described in `docs/format/log.md`.
 
@@ -17,26 +18,26 @@ use record::{SegmentKind, SegmentWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Name of the file of log `number`.
+/// File name of log `number`.
 pub(crate) fn log_file_name(number: u64) -> String {
     format!("wal-{number:06}.log")
 }
 
-/// The number of a log's file name.
+/// The number in a log's file name.
 pub(crate) fn parse_log_file_name(name: &str) -> Option<u64> {
     let number = name.strip_prefix("wal-")?.strip_suffix(".log")?.parse().ok()?;
     (log_file_name(number) == name).then_some(number)
 }
 
-/// What the header of a log says of the log before it.
+/// The header of a log, which describes the log before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogHeader {
-    /// Length of the log before, in bytes; 0 when recovery does not need it.
+    /// Length of the previous log, in bytes; 0 when recovery does not need it.
     pub previous_len: u64,
-    /// Sequence numbers up to this one were given out before this log began.
+    /// Sequence numbers up to this one were assigned before this log began.
     pub last_seq: Seq,
-    /// The log before was durable up to this length when this one began: where it is shorter, it is damaged. Where nothing of it
-    /// was, and where an older Cairn wrote the header, it is 0 and not there.
+    /// Durable length of the previous log when this one began: if it is shorter, it is damaged. 0, and not encoded, when nothing of it
+    /// was durable or an older Cairn wrote the header.
     pub previous_synced: u64,
 }
 
@@ -64,10 +65,10 @@ impl LogHeader {
 /// Version of the batch record; room for records with timestamps.
 const BATCH_PLAIN: u8 = 0;
 
-/// The version of a batch that deletes ranges: an older Cairn refuses it, instead of taking it for damage in the middle.
+/// Version of a batch with range deletions: an older Cairn refuses it, instead of reporting damage.
 const BATCH_WITH_RANGES: u8 = 1;
 
-/// Appends the front of a batch record: its version, the sequence number of its first entry, and how many entries follow.
+/// Appends the head of a batch record: version, sequence number of the first entry, number of entries.
 pub(crate) fn put_batch_head(out: &mut Vec<u8>, first_seq: Seq, count: u64) {
     put_batch_head_of(out, false, first_seq, count);
 }
@@ -79,8 +80,7 @@ pub(crate) fn put_batch_head_of(out: &mut Vec<u8>, ranges: bool, first_seq: Seq,
     put_varint(out, count);
 }
 
-/// Appends the front of an entry: all of it but the bytes of key and value, which follow each other with the value's length
-/// between them.
+/// Appends the head of an entry: everything before the bytes of the key. The length of the value and its bytes follow the key.
 #[inline]
 pub(crate) fn put_entry_head(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, key_len: usize) {
     out.push(kind as u8);
@@ -88,7 +88,7 @@ pub(crate) fn put_entry_head(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, 
     put_varint(out, key_len as u64);
 }
 
-/// Most bytes of a whole entry beside those of key and value.
+/// Maximum bytes of an encoded entry beside key and value.
 pub(crate) const MAX_ENTRY_OVERHEAD: usize = 1 + 3 * MAX_VARINT_LEN;
 
 /// Appends a whole entry.
@@ -107,12 +107,12 @@ pub(crate) struct Entry<'a> {
     pub kind: EntryKind,
     pub keyspace: u64,
     pub key: &'a [u8],
-    /// Of a deleted range, where it ends: empty for the end of all keys.
+    /// For a range deletion, the end of the range: empty for the end of all keys.
     pub value: &'a [u8],
 }
 
 impl Entry<'_> {
-    /// What it takes of a memtable.
+    /// Memtable bytes that the entry needs.
     pub(crate) fn cost(&self) -> usize {
         match self.kind {
             EntryKind::DeleteRange => Memtable::range_cost(self.key.len(), self.value.len()),
@@ -120,7 +120,7 @@ impl Entry<'_> {
         }
     }
 
-    /// Inserts it where room for it was reserved.
+    /// Inserts the entry into a memtable that has reserved room for it.
     #[inline]
     pub(crate) fn insert(&self, memtable: &Memtable, seq: Seq) {
         match self.kind {
@@ -132,10 +132,10 @@ impl Entry<'_> {
     }
 }
 
-/// Reads the entries of a batch one after another.
+/// Iterates over the entries of a batch.
 pub(crate) struct Entries<'a> {
     reader: Reader<'a>,
-    /// Whether ranges may be deleted.
+    /// Whether range deletions are allowed.
     ranges: bool,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Entries<'a> {
         let value = match kind {
             EntryKind::Put => self.reader.bytes(MAX_VALUE_LEN)?,
             EntryKind::Delete => &[],
-            // A range without keys is never written.
+            // An empty range is never written.
             EntryKind::DeleteRange => {
                 self.reader.bytes(MAX_KEY_LEN).filter(|to| to.is_empty() || key < *to)?
             }
@@ -168,14 +168,14 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// A batch as recovery reads it.
+/// A decoded batch record.
 pub(crate) struct BatchRecord<'a> {
     pub first_seq: Seq,
     pub count: u64,
     pub entries: Entries<'a>,
 }
 
-/// Reads the front of a batch record; `None` when it is malformed.
+/// Decodes the head of a batch record; `None` when it is malformed.
 pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
     let mut reader = Reader::new(record);
     let ranges = match reader.u8()? {
@@ -192,7 +192,7 @@ pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
     })
 }
 
-/// Why a record, which is not empty, is no batch.
+/// The error for a non-empty record that is not a batch.
 pub(crate) fn batch_error(record: &[u8], log: &Path, offset: u64) -> Error {
     match record.first() {
         Some(&version) if version > BATCH_WITH_RANGES => {
@@ -203,7 +203,7 @@ pub(crate) fn batch_error(record: &[u8], log: &Path, offset: u64) -> Error {
     }
 }
 
-/// So many logs that are not synced stay open: only the handle that wrote a file is told that its sync failed.
+/// Maximum number of unsynced closed logs that stay open: the error of a failed sync is reported only to the handle that wrote the file.
 pub(crate) const MAX_OPEN_LOGS: usize = 8;
 
 /// A log that is no longer written to, and may still be needed.
@@ -212,26 +212,25 @@ struct Closed {
     number: u64,
     len: u64,
     last_seq: Seq,
-    /// Locked while it is synced; gone, and the file closed, when it is.
+    /// Locked during its sync; `None`, with the file closed, afterwards.
     writer: Arc<Mutex<Option<SegmentWriter>>>,
     synced: Arc<AtomicBool>,
 }
 
-/// A log that an opening leaves as it is, closed and synced.
+/// A log that an opening keeps unchanged: closed and synced.
 pub(crate) struct KeptLog {
     pub number: u64,
     pub len: u64,
-    /// The newest sequence number in it, or in an older one.
+    /// The newest sequence number in this log or an older one.
     pub last_seq: Seq,
 }
 
-/// The logs behind the current one. Their list is locked for moments only, never over I/O, so that a flush can sync them while
-/// writing goes on.
+/// The logs before the current one. The list is locked only briefly, never during I/O, so that a flush can sync logs while writes go on.
 #[derive(Default)]
 pub(crate) struct ClosedLogs(Mutex<Vec<Closed>>);
 
 impl ClosedLogs {
-    /// With these, oldest first.
+    /// Starts with these logs, oldest first.
     pub(crate) fn keeping(kept: &[KeptLog]) -> ClosedLogs {
         let closed = |log: &KeptLog| Closed {
             number: log.number,
@@ -243,7 +242,7 @@ impl ClosedLogs {
         ClosedLogs(Mutex::new(kept.iter().map(closed).collect()))
     }
 
-    /// Makes every closed log durable that begins at or before `seq`, oldest first.
+    /// Syncs every closed log that begins at or before `seq`, oldest first.
     pub(crate) fn sync_up_to(&self, seq: Seq, counters: &LogCounters) -> Result<()> {
         let logs = self.0.lock().clone();
         let mut begins = 0;
@@ -263,8 +262,7 @@ impl ClosedLogs {
         Ok(())
     }
 
-    /// Syncs, and so closes, the oldest logs that are open, but for the newest few: a keyspace that is hardly written to can make
-    /// any number of logs wait for it.
+    /// Syncs and closes the oldest open logs, except for the newest few: a keyspace with few writes can keep any number of logs.
     fn close_old(&self, counters: &LogCounters) -> Result<()> {
         let upto = {
             let logs = self.0.lock();
@@ -275,20 +273,19 @@ impl ClosedLogs {
         upto.map_or(Ok(()), |seq| self.sync_up_to(seq, counters))
     }
 
-    /// Number of the oldest log that holds an entry with this sequence number or a newer one; `None` when only the current
-    /// one does.
+    /// Number of the oldest log with an entry of this sequence number or a newer one; `None` when only the current log has any.
     pub(crate) fn holding(&self, seq: Seq) -> Option<u64> {
         self.0.lock().iter().find(|log| log.last_seq >= seq).map(|log| log.number)
     }
 
-    /// Bytes of the logs from the one on that [`ClosedLogs::holding`] gives.
+    /// Bytes of the logs from [`ClosedLogs::holding`]`(seq)` on.
     pub(crate) fn bytes_from(&self, seq: Option<Seq>) -> u64 {
         let Some(seq) = seq else { return 0 };
         self.0.lock().iter().filter(|log| log.last_seq >= seq).map(|log| log.len).sum()
     }
 
-    /// Of the same logs, the last sequence number of the one at which they have passed `bytes` bytes, counted from the oldest; the
-    /// largest of all where they have fewer together.
+    /// The last sequence number of the log at which these logs, counted from the oldest, exceed `bytes` bytes; `Seq::MAX` when they have
+    /// fewer together.
     pub(crate) fn last_seq_of_first(&self, seq: Option<Seq>, bytes: u64) -> Seq {
         let Some(seq) = seq else { return Seq::MAX };
         let mut sum = 0;
@@ -300,14 +297,14 @@ impl ClosedLogs {
         logs.iter().filter(|log| log.last_seq >= seq).find(passes).map_or(Seq::MAX, |log| log.last_seq)
     }
 
-    /// The closed logs that are synced, with their lengths.
+    /// The synced closed logs, with their lengths.
     pub(crate) fn synced(&self) -> Vec<tree::LogClosed> {
         let logs = self.0.lock();
         let synced = logs.iter().filter(|log| log.synced.load(Ordering::Acquire));
         synced.map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
     }
 
-    /// Forgets the logs before `min_log` and gives their numbers and lengths.
+    /// Removes the logs before `min_log` from the list, and returns their numbers and lengths.
     pub(crate) fn release(&self, min_log: u64) -> Vec<tree::LogClosed> {
         let gone: Vec<Closed> = self.0.lock().extract_if(.., |log| log.number < min_log).collect();
         gone.iter().map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
@@ -322,7 +319,7 @@ impl ClosedLogs {
     }
 }
 
-/// What the log counts. Written by whoever holds the log.
+/// Counters of the log. Written by the holder of the log.
 #[derive(Default)]
 pub(crate) struct LogCounters {
     /// Bytes of closed logs and of the current one.
@@ -334,7 +331,7 @@ pub(crate) struct LogCounters {
     pub current: AtomicU64,
 }
 
-/// What the log shares with the rest.
+/// The parts of the log that are shared with other modules.
 #[derive(Clone)]
 pub(crate) struct Logs {
     pub closed: Arc<ClosedLogs>,
@@ -348,20 +345,20 @@ pub(crate) struct Log {
     env: Arc<dyn Env>,
     dir: PathBuf,
     writer: SegmentWriter,
-    /// A sync of the current log must be told from the ones before only by syncing those, too.
+    /// Older logs, which must be synced before the current one.
     closed: Arc<ClosedLogs>,
     recycled: Arc<RecycledLogs>,
     begun: Arc<BegunLog>,
     counters: Arc<LogCounters>,
     counted: u64,
-    /// Where the mark of the last sync ends; 0 before there is one. Nothing is lost with a mark, so it needs no sync itself.
+    /// End of the mark of the last sync; 0 before the first. A mark needs no sync itself, because it may be lost.
     marked: u64,
-    /// [`Log::rest`] is called regularly.
+    /// Whether [`Log::rest`] is called regularly.
     rests: bool,
 }
 
 impl Log {
-    /// Starts log `number`, durably. The caller names it in the manifest before anything is written to it.
+    /// Creates log `number` durably. The caller names it in the manifest before it writes to the log.
     pub(crate) fn create(
         env: &Arc<dyn Env>,
         dir: &Path,
@@ -382,7 +379,7 @@ impl Log {
         Ok(Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, rests: false })
     }
 
-    /// Stands for log `number` where nothing may be written: everything fails with `error`.
+    /// A log that refuses every write with `error`, in place of log `number`.
     pub(crate) fn refusing(
         env: &Arc<dyn Env>,
         dir: &Path,
@@ -397,7 +394,7 @@ impl Log {
         Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, rests: false }
     }
 
-    /// Lets the file go: from now on everything fails with `error`.
+    /// Closes the file: every later write fails with `error`.
     pub(crate) fn refuse(&mut self, error: Error) {
         let number = self.writer.number();
         let path = self.dir.join(log_file_name(number));
@@ -411,13 +408,13 @@ impl Log {
         self.writer.append(parts)
     }
 
-    /// Length with what is buffered: what to [`Log::rollback`] to.
+    /// Length including the buffer: the argument for [`Log::rollback`].
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         self.writer.len()
     }
 
-    /// Which log it is, and how much of it is durable.
+    /// Number and durable length of the current log.
     pub(crate) fn closed_at(&self) -> tree::LogClosed {
         tree::LogClosed { number: self.writer.number(), len: self.writer.synced_len() }
     }
@@ -428,7 +425,7 @@ impl Log {
         self.writer.buffered()
     }
 
-    /// Takes back what was appended behind `len`, none of which was acknowledged.
+    /// Removes everything appended after `len`. None of it may be acknowledged.
     pub(crate) fn rollback(&mut self, len: u64) {
         self.writer.rollback(len);
     }
@@ -443,18 +440,18 @@ impl Log {
 
     fn count(&mut self) {
         let len = self.writer.flushed_len();
-        // Less when a large record was taken back.
+        // Less when a large record was rolled back.
         self.counters.bytes.fetch_add(len.wrapping_sub(self.counted), Ordering::Relaxed);
         self.counters.current_len.store(len, Ordering::Relaxed);
         self.counted = len;
     }
 
-    /// Makes everything durable that was appended, here and in older logs. Then appends, unsynced, an empty record: it carries
-    /// the proof that what is before it was synced, so that damage to the newest record is not taken for a torn tail. Where nothing
-    /// but such a mark was appended since the last sync, and all older logs are synced, nothing is done.
+    /// Makes everything appended here and in older logs durable. Then appends, unsynced, an empty record, the mark: it proves that
+    /// everything before it was synced, so that damage to the newest record is not taken for a torn tail. Does nothing if only such a
+    /// mark was appended since the last sync, and all older logs are synced.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.closed.sync_up_to(Seq::MAX, &self.counters)?;
-        // An append that failed may have left something to be taken back.
+        // A failed append may have left something to roll back.
         self.writer.flush()?;
         if self.writer.len() == self.marked {
             return Ok(());
@@ -470,24 +467,24 @@ impl Log {
         Ok(())
     }
 
-    /// A promise that [`Log::rest`] is called ten times a second while nothing is appended: then appending may be cheaper.
+    /// The caller promises to call [`Log::rest`] ten times a second while nothing is appended: appending may then be cheaper.
     pub(crate) fn expect_rests(&mut self) {
         self.rests = true;
         self.writer.expect_rests();
     }
 
-    /// Nothing is appended at present: lets others open the current log.
+    /// Called while nothing is appended: lets other processes open the current log.
     pub(crate) fn rest(&mut self) {
         self.writer.rest();
     }
 
-    /// Cuts off what the current log has behind its end. Best effort.
+    /// Truncates the file of the current log behind its end. Best effort.
     pub(crate) fn trim(&mut self) {
         self.writer.trim();
     }
 
-    /// Closes the current log, which is established, and begins the next one, without a sync. `last_seq` is the newest sequence number
-    /// given out.
+    /// Closes the current log, which must be established, and begins the next one, without a sync. `last_seq` is the newest assigned
+    /// sequence number.
     pub(crate) fn rotate(&mut self, last_seq: Seq) -> Result<()> {
         self.flush()?;
         let previous_synced = self.writer.synced_len().min(self.writer.len());
@@ -511,13 +508,13 @@ impl Log {
         });
         self.counters.current.store(self.writer.number(), Ordering::Release);
         self.count();
-        // The switch is done; that a sync fails ends all writing.
+        // The switch is done; a failed sync ends all writing.
         self.closed.close_old(&self.counters).map_err(|e| e.sync_failed())
     }
 }
 
-/// Makes the file of a log, with its header and under its name, none of it durable. A recycled file has the header of an older log after
-/// a crash, or a torn one, where its own was not synced.
+/// Creates the file of a log under its name, with its header; nothing of it is durable. After a crash, a recycled file whose header was
+/// not synced has the header of an older log, or a torn one.
 fn begin_segment(
     env: &Arc<dyn Env>,
     dir: &Path,
@@ -593,7 +590,7 @@ mod tests {
         }
     }
 
-    /// Found by the fuzz target `recovery`: the number after it was computed, and overflowed.
+    /// Found by the fuzz target `recovery`: computing the next sequence number overflowed.
     #[test]
     fn a_header_with_an_impossible_sequence_number_is_refused() {
         for (last_seq, known) in [(base::MAX_SEQ, true), (base::MAX_SEQ + 1, false), (u64::MAX, false)] {

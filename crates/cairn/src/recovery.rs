@@ -1,9 +1,9 @@
-//! Opening: manifest, then log, in the order of sequence numbers. What is assumed of disks, and why each crash point is safe, is
-//! in `docs/recovery.md`.
+//! Opening: reads the manifest, then replays the log in the order of sequence numbers. `docs/recovery.md` states what is assumed of
+//! disks, and why each crash point is safe.
 //!
-//! Nothing that recovery finds is trusted to be durable, because a process that was killed may have left it in the page
-//! cache only. So what the logs hold is written to new tables, and the state to a new manifest, both synced, before any
-//! old file goes. Until then nothing is removed or changed, and a crash leaves what there was.
+//! Recovery does not assume that the files that it finds are durable: a killed process may have left them only in the page cache. So it
+//! writes the contents of the logs to new tables and the state to a new manifest, and syncs both, before any old file is removed. Until
+//! then nothing is removed or changed, and a crash leaves the old state.
 
 mod keep_logs;
 
@@ -34,10 +34,10 @@ use std::sync::{Arc, OnceLock};
 use table::{BlockCache, TableCache};
 use tree::{Context, DatabaseEdit, Garbage, Manifest, ManifestError, TableFile, Tree, manifest_file_name};
 
-/// Where the identities of databases come from.
+/// The next [`DbInner::identity`].
 static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
-/// Largest number of a file or keyspace that is believed.
+/// Largest accepted number of a file or keyspace.
 const MAX_NUMBER: u64 = 1 << 62;
 
 /// Opens or creates the database in `dir`.
@@ -50,10 +50,10 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         env.create_dir(dir)?;
     }
     if !options.create && Files::list(&env, dir)?.is_empty() {
-        // Before the lock, which would create its file.
+        // Checked before locking, which would create the lock file.
         return Err(no_database(dir));
     }
-    // Files are found by path as long as the database is open: another working directory or link must not lead elsewhere.
+    // Files are found by path while the database is open: a change of the working directory or of a link must not lead elsewhere.
     let dir = &env.canonical(dir)?;
     let lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
     let files = Files::list(&env, dir)?;
@@ -63,7 +63,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         None => fresh_state(dir, &files, &options)?,
     };
     let lacking = note_missing(&state, &files);
-    // More than the largest memtable and what a log has beside it; and of a small cap not much.
+    // Longer than the largest memtable and its log overhead, but only a part of a small log cap.
     let longest_spare = (options.memory_budget / 4).min(options.log_cap / 4);
     let recycled = Arc::new(RecycledLogs::new(&env, dir, longest_spare));
     let disk_reserve = DiskReserve::new(&env, dir, options.reserve_bytes(), recycled.clone());
@@ -89,8 +89,8 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     .run()
 }
 
-/// Tables that are not there do not keep a database from being opened: every read that needs one fails, and says so. They are
-/// noted at once, so that the statistics tell before anybody reads. Whether there are any.
+/// Missing tables do not prevent opening: each read that needs one fails with an error. They are recorded as damage at once, so that the
+/// statistics show them before a read fails. Returns whether there are any.
 fn note_missing(state: &tree::State, files: &Files) -> bool {
     let mut lacking = false;
     for (_, table) in state.keyspaces.values().flat_map(|k| k.version.tables()) {
@@ -108,7 +108,7 @@ fn no_database(dir: &Path) -> Error {
     Error::new(ErrorKind::NotFound, format!("{}: there is no database", dir.display()))
 }
 
-/// A directory without a manifest holds no database yet: at most a lock file and a manifest that never got its name.
+/// The initial state. A directory without a manifest has no database yet: at most a lock file and a manifest that was not renamed.
 fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::State> {
     if !files.logs.is_empty() || !files.tables.is_empty() {
         return Err(Error::corruption(
@@ -123,10 +123,10 @@ fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::Sta
     Ok(tree::State { next_file: 1, next_keyspace: 1, min_log: 1, ..tree::State::default() })
 }
 
-/// Files that are open beside the tables that are read: logs, the manifest, the lock, and tables that are being written.
+/// Files that are open beside the tables being read: logs, the manifest, the lock, and tables being written.
 const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
 
-/// What tables need to be read.
+/// The shared structures for reading tables.
 pub(crate) struct TableSpace {
     pub tables: Arc<TableCache>,
     pub garbage: Arc<Garbage>,
@@ -153,9 +153,9 @@ impl TableSpace {
     }
 }
 
-/// A keyspace while its part of the log is replayed.
+/// A keyspace during replay.
 struct Replayed {
-    /// As the manifest has it.
+    /// The version in the manifest.
     found: Arc<tree::Version>,
     tree: Tree,
     options: KeyspaceOptions,
@@ -167,7 +167,7 @@ struct Replayed {
 }
 
 impl Replayed {
-    /// Forgets what was replayed.
+    /// Discards everything that was replayed.
     fn reset(&mut self, idle: &Arc<Memtable>) {
         self.tree = Tree::new(self.tree.options().clone(), self.found.clone());
         self.memtable = idle.clone();
@@ -178,11 +178,11 @@ impl Replayed {
 
 type Keyspaces = BTreeMap<u64, Replayed>;
 
-/// Where memtables go that are full.
+/// What happens to full memtables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spill {
     TableCache,
-    /// The disk is full: they stay, and nothing is written.
+    /// The disk is full: they stay in memory, and nothing is written.
     Nowhere,
 }
 
@@ -192,22 +192,22 @@ struct Recovery {
     options: Options,
     lock: Box<dyn FileLock>,
     files: Files,
-    /// Tables are missing that the manifest names.
+    /// Whether tables that the manifest names are missing.
     lacking: bool,
     space: TableSpace,
     state: tree::State,
     disk_reserve: DiskReserve,
     recycled: Arc<RecycledLogs>,
     next_file: AtomicU64,
-    /// Logs that stay, because there is no room for tables with what is in them.
+    /// Logs that are kept, because there is no space for tables with their contents.
     kept: Vec<KeptLog>,
-    /// The memtable of all keyspaces that have nothing in memory.
+    /// The empty memtable that all keyspaces with nothing in memory share.
     idle: Arc<Memtable>,
 }
 
 impl Recovery {
-    /// Recovers into new files. Where the disk is too full for them even without the reserve, all of it stays in memory, and the logs on disk; where
-    /// that will not do either, nothing is changed on disk, and the database can be read only.
+    /// Recovers into new files. If the disk is too full for them even without the reserve, the replayed data stays in memory, and the
+    /// logs on disk; if that is impossible, too, nothing on disk is changed, and the database is read-only.
     fn run(mut self) -> Result<Arc<DbInner>> {
         let logs = self.files.needed_logs(&self.dir, &self.state)?;
         self.check_numbers(self.next_file.load(Ordering::Relaxed))?;
@@ -230,14 +230,14 @@ impl Recovery {
         }
     }
 
-    /// Removes the spare logs that an earlier opening left: nobody needs them. Whether there were any.
+    /// Removes the recycled logs that an earlier process left. Returns whether there were any.
     fn remove_spares(&mut self) -> bool {
         let recycled = std::mem::take(&mut self.files.recycled);
         self.remove(&recycled);
         !recycled.is_empty()
     }
 
-    /// Refuses numbers so large that counting on from them would overflow: no database gets there, so somebody made them up.
+    /// Refuses numbers so large that counting on would overflow: no database reaches them, so they are damage.
     fn check_numbers(&self, next_file: u64) -> Result<()> {
         let tree::State { next_keyspace, newest_log, min_log, .. } = self.state;
         let log = self.files.logs.last().copied().unwrap_or(0).max(newest_log).max(min_log);
@@ -253,7 +253,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Replays the logs, and makes what was recovered durable under a new manifest.
+    /// Replays the logs, and makes the result durable under a new manifest.
     fn recover(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(Seq, Manifest)> {
         let first_new = self.next_file.load(Ordering::Relaxed);
         let last_seq = self.replay(keyspaces, logs, Spill::TableCache, &mut |_| ())?;
@@ -265,26 +265,26 @@ impl Recovery {
     }
 
     fn create_manifest(&self, keyspaces: &Keyspaces, last_seq: Seq) -> Result<Manifest> {
-        // The manifest first, before the log: a log without a manifest would look like what is left of a lost database. That the
-        // log exists is said when it does, so that from then on its absence is damage.
+        // The manifest before the log: a log without a manifest would look like the rest of a lost database. The manifest names the log
+        // only once it exists, so that from then on its absence is damage.
         let number = self.next_file.fetch_add(1, Ordering::Relaxed);
         let next_file = self.next_file.load(Ordering::Relaxed);
         let mut edit = whole_state(keyspaces, &self.state, last_seq, self.next_log(), next_file);
         self.name_kept_logs(&mut edit);
         Manifest::create(&self.env, &self.dir, number, &edit).map_err(|e| match e {
             ManifestError::Rejected(e) => e,
-            // It may be in force already, and name the new tables.
+            // The new manifest may be in force already, and name the new tables.
             ManifestError::Unknown(e) => e.with_kind(ErrorKind::ReadOnly),
         })
     }
 
-    /// The number of the log that is started.
+    /// The number of the new log.
     fn next_log(&self) -> u64 {
         let newest = self.files.logs.last().copied().unwrap_or(0).max(self.state.newest_log);
         newest.saturating_add(1).max(self.state.min_log)
     }
 
-    /// Removes the tables from `first_new` on, which no manifest names, and begins anew.
+    /// Removes the tables from `first_new` on, which no manifest names, and resets the replay.
     fn take_back(&self, keyspaces: &mut Keyspaces, first_new: u64) {
         keyspaces.values_mut().for_each(|k| k.reset(&self.idle));
         for number in first_new..self.next_file.load(Ordering::Relaxed) {
@@ -333,7 +333,7 @@ impl Recovery {
         Ok(keyspaces)
     }
 
-    /// Inserts what a batch says of keyspaces that do not have it in tables already. `held`: bytes set aside in memtables so far.
+    /// Inserts the entries of a batch that are not in tables already. `held`: bytes reserved in memtables so far.
     fn replay_batch(
         &self,
         keyspaces: &mut Keyspaces,
@@ -362,7 +362,7 @@ impl Recovery {
             entry.insert(&keyspace.memtable, seq);
             held.set(held.get() + need as u64);
             if held.get() > self.options.memory_budget / 2 && spill == Spill::TableCache {
-                // More than all of them may have together: all go, and the count begins anew.
+                // All memtables together exceed their budget: all are flushed, and the count restarts.
                 keyspaces.values_mut().try_for_each(|k| self.flush(k, spill))?;
                 held.set(0);
             }
@@ -373,7 +373,7 @@ impl Recovery {
         }
     }
 
-    /// Makes a memtable with room for `need` bytes, or a larger one, or the next one where it is full, as `write_stall.rs` does.
+    /// Makes a memtable with room for `need` bytes, or a larger one, or seals a full one and makes the next, like `write_stall.rs`.
     fn make_room(&self, keyspace: &mut Replayed, need: usize, held: &Cell<u64>, spill: Spill) -> Result<()> {
         let full = keyspace.options.memtable_bytes.min((self.options.memory_budget / 8) as usize);
         let wanted = keyspace.memtable.reserved() + need;
@@ -392,7 +392,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Writes a keyspace's memtable to a table, unless it has to stay. No manifest names the table yet.
+    /// Writes a keyspace's memtable to a table, unless the memtable has to stay in memory. No manifest names the table yet.
     fn flush(&self, keyspace: &mut Replayed, spill: Spill) -> Result<()> {
         let memtable = std::mem::replace(&mut keyspace.memtable, self.idle.clone());
         let Some(newest) = memtable.max_seq() else { return Ok(()) };
@@ -423,7 +423,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Removes tables of this opening that others have taken the place of. Tables that were there before are in use until the new manifest is in force.
+    /// Removes tables of this opening that were merged into others. Tables of the old manifest are in use until the new one is in force.
     fn remove_merged(&self) {
         for number in self.space.garbage.take() {
             self.space.tables.forget(number);
@@ -431,7 +431,7 @@ impl Recovery {
         }
     }
 
-    /// Starts a new log under the new manifest, then removes what they replace. What was recovered is durable by now.
+    /// Starts a new log under the new manifest, then removes the files that they replace. What was recovered is durable by now.
     fn start(self, keyspaces: Keyspaces, last_seq: Seq, mut manifest: Manifest) -> Result<Arc<DbInner>> {
         let versions = keyspaces.values().map(|k| k.tree.version());
         let named =
@@ -440,7 +440,7 @@ impl Recovery {
         leftovers.retain(|name| !self.keeps(name));
         let logs = self.logs();
         let log = match self.start_log(&logs, last_seq, &mut manifest) {
-            // What is not needed any more goes first, then.
+            // Then files that are no longer needed are removed first.
             Err(e) if e.kind() == ErrorKind::NoSpace => {
                 self.remove(&leftovers);
                 self.disk_reserve.release_for(&e);
@@ -476,7 +476,7 @@ impl Recovery {
         let number = self.next_log();
         let path = self.dir.join(log_file_name(number));
         if self.env.exists(&path)? {
-            // The manifest did not take the news of it: see below.
+            // The manifest did not get the edit that names this log: see below.
             self.env.remove(&path)?;
         }
         let log = Log::create(&self.env, &self.dir, number, header, logs.clone())?;
@@ -488,7 +488,7 @@ impl Recovery {
         Ok(log)
     }
 
-    /// What stands for a log that the disk has no room for, and the error of whoever wants to write.
+    /// A log that refuses writes because the disk has no space for a real one, and the error that writers get.
     fn no_log(&self, logs: &Logs, cause: &Error) -> (Log, Error) {
         let message = format!(
             "{}: the disk was full when the database was opened, so it can only be read; free some space and open it again: \
@@ -500,7 +500,7 @@ impl Recovery {
         (log, refusal)
     }
 
-    /// Opens for reading what is on disk and what was replayed into memory, and changes nothing.
+    /// Opens for reading only, with the tables on disk and the logs replayed into memory; changes nothing on disk.
     fn start_without_room(self, keyspaces: Keyspaces, last_seq: Seq, cause: &Error) -> Result<Arc<DbInner>> {
         self.sync_what_was_found()?;
         let logs = self.logs();
@@ -512,8 +512,8 @@ impl Recovery {
         Ok(core)
     }
 
-    /// Makes durable what the answers come from, where it is not written anew: what somebody reads must not be gone after a power
-    /// cut. Tables were durable before the manifest named them.
+    /// Syncs the files that reads depend on and that are not rewritten: data that was read must not be lost in a power cut. Tables were
+    /// durable before the manifest named them.
     fn sync_what_was_found(&self) -> Result<()> {
         let manifest = self.files.manifests.last().map(|&n| manifest_file_name(n));
         let logs = self.files.logs.iter().filter(|&&n| n >= self.state.min_log).map(|&n| log_file_name(n));
@@ -521,7 +521,7 @@ impl Recovery {
         self.env.sync_dir(&self.dir)
     }
 
-    /// Best effort: what stays is removed by the next opening.
+    /// Best effort: the next opening removes the rest.
     fn remove(&self, names: &[String]) {
         for name in names {
             let _ = self.env.remove(&self.dir.join(name));
@@ -582,7 +582,7 @@ impl Recovery {
     }
 }
 
-/// The options of a keyspace, from what the manifest says of it.
+/// The options of a keyspace, from its state in the manifest.
 pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Result<KeyspaceOptions> {
     let mut options = KeyspaceOptions::default();
     for (name, value) in &found.created.options {

@@ -1,17 +1,18 @@
-//! The spare log: a log that nobody needs any more, kept for a while to be written anew. There is one at most: with it a fill never
-//! makes a new file but where a flush is late, and two would have twice the pages written.
+//! The recycled log: the file of a log that is no longer needed, kept for a while to be overwritten by the next log. There is at most
+//! one: with it a sequential fill creates a new file only when a flush is late, and a second one would double the number of dirty pages.
 //!
-//! The pages of a log that was written a moment ago are in memory, and most of them not on the disk yet. Who removes it and makes
-//! another one has the kernel take those pages back, find new ones, find blocks for them, and write those out; over an old log none of
-//! that is due (`docs/adr/0011-recycled-logs.md`).
+//! The pages of a recently written log are in memory, most of them not on disk yet. Removing the log and creating another makes the
+//! kernel free those pages, allocate new ones and new blocks, and write these out; overwriting the old log avoids all that
+//! (`docs/adr/0011-recycled-logs.md`).
 //!
 //! ```text
 //!   wal-000007.log --- the edit by which it is not needed is durable ---> wal-000007.spare
 //!   wal-000007.spare --- the header of log 9 is in it ---> wal-000009.log
 //! ```
 //!
-//! Until log 9 is established (`begun_log.rs`), a power cut may leave under its name the header of log 7, or half of one. A spare holds nothing that anybody needs, from
-//! the moment at which it has its name: an opening removes what an earlier one left, and so does whatever meets a full disk.
+//! Until log 9 is established (`begun_log.rs`), a power cut may leave the header of log 7, or half of one, under the name of log 9. From
+//! the moment of its renaming a recycled log holds no needed data: an opening removes one that an earlier process left, and so does any
+//! operation that finds the disk full.
 
 use crate::log::{log_file_name, parse_log_file_name};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
@@ -22,18 +23,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A spare that nobody has taken for so long goes: whoever needs a new log so rarely gains nothing, and has the space.
+/// Maximum age of a recycled log: a database that needs a new log so rarely gains nothing from it, and gets the space back.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the name of a spare has in place of a log's `.log`.
+/// File name suffix of a recycled log, in place of `.log`.
 const SUFFIX: &str = ".spare";
 
-/// Name of what log `number` becomes.
+/// File name of log `number` after it was recycled.
 fn spare_file_name(number: u64) -> String {
     log_file_name(number).replace(".log", SUFFIX)
 }
 
-/// Whether a file is a spare, by its name.
+/// Whether a file name is that of a recycled log.
 pub(crate) fn is_spare_file_name(name: &str) -> bool {
     name.strip_suffix(SUFFIX).is_some_and(|stem| parse_log_file_name(&format!("{stem}.log")).is_some())
 }
@@ -44,16 +45,16 @@ struct RecycledLog {
     since: Duration,
 }
 
-/// The spare log of a database. Its lock is taken under any other one, and takes none.
+/// The recycled log of a database. Its lock may be taken under any other one, and takes none.
 pub(crate) struct RecycledLogs {
     env: Arc<dyn Env>,
     dir: PathBuf,
-    /// Longer ones are not kept.
+    /// Maximum length of a recycled log.
     longest: u64,
     kept: Mutex<Option<RecycledLog>>,
-    /// The system says that nothing is gained here.
+    /// Set when the system reports that recycling gains nothing here.
     useless: AtomicBool,
-    /// Length that the file of the newest log had as a spare: it may still reach so far. 0 when it was none, or was cut off.
+    /// Length of the newest log's file when it was recycled: the file may still have it. 0 when it was not recycled, or was truncated.
     taken: AtomicU64,
 }
 
@@ -70,19 +71,20 @@ impl RecycledLogs {
         }
     }
 
-    /// Keeps the file of a log that nobody needs, durably so, and that has `len` bytes; or removes it, or another one.
+    /// Recycles the file of a log of `len` bytes that is durably no longer needed, or removes it if it is unsuitable. Of the new and the
+    /// present recycled log the longer one is kept.
     pub(crate) fn offer(&self, number: u64, len: u64) {
         let (path, name) = (self.dir.join(log_file_name(number)), self.dir.join(spare_file_name(number)));
         let wanted =
             len <= self.longest.min(self.env.max_file_len()) && !self.useless.load(Ordering::Relaxed);
-        // A file that was not cut has more in it than this log.
+        // A file that was not truncated is longer than its log.
         let fits = wanted && self.env.len(&path).is_ok_and(|found| found == len);
         if !fits || self.env.rename(&path, &name).is_err() {
             self.remove(&path);
             return;
         }
         let new = RecycledLog { old: OldSegment { path: name, number }, len, since: self.env.monotonic() };
-        // The longer one takes more of the next log.
+        // The longer one saves more in the next log.
         let surplus = {
             let mut kept = self.kept.lock();
             match kept.as_ref().is_some_and(|spare| spare.len > len) {
@@ -93,8 +95,8 @@ impl RecycledLogs {
         surplus.iter().for_each(|spare| self.remove(&spare.old.path));
     }
 
-    /// Begins log `number` over the spare, with its header in the file and not synced, and says under which name the file is. `None` when
-    /// there is none, or it will not do.
+    /// Begins log `number` in the recycled file: writes its header, without a sync. Returns the writer and the present name of the file;
+    /// `None` when there is no recycled log, or it cannot be used.
     pub(crate) fn begin(&self, path: &Path, number: u64, header: &[u8]) -> Option<(SegmentWriter, PathBuf)> {
         self.taken.store(0, Ordering::Relaxed);
         let spare = self.kept.lock().take()?;
@@ -114,28 +116,28 @@ impl RecycledLogs {
         }
     }
 
-    /// Removes it when it has been kept for long.
+    /// Removes the recycled log if it is too old.
     pub(crate) fn forget_old(&self) {
         let now = self.env.monotonic();
         self.forget(|spare| now.saturating_sub(spare.since) >= PATIENCE);
     }
 
-    /// How long the file of the newest log may be because it was a spare.
+    /// Length that the newest log's file may have from its recycling.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// That log was cut off behind its end.
+    /// Records that the newest log's file was truncated behind its end.
     pub(crate) fn note_trimmed(&self) {
         self.taken.store(0, Ordering::Relaxed);
     }
 
-    /// Removes it when it is longer.
+    /// Removes the recycled log if it is longer than `than`.
     pub(crate) fn forget_longer(&self, than: u64) {
         self.forget(|spare| spare.len > than);
     }
 
-    /// Removes it: its space is needed. Whether there was one.
+    /// Removes the recycled log, because its space is needed. Returns whether there was one.
     pub(crate) fn give_up(&self) -> bool {
         self.forget(|_| true)
     }
@@ -146,7 +148,7 @@ impl RecycledLogs {
         gone.is_some()
     }
 
-    /// What stays behind is removed when the database is next opened.
+    /// A file that is not removed here is removed by the next opening.
     fn remove(&self, path: &Path) {
         let _: Result<()> = self.env.remove(path);
     }
@@ -165,7 +167,7 @@ mod tests {
         RecycledLogs::new(&env, Path::new(DIR), 1000)
     }
 
-    /// A log of so many bytes that nobody needs any more.
+    /// A log of this many bytes that is no longer needed.
     fn offer(sim: &SimEnv, recycled: &RecycledLogs, number: u64, len: usize) {
         let path = Path::new(DIR).join(log_file_name(number));
         sim.write_file(path, vec![1; len]);
@@ -184,7 +186,7 @@ mod tests {
         for (number, len) in [(1, 100), (2, 1001), (3, 300), (4, 200)] {
             offer(&sim, &recycled, number, len);
         }
-        // This one was not cut.
+        // This file was not truncated.
         sim.write_file("/db/wal-000005.log", [1; 500]);
         recycled.offer(5, 499);
         assert_eq!(names(&sim), ["wal-000003.spare"]);
@@ -194,7 +196,7 @@ mod tests {
         assert!(name.ends_with("wal-000003.spare") && log.path() == path && log.number() == number);
         log.sync().unwrap();
         assert_eq!(sim.read_file(&name).len(), 300);
-        // Somebody took it away.
+        // The recycled log was removed by another program.
         offer(&sim, &recycled, 8, 100);
         sim.remove_file("/db/wal-000008.spare");
         assert!(recycled.begin(Path::new("/db/wal-000007.log"), 7, b"").is_none());
@@ -216,7 +218,7 @@ mod tests {
         assert!(recycled.give_up() && !recycled.give_up() && names(&sim).is_empty());
     }
 
-    /// A disk that gains nothing by it.
+    /// An environment in which recycling gains nothing.
     struct Plain(Arc<SimEnv>);
 
     impl Env for Plain {

@@ -1,4 +1,4 @@
-//! Reading the logs back, in the order of sequence numbers, and telling a torn end from damage.
+//! Replays the logs in the order of sequence numbers, and distinguishes a torn tail from damage.
 
 use crate::log::{LogHeader, batch_error, decode_batch, log_file_name};
 use base::planted::{Bug, planted};
@@ -8,14 +8,14 @@ use record::{SegmentKind, SegmentReader, Tail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A record of the log, and where it stands.
+/// A record of the log and its position.
 pub(crate) struct LogRecord<'a> {
     pub batch: crate::log::BatchRecord<'a>,
     pub path: &'a Path,
     pub offset: u64,
 }
 
-/// An entry of the log may be of a keyspace that is gone, but not of one that never was.
+/// An entry of the log may belong to a dropped keyspace, but not to one that never existed.
 pub(crate) fn check_dropped(keyspace: u64, state: &tree::State, log: &Path, offset: u64) -> Result<()> {
     match keyspace < state.next_keyspace {
         true => Ok(()),
@@ -23,8 +23,8 @@ pub(crate) fn check_dropped(keyspace: u64, state: &tree::State, log: &Path, offs
     }
 }
 
-/// Whether this is the newest log, begun over an older one and never established, and a power cut has lost its header: then nothing in it
-/// was acknowledged as durable, and the log before it is the newest. (Where it has no intact header at all, reading it tells.)
+/// Whether this is the newest log, begun over a recycled one and never established, and a power cut has lost its header: then nothing in
+/// it was acknowledged as durable, and the log before it is the newest. (A log without any intact header is detected when it is read.)
 pub(crate) fn is_never_established(
     env: &Arc<dyn Env>,
     dir: &Path,
@@ -36,12 +36,11 @@ pub(crate) fn is_never_established(
     Ok(newest && SegmentReader::is_another(env, &dir.join(log_file_name(number)), SegmentKind::Wal, number)?)
 }
 
-/// Reads the logs one after another up to the first torn end, and gives every batch to `apply`. Returns the newest sequence
-/// number that was in use.
+/// Reads the logs in order up to the first torn tail, and passes every batch to `apply`. Returns the newest sequence number in use.
 ///
-/// A log that ends before the length that its successor states has a hole behind it: what comes later is dropped, because
-/// it was not acknowledged as durable; or, where something later proves that it was synced, the hole is damage. So is a log that ends
-/// before the length up to which, by its successor's header, it was synced.
+/// A log shorter than the length in its successor's header leaves a gap: later records are dropped, because they were not acknowledged as
+/// durable; but if a later record proves that the missing part was synced, the gap is damage. A log shorter than its durable length in
+/// its successor's header is damaged, too.
 pub(crate) fn replay(
     env: &Arc<dyn Env>,
     dir: &Path,
@@ -68,7 +67,7 @@ pub(crate) fn replay(
             return Err(Error::corruption(&path, 0, "the header of the log is malformed"));
         }
         if header.is_none() && number <= state.newest_log {
-            // Header and name of a log are durable before the manifest says that it exists.
+            // The header and the name of a log are durable before the manifest names the log.
             let what = "the header of the log is damaged, though the manifest says that it was durable";
             return Err(Error::corruption(&path, 0, what));
         }
@@ -99,7 +98,7 @@ pub(crate) fn replay(
             apply(LogRecord { batch, path: &path, offset: span.start })?;
         }
         if let Some((hole, offset)) = &torn {
-            // The header of a log is synced without the older logs; only what lies behind it proves anything of them.
+            // The header of a log is synced without the older logs; only records after it prove anything about them.
             if reader.proven_synced() > header_len && !planted(Bug::ReplayOverHole) {
                 let what = format!("the log ends here, but {} proves that more was synced", path.display());
                 return Err(Error::corruption(hole, *offset, what));

@@ -1,6 +1,6 @@
-//! Room for writes: making, growing and sealing memtables, switching the log, keeping memory and logs within their bounds, and making
-//! writers wait when flushing or compaction is behind. Only a holder of the writer calls this, when no batch has memory set aside:
-//! nearly always the leader of a commit.
+//! Memory and log space for writes: creates, grows and seals memtables, switches the log, keeps memory and logs within their limits, and
+//! makes writers wait when flushes or compactions are behind. Called only by a holder of the writer while no batch has reserved memory,
+//! nearly always by the leader of a commit.
 //!
 //! ```text
 //!   idle (one for all) --- first write ---> 4 KiB --- full: copied ---> 64 KiB ---> 1 MiB ---> memtable_bytes
@@ -8,8 +8,8 @@
 //!        +---- sealed: flush, log, memory ----+----------------------------------------------------+
 //! ```
 //!
-//! A keyspace without anything in memory shares one memtable with all others like it, which has no room. The capacities are a matter of
-//! `memtable_size.rs`; a keyspace that was sealed begins at the size that it had, so one that is written to much never copies.
+//! Keyspaces with nothing in memory share one memtable without capacity. `memtable_size.rs` chooses the capacities; after sealing a
+//! keyspace starts with the size that it had, so one with many writes never copies.
 
 use crate::background::RETRY_PAUSE;
 use crate::db_inner::DbInner;
@@ -24,18 +24,18 @@ use base::{ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a delete waits for the background when the disk is full.
+/// Maximum number of times that a delete waits for background work when the disk is full.
 const ROUNDS_FOR_ROOM: u32 = 5;
-/// How long it waits each time for a job that runs.
+/// Maximum wait for a running job, each time.
 const LONGEST_JOB: Duration = Duration::from_secs(1);
 
-/// A writer that owes less than this goes on: shorter sleeps are not worth it.
+/// Slowdowns below this are accumulated: shorter sleeps are not worthwhile.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
-/// No single write sleeps longer than this for compaction's sake.
+/// Maximum sleep of a single write because compaction is behind.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 impl DbInner {
-    /// Makes a writer wait for its share of the time that compaction is behind.
+    /// Makes a writer wait for its share of the slowdown.
     #[inline]
     pub(crate) fn rate_limiter(&self, writer: &mut Writer, bytes: u64) {
         let slowdown = self.slowdown.load(Ordering::Relaxed) + writer.log_slowdown;
@@ -51,18 +51,18 @@ impl DbInner {
             let before = self.env.monotonic();
             self.env.sleep(Duration::from_nanos(writer.owed).min(LONGEST_SLEEP));
             let slept = self.env.monotonic().saturating_sub(before);
-            // A long debt is not carried along: it was the state of a moment ago.
+            // A long sleep is not carried over: it reflects an earlier state.
             writer.owed =
                 writer.owed.saturating_sub(slept.as_nanos() as u64).min(LONGEST_SLEEP.as_nanos() as u64);
             self.counters.note_slowdown(slept);
         }
     }
 
-    /// Sees to it that a keyspace's memtable has room for `need` bytes more: makes one, or a larger one, or seals one that is full and
-    /// makes the next. Waits while memtables that are to be flushed take all memory.
+    /// Ensures that a keyspace's memtable has room for `need` more bytes: makes one, or a larger one, or seals a full one and makes the
+    /// next. Waits while immutable memtables use up the budget.
     ///
     /// # Errors
-    /// `Io` where there is no memory for it: then nothing is lost, and the next write tries again.
+    /// `Io` when memory cannot be allocated: nothing is lost, and the next write retries.
     pub(crate) fn make_room(
         &self,
         writer: &mut Writer,
@@ -78,10 +78,10 @@ impl DbInner {
             let capacity = capacity_for(full, wanted.max(old.capacity() + 1));
             self.await_memory(capacity)?;
             self.await_inserts(writer);
-            // Where there is no memory for that, the flush makes some.
+            // If memory for that cannot be allocated, sealing and flushing frees some.
             if let Ok(grown) = old.grown(capacity) {
                 self.state.lock().switch(keyspace.id, grown, None);
-                // After the view is without it, as when it was flushed.
+                // After the read state is published without the old memtable, as after a flush.
                 keyspace.generation.advance();
                 self.retired.add([&old].into_iter());
                 return Ok(());
@@ -102,15 +102,14 @@ impl DbInner {
         Ok(())
     }
 
-    /// Waits until all that has a sequence number is inserted.
+    /// Waits until everything that has a sequence number is inserted.
     fn await_inserts(&self, writer: &Writer) {
         if !planted(Bug::SwitchUnderInsert) {
             self.visible.wait_for(writer.next_seq - 1);
         }
     }
 
-    /// Keeps active memtables and logs within their bounds. Only the leader calls this, when no member of its group has memory
-    /// set aside.
+    /// Keeps active memtables and logs within their limits. Only the leader calls this, when no member of its group has reserved memory.
     #[inline]
     pub(crate) fn keep_in_bounds(&self, writer: &mut Writer) -> Result<()> {
         if self.memtables_due.load(Ordering::Relaxed) {
@@ -135,9 +134,9 @@ impl DbInner {
         }
     }
 
-    /// Seals a memtable whose read charges have reached its price; and on a full disk those with deletes. A memtable stays
-    /// active while an older one of its keyspace waits for its flush, or the memory budget has no room for its successor, so no writer waits
-    /// because of reads. The next charge sets `memtables_due` again.
+    /// Seals a memtable whose read charges have reached its price; on a full disk also those with deletes. A memtable stays active while
+    /// an older one of its keyspace waits for its flush, or the memory budget has no room for its successor: no writer waits because of
+    /// reads. The next charge sets `memtables_due` again.
     #[cold]
     pub(crate) fn seal_due(&self, writer: &mut Writer) {
         self.switch_deletes(writer);
@@ -151,7 +150,7 @@ impl DbInner {
             let mut due = state.dirty().filter(due).map(|k| k.core.clone());
             let (first, more) = (due.next(), due.next().is_some());
             drop(due);
-            // `wait_idle` looks at both under the lock.
+            // `wait_idle` checks both under the lock.
             self.memtables_due.store(more, Ordering::Release);
             let Some(first) = first else { return };
             state.jobs += 1;
@@ -159,19 +158,19 @@ impl DbInner {
         };
         if let Err(e) = self.seal(writer, std::slice::from_ref(&keyspace)) {
             tracing::warn!(error = %e, keyspace = keyspace.name, "a memtable was not sealed");
-            // Tried again when it is due again.
+            // Retried when it is due again.
             keyspace.read_state.load().memtable.charges().store(0, Ordering::Relaxed);
         }
         self.state.lock().jobs -= 1;
         self.progress.notify_all();
     }
 
-    /// Hands the memtables of some keyspaces to the flush, those that have entries, and switches the log with them, once: so that the log
-    /// can go when they are flushed.
+    /// Seals the nonempty memtables of some keyspaces and switches the log once, so that the old log can be removed when they are
+    /// flushed.
     pub(crate) fn seal(&self, writer: &mut Writer, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
         self.check_process()?;
         self.check_running()?;
-        // Some that committed before may still be inserting.
+        // Older commits may still be inserting.
         self.await_inserts(writer);
         if keyspaces.iter().any(|keyspace| !keyspace.read_state.load().memtable.is_empty()) {
             self.rotate_log(writer)?;
@@ -192,8 +191,8 @@ impl DbInner {
         Ok(())
     }
 
-    /// Begins the next log. All that has a sequence number is inserted. The log before is established first, so that at most the newest
-    /// one is not; in most cases the flush thread has done that.
+    /// Begins the next log. Everything that has a sequence number is inserted. The current log is established first, so that at most the
+    /// newest log is not; usually the flush thread has already done so.
     fn rotate_log(&self, writer: &mut Writer) -> Result<()> {
         self.check_place()?;
         self.establish_log()?;
@@ -206,7 +205,7 @@ impl DbInner {
         Ok(())
     }
 
-    /// Starts the next log though nothing is to be flushed, and has those freed that no keyspace needs.
+    /// Switches the log although no memtable is sealed, and lets the flush thread remove the logs that no keyspace needs.
     pub(crate) fn free_logs(&self, writer: &mut Writer) -> Result<()> {
         self.check_process()?;
         self.check_running()?;
@@ -217,10 +216,10 @@ impl DbInner {
         Ok(())
     }
 
-    /// Has memtables flushed when all of them together, or the logs, have grown past their share.
+    /// Seals memtables when all of them together, or the logs, have exceeded their limit.
     #[cold]
     fn flush_if_over_limit(&self, writer: &mut Writer) -> Result<()> {
-        // A log, or the table that is made of it, must not come near the length at which the system lets no file grow.
+        // A log, or the table made from it, must stay far below the system's limit for file lengths.
         let longest = self.env.max_file_len() / 2;
         if writer.active_bytes > self.write_budget() / 2 || writer.log.len() > longest {
             self.relieve_memory(writer)?;
@@ -228,8 +227,8 @@ impl DbInner {
         self.bound_log(writer, self.options.log_cap.min(longest))
     }
 
-    /// Seals the largest memtables, as many as have a quarter of what all of them may have: so that of very many small ones not each
-    /// next write seals one.
+    /// Seals the largest memtables, until a quarter of the budget of all is sealed: so that with very many small ones not every write
+    /// seals one.
     fn relieve_memory(&self, writer: &mut Writer) -> Result<()> {
         let mut largest: Vec<_> = {
             let state = self.state.lock();
@@ -259,8 +258,8 @@ impl DbInner {
         Ok(())
     }
 
-    /// Does `work`, which may need room on the disk. What only deletes is tried again when the disk is too full for it because the
-    /// background has all of the reserve at the moment.
+    /// Runs `work`, which may need disk space. Work that only deletes is retried when the disk is full because background jobs use all of
+    /// the reserve at the moment.
     #[inline]
     pub(crate) fn retry_after_freeing<T>(
         &self,
@@ -279,7 +278,7 @@ impl DbInner {
         done
     }
 
-    /// Waits until some job in the background ends, or is tried again; whether there is any.
+    /// Waits until a background job ends or is retried; returns whether there is any.
     #[cold]
     fn await_background(&self) -> bool {
         let mut state = self.state.lock();
@@ -295,14 +294,14 @@ impl DbInner {
         true
     }
 
-    /// Whether memtables that are being flushed take so much that another one of `capacity` bytes would break the budget.
+    /// Whether the immutable memtables leave no room in the budget for another one of `capacity` bytes.
     pub(crate) fn is_over_budget(&self, state: &State, capacity: usize) -> bool {
         let limit = self.write_budget().saturating_sub(capacity as u64);
         let bytes = state.waiting_bytes;
         bytes > 0 && bytes + capacity as u64 > limit
     }
 
-    /// Waits while that is so.
+    /// Waits while the memory budget is exceeded.
     fn await_memory(&self, capacity: usize) -> Result<()> {
         let over = |state: &State| self.is_over_budget(state, capacity);
         let mut state = self.state.lock();
@@ -331,7 +330,7 @@ impl DbInner {
         result
     }
 
-    /// Without threads this thread flushes, unless another one is at it.
+    /// Without background threads this thread flushes, unless another one already does.
     fn await_memory_inline(&self, over: impl Fn(&State) -> bool) -> Result<()> {
         loop {
             self.run_pending();

@@ -1,9 +1,9 @@
-//! Opening on a disk that has no room for tables with what the logs hold: the logs stay as they are, what is in them is in memory, and a new log follows
-//! them. So deletes go on, and flushes as far as there is room for them: each takes a part of the logs away.
+//! Opening on a disk without space for tables of the logs' contents: the logs stay unchanged, their entries are replayed into memory, and
+//! a new log follows them. So deletes go on, and flushes as far as there is space: each frees a part of the logs.
 //!
-//! This takes a manifest and a log that is empty. Only logs are kept of which the manifest knows the length: the process that wrote them has synced them,
-//! and said so when it closed the database. What a crash leaves may be in the page cache only, or end in a torn record: it is written anew, to tables, or
-//! can only be read.
+//! This needs space for a manifest and an empty log. Only logs whose length the manifest records are kept: the process that wrote them
+//! has synced them, and recorded that when it closed the database. The logs after a crash may be only in the page cache, or end in a torn
+//! record: they are rewritten to tables, or the database is read-only.
 
 use super::{Keyspaces, Recovery, Spill};
 use crate::db_inner::DbInner;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tree::{DatabaseEdit, LogClosed};
 
 impl Recovery {
-    /// Opens without tables for what is in the logs: for writing, if there is room for a manifest and a log, otherwise for reading.
+    /// Opens without new tables: for writing if there is space for a manifest and a log, otherwise for reading only.
     pub(super) fn open_with_little_room(
         mut self,
         mut keyspaces: Keyspaces,
@@ -37,7 +37,7 @@ impl Recovery {
         self.start_without_room(keyspaces, last_seq, cause)
     }
 
-    /// Replays the logs, and says what they are when all of them can be kept.
+    /// Replays the logs, and returns their descriptions when all of them can be kept.
     fn replay_into_memory(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(Seq, Vec<KeptLog>)> {
         let closed = |number: &u64| self.state.closed.get(number).map(|&len| (*number, len));
         let closed: Option<Vec<(u64, u64)>> = logs.iter().map(closed).collect();
@@ -54,7 +54,7 @@ impl Recovery {
         Ok((last_seq, kept))
     }
 
-    /// Says in the edit that begins a manifest that the kept logs are needed, and how long they are.
+    /// Records the kept logs and their lengths in the first edit of a new manifest.
     pub(super) fn name_kept_logs(&self, edit: &mut DatabaseEdit) {
         let Some(last) = self.kept.last() else { return };
         edit.min_log = self.state.min_log;
@@ -62,13 +62,13 @@ impl Recovery {
         edit.closed = self.kept.iter().map(|log| LogClosed { number: log.number, len: log.len }).collect();
     }
 
-    /// The header of the log that is started.
+    /// The header of the new log.
     pub(super) fn next_header(&self, last_seq: Seq) -> LogHeader {
         let previous_len = self.kept.last().map_or(0, |log| log.len);
         LogHeader { previous_len, last_seq, previous_synced: previous_len }
     }
 
-    /// Whether this is the name of a kept log.
+    /// Whether `name` is that of a kept log.
     pub(super) fn keeps(&self, name: &str) -> bool {
         parse_log_file_name(name).is_some_and(|number| self.kept.iter().any(|log| log.number == number))
     }
