@@ -1,12 +1,12 @@
-//! Calls of the application that work on the directory of a database, counted, so that closing can wait for them.
+//! Counts the calls of the application that use the directory of a database, so that closing can wait for them.
 //!
-//! Flushing, compacting, creating and dropping keyspaces write to the manifest and create and remove files, in the thread that asks
-//! for it. Each such call [begins](ActiveCalls::begin) here and is counted until its [`ActiveCall`] goes. [`ActiveCalls::end`], which closing calls,
-//! refuses calls from then on and waits for those that are under way. After it nothing but closing itself touches the directory, so
-//! the lock on it may go. (Writes need no entry here: they hold the writer, which closing takes as well.)
+//! Flushing, compacting, creating and dropping keyspaces write to the manifest and create and remove files, in the calling thread. Each
+//! such call [begins](ActiveCalls::begin) here and is counted until its [`ActiveCall`] is dropped. [`ActiveCalls::end`], called by
+//! closing, refuses later calls and waits for running ones. Afterwards only closing itself uses the directory, so the lock on it may be
+//! released. (Writes are not counted: they hold the writer, which closing takes as well.)
 //!
-//! A call that begins inside of another one of the same thread is counted a second time. When closing has begun in between, it is
-//! refused, and the outer call ends with that error.
+//! A call inside of another one of the same thread is counted a second time. If closing has begun in between, it is refused, and the
+//! outer call ends with that error.
 
 use crate::sync::{Condvar, Mutex};
 use base::planted::{Bug, planted};
@@ -17,16 +17,16 @@ struct State {
     ended: bool,
 }
 
-/// See the module.
+/// The counted calls of a database.
 #[derive(Default)]
 pub(crate) struct ActiveCalls {
     state: Mutex<State>,
-    /// The last call that was under way has returned.
+    /// Signalled when the last running call has returned.
     idle: Condvar,
 }
 
 impl ActiveCalls {
-    /// Counts a call, until the value that is returned goes; `None` once closing has begun.
+    /// Counts a call until the returned value is dropped; `None` once closing has begun.
     pub(crate) fn begin(&self) -> Option<ActiveCall<'_>> {
         let mut state = self.state.lock();
         if state.ended {
@@ -36,7 +36,7 @@ impl ActiveCalls {
         Some(ActiveCall(self))
     }
 
-    /// Lets no more calls begin, and waits for those that are under way.
+    /// Refuses further calls, and waits for the running ones.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -46,7 +46,7 @@ impl ActiveCalls {
     }
 }
 
-/// A call that is under way.
+/// A running call.
 #[must_use = "the call ends when this goes"]
 pub(crate) struct ActiveCall<'a>(&'a ActiveCalls);
 

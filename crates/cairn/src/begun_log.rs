@@ -1,4 +1,4 @@
-//! Establishing a log: what makes its loss visible, outside of the thread that switches to it.
+//! Establishes logs: makes the loss of a new log detectable, outside of the thread that switches to it.
 //!
 //! A switch begins a log without a sync: records of `Os` and `Buffered` writes follow at once. It is *established* later, once: its
 //! header is synced, then its directory, then the edit of the manifest that names it. From then on a log that is missing, empty or
@@ -22,25 +22,25 @@ use env::FileFront;
 use std::sync::Arc;
 use tree::DatabaseEdit;
 
-/// What is known of the newest log. Its lock is a leaf.
+/// The state of the newest log. No other lock is taken under its lock.
 #[derive(Default)]
 pub(crate) struct BegunLog(Mutex<Newest>);
 
 #[derive(Default)]
 struct Newest {
-    /// Number of the newest log that is established; 0 where there is none.
+    /// Number of the newest established log; 0 when there is none.
     established: u64,
-    /// The log after it, if it is begun, and its header.
+    /// The next log, if it is begun, with its header.
     begun: Option<(u64, Arc<dyn FileFront>)>,
 }
 
 impl BegunLog {
-    /// Log `number` is written to from now on.
+    /// Records that log `number` is written to from now on.
     pub(crate) fn begin(&self, number: u64, header: Arc<dyn FileFront>) {
         self.0.lock().begun = Some((number, header));
     }
 
-    /// Log `number`, the newest, is established.
+    /// Records that log `number`, the newest, is established.
     pub(crate) fn note_established(&self, number: u64) {
         *self.0.lock() = Newest { established: number, begun: None };
     }
@@ -50,7 +50,7 @@ impl BegunLog {
         self.0.lock().established
     }
 
-    /// Lets the file go.
+    /// Closes the file.
     pub(crate) fn forget(&self) {
         self.0.lock().begun = None;
     }
@@ -61,7 +61,7 @@ impl BegunLog {
 }
 
 impl DbInner {
-    /// Establishes the newest log, unless it is. The caller does not hold the manifest; a caller that holds the writer knows that no
+    /// Establishes the newest log, unless it is established. The caller must not hold the manifest. If the caller holds the writer, no
     /// other log is begun meanwhile.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl DbInner {
         }
         self.check_process()?;
         let mut manifest = self.manifest.lock();
-        // Ends writing before the manifest is let go.
+        // On a panic, ends writing before the manifest is unlocked.
         let _watch = PanicGuard::new(self, "a thread that establishes a log");
         // Another thread may have established it, or have failed.
         let Some((number, header)) = self.begun_log.begun() else { return Ok(()) };

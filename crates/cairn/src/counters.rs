@@ -1,4 +1,4 @@
-//! Counting. Nothing in the engine branches on a counter, but that by `user_bytes` threads tell whether writers pause.
+//! Counters behind the statistics. The engine branches on none of them, except that `user_bytes` shows whether writers pause.
 
 use crate::db_inner::DbInner;
 use crate::held_seqs::HeldCursors;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Jobs of one kind.
+/// Counters of one kind of job.
 #[derive(Default)]
 pub(crate) struct JobCounter {
     jobs: AtomicU64,
@@ -40,7 +40,7 @@ fn seconds(nanos: &AtomicU64) -> f64 {
     Duration::from_nanos(nanos.load(Ordering::Relaxed)).as_secs_f64()
 }
 
-/// Counters of the database as a whole.
+/// Counters of the whole database.
 #[derive(Default)]
 pub(crate) struct Counters {
     writes: AtomicU64,
@@ -53,14 +53,14 @@ pub(crate) struct Counters {
     log_waits: AtomicU64,
     log_wait_nanos: AtomicU64,
     longest_nanos: AtomicU64,
-    /// Flushes and compactions of keyspaces that were dropped.
+    /// Flushes and compactions of dropped keyspaces.
     dropped: Mutex<(IoStats, IoStats)>,
     /// 0: none; 1: slowdown; 2: memtables; 3: the log.
     last_reason: AtomicU64,
 }
 
 impl Counters {
-    /// Only the leader of a commit calls this, so nobody else adds at the same time.
+    /// Only the leader of a commit calls this, so no other thread adds at the same time.
     #[inline]
     pub(crate) fn note_writes(&self, count: u64, user_bytes: u64) {
         self.writes.store(self.writes.load(Ordering::Relaxed) + count, Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl Counters {
         self.user_bytes.load(Ordering::Relaxed)
     }
 
-    /// A keyspace goes: what was done for it stays counted.
+    /// Keeps the counts of a keyspace that is dropped.
     pub(crate) fn note_dropped(&self, keyspace: &KeyspaceInner) {
         let mut dropped = self.dropped.lock();
         add(&mut dropped.0, &keyspace.counters.flush.stats());
@@ -168,7 +168,7 @@ pub(crate) fn keyspace_stats(core: &KeyspaceInner, cursors: HeldCursors) -> Keys
     }
 }
 
-/// Bytes that the versions' own structures take, about: a table's metadata and handle, a guard's key and stack.
+/// Approximate memory of a version: metadata and handles of its tables, keys and lists of its guards.
 fn metadata_bytes(core: &KeyspaceInner) -> u64 {
     let read_state = core.read_state.load();
     let tables: usize =
@@ -178,7 +178,7 @@ fn metadata_bytes(core: &KeyspaceInner) -> u64 {
     (tables + guards + read_state.ranges().map_or(0, |ranges| ranges.memory_bytes())) as u64
 }
 
-/// The tables of a version that something was found wrong with.
+/// The damaged tables of a version.
 fn damaged_tables(version: &tree::Version) -> Vec<Problem> {
     let problem = |table: &tree::TableFile| {
         Some(Problem::of(&table::table_file_name(table.meta.number), &table.damage()?))

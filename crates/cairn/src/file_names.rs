@@ -1,4 +1,4 @@
-//! The files of a database directory, told by their names.
+//! Recognizes the files of a database directory by name.
 
 use crate::log::{log_file_name, parse_log_file_name};
 use crate::recycled_log::is_spare_file_name;
@@ -14,7 +14,7 @@ use tree::{manifest_file_name, parse_manifest_file_name};
 /// Name of the lock file.
 pub(crate) const LOCK_FILE_NAME: &str = "LOCK";
 
-/// The files of a database directory, by kind, each ascending. Files that are not ours are left alone.
+/// The files of a database directory, by kind, each ascending. Other files are ignored.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     pub manifests: Vec<u64>,
@@ -22,7 +22,7 @@ pub(crate) struct Files {
     pub tables: Vec<u64>,
     /// Half-written manifests.
     pub temporary: Vec<String>,
-    /// Logs that nobody needed any more.
+    /// Recycled logs.
     pub recycled: Vec<String>,
 }
 
@@ -50,12 +50,12 @@ impl Files {
         Ok(files)
     }
 
-    /// Whether there is nothing of a database: no manifest, log or table.
+    /// Whether there are no files of a database: no manifest, log or table.
     pub(crate) fn is_empty(&self) -> bool {
         self.manifests.is_empty() && self.logs.is_empty() && self.tables.is_empty()
     }
 
-    /// Larger than every file number in use, on disk or in `state`: a number is never used again.
+    /// A number larger than every file number in use, on disk or in `state`: numbers are never used again.
     pub(crate) fn next_number(&self, state: &tree::State) -> u64 {
         let temporary =
             self.temporary.iter().filter_map(|n| parse_manifest_file_name(n.strip_suffix(".tmp")?));
@@ -79,10 +79,10 @@ impl Files {
         Ok(needed)
     }
 
-    /// The names of those that a manifest does not name: all manifests and logs that were found, and all other tables.
+    /// The names of all files that a new manifest does not name: all old manifests and logs, and tables not in `named`.
     ///
-    /// `lacking`: a table that the manifest names was not there. Then its last edit may be lost, and what it does not name may be all
-    /// there is of that table's content: tables and manifests stay, for salvage.
+    /// `lacking`: a table that the old manifest names is missing. Its last edits may then be lost, and files that it does not name may
+    /// have the only copy of that table's content: tables and manifests stay, for salvage.
     pub(crate) fn leftovers(&self, named: &HashSet<u64>, lacking: bool) -> Vec<String> {
         let logs = self.logs.iter().map(|n| log_file_name(*n)).chain(self.recycled.iter().cloned());
         if lacking {

@@ -1,7 +1,7 @@
-//! The decoders of the log's records and of file names, for the fuzz targets of `crates/fuzz-targets`: bytes that anybody may have
-//! written, and what must hold of the answer. Each function says whether they were accepted.
+//! Entry points for the fuzz targets of `crates/fuzz-targets`: the decoders of log records and of file names, on untrusted bytes, with
+//! the invariants of their results. Each function returns whether the bytes were accepted.
 //!
-//! Not part of the public library: the feature `fuzzing` is off but for those targets.
+//! Not part of the public library: the feature `fuzzing` is only on for those targets.
 
 use crate::log::{LogHeader, decode_batch, log_file_name, parse_log_file_name, put_batch_head_of, put_entry};
 use base::EntryKind;
@@ -9,14 +9,14 @@ use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use table::{parse_table_file_name, table_file_name};
 use tree::{manifest_file_name, parse_manifest_file_name};
 
-/// The record of a batch.
+/// Decodes the record of a batch.
 pub fn batch(data: &[u8]) -> bool {
     let Some(mut batch) = decode_batch(data) else { return false };
     assert!(batch.first_seq > 0 && batch.first_seq + batch.count <= base::MAX_SEQ);
     let mut encoded = Vec::new();
     let ranges = data[0] != 0;
     put_batch_head_of(&mut encoded, ranges, batch.first_seq, batch.count);
-    // The count is not believed: the entries end where the bytes do.
+    // The count is untrusted: the entries end where the bytes end.
     for _ in 0..batch.count {
         let Some(entry) = batch.entries.next() else { return false };
         assert!(entry.key.len() <= MAX_KEY_LEN && entry.value.len() <= MAX_VALUE_LEN);
@@ -38,7 +38,7 @@ pub fn batch(data: &[u8]) -> bool {
     true
 }
 
-/// What stands in the header of a log.
+/// Decodes the header of a log.
 pub fn log_header(data: &[u8]) -> bool {
     let Some(header) = LogHeader::decode(data) else { return false };
     let encoded = header.encode();
@@ -47,7 +47,7 @@ pub fn log_header(data: &[u8]) -> bool {
     true
 }
 
-/// The name of a file: whatever is taken for one of ours is exactly what the number in it is called.
+/// Parses a file name: a name that is accepted is exactly the name that its number gets.
 pub fn file_name(data: &[u8]) -> bool {
     let Ok(name) = std::str::from_utf8(data) else { return false };
     let ours = [

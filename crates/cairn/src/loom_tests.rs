@@ -1,6 +1,6 @@
-//! Loom tries every interleaving of a few threads at the two small cores of a commit, and every value that a weak memory may show:
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p cairn --lib loom`. The same cores run in whole databases under shuttle, see
-//! `crates/sim/tests/shuttle`. With `--features planted-bugs` they prove that they can fail: first `loom -- --skip planted`, then
+//! Loom runs every interleaving of a few threads in the two small concurrent parts of a commit, with every value that weak memory may
+//! show: `RUSTFLAGS="--cfg loom" cargo test --release -p cairn --lib loom`. Shuttle runs the same code in whole databases, see
+//! `crates/sim/tests/shuttle`. With `--features planted-bugs` the tests prove that they can fail: first `loom -- --skip planted`, then
 //! `loom_planted`.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use crate::write_queue::{Member, Waiter, Wake, WriteQueue};
 use loom::thread;
 use std::sync::Arc;
 
-/// Bounded, or the search takes hours: almost all bugs need only a few preemptions.
+/// Preemptions are bounded, or the search takes hours: almost all bugs need only a few.
 fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -17,7 +17,7 @@ fn check(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
     model.check(test);
 }
 
-/// What commits insert, as weakly as the memtable may: only publishing orders it.
+/// The inserted data of commits, with relaxed stores as a memtable may use them: only publishing orders them.
 struct Inserted {
     visible: VisibleSeq,
     entries: [AtomicU64; 4],
@@ -35,7 +35,7 @@ impl Inserted {
         self.look(last);
     }
 
-    /// Everything up to the number that a reader sees is there. Sequence number 2 is within a commit of two.
+    /// Checks that everything up to the visible number is inserted. Sequence number 2 is inside of a commit of two entries.
     fn look(&self, least: u64) -> u64 {
         let seq = self.visible.newest();
         assert!(seq != 2 && seq >= least, "{seq} after {least}");
@@ -44,7 +44,7 @@ impl Inserted {
     }
 }
 
-/// Two commits, the second of two entries, insert side by side. A reader sees whole commits, in order, and what he sees is there.
+/// Two commits, the second with two entries, insert concurrently. A reader sees whole commits, in order, with their data.
 #[test]
 fn loom_commits_become_visible_in_order_and_whole() {
     check(2, || {
@@ -64,7 +64,8 @@ fn loom_commits_become_visible_in_order_and_whole() {
     });
 }
 
-/// Two commits that are inserted before an older one leave word and sleep: they become visible with it, in order, and nobody sleeps on.
+/// Two commits that are inserted before an older one are recorded and sleep: they are published with it, in order, and all threads wake
+/// up.
 #[test]
 fn loom_who_is_early_is_published_by_who_is_late() {
     check(2, || {
@@ -83,10 +84,10 @@ type Jobs = WriteQueue<Vec<u64>, u64, Result<u64, ()>>;
 
 type Members = Vec<Member<u64, Result<u64, ()>>>;
 
-/// Those that are to be woken when the writer is let go.
+/// The threads to wake when the writer is released.
 type Wakes = Vec<Wake<u64, Result<u64, ()>>>;
 
-/// Does all jobs: writes them down, and answers with as much.
+/// Does all jobs: appends each to the list; the result is the job itself.
 fn lead(written: &mut Vec<u64>, members: Members) -> Wakes {
     let done = |member: Member<u64, Result<u64, ()>>| {
         written.push(member.job);
@@ -96,8 +97,8 @@ fn lead(written: &mut Vec<u64>, members: Members) -> Wakes {
     members.into_iter().map(done).collect()
 }
 
-/// A turn, and a place that every thread passes before it looks at the writer and while it holds it: only because of that does loom
-/// try what happens when somebody looks while another one holds it.
+/// A write queue, and an atomic that every thread changes before it looks at the writer and while it holds it: without this loom does not
+/// schedule a thread that looks while another one holds the writer.
 struct Hall {
     write_queue: Jobs,
     place: AtomicU64,
@@ -108,7 +109,7 @@ impl Hall {
         self.place.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// As a synced write does it: at once when nobody is at it, in the queue otherwise.
+    /// A synced write: commits at once if the writer is free and the queue empty, otherwise queues.
     fn synced(&self, job: u64) -> Result<u64, ()> {
         self.pass();
         match self.write_queue.try_now() {
@@ -123,7 +124,7 @@ impl Hall {
         }
     }
 
-    /// As any other write does it: who queues is served on the way, if that is possible.
+    /// Any other write: also does the queued jobs that suit it.
     fn plain(&self, job: u64) -> Result<u64, ()> {
         self.pass();
         match self.write_queue.try_briefly() {
@@ -143,7 +144,7 @@ impl Hall {
         }
     }
 
-    /// As a flush does it, or whoever needs the writer for something else.
+    /// A flush, or another operation that needs the writer for more than a job.
     fn other(&self, job: u64) {
         let mut writer = self.write_queue.wait();
         writer.push(job);
@@ -160,10 +161,10 @@ impl Hall {
     }
 }
 
-/// A job that is only for its own thread to lead.
+/// A job that only its own thread may do, as leader.
 const UNSUITED: u64 = 1;
 
-/// Whoever queues is led or leads, whoever lets go of the writer in the meantime. One that is forgotten is a deadlock.
+/// Every queued thread is served or leads, whichever thread releases the writer meanwhile. A forgotten one is a deadlock.
 #[test]
 fn loom_nobody_queues_for_ever() {
     for threads in [1, 2] {
@@ -185,7 +186,7 @@ fn loom_nobody_queues_for_ever() {
     }
 }
 
-/// The same with writers that serve those who queue on the way, but for jobs that do not suit them.
+/// The same with writers that do queued jobs, except for those that do not suit them.
 #[test]
 fn loom_nobody_who_is_not_served_is_forgotten() {
     check(2, move || {
@@ -207,7 +208,7 @@ fn loom_nobody_who_is_not_served_is_forgotten() {
     });
 }
 
-/// A leader that fails tells all that it leads, and the next one leads the others.
+/// A leader that fails gives every job in its group a result, and the next leader does the others.
 #[test]
 fn loom_a_failing_leader_fails_those_it_leads() {
     check(2, || {
@@ -224,7 +225,7 @@ fn loom_a_failing_leader_fails_those_it_leads() {
     });
 }
 
-/// Closing: who queues while the writer is held for the last time is turned away, or finds out himself.
+/// Closing: a thread that queues while the writer is held for the last time is refused, or finds out by itself.
 #[test]
 fn loom_closing_turns_everybody_away() {
     check(3, || {
@@ -248,7 +249,7 @@ fn loom_closing_turns_everybody_away() {
     });
 }
 
-/// A known bug is switched on, for the whole process, and its test must fail.
+/// Each planted bug is switched on for the whole process, and its test must fail.
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn loom_planted_bugs_are_found() {

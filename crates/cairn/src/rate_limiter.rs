@@ -1,22 +1,22 @@
-//! The pace of compactions: `compaction_rate` bytes a second, all threads together.
+//! Limits the write rate of compactions to `compaction_rate` bytes per second, over all threads.
 //!
-//! A bucket of tokens, told as time: each job says what it has written, and waits until the moment at which that much may have been written. Somebody who
-//! has been idle may go ahead by [`BURST`] at most. Flushes do not ask: they make room for writers.
+//! A token bucket, kept as a point in time: each job reports the bytes that it has written, and waits until the time at which so many may
+//! be written. After a pause, jobs may be ahead of the rate by [`BURST`]. Flushes are not limited, because writers wait for them.
 
 use crate::sync::Mutex;
 use env::Env;
 use std::time::Duration;
 
-/// How far ahead of the rate compactions may get after a pause.
+/// How far ahead of the rate compactions may be after a pause.
 const BURST: Duration = Duration::from_millis(100);
 
-/// Who waits looks so often whether the database is being closed.
+/// Interval at which a waiting thread checks whether the database is closing.
 const SLICE: Duration = Duration::from_millis(50);
 
 pub(crate) struct RateLimiter {
     /// Bytes per second; 0 is no limit.
     rate: u64,
-    /// When all that was announced may have been written.
+    /// The time at which everything reported so far may have been written.
     due: Mutex<Duration>,
 }
 
@@ -25,7 +25,7 @@ impl RateLimiter {
         RateLimiter { rate, due: Mutex::new(Duration::ZERO) }
     }
 
-    /// Announces that `bytes` were written, and waits for their time, or until `ends`.
+    /// Reports that `bytes` were written, and waits until their time, or until `ends`.
     pub(crate) fn take(&self, env: &dyn Env, bytes: u64, ends: impl Fn() -> bool) {
         if self.rate == 0 || bytes == 0 {
             return;
@@ -70,7 +70,7 @@ mod tests {
         RateLimiter::new(0).take(&*env, 1 << 40, || false);
         assert!(
             env.monotonic() - before < Duration::from_secs(1),
-            "who ends, and who has no limit, does not wait"
+            "no wait when the database ends, or without a limit"
         );
     }
 }

@@ -1,38 +1,39 @@
-//! The tables that an opening writes of the log: few, however small the memory is.
+//! Limits the number of tables that an opening writes from the log, however small the memory budget is.
 //!
-//! Memtables are small where the memory budget is, and each becomes a table of level 0. Sixteen tables that follow each other, and were written or merged
-//! equally often, are merged into one, before the next is written: so an opening leaves at most fifteen of each size, and writes each
-//! entry once for every sixteenfold. No manifest names any of them yet, so those that were merged go at once.
+//! With a small budget memtables are small, and each becomes a table of level 0. Sixteen consecutive tables that were written or merged
+//! equally often are merged into one before the next is written: so an opening leaves at most fifteen tables of each size, and rewrites
+//! each entry once per factor of sixteen. No manifest names any of these tables yet, so merged ones are removed at once.
 
 use base::{ErrorKind, RangeSet, Result};
 use std::sync::Arc;
 use tree::{Context, TableFile, Tree, VersionEdit};
 
-/// So many tables become one.
+/// Number of tables that are merged into one.
 const MERGED: usize = 16;
 
-/// How often each of the tables of an opening was merged, oldest first: they are the newest of their tree's level 0.
+/// For each table that this opening wrote, oldest first, how often it was merged. They are the newest of their tree's level 0.
 #[derive(Default)]
 pub(crate) struct Recovered {
     merges: Vec<u32>,
-    /// Merging has failed: it is left at that. There is room on the disk for the tables alone, perhaps.
+    /// Merging has failed and is not tried again: perhaps the disk has space for the tables only.
     failed: bool,
 }
 
 impl Recovered {
-    /// Notes a table that was written of a memtable.
+    /// Records a table written from a memtable.
     pub(crate) fn add(&mut self) {
         self.merges.push(0);
     }
 
-    /// The tables that are to be merged next.
+    /// The tables to merge next.
     fn due(&self, tree: &Tree) -> Option<Vec<Arc<TableFile>>> {
         let (_, last) = self.merges.split_at_checked(self.merges.len().checked_sub(MERGED)?)?;
         let due = !self.failed && last.iter().all(|merges| merges == &last[0]);
         due.then(|| tree.version().level0[..MERGED].to_vec())
     }
 
-    /// Merges what is due. An error is that of a sync, after which nothing may be written; what else fails leaves the tables as they are.
+    /// Merges the tables that are due. Returns only the error of a sync, after which nothing may be written; after any other the tables
+    /// stay as they are.
     pub(crate) fn merge(
         &mut self,
         tree: &mut Tree,
@@ -40,7 +41,7 @@ impl Recovered {
         open: &mut dyn FnMut(&table::TableMeta) -> Result<Arc<TableFile>>,
     ) -> Result<()> {
         while let Some(tables) = self.due(tree) {
-            // Range tombstones hide what they hid before.
+            // Range tombstones are kept: their effect does not change.
             let context = Context { ranges: &RangeSet::default(), ..*context };
             let merged = match tree::merge_flushed(&tables, tree.rule(), &context) {
                 Err(e) if e.kind() == ErrorKind::ReadOnly => return Err(e),

@@ -1,12 +1,12 @@
-//! What threads share, in one place: the real thing, or that of a model checker.
+//! Locks, atomics and threads of this crate: the real ones, or those of a model checker.
 //!
-//! Under `--cfg shuttle` every lock, atomic and thread of this crate is shuttle's, which runs one thread at a time and chooses at
-//! each of their operations who goes on; under `--cfg loom` they are loom's, for the tests of [`crate::write_queue`]. So a whole database
-//! runs under schedules that are drawn, and replay (`crates/sim/tests/shuttle.rs`). The crates below keep their real locks: they
-//! hold them for moments in which nothing of this module is called.
+//! Under `--cfg shuttle` every lock, atomic and thread of this crate is shuttle's, which runs one thread at a time and chooses the next
+//! one at each operation; under `--cfg loom` they are loom's, for the tests of [`crate::write_queue`]. So a whole database runs under
+//! random schedules, which can be replayed (`crates/sim/tests/shuttle.rs`). The crates below keep their real locks: they hold them only
+//! briefly, and call nothing of this module meanwhile.
 //!
-//! A checker knows no time. A wait with a timeout ends at once there, when others have had their turn: nobody may rely on time
-//! passing. It knows no [`arc_swap`] either: there it is a lock around an `Arc`, and loading and storing are single steps.
+//! A checker has no time. A wait with a timeout ends there at once, after other threads have run: code must not rely on time passing. Nor
+//! does it have [`arc_swap`]: there it is a lock around an `Arc`, and loading and storing are single steps.
 
 #[cfg(any(loom, shuttle))]
 pub(crate) use checked::*;
@@ -33,7 +33,7 @@ mod checked {
     use shuttle as checker;
 
     pub(crate) use checker::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, fence};
-    /// To look again makes no sense before another thread has run.
+    /// Spinning is useless before another thread has run.
     pub(crate) use checker::thread::yield_now as spin_loop;
     pub(crate) use checker::thread::{self, yield_now};
     pub(crate) use checker::thread_local;
@@ -42,11 +42,11 @@ mod checked {
     use std::sync::{Arc, PoisonError, TryLockError};
     use std::time::Duration;
 
-    /// A lock with the interface of `parking_lot`'s.
+    /// A mutex with the interface of `parking_lot`'s.
     #[derive(Default)]
     pub(crate) struct Mutex<T>(checker::sync::Mutex<T>);
 
-    /// What a lock guards. Empty only inside of a wait.
+    /// Holds the lock. Empty only inside of a wait.
     pub(crate) struct MutexGuard<'a, T> {
         lock: &'a Mutex<T>,
         held: Option<checker::sync::MutexGuard<'a, T>>,
@@ -85,7 +85,7 @@ mod checked {
         }
     }
 
-    /// A condition with the interface of `parking_lot`'s.
+    /// A condition variable with the interface of `parking_lot`'s.
     #[derive(Default)]
     pub(crate) struct Condvar(checker::sync::Condvar);
 
@@ -99,7 +99,7 @@ mod checked {
             guard.held = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
         }
 
-        /// Lets others have their turn, once.
+        /// Lets other threads run once.
         pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
             guard.held = None;
             yield_now();
@@ -115,10 +115,10 @@ mod checked {
         }
     }
 
-    /// An `Arc` that is loaded and stored as a whole.
+    /// An `Arc` that is loaded and stored atomically.
     pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
 
-    /// What was loaded.
+    /// A loaded value.
     pub(crate) struct Guard<T>(T);
 
     impl<T> Deref for Guard<T> {
@@ -142,7 +142,7 @@ mod checked {
         }
 
         pub(crate) fn store(&self, value: Arc<T>) {
-            // What is replaced goes when the lock is free again.
+            // The old value is dropped after the lock is released.
             let _old = std::mem::replace(&mut *self.0.lock(), value);
         }
     }

@@ -1,4 +1,4 @@
-//! `compact` and `flush` beside a writer: they owe what was there when they were called, and end.
+//! `compact` and `flush` with a concurrent writer: they cover what was written before the call, and return.
 
 use cairn::env::{OpKind, Phase, SimEnv, Verdict};
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result};

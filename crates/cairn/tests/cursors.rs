@@ -1,4 +1,4 @@
-//! Cursors and iterators that are kept while the database goes on: they show their moment, and what they hold is bounded and counted.
+//! Long-lived cursors and iterators: they show the state at their creation, and the resources that they hold are bounded and counted.
 #![allow(missing_docs)]
 
 use cairn::env::SimEnv;

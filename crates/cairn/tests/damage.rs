@@ -1,4 +1,4 @@
-//! A damaged table, and everything else goes on: the promise P3 with a database that stays in use.
+//! A damaged table while everything else goes on: the promise P3, with a database that stays in use.
 #![allow(missing_docs)]
 
 use cairn::env::{Env, SimEnv};
@@ -142,7 +142,7 @@ fn one_damaged_table_in_level_0_does_not_stop_the_rest() {
     db.wait_idle().unwrap();
     assert!(most <= 14, "level 0 had {most} tables");
     let failed = compare(&keyspace, &model, from_ref(&table));
-    assert!(failed > 0, "nobody needs the damaged block: the test tests nothing");
+    assert!(failed > 0, "no read needs the damaged block: the test is void");
     let stats = db.stats();
     assert_eq!(stats.damage.len(), 1);
     assert!(table.to_string_lossy().ends_with(&stats.damage[0].file), "{:?}", stats.damage);
@@ -175,7 +175,7 @@ fn what_shares_no_key_with_a_damaged_table_sinks() {
     let table = tables(&sim)[0].clone();
     put(&keyspace, 1..100);
     scratch(&sim, &table);
-    // Until a merge needs it nobody knows; and nothing that could just be moved would ask.
+    // Nothing reads the damaged block before a merge does, and a move would not.
     assert!(keyspace.compact().is_err());
     for i in 1..60 {
         put(&keyspace, i * 100..i * 100 + 100);
@@ -315,7 +315,7 @@ fn scans_of_other_keys_do_not_need_a_damaged_table() {
     }
 }
 
-/// What failed in a keyspace that has been dropped since is nobody's trouble: closing succeeds.
+/// The error of a keyspace that has been dropped since concerns no caller: closing succeeds.
 #[test]
 fn trouble_of_a_dropped_keyspace_goes_with_it() {
     use cairn::env::{Fault, OpInfo, OpKind, Phase, Verdict};
@@ -373,7 +373,7 @@ fn a_table_that_the_system_cannot_read_is_gone_around_after_a_while() {
     }
     assert!(level0(&db) <= 14, "level 0 has {} tables", level0(&db));
     assert_eq!(db.stats().damage.len(), 1);
-    // The sector can be read again: whoever asks for a compaction gets it.
+    // The sector can be read again: an explicit compaction succeeds.
     sim.set_hook(None);
     keyspace.compact().unwrap();
     assert_eq!(compare(&keyspace, &model, &[]), 0);
@@ -419,7 +419,7 @@ fn a_table_that_cannot_be_opened_spoils_its_own_keys_only() {
         }
         let db = open(&sim);
         if wound == "missing" {
-            assert_eq!(db.stats().damage.len(), 1, "told before anybody reads");
+            assert_eq!(db.stats().damage.len(), 1, "reported before the first read");
         }
         let keyspace = db.open_keyspace("k").unwrap();
         let failed = compare(&keyspace, &model, from_ref(&table));

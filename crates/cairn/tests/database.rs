@@ -1,4 +1,4 @@
-//! The library as a user sees it, on the real file system.
+//! The public library on the real file system.
 
 use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options, Preset};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Runs of deleted keys: how many entries cursors pass over because of them, and that nothing is left out that is there.
+//! Runs of deleted keys: how many entries cursors skip because of them, and that no live key is skipped.
 
 use cairn::env::{Rng, SimEnv};
 use cairn::{

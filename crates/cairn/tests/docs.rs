@@ -1,7 +1,7 @@
-//! The documents are held against the code: worked examples, options, limits, links, and the tests that they name.
+//! The documents are checked against the code: worked examples, options, limits, links, and the tests that they name.
 //!
-//! `UPDATE_DOCS=1 cargo test -p cairn --test docs` writes `docs/options.md` anew; `SHOW_EXAMPLES=1 ... -- --nocapture` prints the
-//! bytes of the worked examples.
+//! `UPDATE_DOCS=1 cargo test -p cairn --test docs` rewrites `docs/options.md`; `SHOW_EXAMPLES=1 ... -- --nocapture` prints the bytes of
+//! the worked examples.
 #![allow(missing_docs)]
 
 use cairn::env::{Env, SimEnv};

@@ -1,14 +1,13 @@
-//! Databases that earlier versions wrote, kept as files in `tests/fixtures`: they open with what was in them, or are refused by
-//! name; and damaged ones, with what is to be answered then.
+//! Databases written by earlier versions, kept as files in `tests/fixtures`: they open with their content, or are refused by name; and
+//! damaged ones, with the expected answers.
 //!
 //! ```text
 //! fixtures/v1/good/NAME/         the files of a database, and contents.txt: keyspace, key, value, one entry a line
 //! fixtures/v1/damaged/NAME/      the files of `base` with one thing wrong, and answers.txt: what opening, each get and each scan say
 //! ```
 //!
-//! `UPDATE_FIXTURES=1 cargo test -p cairn --test fixtures` writes the fixtures that are not there, and the answers of damaged ones
-//! anew. **It never writes over the files of a database**: they are what that version wrote. A new format gets a directory of its
-//! own beside `v1`.
+//! `UPDATE_FIXTURES=1 cargo test -p cairn --test fixtures` writes missing fixtures, and rewrites the answers of damaged ones. **It never
+//! overwrites the files of a database**: they are what that version wrote. A new format gets its own directory beside `v1`.
 #![allow(missing_docs)]
 
 use base::checksum::{Place, checksum};
@@ -442,7 +441,7 @@ fn damaged_databases_say_what_is_wrong() {
     for name in names {
         let dir = copy("damaged", &name);
         let text = answers(&dir.path().join("db"), &contents);
-        assert!(text.contains('!'), "{name}: nobody noticed");
+        assert!(text.contains('!'), "{name}: the damage was not noticed");
         let file = root().join("damaged").join(&name).join(ANSWERS);
         if updating() {
             fs::write(&file, &text).unwrap();

@@ -1,5 +1,5 @@
-//! A disk that fills up, at every point, with and without a reserve: errors that pass, reads that go on, nothing acknowledged that
-//! is lost, and room that deletes and compactions make.
+//! A disk that fills up, at every point, with and without a reserve: errors are temporary, reads go on, no acknowledged write is lost,
+//! and deletes and compactions free space.
 #![allow(missing_docs)]
 
 use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
@@ -141,7 +141,7 @@ fn deletes_and_compactions_run_on_the_reserve_until_puts_go_on() {
     assert!(spent > rounds / 2, "the reserve was used in {spent} rounds of {rounds} only");
 }
 
-/// The same with threads: many write at once, and nobody waits for ever.
+/// The same with threads: many write at once, and no thread waits forever.
 #[test]
 fn with_threads_a_full_disk_passes_as_well() {
     for room in [120_000, 200_000, 300_000] {

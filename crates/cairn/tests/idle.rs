@@ -1,4 +1,4 @@
-//! What a keyspace costs in which nothing is in memory. In a program of its own, because it looks at the memory of the process.
+//! The memory cost of a keyspace with nothing in memory. A test program of its own, because it measures the memory of the process.
 #![cfg(target_os = "linux")]
 #![allow(missing_docs)]
 

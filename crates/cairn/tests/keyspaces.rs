@@ -1,4 +1,4 @@
-//! Very many keyspaces, and keyspaces that come and go: what they cost in log, in syncs and in memory.
+//! Very many keyspaces, created and dropped: their cost in log, syncs and memory.
 #![allow(missing_docs)]
 
 use cairn::env::{Env, OpKind, Phase, SimEnv};

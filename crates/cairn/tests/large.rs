@@ -1,4 +1,4 @@
-//! Large values and batches that fail on their way into the log, or are cut off by a crash there.
+//! Large values and batches whose log write fails or is cut off by a crash.
 #![allow(missing_docs)]
 
 use cairn::env::{Fault, Repeat, SimEnv, Survival};

@@ -1,5 +1,5 @@
-//! What closing promises: it waits for calls that are under way, nothing touches the directory after it, and whatever outlives it says
-//! so. Random programs of handles are in `crates/sim/src/lifetimes`.
+//! Guarantees of closing: it waits for running calls, nothing uses the directory after it, and every handle that outlives it returns
+//! `Closed`. Random programs of handles are in `crates/sim/src/lifetimes`.
 
 use cairn::env::{OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};

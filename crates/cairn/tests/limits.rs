@@ -1,5 +1,5 @@
-//! What the system allows a process: how many files it opens, how long they become. Each test runs its part in a process of its
-//! own, on the real file system, because limits cannot be raised again.
+//! Limits of the system on a process: number of open files, length of files. Each test runs its part in a process of its own, on the real
+//! file system, because a lowered limit cannot be raised again.
 #![allow(missing_docs)]
 
 use cairn::env::SimEnv;

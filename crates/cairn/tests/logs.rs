@@ -1,4 +1,4 @@
-//! The chain of logs: what was acknowledged as durable cannot vanish from it unseen, whichever of its files is damaged.
+//! The chain of logs: durably acknowledged writes cannot be lost from it undetected, whichever of its files is damaged.
 
 use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, SalvageReport};

@@ -1,4 +1,4 @@
-//! A disk that is full of what was deleted, or of a database alone: what deletes give back is taken, without a call of the user's.
+//! A disk full of deleted data, or of a single database: the space of deletes is reclaimed without a call of the user.
 #![allow(missing_docs)]
 
 use cairn::env::{Env, SimEnv};

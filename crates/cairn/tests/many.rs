@@ -1,5 +1,5 @@
-//! Reads of many keys, and seeks over many tables, whose blocks are not in memory: all of them are asked for before one is waited
-//! for, and the answers are those of single reads.
+//! Reads of many keys, and seeks over many tables, whose blocks are not in memory: all blocks are requested before the first wait, and
+//! the answers are those of single reads.
 
 use cairn::env::{Env, Fault, OpKind, Phase, Repeat, SimEnv, Verdict};
 use cairn::{Compression, Database, ErrorKind, Keyspace, KeyspaceOptions, Options, Result};

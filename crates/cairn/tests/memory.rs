@@ -1,4 +1,4 @@
-//! What the database asks the operating system to have in memory, and what to forget.
+//! What the database asks the operating system to load into its page cache, and to drop from it.
 #![allow(missing_docs)]
 
 use cairn::env::SimEnv;

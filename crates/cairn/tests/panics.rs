@@ -1,5 +1,5 @@
-//! A thread that panics (which only a bug can make it do) stops writing, with an error that says so: nobody waits for ever, reads go
-//! on, and what was acknowledged is there at the next opening. Trap 33.
+//! A panicking thread (which only a bug can cause) ends writing, with an error that says so: no thread waits forever, reads go on, and
+//! every acknowledged write is present at the next opening. Trap 33.
 #![allow(missing_docs)]
 
 use cairn::env::{OpInfo, OpKind, Phase, SimEnv, Verdict};

@@ -1,4 +1,4 @@
-//! Entries that cursors skip: read charges cause their compaction, and keys with many versions are shown right.
+//! Entries that cursors skip: read charges cause their compaction, and keys with many versions are read correctly.
 
 use cairn::env::{Rng, SimEnv};
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result, Slice, Snapshot};

@@ -1,4 +1,4 @@
-//! How much memory a large value or batch takes while it is written. A test of its own, because it counts what the process allocates.
+//! Peak memory while a large value or batch is written. A test program of its own, because it counts the allocations of the process.
 #![allow(missing_docs, unsafe_code)]
 
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};

@@ -1,4 +1,4 @@
-//! What cursors keep in memory: a program of its own, because it counts what is allocated.
+//! Memory that cursors keep. A test program of its own, because it counts the allocations of the process.
 #![allow(missing_docs)]
 
 use cairn::{Cursor, Database, KeyspaceOptions, Options, Range, Result};

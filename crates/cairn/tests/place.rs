@@ -1,4 +1,5 @@
-//! A database keeps to the directory that it was opened in, wherever the path leads later; and stops writing when that directory is moved.
+//! A database keeps to the directory in which it was opened, wherever the path leads later, and ends writing when that directory is
+//! moved.
 
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::path::Path;

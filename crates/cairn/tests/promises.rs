@@ -1,4 +1,4 @@
-//! What `docs/recovery.md` promises of failing disks and damaged files, one promise a test. Crashes are in `crates/sim`.
+//! The promises of `docs/recovery.md` about failing disks and damaged files, one per test. Crashes are in `crates/sim`.
 
 use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};

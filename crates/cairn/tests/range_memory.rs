@@ -1,4 +1,4 @@
-//! What deleted ranges take of the memory: a program of its own, because it counts what is allocated.
+//! Memory of range deletions. A test program of its own, because it counts the allocations of the process.
 #![allow(missing_docs)]
 
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result};

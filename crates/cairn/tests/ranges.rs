@@ -1,4 +1,4 @@
-//! Deleting ranges: what is hidden from whom, in memory and in tables, and how its space comes back.
+//! Range deletions: which entries they hide from which reader, in memory and in tables, and how their space is freed.
 
 use cairn::env::SimEnv;
 use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options, Stats};

@@ -1,4 +1,4 @@
-//! Scrubbing: it finds damage nobody has read yet, keeps to its rate, leaves the cache alone, and ends when it is told to.
+//! Scrubbing finds damage before a read does, keeps to its rate, leaves the block cache alone, and ends on closing.
 #![allow(missing_docs)]
 
 use cairn::env::{OpInfo, OpKind, Phase, SimEnv, Verdict};

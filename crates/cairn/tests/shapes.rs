@@ -1,5 +1,5 @@
-//! What becomes of the tree under the access patterns that most stores are used with: sequential and time-ordered inserts, and queues. All
-//! in the thread of the caller, so that each run does the same.
+//! The shape of the tree under common access patterns: sequential and time-ordered inserts, and queues. Everything runs in the caller's
+//! thread, so that each run is the same.
 #![allow(missing_docs)]
 
 use cairn::env::SimEnv;
