@@ -244,13 +244,13 @@ impl FlushGeneration {
         self.0.load(Ordering::Acquire)
     }
 
-    /// The view is without them now.
+    /// Called after the read state without the memtables is published.
     pub(crate) fn advance(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }
 }
 
-/// Memtables that have gone from the views, as long as something holds them.
+/// Memtables that were removed from the read state, while cursors still hold them.
 #[derive(Default)]
 pub(crate) struct RetiredMemtables(Mutex<Vec<Weak<Memtable>>>);
 
@@ -261,7 +261,7 @@ impl RetiredMemtables {
         retired.extend(memtables.map(Arc::downgrade));
     }
 
-    /// Bytes of those that are still held.
+    /// Bytes of the retired memtables that are still held.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         let held: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         held.iter()
@@ -271,10 +271,10 @@ impl RetiredMemtables {
 }
 
 impl DbInner {
-    /// The sequence numbers at which the keyspace is read, by snapshots and by cursors: ascending, each once. Who begins to read
-    /// after this does so as of all that was visible before, or later.
+    /// The sequence numbers that snapshots and cursors of the keyspace hold: ascending, without duplicates. A reader that begins later
+    /// reads at a number that is at least the one visible before this call.
     pub(crate) fn readers_of(&self, keyspace: &KeyspaceInner) -> Vec<Seq> {
-        // Snapshots first: a cursor that is made of a snapshot holds its number before the snapshot can go.
+        // Snapshots first: a cursor made from a snapshot holds its number before the snapshot can be dropped.
         let mut seqs = self.snapshots.list();
         seqs.extend(keyspace.readers.in_slots());
         seqs.extend(keyspace.readers.more.list());
@@ -283,7 +283,7 @@ impl DbInner {
         seqs
     }
 
-    /// The smallest of these.
+    /// The smallest number in [`DbInner::readers_of`].
     pub(crate) fn oldest_reader(&self, keyspace: &KeyspaceInner) -> Option<Seq> {
         let snapshot = self.snapshots.oldest();
         let cursor = keyspace.readers.in_slots().min();

@@ -5,7 +5,7 @@ use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-/// The writer gives up after so many rounds: only then does a `compact` end that owes what is new, too.
+/// The writer stops after this many rounds: a `compact` that also waited for newer writes would end only then.
 const MAX_ROUNDS: u64 = 60;
 const KEYS: u64 = 2_000;
 
@@ -19,8 +19,8 @@ fn write(keyspace: &Keyspace, from: u64, step: usize) -> Result<()> {
     keyspace.flush()
 }
 
-/// Has `write` called in another thread whenever `run` begins with a table, and waited for: a writer that is faster than any compaction.
-/// Gives how often that was.
+/// Calls `write` in another thread, and waits for it, whenever `run` begins a table: a writer that is faster than any compaction. Returns
+/// the number of calls.
 fn beside(
     env: &SimEnv,
     write: impl Fn(u64) -> Result<()> + Send + 'static,
@@ -57,7 +57,7 @@ fn beside(
 
 fn open(env: &Arc<SimEnv>) -> Result<(Database, Keyspace)> {
     let db = Database::open_in(env.clone(), "/db", Options::default().background_threads(0))?;
-    // Nothing is compacted but on request.
+    // Compactions run only on request.
     let options = KeyspaceOptions::default().level0_tables(64).max_tables_per_guard(64).seek_cost(0);
     let keyspace = db.keyspace("k", options.tombstone_percent(0).space_target(10.0))?;
     Ok((db, keyspace))
@@ -94,7 +94,7 @@ fn flushing_ends_beside_a_writer() -> Result<()> {
     let keyspace = db.keyspace("k", KeyspaceOptions::default().memtable_bytes(64 << 10))?;
     keyspace.put("a", "1")?;
     let beside_it = keyspace.clone();
-    // Each round fills a memtable and begins another one, while the flush before is under way.
+    // Each round fills a memtable and begins another one, while the previous flush runs.
     let fill =
         move |round: u64| (0..2).try_for_each(|i| beside_it.put(key(2 * round + i), vec![7; 40 << 10]));
     let rounds = beside(&env, fill, || keyspace.flush())?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Draws small numbers; the same seed gives the same.
+/// A pseudo-random generator of small numbers, from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -34,7 +34,7 @@ fn keyspace(db: &Database) -> Result<Keyspace> {
     db.keyspace("k", KeyspaceOptions::default().memtable_bytes(16 << 10).level0_tables(3))
 }
 
-/// Writes some, to the model, too.
+/// Writes some entries to the database and to the model.
 fn write(ks: &Keyspace, model: &mut Model, dice: &mut Dice) -> Result<()> {
     for _ in 0..dice.below(40) {
         let key = dice.key();
@@ -62,7 +62,7 @@ fn write(ks: &Keyspace, model: &mut Model, dice: &mut Dice) -> Result<()> {
     }
 }
 
-/// A cursor, what it shows, and the key on which it stands.
+/// A cursor, the entries that it must show, and its key.
 struct Held {
     cursor: Cursor,
     shows: Model,
@@ -109,7 +109,7 @@ impl Held {
     }
 }
 
-/// An iterator, and what is left of it.
+/// An iterator, and the entries that it has still to yield.
 struct HeldRange {
     range: Range,
     left: Model,
@@ -140,7 +140,7 @@ fn kept_cursors_show_their_moment_and_no_memtable_that_was_flushed() -> Result<(
             write(&ks, &mut model, &mut dice)?;
             match dice.below(4) {
                 0 => cursors.push(Held::new(ks.cursor(), &model)),
-                // The snapshot goes, and its cursor stays.
+                // The snapshot is dropped, and its cursor stays.
                 1 => cursors.push(Held::new(db.snapshot().cursor(&ks), &model)),
                 2 => ranges.push(HeldRange { range: ks.iter(), left: model.clone() }),
                 _ => {}

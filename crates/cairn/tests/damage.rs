@@ -56,7 +56,7 @@ fn write(keyspace: &Keyspace, model: &mut Model, range: std::ops::Range<u64>, ke
     }
 }
 
-/// Every key has its newest value, or fails with an error that names one of the damaged files. How many failed.
+/// Every key has its newest value, or its read fails with an error that names one of the damaged files. Returns the number of failures.
 fn compare(keyspace: &Keyspace, model: &Model, damaged: &[PathBuf]) -> usize {
     let named = |e: &cairn::Error| {
         let known = damaged.iter().any(|path| e.to_string().contains(&*path.to_string_lossy()));
@@ -124,7 +124,7 @@ fn level_of(keyspace: &Keyspace, table: &Path) -> usize {
 /// compactions go on, and no read is wrong.
 #[test]
 fn one_damaged_table_in_level_0_does_not_stop_the_rest() {
-    // Two flushes: nothing is compacted yet, and the older one is damaged.
+    // Two flushes: nothing is compacted yet; then the older table is damaged.
     let (sim, mut model) = closed(1, 150, 4000);
     let table = tables(&sim)[0].clone();
     scratch(&sim, &table);
@@ -149,19 +149,19 @@ fn one_damaged_table_in_level_0_does_not_stop_the_rest() {
     assert!(stats.damage[0].offset.is_some() && stats.to_string().contains("damage "));
     assert_eq!(stats.stalls.slowdowns, 0, "writers wait for what cannot be done");
     assert_eq!(level_of(&keyspace, &table), 0);
-    // Compaction on request does what it can, and says what it could not.
+    // An explicit compaction compacts what it can, and returns the error of the rest.
     let error = keyspace.compact().unwrap_err();
     assert!(error.to_string().contains(&*table.to_string_lossy()), "{error}");
     assert_eq!(level0(&db), 2, "the damaged table and all that is newer, as one");
     compare(&keyspace, &model, from_ref(&table));
-    // Closing tells, too; and reopening changes nothing of all this.
+    // Closing returns the error, too; and reopening changes nothing of all this.
     drop(keyspace);
     assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Corruption);
     let db = open(&sim);
     assert_eq!(compare(&db.open_keyspace("k").unwrap(), &model, &[table]), failed);
 }
 
-/// Keys that grow: what is newer than the damaged table shares no key with it, and sinks as if nothing were wrong.
+/// Ascending keys: entries newer than the damaged table share no key with it, and are compacted as if it were intact.
 #[test]
 fn what_shares_no_key_with_a_damaged_table_sinks() {
     let sim = SimEnv::new(2);
@@ -216,7 +216,7 @@ fn histories_go_on_around_a_damaged_table() {
             compare(&keyspace, &model, from_ref(&table));
         }
         if seed % 2 == 0 {
-            // Where only the filter or the index is damaged, compaction may mend it.
+            // Damage only to the filter or the index may be repaired by a compaction.
             let _ = keyspace.compact();
             compare(&keyspace, &model, from_ref(&table));
         }
@@ -231,8 +231,8 @@ fn histories_go_on_around_a_damaged_table() {
     assert!(failed > 20 && levels.iter().all(|&n| n > 0), "{failed} reads failed, levels {levels:?}");
 }
 
-/// What sank past a damaged table is merged down there with what is older than the table. When the table can be read again, nothing of
-/// that hides what is in it.
+/// Entries compacted past a damaged table are merged with entries older than that table. When the table can be read again, none of them
+/// hides its entries.
 #[test]
 fn a_table_that_can_be_read_again_is_not_hidden_by_older_versions() {
     for per_guard in [1, 3] {
@@ -276,7 +276,7 @@ fn a_table_that_can_be_read_again_is_not_hidden_by_older_versions() {
     }
 }
 
-/// Scans of a range that has none of a damaged table's keys, forward and backward, do not look at it: be it in level 0 or beside the
+/// Scans of a range without keys of a damaged table, forward and backward, do not read the table: neither in level 0 nor beside the
 /// tables that they need in a guard.
 #[test]
 fn scans_of_other_keys_do_not_need_a_damaged_table() {
@@ -337,7 +337,7 @@ fn trouble_of_a_dropped_keyspace_goes_with_it() {
     db.close().unwrap();
 }
 
-/// With threads: nothing turns in circles over a table that cannot be read.
+/// With threads: no retry loop over a table that cannot be read.
 #[test]
 fn nothing_is_busy_with_a_damaged_table() {
     let (sim, mut model) = closed(1, 150, 4000);
@@ -355,7 +355,7 @@ fn nothing_is_busy_with_a_damaged_table() {
     compare(&keyspace, &model, &[table]);
 }
 
-/// A system that cannot read a table (a bad sector) is a passing trouble at first, and then like damage.
+/// A table that the system cannot read (a bad sector) is a temporary error at first, and then damage.
 #[test]
 fn a_table_that_the_system_cannot_read_is_gone_around_after_a_while() {
     use cairn::env::{Fault, OpInfo, OpKind, Phase, Verdict};
@@ -382,8 +382,8 @@ fn a_table_that_the_system_cannot_read_is_gone_around_after_a_while() {
     db.close().unwrap();
 }
 
-/// A missing table, one that was cut off, one with a damaged end: the database opens, reads that need it say which file, and
-/// everything else can be used.
+/// A missing table, a truncated one, one with a damaged end: the database opens, reads that need the table name the file, and everything
+/// else can be used.
 #[test]
 fn a_table_that_cannot_be_opened_spoils_its_own_keys_only() {
     for wound in ["missing", "short", "long", "footer", "empty"] {

@@ -18,7 +18,7 @@ fn open(skip_deleted: u32) -> Result<(Database, Keyspace)> {
     Ok((db, keyspace))
 }
 
-/// Deleted entries that cursors pass over while `run` runs.
+/// Number of deleted entries that cursors skip while `run` runs.
 fn passed(keyspace: &Keyspace, run: impl FnOnce() -> Result<()>) -> Result<u64> {
     let before = keyspace.stats().deleted_passed;
     run()?;
@@ -32,7 +32,7 @@ fn take(keyspace: &Keyspace) -> Result<Option<Slice>> {
     Ok(Some(first))
 }
 
-/// Of a queue of 1,000 entries one is taken, and another one added at the end, so many times.
+/// Takes an entry of a queue of 1,000 and adds another at the end, the given number of times.
 fn queue(keyspace: &Keyspace, takes: u64) -> Result<u64> {
     (0..1_000).try_for_each(|i| keyspace.put(key(i), "job"))?;
     passed(keyspace, || {
@@ -58,7 +58,7 @@ fn the_consumer_of_a_queue_passes_over_few_of_the_entries_that_were_taken() -> R
     Ok(())
 }
 
-/// The key is put while the consumer looks for it: between the making of its iterator and the look.
+/// The key is put while the consumer seeks it: between the creation of its iterator and the seek.
 #[test]
 fn a_producer_that_writes_meanwhile_keeps_nobody_from_noting() -> Result<()> {
     const TAKES: u64 = 20_000;
@@ -80,7 +80,7 @@ fn a_producer_that_writes_meanwhile_keeps_nobody_from_noting() -> Result<()> {
 #[test]
 fn a_stack_a_queue_that_runs_empty_and_many_queues_in_one_keyspace() -> Result<()> {
     const TAKES: u64 = 20_000;
-    // The last in is the first out; the keys go up, so what was taken lies between.
+    // Last in, first out; the keys ascend, so the deleted ones lie in between.
     let (_db, keyspace) = open(16)?;
     (0..1_000).try_for_each(|i| keyspace.put(key(i), "job"))?;
     let count = passed(&keyspace, || {
@@ -124,7 +124,7 @@ fn a_stack_a_queue_that_runs_empty_and_many_queues_in_one_keyspace() -> Result<(
 #[test]
 fn the_second_scan_over_deleted_keys_passes_over_few_of_them() -> Result<()> {
     const DELETED: u64 = 200_000;
-    // Others write meanwhile: to other keys, which does not matter, or to the range, which splits it.
+    // Concurrent writes: to other keys, which does not matter, or into the range, which splits it.
     for writes in [0, 1, 5] {
         for backward in [false, true] {
             let (_db, keyspace) = open(16)?;
@@ -132,7 +132,7 @@ fn the_second_scan_over_deleted_keys_passes_over_few_of_them() -> Result<()> {
             (0..DELETED).try_for_each(|i| keyspace.delete(key(i)))?;
             let scan = |found: usize| {
                 let mut range = keyspace.iter();
-                // The first scan reads as of a time before.
+                // The first scan reads at an older sequence number.
                 (0..writes).try_for_each(|i| keyspace.put(key(2 * DELETED + i), "value"))?;
                 let count = if backward { range.rev().count() } else { range.by_ref().count() };
                 assert_eq!(count, found);
@@ -154,13 +154,13 @@ fn the_second_scan_over_deleted_keys_passes_over_few_of_them() -> Result<()> {
     Ok(())
 }
 
-/// A writer that goes on elsewhere in the keyspace, while the first scan is on its way, does not keep the second one from being fast.
+/// Concurrent writes elsewhere in the keyspace during the first scan do not keep the second one from being fast.
 #[test]
 fn what_is_written_while_a_long_run_is_passed_does_not_matter() -> Result<()> {
     let (_db, keyspace) = open(16)?;
     (0..20_010).try_for_each(|i| keyspace.put(key(i), "value"))?;
     (0..20_000).filter(|i| i % 2_000 != 0).try_for_each(|i| keyspace.delete(key(i)))?;
-    // Every step of the scan goes over a run; others write between the steps.
+    // Every step of the scan skips a run; writes come between the steps.
     let scan = || {
         let mut range = keyspace.iter();
         let mut found = 0;
@@ -190,7 +190,7 @@ fn notes_are_bounded_and_the_valuable_ones_stay() -> Result<()> {
     assert!((64..=128).contains(&keyspace.stats().dead_ranges));
     let count = passed(&keyspace, || keyspace.iter().next().expect("there are some").map(drop))?;
     assert!(count <= 32, "{count}");
-    // Longer keys are not noted.
+    // Ranges with longer keys are not recorded.
     let (_db, keyspace) = open(4)?;
     let long = |i: u64| [&[7; 600][..], &key(i)].concat();
     (0..100).try_for_each(|i| keyspace.delete(long(i)))?;
@@ -215,7 +215,7 @@ struct Reader {
     model: Model,
 }
 
-/// A cursor that is held while others write, with what it shows and where it stands.
+/// A cursor that is held during writes, with the entries that it must show and its position.
 struct Held {
     cursor: Cursor,
     model: Model,
@@ -361,7 +361,7 @@ fn readers_of_any_age_see_what_the_model_says() -> Result<()> {
             let (from, to) = if rng.chance(1, 2) { (0, KEYS) } else { bounds(&mut rng) };
             let range = keyspace.range(key(from)..key(to));
             match rng.chance(1, 2) {
-                // It sees the moment at which it was made, whatever comes between.
+                // The cursor shows the state at its creation, whatever is written meanwhile.
                 true => compare(&mut rng, range, &model, (from, to))?,
                 false => {
                     let before = model.clone();

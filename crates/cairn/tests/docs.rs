@@ -47,7 +47,7 @@ fn hex_block(document: &str, n: usize) -> Vec<HexLine> {
     lines
 }
 
-/// Holds a block of a document against the bytes that the code wrote.
+/// Compares a block of a document with the bytes that the code wrote.
 fn compare(what: &str, documented: &[HexLine], written: &[u8]) {
     if std::env::var_os("SHOW_EXAMPLES").is_some() {
         println!("{what}:");

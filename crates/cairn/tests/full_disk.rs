@@ -64,7 +64,7 @@ fn compare(keyspace: &Keyspace, model: &Model, when: &str) {
     }
 }
 
-/// Opens what a power cut at this moment leaves, on a disk as full as this one, and holds it against the model.
+/// Opens what a power cut now would leave, on a disk as full as this one, and compares it with the model.
 fn compare_after_crash(sim: &SimEnv, model: &Model, seed: u64, when: &str) {
     let kind = Survival::ALL[seed as usize % Survival::ALL.len()];
     let survivor = sim.crash_clone(kind, seed);
@@ -91,8 +91,8 @@ fn fill(keyspace: &Keyspace, model: &mut Model, from: u32) -> u32 {
     unreachable!()
 }
 
-/// P5, and trap 31: the disk fills up while tables are flushed and compacted. Deletes and compaction go on with the reserve, and
-/// make so much room that puts are taken again, without a restart.
+/// P5, and trap 31: the disk fills up during flushes and compactions. Deletes and compactions go on with the reserve, and free so much
+/// space that puts are accepted again, without a restart.
 #[test]
 fn deletes_and_compactions_run_on_the_reserve_until_puts_go_on() {
     let (mut spent, mut rounds) = (0, 0);
@@ -175,7 +175,7 @@ fn with_threads_a_full_disk_passes_as_well() {
         compare(&keyspace, &model, "full");
         compare_after_crash(&sim, &model, room, "full");
         for key in model.clone().into_keys().skip(3) {
-            // The background uses the reserve, too: it may be all gone by now.
+            // Background jobs use the reserve, too: all of it may be used by now.
             match keyspace.delete(&key) {
                 Ok(()) => drop(model.remove(&key)),
                 Err(e) => {
@@ -186,7 +186,7 @@ fn with_threads_a_full_disk_passes_as_well() {
         }
         let begun = Instant::now();
         loop {
-            // What runs in the background may meet the full disk at any time; then it is tried again.
+            // A background job may find the disk full at any time; it is then retried.
             let made_room = db.compact().and_then(|()| keyspace.put("again", "1"));
             match made_room {
                 Ok(()) => break,
@@ -216,7 +216,7 @@ fn has_reserve(sim: &SimEnv) -> bool {
     files(sim).iter().any(|path| path.ends_with("RESERVE"))
 }
 
-/// Makes operations of this kind on files with this in their names fail for want of space, while `full` says so.
+/// Makes operations of this kind on files with this in their names fail with `NoSpace`, while `full` is set.
 fn fill_up(
     sim: &Arc<SimEnv>,
     (kind, part): (OpKind, &'static str),
@@ -226,7 +226,7 @@ fn fill_up(
     sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
         let path = op.path.to_string_lossy();
         let meant = op.kind == kind && path.contains(part);
-        // A log that is written over a spare one needs no space: so none of them is to be had.
+        // A log that overwrites a recycled one needs no space: so recycling is prevented.
         let spare =
             kind == OpKind::Create && part == "wal" && op.kind == OpKind::Open && path.ends_with(".spare");
         let meant = (meant || spare) && op.phase == Phase::Before;
@@ -285,7 +285,7 @@ fn the_reserve_lets_a_flush_switch_log_and_manifest() {
     }
 }
 
-/// Trap 32: the disk is full for good while the manifest or the log is written or switched; then there is space again.
+/// Trap 32: the disk stays full while the manifest or the log is written or switched; then there is space again.
 #[test]
 fn a_disk_that_is_full_at_the_manifest_or_the_switch_of_a_log_passes() {
     for (n, place) in PLACES.into_iter().enumerate() {
@@ -314,7 +314,7 @@ fn a_disk_that_is_full_at_the_manifest_or_the_switch_of_a_log_passes() {
     }
 }
 
-/// Opening, with whatever little room there is: everything can be read; and when there is space, everything can be written.
+/// Opening with little free space: everything can be read; and once there is space, everything can be written.
 #[test]
 fn a_database_opens_on_a_full_disk() {
     let (mut read_only, mut writable) = (0, 0);
@@ -380,7 +380,7 @@ fn a_database_opens_on_a_full_disk() {
     assert!(read_only > 20 && writable > 20, "{read_only} times read-only, {writable} times writable");
 }
 
-/// What is not ours never keeps a database from opening, nor does a reserve of another length, and it is left alone.
+/// Foreign files, and a reserve of another length, never keep a database from opening; foreign files are left alone.
 #[test]
 fn leftovers_do_not_keep_a_database_from_opening() {
     let (sim, db, keyspace, model) = prepare(1);
@@ -405,8 +405,8 @@ fn leftovers_do_not_keep_a_database_from_opening() {
     assert_eq!(without.stats().reserve, cairn::ReserveStats::default());
 }
 
-/// Trap 35: writes that were acknowledged as buffered are handed over when the database closes, out of the reserve if need be; and
-/// when that fails, closing says so.
+/// Trap 35: closing hands `Buffered` writes to the operating system, with the space of the reserve if necessary; when that fails, closing
+/// returns the error.
 #[test]
 fn closing_hands_over_what_is_buffered_or_says_that_it_could_not() {
     for out_of_space in [false, true] {
@@ -434,7 +434,7 @@ fn closing_hands_over_what_is_buffered_or_says_that_it_could_not() {
     }
 }
 
-/// Trap 7: writes that take a part of their bytes, one of them, or none, at every append to the log in turn.
+/// Trap 7: appends to the log that write only some of their bytes, one, or none, at each append in turn.
 #[test]
 fn short_writes_and_writes_of_nothing_leave_no_trace() {
     for at in 0..40 {
@@ -464,7 +464,7 @@ fn short_writes_and_writes_of_nothing_leave_no_trace() {
     }
 }
 
-/// The limit on the length of files is a full disk for one file: others grow, and logs are switched before they reach it.
+/// The limit on file lengths is a full disk for one file: others can grow, and logs are switched before they reach it.
 #[test]
 fn a_file_that_may_not_grow_is_an_error_that_names_it() {
     let (sim, db, keyspace, mut model) = prepare(5);

@@ -24,8 +24,8 @@ fn keys(keyspace: &Keyspace) -> usize {
     keyspace.iter().inspect(|entry| assert!(entry.is_ok(), "{entry:?}")).count()
 }
 
-/// Holds the thread of the first operation of a kind, on a file with this in its name, until it is let go or a fifth of a second has passed:
-/// then what was to let it go waits for it.
+/// Blocks the first operation of a kind, on a file with this in its name, until it is released or a fifth of a second has passed: the
+/// thread that was to release it then waits for it.
 struct Stop {
     reached: mpsc::Receiver<()>,
     go: Arc<AtomicBool>,
@@ -61,7 +61,7 @@ impl Stop {
     }
 }
 
-/// A call that works on the directory is under way when another thread closes the database, or drops its last handle.
+/// A call that uses the directory is running when another thread closes the database, or drops its last handle.
 fn close_beside(
     threads: usize,
     kind: OpKind,
@@ -123,14 +123,14 @@ fn closing_waits_for_a_keyspace_that_is_being_created_or_dropped() {
     }
 }
 
-/// One that is acknowledged is there, however late its call came.
+/// An acknowledged write is present, however late its call came.
 #[test]
 fn no_keyspace_is_created_once_closing_has_begun() {
     let sim = SimEnv::new(1);
     let db = open(&sim, 1);
     let keyspace = db.keyspace("k", small()).unwrap();
     fill(&keyspace, 0..10);
-    // Closing is held while it syncs the log: no call may begin from then on.
+    // Closing is blocked while it syncs the log: no call may begin from then on.
     let stop = Stop::at(&sim, OpKind::Sync, "wal");
     let late = db.clone();
     let closing = std::thread::spawn(move || db.close());
@@ -144,7 +144,7 @@ fn no_keyspace_is_created_once_closing_has_begun() {
     assert_eq!(open(&sim, 1).keyspaces(), ["k"]);
 }
 
-/// What outlives its database says that it is closed, even where the files that it would read are gone.
+/// Handles that outlive their database return `Closed`, even if the files that they would read are gone.
 #[test]
 fn what_outlives_its_database_says_closed() {
     for explicit in [true, false] {
@@ -200,7 +200,7 @@ fn what_outlives_its_database_says_closed() {
     }
 }
 
-/// A check or a scrub beside which the database is closed ends with that, and finds no damage.
+/// A check or a scrub concurrent with closing ends with `Closed`, and reports no damage.
 #[test]
 fn a_check_ends_when_the_database_is_closed() {
     let sim = SimEnv::new(1);
@@ -236,7 +236,7 @@ fn an_empty_batch_is_a_barrier_of_its_durability() {
     assert!(open(&found, 0).open_keyspace("k").unwrap().get("c").unwrap().is_none());
 }
 
-/// A keyspace that is dropped beside a compaction of the whole database is no error of that, and its work stays counted.
+/// Dropping a keyspace during a compaction of the whole database is not an error of the compaction, and its work stays counted.
 #[test]
 fn all_keyspaces_are_compacted_though_one_is_dropped() {
     let sim = SimEnv::new(1);

@@ -11,7 +11,7 @@ fn open(sim: &Arc<SimEnv>) -> cairn::Result<Database> {
     Database::open_in(sim.clone(), "/db", options)
 }
 
-/// A database on a disk on which no table can be made: what is written stays in its logs.
+/// A database on a disk on which no table can be created: all writes stay in its logs.
 fn without_tables() -> (Arc<SimEnv>, Database, Keyspace) {
     let sim = SimEnv::new(1);
     let db = open(&sim).unwrap();
@@ -47,7 +47,7 @@ fn salvage(sim: &Arc<SimEnv>) -> SalvageReport {
     cairn::salvage_in(sim.process_clone(), "/db", "/new", options).unwrap()
 }
 
-/// Opening the database finds what was acknowledged, or says that it is damaged.
+/// Opening the database finds every acknowledged write, or reports damage.
 fn is_damaged(sim: &Arc<SimEnv>, what: &str) {
     let error = open(sim).map(drop).expect_err(what);
     assert_eq!(error.kind(), ErrorKind::Corruption, "{what}: {error}");
@@ -103,8 +103,7 @@ fn the_synced_end_of_a_closed_log_cannot_vanish_unseen() {
     }
 }
 
-/// Establishing a log may fail: then it goes on without being established, no other follows it, and nothing is acknowledged as durable
-/// in it.
+/// Establishing a log may fail: the log is then still in use, no other log follows it, and no write in it is acknowledged as durable.
 #[test]
 fn a_log_that_cannot_be_named_goes_on_and_none_follows_it() {
     for fault in [Fault::ENOSPC, Fault::EIO] {
@@ -141,10 +140,10 @@ fn a_log_that_cannot_be_named_goes_on_and_none_follows_it() {
     }
 }
 
-/// Syncs that have succeeded: by which thread, and of which file.
+/// Successful syncs: the thread, and the file.
 type Syncs = Arc<Mutex<Vec<(ThreadId, PathBuf)>>>;
 
-/// From now on notes every sync that has succeeded.
+/// Records every successful sync from now on.
 fn note_syncs(sim: &SimEnv) -> Syncs {
     let syncs = Syncs::default();
     let noted = syncs.clone();
@@ -157,7 +156,7 @@ fn note_syncs(sim: &SimEnv) -> Syncs {
     syncs
 }
 
-/// With a flush thread, a switch makes no sync in the thread of a writer that asks for none.
+/// With a flush thread, a switch makes no sync in the thread of a writer that demands none.
 #[test]
 fn a_switch_syncs_nothing_in_the_thread_of_the_writer() {
     let sim = SimEnv::new(1);
@@ -184,7 +183,8 @@ fn a_switch_syncs_nothing_in_the_thread_of_the_writer() {
     }
 }
 
-/// A synced write right after a switch is acknowledged when the log can no longer vanish unseen: header, directory and manifest are synced.
+/// A synced write right after a switch is acknowledged only when the loss of the log would be detected: header, directory and manifest
+/// are synced.
 #[test]
 fn a_synced_write_after_a_switch_waits_until_its_log_is_established() {
     for threads in [0, 1] {
@@ -223,7 +223,7 @@ fn a_synced_write_after_a_switch_waits_until_its_log_is_established() {
     }
 }
 
-/// A power cut may take the newest log, or its header, as long as it is not established; from then on that is damage.
+/// A power cut may lose the newest log, or its header, until the log is established; afterwards that is damage.
 #[test]
 fn the_newest_log_may_be_lost_until_it_is_established() {
     let (sim, db, keyspace) = without_tables();

@@ -28,7 +28,7 @@ fn fresh(threads: usize) -> (Arc<SimEnv>, Database, Keyspace) {
     (sim, db, keyspace)
 }
 
-/// Panics once, at the first operation that is meant, in the thread that does it.
+/// Panics once, at the first matching operation, in its thread.
 fn panic_at(sim: &SimEnv, meant: impl Fn(&OpInfo<'_>) -> bool + Send + Sync + 'static) -> Arc<AtomicBool> {
     let done = Arc::new(AtomicBool::new(false));
     let panicked = done.clone();
@@ -51,7 +51,7 @@ fn thread_is(name: &str) -> bool {
 
 type Work<'a> = Box<dyn FnOnce() -> cairn::Result<()> + Send + 'a>;
 
-/// Runs each in a thread of its own; all have to end. What a panic ends counts as ended.
+/// Runs each in its own thread; all have to end, by a panic, too.
 fn all_end<'a>(what: &str, works: Vec<(&'static str, Work<'a>)>) -> Vec<String> {
     let (ends, ended) = mpsc::channel();
     let names: BTreeSet<&str> = works.iter().map(|(name, _)| *name).collect();
@@ -94,7 +94,7 @@ fn put_for_ever(keyspace: &Keyspace, durability: Durability) -> cairn::Result<()
     Ok(())
 }
 
-/// Everybody who can wait for the background, while one of its threads panics.
+/// All kinds of callers that wait for background work, while one of its threads panics.
 fn everybody_ends(what: &str, meant: impl Fn(&OpInfo<'_>) -> bool + Send + Sync + 'static) {
     let (sim, db, keyspace) = fresh(2);
     keyspace.put("before", "1").unwrap();
@@ -159,7 +159,7 @@ fn a_panic_in_a_compaction_ends_all_waiting() {
     everybody_ends("remove", |op| thread_is("cairn-compact") && op.kind == OpKind::Remove);
 }
 
-/// A leader panics while it writes the log, or syncs it, for all who queue behind it.
+/// A leader panics while it writes or syncs the log for all threads queued behind it.
 #[test]
 fn a_leader_that_panics_leaves_no_follower_waiting() {
     for kind in [OpKind::Append, OpKind::Sync] {
@@ -208,7 +208,7 @@ fn a_leader_that_panics_leaves_no_follower_waiting() {
     }
 }
 
-/// Without threads a writer flushes and compacts itself, while it holds what the others wait for.
+/// Without background threads a writer flushes and compacts itself, while it holds the locks that others wait for.
 #[test]
 fn a_panic_in_a_database_without_threads_ends_all_waiting() {
     type Place = (&'static str, fn(&OpInfo<'_>) -> bool);

@@ -197,7 +197,7 @@ fn the_space_of_a_queue_comes_back() {
     }
 }
 
-/// A stretch that is hidden is passed over, not stepped through, whichever way; and what was written into it later is found.
+/// A hidden range is skipped as a whole, in both directions; entries written into it later are found.
 #[test]
 fn scans_pass_over_what_is_hidden() {
     let (_, db, ks) = database();

@@ -121,7 +121,7 @@ fn excuses(loss: &Loss, name: &str, key: &str) -> bool {
         && loss.to.as_ref().is_none_or(|to| key.as_bytes() <= &to[..])
 }
 
-/// Holds what was salvaged against what was written: the newest version, or one that a reported loss excuses. How many keys
+/// Compares the salvaged entries with the written ones: the newest version, or one that a reported loss excuses. Returns how many keys
 /// needed an excuse.
 fn compare(sim: &Arc<SimEnv>, history: &History, report: &SalvageReport) -> usize {
     let db = open(sim, "/new");
@@ -211,8 +211,8 @@ fn missing_files_cost_what_was_in_them() {
     }
 }
 
-/// Tables say whose they are, so that nothing but the options is lost with the manifest; and what is deleted stays deleted, because
-/// no table lies around that is not in use.
+/// Tables name their keyspace, so that only the options are lost with the manifest; and deleted keys stay deleted, because no unused
+/// table is left on disk.
 #[test]
 fn without_a_manifest_tables_and_logs_tell_all() {
     for seed in 0..3 {
@@ -274,8 +274,8 @@ fn salvage_refuses_what_it_must_not_do() {
     assert_eq!(kind("/db", "/other"), ErrorKind::AlreadyExists);
 }
 
-/// A keyspace that was not flushed keeps the log of one that was: what a table has lost comes back from there, and that it may be
-/// older than what was lost is said.
+/// A keyspace that was not flushed keeps the log of one that was: entries lost from a table are restored from the log, and the report
+/// says that they may be older than the lost ones.
 #[test]
 fn what_a_table_has_lost_may_still_be_in_the_log() {
     let sim = SimEnv::new(1);
@@ -316,7 +316,7 @@ fn fail_after(sim: &SimEnv, path: &Path, kinds: &'static [OpKind], most: u64) ->
     counted
 }
 
-/// Tables are read twice: what was there the first time and is not the second time must not be missing in silence.
+/// Tables are read twice: what only the first read returned must be in the report.
 #[test]
 fn a_disk_that_fails_between_the_two_readings_of_a_table_is_a_loss() {
     const KINDS: &[OpKind] = &[OpKind::Open, OpKind::Read];
@@ -446,7 +446,7 @@ fn two_keyspaces_of_one_name_are_both_salvaged() {
     assert!(names.len() >= 2 && names.iter().any(|name| &**name == "keyspace-2"), "{names:?}");
 }
 
-/// A stray file may bear any number: what is missing between is one loss, and no list of them.
+/// A stray file may have any number: the missing logs before it are one loss, not a list.
 #[test]
 fn a_stray_log_is_one_loss_however_large_its_number_is() {
     for number in [999_999_999_999, u64::MAX] {

@@ -56,8 +56,8 @@ fn a_round_over_a_sound_database_reads_all_and_finds_nothing() {
     );
 }
 
-/// One flipped bit at many places of every table, closed log and manifest: the file is named, in the report and the statistics;
-/// and when the bit is flipped back, the next round takes it back.
+/// One flipped bit at many places of every table, closed log and manifest: the report and the statistics name the file; and when the bit
+/// is flipped back, the next round withdraws the damage.
 #[test]
 fn every_file_at_rest_is_read() {
     let (sim, db) = database(inline());
@@ -126,7 +126,7 @@ fn a_scrub_keeps_to_its_rate_and_ends_with_the_database() {
     assert_eq!(scrubbing.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// What was read once stays in memory: the footer, and the file itself as long as it is open. A round looks at what is there now.
+/// The footer stays in memory after the first read, and the file while it is open: a round must read the present bytes on disk.
 #[test]
 fn footer_length_and_presence_are_looked_at_each_time() {
     let table = |sim: &SimEnv| files(sim, ".tbl")[0].clone();
