@@ -130,7 +130,7 @@ pub fn compare(a_key: &[u8], a: Trailer, b_key: &[u8], b: Trailer) -> Ordering {
     compare_keys(a_key, b_key).then_with(|| b.cmp(&a))
 }
 
-/// The only hash of a key. Filters, guards, and the shards of memtables and caches all derive from it.
+/// The only hash of a key. Filters, guards and the sketches of tables derive from it.
 #[inline]
 pub fn hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)

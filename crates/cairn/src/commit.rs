@@ -224,7 +224,7 @@ impl DbInner {
         self.check_running()?;
         keyspace.check_open()?;
         let user_bytes = (key.len() + value.len()) as u64;
-        self.rate_limiter(writer, user_bytes);
+        self.throttle(writer, user_bytes);
         self.keep_in_bounds(writer)?;
         let need = Memtable::entry_cost(key.len(), value.len());
         let mut read_state = keyspace.read_state.load();
@@ -263,7 +263,7 @@ impl DbInner {
     /// Reserves memory for a batch and appends it to the log. Returns the sequence number of its first entry.
     fn log_batch(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<Seq> {
         self.check_running()?;
-        self.rate_limiter(writer, batch.user_bytes);
+        self.throttle(writer, batch.user_bytes);
         self.keep_in_bounds(writer)?;
         while let Some((keyspace, need)) = self.reserve_batch(writer, batch)? {
             self.make_room(writer, &keyspace, need)?;
@@ -400,7 +400,7 @@ impl DbInner {
     /// that memtable.
     fn make_ready(&self, writer: &mut Writer, batch: &Batch, ready: &mut Vec<Member>) -> Result<()> {
         self.check_running()?;
-        self.rate_limiter(writer, batch.user_bytes);
+        self.throttle(writer, batch.user_bytes);
         if ready.is_empty() {
             self.keep_in_bounds(writer)?;
         }

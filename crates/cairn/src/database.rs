@@ -41,7 +41,8 @@ pub struct Database {
 impl Database {
     /// Opens the database in `path`, and creates it if it does not exist.
     ///
-    /// Opening replays the log, which takes time in proportion to the data not yet flushed: at most a few memtables.
+    /// Opening replays the log, which takes time in proportion to the log that still has data not flushed: mostly a few memtables, at most
+    /// `log_cap`.
     ///
     /// # Errors
     /// `Locked` when the database is already open, in this process or another; `Corruption` when damage is found (opening then changes

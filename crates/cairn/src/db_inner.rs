@@ -541,7 +541,7 @@ impl DbInner {
     }
 }
 
-/// Memtable size of a keyspace: at most a quarter of the budget of all memtables, so that flushing does not stop the writers.
+/// Memtable size of a keyspace: at most an eighth of the memory budget, so that flushing does not stop the writers.
 fn memtable_bytes(database: &Options, keyspace: &KeyspaceOptions) -> usize {
     keyspace.memtable_bytes.min((database.memory_budget / 8) as usize)
 }

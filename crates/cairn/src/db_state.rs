@@ -119,7 +119,7 @@ impl NotDueContext {
     }
 
     /// Whether keyspaces found not due then may be due in the context `now`, without a change of their own.
-    fn are_outdated(&self, now: &PickContext) -> bool {
+    fn is_outdated(&self, now: &PickContext) -> bool {
         now.oldest.unwrap_or(Seq::MAX) > self.oldest || (now.at_rest && self.busy) || self.tight
     }
 }
@@ -253,7 +253,7 @@ impl State {
 
     /// Marks all keyspaces as possibly due if the context of picking has changed; returns whether it has.
     pub(crate) fn look_again(&mut self, now: &PickContext) -> bool {
-        let outdated = self.looked.are_outdated(now);
+        let outdated = self.looked.is_outdated(now);
         if outdated {
             self.note_all();
         }

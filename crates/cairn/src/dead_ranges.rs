@@ -85,7 +85,7 @@ pub(crate) struct DeadRange {
     pub to: Option<Key>,
     marks: Marks,
     /// Estimated number of entries that a cursor saves.
-    recycled: u64,
+    saves: u64,
     /// [`List::floor`] at the last use, plus the saved entries.
     worth: AtomicU64,
 }
@@ -146,9 +146,9 @@ impl List {
 struct Draft(List);
 
 impl Draft {
-    fn add(&mut self, from: Key, to: Option<Key>, marks: Marks, recycled: u64) {
-        let worth = AtomicU64::new(self.0.floor + recycled);
-        self.keep(Arc::new(DeadRange { from, to, marks, recycled, worth }));
+    fn add(&mut self, from: Key, to: Option<Key>, marks: Marks, saves: u64) {
+        let worth = AtomicU64::new(self.0.floor + saves);
+        self.keep(Arc::new(DeadRange { from, to, marks, saves, worth }));
     }
 
     /// Appends a range; one that continues the last range is merged with it.
@@ -159,27 +159,27 @@ impl Draft {
         match self.0.ranges.pop_if(joins) {
             None => self.0.ranges.push(range),
             Some(last) => {
-                let recycled = last.recycled + range.recycled;
+                let saves = last.saves + range.saves;
                 let (from, to, marks) = (last.from.clone(), range.to.clone(), last.marks.and(range.marks));
-                let worth = AtomicU64::new(self.0.floor + recycled);
-                self.0.ranges.push(Arc::new(DeadRange { from, to, marks, recycled, worth }));
+                let worth = AtomicU64::new(self.0.floor + saves);
+                self.0.ranges.push(Arc::new(DeadRange { from, to, marks, saves, worth }));
             }
         }
     }
 
     /// Appends `range`, which was only watched; its part in `[from, to)` is dead since `run.seq`.
     fn confirm(&mut self, range: &DeadRange, from: &Key, to: &Option<Key>, run: &FoundRun<'_>) {
-        let (marks, recycled) = (range.marks, range.recycled);
+        let (marks, saves) = (range.marks, range.saves);
         let dead = Marks { dead_since: run.seq, ..marks };
         let mut begin = range.from.clone();
         if begin < *from {
-            self.add(begin, Some(from.clone()), marks, recycled);
+            self.add(begin, Some(from.clone()), marks, saves);
             begin = from.clone();
         }
         match to {
             Some(to) if is_less(Some(to), range.to.as_deref()) => {
                 self.add(begin, Some(to.clone()), dead, run.passed);
-                self.add(to.clone(), range.to.clone(), marks, recycled);
+                self.add(to.clone(), range.to.clone(), marks, saves);
             }
             _ => self.add(begin, range.to.clone(), dead, run.passed),
         }
@@ -252,7 +252,7 @@ impl DeadRanges {
         if !range.marks.is_dead() || (range.marks.dead_since > seq && !planted(Bug::DeadForOldReaders)) {
             return Known::Watched;
         }
-        let worth = list.floor + range.recycled;
+        let worth = list.floor + range.saves;
         if range.worth.load(Ordering::Relaxed) != worth {
             range.worth.store(worth, Ordering::Relaxed);
         }
@@ -305,16 +305,16 @@ impl DeadRanges {
         let Some(found) = list.holding(key).filter(|_| !planted(Bug::PutsStayDead)) else { return };
         let range = &list.ranges[found];
         let (marks, is_dead) = (range.marks, range.marks.is_dead());
-        let recycled = if is_dead { range.recycled / 2 } else { range.recycled };
+        let saves = if is_dead { range.saves / 2 } else { range.saves };
         // A smaller remainder is not worth an entry of the list.
-        let is_worth = recycled >= u64::from(self.first_look());
+        let is_worth = saves >= u64::from(self.first_look());
         let mut next = list.draft(found);
         if is_worth && (is_dead || !marks.backward) && &range.from[..] < key {
-            next.add(range.from.clone(), Some(key.into()), marks, recycled);
+            next.add(range.from.clone(), Some(key.into()), marks, saves);
         }
         let behind: Key = [key, &[0]].concat().into();
         if is_worth && (is_dead || marks.backward) && range.ends_behind(&behind) {
-            next.add(behind, range.to.clone(), marks, recycled);
+            next.add(behind, range.to.clone(), marks, saves);
         }
         next.0.ranges.extend_from_slice(&list.ranges[found + 1..]);
         self.store(next.0);
@@ -334,7 +334,7 @@ impl DeadRanges {
         let watched = self.watched(run, newest);
         let is_dead = watched <= run.seq;
         let dead_since = if is_dead { run.seq } else { UNKNOWN };
-        let recycled = if is_dead { run.passed } else { u64::from(self.noted) };
+        let saves = if is_dead { run.passed } else { u64::from(self.noted) };
         let marks = Marks { watched, dead_since, backward: run.backward };
         let list = self.list.load();
         let mut next = list.draft(0);
@@ -349,7 +349,7 @@ impl DeadRanges {
             if let Some(start) = rest.take() {
                 let gap_to = if begins_behind { to.clone() } else { Some(range.from.clone()) };
                 if gap_to.as_ref().is_none_or(|to| start < *to) {
-                    next.add(start, gap_to, marks, recycled);
+                    next.add(start, gap_to, marks, saves);
                 }
                 if !begins_behind && is_less(range.to.as_deref(), to.as_deref()) {
                     rest = range.to.clone();
@@ -361,7 +361,7 @@ impl DeadRanges {
             }
         }
         if let Some(start) = rest {
-            next.add(start, to, marks, recycled);
+            next.add(start, to, marks, saves);
         }
         self.store(next.0);
     }

@@ -194,7 +194,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 
 /// A named, ordered map of bytes to bytes. The handle is cheap: clone it and share it between threads.
 ///
-/// Keys are ordered bytewise and have up to 64 KiB; values have up to 256 MiB. Reads take no lock and see every write acknowledged before
+/// Keys are ordered bytewise and have up to 64 KiB; values have up to 256 MiB. Reads wait for no writer, and see every write acknowledged before
 /// they began; a read of several keys (an iterator, [`Keyspace::multi_get`]) sees one consistent state.
 ///
 /// ```
@@ -345,8 +345,8 @@ impl Keyspace {
     /// The value of `key`. A value in a table is a reference into the cached block, without a copy; it is copied when the block is
     /// neither cached nor admitted to the cache.
     ///
-    /// Costs a search of the memtables, a filter probe for each table that may hold the key, and at most one disk read for the value when
-    /// index and filters are in memory.
+    /// Costs a search of the memtables, a filter probe for each table that may hold the key, and, while index and filters are in memory, one
+    /// block read from the disk or the cache. Each false positive of a filter (one in a hundred probes) reads one more.
     ///
     /// # Errors
     /// `Corruption`, with the file, when a block is damaged; `Io`; `Closed` when the keyspace was dropped or the database is closed.

@@ -2,7 +2,7 @@
 //!
 //! A [`Database`] is a directory that holds any number of named maps of bytes to bytes, the [`Keyspace`]s. Writes go to one write-ahead
 //! log and to memtables, which are flushed into a fragmented log-structured merge tree (PebblesDB, SOSP 2017) with low write
-//! amplification. Reads take no lock.
+//! amplification. Reads wait for no writer and no background work.
 //!
 //! ```
 //! use cairn::{Database, Durability, KeyspaceOptions};
@@ -29,7 +29,7 @@
 //! # }
 //! ```
 //!
-//! `docs/recovery.md` states what is guaranteed about crashes, full disks and damage; `ARCHITECTURE.md` describes how the layers fit
+//! `docs/reliability.md` states what is guaranteed about crashes, full disks and damage; `ARCHITECTURE.md` describes how the layers fit
 //! together.
 
 #![warn(clippy::missing_errors_doc)]

@@ -12,7 +12,7 @@ use crate::keyspace::{KeyspaceInner, ReadState, shows};
 use base::planted::{Bug, planted};
 use base::{Error, Result, Seq, Slice, hash};
 use std::task::Poll;
-use tree::{PendingLookup, TreeLookup};
+use tree::{LookupKey, PendingLookup};
 
 /// Maximum number of keys in flight. A disk gains little from more.
 const AT_ONCE: usize = 128;
@@ -27,7 +27,7 @@ struct Waiting {
     hash: u64,
     /// The newest range tombstone over the key.
     deleted: Seq,
-    at: TreeLookup,
+    at: PendingLookup,
 }
 
 /// A batch of reads.
@@ -91,7 +91,7 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
         if let Some(value) = self.read_state.get_recent(key, self.seq, deleted) {
             return Ok(value);
         }
-        let mut waiting = Waiting { place, hash: hash(key), deleted, at: TreeLookup::default() };
+        let mut waiting = Waiting { place, hash: hash(key), deleted, at: PendingLookup::default() };
         if last && self.waiting.is_empty() {
             // There is no other lookup to overlap with.
             let found = self.read_state.version.get_above(key, waiting.hash, self.seq, deleted)?;
@@ -128,7 +128,6 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
 /// Runs a lookup until it has its value or would block again.
 fn look(read_state: &ReadState, seq: Seq, key: &[u8], waiting: &mut Waiting) -> Result<Poll<Option<Slice>>> {
     let Waiting { hash, deleted, .. } = *waiting;
-    let found =
-        read_state.version.go_on(&mut waiting.at, PendingLookup { key, hash, seq, above: deleted })?;
+    let found = read_state.version.go_on(&mut waiting.at, LookupKey { key, hash, seq, above: deleted })?;
     Ok(found.map(|found| found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value))))
 }

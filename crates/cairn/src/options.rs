@@ -239,7 +239,7 @@ option_table! {
     /// them find nothing.
     filter_bits_per_key: u32 = 10, "0 to 32", |v| *v <= 32;
     /// Size at which a memtable is flushed to a table of level 0. Larger memtables mean fewer tables and less rewriting, and need more
-    /// of `memory_budget` and of the log.
+    /// of the log. At most an eighth of `memory_budget` is used.
     memtable_bytes: usize = 64 << 20, "4 KiB to 2 GiB", |v| (4 << 10..=2 << 30).contains(v);
     /// Number of tables in level 0 that starts its compaction. A higher number gives larger pieces in the levels below and less
     /// rewriting, but more tables that a read has to search.

@@ -181,7 +181,7 @@ type Keyspaces = BTreeMap<u64, Replayed>;
 /// What happens to full memtables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Spill {
-    TableCache,
+    Tables,
     /// The disk is full: they stay in memory, and nothing is written.
     Nowhere,
 }
@@ -256,8 +256,8 @@ impl Recovery {
     /// Replays the logs, and makes the result durable under a new manifest.
     fn recover(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(Seq, Manifest)> {
         let first_new = self.next_file.load(Ordering::Relaxed);
-        let last_seq = self.replay(keyspaces, logs, Spill::TableCache, &mut |_| ())?;
-        keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::TableCache))?;
+        let last_seq = self.replay(keyspaces, logs, Spill::Tables, &mut |_| ())?;
+        keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::Tables))?;
         if self.next_file.load(Ordering::Relaxed) > first_new {
             self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
         }
@@ -361,7 +361,7 @@ impl Recovery {
             }
             entry.insert(&keyspace.memtable, seq);
             held.set(held.get() + need as u64);
-            if held.get() > self.options.memory_budget / 2 && spill == Spill::TableCache {
+            if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
                 // All memtables together exceed their budget: all are flushed, and the count restarts.
                 keyspaces.values_mut().try_for_each(|k| self.flush(k, spill))?;
                 held.set(0);

@@ -2,7 +2,7 @@
 //!
 //! Under `--cfg shuttle` every lock, atomic and thread of this crate is shuttle's, which runs one thread at a time and chooses the next
 //! one at each operation; under `--cfg loom` they are loom's, for the tests of [`crate::write_queue`]. So a whole database runs under
-//! random schedules, which can be replayed (`crates/sim/tests/shuttle.rs`). The crates below keep their real locks: they hold them only
+//! random schedules, which can be replayed (`crates/sim/tests/shuttle`). The crates below keep their real locks: they hold them only
 //! briefly, and call nothing of this module meanwhile.
 //!
 //! A checker has no time. A wait with a timeout ends there at once, after other threads have run: code must not rely on time passing. Nor

@@ -7,7 +7,7 @@
 //!
 //! No thread waits forever: every holder calls [`WriteQueue::pass_on`] after it releases the writer, which wakes the head of the queue,
 //! and every thread, after it has queued, checks whether the writer is free. A fence on either side guarantees that at least one of the
-//! two notices. Loom tests every interleaving of a few threads (`loom_tests.rs`).
+//! two notices. Loom tests the interleavings of a few threads, with a bound on preemptions (`loom_tests.rs`).
 //!
 //! Never wake a waiter while holding the writer: the woken thread often preempts its waker, and the writer is then held by a thread
 //! without a processor. The leader stores the result of a job at once and wakes its thread with a [`Wake`], which it drops after it has

@@ -37,7 +37,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 impl DbInner {
     /// Makes a writer wait for its share of the slowdown.
     #[inline]
-    pub(crate) fn rate_limiter(&self, writer: &mut Writer, bytes: u64) {
+    pub(crate) fn throttle(&self, writer: &mut Writer, bytes: u64) {
         let slowdown = self.slowdown.load(Ordering::Relaxed) + writer.log_slowdown;
         if slowdown > 0 {
             self.pay(writer, slowdown * bytes / 1024);

@@ -1,7 +1,7 @@
 //! Cursors over the tables of a version: over one table, over a level of guards, and the sorted runs that the library merges with its
 //! memtables.
 //!
-//! Compactions and sorted views use the same table cursor. A seek charges the guard that it searches (`read_charge.rs`).
+//! A seek charges the guard that it searches (`read_charge.rs`).
 
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::read_charge::{JOB_COST, ReadCharges};

@@ -64,7 +64,7 @@ pub use compact::{Context, Flushed, Outcome, compact, flush, merge_flushed};
 pub use cursor::{KeyRange, LevelCursor, TreeSource};
 pub use edit::VersionEdit;
 pub use hash_guards::{GuardHash, UncommittedGuards};
-pub use lookup::{PendingLookup, TreeLookup};
+pub use lookup::{LookupKey, PendingLookup};
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, State,
     manifest_file_name, parse_manifest_file_name,

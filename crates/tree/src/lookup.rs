@@ -3,7 +3,7 @@
 //! Level 0 is looked through from its newest table on, then one guard of each level; only the tables whose range and sequence numbers leave it open are
 //! asked, and first their filters.
 //!
-//! A [`TreeLookup`] is a place in the search of a version: where a look-up would have to wait for a block it stops, with the block asked for, and
+//! A [`PendingLookup`] is a place in the search of a version: where a look-up would have to wait for a block it stops, with the block asked for, and
 //! goes on from there when it is called again. So who looks for many keys has their blocks on the way all at once, and waits for the
 //! disk about once. What it finds is what [`Version::get_above`] finds.
 
@@ -20,7 +20,7 @@ const TOGETHER: usize = 64;
 /// What a look-up is for: the newest version of `key` that is not newer than `seq`. Tables with nothing newer than `above` may be
 /// left out.
 #[derive(Clone, Copy)]
-pub struct PendingLookup<'a> {
+pub struct LookupKey<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Its hash ([`base::hash`]).
@@ -33,7 +33,7 @@ pub struct PendingLookup<'a> {
 
 /// How far a look-up has come.
 #[derive(Default)]
-pub struct TreeLookup {
+pub struct PendingLookup {
     /// The level, and how many tables of its stack are done with.
     level: usize,
     done: usize,
@@ -41,7 +41,7 @@ pub struct TreeLookup {
     wanted: Option<PendingRead>,
 }
 
-impl TreeLookup {
+impl PendingLookup {
     /// Bytes of the block that it waits for.
     pub fn waits_for(&self) -> u64 {
         self.wanted.as_ref().map_or(0, PendingRead::bytes)
@@ -69,7 +69,7 @@ impl Version {
 
     /// [`Version::get`], which may leave out tables that have nothing newer than `above`.
     pub fn get_above(&self, key: &[u8], hash: u64, seq: Seq, above: Seq) -> Result<Option<(Trailer, Slice)>> {
-        let sought = PendingLookup { key, hash, seq, above };
+        let sought = LookupKey { key, hash, seq, above };
         if planted(Bug::OldestTableFirst) {
             let reversed: Vec<_> = self.level0.iter().rev().cloned().collect();
             if let Some(found) = search(&reversed, sought, |_, table| table.get(key, hash, seq))? {
@@ -98,8 +98,8 @@ impl Version {
     /// has been asked for, and the next call reads it, and waits. After an error it is over.
     pub fn go_on(
         &self,
-        at: &mut TreeLookup,
-        sought: PendingLookup<'_>,
+        at: &mut PendingLookup,
+        sought: LookupKey<'_>,
     ) -> Result<Poll<Option<(Trailer, Slice)>>> {
         if let Some(wanted) = at.wanted.take() {
             let found = self.stack(at.level, sought.key)[at.done].get_wanted(wanted, sought)?;
@@ -129,7 +129,7 @@ impl Version {
 }
 
 impl TableFile {
-    fn get_wanted(&self, wanted: PendingRead, sought: PendingLookup<'_>) -> Result<Option<(Trailer, Slice)>> {
+    fn get_wanted(&self, wanted: PendingRead, sought: LookupKey<'_>) -> Result<Option<(Trailer, Slice)>> {
         self.table.get_wanted(wanted, sought.key, sought.seq).inspect_err(|e| self.note_damage(e))
     }
 }
@@ -139,7 +139,7 @@ impl TableFile {
 #[inline]
 fn search<T>(
     tables: &[Arc<TableFile>],
-    sought: PendingLookup<'_>,
+    sought: LookupKey<'_>,
     mut look: impl FnMut(usize, &Table) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
     let wanted = head(sought.key);

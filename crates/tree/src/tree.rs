@@ -280,8 +280,8 @@ impl Tree {
         self.version = Arc::new(Version::empty(self.options.levels));
     }
 
-    /// How far compaction is behind, from 0 (in time) upwards: 1 means that level 0 or some guard has twice the tables at which
-    /// it should have been compacted. Tables that are stuck behind an unreadable one do not count: waiting would not help.
+    /// How far compaction is behind, from 0 (in time) upwards: 1 means that level 0 has twice the tables that start its
+    /// compaction. Tables that are stuck behind an unreadable one do not count: waiting would not help.
     pub fn debt(&self) -> f64 {
         let tables = &self.version.level0;
         let waiting = match unreadable::has_unreadable(tables) {
@@ -292,10 +292,5 @@ impl Tree {
         };
         let level0 = waiting as f64 / self.options.level0_tables as f64;
         (level0 - 1.0).max(0.0)
-    }
-
-    /// Whether a manual plan for the reason is running: used to wait for it.
-    pub fn has_running(&self, reason: Reason) -> bool {
-        self.running.iter().any(|p| p.reason == reason)
     }
 }

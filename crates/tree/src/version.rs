@@ -1,7 +1,7 @@
 //! Versions: immutable snapshots of the set of tables of one keyspace, with their levels and guards.
 //!
 //! Readers and compactions share a version and read it without locks. What changes in place are counters and marks: read charges
-//! (`read_charge.rs`), damage (`damage.rs`), and a guard's sorted view.
+//! (`read_charge.rs`), damage (`damage.rs`), and what was read of a small level.
 
 use crate::damage::Damage;
 use crate::edit::VersionEdit;

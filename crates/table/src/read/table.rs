@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// An immutable sorted table. Shared between threads; readers take no lock.
+/// An immutable sorted table. Shared between threads without locks.
 pub struct Table {
     pub(crate) tables: Arc<TableCache>,
     pub(crate) file: TableFile,
