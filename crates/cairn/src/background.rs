@@ -459,7 +459,7 @@ impl DbInner {
         to: Option<&[u8]>,
     ) -> Result<()> {
         let _call = self.begin_call()?;
-        let owed_seq = self.visible.newest();
+        let requested_seq = self.visible.newest();
         self.flush_keyspace(keyspace)?;
         // An explicit compaction retries tables that could not be read before.
         let tables = keyspace.read_state.load_full().version.clone();
@@ -474,7 +474,7 @@ impl DbInner {
                 let room = self.room_for_plans(&state);
                 let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
                 k.tree.set_room(room);
-                let picked = k.tree.pick_range(from, to, owed_seq, oldest);
+                let picked = k.tree.pick_range(from, to, requested_seq, oldest);
                 if let Ok(Some(_)) = &picked {
                     state.jobs += 1;
                 }

@@ -159,7 +159,7 @@ pub(crate) fn keyspace_stats(core: &KeyspaceInner, cursors: HeldCursors) -> Keys
         table_bytes: version.bytes(),
         flush: core.counters.flush.stats(),
         levels,
-        uncommitted_guards: version.candidates.len(),
+        uncommitted_guards: version.uncommitted.len(),
         cursors: cursors.count,
         range_tombstones: read_state.ranges().map_or(0, |ranges| ranges.len()),
         compactions_by_reason: reasons.iter().map(|(reason, n)| (reason.to_string(), *n)).collect(),

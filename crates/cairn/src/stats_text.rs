@@ -140,7 +140,7 @@ impl fmt::Display for KeyspaceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "keyspace {:?}: {} in tables, memtable {}, {} being flushed, {} guards not taken up yet",
+            "keyspace {:?}: {} in tables, memtable {}, {} being flushed, {} guards not committed yet",
             self.name,
             Bytes(self.table_bytes),
             Bytes(self.memtable_bytes),

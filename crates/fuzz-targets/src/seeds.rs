@@ -144,7 +144,7 @@ impl Seeds {
         let tree = VersionEdit {
             added: vec![(0, meta(4, "a", "z", 20)), (2, meta(3, "c", "k", 1))],
             guards_added: vec![(2, Slice::copy_from(b"m"))],
-            candidates_added: vec![(Slice::copy_from(b"q"), 1)],
+            uncommitted_added: vec![(Slice::copy_from(b"q"), 1)],
             flushed_seq: Some(29),
             ranges_added: vec![range("b", Some("d"), 21), range("x", None, 28)],
             ..VersionEdit::default()
@@ -164,7 +164,7 @@ impl Seeds {
             removed: vec![(0, 4)],
             guards_added: vec![(1, Slice::copy_from(b"q")), (2, Slice::copy_from(b"q"))],
             guards_removed: vec![(2, Slice::copy_from(b"m"))],
-            candidates_removed: vec![Slice::copy_from(b"q")],
+            uncommitted_removed: vec![Slice::copy_from(b"q")],
             ranges_done: vec![range("a", Some("c"), 25)],
             ..VersionEdit::default()
         };

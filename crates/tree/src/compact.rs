@@ -57,7 +57,7 @@ pub struct Flushed {
     /// The table; `None` when nothing had to be kept.
     pub table: Option<TableMeta>,
     /// Keys that are guards by the rule of the tree, with their shallowest level.
-    pub candidates: Vec<(Slice, usize)>,
+    pub uncommitted: Vec<(Slice, usize)>,
     /// What tells how many keys the table shares with others, by its number.
     pub sketches: Vec<(u64, Sketch)>,
     /// The range tombstones of the memtables, as few as will do.
@@ -330,7 +330,7 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
                 let hash = hash(key);
                 output.add(false, key, hash, trailer, value)?;
                 if let Some(level) = rule.level(hash, key.len() + value.len()).filter(|_| !key.is_empty()) {
-                    flushed.candidates.push((Slice::copy_from(key), level));
+                    flushed.uncommitted.push((Slice::copy_from(key), level));
                 }
             }
             check_cancelled(context, &mut countdown)?;

@@ -16,7 +16,7 @@ pub struct FileCursor<C> {
     inner: C,
     valid: bool,
     /// Whether the last move was deferred: see [`Cursor::would_block`].
-    waits: bool,
+    blocked: bool,
     /// Whether a compaction reads through the cursor.
     merges: bool,
     /// Whether the table belongs to a level (or level 0) that is small compared to the levels below.
@@ -25,12 +25,12 @@ pub struct FileCursor<C> {
 
 impl<C: Cursor> FileCursor<C> {
     pub(crate) fn new(file: Arc<TableFile>, inner: C) -> Self {
-        FileCursor { file, inner, valid: false, waits: false, merges: false, upper: false }
+        FileCursor { file, inner, valid: false, blocked: false, merges: false, upper: false }
     }
 
     /// For a compaction: later compactions avoid a table on which this one fails.
     pub(crate) fn for_merging(file: Arc<TableFile>, inner: C) -> Self {
-        FileCursor { file, inner, valid: false, waits: false, merges: true, upper: false }
+        FileCursor { file, inner, valid: false, blocked: false, merges: true, upper: false }
     }
 
     /// Sets whether the level is small compared to the levels below: see [`TableFile::note_sought`].
@@ -50,14 +50,14 @@ impl<C: Cursor> FileCursor<C> {
 
     /// By the table's key range, no entry is found.
     fn stay_away(&mut self) -> Result<()> {
-        (self.valid, self.waits) = (false, false);
+        (self.valid, self.blocked) = (false, false);
         Ok(())
     }
 
     /// Handles the result of a seek, which may be deferred.
     fn settle_seek(&mut self, moved: Result<()>) -> Result<()> {
         let moved = self.settle(moved);
-        self.waits = moved.is_ok() && self.inner.would_block();
+        self.blocked = moved.is_ok() && self.inner.would_block();
         moved
     }
 
@@ -136,7 +136,7 @@ impl<C: Cursor> Cursor for FileCursor<C> {
 
     #[inline]
     fn would_block(&self) -> bool {
-        self.waits
+        self.blocked
     }
 
     #[inline]
@@ -206,7 +206,7 @@ pub struct LevelCursor {
     tables: Stack,
     /// Whether `tables` belongs to the guard: not before the first move.
     open: bool,
-    hurry: bool,
+    nonblocking: bool,
     /// Bytes that a deferred seek has read.
     read: u64,
 }
@@ -217,7 +217,18 @@ impl LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
         let tables = Stack::Merge(MergeCursor::new(Vec::new(), 0));
         let (place, open) = (Place::default(), false);
-        LevelCursor { level, charges, range, place, guards, guard: 0, tables, open, hurry: false, read: 0 }
+        LevelCursor {
+            level,
+            charges,
+            range,
+            place,
+            guards,
+            guard: 0,
+            tables,
+            open,
+            nonblocking: false,
+            read: 0,
+        }
     }
 
     /// Sets what is known of the level's size.
@@ -231,7 +242,7 @@ impl LevelCursor {
         }
         self.tables = self.stack(&self.level.guards[guard]);
         (self.guard, self.open) = (guard, true);
-        self.tables.set_nonblocking(self.hurry);
+        self.tables.set_nonblocking(self.nonblocking);
     }
 
     /// A cursor over the tables of a guard that have keys in the range.
@@ -355,7 +366,7 @@ impl Cursor for LevelCursor {
     }
 
     fn set_nonblocking(&mut self, on: bool) {
-        self.hurry = on;
+        self.nonblocking = on;
         self.tables.set_nonblocking(on);
     }
 

@@ -22,9 +22,9 @@ pub struct VersionEdit {
     /// Guards that go: level and key.
     pub guards_removed: Vec<(usize, Slice)>,
     /// Keys chosen as guards and not yet taken up: key and shallowest level.
-    pub candidates_added: Vec<(Slice, usize)>,
+    pub uncommitted_added: Vec<(Slice, usize)>,
     /// Keys that are taken up everywhere, or given up.
-    pub candidates_removed: Vec<Slice>,
+    pub uncommitted_removed: Vec<Slice>,
     /// All entries up to here are in tables now.
     pub flushed_seq: Option<Seq>,
     /// What tells how many keys tables that come share with others: number of the table, and its sketch.
@@ -94,12 +94,12 @@ impl VersionEdit {
                 put_bytes(out, key);
             }
         }
-        for (key, level) in &self.candidates_added {
+        for (key, level) in &self.uncommitted_added {
             put_varint(out, TAG_CANDIDATE_ADDED);
             put_varint(out, *level as u64);
             put_bytes(out, key);
         }
-        for key in &self.candidates_removed {
+        for key in &self.uncommitted_removed {
             put_varint(out, TAG_CANDIDATE_REMOVED);
             put_bytes(out, key);
         }
@@ -169,9 +169,9 @@ impl VersionEdit {
                 }
                 TAG_CANDIDATE_ADDED => {
                     let level = read_level(&mut reader, 1)?;
-                    edit.candidates_added.push((read_key(&mut reader)?, level));
+                    edit.uncommitted_added.push((read_key(&mut reader)?, level));
                 }
-                TAG_CANDIDATE_REMOVED => edit.candidates_removed.push(read_key(&mut reader)?),
+                TAG_CANDIDATE_REMOVED => edit.uncommitted_removed.push(read_key(&mut reader)?),
                 TAG_FLUSHED_SEQ => {
                     edit.flushed_seq = Some(reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?);
                 }
@@ -200,7 +200,8 @@ impl VersionEdit {
         for (i, level) in version.levels.iter().enumerate() {
             edit.guards_added.extend(level.guards[1..].iter().map(|g| (i + 1, g.key.clone())));
         }
-        edit.candidates_added = version.candidates.iter().map(|(key, level)| (key.clone(), level)).collect();
+        edit.uncommitted_added =
+            version.uncommitted.iter().map(|(key, level)| (key.clone(), level)).collect();
         edit.ranges_added = version.ranges.tombstones();
         edit
     }
@@ -300,14 +301,14 @@ pub(crate) fn apply(
         }
     }
 
-    let candidates = match edit.candidates_added.is_empty() && edit.candidates_removed.is_empty() {
-        true => version.candidates.clone(),
+    let uncommitted = match edit.uncommitted_added.is_empty() && edit.uncommitted_removed.is_empty() {
+        true => version.uncommitted.clone(),
         false => {
-            let mut set = UncommittedGuards::clone(&version.candidates);
-            for (key, level) in &edit.candidates_added {
+            let mut set = UncommittedGuards::clone(&version.uncommitted);
+            for (key, level) in &edit.uncommitted_added {
                 set.add(key.clone(), *level);
             }
-            for key in &edit.candidates_removed {
+            for key in &edit.uncommitted_removed {
                 set.remove(key);
             }
             Arc::new(set)
@@ -315,7 +316,7 @@ pub(crate) fn apply(
     };
     let flushed_seq = version.flushed_seq.max(edit.flushed_seq.unwrap_or(0));
     let ranges = version.ranges_after(edit);
-    Ok(Version { level0, levels: new_levels, candidates, flushed_seq, ranges })
+    Ok(Version { level0, levels: new_levels, uncommitted, flushed_seq, ranges })
 }
 
 struct LevelChange<'a> {

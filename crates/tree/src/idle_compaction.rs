@@ -31,14 +31,14 @@ impl Guard {
 impl Picker<'_> {
     /// Whether level 0 may go down before it has enough tables: in a leveled tree it takes all along that it meets, and guards by a hash follow the
     /// paper, which has no such rule.
-    pub(crate) fn has_own_shape(&self) -> bool {
+    pub(crate) fn allows_early_level0(&self) -> bool {
         self.options.guard_bytes > 0 && self.options.max_tables_per_guard > 1
     }
 
     /// Whether level 0 should go down because there is time for it.
     pub(crate) fn level0_rests(&self) -> bool {
         let version = self.version;
-        if !self.at_rest || version.level0.is_empty() || !self.has_own_shape() {
+        if !self.at_rest || version.level0.is_empty() || !self.allows_early_level0() {
             return false;
         }
         let bytes: u64 = version.level0.iter().map(|t| t.meta.file_size).sum();
@@ -47,7 +47,7 @@ impl Picker<'_> {
     }
 
     /// Guards of the last level that should become one run because there is time for it.
-    pub(crate) fn wishes_at_rest(&self, candidates: &mut Vec<Candidate>) {
+    pub(crate) fn candidates_when_idle(&self, candidates: &mut Vec<Candidate>) {
         if !self.at_rest {
             return;
         }

@@ -40,7 +40,11 @@ impl Picker<'_> {
             for (index, guard) in self.version.level(n).guards.iter().enumerate() {
                 let tombstones: u64 = guard.tables.iter().map(|t| t.meta.tombstones).sum();
                 let useful = match n == last {
-                    true => guard.runs > 1 || self.droppable_tombstones(guard) || self.siftable(guard),
+                    true => {
+                        guard.runs > 1
+                            || self.droppable_tombstones(guard)
+                            || self.has_range_deleted_entries(guard)
+                    }
                     false => tombstones > 0,
                 };
                 if useful {

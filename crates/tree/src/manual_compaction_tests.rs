@@ -20,12 +20,12 @@ fn flush(bench: &mut Bench, tree: &mut Tree, from: usize, to: usize, seq: Seq) {
 fn plans(
     bench: &mut Bench,
     tree: &mut Tree,
-    owed_seq: Seq,
+    requested_seq: Seq,
     most: usize,
     mut write: impl FnMut(&mut Bench, &mut Tree, usize),
 ) -> usize {
     for n in 0..most {
-        let Ok(Some(plan)) = tree.pick_range(b"", None, owed_seq, None) else { return n };
+        let Ok(Some(plan)) = tree.pick_range(b"", None, requested_seq, None) else { return n };
         bench.run(tree, &plan);
         write(bench, tree, n);
     }
@@ -33,12 +33,12 @@ fn plans(
 }
 
 /// Nothing that is owed lies above the last level, and there each key is in at most one such table.
-fn assert_done(tree: &Tree, owed_seq: Seq) {
+fn assert_done(tree: &Tree, requested_seq: Seq) {
     let version = tree.version();
     let last = version.last_level();
-    assert!(version.tables().all(|(n, t)| n == last || t.meta.min_seq > owed_seq));
+    assert!(version.tables().all(|(n, t)| n == last || t.meta.min_seq > requested_seq));
     for guard in &version.level(last).guards {
-        let owed: Vec<_> = guard.tables.iter().filter(|t| t.meta.min_seq <= owed_seq).cloned().collect();
+        let owed: Vec<_> = guard.tables.iter().filter(|t| t.meta.min_seq <= requested_seq).cloned().collect();
         assert!(runs(&owed) <= 1);
     }
 }
@@ -56,10 +56,10 @@ const DRAWN: [Drawn; 6] = [
 fn a_request_ends_though_every_plan_is_followed_by_a_flush() {
     // All keys; the same few, and such as can be moved at once.
     for (from, to) in [(0, 8), (0, 1), (8, 8)] {
-        let run = |owed_seq, most| {
+        let run = |requested_seq, most| {
             let mut bench = Bench::new();
             let mut tree = bench.tree(options(), &[(3, "m")], &DRAWN);
-            let count = plans(&mut bench, &mut tree, owed_seq, most, |bench, tree, n| {
+            let count = plans(&mut bench, &mut tree, requested_seq, most, |bench, tree, n| {
                 flush(bench, tree, from, to, 21 + n as Seq);
             });
             (tree, count)
@@ -108,9 +108,9 @@ fn a_request_ends_whatever_happens_beside_it() {
                 bench.run(tree, &plan);
             }
         };
-        let mut owed_seq = 0;
+        let mut requested_seq = 0;
         for _ in 0..rng.below(20) {
-            owed_seq = write(&mut rng, &mut bench, &mut tree);
+            requested_seq = write(&mut rng, &mut bench, &mut tree);
             if rng.chance(1, 2) {
                 background(&mut bench, &mut tree);
             }
@@ -123,7 +123,7 @@ fn a_request_ends_whatever_happens_beside_it() {
             }
         }
         let often = rng.below(4);
-        let count = plans(&mut bench, &mut tree, owed_seq, 300, |bench, tree, _| {
+        let count = plans(&mut bench, &mut tree, requested_seq, 300, |bench, tree, _| {
             for _ in 0..often {
                 write(&mut rng, bench, tree);
             }
@@ -133,7 +133,7 @@ fn a_request_ends_whatever_happens_beside_it() {
         });
         assert!(count < 100, "seed {seed}: {count} plans");
         if !damaged {
-            assert_done(&tree, owed_seq);
+            assert_done(&tree, requested_seq);
             done += 1;
         }
     }

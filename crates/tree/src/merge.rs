@@ -17,8 +17,8 @@ pub struct MergeCursor<C> {
     backward: bool,
     failed: bool,
     /// Whether it may not wait for the disk, and whether the last move was put off for that.
-    hurry: bool,
-    waits: bool,
+    nonblocking: bool,
+    blocked: bool,
     scratch: Vec<u8>,
     /// The first key of all children but the current one, if it was looked for: as long as the current one's keys come before it, the heap need
     /// not be right.
@@ -42,8 +42,8 @@ impl<C: Cursor> MergeCursor<C> {
             prefix,
             backward: false,
             failed: false,
-            hurry: false,
-            waits: false,
+            nonblocking: false,
+            blocked: false,
             scratch: Vec::new(),
             bar: Vec::new(),
             barred: false,
@@ -158,7 +158,7 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// [`MergeCursor::position`] with all reads that have to wait under way at once: the children are positioned in a hurry first,
+    /// [`MergeCursor::position`] with all reads that have to wait under way at once: the children are positioned in a nonblocking first,
     /// and then those that were put off, one after another. `seek` is called once or twice for a child.
     fn position_together(
         &mut self,
@@ -166,17 +166,17 @@ impl<C: Cursor> MergeCursor<C> {
         mut seek: impl FnMut(&mut C) -> Result<()>,
     ) -> Result<()> {
         // What waits has been asked for when it was put off: now it is read.
-        let asked = std::mem::take(&mut self.waits) && !self.hurry;
-        if asked || (self.children.len() < 2 && !self.hurry) {
+        let asked = std::mem::take(&mut self.blocked) && !self.nonblocking;
+        if asked || (self.children.len() < 2 && !self.nonblocking) {
             return self.position(backward, seek);
         }
-        let mut waits = false;
+        let mut blocked = false;
         let last = self.children.len().saturating_sub(1);
-        let hurry = self.hurry;
+        let nonblocking = self.nonblocking;
         let mut place = 0;
         self.position(backward, |child| {
             // The last one has nobody to wait with when nobody else waits.
-            let patient = place == last && !waits && !hurry;
+            let patient = place == last && !blocked && !nonblocking;
             place += 1;
             if patient {
                 return seek(child);
@@ -184,16 +184,16 @@ impl<C: Cursor> MergeCursor<C> {
             child.set_nonblocking(true);
             let result = seek(child);
             child.set_nonblocking(false);
-            waits |= child.would_block();
+            blocked |= child.would_block();
             result
         })?;
-        if !waits {
+        if !blocked {
             return Ok(());
         }
         self.heap.clear();
         self.failed = true;
-        if hurry {
-            self.waits = true;
+        if nonblocking {
+            self.blocked = true;
             return Ok(());
         }
         for child in &mut self.children {
@@ -350,11 +350,11 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
     }
 
     fn set_nonblocking(&mut self, on: bool) {
-        self.hurry = on;
+        self.nonblocking = on;
     }
 
     fn would_block(&self) -> bool {
-        self.waits
+        self.blocked
     }
 
     #[inline]

@@ -142,7 +142,7 @@ pub(crate) struct Picker<'a> {
     /// Whether writes have paused.
     pub at_rest: bool,
     /// For a compaction on request: entries that are newer need not be compacted. Otherwise [`Seq::MAX`].
-    pub owed_seq: Seq,
+    pub requested_seq: Seq,
 }
 
 /// A guard that should be compacted, and how urgently.
@@ -181,24 +181,24 @@ impl Picker<'_> {
             .find_map(|candidate| self.guard(candidate.reason, candidate.level, candidate.guard, &busy))
     }
 
-    /// Whether a request covers the table: it has entries that are no newer than `owed_seq`.
-    pub(crate) fn is_owed(&self, table: &TableFile) -> bool {
-        table.meta.min_seq <= self.owed_seq
+    /// Whether a request covers the table: it has entries that are no newer than `requested_seq`.
+    pub(crate) fn is_requested(&self, table: &TableFile) -> bool {
+        table.meta.min_seq <= self.requested_seq
     }
 
     /// Whether a plan is progress for a request: it moves a covered table down, or in place makes one covered table of several.
     fn is_for_owed(&self, plan: &Plan) -> bool {
-        let owed = plan.inputs.iter().filter(|(n, t)| *n == plan.source && self.is_owed(t)).count();
+        let owed = plan.inputs.iter().filter(|(n, t)| *n == plan.source && self.is_requested(t)).count();
         owed > usize::from(plan.target == plan.source && plan.reason != Reason::RangeDeletes)
     }
 
     /// Whether a guard of the last level has work left for a request.
     fn owes_in_place(&self, guard: &Guard) -> bool {
-        let owed: Vec<_> = guard.tables.iter().filter(|t| self.is_owed(t)).cloned().collect();
-        runs(&owed) > 1 || self.droppable_tombstones(guard) || self.siftable(guard)
+        let owed: Vec<_> = guard.tables.iter().filter(|t| self.is_requested(t)).cloned().collect();
+        runs(&owed) > 1 || self.droppable_tombstones(guard) || self.has_range_deleted_entries(guard)
     }
 
-    /// The next plan of a request: to have the entries of `[from, to)` that are no newer than `owed_seq` in one table per guard of the last
+    /// The next plan of a request: to have the entries of `[from, to)` that are no newer than `requested_seq` in one table per guard of the last
     /// level. A plan may include newer entries, but none is made for them alone. `Ok(None)` when the request is done.
     ///
     /// The sequence of plans ends even if writes go on. For any key, the number of covered tables with the key never grows, because a plan
@@ -212,7 +212,7 @@ impl Picker<'_> {
         let mut damage = false;
         // A plan that does not fit on the disk: tried if there is no other.
         let mut large = None;
-        if self.version.level0.iter().any(|t| self.is_owed(t) && t.overlaps_range(from, to)) {
+        if self.version.level0.iter().any(|t| self.is_requested(t) && t.overlaps_range(from, to)) {
             if let Some(plan) = self.move_level0(&busy).filter(|plan| self.is_for_owed(plan)) {
                 return Ok(Some(plan));
             }
@@ -232,7 +232,7 @@ impl Picker<'_> {
                     true => self.owes_in_place(guard),
                     false => true,
                 };
-                if wanted && guard.tables.iter().any(|t| self.is_owed(t) && t.overlaps_range(from, to)) {
+                if wanted && guard.tables.iter().any(|t| self.is_requested(t) && t.overlaps_range(from, to)) {
                     match self.guard(Reason::Manual, n, index, &busy) {
                         Some(plan) if self.fits(&plan) => return Ok(Some(plan)),
                         Some(plan) => {
@@ -280,7 +280,7 @@ impl Picker<'_> {
                 if g.runs >= full || g.tables.len() >= MAX_TABLES || too_large {
                     let score = (g.runs as f64 / full as f64).max(1.0);
                     candidates.push(Candidate { reason: Reason::GuardFull, level: n, guard, score });
-                } else if self.tombstones_due(n, g) || self.sifting_due(g) {
+                } else if self.tombstones_due(n, g) || self.range_deletes_due(g) {
                     let score = g.tables.iter().map(|t| t.meta.tombstones).sum::<u64>() as f64;
                     candidates.push(Candidate { reason: Reason::Tombstones, level: n, guard, score });
                 } else if n == self.version.last_level() && self.should_be_joined(guard) {
@@ -296,8 +296,8 @@ impl Picker<'_> {
             }
         }
         self.candidates_for_reads(&mut candidates);
-        self.wishes_for_space(&mut candidates);
-        self.wishes_at_rest(&mut candidates);
+        self.candidates_for_space(&mut candidates);
+        self.candidates_when_idle(&mut candidates);
         candidates
     }
 
@@ -350,7 +350,7 @@ impl Picker<'_> {
     /// Whether merging this guard of the last level drops tombstones for certain: no reader holds an older sequence number. A request
     /// covers the tombstones of a table only if it covers the whole table: otherwise newer tombstones would be merged again and again.
     pub(crate) fn droppable_tombstones(&self, guard: &Guard) -> bool {
-        let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX).min(self.owed_seq);
+        let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX).min(self.requested_seq);
         guard.tables.iter().any(|t| t.meta.tombstones > 0 && t.meta.max_seq <= oldest)
     }
 
@@ -387,14 +387,14 @@ impl Picker<'_> {
             self.complete(Plan { target, ..plan }, busy)
         };
         if !unreadable::has_unreadable(tables) {
-            let newer = tables.iter().take_while(|t| !self.is_owed(t)).count();
+            let newer = tables.iter().take_while(|t| !self.is_requested(t)).count();
             return Some(down(&tables[tables.len().saturating_sub(most).max(newer)..]));
         }
         let manual = reason == Reason::Manual;
         let least = if manual { 1 } else { self.options.level0_tables };
         if unreadable::free(tables).len() >= least {
             let sinking = unreadable::sinking(tables, most);
-            if sinking.iter().any(|t| self.is_owed(t)) {
+            if sinking.iter().any(|t| self.is_requested(t)) {
                 return Some(down(&sinking));
             }
         }
@@ -473,12 +473,12 @@ impl Picker<'_> {
         if unreadable::has_unreadable(&guard.tables) {
             let fits = |run: &[Arc<TableFile>]| seqno_order::fits_as_one(self.version, run, n);
             let sinking = unreadable::sinking(&guard.tables, usize::MAX);
-            if n < last && sinking.iter().any(|t| self.is_owed(t)) {
+            if n < last && sinking.iter().any(|t| self.is_requested(t)) {
                 return Some(self.complete(make_of(n + 1, &sinking), busy));
             }
             // Without cuts, so that there are fewer tables afterwards. Tombstones are kept.
             let sinking = unreadable::without_those_that_do_not_fit(sinking, &guard.tables, fits);
-            if sinking.iter().filter(|t| self.is_owed(t)).count() > 1 {
+            if sinking.iter().filter(|t| self.is_requested(t)).count() > 1 {
                 return Some(make_of(n, &sinking));
             }
             let eager = matches!(reason, Reason::Manual | Reason::Seeks);
@@ -507,7 +507,7 @@ impl Picker<'_> {
             }
             let plan = self.complete(plan, busy);
             // Where no tables share keys, and the cuts for the order would produce as many tables again, the merge would repeat for ever.
-            let seams = plan.cuts.iter().filter(|key| self.version.candidates.get(key).is_none()).count();
+            let seams = plan.cuts.iter().filter(|key| self.version.uncommitted.get(key).is_none()).count();
             let in_vain = reason == Reason::GuardFull
                 && guard.runs == 1
                 && plan.joins.is_empty()
@@ -550,15 +550,20 @@ impl Picker<'_> {
         let above = self.cuts_above(&plan, &consumed);
         plan.cuts.extend(above);
         plan.piece_bytes = self.piece_bytes(&plan);
-        for (key, level) in self.version.candidates.range(&from, to) {
+        for (key, level) in self.version.uncommitted.range(&from, to) {
             let guard = &target.guards[target.find(key)];
             let straddled = (guard.tables.iter())
                 .filter(|t| !consumed.contains(&t.meta.number))
                 .any(|t| t.meta.smallest[..] < key[..] && key[..] <= t.meta.largest[..]);
             // A key that cannot become a guard of a level below cannot become one here: a cut would only make small tables.
             let mut below = (plan.target + 1..=self.version.last_level()).map(|n| self.version.level(n));
-            let takes_root = below.all(|l| l.has_guard(key) || !l.straddled(key));
-            if level <= plan.target && guard.key != *key && *key > plan.from && !straddled && takes_root {
+            let may_have_guard_below = below.all(|l| l.has_guard(key) || !l.straddled(key));
+            if level <= plan.target
+                && guard.key != *key
+                && *key > plan.from
+                && !straddled
+                && may_have_guard_below
+            {
                 plan.cuts.push(key.clone());
             }
         }

@@ -193,7 +193,7 @@ fn the_last_level_merges_in_place_and_takes_up_candidates() {
     let mut bench = Bench::new();
     let tables = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8), (3, "a", "z", 7, 7)];
     let mut tree = bench.tree(options(), &[], &tables);
-    let candidate = VersionEdit { candidates_added: vec![(slice("m"), 2)], ..VersionEdit::default() };
+    let candidate = VersionEdit { uncommitted_added: vec![(slice("m"), 2)], ..VersionEdit::default() };
     tree.apply(&candidate, &mut bench.open()).unwrap();
     let plan = tree.pick(None).unwrap();
     assert_eq!(
@@ -202,7 +202,7 @@ fn the_last_level_merges_in_place_and_takes_up_candidates() {
     );
     let edit = bench.run(&mut tree, &plan);
     assert_eq!(edit.guards_added, [(3, slice("m")), (2, slice("m"))]);
-    assert_eq!(edit.candidates_removed, [slice("m")]);
+    assert_eq!(edit.uncommitted_removed, [slice("m")]);
     assert!(!tree.version().level(1).has_guard(b"m"), "it was chosen for level 2 and deeper");
 }
 
@@ -211,12 +211,12 @@ fn a_candidate_waits_while_a_table_below_lies_across_it() {
     let mut bench = Bench::new();
     let tables = [(0, "a", "z", 9, 9), (0, "a", "z", 8, 8), (3, "a", "z", 1, 1)];
     let mut tree = bench.tree(options(), &[], &tables);
-    let candidate = VersionEdit { candidates_added: vec![(slice("m"), 1)], ..VersionEdit::default() };
+    let candidate = VersionEdit { uncommitted_added: vec![(slice("m"), 1)], ..VersionEdit::default() };
     tree.apply(&candidate, &mut bench.open()).unwrap();
     let plan = tree.pick(None).unwrap();
     assert_eq!(cuts(&plan), Vec::<String>::new());
     let edit = bench.run(&mut tree, &plan);
-    assert_eq!((edit.guards_added.len(), tree.version().candidates.len()), (0, 1));
+    assert_eq!((edit.guards_added.len(), tree.version().uncommitted.len()), (0, 1));
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_running_plan_keeps_guards_out_of_its_way() {
     let down = tree.pick(None).unwrap();
     assert_eq!((down.source, down.target), (2, 3));
     charge(&tree.version().level(3).guards[0].charges, 1 << 20);
-    let candidate = VersionEdit { candidates_added: vec![(slice("m"), 3)], ..VersionEdit::default() };
+    let candidate = VersionEdit { uncommitted_added: vec![(slice("m"), 3)], ..VersionEdit::default() };
     tree.apply(&candidate, &mut bench.open()).unwrap();
     let in_place = tree.pick(None).unwrap();
     assert_eq!((in_place.reason, in_place.source, in_place.target), (Reason::Seeks, 3, 3));
@@ -378,8 +378,8 @@ fn edits_survive_being_written_down() {
         removed: vec![(1, 7), (0, 1 << 40)],
         guards_added: vec![(2, slice("g"))],
         guards_removed: vec![(3, slice(""))],
-        candidates_added: vec![(slice("x"), 4)],
-        candidates_removed: vec![slice("y")],
+        uncommitted_added: vec![(slice("x"), 4)],
+        uncommitted_removed: vec![slice("y")],
         flushed_seq: Some(77),
         sketches: vec![(9, {
             let mut sketch = crate::Sketch::default();

@@ -135,13 +135,13 @@ const MANY: u64 = 64;
 impl Picker<'_> {
     /// Whether merging a guard would leave out entries that range tombstones hide from everybody, as far as that can be told
     /// without reading.
-    pub(crate) fn siftable(&self, guard: &Guard) -> bool {
+    pub(crate) fn has_range_deleted_entries(&self, guard: &Guard) -> bool {
         !self.version.ranges.is_empty() && guard.tables.iter().any(|t| self.over(t).0 > 0)
     }
 
     /// Whether that is worth a compaction. What hides a table's first key or its last has most likely come to hide more than this
     /// one; of what hides parts in between nothing is known but how much there is.
-    pub(crate) fn sifting_due(&self, guard: &Guard) -> bool {
+    pub(crate) fn range_deletes_due(&self, guard: &Guard) -> bool {
         let percent = u64::from(self.options.tombstone_percent);
         !self.version.ranges.is_empty()
             && percent > 0
@@ -153,7 +153,7 @@ impl Picker<'_> {
 
     /// How many tombstones lie over a table that it has not been sifted for and could be; and whether over one of its ends.
     fn over(&self, table: &TableFile) -> (u64, bool) {
-        let (meta, upto) = (&table.meta, self.oldest_snapshot.unwrap_or(MAX_SEQ).min(self.owed_seq));
+        let (meta, upto) = (&table.meta, self.oldest_snapshot.unwrap_or(MAX_SEQ).min(self.requested_seq));
         let least = meta.cleared_seq.max(meta.min_seq);
         let (mut over, mut at_edge) = (0, false);
         if self.version.ranges.max_seq() <= least {

@@ -168,7 +168,7 @@ impl Picker<'_> {
 
     /// Whether level 0 is due because of reads: some table and all older ones, which go down with it.
     pub(crate) fn level0_is_due_for_reads(&self) -> bool {
-        if self.options.seek_cost == 0 || !self.has_own_shape() {
+        if self.options.seek_cost == 0 || !self.allows_early_level0() {
             return false;
         }
         let (mut charges, mut price) = (0, JOB_COST);

@@ -182,9 +182,9 @@ fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
                     let known = (1..=3).any(|n| tree.version().level(n).has_guard(chosen.as_bytes()));
                     if random.below(4) == 0
                         && !known
-                        && tree.version().candidates.get(chosen.as_bytes()).is_none()
+                        && tree.version().uncommitted.get(chosen.as_bytes()).is_none()
                     {
-                        edit.candidates_added.push((slice(chosen), 1 + random.below(3) as usize));
+                        edit.uncommitted_added.push((slice(chosen), 1 + random.below(3) as usize));
                     }
                     tree.apply(&edit, &mut bench.open()).unwrap();
                 }

@@ -26,8 +26,8 @@ const SHARE_ABOVE: f64 = 0.5;
 
 impl Guard {
     /// About how many bytes a merge of the guard would give back.
-    pub(crate) fn garbage(&self) -> u64 {
-        *self.garbage.get_or_init(|| {
+    pub(crate) fn stale_bytes(&self) -> u64 {
+        *self.stale_bytes.get_or_init(|| {
             if self.runs < 2 {
                 return 0;
             }
@@ -49,22 +49,22 @@ impl Guard {
 /// About how many times the bytes of its newest versions a tree has.
 pub(crate) fn amplification(version: &Version) -> f64 {
     let last = version.level(version.last_level());
-    let garbage: u64 = last.guards.iter().map(|g| g.garbage()).sum();
+    let stale: u64 = last.guards.iter().map(|g| g.stale_bytes()).sum();
     let total = version.bytes();
     let above = (total - last.bytes()).min(last.bytes());
-    let live = (total - garbage) as f64 - above as f64 * SHARE_ABOVE;
+    let live = (total - stale) as f64 - above as f64 * SHARE_ABOVE;
     if total == 0 { 1.0 } else { total as f64 / live.max(1.0) }
 }
 
 impl Picker<'_> {
     /// Guards of the last level whose merge gives back what the tree has too much.
-    pub(crate) fn wishes_for_space(&self, candidates: &mut Vec<Candidate>) {
+    pub(crate) fn candidates_for_space(&self, candidates: &mut Vec<Candidate>) {
         if amplification(self.version) <= self.options.space_target {
             return;
         }
         let last = self.version.last_level();
         for (guard, g) in self.version.level(last).guards.iter().enumerate() {
-            let share = g.garbage() as f64 / g.bytes().max(1) as f64;
+            let share = g.stale_bytes() as f64 / g.bytes().max(1) as f64;
             // Of two versions that a snapshot lies between, a merge gives back neither: what came out of one since the snapshot may be full of
             // such, and then it is for newer tables to be worth another.
             let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);

@@ -57,7 +57,7 @@ impl Tree {
     fn picker(&self, oldest_snapshot: Option<Seq>) -> Picker<'_> {
         let Tree { version, options, running, room, at_rest, .. } = self;
         let (room, at_rest) = (*room, *at_rest);
-        Picker { version, options, running, oldest_snapshot, room, at_rest, owed_seq: Seq::MAX }
+        Picker { version, options, running, oldest_snapshot, room, at_rest, requested_seq: Seq::MAX }
     }
 
     fn start(&mut self, mut plan: Plan) -> Arc<Plan> {
@@ -94,17 +94,17 @@ impl Tree {
         self.picker(oldest_snapshot).pick().is_some()
     }
 
-    /// The next compaction towards having what is no newer than `owed_seq` of `[from, to)` in one table per guard of the last level.
+    /// The next compaction towards having what is no newer than `requested_seq` of `[from, to)` in one table per guard of the last level.
     /// `Ok(None)`: there is nothing left to do. Beside writers that comes after a number of plans that depends on what there was at the first one
     /// only.
     pub fn pick_range(
         &mut self,
         from: &[u8],
         to: Option<&[u8]>,
-        owed_seq: Seq,
+        requested_seq: Seq,
         oldest_snapshot: Option<Seq>,
     ) -> std::result::Result<Option<Arc<Plan>>, PickBlocked> {
-        let picker = Picker { owed_seq, ..self.picker(oldest_snapshot) };
+        let picker = Picker { requested_seq, ..self.picker(oldest_snapshot) };
         let plan = picker.pick_range(from, to)?;
         Ok(plan.map(|plan| self.start(plan)))
     }
@@ -121,11 +121,11 @@ impl Tree {
         edit.sketches.clone_from(&flushed.sketches);
         edit.oldest_reader = flushed.oldest_reader;
         edit.ranges_added = self.version.still_needed(&flushed.ranges, &flushed.table);
-        for (key, level) in &flushed.candidates {
+        for (key, level) in &flushed.uncommitted {
             let taken_up = self.version.level(*level).has_guard(key);
-            let noted = self.version.candidates.get(key).is_some_and(|noted| noted <= *level);
+            let noted = self.version.uncommitted.get(key).is_some_and(|noted| noted <= *level);
             if !taken_up && !noted {
-                edit.candidates_added.push((key.clone(), *level));
+                edit.uncommitted_added.push((key.clone(), *level));
             }
         }
         edit
@@ -175,7 +175,7 @@ impl Tree {
     /// there, present or being written, has keys on both sides of it, and it is a guard of the level below.
     fn take_up_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
         let others: Vec<&Arc<Plan>> = self.running.iter().filter(|p| p.id != plan.id).collect();
-        for (key, shallowest) in after.candidates.range(&plan.from, plan.to.as_ref().map(|k| &k[..])) {
+        for (key, shallowest) in after.uncommitted.range(&plan.from, plan.to.as_ref().map(|k| &k[..])) {
             let mut level = after.last_level();
             while level >= shallowest {
                 if !after.level(level).has_guard(key) {
@@ -189,7 +189,7 @@ impl Tree {
                 level -= 1;
             }
             if level < shallowest {
-                edit.candidates_removed.push(key.clone());
+                edit.uncommitted_removed.push(key.clone());
             }
         }
     }

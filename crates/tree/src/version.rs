@@ -196,7 +196,7 @@ pub struct Guard {
     /// Read charges since the last merge of the guard, in bytes (`read_charge.rs`).
     pub(crate) charges: AtomicU64,
     /// See `space_amp.rs`; computed at its first use.
-    pub(crate) garbage: OnceLock<u64>,
+    pub(crate) stale_bytes: OnceLock<u64>,
 }
 
 /// The largest number of tables that share a key.
@@ -217,7 +217,7 @@ impl Guard {
             tables,
             merge_cost,
             charges: AtomicU64::new(0),
-            garbage: OnceLock::new(),
+            stale_bytes: OnceLock::new(),
         })
     }
 
@@ -304,7 +304,7 @@ pub struct Version {
     /// Levels 1 and deeper; `levels[0]` is level 1.
     pub levels: Vec<Arc<Level>>,
     /// Keys chosen as guards and not yet guards of all their levels.
-    pub candidates: Arc<UncommittedGuards>,
+    pub uncommitted: Arc<UncommittedGuards>,
     /// All entries of the keyspace up to this sequence number are in tables.
     pub flushed_seq: Seq,
     /// The range tombstones that may still hide entries. See `range_tombstones.rs`.
@@ -318,7 +318,7 @@ impl Version {
         Version {
             level0: Vec::new(),
             levels: (0..levels).map(|_| level()).collect(),
-            candidates: Arc::default(),
+            uncommitted: Arc::default(),
             flushed_seq: 0,
             ranges: Arc::default(),
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub struct TableCursor {
     table: Arc<Table>,
     /// Index nodes from the root down, with the number of the child that the path takes in each.
-    path: Vec<(Stop, usize)>,
+    path: Vec<(PathNode, usize)>,
     /// The data block at the end of the path, if it was read.
     block: Option<Block>,
     at: EntryCursor,
@@ -35,28 +35,28 @@ impl Table {
 
 /// An index node on the path. Nodes that stay with the table are referred to by number: cloning one would change a reference count
 /// that all threads share.
-enum Stop {
+enum PathNode {
     Root,
     /// The number of a pinned node.
     PinnedIndex(usize),
     Own(Box<Node>),
 }
 
-impl Stop {
-    fn of(table: &Table, handle: Handle, child: usize) -> Result<Stop> {
+impl PathNode {
+    fn of(table: &Table, handle: Handle, child: usize) -> Result<PathNode> {
         match table.resident().and_then(|resident| resident.place(handle, child)) {
-            Some(place) => Ok(Stop::PinnedIndex(place)),
-            None => table.node(handle, Kind::Index).map(Box::new).map(Stop::Own),
+            Some(place) => Ok(PathNode::PinnedIndex(place)),
+            None => table.node(handle, Kind::Index).map(Box::new).map(PathNode::Own),
         }
     }
 
     #[inline]
     fn node<'a>(&'a self, table: &'a Table) -> Result<&'a Node> {
         match self {
-            Stop::Root => Ok(&table.root()?.node),
-            Stop::Own(node) => Ok(node),
+            PathNode::Root => Ok(&table.root()?.node),
+            PathNode::Own(node) => Ok(node),
             // Cannot fail: pinned nodes live as long as the table.
-            Stop::PinnedIndex(place) => (table.resident().and_then(|resident| resident.node_at(*place)))
+            PathNode::PinnedIndex(place) => (table.resident().and_then(|resident| resident.node_at(*place)))
                 .ok_or_else(|| table.fault(DecodeError::Corrupt("an index node is gone"), 0)),
         }
     }
@@ -94,11 +94,11 @@ impl TableCursor {
         self.ahead.restart(&self.table);
         self.block = None;
         self.path.clear();
-        self.descend(Stop::Root, toward)
+        self.descend(PathNode::Root, toward)
     }
 
     /// Extends the path by a node and its descendants down to the data block.
-    fn descend(&mut self, mut stop: Stop, toward: Toward<'_>) -> Result<()> {
+    fn descend(&mut self, mut stop: PathNode, toward: Toward<'_>) -> Result<()> {
         let levels = usize::from(self.table.root()?.footer.levels);
         loop {
             let node = stop.node(&self.table)?;
@@ -113,7 +113,7 @@ impl TableCursor {
             if self.path.len() == levels {
                 return self.enter(handle);
             }
-            stop = Stop::of(&self.table, handle, child)?;
+            stop = PathNode::of(&self.table, handle, child)?;
         }
     }
 
@@ -153,14 +153,14 @@ impl TableCursor {
     }
 
     /// Extends the path by `child` of a node, and from there down as `toward` says.
-    fn step_to(&mut self, stop: Stop, child: usize, toward: Toward<'_>) -> Result<()> {
+    fn step_to(&mut self, stop: PathNode, child: usize, toward: Toward<'_>) -> Result<()> {
         let node = stop.node(&self.table)?;
         let handle = node.handle(child).map_err(|f| self.table.fault(f, node.offset))?;
         self.path.push((stop, child));
         if self.path.len() == usize::from(self.table.root()?.footer.levels) {
             return self.enter(handle);
         }
-        let stop = Stop::of(&self.table, handle, child)?;
+        let stop = PathNode::of(&self.table, handle, child)?;
         self.descend(stop, toward)
     }
 
@@ -300,12 +300,12 @@ impl Cursor for TableCursor {
 
     #[inline]
     fn set_nonblocking(&mut self, on: bool) {
-        self.ahead.hurry.on = on;
+        self.ahead.nonblocking.on = on;
     }
 
     #[inline]
     fn would_block(&self) -> bool {
-        self.ahead.hurry.wanted.is_some()
+        self.ahead.nonblocking.wanted.is_some()
     }
 
     #[inline]

@@ -29,7 +29,7 @@ pub(crate) struct Readahead {
     back: bool,
     /// Whether the cache admits every block that the cursor reads, while it has room.
     pub(crate) keeps: bool,
-    pub(crate) hurry: Nonblocking,
+    pub(crate) nonblocking: Nonblocking,
 }
 
 /// Minimum and maximum bytes of a read after a step to a neighbouring block.
@@ -55,8 +55,8 @@ impl Readahead {
 
     fn read_one(&mut self, table: &Table, wanted: PendingRead) -> Result<Option<Payload>> {
         let handle = wanted.handle;
-        if self.hurry.on {
-            return table.read_block(wanted, &mut Reading::Asks(&mut self.hurry.wanted));
+        if self.nonblocking.on {
+            return table.read_block(wanted, &mut Reading::Asks(&mut self.nonblocking.wanted));
         }
         if self.walks && u64::from(handle.size) < MAX_AHEAD {
             table.check_handle(handle, frame::MAX_PAYLOAD)?;
@@ -125,7 +125,7 @@ impl Readahead {
 
     /// Reads `wanted` bytes in the cursor's direction, beginning with the block at `handle`. Without `waits`, only if the page cache has
     /// them. Returns whether they were read. A read backward begins at a page boundary.
-    fn read_around(&mut self, table: &Table, handle: Handle, wanted: u64, waits: bool) -> Result<bool> {
+    fn read_around(&mut self, table: &Table, handle: Handle, wanted: u64, blocked: bool) -> Result<bool> {
         let data_size = table.root()?.footer.data_size;
         let (from, to) = match self.back {
             true => (handle.end().saturating_sub(wanted).next_multiple_of(frame::PAGE), handle.end()),
@@ -134,7 +134,7 @@ impl Readahead {
         let (from, to) = (from.min(handle.offset), to.max(handle.end()));
         // The window stays empty if the read fails.
         let mut bytes = std::mem::take(&mut self.bytes).renew((to - from) as usize);
-        match waits {
+        match blocked {
             true => table.read_at(&mut bytes, from)?,
             false if table.try_read_cached(&mut bytes, from)? => {}
             false => return Ok(false),
@@ -176,7 +176,7 @@ impl Table {
     /// A data block for a cursor, from the window, the cache or the file. `None` if the cursor must not wait and would have to.
     #[inline]
     pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Readahead) -> Result<Option<Block>> {
-        let noted = ahead.hurry.wanted.take();
+        let noted = ahead.nonblocking.wanted.take();
         // A walk reads each block once: it neither admits blocks nor counts as a request.
         if let Some(payload) = ahead.take(self, PendingRead { handle, admitted: false })? {
             return self.block(payload, handle).map(Some);
