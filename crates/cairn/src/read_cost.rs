@@ -138,6 +138,43 @@ mod tests {
         assert_eq!(db.stats().flush.jobs, 1);
     }
 
+    #[test]
+    fn without_threads_the_next_write_compacts_a_tree_that_is_due() {
+        let options = Options::default().background_threads(0).skip_deleted(0);
+        let db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
+        let keyspace = db.keyspace("k", KeyspaceOptions::default().seek_cost(1 << 20)).unwrap();
+        let early = db.snapshot();
+        (0..100u32).try_for_each(|i| keyspace.put(i.to_be_bytes(), "1")).unwrap();
+        keyspace.flush().unwrap();
+        (0..100u32).try_for_each(|i| keyspace.delete(i.to_be_bytes())).unwrap();
+        keyspace.flush().unwrap();
+        assert_eq!(keyspace.range::<&str>(..).count(), 0);
+        let core = &keyspace.handle.core;
+        let before = db.stats().compaction.jobs;
+        assert!(core.trees_due.load(Ordering::Relaxed));
+        keyspace.put("b", "1").unwrap();
+        assert!(!core.trees_due.load(Ordering::Relaxed) && db.stats().compaction.jobs > before);
+        drop(early);
+    }
+
+    #[test]
+    fn all_memtables_that_are_due_are_sealed_at_once() {
+        let options = Options::default().background_threads(0);
+        let db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
+        let open = |name| db.keyspace(name, KeyspaceOptions::default().seek_cost(1 << 20)).unwrap();
+        let keyspaces = ["a", "b", "c"].map(open);
+        for keyspace in &keyspaces {
+            (0..100u32).try_for_each(|i| keyspace.delete(i.to_be_bytes())).unwrap();
+        }
+        let logs = db.stats().log.segments;
+        for keyspace in &keyspaces {
+            assert_eq!(keyspace.range::<&str>(..).count(), 0);
+        }
+        db.wait_idle().unwrap();
+        assert!(keyspaces.iter().all(|k| k.core.read_state.load().memtable.entries() == 0));
+        assert_eq!((db.stats().flush.jobs, logs), (3, 1));
+    }
+
     /// With threads, and without any write after the scan.
     #[test]
     fn the_flush_thread_seals_a_memtable_that_is_due() {

@@ -112,8 +112,11 @@ impl DbInner {
     /// Keeps active memtables and logs within their limits. Only the leader calls this, when no member of its group has reserved memory.
     #[inline]
     pub(crate) fn keep_in_bounds(&self, writer: &mut Writer) -> Result<()> {
-        if self.memtables_due.load(Ordering::Relaxed) {
-            self.seal_due(writer);
+        let memtables_due = self.memtables_due.load(Ordering::Relaxed);
+        if memtables_due || self.trees_due.load(Ordering::Relaxed) && self.is_inline() {
+            if memtables_due {
+                self.seal_due(writer);
+            }
             if self.is_inline() {
                 self.run_pending();
             }
@@ -134,32 +137,36 @@ impl DbInner {
         }
     }
 
-    /// Seals a memtable whose read charges have reached its price; on a full disk also those with deletes. A memtable stays active while
-    /// an older one of its keyspace waits for its flush, or the memory budget has no room for its successor: no writer waits because of
-    /// reads. The next charge sets `memtables_due` again.
+    /// Seals the memtables whose read charges have reached their price, all at once; on a full disk also those with deletes. A memtable stays
+    /// active while an older one of its keyspace waits for its flush, or the memory budget has no room for its successor. The next
+    /// charge sets `memtables_due` again.
     #[cold]
     pub(crate) fn seal_due(&self, writer: &mut Writer) {
         self.switch_deletes(writer);
-        let keyspace = {
+        let keyspaces: Vec<_> = {
             let mut state = self.state.lock();
+            let mut successors = 0;
             let due = |k: &&KeyspaceState| {
-                k.flushing.is_empty()
-                    && read_cost::is_due(&k.core.read_state.load().memtable)
-                    && !self.is_over_budget(&state, k.core.memtable_bytes)
+                let is_due = k.flushing.is_empty() && read_cost::is_due(&k.core.read_state.load().memtable);
+                let fits = is_due && !self.is_over_budget(&state, successors + k.core.memtable_bytes);
+                successors += if fits { k.core.memtable_bytes } else { 0 };
+                fits
             };
-            let mut due = state.dirty().filter(due).map(|k| k.core.clone());
-            let (first, more) = (due.next(), due.next().is_some());
-            drop(due);
+            let due: Vec<_> = state.dirty().filter(due).map(|k| k.core.clone()).collect();
             // `wait_idle` checks both under the lock.
-            self.memtables_due.store(more, Ordering::Release);
-            let Some(first) = first else { return };
+            self.memtables_due.store(false, Ordering::Release);
+            if due.is_empty() {
+                return;
+            }
             state.jobs += 1;
-            first
+            due
         };
-        if let Err(e) = self.seal(writer, std::slice::from_ref(&keyspace)) {
-            tracing::warn!(error = %e, keyspace = keyspace.name, "a memtable was not sealed");
-            // Retried when it is due again.
-            keyspace.read_state.load().memtable.charges().store(0, Ordering::Relaxed);
+        if let Err(e) = self.seal(writer, &keyspaces) {
+            tracing::warn!(error = %e, memtables = keyspaces.len(), "memtables were not sealed");
+            // Retried when they are due again.
+            for keyspace in &keyspaces {
+                keyspace.read_state.load().memtable.charges().store(0, Ordering::Relaxed);
+            }
         }
         self.state.lock().jobs -= 1;
         self.progress.notify_all();

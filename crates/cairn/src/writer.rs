@@ -44,8 +44,10 @@ impl Writer {
     pub(crate) fn sync_log(&mut self, core: &DbInner) -> Result<()> {
         core.check_process()?;
         core.flush_log(self)?;
-        core.establish_log()?;
-        self.sync(core)
+        let established = core.establish_log();
+        // On a full disk the manifest may not take the name of the log; the writes in it need no space to be durable.
+        self.sync(core)?;
+        established
     }
 
     /// Syncs what has been handed to the operating system. An error ends all writing.

@@ -280,3 +280,18 @@ fn the_newest_log_may_be_lost_until_it_is_established() {
         db.sync().unwrap();
     }
 }
+
+/// A full disk on which the manifest cannot name the newest log: closing reports it, and has synced the writes all the same.
+#[test]
+fn closing_syncs_a_log_that_it_cannot_establish() {
+    let (sim, db, keyspace) = without_tables();
+    fill_until(&sim, &keyspace, 3);
+    keyspace.put("last", "1").unwrap();
+    sim.set_hook(Some(Box::new(|op: OpInfo<'_>| {
+        let manifest = op.path.to_string_lossy().contains("manifest") && op.kind == OpKind::Append;
+        if manifest && op.phase == Phase::Before { Verdict::Fail(Fault::ENOSPC) } else { Verdict::Proceed }
+    })));
+    assert_eq!(db.close().unwrap_err().kind(), ErrorKind::NoSpace);
+    let found = open(&sim.crash_clone(Survival::Nothing, 1)).unwrap().open_keyspace("k").unwrap();
+    assert!(found.get("last").unwrap().is_some());
+}

@@ -4,7 +4,7 @@
 //! A seek charges the guard that it searches (`read_charge.rs`).
 
 use crate::merge::{MergeCursor, shared_prefix};
-use crate::read_charge::{JOB_COST, ReadCharges};
+use crate::read_charge::{LEVEL0_LOOK, ReadCharges};
 use crate::version::{Guard, Level, TableFile, Version};
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use std::sync::Arc;
@@ -441,7 +441,7 @@ impl TreeSource {
     /// Charges deleted entries, which a cursor has skipped, to the table or guard where it stands.
     pub fn charge_skipped(&self, bytes: u64, charges: &ReadCharges) {
         match self {
-            TreeSource::Table(cursor) => charges.charge(&cursor.file.charges, bytes, JOB_COST),
+            TreeSource::Table(cursor) => charges.charge(&cursor.file.charges, bytes, LEVEL0_LOOK),
             TreeSource::Level(cursor) => {
                 let guard = &cursor.level.guards[cursor.guard];
                 charges.charge(&guard.charges, bytes, guard.price(0));

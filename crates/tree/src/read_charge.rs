@@ -34,6 +34,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// edit of the manifest.
 pub(crate) const JOB_COST: u64 = 4 << 20;
 
+/// The charge of one table of level 0 from which the scheduler looks at level 0, whose price is that of several tables together: even
+/// with as many tables as `level0_tables` allows, a look comes before their sum reaches the price.
+pub(crate) const LEVEL0_LOOK: u64 = JOB_COST / 64;
+
 /// Skipping this many deleted entries takes as long as searching one more run.
 const SKIPPED_PER_RUN: u64 = 8;
 
@@ -44,7 +48,7 @@ const SKIP_PORTION: u64 = 61 * 32;
 /// Adds a charge to the counter of a run. Returns the sum.
 #[inline]
 pub fn charge(run: &AtomicU64, bytes: u64) -> u64 {
-    run.fetch_add(bytes, Ordering::Relaxed) + bytes
+    run.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes)
 }
 
 /// The price of a memtable with this many bytes.

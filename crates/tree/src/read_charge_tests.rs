@@ -1,7 +1,7 @@
 //! Read charges, as cases: when a run is due, and what the scheduler is told. A table has 1000 bytes.
 
 use crate::pick_tests::{Bench, Drawn, inputs};
-use crate::read_charge::JOB_COST;
+use crate::read_charge::{JOB_COST, LEVEL0_LOOK};
 use crate::tree::Tree;
 use crate::version::tests::options;
 use crate::{ReadCharges, Reason, SkipCharge, TreeOptions, VersionEdit, charge, flush_price};
@@ -140,6 +140,19 @@ fn a_seek_charges_the_runs_after_the_first_and_their_share_of_what_it_reads() {
     assert!(any_due.swap(false, Ordering::Relaxed) && charges.take_due() && !charges.take_due());
     charges.charge_seek(&three, 0);
     assert!(any_due.load(Ordering::Relaxed) && charges.take_due(), "and until the guard is merged");
+}
+
+/// The price of level 0 is that of all its tables, and cursors charge each of them a part.
+#[test]
+fn the_scheduler_looks_at_level_0_before_the_charges_of_its_tables_reach_their_price() {
+    let mut bench = Bench::new();
+    let tables: Vec<Drawn> = (0..5).map(|i| (0, "a", "z", 9 - i, 9 - i)).collect();
+    let tree = bench.tree(own_shape(), &[], &tables);
+    let charges = ReadCharges::new(256, Arc::default());
+    for table in &tree.version().level0 {
+        charges.charge(&table.charges, JOB_COST / 4, LEVEL0_LOOK);
+    }
+    assert!(charges.take_due(), "five quarters of a job, and no look");
 }
 
 #[test]
