@@ -1,3 +1,6 @@
+//! The trait [`Cursor`]: an ordered walk over entries. Memtables, tables and merges of them implement it, so that reads, flushes and
+//! compactions treat all of them alike.
+
 use crate::{Result, Seq, Slice, Trailer};
 
 /// A position in a sorted run of entries: a memtable, a table, or a merge of several cursors.

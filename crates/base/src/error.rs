@@ -1,3 +1,5 @@
+//! The error type of all crates. A caller decides by its [`ErrorKind`]; the message names the file, the offset or the argument.
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;

@@ -1,3 +1,5 @@
+//! [`Slice`]: shared, immutable bytes, with which reads return keys and values without copying them.
+
 use bytes::Bytes;
 use std::borrow::Borrow;
 use std::fmt;

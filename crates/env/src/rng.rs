@@ -1,3 +1,5 @@
+//! Pseudo-random numbers from a seed, for the simulated disk, tests and benchmarks. Not for secrets.
+
 /// A small, fast pseudo-random number generator (SplitMix64). The same seed gives the same numbers on all machines.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);

@@ -1,3 +1,5 @@
+//! The cursor over a memtable. It works on a snapshot of one leaf at a time, which concurrent inserts do not change.
+
 use crate::Memtable;
 use crate::key_order::Target;
 use crate::list::{SkipList, Snapshot};

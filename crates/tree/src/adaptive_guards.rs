@@ -1,24 +1,26 @@
-//! Guards chosen while compacting, from the data itself: [`GuardPolicy::Adaptive`](crate::TreeOptions::guard_bytes).
+//! Adaptive guards: guard keys taken from the data during compaction (the option `guard_bytes`).
 //!
-//! A hash of the keys spreads guards evenly over *keys* and needs to know beforehand how many there will be. Here guards follow the
-//! bytes, whatever the keys look like and however many there are:
+//! A hash of the keys spreads guards evenly over *keys* and needs their number in advance. Adaptive guards follow the
+//! *bytes*, for any keys and any number of them:
 //!
-//! - **Cut.** A merge into the last level cuts its output where a piece has reached `guard_bytes`, between two keys, and where nothing
-//!   else lies in the range.
-//! - **Taken up.** Where a guard of the last level has enough bytes on both sides of a place that no table lies across, the place becomes a guard:
-//!   behind a cut, or between tables that were moved there. Nothing is rewritten for it.
-//! - **Above.** A level above the last takes its guards from the level below, one for as many bytes there as a full guard brings down. So
-//!   the guards of a level are guards of all deeper ones.
-//! - **Joined.** A guard of the last level that is merged takes small neighbours along, and the guards between them go; neighbours that have both
-//!   become very small are merged for that.
-//! - **Dropped.** Empty ones go as ever (ADR 3).
+//! - **Cut.** A merge into the last level cuts its output between two keys where a piece has reached `guard_bytes` and
+//!   no other table lies in the range of the piece.
+//! - **Added.** A guard of the last level is divided at a key that no table lies across if both sides have enough
+//!   bytes: at a cut, or between tables that were moved there. This rewrites nothing.
+//! - **Levels above.** A level above the last takes its guards from the level below: one for as many bytes there as a
+//!   full guard brings down. So the guards of a level are guards of all deeper levels.
+//! - **Joined.** A merge of a guard of the last level includes small neighbours and removes the guards between them.
+//!   Two neighbours that have both become very small are merged for this purpose alone.
+//! - **Removed.** Guards without tables are removed as with every policy (ADR 3).
 //!
-//! Why joining keeps the order: tables of two guards share no key, so the joined stack is in order for each pair of its tables,
-//! whatever their sequence numbers. What is *made* of tables from both might not be, because its box spans both histories; `seqno_order.rs` holds
-//! each plan against all that it leaves alone, and cuts its output where needed. To need that seldom, guards are joined only
-//! where the levels above have no boundary: then what lies in both has always come down together, as in one guard.
+//! Why joining keeps the order: tables of two guards share no key, so every pair of tables in the joined stack is in
+//! order, whatever the sequence numbers. The *output* of a merge of both may not be: its key range and its sequence
+//! numbers span the history of both guards. `seqno_order.rs` compares each plan with all tables outside it and cuts the
+//! output where needed. To make such cuts rare, guards are joined only where the levels above have no guard between
+//! them: then all data of both has always moved down together, as in one guard.
 //!
-//! Between the size at which a guard is divided and that at which two are joined there is a factor of two, so nothing goes back and forth.
+//! A guard is divided at twice the size below which two guards are joined, so that no guard is divided and joined in
+//! turn.
 
 use crate::pick::{Picker, Plan};
 use crate::version::{Guard, TableFile};
@@ -27,20 +29,20 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A guard of the last level with so many times the bytes that a guard should have is merged before it has all the runs that it may have: so that one
-/// job is not too large.
+/// A guard of the last level with this many times `guard_bytes` is merged before it has the maximal number of runs,
+/// which bounds the size of one job.
 const MAX: u64 = 16;
 
-/// A merge for the size of a guard waits for so many runs: with fewer it would rewrite much for little.
+/// A merge for the size of a guard needs this many runs: with fewer it would rewrite much and gain little.
 const RUNS_TO_DIVIDE: usize = 4;
 
-/// Whether a guard of the last level has become too large.
+/// Whether a guard of the last level is too large.
 pub(crate) fn is_too_large(guard: &Guard, guard_bytes: u64) -> bool {
     guard_bytes > 0 && guard.runs >= RUNS_TO_DIVIDE && guard.bytes() >= MAX * guard_bytes
 }
 
-/// Keys at which a guard can be divided with nothing lying across, so that each part has at least half the bytes that a
-/// guard should have.
+/// The keys at which a guard can be divided: no table lies across them, and each part has at least half of
+/// `guard_bytes`.
 pub(crate) fn places_to_divide(guard: &Guard, guard_bytes: u64) -> Vec<Slice> {
     let least = guard_bytes / 2;
     let mut left = guard.bytes();
@@ -64,7 +66,7 @@ pub(crate) fn places_to_divide(guard: &Guard, guard_bytes: u64) -> Vec<Slice> {
 }
 
 impl Picker<'_> {
-    /// Where a merge cuts its output besides its cuts, in bytes; 0 for nowhere.
+    /// The size in bytes at which a merge cuts its output, besides the cuts of the plan; 0 for no such cuts.
     pub(crate) fn piece_bytes(&self, plan: &Plan) -> u64 {
         let wanted = self.options.guard_bytes;
         if wanted == 0 || plan.target != self.version.last_level() {
@@ -80,8 +82,8 @@ impl Picker<'_> {
         }
     }
 
-    /// Guards of the next level at which a merge into a level above the last cuts its output, so that they become guards there: one for as
-    /// many bytes below as a full guard brings down.
+    /// Guards of the next level at which a merge into a level above the last cuts its output, so that they become
+    /// guards of the target: one for as many bytes below as a full guard brings down.
     pub(crate) fn cuts_above(&self, plan: &Plan, consumed: &HashSet<u64>) -> Vec<Slice> {
         let mut cuts = Vec::new();
         if self.options.guard_bytes == 0 || plan.target == self.version.last_level() {
@@ -110,15 +112,15 @@ impl Picker<'_> {
         cuts
     }
 
-    /// Whether a guard of the last level takes part in a merge from level 0 because that brings more than it has, and it would be too
-    /// large afterwards: now it can be divided at little cost.
+    /// Whether a guard of the last level takes part in a merge from level 0: the merge brings more bytes than the guard
+    /// has, and the guard would be too large afterwards. Dividing it is cheap at this moment.
     pub(crate) fn outgrown(&self, plan: &Plan, guard: &Guard, guards: u64) -> bool {
         let wanted = self.options.guard_bytes;
         let comes = plan.input_bytes() / guards.max(1);
         wanted > 0 && 2 * guard.bytes() <= comes && guard.bytes() + comes > 2 * wanted
     }
 
-    /// The guards of the last level around `index` that are merged together with it, because they are small.
+    /// The guards of the last level around `index` that are merged together with it, because all of them are small.
     pub(crate) fn small_neighbours(&self, index: usize, busy: &HashSet<u64>) -> Range<usize> {
         let guards = &self.version.level(self.version.last_level()).guards;
         let most = self.options.guard_bytes / 2;
@@ -144,7 +146,7 @@ impl Picker<'_> {
         range
     }
 
-    /// Whether a guard and the next one of the last level have both become so small that they should be one.
+    /// Whether a guard of the last level and the next one are both so small that they should be merged.
     pub(crate) fn should_be_joined(&self, index: usize) -> bool {
         let guards = &self.version.level(self.version.last_level()).guards;
         let small = |g: &Guard| !g.tables.is_empty() && g.bytes() < self.options.guard_bytes / 8;
@@ -152,7 +154,7 @@ impl Picker<'_> {
             && guards.get(index + 1).is_some_and(|next| small(next) && self.can_go(&next.key))
     }
 
-    /// Whether a guard of the last level may be given up: it divides nothing in the levels above.
+    /// Whether a guard of the last level can be removed: no level above has it.
     fn can_go(&self, key: &[u8]) -> bool {
         (1..self.version.last_level()).all(|n| !self.version.level(n).has_guard(key))
     }

@@ -1,4 +1,4 @@
-//! Guards from the data, as cases: where they are divided, which go, and what waits. A table has 1000 bytes.
+//! Adaptive guards, as cases: where guards are divided, which are removed, and what waits. A table has 1000 bytes.
 
 use crate::adaptive_guards::places_to_divide;
 use crate::pick_tests::{Bench, Drawn, cuts, damage, inputs, slice};
@@ -24,7 +24,7 @@ fn a_guard_is_divided_where_nothing_lies_across_and_both_parts_are_worth_it() {
     };
     let disjoint = [(3, "a", "b", 1, 2), (3, "c", "d", 3, 4), (3, "e", "f", 5, 6), (3, "g", "h", 7, 8)];
     assert_eq!(places(&mut bench, &disjoint, 2000), [slice("c"), slice("e"), slice("g")]);
-    assert_eq!(places(&mut bench, &disjoint, 3000), [slice("e")], "half of 3000 need two tables");
+    assert_eq!(places(&mut bench, &disjoint, 3000), [slice("e")], "half of 3000 bytes needs two tables");
     assert_eq!(places(&mut bench, &disjoint, 4000), [slice("e")]);
     assert_eq!(places(&mut bench, &disjoint, 4002), Vec::<Slice>::new());
     let across = [disjoint[0], disjoint[1], disjoint[2], disjoint[3], (3, "d", "e", 9, 9)];
@@ -56,7 +56,11 @@ fn moved_tables_get_guards_of_their_own_and_a_running_plan_keeps_them_out() {
     let in_place = tree.pick(None).unwrap();
     assert_eq!((in_place.reason, in_place.piece_bytes), (Reason::Seeks, 1500));
     let edit = bench.run(&mut tree, &in_place);
-    assert_eq!((edit.added.len(), edit.guards_added.len()), (2, 0), "the other plan writes across the place");
+    assert_eq!(
+        (edit.added.len(), edit.guards_added.len()),
+        (2, 0),
+        "the plan in progress writes across the key"
+    );
     bench.run(&mut tree, &across);
     assert_eq!(guards(&tree, 3), [""]);
 }
@@ -65,7 +69,7 @@ fn moved_tables_get_guards_of_their_own_and_a_running_plan_keeps_them_out() {
 fn a_level_above_the_last_takes_its_guards_from_below() {
     let mut bench = Bench::new();
     let below = [(3, "c"), (3, "f"), (3, "k"), (3, "p"), (3, "t")];
-    // 2000 bytes in each guard below; a full guard of three tables brings down 3 * 1200.
+    // Each guard below has 2000 bytes; a full guard of three tables brings down 3 * 1200.
     let mut drawn = Vec::new();
     for (i, from) in ["a", "c", "f", "k", "p", "t"].into_iter().enumerate() {
         drawn.extend([(3, from, from, i as u64, i as u64), (3, from, from, 10 + i as u64, 10 + i as u64)]);
@@ -110,7 +114,7 @@ fn a_small_guard_waits_for_a_neighbour_that_cannot_be_read() {
     let tables = [(3, "a", "b", 1, 2), (3, "c", "d", 3, 4)];
     let mut tree = bench.tree(adaptive(10_000), &[(3, "c")], &tables);
     damage(&tree, &[2]);
-    assert!(tree.pick(None).is_none(), "alone it would stay as small");
+    assert!(tree.pick(None).is_none(), "alone it would stay small");
 }
 
 #[test]

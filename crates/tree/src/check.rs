@@ -1,13 +1,14 @@
-//! The invariants of a version. Asserted after every edit in debug builds, and part of `cairn check`.
+//! The invariants of a version. Debug builds assert them after every edit; `cairn check` reports violations.
 
 use crate::version::{TableFile, Version};
 use std::sync::Arc;
 
-/// Everything about `version` that must not be: empty for a sound one.
+/// All violated invariants of `version`; empty if it is sound.
 ///
-/// Checked: every level has guard 0 and ascending guards; the guards of a level are guards of the next; every table lies
-/// inside its guard; where tables overlap in keys, the upper one (in the stack of a guard, in level 0, or in a
-/// shallower level) has only newer entries; no table number occurs twice; no range tombstone is newer than what is flushed.
+/// The invariants: every level has guard 0, and its guards are in ascending order; the guards of a level are guards of
+/// the next level; every table lies inside its guard; where two tables share keys, the upper one (in the stack of a
+/// guard, in level 0, or in a shallower level) has newer entries only; no table number occurs twice; no range tombstone
+/// is newer than the flushed sequence number.
 pub fn check_version(version: &Version) -> Vec<String> {
     let mut problems = Vec::new();
     check_guards(version, &mut problems);
@@ -16,7 +17,7 @@ pub fn check_version(version: &Version) -> Vec<String> {
         if range.is_empty() || range.seq > version.flushed_seq {
             let (from, to, seq) = (&range.from, &range.to, range.seq);
             problems.push(format!(
-                "the range tombstone {seq} over {from:?} to {to:?} cannot be, with all flushed up to {}",
+                "the range tombstone {seq} over {from:?} to {to:?} is empty or newer than the flushed sequence number {}",
                 version.flushed_seq
             ));
         }
@@ -36,8 +37,10 @@ fn check_guards(version: &Version, problems: &mut Vec<String>) {
             problems.push(format!("level {n} has no guard with the empty key"));
         }
         for pair in level.guards.windows(2).filter(|w| w[0].key >= w[1].key) {
-            problems
-                .push(format!("level {n}: guard {:?} does not come before {:?}", pair[0].key, pair[1].key));
+            problems.push(format!(
+                "level {n}: guards {:?} and {:?} are not in ascending order",
+                pair[0].key, pair[1].key
+            ));
         }
         if let Some(below) = version.levels.get(i + 1) {
             for guard in level.guards.iter().filter(|g| !below.has_guard(&g.key)) {
@@ -54,7 +57,7 @@ fn check_guards(version: &Version, problems: &mut Vec<String>) {
                 let past_end = level.end_of(index).is_some_and(|end| meta.largest[..] >= end[..]);
                 if meta.smallest[..] < guard.key[..] || past_end {
                     problems.push(format!(
-                        "table {} reaches out of guard {:?} of level {n}",
+                        "table {} of level {n} does not lie inside its guard {:?}",
                         meta.number, guard.key
                     ));
                 }
@@ -67,7 +70,7 @@ fn check_order(version: &Version, problems: &mut Vec<String>) {
     let mut complain = |place: String, upper: &Arc<TableFile>, lower: &Arc<TableFile>| {
         if upper.overlaps(lower) && upper.meta.min_seq <= lower.meta.max_seq {
             problems.push(format!(
-                "{place}: table {} (from sequence number {}) lies above table {} (up to {})",
+                "{place}: table {} (with sequence numbers from {}) lies above table {} (up to {}) and is not newer",
                 upper.meta.number, upper.meta.min_seq, lower.meta.number, lower.meta.max_seq
             ));
         }
@@ -83,7 +86,7 @@ fn check_order(version: &Version, problems: &mut Vec<String>) {
             }
         }
     }
-    // Across levels: every table against those it overlaps in all deeper levels.
+    // Across levels: every table against the tables of all deeper levels that it overlaps.
     for (n, upper) in version.tables() {
         for (below, level) in version.levels.iter().enumerate().skip(n) {
             if level.tables() == 0 {

@@ -1,4 +1,8 @@
-//! Running plans: flushing memtables and compacting tables.
+//! Executes flushes and compactions: merges memtables or tables and writes the result as new tables.
+//!
+//! The library calls [`flush`], [`merge_flushed`] and [`compact`] on its background threads, without locks. They drop
+//! entries that no reader can see, and create, sync and on failure remove files. They change neither a version nor the
+//! manifest: the caller turns their results into edits.
 
 use crate::cursor::FileCursor;
 use crate::hash_guards::GuardHash;
@@ -16,63 +20,63 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use table::{TableMeta, TableOptions, TableWriter};
 
-/// What a running job needs from outside.
+/// What a flush or a compaction needs from its caller.
 pub struct Context<'a> {
-    /// Where files are.
+    /// The environment of the files.
     pub env: &'a Arc<dyn Env>,
     /// The database's directory.
     pub dir: &'a Path,
-    /// How to write tables.
+    /// The options of the output tables.
     pub table: &'a TableOptions,
     /// Gives each new file its number.
     pub next_number: &'a (dyn Fn() -> u64 + Sync),
-    /// Sequence numbers at which somebody may still read, ascending.
+    /// The sequence numbers of all snapshots and cursors, ascending.
     pub snapshots: &'a [Seq],
-    /// Told every now and then how many bytes a compaction has written since it was told last; may take its time.
+    /// Called regularly by a compaction with the number of bytes written since the last call. It may sleep.
     pub rate_limiter: &'a (dyn Fn(u64) + Sync),
-    /// Range tombstones: what one of them hides from everybody is left out.
+    /// Range tombstones: entries that they hide from every reader are dropped.
     pub ranges: &'a RangeSet,
-    /// Set when the job should stop: the database is closing.
+    /// Set when the job should stop because the database is closing.
     pub cancelled: &'a AtomicBool,
 }
 
-/// What a compaction wrote. The tables are durable, and so are their directory entries.
+/// The result of a compaction. The tables and their directory entries are durable.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The tables, in order of their keys.
     pub added: Vec<TableMeta>,
-    /// What tells how many keys they share with others, by number.
+    /// The sketches of their keys, by table number.
     pub sketches: Vec<(u64, Sketch)>,
-    /// Bytes of the tables that were read.
+    /// Bytes of the input tables.
     pub bytes_read: u64,
-    /// Bytes of the tables that were written.
+    /// Bytes of the output tables.
     pub bytes_written: u64,
-    /// The oldest time as of which somebody reads, if not the present.
+    /// The oldest sequence number at which a reader reads or will read; `None` if there are no readers of old versions.
     pub oldest_reader: Option<Seq>,
 }
 
-/// What a flush wrote.
+/// The result of a flush.
 #[derive(Debug, Default)]
 pub struct Flushed {
-    /// The table; `None` when nothing had to be kept.
+    /// The table; `None` if no entry is left.
     pub table: Option<TableMeta>,
-    /// Keys that are guards by the rule of the tree, with their shallowest level.
+    /// Keys that `GuardHash` selects as guards, with the shallowest level of each.
     pub uncommitted: Vec<(Slice, usize)>,
-    /// What tells how many keys the table shares with others, by its number.
+    /// The sketch of the table's keys, by table number.
     pub sketches: Vec<(u64, Sketch)>,
-    /// The range tombstones of the memtables, as few as will do.
+    /// The range tombstones of the memtables, merged into as few as possible.
     pub ranges: Vec<RangeTombstone>,
-    /// The oldest time as of which somebody reads, if not the present.
+    /// The oldest sequence number at which a reader reads; `None` if there are no readers of old versions.
     pub oldest_reader: Option<Seq>,
 }
 
-/// Decides which versions of a key somebody can still see. Entries come in order, newest version first.
+/// Decides which versions of a key a reader can still see. Entries come in order, the newest version of a key first.
 struct Retention<'a> {
     snapshots: &'a [Seq],
     key: Vec<u8>,
-    /// Whether `key` holds a key at all.
+    /// Whether `key` holds a key.
     started: bool,
-    /// How many snapshots are older than the version seen last.
+    /// The number of snapshots that are older than the last version.
     stripe: usize,
 }
 
@@ -82,12 +86,12 @@ impl<'a> Retention<'a> {
         Retention { snapshots, key: Vec::new(), started: false, stripe: 0 }
     }
 
-    /// Whether a version of this key was seen last.
+    /// Whether the last entry was a version of this key.
     fn has_seen(&self, key: &[u8]) -> bool {
         self.started && self.key == key
     }
 
-    /// Whether to keep this entry. `bottom` says that no older version of the key exists outside of the merge.
+    /// Whether to keep this entry. `bottom`: no older version of the key exists outside of the merge.
     #[inline]
     fn keeps(&mut self, key: &[u8], trailer: Trailer, bottom: bool) -> bool {
         let stripe = match self.snapshots {
@@ -95,7 +99,7 @@ impl<'a> Retention<'a> {
             snapshots => snapshots.partition_point(|&s| s < trailer.seq()),
         };
         let same = self.started && self.key == key;
-        // A newer version of the key that every reader of this one sees instead.
+        // Every reader that could see this version sees a newer one instead.
         let shadowed = same && stripe == self.stripe;
         self.stripe = stripe;
         if !same {
@@ -103,22 +107,22 @@ impl<'a> Retention<'a> {
             self.key.extend_from_slice(key);
             self.started = true;
         }
-        // A tombstone hides older versions; where there are none, and nobody reads between them, it can go.
+        // A tombstone is droppable if there is no older version that it hides from a reader.
         let has_done_its_work = bottom && stripe == 0 && trailer.is_delete();
         !(shadowed || has_done_its_work)
     }
 }
 
-/// A piece that other tables lie across is cut only when it has so many times the bytes that it should have: the cut cannot become a
-/// guard, but files have an end.
+/// A piece whose range overlaps other tables is cut only at this many times `piece_bytes`: the cut cannot become a
+/// guard, but it bounds the size of files.
 const MAX_PIECE: u64 = 4;
 
-/// Entries between two looks at whether the job was cancelled.
+/// The number of entries between two checks for cancellation.
 const CANCEL_INTERVAL: u32 = 1024;
-/// Bytes of output between two words to the pace.
+/// The number of output bytes between two calls of the rate limiter.
 const PACE_BYTES: u64 = 1 << 20;
 
-/// Most bytes of the inputs of a merge at rest that has the operating system forget what it has read.
+/// The largest input in bytes of an idle compaction that evicts its inputs from the page cache as it reads them.
 const MAX_YIELDED: u64 = 128 << 20;
 
 fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
@@ -129,17 +133,17 @@ fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
     Ok(())
 }
 
-/// Merges the plan's tables and cuts the result at the plan's keys; for a move there is nothing to do. On an error, what was written is removed again; one of
-/// kind `ReadOnly` says that a sync failed.
+/// Merges the plan's tables and cuts the output at the plan's keys. A move needs no work here. On an error the output
+/// files are removed; the kind `ReadOnly` means that a sync failed.
 ///
-/// Cost: one sequential read of the inputs and one sequential write of what is kept; a heap of the inputs, no allocation per
-/// record.
+/// Cost: one sequential read of the inputs and one sequential write of the kept entries; a heap of the inputs, and no
+/// allocation per record.
 pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
-    // Who takes a snapshot while this runs is not among them, and reads as of the newest of these range tombstones, or later.
+    // A snapshot taken during the merge is not in the list. It reads at the newest of these range tombstones, or later.
     let oldest_reader = context.snapshots.first().copied().unwrap_or(context.ranges.max_seq());
     let mut outcome = Outcome { oldest_reader: Some(oldest_reader), ..Outcome::default() };
     if plan.is_move() || plan.reason == Reason::RangeDeletes {
-        return Ok(outcome); // its tables go down, or away, as they are
+        return Ok(outcome); // the inputs are moved or removed unread
     }
     outcome.bytes_read = plan.input_bytes();
     let result = merge_inputs(plan, context, &mut outcome).and_then(|()| match outcome.added.is_empty() {
@@ -148,7 +152,7 @@ pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
     });
     if let Err(e) = result {
         for table in &outcome.added {
-            // Best effort: what stays behind is removed when the database is next opened.
+            // Best effort: the next opening of the database removes files that remain.
             let _ = context.env.remove(&context.dir.join(table::table_file_name(table.number)));
         }
         return Err(e);
@@ -159,8 +163,8 @@ pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
 fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Result<()> {
     let smallest = plan.inputs.iter().map(|(_, t)| &t.meta.smallest[..]).min().unwrap_or(&[]);
     let largest = plan.inputs.iter().map(|(_, t)| &t.meta.largest[..]).max().unwrap_or(&[]);
-    // What a guard becomes at rest is to find room in memory beside all that readers use: its tables, which are about to go, give theirs up.
-    // Compactions that take longer do not: what they read is in use meanwhile.
+    // An idle compaction in place makes room in the page cache for its output: it evicts its inputs, which are about to
+    // be deleted. A longer compaction does not, because readers use its inputs in the meantime.
     let yields =
         plan.reason == Reason::Rest && plan.source == plan.target && plan.input_bytes() <= MAX_YIELDED;
     let scan = |file: &Arc<TableFile>| {
@@ -184,7 +188,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
                 piece += 1;
             }
             let most = if plan.bottom[piece] { plan.piece_bytes } else { plan.piece_bytes * MAX_PIECE };
-            // The versions of a key stay together: in two tables, the older ones could hide the newer.
+            // All versions of a key stay in one table: in two tables, the older ones could hide the newer.
             if most > 0
                 && output.len() >= most
                 && (!retention.has_seen(key) || planted(Bug::CutBetweenVersions))
@@ -196,7 +200,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
                 output.add(plan.bottom[piece], key, hash(key), trailer, merge.value())?;
             }
             check_cancelled(context, &mut countdown)?;
-            // Of large values there are many bytes before there are many entries.
+            // With large values, many bytes come before many entries.
             if countdown.is_multiple_of(CANCEL_INTERVAL) || kept && output.untold() >= PACE_BYTES {
                 output.keep_pace();
             }
@@ -212,7 +216,7 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
     result
 }
 
-/// Whether `key` belongs to the piece that begins with `cut`, or to a later one.
+/// Whether `key` belongs to the piece that begins with `cut`, or to a later piece.
 #[inline]
 fn is_behind(key: &[u8], cut: &[u8]) -> bool {
     match planted(Bug::GuardKeyToTheLeft) {
@@ -221,30 +225,30 @@ fn is_behind(key: &[u8], cut: &[u8]) -> bool {
     }
 }
 
-/// Bits per key that filters have more in tables which lie above others.
+/// Additional filter bits per key of tables above the bottom.
 const UPPER_FILTER_BITS: u32 = 4;
 
-/// How a table is written. Above the bottom lie several tables, each much smaller than what is below, and each is asked for keys
-/// that it does not have, at the price of a read when its filter is wrong: there bits are worth most and cost least (Monkey, SIGMOD
-/// 2017, section 4).
+/// The table options for a level. Above the bottom there are several tables, each much smaller than the data below.
+/// Each is searched for keys that it does not have, and a false positive of its filter costs a read. So filter bits are
+/// worth most and cost least there (Monkey, SIGMOD 2017, section 4).
 fn filter_options(options: &TableOptions, bottom: bool) -> TableOptions {
     let base = options.filter_bits_per_key;
     let more = if bottom || base == 0 { 0 } else { UPPER_FILTER_BITS };
     TableOptions { filter_bits_per_key: base + more, ..options.clone() }
 }
 
-/// The table being written, and those that are finished.
+/// Writes output tables one after the other.
 struct Output<'a> {
     context: &'a Context<'a>,
     writer: Option<TableWriter>,
     sketch: Sketch,
-    /// Bytes that the pace was told of.
+    /// Bytes that the rate limiter knows of.
     told: u64,
     done: &'a mut Outcome,
 }
 
 impl Output<'_> {
-    /// The writer of the current table. `bottom` says that older tables hold nothing of its range.
+    /// The writer of the current table. `bottom`: no older table overlaps its range.
     #[inline]
     fn writer(&mut self, bottom: bool) -> Result<&mut TableWriter> {
         if self.writer.is_none() {
@@ -255,7 +259,7 @@ impl Output<'_> {
         }
         match &mut self.writer {
             Some(writer) => Ok(writer),
-            None => unreachable!("it was just put there"),
+            None => unreachable!("it was set above"),
         }
     }
 
@@ -265,7 +269,7 @@ impl Output<'_> {
         self.writer(bottom)?.add_hashed(key, hash, trailer, value)
     }
 
-    /// Bytes of the table that is being written, about.
+    /// The approximate size of the current table, in bytes.
     #[inline]
     fn len(&self) -> u64 {
         self.writer.as_ref().map_or(0, |writer| writer.estimated_size())
@@ -288,7 +292,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Bytes written that the pace was not told of.
+    /// Bytes written that the rate limiter does not know of.
     #[inline]
     fn untold(&self) -> u64 {
         (self.done.bytes_written + self.len()).saturating_sub(self.told)
@@ -308,9 +312,9 @@ impl Output<'_> {
     }
 }
 
-/// Writes the entries of `memtables` (one, or a merge of several) as one table for level 0, and picks out the keys that are
-/// guards. The table is durable when this returns; its directory entry is when the caller has synced the directory, once for all
-/// tables that it flushes.
+/// Writes the entries of `memtables` (one, or a merge of several) as one table for level 0, and collects the keys that
+/// `rule` selects as guards. The table is durable on return, its directory entry is not: the caller syncs the directory
+/// once for all tables that it flushes.
 pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>) -> Result<Flushed> {
     let mut flushed = Flushed {
         ranges: context.ranges.flattened(context.snapshots),
@@ -350,8 +354,8 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
     Ok(flushed)
 }
 
-/// Writes the entries of tables that follow each other in level 0 as one table that can take their place. Durable when this returns. What range
-/// tombstones hide stays in it.
+/// Writes the entries of consecutive tables of level 0 as one table that can replace them. The table is durable on
+/// return. Entries under the range tombstones of the version stay in it.
 ///
 /// Cost: one sequential read of the tables and one sequential write.
 pub fn merge_flushed(tables: &[Arc<TableFile>], rule: &GuardHash, context: &Context<'_>) -> Result<Flushed> {

@@ -1,4 +1,4 @@
-//! What a merge says of itself while it runs and when it has ended.
+//! What a compaction reports: written bytes to the rate limiter, and the oldest reader.
 
 use crate::test_stack::{DIR, Entry, Stack, options};
 use crate::{Context, Outcome, Plan, Reason, compact};
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use table::Compression;
 
-/// Merges all tables of a stack; with what the pace was told.
+/// Merges all tables of a stack. Also returns the arguments of the rate limiter's calls.
 fn merge(stack: &Stack, ranges: &RangeSet, snapshots: &[Seq]) -> (Outcome, Vec<u64>) {
     let env: Arc<dyn Env> = stack.sim.clone();
     let next = AtomicU64::new(100);
@@ -63,8 +63,8 @@ fn the_pace_is_told_of_every_byte_in_portions_whatever_the_size_of_values() {
     }
 }
 
-/// Who takes a snapshot while a merge runs reads as of the newest range tombstone that the merge knew of, or later. So what the
-/// merge leads to may not be taken for what nobody but the present sees.
+/// A snapshot taken during a merge reads at the newest range tombstone that the merge knew, or later. So the result of
+/// the merge must not assume that all readers read the present.
 #[test]
 fn a_merge_counts_on_readers_that_come_while_it_runs() {
     let mut ranges = RangeSet::default();

@@ -1,7 +1,8 @@
-//! Cursors over the tables of a version: over one table, over a level of guards, and the sorted runs that the library merges with its
-//! memtables.
+//! Cursors over the tables of a version: over one table, over one level, and the list of sources that the library
+//! merges with its memtables.
 //!
-//! A seek charges the guard that it searches (`read_charge.rs`).
+//! A seek charges the guard that it searches (`read_charge.rs`). Cursors change nothing else but the marks of tables:
+//! damage that a read has met, and the number of blocks that seeks have read from small levels.
 
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::read_charge::{LEVEL0_LOOK, ReadCharges};
@@ -10,7 +11,8 @@ use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use std::sync::Arc;
 use table::TableCursor;
 
-/// A cursor over one table. It does not read the file where the table's key range decides, and keeps the file from being deleted.
+/// A cursor over one table. It does not read the file if the table's key range decides a seek, and prevents the
+/// deletion of the file.
 pub struct FileCursor<C> {
     file: Arc<TableFile>,
     inner: C,
@@ -28,7 +30,7 @@ impl<C: Cursor> FileCursor<C> {
         FileCursor { file, inner, valid: false, blocked: false, merges: false, upper: false }
     }
 
-    /// For a compaction: later compactions avoid a table on which this one fails.
+    /// For a compaction. If it fails, later compactions leave the table out.
     pub(crate) fn for_merging(file: Arc<TableFile>, inner: C) -> Self {
         FileCursor { file, inner, valid: false, blocked: false, merges: true, upper: false }
     }
@@ -48,7 +50,7 @@ impl<C: Cursor> FileCursor<C> {
         self.settle_seek(moved)
     }
 
-    /// By the table's key range, no entry is found.
+    /// The table's key range shows that there is no such entry.
     fn stay_away(&mut self) -> Result<()> {
         (self.valid, self.blocked) = (false, false);
         Ok(())
@@ -164,8 +166,8 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     }
 }
 
-/// The keys that a reader asks for, from an inclusive start to an exclusive end. Tables without such keys are not read, so their damage
-/// does not affect the reader.
+/// The keys that a reader requests, from an inclusive start to an exclusive end. Tables outside of it are not read, so
+/// their damage does not affect the reader.
 #[derive(Clone, Debug)]
 pub struct KeyRange {
     from: Slice,
@@ -183,8 +185,8 @@ impl KeyRange {
     }
 }
 
-/// The entries of one guard, in order: of its one table, or of its tables, merged. A level cursor has only one, so the size of the
-/// largest variant costs less than a pointer to follow.
+/// A cursor over the entries of one guard: over its only table, or over its tables, merged. A level cursor holds one of
+/// these, so the size of the largest variant costs less than an indirection.
 #[allow(clippy::large_enum_variant)]
 enum Stack {
     One(FileCursor<TableCursor>),
@@ -204,7 +206,7 @@ pub struct LevelCursor {
     /// Index of the guard that `tables` shows.
     guard: usize,
     tables: Stack,
-    /// Whether `tables` belongs to the guard: not before the first move.
+    /// Whether `tables` belongs to the guard; false before the first move.
     open: bool,
     nonblocking: bool,
     /// Bytes that a deferred seek has read.
@@ -212,7 +214,7 @@ pub struct LevelCursor {
 }
 
 impl LevelCursor {
-    /// A cursor over `level`, which shows the keys in `range` and possibly others.
+    /// A cursor over `level`. It shows the keys in `range` and possibly others.
     pub fn new(level: Arc<Level>, charges: Arc<ReadCharges>, range: KeyRange) -> LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
         let tables = Stack::Merge(MergeCursor::new(Vec::new(), 0));
@@ -231,7 +233,7 @@ impl LevelCursor {
         }
     }
 
-    /// Sets what is known of the level's size.
+    /// Sets the size of the level.
     fn at(self, place: Place) -> LevelCursor {
         LevelCursor { place, ..self }
     }

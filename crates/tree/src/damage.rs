@@ -1,9 +1,9 @@
-//! What is known to be wrong with a table, noted by whoever met it.
+//! Damage marks: what reads and compactions have found wrong with a table.
 //!
-//! A note changes no answer: a read that needs the table looks at the file again, each time, and fails or not. It has two
-//! uses. The statistics list the tables that are damaged; and no compaction takes a table that an earlier one could not
-//! read (see `unreadable.rs`), so that one bad file does not stop the work on all others. Damage that only reads have met does
-//! not keep a compaction away: it reads neither filter nor index, and where these alone are damaged it mends the table.
+//! A mark changes no answer: each read that needs the table reads the file again, and may fail again. Marks have two
+//! uses. The statistics list damaged tables. And no compaction takes a table that an earlier one could not read
+//! (`unreadable.rs`), so that one bad file does not stop all compactions. Damage that only reads have found does not
+//! exclude a table: a compaction reads neither filter nor index, and repairs a table of which only these are damaged.
 
 use base::{Error, ErrorKind};
 use parking_lot::Mutex;
@@ -11,14 +11,14 @@ use std::error::Error as _;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often a compaction may fail to read a table because the system reports an error, before the table counts as unreadable.
-/// Such an error may pass; a wrong checksum does not.
+/// After this many failures of compactions with a system error, a table counts as unreadable. A system error may be
+/// temporary; a wrong checksum is not.
 const PATIENCE: u32 = 10;
 
-/// Errors that say nothing of the file: too many open files, here or in the whole system, and no memory.
+/// Error numbers that do not concern the file: EMFILE, ENFILE, ENOMEM.
 const NOT_THE_FILE: [i32; 3] = [24, 23, 12];
 
-/// The note that a table carries.
+/// The damage mark of a table.
 #[derive(Default)]
 pub(crate) struct Damage {
     noted: AtomicBool,
@@ -33,7 +33,7 @@ struct State {
 }
 
 impl Damage {
-    /// A read failed. Errors that say nothing of what is in the file are not noted.
+    /// Records an error of a read, if it concerns the content of the file.
     pub(crate) fn note(&self, error: &Error) {
         if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported) {
             self.state.lock().first.get_or_insert_with(|| error.clone());
@@ -41,7 +41,7 @@ impl Damage {
         }
     }
 
-    /// A compaction failed to read the table.
+    /// Records an error of a compaction that read the table.
     pub(crate) fn note_merge(&self, error: &Error) {
         self.note(error);
         let hopeless = match error.kind() {
@@ -60,7 +60,7 @@ impl Damage {
         }
     }
 
-    /// What was met first.
+    /// The first error.
     pub(crate) fn first(&self) -> Option<Error> {
         match self.noted.load(Ordering::Acquire) {
             true => self.state.lock().first.clone(),
@@ -72,14 +72,14 @@ impl Damage {
         self.unreadable.load(Ordering::Acquire)
     }
 
-    /// Forgets everything: the file was read from end to end and is sound.
+    /// Removes the mark, because a complete verification of the file found no damage.
     pub(crate) fn clear(&self) {
         *self.state.lock() = State::default();
         self.noted.store(false, Ordering::Release);
         self.unreadable.store(false, Ordering::Release);
     }
 
-    /// Lets the next compaction try again.
+    /// Allows compactions to read the table again.
     pub(crate) fn retry(&self) {
         self.state.lock().failures = 0;
         self.unreadable.store(false, Ordering::Release);
@@ -104,7 +104,7 @@ mod tests {
     fn wrong_bytes_count_at_once_a_failing_system_after_a_while_and_too_many_files_never() {
         let damage = Damage::default();
         damage.note(&system(5));
-        assert!(damage.first().is_none(), "a read that fails may pass");
+        assert!(damage.first().is_none(), "the error of a read may be temporary");
         for _ in 1..PATIENCE {
             damage.note_merge(&system(5));
         }
@@ -118,7 +118,10 @@ mod tests {
         assert!(!damage.is_unreadable() && damage.first().is_none());
         let wrong = Error::corruption(Path::new("/db/000007.tbl"), 9, "bad");
         damage.note(&wrong);
-        assert!(!damage.is_unreadable() && damage.first().is_some(), "only a compaction can tell");
+        assert!(
+            !damage.is_unreadable() && damage.first().is_some(),
+            "only compactions make a table unreadable"
+        );
         damage.note_merge(&wrong);
         assert!(damage.is_unreadable());
         damage.retry();

@@ -1,4 +1,4 @@
-//! Edits: what leads from one version to the next, and how the manifest writes it down.
+//! Edits: the difference between two versions, its encoding in the manifest, and its application to a version.
 
 use crate::hash_guards::UncommittedGuards;
 use crate::sketch::Sketch;
@@ -13,32 +13,34 @@ use table::TableMeta;
 /// The difference between two versions of one keyspace. Applied whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VersionEdit {
-    /// Tables that come, with their level. The guard follows from the keys, the place in its stack from the sequence numbers.
+    /// Added tables, with their level. The keys determine the guard, the sequence numbers the place in its stack.
     pub added: Vec<(usize, TableMeta)>,
-    /// Tables that go: level and number.
+    /// Removed tables: level and number.
     pub removed: Vec<(usize, u64)>,
-    /// Guards that come: level and key.
+    /// Added guards: level and key.
     pub guards_added: Vec<(usize, Slice)>,
-    /// Guards that go: level and key.
+    /// Removed guards: level and key.
     pub guards_removed: Vec<(usize, Slice)>,
-    /// Keys chosen as guards and not yet taken up: key and shallowest level.
+    /// Uncommitted guards: keys selected as guards that are not yet guards of all their levels, with the shallowest
+    /// level.
     pub uncommitted_added: Vec<(Slice, usize)>,
-    /// Keys that are taken up everywhere, or given up.
+    /// Keys that are no longer uncommitted guards: guards of all their levels by now, or given up.
     pub uncommitted_removed: Vec<Slice>,
-    /// All entries up to here are in tables now.
+    /// All entries up to this sequence number are in tables.
     pub flushed_seq: Option<Seq>,
-    /// What tells how many keys tables that come share with others: number of the table, and its sketch.
+    /// Sketches of the added tables, by table number.
     pub sketches: Vec<(u64, Sketch)>,
-    /// Range tombstones that come.
+    /// Added range tombstones.
     pub ranges_added: Vec<RangeTombstone>,
-    /// Range tombstones that have nothing left to hide: what lies under one of these and is as old or older goes.
+    /// Range tombstones that hide no entry any more. Each removes itself and older ones inside its range.
     pub ranges_done: Vec<RangeTombstone>,
-    /// The oldest time as of which somebody reads or will read, if not the present: range tombstones up to there need not be told
-    /// apart. Not written down: who reads the manifest finds no readers.
+    /// The oldest sequence number at which a reader reads or will read; `None` if there are no readers of old versions.
+    /// Range tombstones up to it can be merged. It is not encoded, because there are no readers when a manifest is
+    /// read.
     pub oldest_reader: Option<Seq>,
 }
 
-// Tags of the fields in the manifest. See docs/format/manifest.md.
+// Tags of the fields in the manifest: docs/format/manifest.md.
 const TAG_ADDED: u64 = 1;
 const TAG_REMOVED: u64 = 2;
 const TAG_GUARD_ADDED: u64 = 3;
@@ -57,7 +59,7 @@ impl VersionEdit {
         *self == VersionEdit::default()
     }
 
-    /// Appends the fields, each with its tag in front.
+    /// Appends the encoded fields, each after its tag.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         for (level, meta) in &self.added {
             put_varint(out, TAG_ADDED);
@@ -122,7 +124,7 @@ impl VersionEdit {
         }
     }
 
-    /// Reads all fields; `None` when they are malformed.
+    /// Decodes all fields; `None` if they are malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Option<VersionEdit> {
         let mut edit = VersionEdit::default();
         let mut reader = Reader::new(bytes);
@@ -191,7 +193,7 @@ impl VersionEdit {
         Some(edit)
     }
 
-    /// The edit that leads from an empty version to `version`: how a new manifest starts.
+    /// The edit from an empty version to `version`, with which a new manifest starts.
     pub fn snapshot(version: &Version) -> VersionEdit {
         let mut edit = VersionEdit { flushed_seq: Some(version.flushed_seq), ..VersionEdit::default() };
         edit.added = version.tables().map(|(level, t)| (level, t.meta.clone())).collect();
@@ -216,7 +218,7 @@ fn read_key(reader: &mut Reader<'_>) -> Option<Slice> {
     Some(Slice::copy_from(reader.bytes(MAX_KEY_LEN)?))
 }
 
-/// A range; an empty end is the end of all keys.
+/// Reads a range tombstone. An empty end is the end of all keys.
 fn read_range(reader: &mut Reader<'_>) -> Option<RangeTombstone> {
     let seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?;
     let (from, to) = (reader.bytes(MAX_KEY_LEN)?, reader.bytes(MAX_KEY_LEN)?);
@@ -228,7 +230,7 @@ fn wrong(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corruption, what)
 }
 
-/// The tables that an edit takes from one level and puts into another: readers, and what is known of damage, stay.
+/// The tables that an edit removes from one level and adds to another. Their readers and damage marks are kept.
 fn moved(version: &Version, edit: &VersionEdit) -> HashMap<u64, Arc<TableFile>> {
     let added: HashSet<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();
     let both: HashSet<u64> = edit.removed.iter().map(|(_, n)| *n).filter(|n| added.contains(n)).collect();
@@ -239,8 +241,8 @@ fn moved(version: &Version, edit: &VersionEdit) -> HashMap<u64, Arc<TableFile>> 
     tables.map(|(_, t)| (t.meta.number, t.clone())).collect()
 }
 
-/// See [`Version::apply`]. An edit that does not fit the version (a table that is not there, a table across a guard) is an
-/// error: it can only come from a damaged manifest or from a bug.
+/// See [`Version::apply`]. An edit that does not fit the version (a missing table, a table across a guard) is an error:
+/// the manifest is damaged, or there is a bug.
 pub(crate) fn apply(
     version: &Version,
     edit: &VersionEdit,
@@ -252,7 +254,10 @@ pub(crate) fn apply(
         .chain(edit.guards_added.iter().chain(&edit.guards_removed).map(|(l, _)| *l))
         .max();
     if deepest.is_some_and(|d| d > levels) {
-        return Err(wrong(format!("an edit names level {}, the tree has {levels}", deepest.unwrap_or(0))));
+        return Err(wrong(format!(
+            "an edit names level {}, but the tree has {levels} levels",
+            deepest.unwrap_or(0)
+        )));
     }
     let mut added: Vec<Vec<Arc<TableFile>>> = vec![Vec::new(); levels + 1];
     let mut moved = moved(version, edit);
@@ -334,14 +339,14 @@ impl LevelChange<'_> {
             && self.guards_removed.is_empty()
     }
 
-    /// Guards that do not change are shared with the old level.
+    /// The level after the change. It shares unchanged guards with the old level.
     fn apply(mut self, old: &Level, n: usize) -> Result<Level> {
         let keys = self.keys(old, n)?;
         self.added.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
         let mut added = self.added.into_iter().peekable();
         let mut guards = Vec::with_capacity(keys.len());
         let mut removed = 0;
-        let mut source = 0; // the first old guard whose range reaches into the new guard's
+        let mut source = 0; // the first old guard that overlaps the new one
         for (i, key) in keys.iter().enumerate() {
             let end = keys.get(i + 1);
             while old.end_of(source).is_some_and(|end| end <= key) {
@@ -375,7 +380,7 @@ impl LevelChange<'_> {
             if let Some(table) = tables.iter().find(|t| end.is_some_and(|end| t.meta.largest[..] >= end[..]))
             {
                 return Err(wrong(format!(
-                    "table {} of level {n} reaches across the guard {:?}",
+                    "table {} of level {n} lies across the guard {:?}",
                     table.meta.number,
                     keys[i + 1]
                 )));
@@ -403,7 +408,7 @@ impl LevelChange<'_> {
         keys.extend(self.guards_added.iter().cloned());
         keys.sort_unstable();
         if keys.windows(2).any(|w| w[0] == w[1]) {
-            return Err(wrong(format!("an edit adds a guard that level {n} has already")));
+            return Err(wrong(format!("an edit adds a guard that level {n} already has")));
         }
         Ok(keys)
     }

@@ -1,11 +1,11 @@
-//! Keys in order, for finding the place of another among them without looking at them.
+//! Fence keys: a compact copy of sorted keys, for binary searches that rarely look at the keys themselves.
 
 use crate::merge::shared_prefix;
 use base::{compare_keys, head};
 use std::cmp::Ordering;
 
-/// What a search among keys in ascending order looks at: what all of them begin with, and the head of what each has behind that. Keys
-/// often begin alike (`user/`, or numbers with leading zeros): heads of whole keys would then tell nothing apart.
+/// The common prefix of sorted keys, and the head of the rest of each. The prefix is left out because keys often begin
+/// alike (`user/`, or leading zeros), and the heads of whole keys would then be equal.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     prefix: Vec<u8>,
@@ -13,7 +13,7 @@ pub(crate) struct Fences {
 }
 
 impl Fences {
-    /// Of these keys, which must be in ascending order; there may be equal ones among them.
+    /// The fences of these keys, which must be in ascending order and may repeat.
     pub(crate) fn new<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> Fences {
         let first = keys.clone().next().unwrap_or(&[]);
         let last = keys.clone().last().unwrap_or(&[]);
@@ -22,8 +22,8 @@ impl Fences {
         Fences { prefix: prefix.to_vec(), heads }
     }
 
-    /// How many keys, from the first on, are not behind `key`. Of those that have its head, `passes` tells by their number: if it says no of one, it says
-    /// no of all that follow.
+    /// The number of keys that are not greater than `key`. Among keys with an equal head, `passes` decides by the index
+    /// of a key; it must be monotonic: false for all keys after the first that fails.
     #[inline]
     pub(crate) fn count(&self, key: &[u8], passes: impl Fn(usize) -> bool) -> usize {
         let Some(rest) = key.strip_prefix(&self.prefix[..]) else {

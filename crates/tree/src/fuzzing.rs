@@ -1,10 +1,11 @@
-//! The decoder of edits, for the fuzz targets of `crates/fuzz-targets`: bytes that anybody may have written, and what must hold
-//! of the answer. Not part of the public library: the feature `fuzzing` is off but for those targets.
+//! The decoder of edits, for the fuzz targets of `crates/fuzz-targets`: it takes arbitrary bytes and checks the
+//! properties of an accepted edit. Only those targets enable the feature `fuzzing`; this is not part of the public
+//! library.
 
 use crate::DatabaseEdit;
 use base::limits::{MAX_KEY_LEN, MAX_KEYSPACE_NAME_LEN, MAX_LEVELS};
 
-/// An edit of the manifest. Says whether it was accepted.
+/// Decodes an edit of the manifest. Returns whether it was accepted.
 pub fn edit(data: &[u8]) -> bool {
     let Some(edit) = DatabaseEdit::decode(data) else { return false };
     for keyspace in &edit.created {
@@ -27,8 +28,8 @@ pub fn edit(data: &[u8]) -> bool {
         }
     }
     let encoded = edit.encode();
-    assert!(encoded.len() <= data.len(), "the canonical form is the shortest");
-    let again = DatabaseEdit::decode(&encoded).expect("what was encoded decodes");
+    assert!(encoded.len() <= data.len(), "the canonical encoding is the shortest");
+    let again = DatabaseEdit::decode(&encoded).expect("decodes its own encoding");
     assert_eq!(again, edit);
     assert_eq!(again.encode(), encoded);
     true

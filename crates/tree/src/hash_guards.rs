@@ -1,29 +1,29 @@
-//! Choosing guards from the hash of inserted keys (PebblesDB, section 4.5), and the set of those chosen that no
-//! compaction has taken up yet ("uncommitted guards", section 3.3).
+//! Guards by hash: guard keys selected by the hash of inserted keys (PebblesDB, section 4.5), and the set of selected
+//! keys that no compaction has made guards yet ("uncommitted guards", section 3.3).
 
 use crate::TreeOptions;
 use base::Slice;
 use std::collections::BTreeMap;
 
-/// Which keys are guards, and of which levels.
+/// Decides which keys are guards, and of which levels.
 ///
-/// A key whose hash ends in `top_level_bits` ones is a guard of level 1; each deeper level asks for `bit_decrement` ones fewer.
-/// So a guard of one level is a guard of every deeper level.
+/// A key whose hash ends in `top_level_bits` ones is a guard of level 1. Each deeper level needs `bit_decrement` ones
+/// fewer, so a guard of one level is a guard of every deeper level.
 #[derive(Clone, Copy, Debug)]
 pub struct GuardHash {
     levels: u32,
     top_level_bits: u32,
     bit_decrement: u32,
     by_size: bool,
-    /// Trailing ones below which no record can be a guard, however large: the quick way out.
+    /// With fewer trailing ones no record of any size is a guard: a quick test before the exact one.
     least_bits: u32,
 }
 
-/// Records up to this size, in bytes, count once when guards are chosen by size.
+/// Records up to this size, in bytes, get no additional ones when guards are selected by size.
 const UNIT_RECORD: usize = 128;
 
 impl GuardHash {
-    /// The rule that `options` ask for.
+    /// The rule for `options`.
     pub fn new(options: &TreeOptions) -> GuardHash {
         let levels = options.levels as u32;
         let mut rule = GuardHash {
@@ -34,7 +34,7 @@ impl GuardHash {
             least_bits: 0,
         };
         rule.least_bits = match rule.by_size {
-            // The data decides, and no hash has so many ones.
+            // Guards are adaptive: no hash has so many ones.
             _ if options.guard_bytes > 0 => u64::BITS + 1,
             true => 0,
             false => rule.bits(levels),
@@ -42,7 +42,8 @@ impl GuardHash {
         rule
     }
 
-    /// Ones that the hash of a small record needs for `level`; at least one, so that not every key is a guard.
+    /// The trailing ones that the hash of a small record needs for `level`; at least one, so that not every key is a
+    /// guard.
     fn bits(&self, level: u32) -> u32 {
         self.top_level_bits.saturating_sub((level - 1) * self.bit_decrement).max(1)
     }
@@ -64,23 +65,23 @@ impl GuardHash {
     }
 }
 
-/// Guards chosen from inserted keys that are not yet guards of all their levels: key and shallowest level.
+/// Keys selected as guards that are not yet guards of all their levels, with the shallowest level of each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UncommittedGuards(BTreeMap<Slice, u8>);
 
 impl UncommittedGuards {
-    /// Adds a key, or moves it up when it is there for a deeper level.
+    /// Adds a key. A key that is in the set keeps the shallower level.
     pub fn add(&mut self, key: Slice, level: usize) {
         let level = level as u8;
         self.0.entry(key).and_modify(|l| *l = (*l).min(level)).or_insert(level);
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     pub fn remove(&mut self, key: &[u8]) {
         self.0.remove(key);
     }
 
-    /// Those in `[from, to)`, ascending; `to` of `None` is the end of all keys.
+    /// The keys in `[from, to)`, ascending; `to` of `None` is the end of all keys.
     pub fn range<'a>(
         &'a self,
         from: &'a [u8],
@@ -92,22 +93,22 @@ impl UncommittedGuards {
             .map(|(key, &level)| (key, level as usize))
     }
 
-    /// The level noted for a key.
+    /// The level of a key in the set.
     pub fn get(&self, key: &[u8]) -> Option<usize> {
         self.0.get(key).map(|&level| level as usize)
     }
 
-    /// All of them, ascending.
+    /// All keys, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (&Slice, usize)> {
         self.0.iter().map(|(key, &level)| (key, level as usize))
     }
 
-    /// How many there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,22 +1,23 @@
-//! What is compacted while nobody writes.
+//! Idle compaction: compactions that are worthwhile only while writes pause.
 //!
-//! While writers are at work, a byte is rewritten as seldom as space and the number of runs allow (`space_amp.rs`). That leaves several runs in
-//! a guard and some tables in level 0, which every read has to look through, and older versions, which take room in the page cache. When the writers
-//! pause, processor and disk have nothing better to do than to mend that:
+//! While writes continue, data is rewritten as rarely as space and the number of runs allow (`space_amp.rs`). That
+//! leaves several runs in a guard and some tables in level 0, which every read has to search, and older versions, which
+//! take space in the page cache. When writes pause, CPU and disk are free to improve this:
 //!
-//! - Level 0 goes down where its pieces still have a useful size.
-//! - A guard of the last level becomes one run when what lies beside its oldest run has reached `space_target - 1` of that run.
+//! - Level 0 is compacted if its pieces have a useful size.
+//! - A guard of the last level is merged into one run when the tables beside its oldest run have `space_target - 1`
+//!   times the bytes of that run.
 //!
-//! The second rule is what bounds the cost, however the pauses fall: between two merges of a guard the share of `space_target - 1` of it was
-//! written, so a byte costs at most 1 + 1 / (`space_target` - 1) more: 3 at the default of 1.5. A larger `space_target` rests more and rewrites less; none
-//! of this begins while writes come.
+//! The second rule bounds the cost for any pattern of pauses: between two merges of a guard, `space_target - 1` of its
+//! size was written. So a byte costs at most 1 + 1 / (`space_target` - 1) more writes: 3 at the default of 1.5. With a
+//! larger `space_target`, guards are merged and rewritten less often.
 
 use crate::pick::{Candidate, Picker, Reason};
 use crate::version::{Guard, TableFile};
 use std::sync::Arc;
 
 impl Guard {
-    /// Bytes of the oldest run: the lowest tables of the stack, as far as no two of them overlap.
+    /// Bytes of the oldest run: the oldest tables that do not overlap each other.
     fn oldest_run(&self) -> u64 {
         let mut run: Vec<&Arc<TableFile>> = Vec::new();
         for table in self.tables.iter().rev() {
@@ -29,13 +30,14 @@ impl Guard {
 }
 
 impl Picker<'_> {
-    /// Whether level 0 may go down before it has enough tables: in a leveled tree it takes all along that it meets, and guards by a hash follow the
-    /// paper, which has no such rule.
+    /// Whether level 0 may be compacted before it has enough tables. Not in a leveled tree, where this would rewrite
+    /// all overlapping tables of the next level; and not with guards by hash, which follow the paper, where there is no
+    /// such rule.
     pub(crate) fn allows_early_level0(&self) -> bool {
         self.options.guard_bytes > 0 && self.options.max_tables_per_guard > 1
     }
 
-    /// Whether level 0 should go down because there is time for it.
+    /// Whether level 0 should be compacted because writes pause.
     pub(crate) fn level0_rests(&self) -> bool {
         let version = self.version;
         if !self.at_rest || version.level0.is_empty() || !self.allows_early_level0() {
@@ -46,7 +48,7 @@ impl Picker<'_> {
         bytes >= guards * self.options.min_piece_bytes
     }
 
-    /// Guards of the last level that should become one run because there is time for it.
+    /// Guards of the last level that should become one run because writes pause.
     pub(crate) fn candidates_when_idle(&self, candidates: &mut Vec<Candidate>) {
         if !self.at_rest {
             return;

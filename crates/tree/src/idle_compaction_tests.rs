@@ -1,4 +1,4 @@
-//! What is compacted at rest, as cases. A table has 1000 bytes.
+//! Idle compaction, as cases. A table has 1000 bytes.
 
 use crate::pick_tests::{Bench, Drawn, inputs};
 use crate::version::tests::options;
@@ -18,24 +18,24 @@ fn adaptive() -> TreeOptions {
 #[test]
 fn a_guard_becomes_one_run_at_rest_when_enough_lies_beside_its_oldest() {
     let mut bench = Bench::new();
-    // Three tables that do not overlap are the oldest run; what is above them has 1000 bytes of 3000, then 2000.
+    // Three tables that do not overlap are the oldest run, with 3000 bytes. Above it lie first 1000 bytes, then 2000.
     let mut tables: Vec<Drawn> =
         vec![(3, "a", "c", 1, 2), (3, "d", "f", 1, 2), (3, "g", "k", 1, 2), (3, "a", "k", 3, 4)];
     let mut tree = bench.tree(adaptive(), &[], &tables);
     tree.set_rest(true);
-    assert!(tree.pick(None).is_none(), "a third is not half");
+    assert!(tree.pick(None).is_none(), "1000 bytes are less than half of 3000");
     tables.push((3, "b", "h", 5, 6));
     let mut tree = bench.tree(adaptive(), &[], &tables);
-    assert!(tree.pick(None).is_none(), "while writers are at work there are only three runs");
+    assert!(tree.pick(None).is_none(), "while writes continue, three runs are no trigger");
     tree.set_rest(true);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.reason, plan.target, plan.inputs.len()), (Reason::Rest, 3, 5));
     bench.run(&mut tree, &plan);
-    assert!(!tree.is_due(None), "it is done");
+    assert!(!tree.is_due(None), "the guard is one run");
     let lazy = TreeOptions { space_target: 2.0, ..adaptive() };
     let mut tree = bench.tree(lazy, &[], &tables);
     tree.set_rest(true);
-    assert!(!tree.is_due(None), "two thirds are not the whole");
+    assert!(!tree.is_due(None), "2000 bytes are less than 3000");
 }
 
 #[test]
@@ -51,11 +51,11 @@ fn level_0_goes_down_at_rest_where_its_pieces_have_a_useful_size() {
         };
     let one = at_rest(&mut bench, adaptive(), &[], &[(0, "a", "z", 5, 6), (0, "b", "y", 7, 8)]);
     assert!(matches!(one, Some((Reason::Rest, tables)) if tables.len() == 2));
-    // Two guards, of which each would get 500 bytes.
+    // Two guards, each of which would get 500 bytes.
     assert_eq!(at_rest(&mut bench, adaptive(), &[(3, "m")], &tables), None);
     let fine = TreeOptions { min_piece_bytes: 500, ..adaptive() };
     assert!(at_rest(&mut bench, fine.clone(), &[(3, "m")], &tables).is_some());
-    // Not in trees whose shape is another's.
+    // Not with guards by hash, nor in a leveled tree.
     for options in
         [TreeOptions { guard_bytes: 0, ..fine.clone() }, TreeOptions { max_tables_per_guard: 1, ..fine }]
     {

@@ -1,12 +1,12 @@
 //! The tree: a fragmented log-structured merge tree (PebblesDB, SOSP 2017), as pure data and plans.
 //!
-//! A [`Version`] is an immutable picture of one keyspace's tables: level 0 with flushed tables, and levels of guards, each
-//! guard a stack of tables. A [`VersionEdit`] leads from one version to the next, and a log of edits is the
-//! [`Manifest`]. [`pick`](Tree::pick) is a function of a version and the options and returns a [`Plan`];
-//! [`compact`] runs a plan and returns what it wrote; [`Tree::install`] turns that into an edit.
+//! A [`Version`] is an immutable list of the tables of one keyspace: level 0 with flushed tables, and levels of guards,
+//! each guard a stack of tables. A [`VersionEdit`] is the difference between two versions, and the [`Manifest`] is a
+//! log of edits. [`Tree::pick`] is a function of a version and the options and returns a [`Plan`]; [`compact`] executes
+//! a plan; [`Tree::install`] turns the result into an edit.
 //!
-//! What is absent: this crate starts no threads, never sleeps, reads no clock, and branches on no metric. Whoever calls it
-//! decides when things run, and holds the locks.
+//! What is absent: this crate starts no threads, never sleeps, reads no clock, and branches on no metric. The library
+//! decides when things happen, and holds the locks.
 
 mod adaptive_guards;
 #[cfg(test)]

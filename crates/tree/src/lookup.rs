@@ -1,11 +1,11 @@
-//! Looking for a key, with or without waiting for the disk.
+//! Point lookups in a version, blocking or not.
 //!
-//! Level 0 is looked through from its newest table on, then one guard of each level; only the tables whose range and sequence numbers leave it open are
-//! asked, and first their filters.
+//! A lookup searches level 0 from the newest table on, then one guard per level. It reads only tables whose key range
+//! and sequence numbers may match, and asks their filters first.
 //!
-//! A [`PendingLookup`] is a place in the search of a version: where a look-up would have to wait for a block it stops, with the block asked for, and
-//! goes on from there when it is called again. So who looks for many keys has their blocks on the way all at once, and waits for the
-//! disk about once. What it finds is what [`Version::get_above`] finds.
+//! A [`PendingLookup`] is the state of a lookup that does not block: when it needs a block from the disk, it requests
+//! the block and returns; the next call continues there. So a caller with many keys (`multi_get`) has the blocks of all
+//! of them requested before it waits for the disk once. The result is that of [`Version::get_above`].
 
 use crate::version::{TableFile, Version};
 use base::planted::{Bug, planted};
@@ -14,60 +14,61 @@ use std::sync::Arc;
 use std::task::Poll;
 use table::{PendingRead, Table};
 
-/// Tables of a stack whose filters are looked at together.
+/// The number of tables of a stack whose filters are prefetched together.
 const TOGETHER: usize = 64;
 
-/// What a look-up is for: the newest version of `key` that is not newer than `seq`. Tables with nothing newer than `above` may be
-/// left out.
+/// The arguments of a lookup: the newest version of `key` that is not newer than `seq`. Tables without entries newer
+/// than `above` may be left out.
 #[derive(Clone, Copy)]
 pub struct LookupKey<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Its hash ([`base::hash`]).
     pub hash: u64,
-    /// The moment.
+    /// The sequence number at which the reader reads.
     pub seq: Seq,
-    /// What a range tombstone over the key hides.
+    /// The newest range tombstone over the key that the reader sees; 0 if there is none.
     pub above: Seq,
 }
 
-/// How far a look-up has come.
+/// The state of a lookup that does not block.
 #[derive(Default)]
 pub struct PendingLookup {
-    /// The level, and how many tables of its stack are done with.
+    /// The level, and how many tables of its stack are searched.
     level: usize,
     done: usize,
-    /// The block of the next table that it waits for.
+    /// The requested block of the next table.
     wanted: Option<PendingRead>,
 }
 
 impl PendingLookup {
-    /// Bytes of the block that it waits for.
+    /// Bytes of the requested block.
     pub fn waits_for(&self) -> u64 {
         self.wanted.as_ref().map_or(0, PendingRead::bytes)
     }
 }
 
-/// Where it ends, for now.
+/// Where a search stops.
 enum Stop {
     Found((Trailer, Slice)),
-    /// At the table with this place in the stack.
+    /// At the table with this index in the stack, which needs a block from the disk.
     Waits(usize, PendingRead),
 }
 
 impl Version {
-    /// The newest version of `key` that is not newer than `seq`: level 0 from the newest table on, then one guard per level,
-    /// from its newest table on. Ends at the first hit, because what lies above is newer.
+    /// The newest version of `key` that is not newer than `seq`. Searches level 0 from the newest table on, then one
+    /// guard per level from its newest table on, and ends at the first hit, because upper tables are newer.
     ///
-    /// Cost: one filter probe per table whose range holds the key, and one index and one block search for
-    /// each that lets the key through.
+    /// Cost: one filter probe for each table whose range contains the key; one index and one block search for each
+    /// whose filter matches.
     ///
-    /// Range tombstones are the caller's: with [`Version::get_above`] he is spared the tables that they hide.
+    /// Does not consult range tombstones: callers do. [`Version::get_above`] can leave out tables that a range
+    /// tombstone hides.
     pub fn get(&self, key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
         self.get_above(key, hash, seq, 0)
     }
 
-    /// [`Version::get`], which may leave out tables that have nothing newer than `above`.
+    /// Like [`Version::get`]; may leave out tables without entries newer than `above`.
     pub fn get_above(&self, key: &[u8], hash: u64, seq: Seq, above: Seq) -> Result<Option<(Trailer, Slice)>> {
         let sought = LookupKey { key, hash, seq, above };
         if planted(Bug::OldestTableFirst) {
@@ -94,8 +95,8 @@ impl Version {
         }
     }
 
-    /// Goes on with a look-up in this version, which must be told the same every time. `Pending`: the block that it needs next
-    /// has been asked for, and the next call reads it, and waits. After an error it is over.
+    /// Continues a lookup in this version, with the same arguments at each call. `Pending`: the next block is
+    /// requested, and the next call reads it, which may block. After an error the lookup is over.
     pub fn go_on(
         &self,
         at: &mut PendingLookup,
@@ -134,8 +135,9 @@ impl TableFile {
     }
 }
 
-/// What `look` finds first in a stack; it is called with tables that may hold the key, and their places. The lines of all filters that will be
-/// asked are called for before the first one is looked at, so that the processor waits for them together and not one after the other.
+/// The first result of `look`, which is called for each table of a stack that may contain the key, with its index.
+/// Prefetches the filter lines of all these tables before it looks at the first one, so that the CPU waits for the
+/// cache lines together and not one after the other.
 #[inline]
 fn search<T>(
     tables: &[Arc<TableFile>],

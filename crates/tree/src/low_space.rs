@@ -1,27 +1,28 @@
-//! Choosing what to compact when the disk is nearly full.
+//! Compaction on a nearly full disk.
 //!
-//! A compaction needs room for all of its output before its inputs go, and the ordinary plans, for all of level 0 or for a large
-//! guard, may not find it. Then only plans are made that fit, and of these the ones that give room back: guards of the last
-//! level are merged in place, where deletes and newer versions take older ones away; where none is left, tombstones sink
-//! towards them, from level 0 a few tables at a time. Each plan leaves fewer runs or moves tables down, so this comes to an end.
+//! A compaction needs disk space for its whole output before its inputs are deleted, and plans for all of level 0 or
+//! for a large guard may not find it. So on a nearly full disk only plans are made that fit, and that free space:
+//! guards of the last level are merged in place, where deletes and newer versions remove older ones. Where nothing is
+//! left to merge there, tombstones are moved down, from level 0 a few tables at a time. Each plan leaves fewer runs or
+//! moves tables down, so the sequence of plans ends.
 
 use crate::pick::{Picker, Plan, Reason};
 use crate::version::TableFile;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What a table takes beside its entries, about: index, filter, properties, footer.
+/// The approximate overhead of a table beside its entries: index, filter, properties, footer.
 const PIECE_OVERHEAD: u64 = 512;
 
 impl Picker<'_> {
-    /// Whether there is room for the output of a plan.
+    /// Whether the output of a plan fits on the disk.
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         let pieces = plan.cuts.len() as u64 + 1;
         let needed = if plan.is_move() { 0 } else { plan.input_bytes() + pieces * PIECE_OVERHEAD };
         self.room.is_none_or(|room| needed <= room)
     }
 
-    /// How many of the oldest tables of level 0 there is room for; at least one.
+    /// How many of the oldest tables of level 0 fit on the disk; at least one.
     pub(crate) fn fitting(&self, tables: &[Arc<TableFile>]) -> usize {
         let Some(room) = self.room else { return usize::MAX };
         let mut bytes = 0;
@@ -32,7 +33,7 @@ impl Picker<'_> {
         fit.count().max(1)
     }
 
-    /// A plan that fits and makes room, or leads to one.
+    /// A plan that fits and frees space, or leads to such a plan.
     pub(crate) fn pick_tight(&self, busy: &HashSet<u64>) -> Option<Plan> {
         let last = self.version.last_level();
         let mut guards = Vec::new();
@@ -52,7 +53,7 @@ impl Picker<'_> {
                 }
             }
         }
-        // The last level first, because only there something goes; most tombstones first.
+        // The last level first, because only merges there free space; then most tombstones first.
         guards.sort_unstable_by(|a, b| b.cmp(a));
         let of_guard = |&(n, _, index): &(usize, u64, usize)| {
             self.guard(Reason::Tombstones, n, index, busy).filter(|plan| self.fits(plan))
@@ -60,10 +61,10 @@ impl Picker<'_> {
         guards.iter().find_map(of_guard).or_else(|| self.level0_tight(Reason::Level0, busy))
     }
 
-    /// A plan for as many of the oldest tables of level 0 as there is room for. Where it seems that there is none even for a few:
-    /// for these, because much of what is in them may go.
+    /// A plan for as many of the oldest tables of level 0 as fit on the disk. If not even a few seem to fit, a plan for
+    /// these: many of their entries may be dropped.
     pub(crate) fn level0_tight(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
-        // The more it is cut, the more room it needs beside what is in it: so fewer tables may fit where many do not.
+        // The overhead grows with the number of cuts. So a smaller part may fit where a larger one does not.
         let shares = [1, 2, 4, 8, 16].map(|share| self.room.map(|room| room / share));
         let mut smallest = None;
         for room in shares {

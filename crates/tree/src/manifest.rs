@@ -1,11 +1,11 @@
-//! The manifest: what the database consists of, as a log of edits.
+//! The manifest: the state of the database, as a log of edits.
 //!
-//! A manifest is one segment. Its first record is the whole state as an edit to nothing; each further record is one edit.
-//! Switching to a new manifest is atomic: it is written under a temporary name, synced, renamed, and the directory
-//! synced; only then is the old one removed. So the manifest with the highest number is the valid one.
+//! A manifest is one segment. Its first record is the whole state as an edit to nothing; each further record is one
+//! edit. Switching to a new manifest is atomic: it is written under a temporary name, synced and renamed, then the
+//! directory is synced; only then is the old one removed. So the manifest with the highest number is the valid one.
 //!
-//! After every synced edit an empty record is appended, unsynced. It carries the proof that the edit before it was synced, so
-//! that damage even to the newest edit is seen as damage and not as a torn tail.
+//! After every synced edit an empty record, the *sync mark*, is appended without a sync. It proves that the edit before
+//! it was synced, so that damage even to the newest edit is recognised as damage and not taken for a torn tail.
 
 use crate::edit::VersionEdit;
 use crate::version::{TableFile, Version};
@@ -20,19 +20,19 @@ use std::path::Path;
 use std::sync::Arc;
 use table::TableMeta;
 
-/// Name of the file of manifest `number`.
+/// The file name of manifest `number`.
 pub fn manifest_file_name(number: u64) -> String {
     format!("manifest-{number:06}")
 }
 
-/// The number of a manifest's file name.
+/// The number in a manifest's file name.
 pub fn parse_manifest_file_name(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("manifest-")?;
     let number = digits.parse().ok()?;
     (manifest_file_name(number) == name).then_some(number)
 }
 
-/// A log that was closed: synced whole, and not written to again.
+/// A closed log: all of it is synced, and nothing is appended to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogClosed {
     /// Its number.
@@ -41,39 +41,39 @@ pub struct LogClosed {
     pub len: u64,
 }
 
-/// A keyspace that comes.
+/// The creation of a keyspace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeyspaceCreated {
-    /// Its number; never used for another.
+    /// Its number, which is never reused.
     pub id: u64,
     /// Its name.
     pub name: String,
-    /// Levels of guards of its tree.
+    /// The number of levels of guards of its tree.
     pub levels: usize,
-    /// Its options, as name and text.
+    /// Its options, as names and texts.
     pub options: Vec<(String, String)>,
 }
 
-/// One step of the whole database: applied whole or not at all.
+/// One edit of the whole database. Applied whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DatabaseEdit {
-    /// Keyspaces that come.
+    /// Created keyspaces.
     pub created: Vec<KeyspaceCreated>,
-    /// Keyspaces that go, by number.
+    /// Dropped keyspaces, by number.
     pub dropped: Vec<u64>,
-    /// Edits of trees, by the number of their keyspace.
+    /// Edits of trees, by keyspace number.
     pub trees: Vec<(u64, VersionEdit)>,
     /// File numbers below this one may be in use.
     pub next_file: u64,
-    /// Keyspace numbers below this one were in use.
+    /// Keyspace numbers below this one have been used.
     pub next_keyspace: u64,
-    /// Sequence numbers up to this one were in use.
+    /// Sequence numbers up to this one have been used.
     pub last_seq: Seq,
     /// Logs with smaller numbers are not needed any more.
     pub min_log: u64,
     /// The log with this number exists.
     pub newest_log: u64,
-    /// Logs that were closed.
+    /// Closed logs.
     pub closed: Vec<LogClosed>,
 }
 
@@ -87,7 +87,7 @@ const TAG_MIN_LOG: u64 = 7;
 const TAG_NEWEST_LOG: u64 = 8;
 const TAG_CLOSED: u64 = 9;
 
-/// Most options of a keyspace, and the longest text of one, that a manifest is believed.
+/// The maximal number of options of a keyspace, and the maximal length of one, that the decoder accepts.
 const MAX_OPTIONS: usize = 1024;
 const MAX_OPTION_LEN: usize = 4096;
 
@@ -178,7 +178,7 @@ impl DatabaseEdit {
     }
 }
 
-/// What a manifest says of one keyspace.
+/// The state of one keyspace in a manifest.
 #[derive(Debug)]
 pub struct KeyspaceState {
     /// How it was created.
@@ -187,10 +187,10 @@ pub struct KeyspaceState {
     pub version: Version,
 }
 
-/// The state of a database that a manifest adds up to.
+/// The state of a database: the sum of all edits of a manifest.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Keyspaces by number.
+    /// Keyspaces, by number.
     pub keyspaces: BTreeMap<u64, KeyspaceState>,
     /// See [`DatabaseEdit::next_file`].
     pub next_file: u64,
@@ -202,7 +202,7 @@ pub struct State {
     pub min_log: u64,
     /// See [`DatabaseEdit::newest_log`].
     pub newest_log: u64,
-    /// Length of each closed log that may still be needed.
+    /// The length of each closed log that may still be needed, by number.
     pub closed: BTreeMap<u64, u64>,
 }
 
@@ -217,20 +217,22 @@ impl State {
             let version = Version::empty(created.levels);
             let id = created.id;
             if self.keyspaces.insert(id, KeyspaceState { created, version }).is_some() {
-                return Err(wrong(format!("keyspace {id} is created twice")));
+                return Err(wrong(format!("an edit creates keyspace {id}, which exists")));
             }
             self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
         }
         for (id, tree) in edit.trees {
-            let keyspace =
-                self.keyspaces.get_mut(&id).ok_or_else(|| wrong(format!("an edit names keyspace {id}")))?;
+            let keyspace = self
+                .keyspaces
+                .get_mut(&id)
+                .ok_or_else(|| wrong(format!("an edit changes keyspace {id}, which does not exist")))?;
             keyspace.version = keyspace.version.apply(&tree, open)?;
             let highest = tree.added.iter().map(|(_, meta)| meta.number.saturating_add(1)).max();
             self.next_file = self.next_file.max(highest.unwrap_or(0));
         }
         for id in edit.dropped {
             if self.keyspaces.remove(&id).is_none() {
-                return Err(wrong(format!("keyspace {id} is dropped, but there is none")));
+                return Err(wrong(format!("an edit drops keyspace {id}, which does not exist")));
             }
         }
         self.next_file = self.next_file.max(edit.next_file);
@@ -245,7 +247,7 @@ impl State {
 }
 
 impl ManifestError {
-    /// What went wrong.
+    /// The underlying error.
     pub fn into_error(self) -> Error {
         match self {
             ManifestError::Rejected(e) | ManifestError::Unknown(e) => e,
@@ -253,16 +255,16 @@ impl ManifestError {
     }
 }
 
-/// Why an edit is not in force.
+/// Why an edit is not in effect.
 #[derive(Debug)]
 pub enum ManifestError {
-    /// The edit is not in the manifest; the next one may go through (the disk may have been full).
+    /// The edit is not in the manifest. Later edits may succeed (the disk may have been full).
     Rejected(Error),
-    /// Nobody knows whether the edit is in the manifest: nothing may be written any more, no file be deleted.
+    /// The edit may or may not be in the manifest. Nothing may be written any more, and no file deleted.
     Unknown(Error),
 }
 
-/// A manifest that is written to.
+/// An open manifest, to which edits are appended.
 pub struct Manifest {
     writer: SegmentWriter,
     number: u64,
@@ -270,10 +272,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Writes manifest `number`, which begins with the edit that leads from nothing to the present state, and makes it the
-    /// valid one. Older manifests may be removed afterwards.
+    /// Writes manifest `number`, whose first record is `state`, and makes it the valid one. The caller may remove older
+    /// manifests afterwards.
     ///
-    /// After `Unknown` either may be the valid one at the next opening, so nothing may be appended to the older one.
+    /// After `Unknown`, the next opening may find either manifest to be the valid one, so nothing may be appended to
+    /// the older one.
     pub fn create(
         env: &Arc<dyn Env>,
         dir: &Path,
@@ -292,7 +295,7 @@ impl Manifest {
             Ok(writer)
         };
         let writer = write().map_err(|e| {
-            // Best effort: files with this ending are removed when the database is next opened.
+            // Best effort: the next opening of the database removes files with this suffix.
             let _ = env.remove(&temporary);
             match e.kind() {
                 ErrorKind::ReadOnly => ManifestError::Unknown(e),
@@ -310,7 +313,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Stands for a manifest where nothing may be written: every edit fails with `error`.
+    /// A manifest that refuses writes: every edit fails with `error`.
     pub fn refusing(dir: &Path, number: u64, error: Error) -> Manifest {
         let path = dir.join(manifest_file_name(number));
         let writer = SegmentWriter::refusing(&path, SegmentKind::Manifest, number, error);
@@ -322,7 +325,7 @@ impl Manifest {
         let appended = self.writer.append(&[&edit.encode()]).and_then(|()| self.writer.flush());
         if let Err(e) = appended {
             self.writer.rollback(self.writer.flushed_len());
-            // The writer cut the file back, or now tries again; only if that fails, too, is the outcome unknown.
+            // The writer has truncated the file, or tries again now. Only if that fails, too, is the outcome unknown.
             return Err(match self.writer.flush() {
                 Ok(()) => ManifestError::Rejected(e),
                 Err(_) => ManifestError::Unknown(e),
@@ -333,7 +336,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Appends the proof that what came before was synced. That it fails costs nothing but the proof.
+    /// Appends the sync mark, the proof that all records before it are synced. If this fails, only the proof is
+    /// missing.
     fn mark(&mut self) {
         let _ = self.writer.append(&[]).and_then(|()| self.writer.flush());
     }
@@ -348,13 +352,13 @@ impl Manifest {
         self.writer.len()
     }
 
-    /// Bytes of it that the operating system has: all but perhaps the newest mark.
+    /// The number of bytes that the operating system has: all but perhaps the newest sync mark.
     pub fn flushed_len(&self) -> u64 {
         self.writer.flushed_len()
     }
 
-    /// Reads the first `len` bytes of manifest `number`, which are known to have been written, and verifies that they are edits.
-    /// `step` is told how many bytes are done; its error ends it.
+    /// Reads the first `len` bytes of manifest `number`, which must have been written, and verifies that they are
+    /// edits. Calls `step` with the number of bytes verified so far; an error from `step` ends the verification.
     pub fn verify(
         env: &Arc<dyn Env>,
         dir: &Path,
@@ -367,7 +371,7 @@ impl Manifest {
         let mut record = Vec::new();
         while let Some(span) = reader.next(&mut record)? {
             if !record.is_empty() && DatabaseEdit::decode(&record).is_none() {
-                let what = "this is no edit that this version can read";
+                let what = "the record is not an edit that this version of Cairn can decode";
                 return Err(Error::corruption(&path, span.start, what));
             }
             step(span.end)?;
@@ -375,18 +379,17 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether nothing was written: never.
+    /// Always false: a manifest has at least its first record.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Whether edits have outgrown both `cap` bytes and the state they describe, so that a new manifest is worth its writing.
+    /// Whether the edits exceed both `cap` bytes and the size of the state, so that a new manifest should be written.
     pub fn is_long(&self, cap: u64) -> bool {
         self.writer.len() > cap + 2 * self.snapshot_len
     }
 
-    /// Reads manifest `number` and adds it up. `open` gives the readers of tables; it is called for tables that later edits
-    /// remove, too.
+    /// Reads manifest `number` and applies all its edits. `open` opens tables, including those that later edits remove.
     pub fn read(
         env: &Arc<dyn Env>,
         dir: &Path,
@@ -400,10 +403,14 @@ impl Manifest {
         let mut edits = 0;
         while let Some(span) = reader.next(&mut record)? {
             if record.is_empty() {
-                continue; // a mark
+                continue; // a sync mark
             }
             let edit = DatabaseEdit::decode(&record).ok_or_else(|| {
-                Error::corruption(&path, span.start, "this is no edit that this version can read")
+                Error::corruption(
+                    &path,
+                    span.start,
+                    "the record is not an edit that this version of Cairn can decode",
+                )
             })?;
             state
                 .apply(edit, open)
@@ -411,7 +418,7 @@ impl Manifest {
             edits += 1;
         }
         if edits == 0 {
-            // It was synced before it got its name.
+            // The first record was synced before the file got its name.
             return Err(Error::corruption(&path, 0, "the manifest has no valid record"));
         }
         Ok(state)
@@ -422,7 +429,8 @@ impl Manifest {
 mod tests {
     use super::*;
 
-    /// Found by the fuzz target `manifest`: the number after it was computed, and overflowed.
+    /// A regression test: the decoder computed the number after it, which overflowed (found by the fuzz target
+    /// `manifest`).
     #[test]
     fn an_edit_with_an_impossible_sequence_number_is_refused() {
         for (seq, known) in [(base::MAX_SEQ, true), (base::MAX_SEQ + 1, false), (u64::MAX, false)] {

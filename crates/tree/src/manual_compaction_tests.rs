@@ -1,4 +1,4 @@
-//! Compaction on request beside a writer: it owes what there was when it began, and comes to an end.
+//! Requested compactions beside a writer: a request covers the entries of its start, and ends.
 
 use crate::pick_tests::{Bench, Drawn, damage};
 use crate::version::runs;
@@ -9,14 +9,14 @@ use env::Rng;
 
 const KEYS: [&str; 9] = ["b", "d", "f", "h", "k", "n", "q", "t", "w"];
 
-/// A flush of the keys from the `from`-th to the `to`-th.
+/// A flush of the keys with indices `from` to `to`.
 fn flush(bench: &mut Bench, tree: &mut Tree, from: usize, to: usize, seq: Seq) {
     let meta = bench.meta((0, KEYS[from], KEYS[to], seq, seq));
     let edit = VersionEdit { added: vec![(0, meta)], ..VersionEdit::default() };
     tree.apply(&edit, &mut bench.open()).unwrap();
 }
 
-/// How many plans a request takes when `write` comes after each of them; at most `most`.
+/// The number of plans that a request needs if `write` runs after each of them; at most `most`.
 fn plans(
     bench: &mut Bench,
     tree: &mut Tree,
@@ -32,7 +32,7 @@ fn plans(
     most
 }
 
-/// Nothing that is owed lies above the last level, and there each key is in at most one such table.
+/// Every covered table is in the last level, and there each key is in at most one covered table.
 fn assert_done(tree: &Tree, requested_seq: Seq) {
     let version = tree.version();
     let last = version.last_level();
@@ -54,7 +54,7 @@ const DRAWN: [Drawn; 6] = [
 
 #[test]
 fn a_request_ends_though_every_plan_is_followed_by_a_flush() {
-    // All keys; the same few, and such as can be moved at once.
+    // All keys; two keys; one key that a move can place.
     for (from, to) in [(0, 8), (0, 1), (8, 8)] {
         let run = |requested_seq, most| {
             let mut bench = Bench::new();
@@ -67,7 +67,7 @@ fn a_request_ends_though_every_plan_is_followed_by_a_flush() {
         let (tree, count) = run(20, 100);
         assert!(count <= 6, "{count} plans");
         assert_done(&tree, 20);
-        assert_eq!(run(Seq::MAX, 100).1, 100, "there is always something new");
+        assert_eq!(run(Seq::MAX, 100).1, 100, "every flush adds work");
     }
 }
 
@@ -77,13 +77,13 @@ fn newer_tables_alone_are_not_compacted() {
     let drawn = [(0, "a", "z", 31, 40), (0, "a", "z", 21, 30), (1, "a", "z", 19, 20), (3, "a", "z", 1, 9)];
     let mut tree = bench.tree(options(), &[], &drawn);
     assert!(tree.pick_range(b"", None, 0, None).unwrap().is_none());
-    assert_eq!(plans(&mut bench, &mut tree, 9, 9, |_, _, _| {}), 0, "it is where it belongs");
-    assert_eq!(plans(&mut bench, &mut tree, 19, 9, |_, _, _| {}), 3, "down twice, and one run");
+    assert_eq!(plans(&mut bench, &mut tree, 9, 9, |_, _, _| {}), 0, "all of it is in the last level");
+    assert_eq!(plans(&mut bench, &mut tree, 19, 9, |_, _, _| {}), 3, "two moves down, one merge");
     assert_eq!(tree.version().level0.len(), 2);
     assert_done(&tree, 20);
 }
 
-/// Any tree, any writer, tables that become unreadable, and compactions of the background in between.
+/// Any tree and any writer, tables that become unreadable, and background compactions in between.
 #[test]
 fn a_request_ends_whatever_happens_beside_it() {
     let mut done = 0;

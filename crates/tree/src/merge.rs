@@ -1,27 +1,28 @@
-//! Merging sorted runs.
+//! Merges sorted cursors into one: [`MergeCursor`], for reads of several runs and for compactions.
 
 use base::{Cursor, Result, Seq, Slice, Trailer, compare, compare_keys, head};
 use std::cmp::Ordering;
 
 /// A cursor over the union of several cursors, in entry order.
 ///
-/// Children are kept in a binary heap whose nodes carry the head of their key, taken after the prefix that all keys
-/// are known to share, so that most comparisons are of two integers. Where one child has many entries in a row, its keys are compared with a
-/// copy of the key that comes next of all others, and the heap is left alone. Forward and backward; turning round costs one seek per child.
+/// The children are kept in a binary heap. Its nodes hold the head of the child's key, taken after the prefix that all
+/// keys share, so that most comparisons compare two integers. While one child yields many entries in a row, its keys
+/// are compared with a copy of the smallest key of all other children, and the heap stays as it is. The cursor moves
+/// forward and backward; a change of direction costs one seek per child.
 pub struct MergeCursor<C> {
     children: Vec<C>,
-    /// Heap of the children that stand on an entry; the current one is at the root.
+    /// A heap of the valid children; the current child is at the root.
     heap: Vec<Node>,
-    /// Bytes at the front of every key that are the same in all of them.
+    /// The length of the prefix that all keys share.
     prefix: usize,
     backward: bool,
     failed: bool,
-    /// Whether it may not wait for the disk, and whether the last move was put off for that.
+    /// Whether the cursor must not wait for the disk.
     nonblocking: bool,
     blocked: bool,
     scratch: Vec<u8>,
-    /// The first key of all children but the current one, if it was looked for: as long as the current one's keys come before it, the heap need
-    /// not be right.
+    /// A copy of the first key of all children but the current one, in the direction of the cursor. While the keys of
+    /// the current child come before it, the node at the root may hold an outdated head.
     bar: Vec<u8>,
     barred: bool,
 }
@@ -33,7 +34,7 @@ struct Node {
 }
 
 impl<C: Cursor> MergeCursor<C> {
-    /// Merges `children`. Every key that any of them yields must begin with the same `prefix` bytes (0 is always true).
+    /// Merges `children`. All keys of all children must begin with the same `prefix` bytes (0 is always correct).
     pub fn new(children: Vec<C>, prefix: usize) -> MergeCursor<C> {
         let heap = Vec::with_capacity(children.len());
         MergeCursor {
@@ -50,13 +51,13 @@ impl<C: Cursor> MergeCursor<C> {
         }
     }
 
-    /// The cursors that are merged.
+    /// The merged cursors.
     pub fn children(&self) -> &[C] {
         &self.children
     }
 
-    /// Moves the child that holds the current entry, and no other, forward to its first entry at or after (`key`, `seq`), which must not lie before the
-    /// current one.
+    /// Moves only the child with the current entry, forward to its first entry at or after (`key`, `seq`), which must
+    /// not lie before the current entry.
     pub fn seek_current(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         self.guard()?;
         if self.backward {
@@ -65,8 +66,8 @@ impl<C: Cursor> MergeCursor<C> {
         self.step(|child| child.seek(key, seq))
     }
 
-    /// Moves the child that holds the current entry, and no other, back: to its newest version of `key` as of `seq`, which it must have, and which may be
-    /// where it stands; without a `seq`, to its last entry before `key`.
+    /// Moves only the child with the current entry, backward. With a `seq`: to its newest version of `key` at `seq`,
+    /// which must exist and may be the current entry. Without: to its last entry before `key`.
     pub fn seek_current_back(&mut self, key: &[u8], seq: Option<Seq>) -> Result<()> {
         self.guard()?;
         if !self.backward {
@@ -78,7 +79,7 @@ impl<C: Cursor> MergeCursor<C> {
         })
     }
 
-    /// Index of the child that holds the current entry. The cursor must be valid.
+    /// The index of the child with the current entry. The cursor must be valid.
     pub fn current(&self) -> usize {
         self.top()
     }
@@ -130,7 +131,7 @@ impl<C: Cursor> MergeCursor<C> {
         self.heap[at] = node;
     }
 
-    /// Builds the heap from where the children stand now.
+    /// Builds the heap from the positions of the children.
     fn rebuild(&mut self) {
         self.heap.clear();
         self.barred = false;
@@ -145,7 +146,7 @@ impl<C: Cursor> MergeCursor<C> {
         }
     }
 
-    /// Positions every child by `seek`; after an error the cursor is invalid.
+    /// Positions every child with `seek`. After an error the cursor is invalid.
     fn position(&mut self, backward: bool, mut seek: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
         self.backward = backward;
         self.heap.clear();
@@ -158,14 +159,15 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// [`MergeCursor::position`] with all reads that have to wait under way at once: the children are positioned in a nonblocking first,
-    /// and then those that were put off, one after another. `seek` is called once or twice for a child.
+    /// Like [`MergeCursor::position`], but starts all reads from the disk before it waits for the first: it positions
+    /// all children without blocking, and then those that would have blocked, one after another. Calls `seek` once or
+    /// twice for a child.
     fn position_together(
         &mut self,
         backward: bool,
         mut seek: impl FnMut(&mut C) -> Result<()>,
     ) -> Result<()> {
-        // What waits has been asked for when it was put off: now it is read.
+        // The reads were started when the last move was deferred.
         let asked = std::mem::take(&mut self.blocked) && !self.nonblocking;
         if asked || (self.children.len() < 2 && !self.nonblocking) {
             return self.position(backward, seek);
@@ -175,7 +177,7 @@ impl<C: Cursor> MergeCursor<C> {
         let nonblocking = self.nonblocking;
         let mut place = 0;
         self.position(backward, |child| {
-            // The last one has nobody to wait with when nobody else waits.
+            // If no other child waits, the last child may block at once.
             let patient = place == last && !blocked && !nonblocking;
             place += 1;
             if patient {
@@ -206,7 +208,7 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// Moves the child at the root, and puts it where it belongs.
+    /// Moves the child at the root and restores the heap.
     #[inline]
     fn step(&mut self, run: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
         let top = self.top();
@@ -224,7 +226,7 @@ impl<C: Cursor> MergeCursor<C> {
             }
             return Ok(());
         }
-        // Its head is looked at when it is sifted only, and that begins with making it right.
+        // The head of the root is only used for sifting, which updates it first.
         if self.heap.len() > 1 && !self.stays(top) {
             self.heap[0].head = self.head_of(top);
             self.sift_down(0);
@@ -243,7 +245,7 @@ impl<C: Cursor> MergeCursor<C> {
         self.barred && compare_keys(self.children[top].key(), &self.bar) == before
     }
 
-    /// Notes the first key of all children but the current one.
+    /// Copies the first key of all children but the current one.
     fn raise_bar(&mut self) {
         let second = match self.heap[1..] {
             [_, other, ..] if self.before(other, self.heap[1]) => other,
@@ -254,7 +256,7 @@ impl<C: Cursor> MergeCursor<C> {
         self.barred = true;
     }
 
-    /// Turns round at the current entry: every other child is put on its far side.
+    /// Changes the direction at the current entry: positions every other child on the other side of it.
     fn turn(&mut self, backward: bool) -> Result<()> {
         let mut here = std::mem::take(&mut self.scratch);
         here.clear();
@@ -266,7 +268,7 @@ impl<C: Cursor> MergeCursor<C> {
             if current - 1 == top {
                 return Ok(());
             }
-            // To the first entry behind (key, trailer), and for the way back one further.
+            // To the first entry after (key, trailer); backward, one entry further back.
             child.seek(&here, at.seq())?;
             while child.valid() && compare(child.key(), child.trailer(), &here, at) == Ordering::Less {
                 child.next()?;
@@ -283,7 +285,7 @@ impl<C: Cursor> MergeCursor<C> {
 
     fn guard(&self) -> Result<()> {
         match self.failed {
-            true => Err(base::Error::new(base::ErrorKind::Io, "an iterator was moved after it had failed")),
+            true => Err(base::Error::new(base::ErrorKind::Io, "a cursor was moved after an error")),
             false => Ok(()),
         }
     }
@@ -382,7 +384,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
     }
 }
 
-/// How many bytes two keys, and so all keys between them, share at the front.
+/// The length of the common prefix of two keys, which all keys between them share.
 pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }

@@ -1,37 +1,39 @@
-/// The shape of a tree and what triggers its compactions. See the option table of the library for the
+//! The shape of a tree and the triggers of its compactions. The option table of the library has the default and the
+//! range of each.
 /// meaning, the default and the range of each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeOptions {
-    /// Levels of guards below level 0.
+    /// The number of levels of guards below level 0.
     pub levels: usize,
-    /// Tables in level 0 that start its compaction.
+    /// The number of tables in level 0 that triggers its compaction.
     pub level0_tables: usize,
-    /// Tables in a guard before it is compacted; 1 is a leveled tree.
+    /// The number of runs of a guard that triggers its compaction; 1 is a leveled tree.
     pub max_tables_per_guard: usize,
-    /// Low bits of a key's hash that must be set for a guard of level 1.
+    /// For guards by hash: the trailing ones in the hash of a key that make it a guard of level 1.
     pub top_level_bits: u32,
-    /// Bits fewer for each deeper level.
+    /// For guards by hash: each deeper level needs this many ones fewer.
     pub bit_decrement: u32,
-    /// One bit less for each doubling of a record over 128 bytes.
+    /// For guards by hash: each doubling of a record beyond 128 bytes needs one bit less.
     pub guards_by_size: bool,
-    /// A level is compacted at this share of the next, in per cent; 0 is off.
+    /// The share of the next level's size at which a level is compacted, in per cent; 0 is off.
     pub level_size_percent: u32,
-    /// Bytes of compaction that a seek is worth for each run beside the first that it looks through, besides what it reads
-    /// from files for it; 0 is off.
+    /// The cost of searching one more run in a seek, in bytes of compaction (`read_charge.rs`). The bytes that the seek
+    /// reads from files for it are added. 0 is off.
     pub seek_cost: u32,
-    /// A guard of the last level but one is rewritten in place when pushing it down costs this many times more.
+    /// A guard of the last level but one is rewritten in place if moving it down would cost this many times its size.
     pub last_level_merge_factor: u32,
-    /// A guard is compacted when this share of a table's entries are tombstones, in per cent; 0 is off.
+    /// The share of tombstones among a table's entries at which its guard is compacted, in per cent; 0 is off.
     pub tombstone_percent: u32,
-    /// Whether level 0 may go to a deeper level than 1.
+    /// Whether level 0 may be compacted into a deeper level than 1.
     pub skip_levels: bool,
-    /// Pieces smaller than this make level 0 go to a shallower level, in bytes.
+    /// The smallest useful size of a piece, in bytes: level 0 is compacted into a shallower level if its pieces would
+    /// be smaller.
     pub min_piece_bytes: u64,
-    /// Guards are chosen from the data, so that those of the last level have about so many bytes; 0 chooses them by the hash of
-    /// inserted keys instead.
+    /// The target size of a guard of the last level, in bytes, with adaptive guards; 0 for guards by hash.
     pub guard_bytes: u64,
-    /// How many times the bytes of its newest versions the tree may have, before guards are merged to give space back.
+    /// The limit of the tree's size as a multiple of the size of its newest versions; beyond it, guards are merged to
+    /// free space.
     pub space_target: f64,
-    /// How tables are written.
+    /// The options of the tables.
     pub table: table::TableOptions,
 }

@@ -1,8 +1,8 @@
-//! Choosing what to compact: a pure function of a version, the options and the plans that are running.
+//! Picks compactions: a pure function of a version, the options and the plans in progress.
 //!
-//! [`Tree::pick`](crate::Tree::pick) asks for the most urgent plan, a compaction on request for a plan of its range. Reasons with a module
-//! of their own add their candidates here: `read_charge.rs`, `space_amp.rs`, `idle_compaction.rs`, `trivial_move.rs`, `low_space.rs`,
-//! `range_tombstones.rs`.
+//! [`Tree::pick`](crate::Tree::pick) asks for the most urgent plan, a requested compaction for a plan of its range. The
+//! policies in modules of their own add candidates or plans: `read_charge.rs`, `space_amp.rs`, `idle_compaction.rs`,
+//! `trivial_move.rs`, `low_space.rs`, `range_tombstones.rs`.
 
 use crate::version::{Guard, TableFile, Version, runs};
 use crate::{TreeOptions, adaptive_guards, seqno_order, unreadable};
@@ -14,21 +14,23 @@ use std::sync::Arc;
 /// A guard with this many tables is compacted even if they form one run.
 pub(crate) const MAX_TABLES: usize = 64;
 
-/// A compaction of level 0 takes up to twice the number of tables that starts it, but not more than this number or the starting number.
+/// The largest number of level 0 tables in a plan: twice the number that triggers a compaction, but not more than this,
+/// unless the trigger itself is larger.
 const MOST_OF_LEVEL0: usize = 8;
 
-/// Why a compaction runs.
+/// The reason for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// Tables move down without being rewritten (`trivial_move.rs`).
     Move,
     /// Level 0 has enough tables.
     Level0,
-    /// A guard has reached the limit of its tables (PebblesDB, section 3.4).
+    /// A guard has reached the limit of its runs (PebblesDB, section 3.4).
     GuardFull,
     /// A level is large compared to the next one (section 4.2).
     LevelSize,
-    /// The read charges of a run have reached its price (`read_charge.rs`). Section 4.2 counts seeks instead.
+    /// The read charges of a run have reached its price (`read_charge.rs`). The paper counts seeks instead (section
+    /// 4.2).
     Seeks,
     /// A large share of the entries of a table are tombstones.
     Tombstones,
@@ -36,11 +38,11 @@ pub enum Reason {
     Space,
     /// Neighbouring guards of the last level have become small.
     SmallGuards,
-    /// Writes have paused, and reads and space gain from it (`idle_compaction.rs`).
+    /// Writes pause (`idle_compaction.rs`).
     Rest,
-    /// A caller asked for it.
+    /// A caller has requested it.
     Manual,
-    /// Range tombstones hide whole tables: these are dropped without being read.
+    /// Range tombstones hide whole tables, which are removed without being read.
     RangeDeletes,
 }
 
@@ -62,15 +64,15 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A compaction to run: merge `inputs`, cut the result at `cuts`, attach the pieces to `target`. In a move the inputs themselves are the
-/// pieces, and nothing is read or written.
+/// A compaction: merge `inputs`, cut the output at `cuts`, and attach the pieces to `target`. In a move the inputs
+/// themselves are the pieces, and nothing is read or written.
 #[derive(Debug)]
 pub struct Plan {
     /// Unique among the plans of a tree.
     pub id: u64,
-    /// Why it runs.
+    /// Its reason.
     pub reason: Reason,
-    /// The level of the tables.
+    /// The level of the inputs. (A merge may include tables of the target.)
     pub source: usize,
     /// The level of the output; equal to `source` for a merge in place.
     pub target: usize,
@@ -82,11 +84,12 @@ pub struct Plan {
     pub inputs: Vec<(usize, Arc<TableFile>)>,
     /// Keys at which the output is cut: ascending, inside the range.
     pub cuts: Vec<Slice>,
-    /// For each piece between cuts: whether nothing older than the inputs lies in its range, so tombstones can be dropped.
+    /// For each piece between cuts: whether its range has no older data than the inputs, so that tombstones can be
+    /// dropped.
     pub bottom: Vec<bool>,
-    /// A piece in whose range nothing else lies is also cut after this many bytes, between two keys; 0 for never.
+    /// A piece whose range has no other data is also cut after this many bytes, between two keys; 0 for no such cuts.
     pub piece_bytes: u64,
-    /// Guards of the target inside the range that the plan removes: their tables are among the inputs.
+    /// Guards of the target inside the range that the plan removes. Their tables are among the inputs.
     pub joins: Vec<Slice>,
 }
 
@@ -106,7 +109,7 @@ impl Plan {
         self.inputs.iter().map(|(_, t)| t.meta.file_size).sum()
     }
 
-    /// Whether the plan writes to `level` in a range with `key` strictly inside, without a cut at `key`.
+    /// Whether the plan writes to `level` in a range with `key` strictly inside, and does not cut at `key`.
     pub(crate) fn would_straddle(&self, level: usize, key: &[u8]) -> bool {
         self.target == level
             && &self.from[..] < key
@@ -120,10 +123,10 @@ impl Plan {
     }
 }
 
-/// Why a range cannot be compacted further at present.
+/// Why a requested range cannot be compacted further at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PickBlocked {
-    /// A running plan has to end first.
+    /// A plan in progress has to end first.
     Running,
     /// Tables cannot be read, and everything possible without them is done.
     Damage,
@@ -133,15 +136,15 @@ pub enum PickBlocked {
 pub(crate) struct Picker<'a> {
     pub version: &'a Version,
     pub options: &'a TreeOptions,
-    /// The running plans.
+    /// The plans in progress.
     pub running: &'a [Arc<Plan>],
-    /// The oldest sequence number that a reader holds; `None` when there is no reader.
+    /// The oldest sequence number that a reader holds; `None` if there is no reader.
     pub oldest_snapshot: Option<Seq>,
-    /// Free bytes for the output of a plan, when the disk is nearly full; otherwise `None`.
+    /// On a nearly full disk: the bytes that the output of a plan may take.
     pub room: Option<u64>,
-    /// Whether writes have paused.
+    /// Whether writes pause.
     pub at_rest: bool,
-    /// For a compaction on request: entries that are newer need not be compacted. Otherwise [`Seq::MAX`].
+    /// For a requested compaction: newer entries need not be compacted. Otherwise [`Seq::MAX`].
     pub requested_seq: Seq,
 }
 
@@ -154,7 +157,7 @@ pub(crate) struct Candidate {
 }
 
 impl Picker<'_> {
-    /// The most urgent plan that shares no table with a running one.
+    /// The most urgent plan that shares no table with a plan in progress.
     pub fn pick(&self) -> Option<Plan> {
         let busy = self.busy();
         if let Some(plan) = self.pick_hidden(&busy) {
@@ -186,7 +189,8 @@ impl Picker<'_> {
         table.meta.min_seq <= self.requested_seq
     }
 
-    /// Whether a plan is progress for a request: it moves a covered table down, or in place makes one covered table of several.
+    /// Whether a plan is progress for a request: it moves a covered table down, or merges several covered tables in
+    /// place.
     fn is_for_owed(&self, plan: &Plan) -> bool {
         let owed = plan.inputs.iter().filter(|(n, t)| *n == plan.source && self.is_requested(t)).count();
         owed > usize::from(plan.target == plan.source && plan.reason != Reason::RangeDeletes)
@@ -198,19 +202,21 @@ impl Picker<'_> {
         runs(&owed) > 1 || self.droppable_tombstones(guard) || self.has_range_deleted_entries(guard)
     }
 
-    /// The next plan of a request: to have the entries of `[from, to)` that are no newer than `requested_seq` in one table per guard of the last
-    /// level. A plan may include newer entries, but none is made for them alone. `Ok(None)` when the request is done.
+    /// The next plan of a request. The request is done (`Ok(None)`) when the entries of `[from, to)` that are no newer
+    /// than `requested_seq` are in one table per guard of the last level. A plan may include newer entries, but none is
+    /// made for them alone.
     ///
-    /// The sequence of plans ends even if writes go on. For any key, the number of covered tables with the key never grows, because a plan
-    /// makes at most one table of its inputs at a key; no covered table moves up; and each plan moves a covered table down or leaves fewer
-    /// of them. (In the last level a table that is covered whole is merged alone if it has tombstones to drop: each time fewer are left.)
+    /// The sequence of plans ends even if writes go on. For any key, the number of covered tables with the key never
+    /// grows, because a plan makes at most one table of its inputs at a key; no covered table moves up; and each plan
+    /// moves a covered table down or leaves fewer of them. (In the last level, a table that is covered as a whole is
+    /// merged alone if it has tombstones to drop: each such merge leaves fewer tombstones.)
     pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, PickBlocked> {
         let busy = self.busy();
         if let Some(plan) = self.pick_hidden(&busy).filter(|plan| self.is_for_owed(plan)) {
             return Ok(Some(plan));
         }
         let mut damage = false;
-        // A plan that does not fit on the disk: tried if there is no other.
+        // A plan that does not fit on the disk, returned if there is no other.
         let mut large = None;
         if self.version.level0.iter().any(|t| self.is_requested(t) && t.overlaps_range(from, to)) {
             if let Some(plan) = self.move_level0(&busy).filter(|plan| self.is_for_owed(plan)) {
@@ -249,14 +255,14 @@ impl Picker<'_> {
         }
         match (large, damage) {
             (Some(plan), _) => Ok(Some(plan)),
-            // More may be possible when the running plans have ended.
+            // More may be possible when the plans in progress have ended.
             (None, true) if !self.running.is_empty() => Err(PickBlocked::Running),
             (None, true) => Err(PickBlocked::Damage),
             (None, false) => Ok(None),
         }
     }
 
-    /// Numbers of the tables that running plans read.
+    /// The numbers of the tables that plans in progress read.
     fn busy(&self) -> HashSet<u64> {
         self.running.iter().flat_map(|plan| plan.numbers()).collect()
     }
@@ -273,8 +279,8 @@ impl Picker<'_> {
                 if g.tables.is_empty() {
                     continue;
                 }
-                // Merging tables that do not overlap gains little, so runs count. The number of tables is bounded too, because reads search
-                // among them.
+                // Merging tables that do not overlap gains little, so runs count. The number of tables is bounded too,
+                // because reads search among them.
                 let too_large = n == self.version.last_level()
                     && adaptive_guards::is_too_large(g, self.options.guard_bytes);
                 if g.runs >= full || g.tables.len() >= MAX_TABLES || too_large {
@@ -347,25 +353,27 @@ impl Picker<'_> {
         }
     }
 
-    /// Whether merging this guard of the last level drops tombstones for certain: no reader holds an older sequence number. A request
-    /// covers the tombstones of a table only if it covers the whole table: otherwise newer tombstones would be merged again and again.
+    /// Whether a merge of this guard of the last level certainly drops tombstones: no reader holds an older sequence
+    /// number. A request covers the tombstones of a table only if it covers the whole table: otherwise newer tombstones
+    /// would be merged again and again.
     pub(crate) fn droppable_tombstones(&self, guard: &Guard) -> bool {
         let oldest = self.oldest_snapshot.unwrap_or(Seq::MAX).min(self.requested_seq);
         guard.tables.iter().any(|t| t.meta.tombstones > 0 && t.meta.max_seq <= oldest)
     }
 
-    /// A plan for the oldest tables of level 0; also `None` when a running plan has to end first.
+    /// A plan for the oldest tables of level 0; also `None` if a plan in progress has to end first.
     pub(crate) fn level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
         self.plan_level0(reason, busy).filter(|plan| seqno_order::agrees(plan, self.running))
     }
 
     fn plan_level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
         let tables = &self.version.level0[..];
-        // One at a time: a second plan could put older data above newer.
+        // One plan at a time: a second one could put older data above newer.
         if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
             return None;
         }
-        // Bounded, because each input is an open file and a job must not be too large. The other tables wait for the next plan.
+        // Bounded, because each input is an open file, and because a job must not be too large. The other tables wait
+        // for the next plan.
         let level0 = self.options.level0_tables;
         let most = (2 * level0).min(MOST_OF_LEVEL0).max(level0).min(self.fitting(tables));
         let plan = |inputs: &[Arc<TableFile>]| Plan {
@@ -402,15 +410,16 @@ impl Picker<'_> {
         unreadable::merging(tables, least, manual, fits).map(|run| plan(&run))
     }
 
-    /// The first level that has tables or is the target of a running plan; the last level if there is none.
+    /// The first level that has tables or is the target of a plan in progress; the last level if there is none.
     pub(crate) fn first_used(&self) -> usize {
         let last = self.version.last_level();
         let first_used = (1..=last).find(|&n| self.version.level(n).tables() > 0).unwrap_or(last);
         self.running.iter().map(|plan| plan.target).fold(first_used, usize::min)
     }
 
-    /// The deepest level that level 0 may be cut into. The levels above it must be empty, or older data would lie above newer; the pieces
-    /// must be large enough for a file; and the level must not be so large that merging into it costs more than one more level.
+    /// The deepest level that level 0 may be compacted into. The levels above it must be empty, or older data would lie
+    /// above newer; the pieces must be large enough for a file; and the level must not be so large that merging into it
+    /// costs more than one level more.
     fn level0_target(&self, inputs: &[(usize, Arc<TableFile>)]) -> usize {
         if !self.options.skip_levels {
             return 1;
@@ -438,7 +447,8 @@ impl Picker<'_> {
         target
     }
 
-    /// A plan for one guard; `None` when a running plan reads one of its tables, or has to end first for another reason.
+    /// A plan for one guard; `None` if a plan in progress reads one of its tables, or has to end first for another
+    /// reason.
     pub(crate) fn guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
         self.plan_guard(reason, n, index, busy).filter(|plan| seqno_order::agrees(plan, self.running))
     }
@@ -450,7 +460,7 @@ impl Picker<'_> {
             return None;
         }
         let last = self.version.last_level();
-        // Not for tombstones or reads: a move would change nothing for these.
+        // Not for tombstones or reads: a move would not help these.
         if n < last
             && matches!(reason, Reason::GuardFull | Reason::LevelSize | Reason::Manual)
             && let Some(plan) = self.move_guard(n, index, busy).filter(|plan| self.is_for_owed(plan))
@@ -476,7 +486,7 @@ impl Picker<'_> {
             if n < last && sinking.iter().any(|t| self.is_requested(t)) {
                 return Some(self.complete(make_of(n + 1, &sinking), busy));
             }
-            // Without cuts, so that there are fewer tables afterwards. Tombstones are kept.
+            // Without cuts, so that fewer tables are left. Tombstones are kept.
             let sinking = unreadable::without_those_that_do_not_fit(sinking, &guard.tables, fits);
             if sinking.iter().filter(|t| self.is_requested(t)).count() > 1 {
                 return Some(make_of(n, &sinking));
@@ -506,7 +516,8 @@ impl Picker<'_> {
                 return None;
             }
             let plan = self.complete(plan, busy);
-            // Where no tables share keys, and the cuts for the order would produce as many tables again, the merge would repeat for ever.
+            // If no tables share keys, and the cuts for the order of sequence numbers would produce as many tables
+            // again, the merge would repeat forever.
             let seams = plan.cuts.iter().filter(|key| self.version.uncommitted.get(key).is_none()).count();
             let in_vain = reason == Reason::GuardFull
                 && guard.runs == 1
@@ -518,15 +529,15 @@ impl Picker<'_> {
         let own = guard.bytes();
         let factor = u64::from(self.options.last_level_merge_factor);
         let costly = n + 1 == last && (down.input_bytes() - own) > own.saturating_mul(factor);
-        // In place the guard ends up with one run, which is progress only for reasons that count runs.
+        // In place, the guard becomes one run. This is progress only for reasons that count runs.
         if costly && guard.runs > 1 && matches!(reason, Reason::GuardFull | Reason::Seeks) {
             return Some(self.complete(make(n), busy));
         }
         Some(down)
     }
 
-    /// Completes a plan: adds the tables of full guards of the target, the cuts at guards and for the order (`seqno_order.rs`), and where
-    /// tombstones can be dropped.
+    /// Completes a plan: adds the tables of full guards of the target, the cuts at guards and for the order of sequence
+    /// numbers (`seqno_order.rs`), and where tombstones can be dropped.
     fn complete(&self, mut plan: Plan, busy: &HashSet<u64>) -> Plan {
         let target = self.version.level(plan.target);
         let to = plan.to.clone();
@@ -555,7 +566,8 @@ impl Picker<'_> {
             let straddled = (guard.tables.iter())
                 .filter(|t| !consumed.contains(&t.meta.number))
                 .any(|t| t.meta.smallest[..] < key[..] && key[..] <= t.meta.largest[..]);
-            // A key that cannot become a guard of a level below cannot become one here: a cut would only make small tables.
+            // A key that cannot become a guard of a level below cannot become one here: a cut would only make small
+            // tables.
             let mut below = (plan.target + 1..=self.version.last_level()).map(|n| self.version.level(n));
             let may_have_guard_below = below.all(|l| l.has_guard(key) || !l.straddled(key));
             if level <= plan.target
@@ -579,9 +591,9 @@ impl Picker<'_> {
         plan
     }
 
-    /// Whether a guard of the target level takes part in the merge instead of having a piece attached: in a leveled tree always; in the
-    /// last level when it is full ("we cannot attach new sstables in the last level if the guard is full", section 3.4), but not for a plan
-    /// from level 0, which would rewrite the whole level in one job.
+    /// Whether a guard of the target level takes part in the merge instead of having a piece attached: always in a
+    /// leveled tree; in the last level when it is full ("we cannot attach new sstables in the last level if the guard
+    /// is full", section 3.4), but not for a plan from level 0, which would rewrite the whole level in one job.
     fn merges_along(
         &self,
         plan: &Plan,

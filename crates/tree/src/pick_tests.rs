@@ -1,4 +1,4 @@
-//! Picking and installing, as cases: a version drawn in one line, and what has to happen to it.
+//! Picking and installing, as cases: each describes a version in a few lines and states what happens to it.
 
 use crate::compact::Outcome;
 use crate::version::tests::options;
@@ -64,8 +64,8 @@ impl Bench {
         Tree::new(options, Arc::new(version))
     }
 
-    /// Pretends that the plan ran, and wrote one table per piece that its inputs reach into: with all the keys and sequence numbers
-    /// that it could have.
+    /// Installs the plan as if it had been executed, with one output table for each piece that has inputs. Each table
+    /// has the largest range of keys and sequence numbers that it could have.
     pub(crate) fn run(&mut self, tree: &mut Tree, plan: &Plan) -> VersionEdit {
         let mut outcome = Outcome::default();
         let mut from = plan.from.clone();
@@ -83,7 +83,7 @@ impl Bench {
                     Some(end) if &largest[..] >= end => before(end).max(meta.smallest.clone()),
                     _ => largest,
                 };
-                // Where it may be cut besides, behind its first key.
+                // A possible cut by `piece_bytes`: after the first key.
                 if plan.piece_bytes > 0 && plan.bottom[i] && meta.smallest < meta.largest {
                     let mut first = self.meta((0, "", "", min_seq, max_seq));
                     first.smallest = meta.smallest.clone();
@@ -102,7 +102,7 @@ impl Bench {
     }
 }
 
-/// A key shortly before `key`.
+/// A key slightly smaller than `key`.
 fn before(key: &[u8]) -> Vec<u8> {
     match key {
         [shorter @ .., 0] => shorter.to_vec(),
@@ -153,7 +153,7 @@ fn level_0_skips_levels_that_are_empty_but_never_passes_older_data() {
     assert_eq!(tree.pick(None).unwrap().target, 3);
     let mut tree = bench.tree(skipping.clone(), &[], &[level0[0], level0[1], (2, "q", "r", 1, 2)]);
     assert_eq!(tree.pick(None).unwrap().target, 2);
-    // Pieces too small for their level: one level up, where the guards are wider.
+    // The pieces are too small for their level, so the target is one level up, where the guards are wider.
     let guards = [(3, "c"), (3, "f"), (3, "k"), (3, "p"), (2, "k")];
     let small = TreeOptions { min_piece_bytes: 600, ..skipping };
     let mut tree = bench.tree(small, &guards, &level0);
@@ -222,7 +222,7 @@ fn a_candidate_waits_while_a_table_below_lies_across_it() {
 #[test]
 fn a_running_plan_keeps_guards_out_of_its_way() {
     let mut bench = Bench::new();
-    // A guard of level 3 is merged in place while level 2 is pushed down onto it.
+    // A guard of level 3 is merged in place while level 2 is compacted into it.
     let tables = [
         (2, "a", "z", 19, 19),
         (2, "a", "z", 18, 18),
@@ -239,7 +239,7 @@ fn a_running_plan_keeps_guards_out_of_its_way() {
     let in_place = tree.pick(None).unwrap();
     assert_eq!((in_place.reason, in_place.source, in_place.target), (Reason::Seeks, 3, 3));
     let edit = bench.run(&mut tree, &in_place);
-    assert_eq!(edit.guards_added, [], "the other plan writes across the key");
+    assert_eq!(edit.guards_added, [], "the plan in progress writes across the key");
     let edit = bench.run(&mut tree, &down);
     assert!(edit.guards_added.is_empty() || !tree.version().level(3).straddled(b"m"));
     assert_eq!(crate::check_version(tree.version()), Vec::<String>::new());
@@ -251,7 +251,7 @@ fn the_last_level_but_one_is_rewritten_in_place_when_pushing_down_costs_25_times
         "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t",
         "u", "v", "w", "x", "y", "z",
     ];
-    // Three tables above full guards of three tables: 26 guards make 26 times the bytes, 25 make 25 times.
+    // Three tables above full guards of three tables: 26 guards have 26 times the bytes, 25 have 25 times.
     for (guards, target, inputs) in [(26, 2, 3), (25, 3, 3 + 75)] {
         let mut bench = Bench::new();
         let mut tables = vec![(2, "a", "zz", 99, 99), (2, "a", "zz", 98, 98), (2, "a", "zz", 97, 97)];
@@ -275,7 +275,7 @@ fn one_table_per_guard_merges_with_the_next_level() {
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.reason, plan.source, plan.target), (Reason::LevelSize, 1, 2));
     let numbers: Vec<usize> = plan.inputs.iter().map(|(level, _)| *level).collect();
-    assert_eq!(numbers, [1, 2], "only the guard that the table reaches into takes part");
+    assert_eq!(numbers, [1, 2], "only the guard that the table overlaps takes part");
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn guards_without_data_are_given_up_at_all_levels() {
     let mut tree = bench.tree(options(), &guards, &tables);
     let plan = tree.pick_range(b"m", None, Seq::MAX, None).unwrap().unwrap();
     assert_eq!((plan.source, plan.target, &plan.from[..]), (2, 3, &b"t"[..]));
-    assert_eq!(bench.run(&mut tree, &plan).guards_removed, [], "the plan owns what lies behind them only");
+    assert_eq!(bench.run(&mut tree, &plan).guards_removed, [], "the plan owns only the range after them");
     let plan = tree.pick_range(b"", None, Seq::MAX, None).unwrap().unwrap();
     assert_eq!((plan.source, plan.target, &plan.from[..]), (3, 3, &b""[..]));
     bench.run(&mut tree, &plan);
@@ -329,7 +329,7 @@ fn guards_without_data_are_given_up_at_all_levels() {
 #[test]
 fn guards_that_were_both_in_use_are_never_joined() {
     let mut bench = Bench::new();
-    // Nothing lies in [m, p) at any level; but as a guard of level 1 "m" reaches up to the end, and there is data in it.
+    // Nothing lies in [m, p) at any level; but the guard "m" of level 1 reaches up to the end, and has data there.
     let guards = [(1, "m"), (2, "m"), (3, "m"), (3, "p")];
     let tables = [(3, "a", "c", 9, 9), (3, "a", "c", 8, 8), (3, "a", "c", 7, 7), (3, "p", "q", 1, 2)];
     let mut tree = bench.tree(options(), &guards, &tables);
@@ -403,7 +403,7 @@ fn edits_survive_being_written_down() {
     }
 }
 
-/// Marks tables as a compaction does that could not read them.
+/// Marks tables as unreadable, as a failed compaction does.
 pub(crate) fn damage(tree: &Tree, numbers: &[u64]) {
     let wrong = base::Error::corruption(std::path::Path::new("/db/table"), 0, "damaged, for the test");
     let tables = tree.version().tables().filter(|(_, t)| numbers.contains(&t.meta.number));
@@ -414,7 +414,7 @@ pub(crate) fn inputs(plan: &Plan) -> Vec<u64> {
     plan.numbers().collect()
 }
 
-/// Compacts on request until only the damaged table is in the way, and never takes it.
+/// Compacts on request until only the damaged table prevents more, and checks that it is never an input.
 fn exhaust(bench: &mut Bench, tree: &mut Tree, damaged: u64) {
     for _ in 0..10 {
         match tree.pick_range(b"", None, Seq::MAX, None) {
@@ -426,10 +426,10 @@ fn exhaust(bench: &mut Bench, tree: &mut Tree, damaged: u64) {
             Err(obstacle) => return assert_eq!(obstacle, crate::PickBlocked::Damage),
         }
     }
-    panic!("it goes on for ever");
+    panic!("the request does not end");
 }
 
-/// Tables in the order of their drawing have the numbers 1, 2, ...
+/// The tables have the numbers 1, 2, ... in the order of their specs.
 #[test]
 fn around_a_damaged_table_of_level_0_older_ones_sink_and_newer_ones_stay_above_it() {
     let mut bench = Bench::new();
@@ -445,7 +445,7 @@ fn around_a_damaged_table_of_level_0_older_ones_sink_and_newer_ones_stay_above_i
     assert_eq!((plan.source, plan.target, inputs(&plan)), (0, 0, vec![5, 4]));
     assert_eq!((plan.cuts.len(), &plan.bottom[..]), (0, &[false][..]));
     bench.run(&mut tree, &plan);
-    assert!(tree.pick(None).is_none(), "nothing can be gained any more");
+    assert!(tree.pick(None).is_none(), "no plan would be progress");
     assert_eq!(tree.version().level0.len(), 2);
     exhaust(&mut bench, &mut tree, 3);
 }
@@ -458,7 +458,7 @@ fn what_shares_no_key_with_a_damaged_table_leaves_level_0() {
     damage(&tree, &[1]);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.reason, plan.target, inputs(&plan)), (Reason::Move, 3, vec![2, 3]));
-    // The same with keys on the way: they are merged into the first level.
+    // With older keys in the last level, they are merged into the first level.
     let mut bench = Bench::new();
     let mut tree = bench.tree(options(), &[], &[&drawn[..], &[(1, "d", "z", 0, 0)]].concat());
     damage(&tree, &[1]);
@@ -466,7 +466,8 @@ fn what_shares_no_key_with_a_damaged_table_leaves_level_0() {
     assert_eq!((plan.target, inputs(&plan)), (1, vec![3, 2]));
 }
 
-/// A guard of the last level: what is above the damaged table is merged, what is below it, too, and never both.
+/// In a guard of the last level, the tables above the damaged one are merged, and those below it, and never both
+/// together.
 #[test]
 fn a_guard_is_compacted_around_a_damaged_table() {
     let mut bench = Bench::new();
@@ -476,9 +477,9 @@ fn a_guard_is_compacted_around_a_damaged_table() {
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.target, inputs(&plan)), (3, vec![2, 1]));
     bench.run(&mut tree, &plan);
-    assert_eq!(tree.pick(None).map(|plan| inputs(&plan)), None, "two more are not worth it yet");
+    assert_eq!(tree.pick(None).map(|plan| inputs(&plan)), None, "two tables above it are too few");
     let plan = tree.pick_range(b"", None, Seq::MAX, None).unwrap().unwrap();
-    assert_eq!(inputs(&plan), [5, 4], "unless somebody asks");
+    assert_eq!(inputs(&plan), [5, 4], "but enough for a request");
     bench.run(&mut tree, &plan);
     exhaust(&mut bench, &mut tree, 3);
 }
@@ -505,10 +506,10 @@ fn on_a_full_disk_plans_fit_and_make_room_first() {
     ];
     let mut tree = bench.tree(options(), &[], &tables);
     tree.set_room(Some(2600));
-    // The guard of the last level is not full, and nobody asked for it; but a merge may give room back.
+    // The guard of the last level is not full, and there is no request for it; but a merge may free space.
     let guard = tree.pick(None).unwrap();
     assert_eq!((guard.source, guard.target, guard.inputs.len()), (3, 3, 2));
-    // Of level 0 the oldest: what the plan that runs will write is taken already.
+    // The oldest table of level 0 only: the output of the plan in progress takes the other space.
     tree.set_room(Some(2600));
     let level0 = tree.pick(None).unwrap();
     assert_eq!((level0.source, level0.inputs.len(), level0.inputs[0].1.meta.max_seq), (0, 1, 7));
@@ -519,6 +520,6 @@ fn on_a_full_disk_plans_fit_and_make_room_first() {
     assert_eq!((level0.source, level0.inputs.len()), (0, 2));
     bench.run(&mut tree, &level0);
     tree.set_room(Some(2600));
-    assert!(tree.pick(None).is_none(), "there is nothing left to gain");
+    assert!(tree.pick(None).is_none(), "no plan frees space");
     assert!(!tree.is_due(None));
 }

@@ -1,20 +1,22 @@
 //! Range tombstones in the tree.
 //!
-//! A version has one set of them, beside its tables; they are in no table. What hides an entry does not depend on where the entry
-//! lies: whoever reads asks the set, and every flush and every merge leaves out what nobody can see any more, in whatever
-//! level. So a tombstone need not sink through the levels before it gives space back, is not cut at guards, and does not widen
-//! the ranges of tables.
+//! A version has one set of range tombstones beside its tables; tables contain none. So it does not matter where a
+//! hidden entry lies: readers consult the set, and every flush and merge, at every level, drops the entries that range
+//! tombstones hide from all readers. A range tombstone frees space without moving down through the levels, is not cut
+//! at guards, and does not widen the key ranges of tables.
 //!
 //! ```text
-//!   delete_range -> log, memtable -> (flush) -> the version's set, in the manifest -> gone, when it hides nothing more
+//!   delete_range -> log, memtable -> (flush) -> the version's set, in the manifest -> removed, when it hides nothing more
 //! ```
 //!
-//! - A table that lies under newer tombstones with all its keys, and that nobody reads as of a time before them, goes without being
-//!   read: a plan without output ([`Picker::pick_hidden`]).
-//! - A table says of itself up to which tombstone its entries have been sifted ([`table::TableMeta::cleared_seq`]): that is the newest of
-//!   the set when it was written, or the oldest snapshot if that is older, for which entries may have been kept.
-//! - A tombstone goes when every table that meets its range is newer than it, or has been sifted for it. Older memtables there are none:
-//!   it came with the flush of its memtable, and they are flushed in order.
+//! - A table whose keys all lie under newer range tombstones, and that no reader older than these can see, is removed
+//!   without being read: by a plan without output ([`Picker::pick_hidden`]).
+//! - A table records up to which range tombstone its entries are filtered ([`table::TableMeta::cleared_seq`]): the
+//!   newest of the set when it was written, or the oldest snapshot if that is older, for which entries may have been
+//!   kept.
+//! - A range tombstone is removed when every table that overlaps its range is newer than it, or filtered by it. No
+//!   older memtable exists: a range tombstone enters the set with the flush of its memtable, and memtables are flushed
+//!   in order.
 
 use crate::edit::VersionEdit;
 use crate::pick::{Picker, Plan, Reason};
@@ -25,11 +27,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use table::TableMeta;
 
-/// Tells a merge which entries range tombstones hide from everybody. Entries come in the order of their keys.
+/// Tells a flush or a merge which entries range tombstones hide from all readers. Entries must come in the order of
+/// their keys.
 pub(crate) struct RangeDelFilter<'a> {
     ranges: &'a RangeSet,
     snapshots: &'a [Seq],
-    /// For readers at each of the snapshots, and for the rest: the newest tombstone over the keys before `to`.
+    /// For a reader at each snapshot, and for all newer readers: the newest range tombstone over the keys before `to`.
     known: Vec<Known>,
 }
 
@@ -48,8 +51,8 @@ impl<'a> RangeDelFilter<'a> {
         RangeDelFilter { ranges, snapshots, known }
     }
 
-    /// Whether nobody can see this entry because of a range tombstone. It is hidden from all who see the tombstone; left are
-    /// those who see the entry and not the tombstone: if there is one, then the oldest who sees the entry.
+    /// Whether range tombstones hide this entry from all readers. It suffices to check the oldest reader that sees the
+    /// entry: if this one sees a range tombstone over it, all newer readers do.
     #[inline]
     pub(crate) fn hides(&mut self, key: &[u8], trailer: Trailer) -> bool {
         if self.known.is_empty() {
@@ -72,7 +75,7 @@ impl<'a> RangeDelFilter<'a> {
 }
 
 impl TableFile {
-    /// Whether it may have an entry that the tombstone hides.
+    /// Whether the table may have an entry that the range tombstone hides.
     fn may_lie_under(&self, range: &RangeTombstone) -> bool {
         may_lie_under(&self.meta, range) && self.overlaps_range(&range.from, range.to.as_deref())
     }
@@ -96,7 +99,7 @@ impl Version {
         Arc::new(all.settled(edit.oldest_reader.unwrap_or(MAX_SEQ)))
     }
 
-    /// Whether any table may have an entry that the tombstone hides.
+    /// Whether any table may have an entry that the range tombstone hides.
     fn needs(&self, range: &RangeTombstone) -> bool {
         let to = range.to.as_deref();
         self.level0.iter().any(|t| t.may_lie_under(range))
@@ -106,7 +109,7 @@ impl Version {
             })
     }
 
-    /// Those of the tombstones of a flush that have something to hide in this version, or in the table that the flush wrote.
+    /// The range tombstones of a flush that may hide an entry of this version, or of the table that the flush wrote.
     pub(crate) fn still_needed(
         &self,
         ranges: &[RangeTombstone],
@@ -116,7 +119,7 @@ impl Version {
         ranges.iter().filter(|range| own(range) || self.needs(range)).cloned().collect()
     }
 
-    /// The tombstones that have nothing left to hide in this version, to which `plan` has led.
+    /// The range tombstones that hide nothing in this version, the result of `plan`.
     pub(crate) fn ranges_done(&self, plan: &Plan) -> Vec<RangeTombstone> {
         if self.ranges.is_empty() {
             return Vec::new();
@@ -129,18 +132,18 @@ impl Version {
     }
 }
 
-/// A table with so many tombstones over parts of it is due to be rewritten.
+/// A table with this many range tombstones over parts of it is due to be rewritten.
 const MANY: u64 = 64;
 
 impl Picker<'_> {
-    /// Whether merging a guard would leave out entries that range tombstones hide from everybody, as far as that can be told
-    /// without reading.
+    /// Whether a merge of the guard would drop entries because of range tombstones, as far as can be told without
+    /// reading.
     pub(crate) fn has_range_deleted_entries(&self, guard: &Guard) -> bool {
         !self.version.ranges.is_empty() && guard.tables.iter().any(|t| self.over(t).0 > 0)
     }
 
-    /// Whether that is worth a compaction. What hides a table's first key or its last has most likely come to hide more than this
-    /// one; of what hides parts in between nothing is known but how much there is.
+    /// Whether that is worth a compaction. A range tombstone over a table's first or last key most likely covers more
+    /// than this table, so many of its entries. Of those over the middle only their number is known.
     pub(crate) fn range_deletes_due(&self, guard: &Guard) -> bool {
         let percent = u64::from(self.options.tombstone_percent);
         !self.version.ranges.is_empty()
@@ -151,7 +154,8 @@ impl Picker<'_> {
             })
     }
 
-    /// How many tombstones lie over a table that it has not been sifted for and could be; and whether over one of its ends.
+    /// The number of range tombstones over a table that it is not filtered by, and could be; and whether one lies over
+    /// its first or last key.
     fn over(&self, table: &TableFile) -> (u64, bool) {
         let (meta, upto) = (&table.meta, self.oldest_snapshot.unwrap_or(MAX_SEQ).min(self.requested_seq));
         let least = meta.cleared_seq.max(meta.min_seq);
@@ -177,7 +181,7 @@ impl Picker<'_> {
         }
     }
 
-    /// A plan for tables that range tombstones hide whole, from everybody who reads.
+    /// A plan for the tables whose entries range tombstones hide from all readers.
     pub(crate) fn pick_hidden(&self, busy: &HashSet<u64>) -> Option<Plan> {
         let ranges = &self.version.ranges;
         if ranges.is_empty() {
@@ -201,7 +205,7 @@ impl Picker<'_> {
             reason: Reason::RangeDeletes,
             source: level,
             target: level,
-            // Nothing is written here, but guards may go that are empty then.
+            // The plan writes nothing to this range, but may remove guards that become empty.
             from: Slice::copy_from(smallest),
             to: Some([largest, &[0]].concat().into()),
             inputs,

@@ -34,8 +34,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// edit of the manifest.
 pub(crate) const JOB_COST: u64 = 4 << 20;
 
-/// The charge of one table of level 0 from which the scheduler looks at level 0, whose price is that of several tables together: even
-/// with as many tables as `level0_tables` allows, a look comes before their sum reaches the price.
+/// The charge of one table of level 0 at which the scheduler checks level 0. The price is that of several tables
+/// together: even with the maximal `level0_tables`, a check comes before the sum of their charges reaches the price.
 pub(crate) const LEVEL0_LOOK: u64 = JOB_COST / 64;
 
 /// Skipping this many deleted entries takes as long as searching one more run.
@@ -75,7 +75,7 @@ impl ReadCharges {
         Arc::new(ReadCharges { seek_cost: u64::from(seek_cost), any_due, ..ReadCharges::default() })
     }
 
-    /// Whether some run may have become due since the last call. To be asked after `any_due` was taken.
+    /// Whether some run may have become due since the last call. Must be called after `any_due` was reset.
     pub fn take_due(&self) -> bool {
         self.due.load(Ordering::Relaxed) && self.due.swap(false, Ordering::Relaxed)
     }
@@ -91,7 +91,7 @@ impl ReadCharges {
     #[cold]
     fn set_due(&self) {
         self.due.store(true, Ordering::Relaxed);
-        // A thread that takes this flag sees the other one.
+        // A thread that resets this flag sees the other one.
         self.any_due.store(true, Ordering::Release);
     }
 
@@ -124,7 +124,8 @@ impl SkipCharge {
         (self.0 >= SKIP_PORTION).then(|| std::mem::take(&mut self.0))
     }
 
-    /// The cursor is closed. Of several cursors that are closed at once the last one counts: less than a portion is lost.
+    /// The cursor is closed. If several cursors are closed at the same time, only the charge of the last is kept: less
+    /// than a portion is lost for each.
     #[inline]
     pub fn leave(&self, charges: &ReadCharges) {
         if self.0 > 0 {

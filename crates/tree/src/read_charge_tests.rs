@@ -1,4 +1,4 @@
-//! Read charges, as cases: when a run is due, and what the scheduler is told. A table has 1000 bytes.
+//! Read charges, as cases: when a run is due, and when the scheduler learns of it. A table has 1000 bytes.
 
 use crate::pick_tests::{Bench, Drawn, inputs};
 use crate::read_charge::{JOB_COST, LEVEL0_LOOK};
@@ -29,16 +29,12 @@ fn a_guard_of_several_runs_is_due_at_twice_its_size() {
     let seeks = Some(Reason::Seeks);
     assert_eq!(picked(own_shape(), &two_runs, 4000), seeks);
     assert_eq!(picked(own_shape(), &two_runs, 3999), None);
-    assert_eq!(
-        picked(own_shape(), &two_tables, 10 * JOB_COST),
-        None,
-        "one run, and there is nothing to drop"
-    );
+    assert_eq!(picked(own_shape(), &two_tables, 10 * JOB_COST), None, "one run without tombstones");
     assert_eq!(picked(TreeOptions { seek_cost: 0, ..own_shape() }, &two_runs, 10 * JOB_COST), None);
     assert_eq!(
         picked(TreeOptions { guard_bytes: 0, ..own_shape() }, &two_runs, 4000),
         seeks,
-        "whatever the guard policy"
+        "with every guard policy"
     );
 }
 
@@ -55,13 +51,13 @@ fn level_0_is_due_when_a_table_and_all_older_ones_have_their_price() {
         tree.pick(None).map(|plan| (plan.reason, inputs(&plan).len()))
     };
     let all = Some((Reason::Seeks, 3));
-    assert_eq!(picked(own_shape(), [JOB_COST + 2000, 0, 0]), all, "the oldest alone would do");
+    assert_eq!(picked(own_shape(), [JOB_COST + 2000, 0, 0]), all, "the price of the oldest table alone");
     assert_eq!(picked(own_shape(), [JOB_COST + 1999, 0, 0]), None);
     assert_eq!(picked(own_shape(), [0, 0, JOB_COST + 6000]), all);
-    assert_eq!(picked(own_shape(), [0, 0, JOB_COST + 5999]), None, "the older tables go down with it");
+    assert_eq!(picked(own_shape(), [0, 0, JOB_COST + 5999]), None, "the price includes the older tables");
     assert_eq!(picked(own_shape(), [2000, JOB_COST, 2000]), None);
     assert_eq!(picked(own_shape(), [2000, JOB_COST, 4000]), all);
-    // Neither in a leveled tree, nor with guards by hash, nor without a cost.
+    // Not in a leveled tree, nor with guards by hash, nor without a cost.
     let much = [0, 0, 10 * JOB_COST];
     assert_eq!(picked(TreeOptions { guard_bytes: 0, ..own_shape() }, much), None);
     assert_eq!(picked(TreeOptions { max_tables_per_guard: 1, ..own_shape() }, much), None);
@@ -83,7 +79,7 @@ fn a_guard_of_one_run_is_due_where_a_compaction_sheds_its_tombstones() {
     let alone = JOB_COST + 2000;
     assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone), None), Some(Reason::Seeks));
     assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone - 1), None), None);
-    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 0, alone), None), None, "there is nothing to drop");
+    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 0, alone), None), None, "there are no tombstones");
     assert_eq!(
         reason(&mut tree(&mut bench, &[], 3, 1, alone), Some(8)),
         None,
@@ -132,14 +128,14 @@ fn a_seek_charges_the_runs_after_the_first_and_their_share_of_what_it_reads() {
     charges(100).charge_seek(&one, 900);
     assert_eq!(sum(&one), 0);
 
-    // The price is 6000: the charge that reaches it is told, once for each look.
+    // The price is 6000. The charge that reaches it sets the flags, and the flags are set again after each reset.
     let charges = charges(100);
     charges.charge_seek(&three, 7197);
     assert!(!any_due.load(Ordering::Relaxed) && !charges.take_due(), "{:?}", sum(&three));
     charges.charge_seek(&three, 0);
     assert!(any_due.swap(false, Ordering::Relaxed) && charges.take_due() && !charges.take_due());
     charges.charge_seek(&three, 0);
-    assert!(any_due.load(Ordering::Relaxed) && charges.take_due(), "and until the guard is merged");
+    assert!(any_due.load(Ordering::Relaxed) && charges.take_due(), "until the guard is merged");
 }
 
 /// The price of level 0 is that of all its tables, and cursors charge each of them a part.
@@ -152,7 +148,7 @@ fn the_scheduler_looks_at_level_0_before_the_charges_of_its_tables_reach_their_p
     for table in &tree.version().level0 {
         charges.charge(&table.charges, JOB_COST / 4, LEVEL0_LOOK);
     }
-    assert!(charges.take_due(), "five quarters of a job, and no look");
+    assert!(charges.take_due(), "the charges exceed the price");
 }
 
 #[test]

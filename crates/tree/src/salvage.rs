@@ -1,5 +1,5 @@
-//! What a manifest says, as far as it can be read: for salvage. Opening a database reads it with [`Manifest`](crate::Manifest),
-//! which takes it whole or not at all.
+//! Reads all intact edits of a damaged manifest, for salvage. [`Manifest::read`](crate::Manifest::read), which opening
+//! uses, accepts a whole manifest only.
 
 use crate::manifest::{DatabaseEdit, KeyspaceCreated, manifest_file_name};
 use base::{RangeSet, Result, Seq};
@@ -10,42 +10,43 @@ use std::path::Path;
 use std::sync::Arc;
 use table::TableMeta;
 
-/// The edits of a manifest that are intact, added up. Edits may be missing between them, so nothing here is certain: a table may
-/// have gone, another one have come, since.
+/// The sum of the intact edits of a manifest. Edits may be missing, so nothing here is certain: a table may have been
+/// removed since, or another added.
 #[derive(Debug, Default)]
 pub struct SalvagedManifest {
     /// Keyspaces that were created, by number.
     pub keyspaces: BTreeMap<u64, KeyspaceCreated>,
-    /// Those of them that were dropped.
+    /// The keyspaces that were dropped.
     pub dropped: BTreeSet<u64>,
-    /// Tables that came and did not go, by number, with the number of their keyspace.
+    /// Tables that were added and not removed, by number, with their keyspace.
     pub tables: BTreeMap<u64, (u64, TableMeta)>,
-    /// Numbers of tables that went.
+    /// The numbers of removed tables.
     pub removed: BTreeSet<u64>,
-    /// Per keyspace: what is in tables, up to which sequence number.
+    /// Per keyspace: the sequence number up to which all entries are in tables.
     pub flushed: BTreeMap<u64, Seq>,
-    /// Per keyspace: every range tombstone that came. One that had done its work may be needed again, where tables come back.
+    /// Per keyspace: every range tombstone that was added. A removed one may be needed again if salvage brings older
+    /// tables back.
     pub ranges: BTreeMap<u64, RangeSet>,
     /// Logs with smaller numbers are not needed.
     pub min_log: u64,
-    /// Edits that could be read.
+    /// The number of decoded edits.
     pub edits: u64,
-    /// Bytes that could not, from offset to offset.
+    /// Unreadable parts of the file, as pairs of offsets.
     pub gaps: Vec<(u64, u64)>,
 }
 
 impl SalvagedManifest {
-    /// Reads what is intact of manifest `number`.
+    /// Reads the intact edits of manifest `number`.
     ///
     /// # Errors
-    /// `Unsupported` when a newer version wrote it; what `env` says when it cannot be opened.
+    /// `Unsupported` if a newer version wrote it; the error of `env` if it cannot be opened.
     pub fn read(env: &Arc<dyn Env>, dir: &Path, number: u64) -> Result<SalvagedManifest> {
         let mut all = SalvagedManifest::default();
         let mut unknown = Vec::new();
         let path = dir.join(manifest_file_name(number));
         let found = record::salvage(env, &path, SegmentKind::Manifest, number, &mut |offset, record| {
             match DatabaseEdit::decode(record) {
-                _ if record.is_empty() => {} // a mark
+                _ if record.is_empty() => {} // a sync mark
                 Some(edit) => all.add(edit),
                 None => unknown.push((offset, offset + record.len() as u64)),
             }
@@ -65,7 +66,7 @@ impl SalvagedManifest {
                 self.tables.remove(number);
                 self.removed.insert(*number);
             }
-            // A compaction may move a table, too: it goes and comes in one edit.
+            // A move removes a table and adds it in one edit.
             for (_, meta) in tree.added {
                 self.removed.remove(&meta.number);
                 self.tables.insert(meta.number, (id, meta));

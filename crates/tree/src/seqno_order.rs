@@ -1,25 +1,29 @@
-//! The order of sequence numbers, kept by every plan whatever the tree has been through.
+//! Keeps the order of sequence numbers: where two tables share keys, the upper one is newer. Every plan must keep it,
+//! in any history of the tree.
 //!
-//! Where all that lies in a range of keys comes down together, what a plan writes is newer than all below it and older than all above
-//! it. Where compactions have gone around an unreadable table (see `unreadable.rs`), or a table was moved past what it shares no key with
-//! (`trivial_move.rs`), this holds for each table, but no longer for ranges:
+//! As long as all data in a range of keys moves down together, the output of a plan is newer than everything below it
+//! and older than everything above it. If compactions have gone around an unreadable table (`unreadable.rs`), or a
+//! table was moved past others with which it shares no key (`trivial_move.rs`), this still holds for each table, but
+//! not for key ranges:
 //!
 //! ```text
 //!   level 0   X                 d......#####......u        unreadable, sequence numbers 101 to 150
-//!   level 6   Y  x.....z                                   newer, came past X because they share no key
+//!   level 6   Y  x.....z                                   newer than X; moved past X because they share no key
 //!             T  a...............................z         older than X
 //! ```
 //!
-//! Y and T merged to one table would span X's keys, with entries newer than X. It would lie below X though its largest sequence
-//! number is greater; and when X can be read again and comes down, above it: old entries of T would hide newer ones of X.
+//! A merge of Y and T into one table would span X's keys and have entries newer than X, but lie below X. When X can be
+//! read again and moves down, it would be placed above X because of its sequence numbers, and old entries of T would
+//! hide newer ones of X.
 //!
-//! So every plan is held against all tables that it leaves alone, and its output is cut where one of those begins and just behind where it
-//! ends, if it would not be entirely newer or older as its place demands ([`cut_seams`]). Between two such cuts all inputs share
-//! keys with that table, so each of them is in order with it already. The flags of unreadable tables have no say in
-//! it: they are forgotten on closing, the shape of the tree is not. Where nothing was passed there are no seams.
+//! So every plan is compared with all tables outside of it. If its output could be neither entirely newer nor entirely
+//! older than one of them, as its level requires, the output is cut before the first key of that table and directly
+//! after its last ([`cut_seams`]). Between two such cuts all inputs share keys with that table, so each of them is in
+//! order with it already. This does not depend on the marks of unreadable tables, because closing the database forgets
+//! them but not the shape of the tree. In a tree where no table was passed, no such cut is needed.
 //!
-//! Two plans that run at once are held against each other as well ([`agrees`]); the later one waits. And before anything is published,
-//! [`misplaced`] looks at what was really written.
+//! Two plans in progress are compared with each other as well ([`agrees`]); the later one waits. And before an edit is
+//! published, [`misplaced`] checks the tables that were really written.
 
 use crate::pick::Plan;
 use crate::version::{TableFile, Version};
@@ -30,7 +34,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use table::TableMeta;
 
-/// The range of keys and the newest and oldest sequence number of some tables, or of the part of them before `to`.
+/// The range of keys and of sequence numbers of some tables, or of the part of them before `to`.
 #[derive(Clone, Copy)]
 pub(crate) struct KeySeqBounds<'a> {
     pub smallest: &'a [u8],
@@ -76,8 +80,8 @@ impl<'a> KeySeqBounds<'a> {
         begins_in(self, other) && begins_in(other, self)
     }
 
-    /// Whether a table at `target` made of this may share keys with `other` at `level`: what lies higher up is newer. In one stack
-    /// the sequence numbers themselves tell the place.
+    /// Whether a table at `target` with these bounds may share keys with `other` at `level`: upper levels must be
+    /// newer. Within one stack, the sequence numbers themselves determine the place.
     fn fits(&self, target: usize, other: &KeySeqBounds<'_>, level: usize) -> bool {
         let newer = other.min_seq > self.max_seq;
         let older = other.max_seq < self.min_seq;
@@ -89,7 +93,7 @@ impl<'a> KeySeqBounds<'a> {
     }
 }
 
-/// The tables of `version` that a table at `target` made of `hull` would be out of order with.
+/// The tables of `version` with which a table at `target` with these bounds would be out of order.
 fn in_the_way<'v>(
     version: &'v Version,
     hull: KeySeqBounds<'_>,
@@ -104,13 +108,13 @@ fn in_the_way<'v>(
     all.filter(move |(level, t)| !hull.fits(target, &KeySeqBounds::one(&t.meta), *level) && hull.meets(t))
 }
 
-/// The indices of the pieces of a plan that a range of keys reaches into.
+/// The indices of the pieces of a plan that overlap these bounds.
 fn reached(plan: &Plan, hull: &KeySeqBounds<'_>) -> RangeInclusive<usize> {
     let piece = |key: &[u8]| plan.cuts.partition_point(|cut| &cut[..] <= key);
     piece(hull.smallest)..=piece(hull.largest)
 }
 
-/// What goes into each piece of a plan.
+/// The bounds of each piece of a plan.
 fn pieces(plan: &Plan) -> Vec<Option<KeySeqBounds<'_>>> {
     let mut pieces: Vec<Option<KeySeqBounds<'_>>> = vec![None; plan.cuts.len() + 1];
     for (_, table) in &plan.inputs {
@@ -129,13 +133,13 @@ fn pieces(plan: &Plan) -> Vec<Option<KeySeqBounds<'_>>> {
     pieces
 }
 
-/// Whether no piece of `plan` meets `other` at `level` without fitting it.
+/// Whether every piece of `plan` is in order with `other` at `level`, or does not overlap it.
 fn all_fit(plan: &Plan, pieces: &[Option<KeySeqBounds<'_>>], other: &KeySeqBounds<'_>, level: usize) -> bool {
     let mut reached = pieces[reached(plan, other)].iter().flatten();
     reached.all(|piece| piece.fits(plan.target, other, level) || !piece.meets_hull(other))
 }
 
-/// Cuts the output of `plan` where that is needed besides.
+/// Adds the cuts to `plan` that keep its output in order with all other tables.
 pub(crate) fn cut_seams(version: &Version, plan: &mut Plan) {
     let Some(whole) = KeySeqBounds::of(plan.inputs.iter().map(|(_, t)| t)) else { return };
     let inputs: HashSet<u64> = plan.numbers().collect();
@@ -145,7 +149,7 @@ pub(crate) fn cut_seams(version: &Version, plan: &mut Plan) {
         let parts = pieces(plan);
         suspects.iter().rposition(|(level, t)| !all_fit(plan, &parts, &KeySeqBounds::one(&t.meta), *level))
     };
-    // Older ones first: when the output is cut for them, most of what is above them fits.
+    // Oldest tables first: with the cuts for these, most tables above them are in order, too.
     let mut left = &suspects[..];
     while !left.is_empty()
         && let Some(at) = misfit(plan, left)
@@ -161,13 +165,13 @@ pub(crate) fn cut_seams(version: &Version, plan: &mut Plan) {
     }
 }
 
-/// Whether one table at `target` made of `inputs` would be in order with everything else.
+/// Whether one table at `target` made of `inputs` would be in order with all other tables.
 pub(crate) fn fits_as_one(version: &Version, inputs: &[Arc<TableFile>], target: usize) -> bool {
     let Some(whole) = KeySeqBounds::of(inputs.iter()) else { return false };
     in_the_way(version, whole, target).all(|(_, other)| inputs.iter().any(|t| Arc::ptr_eq(t, other)))
 }
 
-/// Whether the outputs of `plan` and those of the plans that are running will be in order, whichever is finished first.
+/// Whether the outputs of `plan` and of the plans in progress will be in order, whichever ends first.
 pub(crate) fn agrees<'a>(plan: &'a Plan, running: &'a [Arc<Plan>]) -> bool {
     running.iter().all(|other| {
         let whole = |plan: &'a Plan| KeySeqBounds::of(plan.inputs.iter().map(|(_, t)| t));
@@ -180,7 +184,7 @@ pub(crate) fn agrees<'a>(plan: &'a Plan, running: &'a [Arc<Plan>]) -> bool {
     })
 }
 
-/// A table that one of `added` at `target` is out of order with, in words.
+/// Describes the first table of `added` at `target` that is out of order with another one.
 pub(crate) fn misplaced(version: &Version, target: usize, added: &[TableMeta]) -> Option<String> {
     added.iter().find_map(|meta| {
         let mut others = in_the_way(version, KeySeqBounds::one(meta), target).filter(|(_, t)| t.meta.number != meta.number);

@@ -1,5 +1,5 @@
-//! Plans and unreadable tables: whatever is compacted, in whatever order, nothing gets out of order. Every edit that is applied
-//! here is held against [`crate::check_version`] (debug builds do that in [`Tree::apply`]).
+//! The order of sequence numbers with unreadable tables: no sequence of plans breaks it. Every applied edit is verified
+//! with [`crate::check_version`] (debug builds do this in [`Tree::apply`]).
 
 use crate::compact::Outcome;
 use crate::pick_tests::{Bench, Drawn, cuts, damage, inputs, slice};
@@ -8,7 +8,8 @@ use crate::{Plan, Reason, Tree, TreeOptions, Version, VersionEdit, charge};
 use base::ErrorKind;
 use std::sync::Arc;
 
-/// T is old and deep, X (number 2) will be unreadable, B and C stay above it; the others share no key with any of these but T.
+/// T is old and in the last level. X (number 2) becomes unreadable, and the tables ABOVE it stay. The tables BESIDE
+/// share keys with no other.
 const T: Drawn = (3, "k000", "k099", 1, 100);
 const X: Drawn = (0, "k050", "k099", 101, 150);
 const ABOVE: [Drawn; 2] = [(0, "k051", "k098", 151, 160), (0, "k051", "k098", 161, 170)];
@@ -18,7 +19,7 @@ fn sound(tree: &Tree) {
     assert_eq!(crate::check_version(tree.version()), Vec::<String>::new());
 }
 
-/// The tree as it is after closing and opening: nobody remembers what was unreadable.
+/// The tree after closing and opening, which forgets the marks of unreadable tables.
 fn reopen(bench: &mut Bench, tree: Tree) -> Tree {
     let empty = Version::empty(tree.options().levels);
     let version = empty.apply(&VersionEdit::snapshot(tree.version()), &mut bench.open()).unwrap();
@@ -33,10 +34,10 @@ fn exhaust(bench: &mut Bench, tree: &mut Tree) {
             Ok(None) | Err(_) => return,
         };
     }
-    panic!("it goes on for ever");
+    panic!("the request does not end");
 }
 
-/// The tables beside X have sunk to T's guard.
+/// A tree whose tables BESIDE have moved down into T's guard.
 fn sunk(bench: &mut Bench, options: TreeOptions) -> (Tree, Vec<Arc<Plan>>) {
     let drawn = [&[T, X][..], &ABOVE, &BESIDE].concat();
     let mut tree = bench.tree(TreeOptions { skip_levels: true, ..options }, &[], &drawn);
@@ -47,7 +48,7 @@ fn sunk(bench: &mut Bench, options: TreeOptions) -> (Tree, Vec<Arc<Plan>>) {
         bench.run(&mut tree, &plan);
         plans.push(plan);
     }
-    assert_eq!(tree.version().level0.len(), 2, "X and what is above it");
+    assert_eq!(tree.version().level0.len(), 2, "X and the tables above it");
     (tree, plans)
 }
 
@@ -56,7 +57,7 @@ fn what_sank_past_an_unreadable_table_is_not_merged_across_it() {
     for reopened in [false, true] {
         let mut bench = Bench::new();
         let (mut tree, _) = sunk(&mut bench, options());
-        // Another one comes down, so that the guard of the last level has something to merge.
+        // Two more tables move down, so that the guard of the last level has several runs to merge.
         let more = [(0, "k100", "k199", 301, 310), (0, "k100", "k199", 311, 320)];
         let added = more.map(|drawn| (0, bench.meta(drawn))).to_vec();
         tree.apply(&VersionEdit { added, ..VersionEdit::default() }, &mut bench.open()).unwrap();
@@ -65,7 +66,7 @@ fn what_sank_past_an_unreadable_table_is_not_merged_across_it() {
         }
         if reopened {
             tree = reopen(&mut bench, tree);
-            // Before X and what is above it can go down.
+            // Prevents that X and the tables above it move down first.
             tree = Tree::new(TreeOptions { level0_tables: 10, ..options() }, tree.version().clone());
         }
         let guard = &tree.version().level(3).guards[0];
@@ -76,7 +77,7 @@ fn what_sank_past_an_unreadable_table_is_not_merged_across_it() {
         assert!(inputs(&plan).contains(&1), "T takes part");
         assert_eq!(cuts(&plan), ["k050", "k099\0"]);
         bench.run(&mut tree, &plan);
-        // The file is there again.
+        // X can be read again.
         tree.version().tables().for_each(|(_, t)| t.clear_damage());
         exhaust(&mut bench, &mut tree);
         sound(&tree);
@@ -88,7 +89,7 @@ fn what_sank_past_an_unreadable_table_is_not_merged_across_it() {
 fn a_plan_that_goes_down_is_cut_for_what_it_merges_along() {
     let mut bench = Bench::new();
     let (mut tree, plans) = sunk(&mut bench, TreeOptions { max_tables_per_guard: 1, ..options() });
-    let across = plans.iter().find(|plan| inputs(plan).contains(&1)).expect("T is merged along at once");
+    let across = plans.iter().find(|plan| inputs(plan).contains(&1)).expect("one plan includes T");
     assert_eq!(cuts(across), ["k050", "k099\0"]);
     tree.version().tables().for_each(|(_, t)| t.clear_damage());
     exhaust(&mut bench, &mut tree);
@@ -115,7 +116,8 @@ fn tables_that_are_out_of_order_are_not_installed() {
 #[test]
 fn plans_that_run_at_once_do_not_get_out_of_order() {
     let mut bench = Bench::new();
-    // A plan merges 1 and 2, with what is between them; meanwhile 3, which has come from somewhere between, stays away.
+    // A plan merges tables 1 to 3. Tables with sequence numbers between those of its inputs must not move down
+    // meanwhile.
     let drawn = [
         (3, "k020", "k040", 1, 50),
         (3, "k130", "k140", 51, 300),
@@ -152,8 +154,8 @@ impl Random {
     }
 }
 
-/// Flushes of random ranges, tables that become unreadable and readable again, up to three plans at once that end in any order,
-/// reopening: `run` fails when an outcome is refused, `apply` when it breaks the order.
+/// Flushes of random ranges, tables that become unreadable and readable again, up to three plans in progress that end
+/// in any order, and reopenings. `run` fails if an outcome is refused, `apply` if it breaks the order.
 #[test]
 fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
     let (mut with_seams, mut done) = (0, 0);

@@ -1,17 +1,17 @@
-//! Sketches: about how many distinct keys several tables have together, from a few bytes of each.
+//! Sketches: estimate from a few bytes per table how many distinct keys several tables have together.
 //!
-//! A sketch keeps the smallest hashes of a table's keys ("k minimum values"). Of the union of several such sets, the values up to the smallest
-//! bound of all are known completely; hashes are spread evenly, so their number tells how many keys there are. With 32 values the
-//! error is about 18 % for one guard and averages out over many. It costs a comparison for each key that is written and 128 bytes of
-//! the manifest for each table.
+//! A sketch keeps the smallest hashes of a table's keys ("k minimum values"). In the union of several sketches, all
+//! values up to the smallest maximum of them are complete. Hashes are uniformly distributed, so the number of these
+//! values gives the number of keys. With 32 values the error is about 18 % for one guard and averages out over many. A
+//! sketch costs one comparison for each written key and 128 bytes of the manifest for each table.
 //!
-//! What it is for: how much a merge would give back. Without it, keys that are inserted for the first time cannot be told from keys that are
-//! overwritten, and merging the former gives back nothing.
+//! The use: how much space a merge would free. Without sketches, keys that are inserted for the first time could not be
+//! told from keys that are overwritten, and merging the former frees nothing.
 
-/// Hashes that a sketch keeps.
+/// The number of hashes in a sketch.
 const MAX: usize = 32;
 
-/// A table with fewer keys has no sketch: there is nothing to be gained.
+/// A table with fewer keys has no sketch, because merging it frees little.
 const MIN: usize = 8;
 
 /// The smallest hashes of some keys, ascending and distinct.
@@ -36,7 +36,7 @@ impl Sketch {
         }
     }
 
-    /// The sketch, if there are keys enough for one.
+    /// The sketch, if there are enough keys for one.
     pub fn finish(self) -> Option<Sketch> {
         (self.0.len() >= MIN).then_some(self)
     }
@@ -46,7 +46,7 @@ impl Sketch {
         self.0.iter().flat_map(|value| value.to_le_bytes()).collect()
     }
 
-    /// Reads what [`Sketch::encode`] wrote; `None` when it is malformed.
+    /// Decodes [`Sketch::encode`]; `None` if the bytes are malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Sketch> {
         let (values, rest) = bytes.as_chunks::<4>();
         let values: Vec<u32> = values.iter().map(|value| u32::from_le_bytes(*value)).collect();
@@ -56,10 +56,10 @@ impl Sketch {
         sound.then_some(Sketch(values))
     }
 
-    /// Most bytes of an encoded sketch.
+    /// The maximal length of an encoded sketch, in bytes.
     pub(crate) const MAX_LEN: usize = 4 * MAX;
 
-    /// About how many distinct keys there are in the tables that the sketches are of.
+    /// The approximate number of distinct keys in the tables of these sketches.
     pub(crate) fn distinct<'a>(sketches: impl Iterator<Item = &'a Sketch>) -> f64 {
         let mut values = Vec::new();
         let mut bound = None;
@@ -73,7 +73,7 @@ impl Sketch {
         values.sort_unstable();
         values.dedup();
         match bound {
-            // Nobody has left out any.
+            // All sketches are complete.
             None => values.len() as f64,
             Some(bound) => {
                 let known = values.partition_point(|&value| value <= bound);
@@ -94,7 +94,7 @@ mod tests {
         sketch
     }
 
-    /// The mean of the estimates for many pairs of tables is near the truth, and none is far off.
+    /// The mean of the estimates for many pairs of tables is near the true number, and no estimate is far off.
     #[test]
     fn the_distinct_keys_of_tables_that_share_some_are_estimated() {
         for (shared, alone) in [(0, 5000), (5000, 0), (2500, 2500), (4000, 1000)] {

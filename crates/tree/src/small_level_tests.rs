@@ -1,4 +1,4 @@
-//! Tables that are small beside what lies below: seeks have them loaded.
+//! Small levels: seeks load their tables into the page cache, and their blocks into the block cache.
 
 use crate::cursor::{FileCursor, Place};
 use crate::test_stack::{Stack, options};
@@ -32,17 +32,17 @@ fn seeks_have_a_small_table_loaded_piece_by_piece_and_once() {
         }
         stack.sim.asked_ahead_bytes() - before
     };
-    assert_eq!(seek(false, 100), 0, "what is large is not loaded");
-    // A block each, or two.
-    assert_eq!(seek(true, 10), 0, "few seeks say nothing");
+    assert_eq!(seek(false, 100), 0, "a large level is not loaded");
+    // A seek reads one or two blocks.
+    assert_eq!(seek(true, 10), 0, "too few seeks");
     assert_eq!(seek(true, 8), 1 << 20);
-    assert_eq!(seek(true, 1000), file.meta.file_size - (1 << 20), "all of it");
-    assert_eq!(seek(true, 1000), 0, "it has been loaded");
+    assert_eq!(seek(true, 1000), file.meta.file_size - (1 << 20), "the rest of the file");
+    assert_eq!(seek(true, 1000), 0, "the file is loaded once");
 }
 
 #[test]
 fn what_else_is_read_for_a_seek_does_not_count() {
-    // Filter and index are a quarter of it.
+    // Filter and index are a quarter of the file.
     let stack = stack(200_000, 0, 64 << 20);
     let file = &stack.guard.tables[0];
     let mut cursor = FileCursor::new(file.clone(), file.table.cursor()).small_level(true);
@@ -57,7 +57,8 @@ fn blocks_of_a_small_level_are_cached_at_their_first_use_while_there_is_room() {
     let stack = || stack(7_000, 200, CACHE);
     let size = stack().guard.tables[0].meta.file_size;
     assert!((1 << 20..CACHE / 4).contains(&size));
-    // Data blocks that a second seek to each of some keys reads, in a level of so many bytes with so many below it.
+    // The number of data blocks that second seeks to some keys read, in a level of `bytes` bytes with `below` bytes
+    // below it.
     let read_again = |stack: &Stack, bytes: u64, below: u64| {
         let file = &stack.guard.tables[0];
         let seeks = || {
@@ -73,11 +74,11 @@ fn blocks_of_a_small_level_are_cached_at_their_first_use_while_there_is_room() {
         seeks()
     };
     assert_eq!(read_again(&stack(), size, 4 * size), 0);
-    assert_eq!(read_again(&stack(), size, 4 * size - 1), 14, "large beside what lies below");
+    assert_eq!(read_again(&stack(), size, 4 * size - 1), 14, "too large compared to the levels below");
     assert_eq!(read_again(&stack(), CACHE / 4, CACHE), 0);
-    assert_eq!(read_again(&stack(), CACHE / 4 + 1, 2 * CACHE), 14, "large beside the cache");
+    assert_eq!(read_again(&stack(), CACHE / 4 + 1, 2 * CACHE), 14, "too large compared to the cache");
 
-    // What others have in the cache is not driven out.
+    // Blocks of other tables in the cache are not evicted.
     let full = |bytes: u64| {
         let stack = stack();
         let cache = stack.guard.tables[0].table.tables().cache().clone();

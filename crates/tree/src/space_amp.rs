@@ -1,38 +1,41 @@
-//! Space: how much of a tree is older versions, and which merges give most back for what they rewrite.
+//! Space amplification: how much of a tree is older versions, and which merges free most space for the bytes they
+//! rewrite.
 //!
-//! The cost model. With live data of `S` bytes, level 0 batches of `B` bytes (in a last level of `g` guards, pieces of `p = B / g`), and up to `T` runs in
-//! a guard, a byte that is flushed costs
+//! The cost model: with `S` bytes of live data, level 0 batches of `B` bytes (in a last level of `g` guards, pieces of
+//! `p = B / g` bytes), and up to `T` runs in a guard, a flushed byte costs
 //!
 //! ```text
 //!   log 1 + flush 1 + into the last level d + merging in place (S / g) / (p * (r - 1))
 //! ```
 //!
-//! where `d <= 1` is what is left of a batch after its own duplicates are gone, and `r <= T` the runs at which a guard is merged. A merge gives back
-//! only what is older versions. So a guard is merged when it has `T` runs, because reads look through them all; and before that
-//! only when the tree as a whole has outgrown `space_target` times its live data, those guards first that give back most of
-//! what they have. Where nothing is overwritten, nothing is merged for space. All of this is while writers are at work; what else is worth merging when they
-//! pause is in `idle_compaction.rs`. Docs: `docs/adr/0008-cost-model.md`.
+//! where `d <= 1` is the part of a batch that is left without its own duplicates, and `r <= T` is the number of runs at
+//! which a guard is merged. A merge frees only the space of older versions. So a guard is merged when it has `T` runs,
+//! because reads search all of them. Before that it is merged only if the tree as a whole exceeds `space_target` times
+//! its live data; then the guards with the largest share of older versions come first. Without overwrites, no guard is
+//! merged for space. These rules hold while writes continue; `idle_compaction.rs` has the rules for pauses. See
+//! `docs/adr/0008-cost-model.md`.
 
 use crate::pick::{Candidate, Picker, Reason};
 use crate::sketch::Sketch;
 use crate::version::{Guard, Version};
 use base::Seq;
 
-/// A guard of which so small a share is older versions is not merged for space: it would rewrite four times what it gives back.
+/// A guard with a smaller share of older versions is not merged for space: the merge would rewrite at least four times
+/// the bytes it frees.
 const MIN_SHARE: f64 = 0.2;
 
-/// What is taken for older versions of what lies above the last level: there is no knowing before it gets there.
+/// The assumed share of older versions above the last level, where it is not known.
 const SHARE_ABOVE: f64 = 0.5;
 
 impl Guard {
-    /// About how many bytes a merge of the guard would give back.
+    /// The approximate number of bytes that a merge of the guard would free.
     pub(crate) fn stale_bytes(&self) -> u64 {
         *self.stale_bytes.get_or_init(|| {
             if self.runs < 2 {
                 return 0;
             }
             let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
-            // Tables that say nothing of their keys, because they are small or old, may all be alive.
+            // Without a sketch (small tables, or tables of old versions), all entries may be live.
             let Some(sketches) = sketches else { return 0 };
             let entries: u64 = self.tables.iter().map(|t| t.meta.entries).sum();
             let live = Sketch::distinct(sketches.into_iter()) / entries.max(1) as f64;
@@ -40,13 +43,13 @@ impl Guard {
         })
     }
 
-    /// Bytes of tables that are newer than `seq` as a whole.
+    /// Bytes of the tables with only entries newer than `seq`.
     fn bytes_after(&self, seq: Seq) -> u64 {
         self.tables.iter().filter(|t| t.meta.min_seq > seq).map(|t| t.meta.file_size).sum()
     }
 }
 
-/// About how many times the bytes of its newest versions a tree has.
+/// The approximate size of a tree as a multiple of the size of its newest versions.
 pub(crate) fn amplification(version: &Version) -> f64 {
     let last = version.level(version.last_level());
     let stale: u64 = last.guards.iter().map(|g| g.stale_bytes()).sum();
@@ -57,7 +60,7 @@ pub(crate) fn amplification(version: &Version) -> f64 {
 }
 
 impl Picker<'_> {
-    /// Guards of the last level whose merge gives back what the tree has too much.
+    /// The guards of the last level to merge if the tree exceeds `space_target`.
     pub(crate) fn candidates_for_space(&self, candidates: &mut Vec<Candidate>) {
         if amplification(self.version) <= self.options.space_target {
             return;
@@ -65,8 +68,9 @@ impl Picker<'_> {
         let last = self.version.last_level();
         for (guard, g) in self.version.level(last).guards.iter().enumerate() {
             let share = g.stale_bytes() as f64 / g.bytes().max(1) as f64;
-            // Of two versions that a snapshot lies between, a merge gives back neither: what came out of one since the snapshot may be full of
-            // such, and then it is for newer tables to be worth another.
+            // A merge keeps two versions of a key if the oldest snapshot lies between them. A table with entries on
+            // both sides of the snapshot may be full of such pairs. Only newer tables can then make another merge
+            // worthwhile.
             let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);
             let in_vain =
                 |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < MIN_SHARE;

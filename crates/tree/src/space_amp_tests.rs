@@ -1,11 +1,11 @@
-//! Merging for space, as cases. A table has 1000 bytes and 10 entries.
+//! Compactions for space, as cases. A table has 1000 bytes and 10 entries.
 
 use crate::pick_tests::{Bench, Drawn, inputs};
 use crate::space_amp::amplification;
 use crate::version::tests::options;
 use crate::{Reason, Sketch, Tree, TreeOptions, VersionEdit};
 
-/// Tables with the keys that each one has, as numbers from the given one on.
+/// A tree of these tables. Each table with a number has ten keys, numbered from it on; the others have no sketch.
 fn tree(bench: &mut Bench, options: TreeOptions, drawn: &[(Drawn, Option<u64>)]) -> Tree {
     let mut tree = bench.tree(options, &[(3, "m")], &[]);
     let mut edit = VersionEdit::default();
@@ -29,7 +29,7 @@ fn space(space_target: f64) -> TreeOptions {
 #[test]
 fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
     let mut bench = Bench::new();
-    // The same ten keys three times in one guard, and twice with two of them changed in the other.
+    // The first guard has the same ten keys three times. The second has ten keys twice, with two of them changed.
     let drawn = [
         ((3, "a", "c", 1, 2), Some(0)),
         ((3, "a", "c", 3, 4), Some(0)),
@@ -43,7 +43,7 @@ fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.reason, inputs(&plan)), (Reason::Space, vec![3, 2, 1]));
     bench.run(&mut tree, &plan);
-    // 3000 over 2200 are not too many.
+    // 3000 bytes over 2200 are within the target.
     assert!(tree.pick(None).is_none());
     let stricter = Tree::new(space(1.3), tree.version().clone());
     assert!(stricter.is_due(None));
@@ -52,20 +52,20 @@ fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
 #[test]
 fn versions_that_a_snapshot_keeps_apart_are_not_merged_for_space_again_and_again() {
     let mut bench = Bench::new();
-    // The lower tables have come out of a merge that kept two versions of their keys for the snapshot at 4.
+    // The lower tables are the output of a merge that kept two versions of each key for the snapshot at 4.
     let mut drawn: Vec<_> = ["a", "b", "c", "d", "e"].map(|key| ((3, key, key, 1, 6), Some(0))).to_vec();
     drawn.push(((3, "a", "e", 7, 8), Some(0)));
     let one_more = tree(&mut bench, space(1.5), &drawn);
-    assert!(!one_more.is_due(Some(4)), "a sixth of it is new");
+    assert!(!one_more.is_due(Some(4)), "one sixth is newer than the snapshot");
     assert!(one_more.is_due(Some(6)) && one_more.is_due(None));
     drawn.push(((3, "a", "e", 9, 10), Some(0)));
-    assert!(tree(&mut bench, space(1.5), &drawn).is_due(Some(4)), "two sevenths are");
+    assert!(tree(&mut bench, space(1.5), &drawn).is_due(Some(4)), "two sevenths are newer than the snapshot");
 }
 
 #[test]
 fn nothing_is_merged_that_gives_nothing_back() {
     let mut bench = Bench::new();
-    // Each key once; and tables that say nothing of their keys.
+    // Distinct keys; and tables without sketches.
     for keys in [[Some(0), Some(10), Some(20)], [None, None, None], [Some(0), Some(0), None]] {
         let drawn: Vec<_> =
             keys.into_iter().zip(0..).map(|(keys, i)| ((3, "a", "c", 10 * i, 10 * i + 5), keys)).collect();

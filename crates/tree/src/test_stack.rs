@@ -1,4 +1,4 @@
-//! A guard's stack of tables on a simulated disk, for tests.
+//! A stack of tables on a simulated disk, for tests.
 
 use crate::version::{Garbage, Guard, TableFile};
 use base::{Slice, Trailer};
@@ -22,7 +22,7 @@ pub(crate) fn options(block_size: usize, compression: Compression) -> TableOptio
 }
 
 impl Stack {
-    /// Tables of these entries, oldest first. Each table's are brought into order.
+    /// Creates tables with these entries, oldest table first. Sorts the entries of each table.
     pub(crate) fn new(tables: Vec<Vec<Entry>>, options: &TableOptions, cache_bytes: u64) -> Stack {
         let sim = SimEnv::new(1);
         let env: Arc<dyn Env> = sim.clone();

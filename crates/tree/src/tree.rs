@@ -1,4 +1,4 @@
-//! A tree as its owner holds it: the current version, the plans that run on it, and how their results become edits.
+//! The tree of one keyspace: its current version, the plans in progress, and the edits that their results become.
 
 use crate::compact::{Flushed, Outcome};
 use crate::edit::VersionEdit;
@@ -12,11 +12,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use table::TableMeta;
 
-/// The tree of one keyspace. Not synchronised: the owner holds a lock around it, and none around the running of plans.
+/// The tree of one keyspace. Not synchronised: the owner locks it, and does not hold the lock while plans are executed.
 ///
-/// The protocol: [`Tree::pick`] hands out a plan and remembers it; [`crate::compact`] runs it; [`Tree::install`] turns the
-/// outcome into an edit; the owner makes the edit durable, [`Tree::apply`]s it and calls [`Tree::done`]. Between `install` and
-/// `apply` no other plan may be picked and no other edit be applied.
+/// The protocol: [`Tree::pick`] returns a plan and remembers it as in progress; [`crate::compact`] executes it;
+/// [`Tree::install`] turns the outcome into an edit; the owner makes the edit durable, calls [`Tree::apply`], and then
+/// [`Tree::done`]. Between `install` and `apply` no other plan may be picked and no other edit applied.
 pub struct Tree {
     options: TreeOptions,
     rule: GuardHash,
@@ -28,7 +28,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree that stands at `version`.
+    /// A tree whose current version is `version`.
     pub fn new(options: TreeOptions, version: Arc<Version>) -> Tree {
         let rule = GuardHash::new(&options);
         Tree { options, rule, version, running: Vec::new(), next_plan: 1, room: None, at_rest: false }
@@ -39,7 +39,7 @@ impl Tree {
         &self.options
     }
 
-    /// How it chooses guards.
+    /// The rule that selects guards by hash.
     pub fn rule(&self) -> &GuardHash {
         &self.rule
     }
@@ -49,7 +49,7 @@ impl Tree {
         &self.version
     }
 
-    /// Plans that are running.
+    /// The number of plans in progress.
     pub fn running(&self) -> usize {
         self.running.len()
     }
@@ -63,7 +63,7 @@ impl Tree {
     fn start(&mut self, mut plan: Plan) -> Arc<Plan> {
         debug_assert!(
             plan.reason == Reason::RangeDeletes || plan.inputs.iter().all(|(_, t)| !t.is_unreadable()),
-            "it would fail, again and again"
+            "a plan must not read an unreadable table"
         );
         plan.id = self.next_plan;
         self.next_plan += 1;
@@ -72,31 +72,32 @@ impl Tree {
         plan
     }
 
-    /// How many bytes the disk has left, when it is nearly full: from now on only plans are picked that fit, and that make room.
+    /// Sets the number of free bytes on a nearly full disk; `None` otherwise. If it is set, only plans are picked that
+    /// fit and that free space.
     pub fn set_room(&mut self, room: Option<u64>) {
         let taken = self.running.iter().map(|plan| plan.input_bytes()).sum();
         self.room = room.map(|room| room.saturating_sub(taken));
     }
 
-    /// Whether hardly anybody writes at present: then more is worth compacting.
+    /// Sets whether writes pause. If so, more compactions are worthwhile.
     pub fn set_rest(&mut self, at_rest: bool) {
         self.at_rest = at_rest;
     }
 
-    /// The most urgent compaction that touches no running one, if any is due.
+    /// The most urgent compaction that shares no table with a plan in progress, if any is due.
     pub fn pick(&mut self, oldest_snapshot: Option<Seq>) -> Option<Arc<Plan>> {
         let plan = self.picker(oldest_snapshot).pick()?;
         Some(self.start(plan))
     }
 
-    /// Whether [`Tree::pick`] would find something.
+    /// Whether [`Tree::pick`] would return a plan.
     pub fn is_due(&self, oldest_snapshot: Option<Seq>) -> bool {
         self.picker(oldest_snapshot).pick().is_some()
     }
 
-    /// The next compaction towards having what is no newer than `requested_seq` of `[from, to)` in one table per guard of the last level.
-    /// `Ok(None)`: there is nothing left to do. Beside writers that comes after a number of plans that depends on what there was at the first one
-    /// only.
+    /// The next plan of a requested compaction, whose goal is that the entries of `[from, to)` no newer than
+    /// `requested_seq` are in one table per guard of the last level. `Ok(None)`: the goal is reached. This takes a
+    /// bounded number of plans even if writes go on.
     pub fn pick_range(
         &mut self,
         from: &[u8],
@@ -109,12 +110,12 @@ impl Tree {
         Ok(plan.map(|plan| self.start(plan)))
     }
 
-    /// Forgets a plan: it is installed, or it failed.
+    /// Removes a plan from those in progress, because it is installed or has failed.
     pub fn done(&mut self, plan: &Plan) {
         self.running.retain(|p| p.id != plan.id);
     }
 
-    /// The edit that a flush leads to. `flushed_seq` is the newest sequence number of what was flushed.
+    /// The edit for a flush. `flushed_seq` is the newest flushed sequence number.
     pub fn install_flush(&self, flushed: &Flushed, flushed_seq: Seq) -> VersionEdit {
         let mut edit = VersionEdit { flushed_seq: Some(flushed_seq), ..VersionEdit::default() };
         edit.added.extend(flushed.table.iter().map(|meta| (0, meta.clone())));
@@ -131,9 +132,11 @@ impl Tree {
         edit
     }
 
-    /// The edit that a compaction leads to: its tables, the guards that can be taken up now that its inputs are gone, and
-    /// the guards that have become useless. An error if the tables would not be in order with the others: then nothing may be
-    /// published.
+    /// The edit for a compaction: its tables, the uncommitted guards that can be committed without its inputs, and the
+    /// guards that are not needed any more.
+    ///
+    /// # Errors
+    /// The tables would be out of order with others. Then nothing may be published.
     pub fn install(
         &self,
         plan: &Plan,
@@ -150,14 +153,14 @@ impl Tree {
             sketches: outcome.sketches.clone(),
             ..VersionEdit::default()
         };
-        // Meanwhile one of them may have become a guard of other levels, or of none.
+        // Since the plan was made, one of them may have become a guard of more levels, or of none.
         for key in &plan.joins {
             let having = (1..=self.version.last_level()).filter(|&n| self.version.level(n).has_guard(key));
             edit.guards_removed.extend(having.map(|n| (n, key.clone())));
         }
-        // A piece cut at a key that could not become a guard after all lies in the guard before it, beside its sibling.
+        // If a cut could not become a guard, both pieces beside it lie in the same guard.
         let after = self.version.apply(&edit, open)?;
-        // What is out of order could answer reads with old versions, for good: rather fail.
+        // Tables that are out of order could answer reads with old versions.
         if let Some(problem) = seqno_order::misplaced(&after, plan.target, &added)
             && !(plan.is_move() && planted(Bug::MovePastOlderTables))
         {
@@ -171,8 +174,9 @@ impl Tree {
         Ok(edit)
     }
 
-    /// Commits candidates within the plan's range, from the last level up: a key becomes a guard of a level when no table
-    /// there, present or being written, has keys on both sides of it, and it is a guard of the level below.
+    /// Commits uncommitted guards within the plan's range, from the last level up: a key becomes a guard of a level if
+    /// it is a guard of the level below, and if no table of the level, present or being written, has keys on both sides
+    /// of it.
     fn take_up_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
         let others: Vec<&Arc<Plan>> = self.running.iter().filter(|p| p.id != plan.id).collect();
         for (key, shallowest) in after.uncommitted.range(&plan.from, plan.to.as_ref().map(|k| &k[..])) {
@@ -194,8 +198,8 @@ impl Tree {
         }
     }
 
-    /// Chooses guards from the data (`adaptive_guards.rs`): of the last level where a guard is large enough to be divided, of a level above among the
-    /// cuts of the plan, which are guards below.
+    /// Adds adaptive guards (`adaptive_guards.rs`): in the last level, where a guard is large enough to be divided; in
+    /// a level above, at the cuts of the plan, which are guards below.
     fn choose_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
         let wanted = self.options.guard_bytes;
         if wanted == 0 || plan.target == 0 {
@@ -219,12 +223,12 @@ impl Tree {
         }
     }
 
-    /// Gives up guards that no table of any level needs, at all levels at once. (The paper leaves the deletion of empty guards
-    /// open, section 4.5.)
+    /// Removes guards that no table of any level needs, from all levels at once. (The paper leaves the deletion of
+    /// empty guards open, section 4.5.)
     ///
-    /// What counts is the range that the guard has at its *shallowest* level. A guard's tables hold consecutive stretches of the
-    /// database's history, and its stack is in their order, because all that lies in its range has always come down
-    /// together. If guards were joined that have both been in use, one stack would hold two histories, and the
+    /// What counts is the range of the guard at its *shallowest* level. The tables of a guard hold consecutive parts of
+    /// the history of its range, and its stack is in their order, because all data in its range has always moved down
+    /// together. If two guards that have both been in use were joined, one stack would hold two histories, and the
     /// order of its tables could be wrong for some keys.
     fn drop_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
         let last = after.level(after.last_level());
@@ -241,9 +245,9 @@ impl Tree {
                 (level.overlapping(key, end))
                     .any(|i| level.guards[i].tables.iter().any(|t| t.overlaps_range(key, end)))
             });
-            // A running plan may have cut its pieces here, or be on its way into the range.
+            // A plan in progress may have cut its output here, or may write into the range.
             let expected = self.running.iter().any(|p| p.id != plan.id && p.meets(key, end));
-            // One that was taken up just now, at a shallower level, is not given up.
+            // A guard that this edit adds to a shallower level stays.
             let new = edit.guards_added.iter().any(|(_, added)| added == key);
             if !in_use && !expected && !new {
                 edit.guards_removed.extend(having.iter().map(|&n| (n, key.clone())));
@@ -251,7 +255,8 @@ impl Tree {
         }
     }
 
-    /// Takes a durable edit over into the current version. Tables that it removes become garbage once nobody reads them.
+    /// Applies a durable edit to the current version. The files of the tables that it removes become obsolete when no
+    /// reader holds them.
     pub fn apply(
         &mut self,
         edit: &VersionEdit,
@@ -272,7 +277,7 @@ impl Tree {
         Ok(next)
     }
 
-    /// Marks every table as garbage: the keyspace is dropped.
+    /// Marks every table as obsolete, because the keyspace is dropped.
     pub fn abandon(&mut self) {
         for (_, table) in self.version.tables() {
             table.set_obsolete();
@@ -280,8 +285,9 @@ impl Tree {
         self.version = Arc::new(Version::empty(self.options.levels));
     }
 
-    /// How far compaction is behind, from 0 (in time) upwards: 1 means that level 0 has twice the tables that start its
-    /// compaction. Tables that are stuck behind an unreadable one do not count: waiting would not help.
+    /// How far compaction is behind: 0 if it is not, 1 if level 0 has twice the number of tables that triggers its
+    /// compaction. Tables that an unreadable one prevents from being compacted do not count, because waiting would not
+    /// help.
     pub fn debt(&self) -> f64 {
         let tables = &self.version.level0;
         let waiting = match unreadable::has_unreadable(tables) {

@@ -1,23 +1,25 @@
-//! Moves: tables that go down by an edit of the manifest alone.
+//! Trivial moves: a manifest edit moves tables to a deeper level without rewriting them.
 //!
-//! The paper rewrites a table each time that it goes down, and loses a factor of three on sequential inserts by it. A table whose
-//! keys nobody else has on its way can go as it is:
+//! The paper rewrites a table at each level, which makes sequential inserts three times slower. A table that shares no
+//! key with any table on its way is moved instead:
 //!
 //! ```text
 //!   level 0   a..c   m..p   x..z          disjoint: as after sequential, clustered or time-ordered inserts
 //!   level 5   (empty)                     nothing in the way
-//!   level 6   a....d |   | q...t |        m..p and x..z move here; a..c has to be merged, as its keys are here already
+//!   level 6   a....d |   | q...t |        m..p and x..z move here; a..c is merged, because level 6 has some of its keys
 //! ```
 //!
-//! What must hold, and why it does:
-//! - *Nothing newer gets below anything older.* No table of the stack that it leaves, newer or older, shares a key with it, nor does any of the levels that
-//!   it passes or the one that it gets to; besides, it is held against every table of the tree as one box of keys and sequence numbers
-//!   (`seqno_order.rs`), and against the plans that are running.
-//! - *It lies inside one guard* of the level that it gets to, and plans that are running keep guards out of it.
-//! - *The shape stays*: a table of level 0 does not open up a level above those in use, where all that comes later would have to stop, too.
-//! - *Progress*: tables full of tombstones are merged, because only that makes them smaller.
+//! The conditions, and their purposes:
+//! - *Newer data never lies below older.* The table shares no key with the other tables of its stack, nor with the
+//!   levels that it passes, nor with the target level. Besides, its bounds of keys and sequence numbers are compared
+//!   with every table of the tree (`seqno_order.rs`) and with the plans in progress.
+//! - *A table lies inside one guard* of the target level, and plans in progress add no guard inside the table.
+//! - *The shape stays*: a table of level 0 does not become the first table of a level above those in use. All later
+//!   tables would have to stop there, too.
+//! - *Progress*: tables with many tombstones are merged, because only a merge makes them smaller.
 //!
-//! When a merge is due anyway, what can be moved is moved first. A guard or level 0 that is not full waits: its tables could be merged into fewer.
+//! Tables are moved only when a merge is due anyway, before it. A guard or a level 0 that is not full waits, because
+//! its tables may later be merged into fewer.
 
 use crate::pick::{MAX_TABLES, Picker, Plan, Reason};
 use crate::seqno_order;
@@ -27,11 +29,11 @@ use base::planted::{Bug, planted};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Per cent of entries from which on a table is merged for its tombstones instead of being moved.
+/// A table with a larger share of tombstones, in per cent, is merged instead of moved.
 const MAX_TOMBSTONES: u64 = 10;
 
 impl Picker<'_> {
-    /// The tables of level 0 that can go down as they are, as one plan.
+    /// A plan for the tables of level 0 that can be moved.
     pub(crate) fn move_level0(&self, busy: &HashSet<u64>) -> Option<Plan> {
         if self.running.iter().any(|plan| plan.source == 0) {
             return None;
@@ -43,7 +45,7 @@ impl Picker<'_> {
         self.moves(0, &self.version.level0, least, busy)
     }
 
-    /// The tables of a guard that can go down as they are.
+    /// A plan for the tables of a guard that can be moved.
     pub(crate) fn move_guard(&self, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
         self.moves(n, &self.version.level(n).guards[index].tables, n + 1, busy)
     }
@@ -92,7 +94,7 @@ impl Picker<'_> {
         seqno_order::agrees(&plan, self.running).then_some(plan)
     }
 
-    /// The deepest level below `source` that the table can go to as it is.
+    /// The deepest level below `source` that the table can be moved to.
     fn deepest_for(&self, source: usize, table: &Arc<TableFile>) -> Option<usize> {
         let mut found = None;
         for n in source + 1..=self.version.last_level() {
@@ -102,7 +104,7 @@ impl Picker<'_> {
             if there.any(|t| t.overlaps(table)) && !planted(Bug::MovePastOlderTables) {
                 break;
             }
-            // Where guards are chosen from the data, the table may have one of its own.
+            // With adaptive guards, the table may get a guard of its own.
             let room = self.options.guard_bytes > 0 || level.guards[first].tables.len() + 1 < MAX_TABLES;
             let fits = seqno_order::fits_as_one(self.version, std::slice::from_ref(table), n);
             if first == last && room && (fits || planted(Bug::MovePastOlderTables)) {

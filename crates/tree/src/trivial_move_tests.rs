@@ -1,4 +1,5 @@
-//! Moves, as cases: what goes down as it is, how deep, and what has to be merged. `seqno_order_tests.rs` makes moves in random histories.
+//! Trivial moves, as cases: which tables are moved, how deep, and which are merged. `seqno_order_tests.rs` makes moves
+//! in random histories.
 
 use crate::pick_tests::{Bench, Drawn, damage, inputs};
 use crate::version::tests::options;
@@ -28,7 +29,7 @@ fn disjoint_tables_of_level_0_go_to_the_last_level_by_an_edit_alone() {
     assert_eq!((moved, edit.removed.len()), (vec![1, 2], 2));
     assert_eq!(levels(&tree), [(1, 3), (2, 3)]);
     for (_, table) in tree.version().tables() {
-        assert!(before.iter().any(|t| std::sync::Arc::ptr_eq(t, table)), "readers and notes of damage stay");
+        assert!(before.iter().any(|t| std::sync::Arc::ptr_eq(t, table)), "readers and damage marks are kept");
     }
     assert_eq!(tree.version().level(3).guards[0].runs, 1);
     assert!(!tree.is_due(None));
@@ -51,7 +52,8 @@ fn a_moved_table_is_no_garbage_until_it_is_replaced() {
 #[test]
 fn what_shares_keys_with_anything_on_its_way_is_merged() {
     let ours = [(0, "d", "f", 8, 9), (0, "a", "c", 6, 7)];
-    // An older or a newer table of level 0, one of each level: "d".."f" can go past none of them, nor onto it.
+    // An older or a newer table of level 0, or one of the last level: "d".."f" cannot be moved past or beside any of
+    // them.
     let cases: [(Drawn, Vec<(u64, usize)>); 4] = [
         ((0, "f", "g", 1, 2), vec![(2, 3)]),
         ((0, "f", "g", 10, 11), vec![(2, 3)]),
@@ -69,7 +71,7 @@ fn what_shares_keys_with_anything_on_its_way_is_merged() {
         assert_eq!(now, moved, "{other:?}");
         assert!(levels(&tree).contains(&(1, 0)), "{other:?}");
     }
-    // Where a level is in use, level 0 stops there; the one that is free goes on.
+    // Moves from level 0 stop above a level with common keys; the table without common keys moves on.
     let mut bench = Bench::new();
     let mut tree = bench.tree(skipping(), &[], &[ours[0], ours[1], (2, "f", "g", 1, 2)]);
     let plan = tree.pick(None).unwrap();
@@ -85,10 +87,10 @@ fn a_table_stays_inside_of_one_guard() {
     assert_eq!(
         (plan.target, inputs(&plan)),
         (2, vec![2]),
-        "the oldest comes first, and \"b\" divides it in level 3"
+        "the oldest table determines the target, and \"b\" divides it in level 3"
     );
     bench.run(&mut tree, &plan);
-    // No level above those in use is opened up: nothing could get past it any more.
+    // No level above those in use gets its first table: nothing could be moved past it any more.
     let mut bench = Bench::new();
     let tables = [(0, "d", "f", 8, 9), (0, "a", "c", 6, 7), (3, "x", "z", 1, 1)];
     let mut tree = bench.tree(skipping(), &guards, &tables);
@@ -124,7 +126,8 @@ fn a_range_is_compacted_by_moves_where_that_is_possible() {
 #[test]
 fn plans_that_run_keep_moves_in_order() {
     let mut bench = Bench::new();
-    // Level 1 is being merged into level 2, across "h": a table of level 2 below it may go on, one of level 0 waits.
+    // Level 1 is being merged into level 2, across "h". A table of level 0 may be moved below it if it does not
+    // overlap.
     let tables = [(1, "a", "m", 21, 22), (1, "a", "m", 23, 24), (1, "a", "m", 25, 26), (2, "n", "p", 1, 2)];
     let mut tree = bench.tree(options(), &[(3, "c"), (3, "n")], &tables);
     let down = tree.pick(None).unwrap();
@@ -137,7 +140,7 @@ fn plans_that_run_keep_moves_in_order() {
     let moved = tree.pick(None).unwrap();
     assert_eq!((moved.reason, moved.target, inputs(&moved)), (Reason::Move, 3, vec![6]));
     assert!(tree.pick(None).is_none(), "one plan from level 0 at a time, also when it is a move");
-    // They end in either order.
+    // The plans end in either order.
     bench.run(&mut tree, &down);
     bench.run(&mut tree, &moved);
     assert_eq!(crate::check_version(tree.version()), Vec::<String>::new());

@@ -1,24 +1,25 @@
-//! Compacting around tables that cannot be read.
+//! Compaction around unreadable tables.
 //!
-//! An unreadable table is no input of any plan, and it stays where it is: a read that needs it must go on failing. So nothing
-//! newer may get below it, where the two share keys. Of a stack (level 0, or a guard's) that holds such tables
+//! An unreadable table is no input of any plan and stays where it is: a read that needs it must continue to fail. So no
+//! newer data that shares keys with it may get below it. In a stack (level 0, or a guard's) with such tables
 //!
 //! ```text
-//!   newest  C   b......................y      C and B stay above X, and are merged among themselves, in place
-//!           B        f............p           (like sizes first, so that their number grows with the logarithm of the bytes)
-//!           Y  a..c                           Y shares no key with X or with what stays: it sinks
+//!   newest  C   b......................y      C and B stay above X, and are merged with each other, in place
+//!           B        f............p           (tables of like size first, so that their number stays logarithmic in the bytes)
+//!           Y  a..c                           Y shares no key with X or with tables that stay: it moves down
 //!           X     d......#####......u         unreadable
-//!   oldest  A        g......................z  A is older: it sinks as ever
+//!   oldest  A        g......................z  A is older than X: it moves down as usual
 //! ```
 //!
-//! - those that lie above nothing that stays *sink*: they are the inputs of an ordinary plan;
-//! - the others are merged in *runs* between unreadable tables, without cuts, so that each such plan leaves fewer tables.
+//! - the tables that lie above no table that stays move down: they are the inputs of an ordinary plan;
+//! - the others are merged in place, among the tables between two unreadable ones, without cuts, so that each such plan
+//!   leaves fewer tables.
 //!
-//! Both kinds keep the order of sequence numbers that `check_version` asserts, as whole boxes (range of keys by range of
-//! sequence numbers). Within the stack, what would break it is left out of the plan. But what has sunk past an unreadable table
-//! is newer than that and lies deeper, for good, so every later plan that meets it down there has to look at the tables of
-//! all levels: see `seqno_order.rs`. A plan that goes down is cut for it, one in place is not made (`fits`). So every plan here shortens
-//! the stack or moves tables down, and this comes to an end where there is nothing left to gain: nobody is kept busy.
+//! Both kinds keep the order of sequence numbers that `check_version` asserts, for the bounds of all tables. Tables of
+//! the stack that would break it are left out of the plan. But a table that has moved down past an unreadable one is
+//! newer than it and lies deeper from then on, so every later plan that meets it there has to be compared with the
+//! tables of all levels (`seqno_order.rs`): a plan to a deeper level is cut for them; one in place is not made
+//! (`fits`). So every plan here shortens the stack or moves tables down, and the sequence of plans ends.
 
 use crate::seqno_order::KeySeqBounds;
 use crate::version::TableFile;
@@ -30,8 +31,8 @@ pub(crate) fn has_unreadable(stack: &Stack) -> bool {
     stack.iter().any(|t| t.is_unreadable())
 }
 
-/// The tables of a stack (newest first) that lie above no unreadable table, nor above one that has to stay because of it. Oldest
-/// first.
+/// The tables of a stack (newest first) that lie above no unreadable table, nor above one that has to stay because of
+/// it. Oldest first.
 pub(crate) fn free(stack: &Stack) -> Vec<Arc<TableFile>> {
     let mut stays: Vec<&Arc<TableFile>> = Vec::new();
     let mut free = Vec::new();
@@ -44,7 +45,8 @@ pub(crate) fn free(stack: &Stack) -> Vec<Arc<TableFile>> {
     free
 }
 
-/// Of [`free`], at most `most` of the oldest: what can be merged and put below the rest of the stack, newest first.
+/// The oldest tables of [`free`], at most `most`, that can be merged and moved below the rest of the stack. Newest
+/// first.
 pub(crate) fn sinking(stack: &Stack, most: usize) -> Vec<Arc<TableFile>> {
     let mut sinks = free(stack);
     sinks.truncate(most);
@@ -55,7 +57,7 @@ pub(crate) fn sinking(stack: &Stack, most: usize) -> Vec<Arc<TableFile>> {
     sinks
 }
 
-/// The newest tables of `sinks` are left out until what remains `fits` as one table.
+/// Leaves out the newest tables of `sinks` until the others fit as one table (`fits`).
 pub(crate) fn without_those_that_do_not_fit(
     mut sinks: Vec<Arc<TableFile>>,
     stack: &Stack,
@@ -68,16 +70,16 @@ pub(crate) fn without_those_that_do_not_fit(
     sinks
 }
 
-/// Whether everything else in the stack that meets the tables' hull is newer than all of them.
+/// Whether all other tables of the stack that overlap the bounds of `tables` are newer.
 fn lies_below_the_rest(tables: &Stack, stack: &Stack) -> bool {
     let Some(hull) = KeySeqBounds::of(tables.iter()) else { return true };
     let mut rest = stack.iter().filter(|t| !tables.iter().any(|one| Arc::ptr_eq(one, t)));
     rest.all(|t| !hull.meets(t) || t.meta.min_seq > hull.max_seq)
 }
 
-/// Tables to merge in place: of the newest run between unreadable tables where at least `least` are worth it. From the newest
-/// on, a table is taken along if it is no larger than all before it together; with `all`, the whole run. What they make together
-/// has to fit into the tree as one table: that is asked of `fits`.
+/// Tables to merge in place, all between two unreadable ones: of the newest such section that has at least `least` of
+/// them. From the newest on, a table is included if it is no larger than all before it together; with `all`,
+/// unconditionally. One table made of them must fit into the tree (`fits`).
 pub(crate) fn merging(
     stack: &Stack,
     least: usize,
@@ -99,7 +101,7 @@ pub(crate) fn merging(
     })
 }
 
-/// How many tables of a stack with unreadable ones a compaction could do something about: what its debt is counted by.
+/// The number of tables of a stack with unreadable ones that a compaction could include, for the compaction debt.
 pub(crate) fn waiting(stack: &Stack, least: usize, fits: impl Fn(&Stack) -> bool) -> usize {
     free(stack).len().max(merging(stack, least, false, fits).map_or(0, |run| run.len()))
 }

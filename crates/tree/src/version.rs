@@ -19,12 +19,12 @@ use table::{Table, TableMeta};
 pub struct Garbage(Mutex<Vec<u64>>);
 
 impl Garbage {
-    /// Takes all numbers.
+    /// Removes and returns all numbers.
     pub fn take(&self) -> Vec<u64> {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// Whether there is none.
+    /// Whether there are no numbers.
     pub fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }
@@ -35,10 +35,10 @@ impl Garbage {
     }
 }
 
-/// A table that versions share. When an edit has removed the table and its last holder (version, cursor) is dropped, its number goes to the
-/// [`Garbage`].
+/// A table shared by versions. When an edit has removed the table and its last holder (version, cursor) is dropped, its
+/// number is added to the [`Garbage`].
 pub struct TableFile {
-    /// What the manifest records of it.
+    /// Its entry in the manifest.
     pub meta: TableMeta,
     /// Its reader.
     pub table: Arc<Table>,
@@ -48,20 +48,20 @@ pub struct TableFile {
     garbage: Arc<Garbage>,
     damage: Damage,
     sketch: OnceLock<Sketch>,
-    /// Number of blocks that seeks have read: see [`TableFile::note_sought`].
+    /// Blocks that seeks have read: see [`TableFile::note_sought`].
     sought: AtomicU64,
-    /// Read charges, in bytes (`read_charge.rs`); used in level 0.
+    /// Read charges, in bytes (`read_charge.rs`). Only level 0 uses them.
     pub charges: AtomicU64,
 }
 
-/// For each this many blocks that seeks have read one by one ...
+/// Seeks that read this many blocks one by one ...
 const LOADED_AFTER: u64 = 16;
 
-/// ... this many bytes of the table are loaded.
+/// ... cause a load of this many bytes of the table.
 const LOADED: u64 = 1 << 20;
 
 impl TableFile {
-    /// A table in use.
+    /// A table that is in use.
     pub fn new(meta: TableMeta, table: Arc<Table>, garbage: Arc<Garbage>) -> Arc<TableFile> {
         let (damage, sketch) = (Damage::default(), OnceLock::new());
         let heads = (head(&meta.smallest), head(&meta.largest));
@@ -79,10 +79,10 @@ impl TableFile {
         })
     }
 
-    /// Notes that a seek has read `blocks` data blocks of this table, whose level is small compared to the levels below. Every seek
-    /// searches every level, so all blocks of a small level are needed soon. For every 16 blocks read one by one, the operating system is
-    /// asked to load the next MiB of the file, which takes about as long; it does not read what it has in memory. This ends when the whole
-    /// file was asked for.
+    /// Records that a seek has read `blocks` data blocks of this table, which belongs to a level that is small compared
+    /// to the levels below. Every seek searches every level, so all blocks of a small level are needed soon. For every
+    /// 16 blocks read one by one, the operating system is asked to load the next MiB of the file into the page cache,
+    /// which takes about as long; cached parts are not read again. This ends when the whole file was requested.
     #[inline]
     pub(crate) fn note_sought(&self, blocks: u64) {
         let enough = self.meta.file_size.div_ceil(LOADED) * LOADED_AFTER;
@@ -96,8 +96,8 @@ impl TableFile {
         }
     }
 
-    /// The sketch of its keys, from which the number of keys shared with other tables is estimated. Small tables and those of old versions
-    /// have none.
+    /// The sketch of its keys, which estimates how many keys it shares with other tables. Small tables and those of old
+    /// versions have none.
     pub fn sketch(&self) -> Option<&Sketch> {
         self.sketch.get()
     }
@@ -107,7 +107,7 @@ impl TableFile {
         let _ = self.sketch.set(sketch.clone());
     }
 
-    /// Whether `key`, which has the head `wanted`, lies in the table's key range. For most tables the heads decide.
+    /// Whether `key`, whose head is `wanted`, lies in the table's key range. For most tables the heads decide.
     #[inline]
     pub(crate) fn may_hold(&self, key: &[u8], wanted: u64) -> bool {
         let (smallest, largest) = self.heads;
@@ -117,7 +117,7 @@ impl TableFile {
             && (wanted != largest || key <= &self.meta.largest[..])
     }
 
-    /// Notes that the manifest no longer names the table: the file is deleted when its last holder is dropped.
+    /// Records that the manifest no longer names the table: its file becomes obsolete when the last holder is dropped.
     pub fn set_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
     }
@@ -127,29 +127,29 @@ impl TableFile {
         self.damage.first()
     }
 
-    /// Notes an error of a read or a check, if it means that the content of the file is wrong. See `damage.rs`.
+    /// Records an error of a read or a check, if it concerns the content of the file. See `damage.rs`.
     #[cold]
     pub fn note_damage(&self, error: &Error) {
         self.damage.note(error);
     }
 
-    /// Notes that a compaction could not read the table.
+    /// Records an error of a compaction that read the table.
     #[cold]
     pub(crate) fn note_failed_merge(&self, error: &Error) {
         self.damage.note_merge(error);
     }
 
-    /// Clears all notes: the whole file was verified and is sound.
+    /// Removes the damage mark, because a complete verification of the file found no damage.
     pub fn clear_damage(&self) {
         self.damage.clear();
     }
 
-    /// Lets the next compaction try the table again.
+    /// Allows the next compaction to read the table again.
     pub fn retry_damaged(&self) {
         self.damage.retry();
     }
 
-    /// Whether a compaction could not read the table: later compactions leave it out.
+    /// Whether a compaction could not read the table. Later compactions leave it out.
     pub fn is_unreadable(&self) -> bool {
         self.damage.is_unreadable()
     }
@@ -179,29 +179,29 @@ impl std::fmt::Debug for TableFile {
     }
 }
 
-/// A guard: it owns the keys from its own key up to the next guard's, and a stack of tables, newest first.
+/// A guard: owns the keys from its own key up to the next guard's, and has a stack of tables, newest first.
 ///
-/// Where two tables of a stack overlap in keys, every entry of the upper table is newer than every entry of the lower one.
+/// Where two tables of a stack share keys, every entry of the upper table is newer than every entry of the lower one.
 #[derive(Debug)]
 pub struct Guard {
     /// Where its range starts; guard 0 has the empty key.
     pub key: Slice,
     /// Newest first.
     pub tables: Vec<Arc<TableFile>>,
-    /// Number of sorted runs: the largest number of tables that a search for one key may have to read. Tables that do not overlap form one
-    /// run.
+    /// The number of sorted runs: the largest number of tables that a search for one key may have to read. Tables that
+    /// do not overlap form one run.
     pub runs: usize,
-    /// About what a merge of the tables reads and writes, in bytes.
+    /// The approximate number of bytes that a merge of its tables reads and writes.
     pub merge_cost: u64,
     /// Read charges since the last merge of the guard, in bytes (`read_charge.rs`).
     pub(crate) charges: AtomicU64,
-    /// See `space_amp.rs`; computed at its first use.
+    /// The bytes of older versions (`space_amp.rs`), computed at the first use.
     pub(crate) stale_bytes: OnceLock<u64>,
 }
 
 /// The largest number of tables that share a key.
 pub(crate) fn runs(tables: &[Arc<TableFile>]) -> usize {
-    // The maximum is reached where some table begins.
+    // The maximum is reached at the first key of some table.
     let at = |key: &[u8]| {
         tables.iter().filter(|t| &t.meta.smallest[..] <= key && key <= &t.meta.largest[..]).count()
     };
@@ -296,14 +296,14 @@ impl Level {
     }
 }
 
-/// An immutable snapshot of the set of all tables of a keyspace. Its holder keeps the tables readable.
+/// An immutable list of all tables of a keyspace. Its holder keeps the tables readable.
 #[derive(Debug)]
 pub struct Version {
     /// Flushed tables, newest first.
     pub level0: Vec<Arc<TableFile>>,
     /// Levels 1 and deeper; `levels[0]` is level 1.
     pub levels: Vec<Arc<Level>>,
-    /// Keys chosen as guards and not yet guards of all their levels.
+    /// Keys selected as guards that are not yet guards of all their levels.
     pub uncommitted: Arc<UncommittedGuards>,
     /// All entries of the keyspace up to this sequence number are in tables.
     pub flushed_seq: Seq,
@@ -334,7 +334,7 @@ impl Version {
         self.levels.len()
     }
 
-    /// All tables with their levels.
+    /// All tables, with their levels.
     pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
         let upper = self.level0.iter().map(|t| (0, t));
         let lower = self.levels.iter().enumerate();
