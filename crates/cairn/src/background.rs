@@ -14,7 +14,7 @@ use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{Context, DatabaseEdit, PickBlocked, Plan};
+use tree::{DatabaseEdit, JobContext, PickBlocked, Plan};
 
 /// Pause of a thread after a job failed with an error that may be temporary.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -253,7 +253,7 @@ impl DbInner {
             let flushed = state.take_flushed(*id, flushed.get(id).copied().unwrap_or(0));
             let charges = flushed.iter().map(|sealed| surplus(&sealed.memtable)).sum();
             let is_new =
-                |t: &&Arc<tree::TableFile>| edit.added.iter().any(|(_, m)| m.number == t.meta.number);
+                |t: &&Arc<tree::LiveTable>| edit.added.iter().any(|(_, m)| m.number == t.meta.number);
             if let Some(table) = version.level0.iter().find(is_new) {
                 tree::charge(&table.charges, charges);
             }
@@ -325,8 +325,8 @@ impl DbInner {
     fn pick_due(&self, state: &mut State, context: &PickContext) -> Option<(Arc<KeyspaceInner>, Arc<Plan>)> {
         while let Some(id) = state.next_due() {
             let k = state.keyspaces.get_mut(&id)?;
-            k.tree.set_room(context.room);
-            k.tree.set_rest(context.at_rest);
+            k.tree.set_free_space(context.room);
+            k.tree.set_idle(context.at_rest);
             let oldest = self.oldest_reader(&k.core);
             if let Some(plan) = k.tree.pick(oldest) {
                 let core = k.core.clone();
@@ -390,18 +390,18 @@ impl DbInner {
         self.check_place()?;
         let started = self.env.monotonic();
         // Loaded before the readers: a reader that begins later and is not listed sees all of these tombstones.
-        let ranges = keyspace.read_state.load().version.ranges.clone();
+        let ranges = keyspace.read_state.load().version.range_tombstones.clone();
         let snapshots = self.readers_of(keyspace);
         let next_number = || self.new_number();
         let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
-        let context = Context {
+        let context = JobContext {
             env: &self.env,
             dir: &self.dir,
             table: &options.table,
             next_number: &next_number,
             snapshots: &snapshots,
             rate_limiter: &|bytes| self.rate_limiter.take(&*self.env, bytes, || self.ends()),
-            ranges: &ranges,
+            range_tombstones: &ranges,
             cancelled: &self.cancelled,
         };
         // A move writes nothing but the edit.
@@ -422,7 +422,7 @@ impl DbInner {
         &self,
         keyspace: &KeyspaceInner,
         plan: &Plan,
-        outcome: &tree::Outcome,
+        outcome: &tree::CompactionOutput,
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
         let edit = {
@@ -473,7 +473,7 @@ impl DbInner {
                 let oldest = self.oldest_reader(keyspace);
                 let room = self.room_for_plans(&state);
                 let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
-                k.tree.set_room(room);
+                k.tree.set_free_space(room);
                 let picked = k.tree.pick_range(from, to, requested_seq, oldest);
                 if let Ok(Some(_)) = &picked {
                     state.jobs += 1;
@@ -505,7 +505,7 @@ impl DbInner {
         self.rest_until.fetch_max(self.counters.user_bytes() + 1, Ordering::Relaxed);
         {
             let mut state = self.state.lock();
-            state.keyspaces.values_mut().for_each(|k| k.tree.set_rest(true));
+            state.keyspaces.values_mut().for_each(|k| k.tree.set_idle(true));
             state.note_all();
         }
         self.try_seal_due();

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use table::TableMeta;
-use tree::{Manifest, TableFile, Version, manifest_file_name};
+use tree::{LiveTable, Manifest, Version, manifest_file_name};
 
 /// Checks the database in `path`, which must not be open, without changing anything. See [`check_in`].
 ///
@@ -82,7 +82,7 @@ pub fn check_in(
 }
 
 /// Checks that a record is a batch that recovery can replay.
-fn check_batch(mut record: LogRecord<'_>, state: &tree::State) -> Result<()> {
+fn check_batch(mut record: LogRecord<'_>, state: &tree::ManifestState) -> Result<()> {
     let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
     for _ in 0..record.batch.count {
         let entry = record.batch.entries.next().ok_or_else(malformed)?;
@@ -154,7 +154,7 @@ impl Report {
         progress: &mut dyn FnMut(&CheckProgress),
         go_on: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
-        let tables: Vec<&Arc<TableFile>> = versions.iter().flat_map(|v| v.tables().map(|(_, t)| t)).collect();
+        let tables: Vec<&Arc<LiveTable>> = versions.iter().flat_map(|v| v.tables().map(|(_, t)| t)).collect();
         let bytes_total = tables.iter().map(|t| t.meta.file_size).sum();
         let mut done = 0;
         for table in tables {
@@ -176,7 +176,7 @@ impl Report {
     /// bytes, fails with `Closed`; `step` is called once more before damage is recorded.
     pub(crate) fn verify_table(
         &mut self,
-        table: &TableFile,
+        table: &LiveTable,
         step: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let file = table::table_file_name(table.meta.number);

@@ -180,7 +180,7 @@ fn metadata_bytes(core: &KeyspaceInner) -> u64 {
 
 /// The damaged tables of a version.
 fn damaged_tables(version: &tree::Version) -> Vec<Problem> {
-    let problem = |table: &tree::TableFile| {
+    let problem = |table: &tree::LiveTable| {
         Some(Problem::of(&table::table_file_name(table.meta.number), &table.damage()?))
     };
     version.tables().filter_map(|(_, table)| problem(table)).collect()

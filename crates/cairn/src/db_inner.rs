@@ -23,7 +23,9 @@ use memtable::Memtable;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use table::{TableCache, TableMeta};
-use tree::{DatabaseEdit, Garbage, KeyspaceCreated, Manifest, ManifestError, TableFile, Tree, VersionEdit};
+use tree::{
+    DatabaseEdit, KeyspaceCreated, LiveTable, Manifest, ManifestError, ObsoleteFiles, Tree, VersionEdit,
+};
 
 /// An open database. Threads, handles, iterators and snapshots share it.
 ///
@@ -38,7 +40,7 @@ pub(crate) struct DbInner {
     /// The process that opened the database.
     pub origin: ForkGuard,
     pub tables: Arc<TableCache>,
-    pub garbage: Arc<Garbage>,
+    pub garbage: Arc<ObsoleteFiles>,
     pub snapshots: Snapshots,
     /// Memtables that cursors still hold although they were flushed or their keyspace dropped.
     pub retired: crate::held_seqs::RetiredMemtables,
@@ -175,9 +177,9 @@ impl DbInner {
     }
 
     /// Opens the reader of a table for a version.
-    pub(crate) fn open_table(&self, meta: &TableMeta) -> Result<Arc<TableFile>> {
+    pub(crate) fn open_table(&self, meta: &TableMeta) -> Result<Arc<LiveTable>> {
         let table = self.tables.open(meta.number, meta.file_size)?;
-        Ok(TableFile::new(meta.clone(), table, self.garbage.clone()))
+        Ok(LiveTable::new(meta.clone(), table, self.garbage.clone()))
     }
 
     /// Ends all writing if the path of the directory now leads elsewhere: files are created and removed by path, and could be another

@@ -56,7 +56,7 @@ impl Files {
     }
 
     /// A number larger than every file number in use, on disk or in `state`: numbers are never used again.
-    pub(crate) fn next_number(&self, state: &tree::State) -> u64 {
+    pub(crate) fn next_number(&self, state: &tree::ManifestState) -> u64 {
         let temporary =
             self.temporary.iter().filter_map(|n| parse_manifest_file_name(n.strip_suffix(".tmp")?));
         let used = self.manifests.iter().chain(&self.tables).copied().chain(temporary).max();
@@ -65,7 +65,7 @@ impl Files {
     }
 
     /// The logs that recovery needs: from `min_log` on, without a gap.
-    pub(crate) fn needed_logs(&self, dir: &Path, state: &tree::State) -> Result<Vec<u64>> {
+    pub(crate) fn needed_logs(&self, dir: &Path, state: &tree::ManifestState) -> Result<Vec<u64>> {
         let needed: Vec<u64> = self.logs.iter().copied().filter(|&n| n >= state.min_log).collect();
         let newest = needed.last().copied().unwrap_or(0).max(state.newest_log);
         let mut expected = state.min_log..=newest;

@@ -12,7 +12,7 @@ use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{Context, DatabaseEdit, Flushed, MergeCursor};
+use tree::{DatabaseEdit, FlushOutput, JobContext, MergeCursor};
 
 /// Maximum number of keyspaces in a flush: the first of them waits until the last has its table.
 const MAX_TABLES: usize = 256;
@@ -51,7 +51,7 @@ impl Part {
 /// A part whose table is written.
 struct Written<'a> {
     part: &'a Part,
-    flushed: Flushed,
+    flushed: FlushOutput,
     time: Duration,
 }
 
@@ -78,7 +78,7 @@ impl DbInner {
             parts.push(Part {
                 keyspace: k.core.clone(),
                 memtables: k.flushing.iter().cloned().collect(),
-                rule: *k.tree.rule(),
+                rule: *k.tree.guard_hash(),
                 table: k.tree.options().table.clone(),
             });
         }
@@ -175,14 +175,14 @@ impl DbInner {
         let ranges = RangeSet::union(sets.iter().map(|set| &**set));
         let snapshots = self.readers_of(&part.keyspace);
         let next_number = || self.new_number();
-        let context = Context {
+        let context = JobContext {
             env: &self.env,
             dir: &self.dir,
             table: &part.table,
             next_number: &next_number,
             snapshots: &snapshots,
             rate_limiter: &|_| {},
-            ranges: &ranges,
+            range_tombstones: &ranges,
             cancelled: &self.cancelled,
         };
         let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();

@@ -36,7 +36,7 @@ impl ReadState {
     /// All range tombstones; `None` when there are none.
     pub(crate) fn ranges(&self) -> Option<RangeSet> {
         let recent: Vec<Arc<RangeSet>> = self.memtables().filter_map(|m| m.ranges()).collect();
-        let all = RangeSet::union(recent.iter().map(|set| &**set).chain([&*self.version.ranges]));
+        let all = RangeSet::union(recent.iter().map(|set| &**set).chain([&*self.version.range_tombstones]));
         (!all.is_empty()).then_some(all)
     }
 
@@ -44,9 +44,9 @@ impl ReadState {
     #[inline]
     pub(crate) fn deleted_before(&self, key: &[u8], seq: Seq) -> Seq {
         // Most keyspaces have no range tombstones: this comparison is then the whole cost.
-        let version = match self.version.ranges.is_empty() {
+        let version = match self.version.range_tombstones.is_empty() {
             true => 0,
-            false => self.version.ranges.newest(key, seq),
+            false => self.version.range_tombstones.newest(key, seq),
         };
         self.memtables().fold(version, |newest, memtable| newest.max(memtable.deleted_before(key, seq)))
     }
@@ -143,8 +143,8 @@ impl KeyspaceInner {
 
     pub(crate) fn guards(&self) -> Vec<GuardInfo> {
         let read_state = self.read_state.load();
-        let tables = |tables: &[Arc<tree::TableFile>]| {
-            let info = |t: &Arc<tree::TableFile>| TableInfo {
+        let tables = |tables: &[Arc<tree::LiveTable>]| {
+            let info = |t: &Arc<tree::LiveTable>| TableInfo {
                 number: t.meta.number,
                 bytes: t.meta.file_size,
                 entries: t.meta.entries,

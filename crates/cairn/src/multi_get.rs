@@ -76,7 +76,8 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
                 }
             };
             self.values.push(value);
-            bytes += self.waiting.last().filter(|last| last.place == place).map_or(0, |w| w.at.waits_for());
+            bytes +=
+                self.waiting.last().filter(|last| last.place == place).map_or(0, |w| w.at.pending_bytes());
             if bytes >= BYTES_AT_ONCE {
                 return;
             }
@@ -128,6 +129,7 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
 /// Runs a lookup until it has its value or would block again.
 fn look(read_state: &ReadState, seq: Seq, key: &[u8], waiting: &mut Waiting) -> Result<Poll<Option<Slice>>> {
     let Waiting { hash, deleted, .. } = *waiting;
-    let found = read_state.version.go_on(&mut waiting.at, LookupKey { key, hash, seq, above: deleted })?;
+    let found =
+        read_state.version.resume_lookup(&mut waiting.at, LookupKey { key, hash, seq, above: deleted })?;
     Ok(found.map(|found| found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value))))
 }

@@ -6,7 +6,7 @@
 
 use base::{ErrorKind, RangeSet, Result};
 use std::sync::Arc;
-use tree::{Context, TableFile, Tree, VersionEdit};
+use tree::{JobContext, LiveTable, Tree, VersionEdit};
 
 /// Number of tables that are merged into one.
 const MERGED: usize = 16;
@@ -26,7 +26,7 @@ impl Recovered {
     }
 
     /// The tables to merge next.
-    fn due(&self, tree: &Tree) -> Option<Vec<Arc<TableFile>>> {
+    fn due(&self, tree: &Tree) -> Option<Vec<Arc<LiveTable>>> {
         let (_, last) = self.merges.split_at_checked(self.merges.len().checked_sub(MERGED)?)?;
         let due = !self.failed && last.iter().all(|merges| merges == &last[0]);
         due.then(|| tree.version().level0[..MERGED].to_vec())
@@ -37,13 +37,13 @@ impl Recovered {
     pub(crate) fn merge(
         &mut self,
         tree: &mut Tree,
-        context: &Context<'_>,
-        open: &mut dyn FnMut(&table::TableMeta) -> Result<Arc<TableFile>>,
+        context: &JobContext<'_>,
+        open: &mut dyn FnMut(&table::TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<()> {
         while let Some(tables) = self.due(tree) {
             // Range tombstones are kept: their effect does not change.
-            let context = Context { ranges: &RangeSet::default(), ..*context };
-            let merged = match tree::merge_flushed(&tables, tree.rule(), &context) {
+            let context = JobContext { range_tombstones: &RangeSet::default(), ..*context };
+            let merged = match tree::merge_flushed(&tables, tree.guard_hash(), &context) {
                 Err(e) if e.kind() == ErrorKind::ReadOnly => return Err(e),
                 Err(_) => {
                     self.failed = true;

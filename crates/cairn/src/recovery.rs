@@ -32,7 +32,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use table::{BlockCache, TableCache};
-use tree::{Context, DatabaseEdit, Garbage, Manifest, ManifestError, TableFile, Tree, manifest_file_name};
+use tree::{
+    DatabaseEdit, JobContext, LiveTable, Manifest, ManifestError, ObsoleteFiles, Tree, manifest_file_name,
+};
 
 /// The next [`DbInner::identity`].
 static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
@@ -91,7 +93,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
 
 /// Missing tables do not prevent opening: each read that needs one fails with an error. They are recorded as damage at once, so that the
 /// statistics show them before a read fails. Returns whether there are any.
-fn note_missing(state: &tree::State, files: &Files) -> bool {
+fn note_missing(state: &tree::ManifestState, files: &Files) -> bool {
     let mut lacking = false;
     for (_, table) in state.keyspaces.values().flat_map(|k| k.version.tables()) {
         if files.tables.binary_search(&table.meta.number).is_err() {
@@ -109,7 +111,7 @@ fn no_database(dir: &Path) -> Error {
 }
 
 /// The initial state. A directory without a manifest has no database yet: at most a lock file and a manifest that was not renamed.
-fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::State> {
+fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::ManifestState> {
     if !files.logs.is_empty() || !files.tables.is_empty() {
         return Err(Error::corruption(
             &dir.join(manifest_file_name(1)),
@@ -120,7 +122,7 @@ fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::Sta
     if !options.create {
         return Err(no_database(dir));
     }
-    Ok(tree::State { next_file: 1, next_keyspace: 1, min_log: 1, ..tree::State::default() })
+    Ok(tree::ManifestState { next_file: 1, next_keyspace: 1, min_log: 1, ..tree::ManifestState::default() })
 }
 
 /// Files that are open beside the tables being read: logs, the manifest, the lock, and tables being written.
@@ -129,7 +131,7 @@ const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
 /// The shared structures for reading tables.
 pub(crate) struct TableSpace {
     pub tables: Arc<TableCache>,
-    pub garbage: Arc<Garbage>,
+    pub garbage: Arc<ObsoleteFiles>,
 }
 
 impl TableSpace {
@@ -147,9 +149,9 @@ impl TableSpace {
         }
     }
 
-    pub(crate) fn open_table(&self, meta: &table::TableMeta) -> Result<Arc<TableFile>> {
+    pub(crate) fn open_table(&self, meta: &table::TableMeta) -> Result<Arc<LiveTable>> {
         let table = self.tables.open(meta.number, meta.file_size)?;
-        Ok(TableFile::new(meta.clone(), table, self.garbage.clone()))
+        Ok(LiveTable::new(meta.clone(), table, self.garbage.clone()))
     }
 }
 
@@ -195,7 +197,7 @@ struct Recovery {
     /// Whether tables that the manifest names are missing.
     lacking: bool,
     space: TableSpace,
-    state: tree::State,
+    state: tree::ManifestState,
     disk_reserve: DiskReserve,
     recycled: Arc<RecycledLogs>,
     next_file: AtomicU64,
@@ -239,7 +241,7 @@ impl Recovery {
 
     /// Refuses numbers so large that counting on would overflow: no database reaches them, so they are damage.
     fn check_numbers(&self, next_file: u64) -> Result<()> {
-        let tree::State { next_keyspace, newest_log, min_log, .. } = self.state;
+        let tree::ManifestState { next_keyspace, newest_log, min_log, .. } = self.state;
         let log = self.files.logs.last().copied().unwrap_or(0).max(newest_log).max(min_log);
         let largest = next_file.max(next_keyspace).max(log);
         self.check_number(largest, MAX_NUMBER)
@@ -403,17 +405,17 @@ impl Recovery {
         let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
         let ranges = memtable.ranges().map_or_else(RangeSet::default, |set| RangeSet::clone(&set));
         let table = keyspace.tree.options().table.clone();
-        let context = Context {
+        let context = JobContext {
             env: &self.env,
             dir: &self.dir,
             table: &table,
             next_number: &next_number,
             snapshots: &[],
             rate_limiter: &|_| {},
-            ranges: &ranges,
+            range_tombstones: &ranges,
             cancelled: &std::sync::atomic::AtomicBool::new(false),
         };
-        let flushed = tree::flush(memtable.cursor(), keyspace.tree.rule(), &context)?;
+        let flushed = tree::flush(memtable.cursor(), keyspace.tree.guard_hash(), &context)?;
         let edit = keyspace.tree.install_flush(&flushed, newest);
         let open = &mut |meta: &table::TableMeta| self.space.open_table(meta);
         keyspace.tree.apply(&edit, open)?;
@@ -600,7 +602,7 @@ pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Resul
 
 fn whole_state(
     keyspaces: &Keyspaces,
-    state: &tree::State,
+    state: &tree::ManifestState,
     last_seq: Seq,
     log: u64,
     next_file: u64,

@@ -16,7 +16,12 @@ pub(crate) struct LogRecord<'a> {
 }
 
 /// An entry of the log may belong to a dropped keyspace, but not to one that never existed.
-pub(crate) fn check_dropped(keyspace: u64, state: &tree::State, log: &Path, offset: u64) -> Result<()> {
+pub(crate) fn check_dropped(
+    keyspace: u64,
+    state: &tree::ManifestState,
+    log: &Path,
+    offset: u64,
+) -> Result<()> {
     match keyspace < state.next_keyspace {
         true => Ok(()),
         false => Err(Error::corruption(log, offset, format!("keyspace {keyspace} was never created"))),
@@ -28,7 +33,7 @@ pub(crate) fn check_dropped(keyspace: u64, state: &tree::State, log: &Path, offs
 pub(crate) fn is_never_established(
     env: &Arc<dyn Env>,
     dir: &Path,
-    state: &tree::State,
+    state: &tree::ManifestState,
     logs: &[u64],
     number: u64,
 ) -> Result<bool> {
@@ -44,7 +49,7 @@ pub(crate) fn is_never_established(
 pub(crate) fn replay(
     env: &Arc<dyn Env>,
     dir: &Path,
-    state: &tree::State,
+    state: &tree::ManifestState,
     logs: &[u64],
     apply: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
 ) -> Result<Seq> {

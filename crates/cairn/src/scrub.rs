@@ -15,7 +15,7 @@ use record::{SegmentKind, SegmentReader};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tree::{Manifest, TableFile, manifest_file_name};
+use tree::{LiveTable, Manifest, manifest_file_name};
 
 /// Pause between two background rounds.
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
@@ -108,7 +108,7 @@ impl DbInner {
         Ok(report.report)
     }
 
-    fn tables_in_use(&self) -> Vec<Weak<TableFile>> {
+    fn tables_in_use(&self) -> Vec<Weak<LiveTable>> {
         let state = self.state.lock();
         let versions = state.keyspaces.values().map(|k| k.tree.version());
         versions.flat_map(|v| v.tables().map(|(_, t)| Arc::downgrade(t)).collect::<Vec<_>>()).collect()
@@ -116,7 +116,7 @@ impl DbInner {
 
     fn scrub_table(
         &self,
-        table: &TableFile,
+        table: &LiveTable,
         rate_limiter: &mut ScrubPacer<'_>,
         report: &mut Report,
     ) -> Result<()> {

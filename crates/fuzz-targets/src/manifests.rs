@@ -7,20 +7,22 @@ use record::{SegmentKind, SegmentWriter};
 use std::path::Path;
 use std::sync::Arc;
 use table::{BlockCache, TableCache};
-use tree::{DatabaseEdit, Manifest, State, TableFile, VersionEdit, check_version, manifest_file_name};
+use tree::{
+    DatabaseEdit, LiveTable, Manifest, ManifestState, VersionEdit, check_version, manifest_file_name,
+};
 
 const NUMBER: u64 = 3;
 
-fn read(env: &Arc<dyn Env>, number: u64) -> Result<State, Error> {
+fn read(env: &Arc<dyn Env>, number: u64) -> Result<ManifestState, Error> {
     let tables = TableCache::new(env.clone(), "/".into(), Arc::new(BlockCache::new(0)), 16);
     Manifest::read(env, Path::new("/"), number, &mut |meta| {
         let table = tables.open(meta.number, meta.file_size)?;
-        Ok(TableFile::new(meta.clone(), table, Arc::default()))
+        Ok(LiveTable::new(meta.clone(), table, Arc::default()))
     })
 }
 
 /// The edit that creates `state` from an empty state.
-fn whole(state: &State) -> DatabaseEdit {
+fn whole(state: &ManifestState) -> DatabaseEdit {
     DatabaseEdit {
         created: state.keyspaces.values().map(|k| k.created.clone()).collect(),
         trees: state.keyspaces.iter().map(|(id, k)| (*id, VersionEdit::snapshot(&k.version))).collect(),

@@ -146,7 +146,7 @@ impl Seeds {
             guards_added: vec![(2, Slice::copy_from(b"m"))],
             uncommitted_added: vec![(Slice::copy_from(b"q"), 1)],
             flushed_seq: Some(29),
-            ranges_added: vec![range("b", Some("d"), 21), range("x", None, 28)],
+            range_tombstones_added: vec![range("b", Some("d"), 21), range("x", None, 28)],
             ..VersionEdit::default()
         };
         let first = DatabaseEdit {
@@ -165,7 +165,7 @@ impl Seeds {
             guards_added: vec![(1, Slice::copy_from(b"q")), (2, Slice::copy_from(b"q"))],
             guards_removed: vec![(2, Slice::copy_from(b"m"))],
             uncommitted_removed: vec![Slice::copy_from(b"q")],
-            ranges_done: vec![range("a", Some("c"), 25)],
+            range_tombstones_removed: vec![range("a", Some("c"), 25)],
             ..VersionEdit::default()
         };
         let closed = vec![LogClosed { number: 6, len: 500 }];

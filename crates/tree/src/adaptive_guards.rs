@@ -23,7 +23,7 @@
 //! turn.
 
 use crate::pick::{Picker, Plan};
-use crate::version::{Guard, TableFile};
+use crate::version::{Guard, LiveTable};
 use base::Slice;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -31,25 +31,25 @@ use std::sync::Arc;
 
 /// A guard of the last level with this many times `guard_bytes` is merged before it has the maximal number of runs,
 /// which bounds the size of one job.
-const MAX: u64 = 16;
+const MAX_GUARD_FACTOR: u64 = 16;
 
 /// A merge for the size of a guard needs this many runs: with fewer it would rewrite much and gain little.
-const RUNS_TO_DIVIDE: usize = 4;
+const MIN_RUNS_TO_SPLIT: usize = 4;
 
 /// Whether a guard of the last level is too large.
 pub(crate) fn is_too_large(guard: &Guard, guard_bytes: u64) -> bool {
-    guard_bytes > 0 && guard.runs >= RUNS_TO_DIVIDE && guard.bytes() >= MAX * guard_bytes
+    guard_bytes > 0 && guard.runs >= MIN_RUNS_TO_SPLIT && guard.bytes() >= MAX_GUARD_FACTOR * guard_bytes
 }
 
 /// The keys at which a guard can be divided: no table lies across them, and each part has at least half of
 /// `guard_bytes`.
-pub(crate) fn places_to_divide(guard: &Guard, guard_bytes: u64) -> Vec<Slice> {
+pub(crate) fn split_keys(guard: &Guard, guard_bytes: u64) -> Vec<Slice> {
     let least = guard_bytes / 2;
     let mut left = guard.bytes();
     if guard_bytes == 0 || guard.tables.len() < 2 || left < 2 * least {
         return Vec::new();
     }
-    let mut tables: Vec<&Arc<TableFile>> = guard.tables.iter().collect();
+    let mut tables: Vec<&Arc<LiveTable>> = guard.tables.iter().collect();
     tables.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
     let (mut places, mut bytes) = (Vec::new(), 0);
     let mut reached = &tables[0].meta.largest;
@@ -114,7 +114,7 @@ impl Picker<'_> {
 
     /// Whether a guard of the last level takes part in a merge from level 0: the merge brings more bytes than the guard
     /// has, and the guard would be too large afterwards. Dividing it is cheap at this moment.
-    pub(crate) fn outgrown(&self, plan: &Plan, guard: &Guard, guards: u64) -> bool {
+    pub(crate) fn is_outgrown(&self, plan: &Plan, guard: &Guard, guards: u64) -> bool {
         let wanted = self.options.guard_bytes;
         let comes = plan.input_bytes() / guards.max(1);
         wanted > 0 && 2 * guard.bytes() <= comes && guard.bytes() + comes > 2 * wanted
@@ -130,7 +130,7 @@ impl Picker<'_> {
         while let Some(next) = guards.get(range.end)
             && bytes + next.bytes() < most
             && free(next)
-            && self.can_go(&next.key)
+            && self.is_removable(&next.key)
         {
             bytes += next.bytes();
             range.end += 1;
@@ -138,7 +138,7 @@ impl Picker<'_> {
         while range.start > 0
             && bytes + guards[range.start - 1].bytes() < most
             && free(&guards[range.start - 1])
-            && self.can_go(&guards[range.start].key)
+            && self.is_removable(&guards[range.start].key)
         {
             range.start -= 1;
             bytes += guards[range.start].bytes();
@@ -147,15 +147,15 @@ impl Picker<'_> {
     }
 
     /// Whether a guard of the last level and the next one are both so small that they should be merged.
-    pub(crate) fn should_be_joined(&self, index: usize) -> bool {
+    pub(crate) fn should_join_next(&self, index: usize) -> bool {
         let guards = &self.version.level(self.version.last_level()).guards;
         let small = |g: &Guard| !g.tables.is_empty() && g.bytes() < self.options.guard_bytes / 8;
         small(&guards[index])
-            && guards.get(index + 1).is_some_and(|next| small(next) && self.can_go(&next.key))
+            && guards.get(index + 1).is_some_and(|next| small(next) && self.is_removable(&next.key))
     }
 
     /// Whether a guard of the last level can be removed: no level above has it.
-    fn can_go(&self, key: &[u8]) -> bool {
+    fn is_removable(&self, key: &[u8]) -> bool {
         (1..self.version.last_level()).all(|n| !self.version.level(n).has_guard(key))
     }
 }

@@ -1,6 +1,6 @@
 //! The invariants of a version. Debug builds assert them after every edit; `cairn check` reports violations.
 
-use crate::version::{TableFile, Version};
+use crate::version::{LiveTable, Version};
 use std::sync::Arc;
 
 /// All violated invariants of `version`; empty if it is sound.
@@ -13,7 +13,7 @@ pub fn check_version(version: &Version) -> Vec<String> {
     let mut problems = Vec::new();
     check_guards(version, &mut problems);
     check_order(version, &mut problems);
-    for range in version.ranges.tombstones() {
+    for range in version.range_tombstones.tombstones() {
         if range.is_empty() || range.seq > version.flushed_seq {
             let (from, to, seq) = (&range.from, &range.to, range.seq);
             problems.push(format!(
@@ -67,7 +67,7 @@ fn check_guards(version: &Version, problems: &mut Vec<String>) {
 }
 
 fn check_order(version: &Version, problems: &mut Vec<String>) {
-    let mut complain = |place: String, upper: &Arc<TableFile>, lower: &Arc<TableFile>| {
+    let mut complain = |place: String, upper: &Arc<LiveTable>, lower: &Arc<LiveTable>| {
         if upper.overlaps(lower) && upper.meta.min_seq <= lower.meta.max_seq {
             problems.push(format!(
                 "{place}: table {} (with sequence numbers from {}) lies above table {} (up to {}) and is not newer",

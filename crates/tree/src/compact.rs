@@ -4,14 +4,14 @@
 //! entries that no reader can see, and create, sync and on failure remove files. They change neither a version nor the
 //! manifest: the caller turns their results into edits.
 
-use crate::cursor::FileCursor;
+use crate::cursor::LiveTableCursor;
 use crate::hash_guards::GuardHash;
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::pick::Plan;
 use crate::pick::Reason;
-use crate::range_tombstones::RangeDelFilter;
+use crate::range_tombstones::RangeTombstoneFilter;
 use crate::sketch::Sketch;
-use crate::version::TableFile;
+use crate::version::LiveTable;
 use base::planted::{Bug, planted};
 use base::{Cursor, Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Slice, Trailer, hash};
 use env::Env;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use table::{TableMeta, TableOptions, TableWriter};
 
 /// What a flush or a compaction needs from its caller.
-pub struct Context<'a> {
+pub struct JobContext<'a> {
     /// The environment of the files.
     pub env: &'a Arc<dyn Env>,
     /// The database's directory.
@@ -35,14 +35,14 @@ pub struct Context<'a> {
     /// Called regularly by a compaction with the number of bytes written since the last call. It may sleep.
     pub rate_limiter: &'a (dyn Fn(u64) + Sync),
     /// Range tombstones: entries that they hide from every reader are dropped.
-    pub ranges: &'a RangeSet,
+    pub range_tombstones: &'a RangeSet,
     /// Set when the job should stop because the database is closing.
     pub cancelled: &'a AtomicBool,
 }
 
 /// The result of a compaction. The tables and their directory entries are durable.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct CompactionOutput {
     /// The tables, in order of their keys.
     pub added: Vec<TableMeta>,
     /// The sketches of their keys, by table number.
@@ -57,7 +57,7 @@ pub struct Outcome {
 
 /// The result of a flush.
 #[derive(Debug, Default)]
-pub struct Flushed {
+pub struct FlushOutput {
     /// The table; `None` if no entry is left.
     pub table: Option<TableMeta>,
     /// Keys that `GuardHash` selects as guards, with the shallowest level of each.
@@ -65,7 +65,7 @@ pub struct Flushed {
     /// The sketch of the table's keys, by table number.
     pub sketches: Vec<(u64, Sketch)>,
     /// The range tombstones of the memtables, merged into as few as possible.
-    pub ranges: Vec<RangeTombstone>,
+    pub range_tombstones: Vec<RangeTombstone>,
     /// The oldest sequence number at which a reader reads; `None` if there are no readers of old versions.
     pub oldest_reader: Option<Seq>,
 }
@@ -108,24 +108,24 @@ impl<'a> Retention<'a> {
             self.started = true;
         }
         // A tombstone is droppable if there is no older version that it hides from a reader.
-        let has_done_its_work = bottom && stripe == 0 && trailer.is_delete();
-        !(shadowed || has_done_its_work)
+        let is_droppable = bottom && stripe == 0 && trailer.is_delete();
+        !(shadowed || is_droppable)
     }
 }
 
 /// A piece whose range overlaps other tables is cut only at this many times `piece_bytes`: the cut cannot become a
 /// guard, but it bounds the size of files.
-const MAX_PIECE: u64 = 4;
+const MAX_PIECE_FACTOR: u64 = 4;
 
 /// The number of entries between two checks for cancellation.
 const CANCEL_INTERVAL: u32 = 1024;
 /// The number of output bytes between two calls of the rate limiter.
-const PACE_BYTES: u64 = 1 << 20;
+const RATE_LIMITER_INTERVAL: u64 = 1 << 20;
 
 /// The largest input in bytes of an idle compaction that evicts its inputs from the page cache as it reads them.
-const MAX_YIELDED: u64 = 128 << 20;
+const MAX_EVICTED_INPUT: u64 = 128 << 20;
 
-fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
+fn check_cancelled(context: &JobContext<'_>, countdown: &mut u32) -> Result<()> {
     *countdown = countdown.wrapping_sub(1);
     if (*countdown).is_multiple_of(CANCEL_INTERVAL) && context.cancelled.load(Ordering::Relaxed) {
         return Err(Error::new(ErrorKind::Closed, "the database is closing"));
@@ -138,11 +138,11 @@ fn check_cancelled(context: &Context<'_>, countdown: &mut u32) -> Result<()> {
 ///
 /// Cost: one sequential read of the inputs and one sequential write of the kept entries; a heap of the inputs, and no
 /// allocation per record.
-pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
+pub fn compact(plan: &Plan, context: &JobContext<'_>) -> Result<CompactionOutput> {
     // A snapshot taken during the merge is not in the list. It reads at the newest of these range tombstones, or later.
-    let oldest_reader = context.snapshots.first().copied().unwrap_or(context.ranges.max_seq());
-    let mut outcome = Outcome { oldest_reader: Some(oldest_reader), ..Outcome::default() };
-    if plan.is_move() || plan.reason == Reason::RangeDeletes {
+    let oldest_reader = context.snapshots.first().copied().unwrap_or(context.range_tombstones.max_seq());
+    let mut outcome = CompactionOutput { oldest_reader: Some(oldest_reader), ..CompactionOutput::default() };
+    if plan.is_move() || plan.reason == Reason::RangeTombstones {
         return Ok(outcome); // the inputs are moved or removed unread
     }
     outcome.bytes_read = plan.input_bytes();
@@ -160,23 +160,23 @@ pub fn compact(plan: &Plan, context: &Context<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Result<()> {
+fn merge_inputs(plan: &Plan, context: &JobContext<'_>, outcome: &mut CompactionOutput) -> Result<()> {
     let smallest = plan.inputs.iter().map(|(_, t)| &t.meta.smallest[..]).min().unwrap_or(&[]);
     let largest = plan.inputs.iter().map(|(_, t)| &t.meta.largest[..]).max().unwrap_or(&[]);
     // An idle compaction in place makes room in the page cache for its output: it evicts its inputs, which are about to
     // be deleted. A longer compaction does not, because readers use its inputs in the meantime.
-    let yields =
-        plan.reason == Reason::Rest && plan.source == plan.target && plan.input_bytes() <= MAX_YIELDED;
-    let scan = |file: &Arc<TableFile>| {
+    let evicts =
+        plan.reason == Reason::Idle && plan.source == plan.target && plan.input_bytes() <= MAX_EVICTED_INPUT;
+    let scan = |file: &Arc<LiveTable>| {
         let table = &file.table;
-        FileCursor::for_merging(file.clone(), if yields { table.last_scan() } else { table.scan() })
+        LiveTableCursor::for_merging(file.clone(), if evicts { table.last_scan() } else { table.scan() })
     };
     let children = plan.inputs.iter().map(|(_, t)| scan(t)).collect();
     let mut merge = MergeCursor::new(children, shared_prefix(smallest, largest));
     let snapshots = if planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };
     let mut retention = Retention::new(snapshots);
-    let mut range_del = RangeDelFilter::new(context.ranges, snapshots);
-    let mut output = Output { context, writer: None, sketch: Sketch::default(), told: 0, done: outcome };
+    let mut range_filter = RangeTombstoneFilter::new(context.range_tombstones, snapshots);
+    let mut output = Output { context, writer: None, sketch: Sketch::default(), reported: 0, done: outcome };
     let mut piece = 0;
     let mut countdown = CANCEL_INTERVAL;
     let result = (|| {
@@ -187,7 +187,8 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
                 output.finish()?;
                 piece += 1;
             }
-            let most = if plan.bottom[piece] { plan.piece_bytes } else { plan.piece_bytes * MAX_PIECE };
+            let most =
+                if plan.bottom[piece] { plan.piece_bytes } else { plan.piece_bytes * MAX_PIECE_FACTOR };
             // All versions of a key stay in one table: in two tables, the older ones could hide the newer.
             if most > 0
                 && output.len() >= most
@@ -196,18 +197,20 @@ fn merge_inputs(plan: &Plan, context: &Context<'_>, outcome: &mut Outcome) -> Re
                 output.finish()?;
             }
             let kept = retention.keeps(key, trailer, plan.bottom[piece] || planted(Bug::DropTombstoneEarly));
-            if kept && !range_del.hides(key, trailer) {
+            if kept && !range_filter.hides(key, trailer) {
                 output.add(plan.bottom[piece], key, hash(key), trailer, merge.value())?;
             }
             check_cancelled(context, &mut countdown)?;
             // With large values, many bytes come before many entries.
-            if countdown.is_multiple_of(CANCEL_INTERVAL) || kept && output.untold() >= PACE_BYTES {
-                output.keep_pace();
+            if countdown.is_multiple_of(CANCEL_INTERVAL)
+                || kept && output.unreported() >= RATE_LIMITER_INTERVAL
+            {
+                output.call_rate_limiter();
             }
             merge.next()?;
         }
         output.finish()?;
-        output.keep_pace();
+        output.call_rate_limiter();
         Ok(())
     })();
     if result.is_err() {
@@ -226,25 +229,25 @@ fn is_behind(key: &[u8], cut: &[u8]) -> bool {
 }
 
 /// Additional filter bits per key of tables above the bottom.
-const UPPER_FILTER_BITS: u32 = 4;
+const ADDITIONAL_FILTER_BITS: u32 = 4;
 
 /// The table options for a level. Above the bottom there are several tables, each much smaller than the data below.
 /// Each is searched for keys that it does not have, and a false positive of its filter costs a read. So filter bits are
 /// worth most and cost least there (Monkey, SIGMOD 2017, section 4).
 fn filter_options(options: &TableOptions, bottom: bool) -> TableOptions {
     let base = options.filter_bits_per_key;
-    let more = if bottom || base == 0 { 0 } else { UPPER_FILTER_BITS };
+    let more = if bottom || base == 0 { 0 } else { ADDITIONAL_FILTER_BITS };
     TableOptions { filter_bits_per_key: base + more, ..options.clone() }
 }
 
 /// Writes output tables one after the other.
 struct Output<'a> {
-    context: &'a Context<'a>,
+    context: &'a JobContext<'a>,
     writer: Option<TableWriter>,
     sketch: Sketch,
     /// Bytes that the rate limiter knows of.
-    told: u64,
-    done: &'a mut Outcome,
+    reported: u64,
+    done: &'a mut CompactionOutput,
 }
 
 impl Output<'_> {
@@ -278,7 +281,7 @@ impl Output<'_> {
     fn finish(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             let mut meta = writer.finish()?;
-            meta.cleared_seq = self.context.ranges.max_seq();
+            meta.cleared_seq = self.context.range_tombstones.max_seq();
             if let Some(&oldest) = self.context.snapshots.first()
                 && !planted(Bug::SiftedDespiteSnapshot)
             {
@@ -294,15 +297,15 @@ impl Output<'_> {
 
     /// Bytes written that the rate limiter does not know of.
     #[inline]
-    fn untold(&self) -> u64 {
-        (self.done.bytes_written + self.len()).saturating_sub(self.told)
+    fn unreported(&self) -> u64 {
+        (self.done.bytes_written + self.len()).saturating_sub(self.reported)
     }
 
     #[cold]
-    fn keep_pace(&mut self) {
-        let untold = self.untold();
-        (self.context.rate_limiter)(untold);
-        self.told += untold;
+    fn call_rate_limiter(&mut self) {
+        let unreported = self.unreported();
+        (self.context.rate_limiter)(unreported);
+        self.reported += unreported;
     }
 
     fn abandon(&mut self) {
@@ -315,22 +318,23 @@ impl Output<'_> {
 /// Writes the entries of `memtables` (one, or a merge of several) as one table for level 0, and collects the keys that
 /// `rule` selects as guards. The table is durable on return, its directory entry is not: the caller syncs the directory
 /// once for all tables that it flushes.
-pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>) -> Result<Flushed> {
-    let mut flushed = Flushed {
-        ranges: context.ranges.flattened(context.snapshots),
+pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &JobContext<'_>) -> Result<FlushOutput> {
+    let mut flushed = FlushOutput {
+        range_tombstones: context.range_tombstones.flattened(context.snapshots),
         oldest_reader: context.snapshots.first().copied(),
-        ..Flushed::default()
+        ..FlushOutput::default()
     };
-    let mut outcome = Outcome::default();
+    let mut outcome = CompactionOutput::default();
     let mut retention = Retention::new(context.snapshots);
-    let mut range_del = RangeDelFilter::new(context.ranges, context.snapshots);
-    let mut output = Output { context, writer: None, sketch: Sketch::default(), told: 0, done: &mut outcome };
+    let mut range_filter = RangeTombstoneFilter::new(context.range_tombstones, context.snapshots);
+    let mut output =
+        Output { context, writer: None, sketch: Sketch::default(), reported: 0, done: &mut outcome };
     let mut countdown = CANCEL_INTERVAL;
     let result = (|| {
         memtables.seek_to_first()?;
         while memtables.valid() {
             let (key, trailer, value) = (memtables.key(), memtables.trailer(), memtables.value());
-            if retention.keeps(key, trailer, false) && !range_del.hides(key, trailer) {
+            if retention.keeps(key, trailer, false) && !range_filter.hides(key, trailer) {
                 let hash = hash(key);
                 output.add(false, key, hash, trailer, value)?;
                 if let Some(level) = rule.level(hash, key.len() + value.len()).filter(|_| !key.is_empty()) {
@@ -358,8 +362,12 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &Context<'_>
 /// return. Entries under the range tombstones of the version stay in it.
 ///
 /// Cost: one sequential read of the tables and one sequential write.
-pub fn merge_flushed(tables: &[Arc<TableFile>], rule: &GuardHash, context: &Context<'_>) -> Result<Flushed> {
-    let cursors = tables.iter().map(|t| FileCursor::for_merging(t.clone(), t.table.scan())).collect();
+pub fn merge_flushed(
+    tables: &[Arc<LiveTable>],
+    rule: &GuardHash,
+    context: &JobContext<'_>,
+) -> Result<FlushOutput> {
+    let cursors = tables.iter().map(|t| LiveTableCursor::for_merging(t.clone(), t.table.scan())).collect();
     flush(MergeCursor::new(cursors, 0), rule, context)
 }
 
@@ -390,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn only_versions_that_somebody_sees_are_kept() {
+    fn only_versions_that_a_reader_sees_are_kept() {
         use EntryKind::{Delete, Put};
         let entries = [("a", 9, Put), ("a", 5, Put), ("a", 2, Put), ("b", 8, Delete), ("b", 3, Put)];
         let numbers = |snapshots: &[Seq], bottom| -> Vec<Seq> {

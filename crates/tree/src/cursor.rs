@@ -6,15 +6,15 @@
 
 use crate::merge::{MergeCursor, shared_prefix};
 use crate::read_charge::{LEVEL0_LOOK, ReadCharges};
-use crate::version::{Guard, Level, TableFile, Version};
+use crate::version::{Guard, Level, LiveTable, Version};
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use std::sync::Arc;
 use table::TableCursor;
 
 /// A cursor over one table. It does not read the file if the table's key range decides a seek, and prevents the
 /// deletion of the file.
-pub struct FileCursor<C> {
-    file: Arc<TableFile>,
+pub struct LiveTableCursor<C> {
+    file: Arc<LiveTable>,
     inner: C,
     valid: bool,
     /// Whether the last move was deferred: see [`Cursor::would_block`].
@@ -22,36 +22,36 @@ pub struct FileCursor<C> {
     /// Whether a compaction reads through the cursor.
     merges: bool,
     /// Whether the table belongs to a level (or level 0) that is small compared to the levels below.
-    upper: bool,
+    small: bool,
 }
 
-impl<C: Cursor> FileCursor<C> {
-    pub(crate) fn new(file: Arc<TableFile>, inner: C) -> Self {
-        FileCursor { file, inner, valid: false, blocked: false, merges: false, upper: false }
+impl<C: Cursor> LiveTableCursor<C> {
+    pub(crate) fn new(file: Arc<LiveTable>, inner: C) -> Self {
+        LiveTableCursor { file, inner, valid: false, blocked: false, merges: false, small: false }
     }
 
     /// For a compaction. If it fails, later compactions leave the table out.
-    pub(crate) fn for_merging(file: Arc<TableFile>, inner: C) -> Self {
-        FileCursor { file, inner, valid: false, blocked: false, merges: true, upper: false }
+    pub(crate) fn for_merging(file: Arc<LiveTable>, inner: C) -> Self {
+        LiveTableCursor { file, inner, valid: false, blocked: false, merges: true, small: false }
     }
 
-    /// Sets whether the level is small compared to the levels below: see [`TableFile::note_sought`].
-    pub(crate) fn small_level(self, upper: bool) -> Self {
-        FileCursor { upper, ..self }
+    /// Sets whether the level is small compared to the levels below: see [`LiveTable::note_seek_reads`].
+    pub(crate) fn small_level(self, small: bool) -> Self {
+        LiveTableCursor { small, ..self }
     }
 
     /// Runs a seek in the table.
-    fn seeking(&mut self, run: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
+    fn seeking(&mut self, seek: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
         let before = table::blocks_read_by_this_thread();
-        let moved = run(&mut self.inner);
-        if self.upper {
-            self.file.note_sought(table::blocks_read_by_this_thread().wrapping_sub(before));
+        let moved = seek(&mut self.inner);
+        if self.small {
+            self.file.note_seek_reads(table::blocks_read_by_this_thread().wrapping_sub(before));
         }
         self.settle_seek(moved)
     }
 
     /// The table's key range shows that there is no such entry.
-    fn stay_away(&mut self) -> Result<()> {
+    fn set_invalid(&mut self) -> Result<()> {
         (self.valid, self.blocked) = (false, false);
         Ok(())
     }
@@ -77,7 +77,7 @@ impl<C: Cursor> FileCursor<C> {
     }
 }
 
-impl<C: Cursor> Cursor for FileCursor<C> {
+impl<C: Cursor> Cursor for LiveTableCursor<C> {
     fn seek_to_first(&mut self) -> Result<()> {
         let moved = self.inner.seek_to_first();
         self.settle_seek(moved)
@@ -90,7 +90,7 @@ impl<C: Cursor> Cursor for FileCursor<C> {
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         if compare_keys(key, &self.file.meta.largest).is_gt() {
-            return self.stay_away();
+            return self.set_invalid();
         }
         let first = compare_keys(key, &self.file.meta.smallest).is_lt();
         self.seeking(|inner| if first { inner.seek_to_first() } else { inner.seek(key, seq) })
@@ -98,7 +98,7 @@ impl<C: Cursor> Cursor for FileCursor<C> {
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         if compare_keys(key, &self.file.meta.smallest).is_le() {
-            return self.stay_away();
+            return self.set_invalid();
         }
         let last = compare_keys(key, &self.file.meta.largest).is_gt();
         self.seeking(|inner| if last { inner.seek_to_last() } else { inner.seek_before(key) })
@@ -120,7 +120,7 @@ impl<C: Cursor> Cursor for FileCursor<C> {
         match to {
             _ if !self.valid || self.file.meta.max_seq >= below => self.next(),
             Some(to) => self.seek(to, MAX_SEQ),
-            None => self.stay_away(),
+            None => self.set_invalid(),
         }
     }
 
@@ -180,7 +180,7 @@ impl KeyRange {
         KeyRange { from: Slice::copy_from(from), to: to.map(Slice::copy_from) }
     }
 
-    pub(crate) fn meets(&self, table: &TableFile) -> bool {
+    pub(crate) fn meets(&self, table: &LiveTable) -> bool {
         table.overlaps_range(&self.from, self.to.as_deref())
     }
 }
@@ -188,24 +188,24 @@ impl KeyRange {
 /// A cursor over the entries of one guard: over its only table, or over its tables, merged. A level cursor holds one of
 /// these, so the size of the largest variant costs less than an indirection.
 #[allow(clippy::large_enum_variant)]
-enum Stack {
-    One(FileCursor<TableCursor>),
-    Merge(MergeCursor<FileCursor<TableCursor>>),
+enum GuardCursor {
+    One(LiveTableCursor<TableCursor>),
+    Merge(MergeCursor<LiveTableCursor<TableCursor>>),
 }
 
-base::delegate_cursor!(Stack { One, Merge });
+base::delegate_cursor!(GuardCursor { One, Merge });
 
 /// A cursor over one level: guard after guard. It merges the tables of its current guard.
 pub struct LevelCursor {
     level: Arc<Level>,
     charges: Arc<ReadCharges>,
     range: KeyRange,
-    place: Place,
+    size: LevelSize,
     /// The guards whose ranges meet `range`.
     guards: std::ops::Range<usize>,
     /// Index of the guard that `tables` shows.
     guard: usize,
-    tables: Stack,
+    tables: GuardCursor,
     /// Whether `tables` belongs to the guard; false before the first move.
     open: bool,
     nonblocking: bool,
@@ -217,13 +217,13 @@ impl LevelCursor {
     /// A cursor over `level`. It shows the keys in `range` and possibly others.
     pub fn new(level: Arc<Level>, charges: Arc<ReadCharges>, range: KeyRange) -> LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
-        let tables = Stack::Merge(MergeCursor::new(Vec::new(), 0));
-        let (place, open) = (Place::default(), false);
+        let tables = GuardCursor::Merge(MergeCursor::new(Vec::new(), 0));
+        let (size, open) = (LevelSize::default(), false);
         LevelCursor {
             level,
             charges,
             range,
-            place,
+            size,
             guards,
             guard: 0,
             tables,
@@ -234,31 +234,31 @@ impl LevelCursor {
     }
 
     /// Sets the size of the level.
-    fn at(self, place: Place) -> LevelCursor {
-        LevelCursor { place, ..self }
+    fn with_size(self, size: LevelSize) -> LevelCursor {
+        LevelCursor { size, ..self }
     }
 
     fn enter(&mut self, guard: usize) {
         if self.open && self.guard == guard {
             return;
         }
-        self.tables = self.stack(&self.level.guards[guard]);
+        self.tables = self.guard_cursor(&self.level.guards[guard]);
         (self.guard, self.open) = (guard, true);
         self.tables.set_nonblocking(self.nonblocking);
     }
 
     /// A cursor over the tables of a guard that have keys in the range.
-    fn stack(&self, guard: &Arc<Guard>) -> Stack {
-        let child = |t: &Arc<TableFile>| self.place.cursor(t);
+    fn guard_cursor(&self, guard: &Arc<Guard>) -> GuardCursor {
+        let child = |t: &Arc<LiveTable>| self.size.cursor(t);
         let mut tables = guard.tables.iter().filter(|t| self.range.meets(t));
         if let (Some(table), None) = (tables.next(), tables.next()) {
-            return Stack::One(child(table));
+            return GuardCursor::One(child(table));
         }
         let tables = || guard.tables.iter().filter(|t| self.range.meets(t));
         let smallest = tables().map(|t| &t.meta.smallest[..]).min().unwrap_or(&[]);
         let largest = tables().map(|t| &t.meta.largest[..]).max().unwrap_or(&[]);
         let children = tables().map(child).collect();
-        Stack::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)))
+        GuardCursor::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)))
     }
 
     /// Enters the guard that owns `key`.
@@ -403,38 +403,38 @@ impl Cursor for LevelCursor {
 
 /// The size of a level (or level 0), as far as cursors over its tables depend on it.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Place {
-    /// Whether it is small compared to the levels below: its tables are loaded for seeks ([`TableFile::note_sought`]).
-    upper: bool,
+pub(crate) struct LevelSize {
+    /// Whether it is small compared to the levels below: its tables are loaded for seeks ([`LiveTable::note_seek_reads`]).
+    small: bool,
     /// Its bytes.
     bytes: u64,
 }
 
 /// A level is small compared to the levels below, or to the block cache, when these have at least this many times its bytes.
-const SMALL: u64 = 4;
+const SMALL_LEVEL_FACTOR: u64 = 4;
 
-impl Place {
+impl LevelSize {
     /// For a level of `bytes` bytes, with `below` bytes in the levels below.
-    pub(crate) fn new(bytes: u64, below: u64) -> Place {
-        Place { upper: bytes <= below / SMALL, bytes }
+    pub(crate) fn new(bytes: u64, below: u64) -> LevelSize {
+        LevelSize { small: bytes <= below / SMALL_LEVEL_FACTOR, bytes }
     }
 
     /// Whether it is also small compared to the block cache. Then the cache admits all blocks that seeks read of its tables, because every
     /// seek reads this level and needs all of it soon.
-    fn is_kept(self, file: &TableFile) -> bool {
-        self.upper && self.bytes <= file.table.tables().cache().capacity() / SMALL
+    fn is_kept(self, file: &LiveTable) -> bool {
+        self.small && self.bytes <= file.table.tables().cache().capacity() / SMALL_LEVEL_FACTOR
     }
 
-    pub(crate) fn cursor(self, file: &Arc<TableFile>) -> FileCursor<TableCursor> {
-        FileCursor::new(file.clone(), file.table.cursor().fill_cache(self.is_kept(file)))
-            .small_level(self.upper)
+    pub(crate) fn cursor(self, file: &Arc<LiveTable>) -> LiveTableCursor<TableCursor> {
+        LiveTableCursor::new(file.clone(), file.table.cursor().fill_cache(self.is_kept(file)))
+            .small_level(self.small)
     }
 }
 
 /// A sorted run of a version.
 pub enum TreeSource {
     /// A table of level 0.
-    Table(FileCursor<TableCursor>),
+    Table(LiveTableCursor<TableCursor>),
     /// A level of guards.
     Level(LevelCursor),
 }
@@ -466,12 +466,13 @@ impl Version {
     ) -> impl Iterator<Item = TreeSource> + 'a {
         let mut below: u64 = self.levels.iter().map(|l| l.bytes()).sum();
         let level0_bytes: u64 = self.level0.iter().map(|t| t.meta.file_size).sum();
-        let place = Place::new(level0_bytes, below);
-        let level0 = self.level0.iter().filter(|t| range.meets(t)).map(move |t| place.cursor(t));
+        let size = LevelSize::new(level0_bytes, below);
+        let level0 = self.level0.iter().filter(|t| range.meets(t)).map(move |t| size.cursor(t));
         let levels = self.levels.iter().filter(|l| l.tables() > 0);
         let levels = levels.map(move |l| {
             below -= l.bytes();
-            LevelCursor::new(l.clone(), charges.clone(), range.clone()).at(Place::new(l.bytes(), below))
+            LevelCursor::new(l.clone(), charges.clone(), range.clone())
+                .with_size(LevelSize::new(l.bytes(), below))
         });
         level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level))
     }

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// After this many failures of compactions with a system error, a table counts as unreadable. A system error may be
 /// temporary; a wrong checksum is not.
-const PATIENCE: u32 = 10;
+const MAX_READ_FAILURES: u32 = 10;
 
 /// Error numbers that do not concern the file: EMFILE, ENFILE, ENOMEM.
-const NOT_THE_FILE: [i32; 3] = [24, 23, 12];
+const PROCESS_ERRNOS: [i32; 3] = [24, 23, 12];
 
 /// The damage mark of a table.
 #[derive(Default)]
@@ -46,10 +46,10 @@ impl Damage {
         self.note(error);
         let hopeless = match error.kind() {
             ErrorKind::Corruption | ErrorKind::Unsupported => true,
-            ErrorKind::Io if !is_of_the_process(error) => {
+            ErrorKind::Io if !is_process_error(error) => {
                 let mut state = self.state.lock();
                 state.failures += 1;
-                state.failures >= PATIENCE
+                state.failures >= MAX_READ_FAILURES
             }
             _ => false,
         };
@@ -86,9 +86,9 @@ impl Damage {
     }
 }
 
-fn is_of_the_process(error: &Error) -> bool {
+fn is_process_error(error: &Error) -> bool {
     let source = error.source().and_then(|e| e.downcast_ref::<io::Error>());
-    source.and_then(io::Error::raw_os_error).is_some_and(|code| NOT_THE_FILE.contains(&code))
+    source.and_then(io::Error::raw_os_error).is_some_and(|code| PROCESS_ERRNOS.contains(&code))
 }
 
 #[cfg(test)]
@@ -101,18 +101,18 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_count_at_once_a_failing_system_after_a_while_and_too_many_files_never() {
+    fn damage_counts_at_once_system_errors_after_some_and_process_limits_never() {
         let damage = Damage::default();
         damage.note(&system(5));
         assert!(damage.first().is_none(), "the error of a read may be temporary");
-        for _ in 1..PATIENCE {
+        for _ in 1..MAX_READ_FAILURES {
             damage.note_merge(&system(5));
         }
         assert!(!damage.is_unreadable());
         damage.note_merge(&system(5));
         assert!(damage.is_unreadable() && damage.first().is_some());
         damage.clear();
-        for _ in 0..2 * PATIENCE {
+        for _ in 0..2 * MAX_READ_FAILURES {
             damage.note_merge(&system(24));
         }
         assert!(!damage.is_unreadable() && damage.first().is_none());

@@ -2,7 +2,7 @@
 
 use crate::hash_guards::UncommittedGuards;
 use crate::sketch::Sketch;
-use crate::version::{Guard, Level, TableFile, Version};
+use crate::version::{Guard, Level, LiveTable, Version};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_LEVELS};
 use base::{Error, ErrorKind, RangeTombstone, Result, Seq, Slice};
@@ -31,9 +31,9 @@ pub struct VersionEdit {
     /// Sketches of the added tables, by table number.
     pub sketches: Vec<(u64, Sketch)>,
     /// Added range tombstones.
-    pub ranges_added: Vec<RangeTombstone>,
+    pub range_tombstones_added: Vec<RangeTombstone>,
     /// Range tombstones that hide no entry any more. Each removes itself and older ones inside its range.
-    pub ranges_done: Vec<RangeTombstone>,
+    pub range_tombstones_removed: Vec<RangeTombstone>,
     /// The oldest sequence number at which a reader reads or will read; `None` if there are no readers of old versions.
     /// Range tombstones up to it can be merged. It is not encoded, because there are no readers when a manifest is
     /// read.
@@ -45,12 +45,12 @@ const TAG_ADDED: u64 = 1;
 const TAG_REMOVED: u64 = 2;
 const TAG_GUARD_ADDED: u64 = 3;
 const TAG_GUARD_REMOVED: u64 = 4;
-const TAG_CANDIDATE_ADDED: u64 = 5;
-const TAG_CANDIDATE_REMOVED: u64 = 6;
+const TAG_UNCOMMITTED_ADDED: u64 = 5;
+const TAG_UNCOMMITTED_REMOVED: u64 = 6;
 const TAG_FLUSHED_SEQ: u64 = 7;
 const TAG_SKETCH: u64 = 16;
-const TAG_RANGE_ADDED: u64 = 8;
-const TAG_RANGE_DONE: u64 = 9;
+const TAG_RANGE_TOMBSTONE_ADDED: u64 = 8;
+const TAG_RANGE_TOMBSTONE_REMOVED: u64 = 9;
 const TAG_CLEARED: u64 = 10;
 
 impl VersionEdit {
@@ -97,12 +97,12 @@ impl VersionEdit {
             }
         }
         for (key, level) in &self.uncommitted_added {
-            put_varint(out, TAG_CANDIDATE_ADDED);
+            put_varint(out, TAG_UNCOMMITTED_ADDED);
             put_varint(out, *level as u64);
             put_bytes(out, key);
         }
         for key in &self.uncommitted_removed {
-            put_varint(out, TAG_CANDIDATE_REMOVED);
+            put_varint(out, TAG_UNCOMMITTED_REMOVED);
             put_bytes(out, key);
         }
         if let Some(seq) = self.flushed_seq {
@@ -114,8 +114,11 @@ impl VersionEdit {
             put_varint(out, *number);
             put_bytes(out, &sketch.encode());
         }
-        for (tag, ranges) in [(TAG_RANGE_ADDED, &self.ranges_added), (TAG_RANGE_DONE, &self.ranges_done)] {
-            for range in ranges {
+        for (tag, range_tombstones) in [
+            (TAG_RANGE_TOMBSTONE_ADDED, &self.range_tombstones_added),
+            (TAG_RANGE_TOMBSTONE_REMOVED, &self.range_tombstones_removed),
+        ] {
+            for range in range_tombstones {
                 put_varint(out, tag);
                 put_varint(out, range.seq);
                 put_bytes(out, &range.from);
@@ -169,24 +172,28 @@ impl VersionEdit {
                 TAG_GUARD_REMOVED => {
                     edit.guards_removed.push((read_level(&mut reader, 1)?, read_key(&mut reader)?))
                 }
-                TAG_CANDIDATE_ADDED => {
+                TAG_UNCOMMITTED_ADDED => {
                     let level = read_level(&mut reader, 1)?;
                     edit.uncommitted_added.push((read_key(&mut reader)?, level));
                 }
-                TAG_CANDIDATE_REMOVED => edit.uncommitted_removed.push(read_key(&mut reader)?),
+                TAG_UNCOMMITTED_REMOVED => edit.uncommitted_removed.push(read_key(&mut reader)?),
                 TAG_FLUSHED_SEQ => {
                     edit.flushed_seq = Some(reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?);
                 }
                 TAG_SKETCH => {
                     let number = reader.varint()?;
-                    edit.sketches.push((number, Sketch::decode(reader.bytes(Sketch::MAX_LEN)?)?));
+                    edit.sketches.push((number, Sketch::decode(reader.bytes(Sketch::MAX_ENCODED_LEN)?)?));
                 }
                 TAG_CLEARED => {
                     let (_, meta) = edit.added.last_mut()?;
                     meta.cleared_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?;
                 }
-                TAG_RANGE_ADDED => edit.ranges_added.push(read_range(&mut reader)?),
-                TAG_RANGE_DONE => edit.ranges_done.push(read_range(&mut reader)?),
+                TAG_RANGE_TOMBSTONE_ADDED => {
+                    edit.range_tombstones_added.push(read_range_tombstone(&mut reader)?)
+                }
+                TAG_RANGE_TOMBSTONE_REMOVED => {
+                    edit.range_tombstones_removed.push(read_range_tombstone(&mut reader)?)
+                }
                 _ => return None,
             }
         }
@@ -197,21 +204,21 @@ impl VersionEdit {
     pub fn snapshot(version: &Version) -> VersionEdit {
         let mut edit = VersionEdit { flushed_seq: Some(version.flushed_seq), ..VersionEdit::default() };
         edit.added = version.tables().map(|(level, t)| (level, t.meta.clone())).collect();
-        let sketch = |t: &Arc<TableFile>| Some((t.meta.number, t.sketch()?.clone()));
+        let sketch = |t: &Arc<LiveTable>| Some((t.meta.number, t.sketch()?.clone()));
         edit.sketches = version.tables().filter_map(|(_, t)| sketch(t)).collect();
         for (i, level) in version.levels.iter().enumerate() {
             edit.guards_added.extend(level.guards[1..].iter().map(|g| (i + 1, g.key.clone())));
         }
         edit.uncommitted_added =
             version.uncommitted.iter().map(|(key, level)| (key.clone(), level)).collect();
-        edit.ranges_added = version.ranges.tombstones();
+        edit.range_tombstones_added = version.range_tombstones.tombstones();
         edit
     }
 }
 
-fn read_level(reader: &mut Reader<'_>, least: usize) -> Option<usize> {
+fn read_level(reader: &mut Reader<'_>, min: usize) -> Option<usize> {
     let level = reader.len(MAX_LEVELS)?;
-    (level >= least).then_some(level)
+    (level >= min).then_some(level)
 }
 
 fn read_key(reader: &mut Reader<'_>) -> Option<Slice> {
@@ -219,7 +226,7 @@ fn read_key(reader: &mut Reader<'_>) -> Option<Slice> {
 }
 
 /// Reads a range tombstone. An empty end is the end of all keys.
-fn read_range(reader: &mut Reader<'_>) -> Option<RangeTombstone> {
+fn read_range_tombstone(reader: &mut Reader<'_>) -> Option<RangeTombstone> {
     let seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?;
     let (from, to) = (reader.bytes(MAX_KEY_LEN)?, reader.bytes(MAX_KEY_LEN)?);
     let range = RangeTombstone::new(from, to, seq);
@@ -231,7 +238,7 @@ fn wrong(what: impl Into<String>) -> Error {
 }
 
 /// The tables that an edit removes from one level and adds to another. Their readers and damage marks are kept.
-fn moved(version: &Version, edit: &VersionEdit) -> HashMap<u64, Arc<TableFile>> {
+fn moved(version: &Version, edit: &VersionEdit) -> HashMap<u64, Arc<LiveTable>> {
     let added: HashSet<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();
     let both: HashSet<u64> = edit.removed.iter().map(|(_, n)| *n).filter(|n| added.contains(n)).collect();
     if both.is_empty() {
@@ -246,7 +253,7 @@ fn moved(version: &Version, edit: &VersionEdit) -> HashMap<u64, Arc<TableFile>> 
 pub(crate) fn apply(
     version: &Version,
     edit: &VersionEdit,
-    open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+    open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
 ) -> Result<Version> {
     let levels = version.levels.len();
     let deepest = (edit.added.iter().map(|(l, _)| *l))
@@ -259,7 +266,7 @@ pub(crate) fn apply(
             deepest.unwrap_or(0)
         )));
     }
-    let mut added: Vec<Vec<Arc<TableFile>>> = vec![Vec::new(); levels + 1];
+    let mut added: Vec<Vec<Arc<LiveTable>>> = vec![Vec::new(); levels + 1];
     let mut moved = moved(version, edit);
     for (level, meta) in &edit.added {
         added[*level].push(match moved.remove(&meta.number) {
@@ -320,12 +327,12 @@ pub(crate) fn apply(
         }
     };
     let flushed_seq = version.flushed_seq.max(edit.flushed_seq.unwrap_or(0));
-    let ranges = version.ranges_after(edit);
-    Ok(Version { level0, levels: new_levels, uncommitted, flushed_seq, ranges })
+    let range_tombstones = version.range_tombstones_after(edit);
+    Ok(Version { level0, levels: new_levels, uncommitted, flushed_seq, range_tombstones })
 }
 
 struct LevelChange<'a> {
-    added: Vec<Arc<TableFile>>,
+    added: Vec<Arc<LiveTable>>,
     removed: &'a HashSet<u64>,
     guards_added: Vec<Slice>,
     guards_removed: Vec<Slice>,

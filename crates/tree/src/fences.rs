@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_those_of_a_search_among_the_keys() {
+    fn counts_are_those_of_a_search_among_the_keys() {
         let stem = b"some/prefix/that/is/long";
         let tails: [&[u8]; 9] =
             [b"", b"\0", b"a", b"abcdefgh", b"abcdefgh\0", b"abcdefghi", b"abcdefghi", b"b", b"\xff\xff"];

@@ -19,7 +19,7 @@ pub fn edit(data: &[u8]) -> bool {
             assert!(meta.min_seq <= meta.max_seq && meta.max_seq <= base::MAX_SEQ);
             assert!(meta.cleared_seq <= base::MAX_SEQ);
         }
-        for range in tree.ranges_added.iter().chain(&tree.ranges_done) {
+        for range in tree.range_tombstones_added.iter().chain(&tree.range_tombstones_removed) {
             assert!(!range.is_empty() && range.seq <= base::MAX_SEQ && range.from.len() <= MAX_KEY_LEN);
             assert!(range.to.as_ref().is_none_or(|to| to.len() <= MAX_KEY_LEN));
         }

@@ -16,11 +16,11 @@ pub struct GuardHash {
     bit_decrement: u32,
     by_size: bool,
     /// With fewer trailing ones no record of any size is a guard: a quick test before the exact one.
-    least_bits: u32,
+    min_bits: u32,
 }
 
 /// Records up to this size, in bytes, get no additional ones when guards are selected by size.
-const UNIT_RECORD: usize = 128;
+const SMALL_RECORD: usize = 128;
 
 impl GuardHash {
     /// The rule for `options`.
@@ -31,9 +31,9 @@ impl GuardHash {
             top_level_bits: options.top_level_bits,
             bit_decrement: options.bit_decrement,
             by_size: options.guards_by_size,
-            least_bits: 0,
+            min_bits: 0,
         };
-        rule.least_bits = match rule.by_size {
+        rule.min_bits = match rule.by_size {
             // Guards are adaptive: no hash has so many ones.
             _ if options.guard_bytes > 0 => u64::BITS + 1,
             true => 0,
@@ -52,11 +52,11 @@ impl GuardHash {
     #[inline]
     pub fn level(&self, hash: u64, record_len: usize) -> Option<usize> {
         let mut ones = hash.trailing_ones();
-        if ones < self.least_bits {
+        if ones < self.min_bits {
             return None;
         }
         if self.by_size {
-            ones += (record_len / UNIT_RECORD).max(1).ilog2();
+            ones += (record_len / SMALL_RECORD).max(1).ilog2();
         }
         if ones < self.bits(self.levels) {
             return None;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_keep_the_shallowest_level() {
+    fn uncommitted_guards_keep_the_shallowest_level() {
         let mut set = UncommittedGuards::default();
         set.add(Slice::copy_from(b"k"), 3);
         set.add(Slice::copy_from(b"k"), 2);

@@ -13,13 +13,13 @@
 //! larger `space_target`, guards are merged and rewritten less often.
 
 use crate::pick::{Candidate, Picker, Reason};
-use crate::version::{Guard, TableFile};
+use crate::version::{Guard, LiveTable};
 use std::sync::Arc;
 
 impl Guard {
     /// Bytes of the oldest run: the oldest tables that do not overlap each other.
     fn oldest_run(&self) -> u64 {
-        let mut run: Vec<&Arc<TableFile>> = Vec::new();
+        let mut run: Vec<&Arc<LiveTable>> = Vec::new();
         for table in self.tables.iter().rev() {
             if !run.iter().any(|t| t.overlaps(table)) {
                 run.push(table);
@@ -38,9 +38,9 @@ impl Picker<'_> {
     }
 
     /// Whether level 0 should be compacted because writes pause.
-    pub(crate) fn level0_rests(&self) -> bool {
+    pub(crate) fn level0_is_due_when_idle(&self) -> bool {
         let version = self.version;
-        if !self.at_rest || version.level0.is_empty() || !self.allows_early_level0() {
+        if !self.idle || version.level0.is_empty() || !self.allows_early_level0() {
             return false;
         }
         let bytes: u64 = version.level0.iter().map(|t| t.meta.file_size).sum();
@@ -50,7 +50,7 @@ impl Picker<'_> {
 
     /// Guards of the last level that should become one run because writes pause.
     pub(crate) fn candidates_when_idle(&self, candidates: &mut Vec<Candidate>) {
-        if !self.at_rest {
+        if !self.idle {
             return;
         }
         let last = self.version.last_level();
@@ -58,7 +58,7 @@ impl Picker<'_> {
             let oldest = g.oldest_run();
             let beside = (g.bytes() - oldest) as f64 / oldest.max(1) as f64;
             if beside >= self.options.space_target - 1.0 {
-                candidates.push(Candidate { reason: Reason::Rest, level: last, guard, score: beside });
+                candidates.push(Candidate { reason: Reason::Idle, level: last, guard, score: beside });
             }
         }
     }

@@ -60,13 +60,13 @@ mod unreadable;
 mod version;
 
 pub use check::check_version;
-pub use compact::{Context, Flushed, Outcome, compact, flush, merge_flushed};
+pub use compact::{CompactionOutput, FlushOutput, JobContext, compact, flush, merge_flushed};
 pub use cursor::{KeyRange, LevelCursor, TreeSource};
 pub use edit::VersionEdit;
 pub use hash_guards::{GuardHash, UncommittedGuards};
 pub use lookup::{LookupKey, PendingLookup};
 pub use manifest::{
-    DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, State,
+    DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestState,
     manifest_file_name, parse_manifest_file_name,
 };
 pub use merge::MergeCursor;
@@ -76,4 +76,4 @@ pub use read_charge::{ReadCharges, SkipCharge, charge, flush_price};
 pub use salvage::SalvagedManifest;
 pub use sketch::Sketch;
 pub use tree::Tree;
-pub use version::{Garbage, Guard, Level, TableFile, Version};
+pub use version::{Guard, Level, LiveTable, ObsoleteFiles, Version};

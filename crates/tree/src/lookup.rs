@@ -7,7 +7,7 @@
 //! the block and returns; the next call continues there. So a caller with many keys (`multi_get`) has the blocks of all
 //! of them requested before it waits for the disk once. The result is that of [`Version::get_above`].
 
-use crate::version::{TableFile, Version};
+use crate::version::{LiveTable, Version};
 use base::planted::{Bug, planted};
 use base::{Result, Seq, Slice, Trailer, head};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::task::Poll;
 use table::{PendingRead, Table};
 
 /// The number of tables of a stack whose filters are prefetched together.
-const TOGETHER: usize = 64;
+const MAX_FILTERS_PREFETCHED: usize = 64;
 
 /// The arguments of a lookup: the newest version of `key` that is not newer than `seq`. Tables without entries newer
 /// than `above` may be left out.
@@ -43,16 +43,16 @@ pub struct PendingLookup {
 
 impl PendingLookup {
     /// Bytes of the requested block.
-    pub fn waits_for(&self) -> u64 {
+    pub fn pending_bytes(&self) -> u64 {
         self.wanted.as_ref().map_or(0, PendingRead::bytes)
     }
 }
 
 /// Where a search stops.
-enum Stop {
+enum Step {
     Found((Trailer, Slice)),
     /// At the table with this index in the stack, which needs a block from the disk.
-    Waits(usize, PendingRead),
+    Blocked(usize, PendingRead),
 }
 
 impl Version {
@@ -70,15 +70,15 @@ impl Version {
 
     /// Like [`Version::get`]; may leave out tables without entries newer than `above`.
     pub fn get_above(&self, key: &[u8], hash: u64, seq: Seq, above: Seq) -> Result<Option<(Trailer, Slice)>> {
-        let sought = LookupKey { key, hash, seq, above };
+        let lookup = LookupKey { key, hash, seq, above };
         if planted(Bug::OldestTableFirst) {
             let reversed: Vec<_> = self.level0.iter().rev().cloned().collect();
-            if let Some(found) = search(&reversed, sought, |_, table| table.get(key, hash, seq))? {
+            if let Some(found) = search(&reversed, lookup, |_, table| table.get(key, hash, seq))? {
                 return Ok(Some(found));
             }
         }
         for i in 0..=self.levels.len() {
-            if let Some(found) = search(self.stack(i, key), sought, |_, table| table.get(key, hash, seq))? {
+            if let Some(found) = search(self.stack(i, key), lookup, |_, table| table.get(key, hash, seq))? {
                 return Ok(Some(found));
             }
         }
@@ -87,7 +87,7 @@ impl Version {
 
     /// The tables of level `i` that may hold `key`, newest first; for level 0 all of them.
     #[inline]
-    fn stack(&self, i: usize, key: &[u8]) -> &[Arc<TableFile>] {
+    fn stack(&self, i: usize, key: &[u8]) -> &[Arc<LiveTable>] {
         let Some(level) = i.checked_sub(1).map(|i| &self.levels[i]) else { return &self.level0 };
         match level.tables() {
             0 => &[],
@@ -97,28 +97,28 @@ impl Version {
 
     /// Continues a lookup in this version, with the same arguments at each call. `Pending`: the next block is
     /// requested, and the next call reads it, which may block. After an error the lookup is over.
-    pub fn go_on(
+    pub fn resume_lookup(
         &self,
         at: &mut PendingLookup,
-        sought: LookupKey<'_>,
+        lookup: LookupKey<'_>,
     ) -> Result<Poll<Option<(Trailer, Slice)>>> {
         if let Some(wanted) = at.wanted.take() {
-            let found = self.stack(at.level, sought.key)[at.done].get_wanted(wanted, sought)?;
+            let found = self.stack(at.level, lookup.key)[at.done].get_wanted(wanted, lookup)?;
             at.done += 1;
             if found.is_some() || planted(Bug::StopAfterWait) {
                 return Ok(Poll::Ready(found));
             }
         }
         while at.level <= self.levels.len() {
-            let rest = &self.stack(at.level, sought.key)[at.done..];
-            let stop = search(rest, sought, |place, table| {
+            let rest = &self.stack(at.level, lookup.key)[at.done..];
+            let step = search(rest, lookup, |place, table| {
                 let mut wanted = None;
-                let found = table.try_get(sought.key, sought.hash, sought.seq, &mut wanted)?;
-                Ok(wanted.map(|wanted| Stop::Waits(place, wanted)).or(found.map(Stop::Found)))
+                let found = table.try_get(lookup.key, lookup.hash, lookup.seq, &mut wanted)?;
+                Ok(wanted.map(|wanted| Step::Blocked(place, wanted)).or(found.map(Step::Found)))
             })?;
-            match stop {
-                Some(Stop::Found(found)) => return Ok(Poll::Ready(Some(found))),
-                Some(Stop::Waits(place, wanted)) => {
+            match step {
+                Some(Step::Found(found)) => return Ok(Poll::Ready(Some(found))),
+                Some(Step::Blocked(place, wanted)) => {
                     (at.done, at.wanted) = (at.done + place, Some(wanted));
                     return Ok(Poll::Pending);
                 }
@@ -129,9 +129,9 @@ impl Version {
     }
 }
 
-impl TableFile {
-    fn get_wanted(&self, wanted: PendingRead, sought: LookupKey<'_>) -> Result<Option<(Trailer, Slice)>> {
-        self.table.get_wanted(wanted, sought.key, sought.seq).inspect_err(|e| self.note_damage(e))
+impl LiveTable {
+    fn get_wanted(&self, wanted: PendingRead, lookup: LookupKey<'_>) -> Result<Option<(Trailer, Slice)>> {
+        self.table.get_wanted(wanted, lookup.key, lookup.seq).inspect_err(|e| self.note_damage(e))
     }
 }
 
@@ -140,22 +140,22 @@ impl TableFile {
 /// cache lines together and not one after the other.
 #[inline]
 fn search<T>(
-    tables: &[Arc<TableFile>],
-    sought: LookupKey<'_>,
+    tables: &[Arc<LiveTable>],
+    lookup: LookupKey<'_>,
     mut look: impl FnMut(usize, &Table) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
-    let wanted = head(sought.key);
-    for (chunk, tables) in tables.chunks(TOGETHER).enumerate() {
+    let wanted = head(lookup.key);
+    for (chunk, tables) in tables.chunks(MAX_FILTERS_PREFETCHED).enumerate() {
         let mut asked = 0u64;
         let mut touched = 0;
         for (i, table) in tables.iter().enumerate() {
             let meta = &table.meta;
-            if table.may_hold(sought.key, wanted)
-                && meta.min_seq <= sought.seq
-                && meta.max_seq >= sought.above
+            if table.may_hold(lookup.key, wanted)
+                && meta.min_seq <= lookup.seq
+                && meta.max_seq >= lookup.above
             {
                 asked |= 1 << i;
-                touched ^= table.table.touch_filter(sought.hash);
+                touched ^= table.table.touch_filter(lookup.hash);
             }
         }
         std::hint::black_box(touched);
@@ -163,7 +163,7 @@ fn search<T>(
             let i = asked.trailing_zeros() as usize;
             let table = &tables[i];
             asked &= asked - 1;
-            match look(chunk * TOGETHER + i, &table.table) {
+            match look(chunk * MAX_FILTERS_PREFETCHED + i, &table.table) {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
                 Err(e) => {

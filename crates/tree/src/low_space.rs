@@ -7,7 +7,7 @@
 //! moves tables down, so the sequence of plans ends.
 
 use crate::pick::{Picker, Plan, Reason};
-use crate::version::TableFile;
+use crate::version::LiveTable;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -19,22 +19,22 @@ impl Picker<'_> {
     pub(crate) fn fits(&self, plan: &Plan) -> bool {
         let pieces = plan.cuts.len() as u64 + 1;
         let needed = if plan.is_move() { 0 } else { plan.input_bytes() + pieces * PIECE_OVERHEAD };
-        self.room.is_none_or(|room| needed <= room)
+        self.free_space.is_none_or(|free_space| needed <= free_space)
     }
 
     /// How many of the oldest tables of level 0 fit on the disk; at least one.
-    pub(crate) fn fitting(&self, tables: &[Arc<TableFile>]) -> usize {
-        let Some(room) = self.room else { return usize::MAX };
+    pub(crate) fn fitting_tables(&self, tables: &[Arc<LiveTable>]) -> usize {
+        let Some(free_space) = self.free_space else { return usize::MAX };
         let mut bytes = 0;
         let fit = tables.iter().rev().take_while(|t| {
             bytes += t.meta.file_size;
-            bytes <= room
+            bytes <= free_space
         });
         fit.count().max(1)
     }
 
     /// A plan that fits and frees space, or leads to such a plan.
-    pub(crate) fn pick_tight(&self, busy: &HashSet<u64>) -> Option<Plan> {
+    pub(crate) fn pick_for_low_space(&self, busy: &HashSet<u64>) -> Option<Plan> {
         let last = self.version.last_level();
         let mut guards = Vec::new();
         for n in 1..=last {
@@ -58,17 +58,17 @@ impl Picker<'_> {
         let of_guard = |&(n, _, index): &(usize, u64, usize)| {
             self.guard(Reason::Tombstones, n, index, busy).filter(|plan| self.fits(plan))
         };
-        guards.iter().find_map(of_guard).or_else(|| self.level0_tight(Reason::Level0, busy))
+        guards.iter().find_map(of_guard).or_else(|| self.level0_that_fits(Reason::Level0, busy))
     }
 
     /// A plan for as many of the oldest tables of level 0 as fit on the disk. If not even a few seem to fit, a plan for
     /// these: many of their entries may be dropped.
-    pub(crate) fn level0_tight(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
+    pub(crate) fn level0_that_fits(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
         // The overhead grows with the number of cuts. So a smaller part may fit where a larger one does not.
-        let shares = [1, 2, 4, 8, 16].map(|share| self.room.map(|room| room / share));
+        let shares = [1, 2, 4, 8, 16].map(|share| self.free_space.map(|free_space| free_space / share));
         let mut smallest = None;
-        for room in shares {
-            let plan = Picker { room, ..*self }.level0(reason, busy)?;
+        for free_space in shares {
+            let plan = Picker { free_space, ..*self }.level0(reason, busy)?;
             if self.fits(&plan) {
                 return Some(plan);
             }

@@ -8,7 +8,7 @@
 //! it was synced, so that damage even to the newest edit is recognised as damage and not taken for a torn tail.
 
 use crate::edit::VersionEdit;
-use crate::version::{TableFile, Version};
+use crate::version::{LiveTable, Version};
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_BATCH_LEN, MAX_KEYSPACE_NAME_LEN, MAX_LEVELS};
 use base::planted::{Bug, planted};
@@ -189,7 +189,7 @@ pub struct KeyspaceState {
 
 /// The state of a database: the sum of all edits of a manifest.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct ManifestState {
     /// Keyspaces, by number.
     pub keyspaces: BTreeMap<u64, KeyspaceState>,
     /// See [`DatabaseEdit::next_file`].
@@ -206,11 +206,11 @@ pub struct State {
     pub closed: BTreeMap<u64, u64>,
 }
 
-impl State {
+impl ManifestState {
     fn apply(
         &mut self,
         edit: DatabaseEdit,
-        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<()> {
         let wrong = |what: String| Error::new(ErrorKind::Corruption, what);
         for created in edit.created {
@@ -309,7 +309,7 @@ impl Manifest {
         };
         named.and_then(synced).map_err(ManifestError::Unknown)?;
         let mut manifest = Manifest { snapshot_len: writer.len(), writer, number };
-        manifest.mark();
+        manifest.mark_synced();
         Ok(manifest)
     }
 
@@ -332,13 +332,13 @@ impl Manifest {
             });
         }
         self.writer.sync().map_err(ManifestError::Unknown)?;
-        self.mark();
+        self.mark_synced();
         Ok(())
     }
 
     /// Appends the sync mark, the proof that all records before it are synced. If this fails, only the proof is
     /// missing.
-    fn mark(&mut self) {
+    fn mark_synced(&mut self) {
         let _ = self.writer.append(&[]).and_then(|()| self.writer.flush());
     }
 
@@ -394,11 +394,11 @@ impl Manifest {
         env: &Arc<dyn Env>,
         dir: &Path,
         number: u64,
-        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
-    ) -> Result<State> {
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
+    ) -> Result<ManifestState> {
         let path = dir.join(manifest_file_name(number));
         let mut reader = SegmentReader::open(env, &path, SegmentKind::Manifest, number)?;
-        let mut state = State::default();
+        let mut state = ManifestState::default();
         let mut record = Vec::new();
         let mut edits = 0;
         while let Some(span) = reader.next(&mut record)? {

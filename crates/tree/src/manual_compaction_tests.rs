@@ -1,6 +1,6 @@
 //! Requested compactions beside a writer: a request covers the entries of its start, and ends.
 
-use crate::pick_tests::{Bench, Drawn, damage};
+use crate::pick_tests::{Fixture, TableSpec, damage};
 use crate::version::runs;
 use crate::version::tests::options;
 use crate::{Tree, TreeOptions, VersionEdit};
@@ -10,24 +10,24 @@ use env::Rng;
 const KEYS: [&str; 9] = ["b", "d", "f", "h", "k", "n", "q", "t", "w"];
 
 /// A flush of the keys with indices `from` to `to`.
-fn flush(bench: &mut Bench, tree: &mut Tree, from: usize, to: usize, seq: Seq) {
-    let meta = bench.meta((0, KEYS[from], KEYS[to], seq, seq));
+fn flush(fixture: &mut Fixture, tree: &mut Tree, from: usize, to: usize, seq: Seq) {
+    let meta = fixture.meta((0, KEYS[from], KEYS[to], seq, seq));
     let edit = VersionEdit { added: vec![(0, meta)], ..VersionEdit::default() };
-    tree.apply(&edit, &mut bench.open()).unwrap();
+    tree.apply(&edit, &mut fixture.open()).unwrap();
 }
 
 /// The number of plans that a request needs if `write` runs after each of them; at most `most`.
 fn plans(
-    bench: &mut Bench,
+    fixture: &mut Fixture,
     tree: &mut Tree,
     requested_seq: Seq,
     most: usize,
-    mut write: impl FnMut(&mut Bench, &mut Tree, usize),
+    mut write: impl FnMut(&mut Fixture, &mut Tree, usize),
 ) -> usize {
     for n in 0..most {
         let Ok(Some(plan)) = tree.pick_range(b"", None, requested_seq, None) else { return n };
-        bench.run(tree, &plan);
-        write(bench, tree, n);
+        fixture.execute(tree, &plan);
+        write(fixture, tree, n);
     }
     most
 }
@@ -38,12 +38,13 @@ fn assert_done(tree: &Tree, requested_seq: Seq) {
     let last = version.last_level();
     assert!(version.tables().all(|(n, t)| n == last || t.meta.min_seq > requested_seq));
     for guard in &version.level(last).guards {
-        let owed: Vec<_> = guard.tables.iter().filter(|t| t.meta.min_seq <= requested_seq).cloned().collect();
-        assert!(runs(&owed) <= 1);
+        let requested: Vec<_> =
+            guard.tables.iter().filter(|t| t.meta.min_seq <= requested_seq).cloned().collect();
+        assert!(runs(&requested) <= 1);
     }
 }
 
-const DRAWN: [Drawn; 6] = [
+const SPECS: [TableSpec; 6] = [
     (0, "a", "z", 20, 20),
     (0, "b", "m", 18, 19),
     (1, "a", "k", 15, 15),
@@ -56,63 +57,63 @@ const DRAWN: [Drawn; 6] = [
 fn a_request_ends_though_every_plan_is_followed_by_a_flush() {
     // All keys; two keys; one key that a move can place.
     for (from, to) in [(0, 8), (0, 1), (8, 8)] {
-        let run = |requested_seq, most| {
-            let mut bench = Bench::new();
-            let mut tree = bench.tree(options(), &[(3, "m")], &DRAWN);
-            let count = plans(&mut bench, &mut tree, requested_seq, most, |bench, tree, n| {
-                flush(bench, tree, from, to, 21 + n as Seq);
+        let request = |requested_seq, most| {
+            let mut fixture = Fixture::new();
+            let mut tree = fixture.tree(options(), &[(3, "m")], &SPECS);
+            let count = plans(&mut fixture, &mut tree, requested_seq, most, |fixture, tree, n| {
+                flush(fixture, tree, from, to, 21 + n as Seq);
             });
             (tree, count)
         };
-        let (tree, count) = run(20, 100);
+        let (tree, count) = request(20, 100);
         assert!(count <= 6, "{count} plans");
         assert_done(&tree, 20);
-        assert_eq!(run(Seq::MAX, 100).1, 100, "every flush adds work");
+        assert_eq!(request(Seq::MAX, 100).1, 100, "every flush adds work");
     }
 }
 
 #[test]
 fn newer_tables_alone_are_not_compacted() {
-    let mut bench = Bench::new();
-    let drawn = [(0, "a", "z", 31, 40), (0, "a", "z", 21, 30), (1, "a", "z", 19, 20), (3, "a", "z", 1, 9)];
-    let mut tree = bench.tree(options(), &[], &drawn);
+    let mut fixture = Fixture::new();
+    let specs = [(0, "a", "z", 31, 40), (0, "a", "z", 21, 30), (1, "a", "z", 19, 20), (3, "a", "z", 1, 9)];
+    let mut tree = fixture.tree(options(), &[], &specs);
     assert!(tree.pick_range(b"", None, 0, None).unwrap().is_none());
-    assert_eq!(plans(&mut bench, &mut tree, 9, 9, |_, _, _| {}), 0, "all of it is in the last level");
-    assert_eq!(plans(&mut bench, &mut tree, 19, 9, |_, _, _| {}), 3, "two moves down, one merge");
+    assert_eq!(plans(&mut fixture, &mut tree, 9, 9, |_, _, _| {}), 0, "all of it is in the last level");
+    assert_eq!(plans(&mut fixture, &mut tree, 19, 9, |_, _, _| {}), 3, "two moves down, one merge");
     assert_eq!(tree.version().level0.len(), 2);
     assert_done(&tree, 20);
 }
 
 /// Any tree and any writer, tables that become unreadable, and background compactions in between.
 #[test]
-fn a_request_ends_whatever_happens_beside_it() {
+fn a_request_ends_beside_random_writes_damage_and_compactions() {
     let mut done = 0;
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
-        let mut bench = Bench::new();
+        let mut fixture = Fixture::new();
         let skip_levels = rng.chance(1, 2);
         let guards = [(3, "m"), (2, "m"), (3, "s"), (3, "e")];
         let guards = &guards[..rng.below(5) as usize];
         let options = TreeOptions { skip_levels, level0_tables: 2, max_tables_per_guard: 3, ..options() };
-        let mut tree = bench.tree(options, guards, &[]);
+        let mut tree = fixture.tree(options, guards, &[]);
         let mut seq = 0;
-        let mut write = |rng: &mut Rng, bench: &mut Bench, tree: &mut Tree| {
+        let mut write = |rng: &mut Rng, fixture: &mut Fixture, tree: &mut Tree| {
             seq += 1;
             let from = rng.below(9) as usize;
             let to = if rng.chance(1, 3) { from } else { from + rng.below(9 - from as u64) as usize };
-            flush(bench, tree, from, to, seq);
+            flush(fixture, tree, from, to, seq);
             seq
         };
-        let background = |bench: &mut Bench, tree: &mut Tree| {
+        let background = |fixture: &mut Fixture, tree: &mut Tree| {
             if let Some(plan) = tree.pick(None) {
-                bench.run(tree, &plan);
+                fixture.execute(tree, &plan);
             }
         };
         let mut requested_seq = 0;
         for _ in 0..rng.below(20) {
-            requested_seq = write(&mut rng, &mut bench, &mut tree);
+            requested_seq = write(&mut rng, &mut fixture, &mut tree);
             if rng.chance(1, 2) {
-                background(&mut bench, &mut tree);
+                background(&mut fixture, &mut tree);
             }
         }
         let damaged = rng.chance(1, 2);
@@ -123,12 +124,12 @@ fn a_request_ends_whatever_happens_beside_it() {
             }
         }
         let often = rng.below(4);
-        let count = plans(&mut bench, &mut tree, requested_seq, 300, |bench, tree, _| {
+        let count = plans(&mut fixture, &mut tree, requested_seq, 300, |fixture, tree, _| {
             for _ in 0..often {
-                write(&mut rng, bench, tree);
+                write(&mut rng, fixture, tree);
             }
             if rng.chance(1, 4) {
-                background(bench, tree);
+                background(fixture, tree);
             }
         });
         assert!(count < 100, "seed {seed}: {count} plans");

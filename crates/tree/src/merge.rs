@@ -23,8 +23,8 @@ pub struct MergeCursor<C> {
     scratch: Vec<u8>,
     /// A copy of the first key of all children but the current one, in the direction of the cursor. While the keys of
     /// the current child come before it, the node at the root may hold an outdated head.
-    bar: Vec<u8>,
-    barred: bool,
+    second_key: Vec<u8>,
+    second_key_valid: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -46,8 +46,8 @@ impl<C: Cursor> MergeCursor<C> {
             nonblocking: false,
             blocked: false,
             scratch: Vec::new(),
-            bar: Vec::new(),
-            barred: false,
+            second_key: Vec::new(),
+            second_key_valid: false,
         }
     }
 
@@ -134,7 +134,7 @@ impl<C: Cursor> MergeCursor<C> {
     /// Builds the heap from the positions of the children.
     fn rebuild(&mut self) {
         self.heap.clear();
-        self.barred = false;
+        self.second_key_valid = false;
         for child in 0..self.children.len() {
             if self.children[child].valid() {
                 let head = self.head_of(child);
@@ -210,9 +210,9 @@ impl<C: Cursor> MergeCursor<C> {
 
     /// Moves the child at the root and restores the heap.
     #[inline]
-    fn step(&mut self, run: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
+    fn step(&mut self, advance: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
         let top = self.top();
-        let moved = run(&mut self.children[top]);
+        let moved = advance(&mut self.children[top]);
         if let Err(e) = moved {
             self.failed = true;
             self.heap.clear();
@@ -220,19 +220,19 @@ impl<C: Cursor> MergeCursor<C> {
         }
         if !self.children[top].valid() {
             self.heap.swap_remove(0);
-            self.barred = false;
+            self.second_key_valid = false;
             if self.heap.len() > 1 {
                 self.sift_down(0);
             }
             return Ok(());
         }
         // The head of the root is only used for sifting, which updates it first.
-        if self.heap.len() > 1 && !self.stays(top) {
+        if self.heap.len() > 1 && !self.is_still_first(top) {
             self.heap[0].head = self.head_of(top);
             self.sift_down(0);
-            self.barred = false;
+            self.second_key_valid = false;
             if self.top() == top {
-                self.raise_bar();
+                self.record_second_key();
             }
         }
         Ok(())
@@ -240,20 +240,20 @@ impl<C: Cursor> MergeCursor<C> {
 
     /// Whether the current child is known to come before all others.
     #[inline]
-    fn stays(&self, top: usize) -> bool {
+    fn is_still_first(&self, top: usize) -> bool {
         let before = if self.backward { Ordering::Greater } else { Ordering::Less };
-        self.barred && compare_keys(self.children[top].key(), &self.bar) == before
+        self.second_key_valid && compare_keys(self.children[top].key(), &self.second_key) == before
     }
 
     /// Copies the first key of all children but the current one.
-    fn raise_bar(&mut self) {
+    fn record_second_key(&mut self) {
         let second = match self.heap[1..] {
             [_, other, ..] if self.before(other, self.heap[1]) => other,
             _ => self.heap[1],
         };
-        self.bar.clear();
-        self.bar.extend_from_slice(self.children[second.child as usize].key());
-        self.barred = true;
+        self.second_key.clear();
+        self.second_key.extend_from_slice(self.children[second.child as usize].key());
+        self.second_key_valid = true;
     }
 
     /// Changes the direction at the current entry: positions every other child on the other side of it.

@@ -4,7 +4,7 @@
 //! policies in modules of their own add candidates or plans: `read_charge.rs`, `space_amp.rs`, `idle_compaction.rs`,
 //! `trivial_move.rs`, `low_space.rs`, `range_tombstones.rs`.
 
-use crate::version::{Guard, TableFile, Version, runs};
+use crate::version::{Guard, LiveTable, Version, runs};
 use crate::{TreeOptions, adaptive_guards, seqno_order, unreadable};
 use base::{Seq, Slice};
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ pub(crate) const MAX_TABLES: usize = 64;
 
 /// The largest number of level 0 tables in a plan: twice the number that triggers a compaction, but not more than this,
 /// unless the trigger itself is larger.
-const MOST_OF_LEVEL0: usize = 8;
+const MAX_LEVEL0_INPUTS: usize = 8;
 
 /// The reason for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,11 +39,11 @@ pub enum Reason {
     /// Neighbouring guards of the last level have become small.
     SmallGuards,
     /// Writes pause (`idle_compaction.rs`).
-    Rest,
+    Idle,
     /// A caller has requested it.
     Manual,
     /// Range tombstones hide whole tables, which are removed without being read.
-    RangeDeletes,
+    RangeTombstones,
 }
 
 impl fmt::Display for Reason {
@@ -57,9 +57,9 @@ impl fmt::Display for Reason {
             Reason::Tombstones => "tombstones",
             Reason::Space => "space",
             Reason::SmallGuards => "small guards",
-            Reason::Rest => "rest",
+            Reason::Idle => "idle",
             Reason::Manual => "manual",
-            Reason::RangeDeletes => "range deletes",
+            Reason::RangeTombstones => "range tombstones",
         })
     }
 }
@@ -81,7 +81,7 @@ pub struct Plan {
     /// Its end; `None` is the end of all keys.
     pub to: Option<Slice>,
     /// The input tables, with their levels.
-    pub inputs: Vec<(usize, Arc<TableFile>)>,
+    pub inputs: Vec<(usize, Arc<LiveTable>)>,
     /// Keys at which the output is cut: ascending, inside the range.
     pub cuts: Vec<Slice>,
     /// For each piece between cuts: whether its range has no older data than the inputs, so that tombstones can be
@@ -90,7 +90,7 @@ pub struct Plan {
     /// A piece whose range has no other data is also cut after this many bytes, between two keys; 0 for no such cuts.
     pub piece_bytes: u64,
     /// Guards of the target inside the range that the plan removes. Their tables are among the inputs.
-    pub joins: Vec<Slice>,
+    pub guards_removed: Vec<Slice>,
 }
 
 impl Plan {
@@ -127,7 +127,7 @@ impl Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PickBlocked {
     /// A plan in progress has to end first.
-    Running,
+    InProgress,
     /// Tables cannot be read, and everything possible without them is done.
     Damage,
 }
@@ -137,13 +137,13 @@ pub(crate) struct Picker<'a> {
     pub version: &'a Version,
     pub options: &'a TreeOptions,
     /// The plans in progress.
-    pub running: &'a [Arc<Plan>],
+    pub in_progress: &'a [Arc<Plan>],
     /// The oldest sequence number that a reader holds; `None` if there is no reader.
     pub oldest_snapshot: Option<Seq>,
     /// On a nearly full disk: the bytes that the output of a plan may take.
-    pub room: Option<u64>,
+    pub free_space: Option<u64>,
     /// Whether writes pause.
-    pub at_rest: bool,
+    pub idle: bool,
     /// For a requested compaction: newer entries need not be compacted. Otherwise [`Seq::MAX`].
     pub requested_seq: Seq,
 }
@@ -160,11 +160,11 @@ impl Picker<'_> {
     /// The most urgent plan that shares no table with a plan in progress.
     pub fn pick(&self) -> Option<Plan> {
         let busy = self.busy();
-        if let Some(plan) = self.pick_hidden(&busy) {
+        if let Some(plan) = self.pick_hidden_tables(&busy) {
             return Some(plan);
         }
-        if self.room.is_some() {
-            return self.pick_tight(&busy);
+        if self.free_space.is_some() {
+            return self.pick_for_low_space(&busy);
         }
         if self.version.level0.len() >= self.options.level0_tables {
             let plan = self.move_level0(&busy).or_else(|| self.level0(Reason::Level0, &busy));
@@ -185,21 +185,21 @@ impl Picker<'_> {
     }
 
     /// Whether a request covers the table: it has entries that are no newer than `requested_seq`.
-    pub(crate) fn is_requested(&self, table: &TableFile) -> bool {
+    pub(crate) fn is_requested(&self, table: &LiveTable) -> bool {
         table.meta.min_seq <= self.requested_seq
     }
 
     /// Whether a plan is progress for a request: it moves a covered table down, or merges several covered tables in
     /// place.
-    fn is_for_owed(&self, plan: &Plan) -> bool {
-        let owed = plan.inputs.iter().filter(|(n, t)| *n == plan.source && self.is_requested(t)).count();
-        owed > usize::from(plan.target == plan.source && plan.reason != Reason::RangeDeletes)
+    fn is_progress(&self, plan: &Plan) -> bool {
+        let requested = plan.inputs.iter().filter(|(n, t)| *n == plan.source && self.is_requested(t)).count();
+        requested > usize::from(plan.target == plan.source && plan.reason != Reason::RangeTombstones)
     }
 
     /// Whether a guard of the last level has work left for a request.
-    fn owes_in_place(&self, guard: &Guard) -> bool {
-        let owed: Vec<_> = guard.tables.iter().filter(|t| self.is_requested(t)).cloned().collect();
-        runs(&owed) > 1 || self.droppable_tombstones(guard) || self.has_range_deleted_entries(guard)
+    fn has_requested_work(&self, guard: &Guard) -> bool {
+        let requested: Vec<_> = guard.tables.iter().filter(|t| self.is_requested(t)).cloned().collect();
+        runs(&requested) > 1 || self.droppable_tombstones(guard) || self.has_range_deleted_entries(guard)
     }
 
     /// The next plan of a request. The request is done (`Ok(None)`) when the entries of `[from, to)` that are no newer
@@ -212,20 +212,22 @@ impl Picker<'_> {
     /// merged alone if it has tombstones to drop: each such merge leaves fewer tombstones.)
     pub fn pick_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<Option<Plan>, PickBlocked> {
         let busy = self.busy();
-        if let Some(plan) = self.pick_hidden(&busy).filter(|plan| self.is_for_owed(plan)) {
+        if let Some(plan) = self.pick_hidden_tables(&busy).filter(|plan| self.is_progress(plan)) {
             return Ok(Some(plan));
         }
         let mut damage = false;
         // A plan that does not fit on the disk, returned if there is no other.
         let mut large = None;
         if self.version.level0.iter().any(|t| self.is_requested(t) && t.overlaps_range(from, to)) {
-            if let Some(plan) = self.move_level0(&busy).filter(|plan| self.is_for_owed(plan)) {
+            if let Some(plan) = self.move_level0(&busy).filter(|plan| self.is_progress(plan)) {
                 return Ok(Some(plan));
             }
-            match self.level0_tight(Reason::Manual, &busy).filter(|plan| self.is_for_owed(plan)) {
+            match self.level0_that_fits(Reason::Manual, &busy).filter(|plan| self.is_progress(plan)) {
                 Some(plan) if self.fits(&plan) => return Ok(Some(plan)),
                 Some(plan) => large = Some(plan),
-                None if self.running.iter().any(|plan| plan.source == 0) => return Err(PickBlocked::Running),
+                None if self.in_progress.iter().any(|plan| plan.source == 0) => {
+                    return Err(PickBlocked::InProgress);
+                }
                 None => damage = true,
             }
         }
@@ -235,7 +237,7 @@ impl Picker<'_> {
             for index in level.overlapping(from, to) {
                 let guard = &level.guards[index];
                 let wanted = match n == last {
-                    true => self.owes_in_place(guard),
+                    true => self.has_requested_work(guard),
                     false => true,
                 };
                 if wanted && guard.tables.iter().any(|t| self.is_requested(t) && t.overlaps_range(from, to)) {
@@ -245,7 +247,7 @@ impl Picker<'_> {
                             large.get_or_insert(plan);
                         }
                         None if guard.tables.iter().any(|t| busy.contains(&t.meta.number)) => {
-                            return Err(PickBlocked::Running);
+                            return Err(PickBlocked::InProgress);
                         }
                         // The other guards are compacted all the same.
                         None => damage = true,
@@ -256,7 +258,7 @@ impl Picker<'_> {
         match (large, damage) {
             (Some(plan), _) => Ok(Some(plan)),
             // More may be possible when the plans in progress have ended.
-            (None, true) if !self.running.is_empty() => Err(PickBlocked::Running),
+            (None, true) if !self.in_progress.is_empty() => Err(PickBlocked::InProgress),
             (None, true) => Err(PickBlocked::Damage),
             (None, false) => Ok(None),
         }
@@ -264,7 +266,7 @@ impl Picker<'_> {
 
     /// The numbers of the tables that plans in progress read.
     fn busy(&self) -> HashSet<u64> {
-        self.running.iter().flat_map(|plan| plan.numbers()).collect()
+        self.in_progress.iter().flat_map(|plan| plan.numbers()).collect()
     }
 
     fn candidates(&self) -> Vec<Candidate> {
@@ -286,10 +288,10 @@ impl Picker<'_> {
                 if g.runs >= full || g.tables.len() >= MAX_TABLES || too_large {
                     let score = (g.runs as f64 / full as f64).max(1.0);
                     candidates.push(Candidate { reason: Reason::GuardFull, level: n, guard, score });
-                } else if self.tombstones_due(n, g) || self.range_deletes_due(g) {
+                } else if self.tombstones_due(n, g) || self.range_tombstones_due(g) {
                     let score = g.tables.iter().map(|t| t.meta.tombstones).sum::<u64>() as f64;
                     candidates.push(Candidate { reason: Reason::Tombstones, level: n, guard, score });
-                } else if n == self.version.last_level() && self.should_be_joined(guard) {
+                } else if n == self.version.last_level() && self.should_join_next(guard) {
                     candidates.push(Candidate { reason: Reason::SmallGuards, level: n, guard, score: 0.0 });
                 }
             }
@@ -331,7 +333,7 @@ impl Picker<'_> {
 
     fn tombstones_due(&self, n: usize, guard: &Guard) -> bool {
         let percent = u64::from(self.options.tombstone_percent);
-        let rich = |t: &Arc<TableFile>| t.meta.tombstones * 100 >= t.meta.entries * percent;
+        let rich = |t: &Arc<LiveTable>| t.meta.tombstones * 100 >= t.meta.entries * percent;
         percent > 0
             && guard.tables.iter().any(|t| t.meta.tombstones > 0 && rich(t))
             && self.sheds_tombstones(n, guard)
@@ -349,7 +351,7 @@ impl Picker<'_> {
     fn early_level0(&self) -> Option<Reason> {
         match self.level0_is_due_for_reads() {
             true => Some(Reason::Seeks),
-            false => self.level0_rests().then_some(Reason::Rest),
+            false => self.level0_is_due_when_idle().then_some(Reason::Idle),
         }
     }
 
@@ -363,22 +365,22 @@ impl Picker<'_> {
 
     /// A plan for the oldest tables of level 0; also `None` if a plan in progress has to end first.
     pub(crate) fn level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
-        self.plan_level0(reason, busy).filter(|plan| seqno_order::agrees(plan, self.running))
+        self.plan_level0(reason, busy).filter(|plan| seqno_order::is_ordered_with(plan, self.in_progress))
     }
 
     fn plan_level0(&self, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
         let tables = &self.version.level0[..];
         // One plan at a time: a second one could put older data above newer.
-        if tables.is_empty() || self.running.iter().any(|plan| plan.source == 0) {
+        if tables.is_empty() || self.in_progress.iter().any(|plan| plan.source == 0) {
             return None;
         }
         // Bounded, because each input is an open file, and because a job must not be too large. The other tables wait
         // for the next plan.
         let level0 = self.options.level0_tables;
-        let most = (2 * level0).min(MOST_OF_LEVEL0).max(level0).min(self.fitting(tables));
-        let plan = |inputs: &[Arc<TableFile>]| Plan {
+        let most = (2 * level0).min(MAX_LEVEL0_INPUTS).max(level0).min(self.fitting_tables(tables));
+        let plan = |inputs: &[Arc<LiveTable>]| Plan {
             piece_bytes: 0,
-            joins: Vec::new(),
+            guards_removed: Vec::new(),
             id: 0,
             reason,
             source: 0,
@@ -389,7 +391,7 @@ impl Picker<'_> {
             cuts: Vec::new(),
             bottom: vec![false],
         };
-        let down = |inputs: &[Arc<TableFile>]| {
+        let down = |inputs: &[Arc<LiveTable>]| {
             let plan = plan(inputs);
             let target = self.level0_target(&plan.inputs);
             self.complete(Plan { target, ..plan }, busy)
@@ -400,27 +402,27 @@ impl Picker<'_> {
         }
         let manual = reason == Reason::Manual;
         let least = if manual { 1 } else { self.options.level0_tables };
-        if unreadable::free(tables).len() >= least {
-            let sinking = unreadable::sinking(tables, most);
-            if sinking.iter().any(|t| self.is_requested(t)) {
-                return Some(down(&sinking));
+        if unreadable::unblocked(tables).len() >= least {
+            let movable = unreadable::movable_down(tables, most);
+            if movable.iter().any(|t| self.is_requested(t)) {
+                return Some(down(&movable));
             }
         }
-        let fits = |run: &[Arc<TableFile>]| seqno_order::fits_as_one(self.version, run, 0);
-        unreadable::merging(tables, least, manual, fits).map(|run| plan(&run))
+        let fits = |tables: &[Arc<LiveTable>]| seqno_order::fits_as_one(self.version, tables, 0);
+        unreadable::mergeable_in_place(tables, least, manual, fits).map(|tables| plan(&tables))
     }
 
     /// The first level that has tables or is the target of a plan in progress; the last level if there is none.
     pub(crate) fn first_used(&self) -> usize {
         let last = self.version.last_level();
         let first_used = (1..=last).find(|&n| self.version.level(n).tables() > 0).unwrap_or(last);
-        self.running.iter().map(|plan| plan.target).fold(first_used, usize::min)
+        self.in_progress.iter().map(|plan| plan.target).fold(first_used, usize::min)
     }
 
     /// The deepest level that level 0 may be compacted into. The levels above it must be empty, or older data would lie
     /// above newer; the pieces must be large enough for a file; and the level must not be so large that merging into it
     /// costs more than one level more.
-    fn level0_target(&self, inputs: &[(usize, Arc<TableFile>)]) -> usize {
+    fn level0_target(&self, inputs: &[(usize, Arc<LiveTable>)]) -> usize {
         if !self.options.skip_levels {
             return 1;
         }
@@ -450,7 +452,8 @@ impl Picker<'_> {
     /// A plan for one guard; `None` if a plan in progress reads one of its tables, or has to end first for another
     /// reason.
     pub(crate) fn guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
-        self.plan_guard(reason, n, index, busy).filter(|plan| seqno_order::agrees(plan, self.running))
+        self.plan_guard(reason, n, index, busy)
+            .filter(|plan| seqno_order::is_ordered_with(plan, self.in_progress))
     }
 
     fn plan_guard(&self, reason: Reason, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
@@ -463,13 +466,13 @@ impl Picker<'_> {
         // Not for tombstones or reads: a move would not help these.
         if n < last
             && matches!(reason, Reason::GuardFull | Reason::LevelSize | Reason::Manual)
-            && let Some(plan) = self.move_guard(n, index, busy).filter(|plan| self.is_for_owed(plan))
+            && let Some(plan) = self.move_guard(n, index, busy).filter(|plan| self.is_progress(plan))
         {
             return Some(plan);
         }
-        let make_of = |target, inputs: &[Arc<TableFile>]| Plan {
+        let make_of = |target, inputs: &[Arc<LiveTable>]| Plan {
             piece_bytes: 0,
-            joins: Vec::new(),
+            guards_removed: Vec::new(),
             id: 0,
             reason,
             source: n,
@@ -481,21 +484,21 @@ impl Picker<'_> {
             bottom: vec![false],
         };
         if unreadable::has_unreadable(&guard.tables) {
-            let fits = |run: &[Arc<TableFile>]| seqno_order::fits_as_one(self.version, run, n);
-            let sinking = unreadable::sinking(&guard.tables, usize::MAX);
-            if n < last && sinking.iter().any(|t| self.is_requested(t)) {
-                return Some(self.complete(make_of(n + 1, &sinking), busy));
+            let fits = |tables: &[Arc<LiveTable>]| seqno_order::fits_as_one(self.version, tables, n);
+            let movable = unreadable::movable_down(&guard.tables, usize::MAX);
+            if n < last && movable.iter().any(|t| self.is_requested(t)) {
+                return Some(self.complete(make_of(n + 1, &movable), busy));
             }
             // Without cuts, so that fewer tables are left. Tombstones are kept.
-            let sinking = unreadable::without_those_that_do_not_fit(sinking, &guard.tables, fits);
-            if sinking.iter().filter(|t| self.is_requested(t)).count() > 1 {
-                return Some(make_of(n, &sinking));
+            let movable = unreadable::largest_that_fits(movable, &guard.tables, fits);
+            if movable.iter().filter(|t| self.is_requested(t)).count() > 1 {
+                return Some(make_of(n, &movable));
             }
             let eager = matches!(reason, Reason::Manual | Reason::Seeks);
             let least = if eager { 2 } else { self.options.max_tables_per_guard };
             let all = reason == Reason::Manual;
-            let run = unreadable::merging(&guard.tables, least, all, fits);
-            return run.map(|run| make_of(n, &run)).filter(|plan| self.is_for_owed(plan));
+            let tables = unreadable::mergeable_in_place(&guard.tables, least, all, fits);
+            return tables.map(|tables| make_of(n, &tables)).filter(|plan| self.is_progress(plan));
         }
         let make = |target| make_of(target, &guard.tables);
         if n == last {
@@ -509,20 +512,22 @@ impl Picker<'_> {
                     .flat_map(|g| &g.tables)
                     .map(|t| (n, t.clone()))
                     .collect();
-                plan.joins = level.guards[range.start + 1..range.end].iter().map(|g| g.key.clone()).collect();
+                plan.guards_removed =
+                    level.guards[range.start + 1..range.end].iter().map(|g| g.key.clone()).collect();
             }
             // The neighbour is busy or cannot be read. Alone the guard would stay small, and be merged again and again.
-            if reason == Reason::SmallGuards && plan.joins.is_empty() {
+            if reason == Reason::SmallGuards && plan.guards_removed.is_empty() {
                 return None;
             }
             let plan = self.complete(plan, busy);
             // If no tables share keys, and the cuts for the order of sequence numbers would produce as many tables
             // again, the merge would repeat forever.
-            let seams = plan.cuts.iter().filter(|key| self.version.uncommitted.get(key).is_none()).count();
+            let order_cuts =
+                plan.cuts.iter().filter(|key| self.version.uncommitted.get(key).is_none()).count();
             let in_vain = reason == Reason::GuardFull
                 && guard.runs == 1
-                && plan.joins.is_empty()
-                && seams + 1 >= guard.tables.len();
+                && plan.guards_removed.is_empty()
+                && order_cuts + 1 >= guard.tables.len();
             return (!in_vain).then_some(plan);
         }
         let down = self.complete(make(n + 1), busy);
@@ -549,10 +554,10 @@ impl Picker<'_> {
         for index in indices {
             let guard = &target.guards[index];
             let end = target.end_of(index).map(|k| &k[..]);
-            if plan.target != plan.source && self.merges_along(&plan, guard, end, guards, busy) {
+            if plan.target != plan.source && self.is_merged_along(&plan, guard, end, guards, busy) {
                 along.extend(guard.tables.iter().map(|t| (plan.target, t.clone())));
             }
-            if guard.key > plan.from && !plan.joins.contains(&guard.key) {
+            if guard.key > plan.from && !plan.guards_removed.contains(&guard.key) {
                 plan.cuts.push(guard.key.clone());
             }
         }
@@ -580,7 +585,7 @@ impl Picker<'_> {
             }
         }
         plan.cuts.sort_unstable();
-        seqno_order::cut_seams(self.version, &mut plan);
+        seqno_order::cut_for_order(self.version, &mut plan);
         plan.bottom = (0..=plan.cuts.len())
             .map(|i| {
                 let piece_from = if i == 0 { &from[..] } else { &plan.cuts[i - 1][..] };
@@ -594,7 +599,7 @@ impl Picker<'_> {
     /// Whether a guard of the target level takes part in the merge instead of having a piece attached: always in a
     /// leveled tree; in the last level when it is full ("we cannot attach new sstables in the last level if the guard
     /// is full", section 3.4), but not for a plan from level 0, which would rewrite the whole level in one job.
-    fn merges_along(
+    fn is_merged_along(
         &self,
         plan: &Plan,
         guard: &Guard,
@@ -606,7 +611,7 @@ impl Picker<'_> {
         let last = plan.target == self.version.last_level() && plan.source != 0;
         !guard.tables.is_empty()
             && (guard.runs >= most && (most == 1 || last)
-                || plan.target == self.version.last_level() && self.outgrown(plan, guard, guards))
+                || plan.target == self.version.last_level() && self.is_outgrown(plan, guard, guards))
             && !guard.tables.iter().any(|t| busy.contains(&t.meta.number) || t.is_unreadable())
             && (plan.inputs.iter()).any(|(n, t)| *n == plan.source && t.overlaps_range(&guard.key, end))
     }

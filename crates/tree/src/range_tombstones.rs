@@ -10,7 +10,7 @@
 //! ```
 //!
 //! - A table whose keys all lie under newer range tombstones, and that no reader older than these can see, is removed
-//!   without being read: by a plan without output ([`Picker::pick_hidden`]).
+//!   without being read: by a plan without output ([`Picker::pick_hidden_tables`]).
 //! - A table records up to which range tombstone its entries are filtered ([`table::TableMeta::cleared_seq`]): the
 //!   newest of the set when it was written, or the oldest snapshot if that is older, for which entries may have been
 //!   kept.
@@ -20,7 +20,7 @@
 
 use crate::edit::VersionEdit;
 use crate::pick::{Picker, Plan, Reason};
-use crate::version::{Guard, TableFile, Version};
+use crate::version::{Guard, LiveTable, Version};
 use base::planted::{Bug, planted};
 use base::{MAX_SEQ, RangeSet, RangeTombstone, Seq, Slice, Trailer};
 use std::collections::HashSet;
@@ -29,8 +29,8 @@ use table::TableMeta;
 
 /// Tells a flush or a merge which entries range tombstones hide from all readers. Entries must come in the order of
 /// their keys.
-pub(crate) struct RangeDelFilter<'a> {
-    ranges: &'a RangeSet,
+pub(crate) struct RangeTombstoneFilter<'a> {
+    range_tombstones: &'a RangeSet,
     snapshots: &'a [Seq],
     /// For a reader at each snapshot, and for all newer readers: the newest range tombstone over the keys before `to`.
     known: Vec<Known>,
@@ -43,12 +43,12 @@ struct Known {
     valid: bool,
 }
 
-impl<'a> RangeDelFilter<'a> {
-    pub(crate) fn new(ranges: &'a RangeSet, snapshots: &'a [Seq]) -> RangeDelFilter<'a> {
+impl<'a> RangeTombstoneFilter<'a> {
+    pub(crate) fn new(range_tombstones: &'a RangeSet, snapshots: &'a [Seq]) -> RangeTombstoneFilter<'a> {
         let readers = snapshots.iter().copied().chain([MAX_SEQ]);
         let known = |upto| Known { upto, seq: 0, to: None, valid: false };
-        let known = if ranges.is_empty() { Vec::new() } else { readers.map(known).collect() };
-        RangeDelFilter { ranges, snapshots, known }
+        let known = if range_tombstones.is_empty() { Vec::new() } else { readers.map(known).collect() };
+        RangeTombstoneFilter { range_tombstones, snapshots, known }
     }
 
     /// Whether range tombstones hide this entry from all readers. It suffices to check the oldest reader that sees the
@@ -65,16 +65,16 @@ impl<'a> RangeDelFilter<'a> {
     fn newest(&mut self, key: &[u8], reader: usize) -> Seq {
         let known = &mut self.known[reader];
         if !known.valid || known.to.as_ref().is_some_and(|to| key >= &to[..]) {
-            let stretch = self.ranges.at(key, known.upto);
-            known.seq = stretch.seq;
-            known.to = stretch.to.map(Slice::copy_from);
+            let fragment = self.range_tombstones.at(key, known.upto);
+            known.seq = fragment.seq;
+            known.to = fragment.to.map(Slice::copy_from);
             known.valid = true;
         }
         known.seq
     }
 }
 
-impl TableFile {
+impl LiveTable {
     /// Whether the table may have an entry that the range tombstone hides.
     fn may_lie_under(&self, range: &RangeTombstone) -> bool {
         may_lie_under(&self.meta, range) && self.overlaps_range(&range.from, range.to.as_deref())
@@ -87,15 +87,15 @@ fn may_lie_under(meta: &TableMeta, range: &RangeTombstone) -> bool {
 
 impl Version {
     /// The range tombstones after an edit.
-    pub(crate) fn ranges_after(&self, edit: &VersionEdit) -> Arc<RangeSet> {
-        if edit.ranges_added.is_empty() && edit.ranges_done.is_empty() {
-            return self.ranges.clone();
+    pub(crate) fn range_tombstones_after(&self, edit: &VersionEdit) -> Arc<RangeSet> {
+        if edit.range_tombstones_added.is_empty() && edit.range_tombstones_removed.is_empty() {
+            return self.range_tombstones.clone();
         }
-        let left = match edit.ranges_done.is_empty() {
-            true => RangeSet::clone(&self.ranges),
-            false => self.ranges.without(&edit.ranges_done),
+        let left = match edit.range_tombstones_removed.is_empty() {
+            true => RangeSet::clone(&self.range_tombstones),
+            false => self.range_tombstones.without(&edit.range_tombstones_removed),
         };
-        let all = edit.ranges_added.iter().fold(left, |set, range| set.with(range.clone()));
+        let all = edit.range_tombstones_added.iter().fold(left, |set, range| set.with(range.clone()));
         Arc::new(all.settled(edit.oldest_reader.unwrap_or(MAX_SEQ)))
     }
 
@@ -110,21 +110,21 @@ impl Version {
     }
 
     /// The range tombstones of a flush that may hide an entry of this version, or of the table that the flush wrote.
-    pub(crate) fn still_needed(
+    pub(crate) fn needed_range_tombstones(
         &self,
-        ranges: &[RangeTombstone],
+        range_tombstones: &[RangeTombstone],
         table: &Option<TableMeta>,
     ) -> Vec<RangeTombstone> {
         let own = |range: &RangeTombstone| table.iter().any(|meta| may_lie_under(meta, range));
-        ranges.iter().filter(|range| own(range) || self.needs(range)).cloned().collect()
+        range_tombstones.iter().filter(|range| own(range) || self.needs(range)).cloned().collect()
     }
 
     /// The range tombstones that hide nothing in this version, the result of `plan`.
-    pub(crate) fn ranges_done(&self, plan: &Plan) -> Vec<RangeTombstone> {
-        if self.ranges.is_empty() {
+    pub(crate) fn range_tombstones_removed(&self, plan: &Plan) -> Vec<RangeTombstone> {
+        if self.range_tombstones.is_empty() {
             return Vec::new();
         }
-        let mut met = self.ranges.tombstones();
+        let mut met = self.range_tombstones.tombstones();
         met.retain(|range| plan.to.as_ref().is_none_or(|to| range.from < *to));
         met.retain(|range| range.to.as_ref().is_none_or(|to| *to > plan.from));
         met.retain(|range| !self.needs(range) || planted(Bug::ForgetRangeTombstone));
@@ -133,76 +133,78 @@ impl Version {
 }
 
 /// A table with this many range tombstones over parts of it is due to be rewritten.
-const MANY: u64 = 64;
+const MAX_PARTIAL: u64 = 64;
 
 impl Picker<'_> {
     /// Whether a merge of the guard would drop entries because of range tombstones, as far as can be told without
     /// reading.
     pub(crate) fn has_range_deleted_entries(&self, guard: &Guard) -> bool {
-        !self.version.ranges.is_empty() && guard.tables.iter().any(|t| self.over(t).0 > 0)
+        !self.version.range_tombstones.is_empty() && guard.tables.iter().any(|t| self.uncleared(t).0 > 0)
     }
 
     /// Whether that is worth a compaction. A range tombstone over a table's first or last key most likely covers more
     /// than this table, so many of its entries. Of those over the middle only their number is known.
-    pub(crate) fn range_deletes_due(&self, guard: &Guard) -> bool {
+    pub(crate) fn range_tombstones_due(&self, guard: &Guard) -> bool {
         let percent = u64::from(self.options.tombstone_percent);
-        !self.version.ranges.is_empty()
+        !self.version.range_tombstones.is_empty()
             && percent > 0
             && guard.tables.iter().any(|t| {
-                let (over, at_edge) = self.over(t);
-                at_edge || over >= MANY || (over > 0 && over * 100 >= t.meta.entries * percent)
+                let (uncleared, at_edge) = self.uncleared(t);
+                at_edge
+                    || uncleared >= MAX_PARTIAL
+                    || (uncleared > 0 && uncleared * 100 >= t.meta.entries * percent)
             })
     }
 
     /// The number of range tombstones over a table that it is not filtered by, and could be; and whether one lies over
     /// its first or last key.
-    fn over(&self, table: &TableFile) -> (u64, bool) {
+    fn uncleared(&self, table: &LiveTable) -> (u64, bool) {
         let (meta, upto) = (&table.meta, self.oldest_snapshot.unwrap_or(MAX_SEQ).min(self.requested_seq));
         let least = meta.cleared_seq.max(meta.min_seq);
-        let (mut over, mut at_edge) = (0, false);
-        if self.version.ranges.max_seq() <= least {
-            return (over, at_edge);
+        let (mut uncleared, mut at_edge) = (0, false);
+        if self.version.range_tombstones.max_seq() <= least {
+            return (uncleared, at_edge);
         }
         let mut key = &meta.smallest[..];
         loop {
-            let stretch = self.version.ranges.at(key, upto);
-            let is_last = stretch.to.is_none_or(|to| to > &meta.largest[..]);
-            if stretch.seq > least {
-                over += 1;
+            let fragment = self.version.range_tombstones.at(key, upto);
+            let is_last = fragment.to.is_none_or(|to| to > &meta.largest[..]);
+            if fragment.seq > least {
+                uncleared += 1;
                 at_edge |= is_last || key == &meta.smallest[..];
             }
-            match stretch.to {
+            match fragment.to {
                 Some(to) if !is_last => key = to,
-                _ => return (over, at_edge),
+                _ => return (uncleared, at_edge),
             }
-            if over >= MANY {
-                return (over, at_edge);
+            if uncleared >= MAX_PARTIAL {
+                return (uncleared, at_edge);
             }
         }
     }
 
     /// A plan for the tables whose entries range tombstones hide from all readers.
-    pub(crate) fn pick_hidden(&self, busy: &HashSet<u64>) -> Option<Plan> {
-        let ranges = &self.version.ranges;
-        if ranges.is_empty() {
+    pub(crate) fn pick_hidden_tables(&self, busy: &HashSet<u64>) -> Option<Plan> {
+        let range_tombstones = &self.version.range_tombstones;
+        if range_tombstones.is_empty() {
             return None;
         }
-        let newest = ranges.max_seq();
+        let newest = range_tombstones.max_seq();
         let oldest_reader = self.oldest_snapshot.unwrap_or(MAX_SEQ);
-        let hidden = |t: &TableFile| {
+        let hidden = |t: &LiveTable| {
             let meta = &t.meta;
             meta.max_seq < newest
                 && !busy.contains(&meta.number)
-                && ranges.covers(&meta.smallest, &meta.largest, meta.max_seq, oldest_reader)
+                && range_tombstones.covers(&meta.smallest, &meta.largest, meta.max_seq, oldest_reader)
         };
         let tables = self.version.tables().filter(|(_, t)| hidden(t));
-        let inputs: Vec<(usize, Arc<TableFile>)> = tables.map(|(level, t)| (level, t.clone())).collect();
+        let inputs: Vec<(usize, Arc<LiveTable>)> = tables.map(|(level, t)| (level, t.clone())).collect();
         let level = inputs.first()?.0;
         let smallest = inputs.iter().map(|(_, t)| &t.meta.smallest[..]).min().unwrap_or_default();
         let largest = inputs.iter().map(|(_, t)| &t.meta.largest[..]).max().unwrap_or_default();
         Some(Plan {
             id: 0,
-            reason: Reason::RangeDeletes,
+            reason: Reason::RangeTombstones,
             source: level,
             target: level,
             // The plan writes nothing to this range, but may remove guards that become empty.
@@ -212,7 +214,7 @@ impl Picker<'_> {
             cuts: Vec::new(),
             bottom: vec![false],
             piece_bytes: 0,
-            joins: Vec::new(),
+            guards_removed: Vec::new(),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Read charges, as cases: when a run is due, and when the scheduler learns of it. A table has 1000 bytes.
 
-use crate::pick_tests::{Bench, Drawn, inputs};
+use crate::pick_tests::{Fixture, TableSpec, inputs};
 use crate::read_charge::{JOB_COST, LEVEL0_LOOK};
 use crate::tree::Tree;
 use crate::version::tests::options;
@@ -18,11 +18,11 @@ fn reason(tree: &mut Tree, oldest_snapshot: Option<u64>) -> Option<Reason> {
 
 #[test]
 fn a_guard_of_several_runs_is_due_at_twice_its_size() {
-    let mut bench = Bench::new();
-    let two_runs: [Drawn; 2] = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8)];
-    let two_tables: [Drawn; 2] = [(3, "a", "c", 9, 9), (3, "m", "z", 8, 8)];
-    let mut picked = |options: TreeOptions, tables: &[Drawn], charges: u64| {
-        let mut tree = bench.tree(options, &[], tables);
+    let mut fixture = Fixture::new();
+    let two_runs: [TableSpec; 2] = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8)];
+    let two_tables: [TableSpec; 2] = [(3, "a", "c", 9, 9), (3, "m", "z", 8, 8)];
+    let mut picked = |options: TreeOptions, tables: &[TableSpec], charges: u64| {
+        let mut tree = fixture.tree(options, &[], tables);
         charge(&tree.version().level(3).guards[0].charges, charges);
         reason(&mut tree, None)
     };
@@ -40,10 +40,10 @@ fn a_guard_of_several_runs_is_due_at_twice_its_size() {
 
 #[test]
 fn level_0_is_due_when_a_table_and_all_older_ones_have_their_price() {
-    let mut bench = Bench::new();
-    let level0: [Drawn; 3] = [(0, "a", "z", 1, 2), (0, "a", "z", 3, 4), (0, "a", "z", 5, 6)];
+    let mut fixture = Fixture::new();
+    let level0: [TableSpec; 3] = [(0, "a", "z", 1, 2), (0, "a", "z", 3, 4), (0, "a", "z", 5, 6)];
     let mut picked = |options: TreeOptions, charges: [u64; 3]| {
-        let mut tree = bench.tree(options, &[], &level0);
+        let mut tree = fixture.tree(options, &[], &level0);
         let version = tree.version().clone();
         for (table, bytes) in version.level0.iter().rev().zip(charges) {
             charge(&table.charges, bytes);
@@ -66,65 +66,66 @@ fn level_0_is_due_when_a_table_and_all_older_ones_have_their_price() {
 
 #[test]
 fn a_guard_of_one_run_is_due_where_a_compaction_sheds_its_tombstones() {
-    let mut bench = Bench::new();
-    let tree = |bench: &mut Bench, tables: &[Drawn], level: usize, tombstones: u64, charges: u64| {
-        let mut tree = bench.tree(own_shape(), &[], tables);
-        let mut meta = bench.meta((level, "a", "z", 8, 9));
+    let mut fixture = Fixture::new();
+    let tree = |fixture: &mut Fixture, tables: &[TableSpec], level: usize, tombstones: u64, charges: u64| {
+        let mut tree = fixture.tree(own_shape(), &[], tables);
+        let mut meta = fixture.meta((level, "a", "z", 8, 9));
         meta.tombstones = tombstones;
         let edit = VersionEdit { added: vec![(level, meta)], ..VersionEdit::default() };
-        tree.apply(&edit, &mut bench.open()).unwrap();
+        tree.apply(&edit, &mut fixture.open()).unwrap();
         charge(&tree.version().level(level).guards[0].charges, charges);
         tree
     };
     let alone = JOB_COST + 2000;
-    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone), None), Some(Reason::Seeks));
-    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone - 1), None), None);
-    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 0, alone), None), None, "there are no tombstones");
+    assert_eq!(reason(&mut tree(&mut fixture, &[], 3, 1, alone), None), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&mut fixture, &[], 3, 1, alone - 1), None), None);
+    assert_eq!(reason(&mut tree(&mut fixture, &[], 3, 0, alone), None), None, "there are no tombstones");
     assert_eq!(
-        reason(&mut tree(&mut bench, &[], 3, 1, alone), Some(8)),
+        reason(&mut tree(&mut fixture, &[], 3, 1, alone), Some(8)),
         None,
         "a snapshot sees what they hide"
     );
-    assert_eq!(reason(&mut tree(&mut bench, &[], 3, 1, alone), Some(9)), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&mut fixture, &[], 3, 1, alone), Some(9)), Some(Reason::Seeks));
     // Above the last level they move down, and the guards below may be merged along.
     let below = [(3, "b", "c", 1, 2)];
-    assert_eq!(reason(&mut tree(&mut bench, &below, 2, 1, alone + 2000), Some(1)), Some(Reason::Seeks));
-    assert_eq!(reason(&mut tree(&mut bench, &below, 2, 1, alone + 1999), None), None);
+    assert_eq!(reason(&mut tree(&mut fixture, &below, 2, 1, alone + 2000), Some(1)), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&mut fixture, &below, 2, 1, alone + 1999), None), None);
 
     // Charges for tombstones that cannot be dropped do not count towards a merge of several runs.
-    let mut tree = tree(&mut bench, &[], 3, 1, 10 * alone);
-    let edit = VersionEdit { added: vec![(3, bench.meta((3, "a", "z", 10, 11)))], ..VersionEdit::default() };
-    tree.apply(&edit, &mut bench.open()).unwrap();
+    let mut tree = tree(&mut fixture, &[], 3, 1, 10 * alone);
+    let edit =
+        VersionEdit { added: vec![(3, fixture.meta((3, "a", "z", 10, 11)))], ..VersionEdit::default() };
+    tree.apply(&edit, &mut fixture.open()).unwrap();
     assert!(tree.version().level(3).guards[0].runs == 2 && !tree.is_due(Some(1)));
 
     // A table that is added to the same run changes nothing.
-    let beside: [Drawn; 1] = [(3, "m", "n", 10, 11)];
-    let mut tree = bench.tree(own_shape(), &[], &[(3, "a", "c", 1, 2)]);
+    let beside: [TableSpec; 1] = [(3, "m", "n", 10, 11)];
+    let mut tree = fixture.tree(own_shape(), &[], &[(3, "a", "c", 1, 2)]);
     charge(&tree.version().level(3).guards[0].charges, 77);
-    let edit = VersionEdit { added: vec![(3, bench.meta(beside[0]))], ..VersionEdit::default() };
-    tree.apply(&edit, &mut bench.open()).unwrap();
+    let edit = VersionEdit { added: vec![(3, fixture.meta(beside[0]))], ..VersionEdit::default() };
+    tree.apply(&edit, &mut fixture.open()).unwrap();
     let guard = &tree.version().level(3).guards[0];
     assert_eq!((guard.runs, guard.charges.load(Ordering::Relaxed)), (1, 77));
 }
 
 #[test]
 fn a_seek_charges_the_runs_after_the_first_and_their_share_of_what_it_reads() {
-    let mut bench = Bench::new();
-    let tables: Vec<Drawn> = (0..3).map(|i| (3, "a", "z", 9 - i, 9 - i)).collect();
-    let guard = |bench: &mut Bench, tables: &[Drawn]| {
-        bench.tree(own_shape(), &[], tables).version().level(3).guards[0].clone()
+    let mut fixture = Fixture::new();
+    let tables: Vec<TableSpec> = (0..3).map(|i| (3, "a", "z", 9 - i, 9 - i)).collect();
+    let guard = |fixture: &mut Fixture, tables: &[TableSpec]| {
+        fixture.tree(own_shape(), &[], tables).version().level(3).guards[0].clone()
     };
     let sum = |guard: &crate::Guard| guard.charges.load(Ordering::Relaxed);
     let any_due = Arc::new(AtomicBool::new(false));
     let charges = |seek_cost| ReadCharges::new(seek_cost, any_due.clone());
-    let three = guard(&mut bench, &tables);
+    let three = guard(&mut fixture, &tables);
     charges(100).charge_seek(&three, 0);
     assert_eq!(sum(&three), 200);
     charges(100).charge_seek(&three, 900);
     assert_eq!(sum(&three), 1000);
     charges(0).charge_seek(&three, 30);
     assert_eq!(sum(&three), 1000);
-    let one = guard(&mut bench, &tables[..1]);
+    let one = guard(&mut fixture, &tables[..1]);
     charges(100).charge_seek(&one, 900);
     assert_eq!(sum(&one), 0);
 
@@ -141,9 +142,9 @@ fn a_seek_charges_the_runs_after_the_first_and_their_share_of_what_it_reads() {
 /// The price of level 0 is that of all its tables, and cursors charge each of them a part.
 #[test]
 fn the_scheduler_looks_at_level_0_before_the_charges_of_its_tables_reach_their_price() {
-    let mut bench = Bench::new();
-    let tables: Vec<Drawn> = (0..5).map(|i| (0, "a", "z", 9 - i, 9 - i)).collect();
-    let tree = bench.tree(own_shape(), &[], &tables);
+    let mut fixture = Fixture::new();
+    let tables: Vec<TableSpec> = (0..5).map(|i| (0, "a", "z", 9 - i, 9 - i)).collect();
+    let tree = fixture.tree(own_shape(), &[], &tables);
     let charges = ReadCharges::new(256, Arc::default());
     for table in &tree.version().level0 {
         charges.charge(&table.charges, JOB_COST / 4, LEVEL0_LOOK);

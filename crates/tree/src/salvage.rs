@@ -26,7 +26,7 @@ pub struct SalvagedManifest {
     pub flushed: BTreeMap<u64, Seq>,
     /// Per keyspace: every range tombstone that was added. A removed one may be needed again if salvage brings older
     /// tables back.
-    pub ranges: BTreeMap<u64, RangeSet>,
+    pub range_tombstones: BTreeMap<u64, RangeSet>,
     /// Logs with smaller numbers are not needed.
     pub min_log: u64,
     /// The number of decoded edits.
@@ -71,8 +71,11 @@ impl SalvagedManifest {
                 self.removed.remove(&meta.number);
                 self.tables.insert(meta.number, (id, meta));
             }
-            let ranges = self.ranges.entry(id).or_default();
-            *ranges = tree.ranges_added.into_iter().fold(std::mem::take(ranges), |set, one| set.with(one));
+            let range_tombstones = self.range_tombstones.entry(id).or_default();
+            *range_tombstones = tree
+                .range_tombstones_added
+                .into_iter()
+                .fold(std::mem::take(range_tombstones), |set, one| set.with(one));
             let flushed = self.flushed.entry(id).or_default();
             *flushed = (*flushed).max(tree.flushed_seq.unwrap_or(0));
         }

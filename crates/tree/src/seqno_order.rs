@@ -18,15 +18,15 @@
 //!
 //! So every plan is compared with all tables outside of it. If its output could be neither entirely newer nor entirely
 //! older than one of them, as its level requires, the output is cut before the first key of that table and directly
-//! after its last ([`cut_seams`]). Between two such cuts all inputs share keys with that table, so each of them is in
+//! after its last ([`cut_for_order`]). Between two such cuts all inputs share keys with that table, so each of them is in
 //! order with it already. This does not depend on the marks of unreadable tables, because closing the database forgets
 //! them but not the shape of the tree. In a tree where no table was passed, no such cut is needed.
 //!
-//! Two plans in progress are compared with each other as well ([`agrees`]); the later one waits. And before an edit is
-//! published, [`misplaced`] checks the tables that were really written.
+//! Two plans in progress are compared with each other as well ([`is_ordered_with`]); the later one waits. And before an edit is
+//! published, [`describe_misplaced`] checks the tables that were really written.
 
 use crate::pick::Plan;
-use crate::version::{TableFile, Version};
+use crate::version::{LiveTable, Version};
 use base::Slice;
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -65,15 +65,15 @@ impl<'a> KeySeqBounds<'a> {
         }
     }
 
-    pub fn of(tables: impl Iterator<Item = &'a Arc<TableFile>>) -> Option<KeySeqBounds<'a>> {
+    pub fn of(tables: impl Iterator<Item = &'a Arc<LiveTable>>) -> Option<KeySeqBounds<'a>> {
         tables.map(|t| KeySeqBounds::one(&t.meta)).reduce(KeySeqBounds::and)
     }
 
-    pub fn meets(&self, table: &TableFile) -> bool {
-        self.meets_hull(&KeySeqBounds::one(&table.meta))
+    pub fn meets(&self, table: &LiveTable) -> bool {
+        self.overlaps_bounds(&KeySeqBounds::one(&table.meta))
     }
 
-    fn meets_hull(&self, other: &KeySeqBounds<'_>) -> bool {
+    fn overlaps_bounds(&self, other: &KeySeqBounds<'_>) -> bool {
         let begins_in = |a: &KeySeqBounds<'_>, b: &KeySeqBounds<'_>| {
             a.smallest <= b.largest && b.to.is_none_or(|to| a.smallest < to)
         };
@@ -94,24 +94,24 @@ impl<'a> KeySeqBounds<'a> {
 }
 
 /// The tables of `version` with which a table at `target` with these bounds would be out of order.
-fn in_the_way<'v>(
+fn out_of_order_with<'v>(
     version: &'v Version,
-    hull: KeySeqBounds<'_>,
+    bounds: KeySeqBounds<'_>,
     target: usize,
-) -> impl Iterator<Item = (usize, &'v Arc<TableFile>)> {
+) -> impl Iterator<Item = (usize, &'v Arc<LiveTable>)> {
     let levels = version.levels.iter().enumerate().filter(|(_, level)| level.tables() > 0);
     let below = levels.flat_map(move |(i, level)| {
-        let guards = &level.guards[level.find(hull.smallest)..=level.find(hull.largest)];
+        let guards = &level.guards[level.find(bounds.smallest)..=level.find(bounds.largest)];
         guards.iter().flat_map(move |g| g.tables.iter().map(move |t| (i + 1, t)))
     });
     let all = version.level0.iter().map(|t| (0, t)).chain(below);
-    all.filter(move |(level, t)| !hull.fits(target, &KeySeqBounds::one(&t.meta), *level) && hull.meets(t))
+    all.filter(move |(level, t)| !bounds.fits(target, &KeySeqBounds::one(&t.meta), *level) && bounds.meets(t))
 }
 
 /// The indices of the pieces of a plan that overlap these bounds.
-fn reached(plan: &Plan, hull: &KeySeqBounds<'_>) -> RangeInclusive<usize> {
+fn reached(plan: &Plan, bounds: &KeySeqBounds<'_>) -> RangeInclusive<usize> {
     let piece = |key: &[u8]| plan.cuts.partition_point(|cut| &cut[..] <= key);
-    piece(hull.smallest)..=piece(hull.largest)
+    piece(bounds.smallest)..=piece(bounds.largest)
 }
 
 /// The bounds of each piece of a plan.
@@ -120,14 +120,14 @@ fn pieces(plan: &Plan) -> Vec<Option<KeySeqBounds<'_>>> {
     for (_, table) in &plan.inputs {
         let one = KeySeqBounds::one(&table.meta);
         for piece in &mut pieces[reached(plan, &one)] {
-            *piece = Some(piece.map_or(one, |hull| hull.and(one)));
+            *piece = Some(piece.map_or(one, |bounds| bounds.and(one)));
         }
     }
     for (i, piece) in pieces.iter_mut().enumerate() {
-        if let Some(hull) = piece {
+        if let Some(bounds) = piece {
             let from = if i == 0 { &plan.from[..] } else { &plan.cuts[i - 1][..] };
-            hull.smallest = hull.smallest.max(from);
-            hull.to = plan.cuts.get(i).or(plan.to.as_ref()).map(|k| &k[..]);
+            bounds.smallest = bounds.smallest.max(from);
+            bounds.to = plan.cuts.get(i).or(plan.to.as_ref()).map(|k| &k[..]);
         }
     }
     pieces
@@ -136,16 +136,17 @@ fn pieces(plan: &Plan) -> Vec<Option<KeySeqBounds<'_>>> {
 /// Whether every piece of `plan` is in order with `other` at `level`, or does not overlap it.
 fn all_fit(plan: &Plan, pieces: &[Option<KeySeqBounds<'_>>], other: &KeySeqBounds<'_>, level: usize) -> bool {
     let mut reached = pieces[reached(plan, other)].iter().flatten();
-    reached.all(|piece| piece.fits(plan.target, other, level) || !piece.meets_hull(other))
+    reached.all(|piece| piece.fits(plan.target, other, level) || !piece.overlaps_bounds(other))
 }
 
 /// Adds the cuts to `plan` that keep its output in order with all other tables.
-pub(crate) fn cut_seams(version: &Version, plan: &mut Plan) {
+pub(crate) fn cut_for_order(version: &Version, plan: &mut Plan) {
     let Some(whole) = KeySeqBounds::of(plan.inputs.iter().map(|(_, t)| t)) else { return };
     let inputs: HashSet<u64> = plan.numbers().collect();
-    let others = in_the_way(version, whole, plan.target).filter(|(_, t)| !inputs.contains(&t.meta.number));
+    let others =
+        out_of_order_with(version, whole, plan.target).filter(|(_, t)| !inputs.contains(&t.meta.number));
     let suspects: Vec<_> = others.collect();
-    let misfit = |plan: &Plan, suspects: &[(usize, &Arc<TableFile>)]| {
+    let misfit = |plan: &Plan, suspects: &[(usize, &Arc<LiveTable>)]| {
         let parts = pieces(plan);
         suspects.iter().rposition(|(level, t)| !all_fit(plan, &parts, &KeySeqBounds::one(&t.meta), *level))
     };
@@ -166,14 +167,14 @@ pub(crate) fn cut_seams(version: &Version, plan: &mut Plan) {
 }
 
 /// Whether one table at `target` made of `inputs` would be in order with all other tables.
-pub(crate) fn fits_as_one(version: &Version, inputs: &[Arc<TableFile>], target: usize) -> bool {
+pub(crate) fn fits_as_one(version: &Version, inputs: &[Arc<LiveTable>], target: usize) -> bool {
     let Some(whole) = KeySeqBounds::of(inputs.iter()) else { return false };
-    in_the_way(version, whole, target).all(|(_, other)| inputs.iter().any(|t| Arc::ptr_eq(t, other)))
+    out_of_order_with(version, whole, target).all(|(_, other)| inputs.iter().any(|t| Arc::ptr_eq(t, other)))
 }
 
 /// Whether the outputs of `plan` and of the plans in progress will be in order, whichever ends first.
-pub(crate) fn agrees<'a>(plan: &'a Plan, running: &'a [Arc<Plan>]) -> bool {
-    running.iter().all(|other| {
+pub(crate) fn is_ordered_with<'a>(plan: &'a Plan, in_progress: &'a [Arc<Plan>]) -> bool {
+    in_progress.iter().all(|other| {
         let whole = |plan: &'a Plan| KeySeqBounds::of(plan.inputs.iter().map(|(_, t)| t));
         let (Some(ours), Some(theirs)) = (whole(plan), whole(other)) else { return true };
         if ours.fits(plan.target, &theirs, other.target) {
@@ -185,9 +186,9 @@ pub(crate) fn agrees<'a>(plan: &'a Plan, running: &'a [Arc<Plan>]) -> bool {
 }
 
 /// Describes the first table of `added` at `target` that is out of order with another one.
-pub(crate) fn misplaced(version: &Version, target: usize, added: &[TableMeta]) -> Option<String> {
+pub(crate) fn describe_misplaced(version: &Version, target: usize, added: &[TableMeta]) -> Option<String> {
     added.iter().find_map(|meta| {
-        let mut others = in_the_way(version, KeySeqBounds::one(meta), target).filter(|(_, t)| t.meta.number != meta.number);
+        let mut others = out_of_order_with(version, KeySeqBounds::one(meta), target).filter(|(_, t)| t.meta.number != meta.number);
         let (level, other) = others.next()?;
         Some(format!(
             "table {} for level {target} (sequence numbers {} to {}) is out of order with table {} of level {level} ({} to {})",

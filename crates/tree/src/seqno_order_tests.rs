@@ -1,8 +1,8 @@
 //! The order of sequence numbers with unreadable tables: no sequence of plans breaks it. Every applied edit is verified
 //! with [`crate::check_version`] (debug builds do this in [`Tree::apply`]).
 
-use crate::compact::Outcome;
-use crate::pick_tests::{Bench, Drawn, cuts, damage, inputs, slice};
+use crate::compact::CompactionOutput;
+use crate::pick_tests::{Fixture, TableSpec, cuts, damage, inputs, slice};
 use crate::version::tests::options;
 use crate::{Plan, Reason, Tree, TreeOptions, Version, VersionEdit, charge};
 use base::ErrorKind;
@@ -10,27 +10,27 @@ use std::sync::Arc;
 
 /// T is old and in the last level. X (number 2) becomes unreadable, and the tables ABOVE it stay. The tables BESIDE
 /// share keys with no other.
-const T: Drawn = (3, "k000", "k099", 1, 100);
-const X: Drawn = (0, "k050", "k099", 101, 150);
-const ABOVE: [Drawn; 2] = [(0, "k051", "k098", 151, 160), (0, "k051", "k098", 161, 170)];
-const BESIDE: [Drawn; 2] = [(0, "k100", "k199", 201, 210), (0, "k100", "k199", 211, 220)];
+const T: TableSpec = (3, "k000", "k099", 1, 100);
+const X: TableSpec = (0, "k050", "k099", 101, 150);
+const ABOVE: [TableSpec; 2] = [(0, "k051", "k098", 151, 160), (0, "k051", "k098", 161, 170)];
+const BESIDE: [TableSpec; 2] = [(0, "k100", "k199", 201, 210), (0, "k100", "k199", 211, 220)];
 
 fn sound(tree: &Tree) {
     assert_eq!(crate::check_version(tree.version()), Vec::<String>::new());
 }
 
 /// The tree after closing and opening, which forgets the marks of unreadable tables.
-fn reopen(bench: &mut Bench, tree: Tree) -> Tree {
+fn reopen(fixture: &mut Fixture, tree: Tree) -> Tree {
     let empty = Version::empty(tree.options().levels);
-    let version = empty.apply(&VersionEdit::snapshot(tree.version()), &mut bench.open()).unwrap();
+    let version = empty.apply(&VersionEdit::snapshot(tree.version()), &mut fixture.open()).unwrap();
     Tree::new(tree.options().clone(), Arc::new(version))
 }
 
 /// Compacts everything on request.
-fn exhaust(bench: &mut Bench, tree: &mut Tree) {
+fn exhaust(fixture: &mut Fixture, tree: &mut Tree) {
     for _ in 0..200 {
         match tree.pick_range(b"", None, base::Seq::MAX, None) {
-            Ok(Some(plan)) => bench.run(tree, &plan),
+            Ok(Some(plan)) => fixture.execute(tree, &plan),
             Ok(None) | Err(_) => return,
         };
     }
@@ -38,14 +38,14 @@ fn exhaust(bench: &mut Bench, tree: &mut Tree) {
 }
 
 /// A tree whose tables BESIDE have moved down into T's guard.
-fn sunk(bench: &mut Bench, options: TreeOptions) -> (Tree, Vec<Arc<Plan>>) {
-    let drawn = [&[T, X][..], &ABOVE, &BESIDE].concat();
-    let mut tree = bench.tree(TreeOptions { skip_levels: true, ..options }, &[], &drawn);
+fn sunk(fixture: &mut Fixture, options: TreeOptions) -> (Tree, Vec<Arc<Plan>>) {
+    let specs = [&[T, X][..], &ABOVE, &BESIDE].concat();
+    let mut tree = fixture.tree(TreeOptions { skip_levels: true, ..options }, &[], &specs);
     damage(&tree, &[2]);
     let mut plans = Vec::new();
     while let Some(plan) = tree.pick(None) {
         assert!(!inputs(&plan).contains(&2) && plans.len() < 20);
-        bench.run(&mut tree, &plan);
+        fixture.execute(&mut tree, &plan);
         plans.push(plan);
     }
     assert_eq!(tree.version().level0.len(), 2, "X and the tables above it");
@@ -53,19 +53,19 @@ fn sunk(bench: &mut Bench, options: TreeOptions) -> (Tree, Vec<Arc<Plan>>) {
 }
 
 #[test]
-fn what_sank_past_an_unreadable_table_is_not_merged_across_it() {
+fn tables_moved_past_an_unreadable_one_are_not_merged_across_it() {
     for reopened in [false, true] {
-        let mut bench = Bench::new();
-        let (mut tree, _) = sunk(&mut bench, options());
+        let mut fixture = Fixture::new();
+        let (mut tree, _) = sunk(&mut fixture, options());
         // Two more tables move down, so that the guard of the last level has several runs to merge.
         let more = [(0, "k100", "k199", 301, 310), (0, "k100", "k199", 311, 320)];
-        let added = more.map(|drawn| (0, bench.meta(drawn))).to_vec();
-        tree.apply(&VersionEdit { added, ..VersionEdit::default() }, &mut bench.open()).unwrap();
+        let added = more.map(|spec| (0, fixture.meta(spec))).to_vec();
+        tree.apply(&VersionEdit { added, ..VersionEdit::default() }, &mut fixture.open()).unwrap();
         while let Some(plan) = tree.pick(None) {
-            bench.run(&mut tree, &plan);
+            fixture.execute(&mut tree, &plan);
         }
         if reopened {
-            tree = reopen(&mut bench, tree);
+            tree = reopen(&mut fixture, tree);
             // Prevents that X and the tables above it move down first.
             tree = Tree::new(TreeOptions { level0_tables: 10, ..options() }, tree.version().clone());
         }
@@ -76,49 +76,52 @@ fn what_sank_past_an_unreadable_table_is_not_merged_across_it() {
         assert_eq!((plan.reason, plan.target), (Reason::Seeks, 3));
         assert!(inputs(&plan).contains(&1), "T takes part");
         assert_eq!(cuts(&plan), ["k050", "k099\0"]);
-        bench.run(&mut tree, &plan);
+        fixture.execute(&mut tree, &plan);
         // X can be read again.
         tree.version().tables().for_each(|(_, t)| t.clear_damage());
-        exhaust(&mut bench, &mut tree);
+        exhaust(&mut fixture, &mut tree);
         sound(&tree);
         assert_eq!(tree.version().level0.len(), 0);
     }
 }
 
 #[test]
-fn a_plan_that_goes_down_is_cut_for_what_it_merges_along() {
-    let mut bench = Bench::new();
-    let (mut tree, plans) = sunk(&mut bench, TreeOptions { max_tables_per_guard: 1, ..options() });
+fn a_plan_to_a_deeper_level_is_cut_for_the_tables_that_it_includes_there() {
+    let mut fixture = Fixture::new();
+    let (mut tree, plans) = sunk(&mut fixture, TreeOptions { max_tables_per_guard: 1, ..options() });
     let across = plans.iter().find(|plan| inputs(plan).contains(&1)).expect("one plan includes T");
     assert_eq!(cuts(across), ["k050", "k099\0"]);
     tree.version().tables().for_each(|(_, t)| t.clear_damage());
-    exhaust(&mut bench, &mut tree);
+    exhaust(&mut fixture, &mut tree);
     sound(&tree);
 }
 
 #[test]
 fn tables_that_are_out_of_order_are_not_installed() {
-    let mut bench = Bench::new();
-    let drawn = [X, T, (3, "k100", "k199", 201, 210), (3, "k100", "k199", 211, 220)];
-    let mut tree = bench.tree(options(), &[], &drawn);
+    let mut fixture = Fixture::new();
+    let specs = [X, T, (3, "k100", "k199", 201, 210), (3, "k100", "k199", 211, 220)];
+    let mut tree = fixture.tree(options(), &[], &specs);
     charge(&tree.version().level(3).guards[0].charges, 1 << 20);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.source, plan.target), (3, 3));
-    let whole = Outcome { added: vec![bench.meta((3, "k000", "k199", 1, 220))], ..Outcome::default() };
-    let error = tree.install(&plan, &whole, &mut bench.open()).unwrap_err();
+    let whole = CompactionOutput {
+        added: vec![fixture.meta((3, "k000", "k199", 1, 220))],
+        ..CompactionOutput::default()
+    };
+    let error = tree.install(&plan, &whole, &mut fixture.open()).unwrap_err();
     assert!(
         error.kind() == ErrorKind::Io && error.to_string().contains("out of order with table 1"),
         "{error}"
     );
-    bench.run(&mut tree, &plan);
+    fixture.execute(&mut tree, &plan);
 }
 
 #[test]
-fn plans_that_run_at_once_do_not_get_out_of_order() {
-    let mut bench = Bench::new();
+fn plans_in_progress_at_once_stay_in_order() {
+    let mut fixture = Fixture::new();
     // A plan merges tables 1 to 3. Tables with sequence numbers between those of its inputs must not move down
     // meanwhile.
-    let drawn = [
+    let specs = [
         (3, "k020", "k040", 1, 50),
         (3, "k130", "k140", 51, 300),
         (3, "k030", "k035", 60, 70),
@@ -126,15 +129,15 @@ fn plans_that_run_at_once_do_not_get_out_of_order() {
         (2, "k050", "k060", 400, 410),
         (2, "k100", "k110", 250, 260),
     ];
-    let mut tree = bench.tree(options(), &[], &drawn);
+    let mut tree = fixture.tree(options(), &[], &specs);
     charge(&tree.version().level(3).guards[0].charges, 1 << 20);
     let first = tree.pick(None).unwrap();
     assert_eq!(inputs(&first).len(), 3);
     while let Ok(Some(plan)) = tree.pick_range(b"", None, base::Seq::MAX, None) {
-        bench.run(&mut tree, &plan);
+        fixture.execute(&mut tree, &plan);
     }
-    bench.run(&mut tree, &first);
-    exhaust(&mut bench, &mut tree);
+    fixture.execute(&mut tree, &first);
+    exhaust(&mut fixture, &mut tree);
     sound(&tree);
     assert_eq!(tree.version().level(3).guards[0].runs, 1);
 }
@@ -155,10 +158,10 @@ impl Random {
 }
 
 /// Flushes of random ranges, tables that become unreadable and readable again, up to three plans in progress that end
-/// in any order, and reopenings. `run` fails if an outcome is refused, `apply` if it breaks the order.
+/// in any order, and reopenings. `execute` fails if an outcome is refused, `apply` if it breaks the order.
 #[test]
 fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
-    let (mut with_seams, mut done) = (0, 0);
+    let (mut cut_for_order, mut done) = (0, 0);
     for seed in 0..300 {
         let mut random = Random(seed);
         let options = TreeOptions {
@@ -169,15 +172,15 @@ fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
             guard_bytes: [0, 1000, 2000, 16_000][random.below(4) as usize],
             ..options()
         };
-        let mut bench = Bench::new();
-        let mut tree = bench.tree(options, &[], &[]);
-        let mut running: Vec<Arc<Plan>> = Vec::new();
+        let mut fixture = Fixture::new();
+        let mut tree = fixture.tree(options, &[], &[]);
+        let mut in_progress: Vec<Arc<Plan>> = Vec::new();
         let mut seq = 0;
         for _ in 0..150 {
             match random.below(10) {
                 0..=3 => {
                     let (a, b) = (random.key(), random.key());
-                    let meta = bench.meta((0, a.min(b), a.max(b), seq + 1, seq + 10));
+                    let meta = fixture.meta((0, a.min(b), a.max(b), seq + 1, seq + 10));
                     seq += 10;
                     let mut edit = VersionEdit { added: vec![(0, meta)], ..VersionEdit::default() };
                     let chosen = random.key();
@@ -188,7 +191,7 @@ fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
                     {
                         edit.uncommitted_added.push((slice(chosen), 1 + random.below(3) as usize));
                     }
-                    tree.apply(&edit, &mut bench.open()).unwrap();
+                    tree.apply(&edit, &mut fixture.open()).unwrap();
                 }
                 4 => {
                     let tables: Vec<u64> = tree.version().tables().map(|(_, t)| t.meta.number).collect();
@@ -200,31 +203,31 @@ fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
                     let tables = tree.version().tables().filter(|_| random.below(4) == 0);
                     tables.for_each(|(_, t)| t.clear_damage());
                 }
-                6 if running.is_empty() => tree = reopen(&mut bench, tree),
-                7 if !running.is_empty() => {
-                    let plan = running.swap_remove(random.below(running.len() as u64) as usize);
-                    bench.run(&mut tree, &plan);
+                6 if in_progress.is_empty() => tree = reopen(&mut fixture, tree),
+                7 if !in_progress.is_empty() => {
+                    let plan = in_progress.swap_remove(random.below(in_progress.len() as u64) as usize);
+                    fixture.execute(&mut tree, &plan);
                     done += 1;
                 }
-                _ if running.len() < 3 => {
+                _ if in_progress.len() < 3 => {
                     let level = tree.version().level(1 + random.below(3) as usize);
                     charge(&level.guards[random.below(level.guards.len() as u64) as usize].charges, 1 << 20);
                     let plan = match random.below(3) {
                         0 => tree.pick_range(b"", None, base::Seq::MAX, None).ok().flatten(),
                         _ => tree.pick(None),
                     };
-                    with_seams +=
+                    cut_for_order +=
                         plan.iter().filter(|p| p.cuts.iter().any(|key| key.ends_with(b"\0"))).count();
-                    running.extend(plan);
+                    in_progress.extend(plan);
                 }
                 _ => {}
             }
         }
-        running.iter().for_each(|plan| drop(bench.run(&mut tree, plan)));
-        exhaust(&mut bench, &mut tree);
-        tree = reopen(&mut bench, tree);
-        exhaust(&mut bench, &mut tree);
+        in_progress.iter().for_each(|plan| drop(fixture.execute(&mut tree, plan)));
+        exhaust(&mut fixture, &mut tree);
+        tree = reopen(&mut fixture, tree);
+        exhaust(&mut fixture, &mut tree);
         sound(&tree);
     }
-    assert!(with_seams > 50 && done > 2000, "{with_seams} plans of {done} were cut for the order");
+    assert!(cut_for_order > 50 && done > 2000, "{cut_for_order} plans of {done} were cut for the order");
 }

@@ -9,10 +9,10 @@
 //! told from keys that are overwritten, and merging the former frees nothing.
 
 /// The number of hashes in a sketch.
-const MAX: usize = 32;
+const MAX_VALUES: usize = 32;
 
 /// A table with fewer keys has no sketch, because merging it frees little.
-const MIN: usize = 8;
+const MIN_VALUES: usize = 8;
 
 /// The smallest hashes of some keys, ascending and distinct.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Sketch {
     #[inline]
     pub fn add(&mut self, hash: u64) {
         let value = (hash >> 32) as u32;
-        if self.0.len() < MAX || self.0.last().is_some_and(|&last| value < last) {
+        if self.0.len() < MAX_VALUES || self.0.last().is_some_and(|&last| value < last) {
             self.insert(value);
         }
     }
@@ -32,13 +32,13 @@ impl Sketch {
     fn insert(&mut self, value: u32) {
         if let Err(at) = self.0.binary_search(&value) {
             self.0.insert(at, value);
-            self.0.truncate(MAX);
+            self.0.truncate(MAX_VALUES);
         }
     }
 
     /// The sketch, if there are enough keys for one.
     pub fn finish(self) -> Option<Sketch> {
-        (self.0.len() >= MIN).then_some(self)
+        (self.0.len() >= MIN_VALUES).then_some(self)
     }
 
     /// The values, four bytes each.
@@ -51,13 +51,13 @@ impl Sketch {
         let (values, rest) = bytes.as_chunks::<4>();
         let values: Vec<u32> = values.iter().map(|value| u32::from_le_bytes(*value)).collect();
         let sound = rest.is_empty()
-            && (MIN..=MAX).contains(&values.len())
+            && (MIN_VALUES..=MAX_VALUES).contains(&values.len())
             && values.windows(2).all(|pair| pair[0] < pair[1]);
         sound.then_some(Sketch(values))
     }
 
     /// The maximal length of an encoded sketch, in bytes.
-    pub(crate) const MAX_LEN: usize = 4 * MAX;
+    pub(crate) const MAX_ENCODED_LEN: usize = 4 * MAX_VALUES;
 
     /// The approximate number of distinct keys in the tables of these sketches.
     pub(crate) fn distinct<'a>(sketches: impl Iterator<Item = &'a Sketch>) -> f64 {
@@ -65,8 +65,8 @@ impl Sketch {
         let mut bound = None;
         for sketch in sketches {
             values.extend_from_slice(&sketch.0);
-            if sketch.0.len() == MAX {
-                let last = sketch.0[MAX - 1];
+            if sketch.0.len() == MAX_VALUES {
+                let last = sketch.0[MAX_VALUES - 1];
                 bound = Some(bound.map_or(last, |bound: u32| bound.min(last)));
             }
         }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn sketches_survive_being_written_down_and_nothing_else_is_read() {
+    fn sketches_survive_encoding_and_malformed_ones_are_refused() {
         for keys in [8, 31, 32, 1000] {
             let sketch = of(0..keys);
             let bytes = sketch.encode();

@@ -1,14 +1,14 @@
 //! Small levels: seeks load their tables into the page cache, and their blocks into the block cache.
 
-use crate::cursor::{FileCursor, Place};
-use crate::test_stack::{Stack, options};
+use crate::cursor::{LevelSize, LiveTableCursor};
+use crate::test_stack::{TestStack, options};
 use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
 use env::Rng;
 use table::{BlockClass, BlockKey, Compression};
 
-fn stack(entries: u64, value: usize, cache_bytes: u64) -> Stack {
+fn stack(entries: u64, value: usize, cache_bytes: u64) -> TestStack {
     let entries = (0..entries).map(|i| (key(i), Trailer::new(1, EntryKind::Put), vec![1; value])).collect();
-    let stack = Stack::new(vec![entries], &options(4096, Compression::None), cache_bytes);
+    let stack = TestStack::new(vec![entries], &options(4096, Compression::None), cache_bytes);
     stack.sim.set_in_memory(100);
     stack
 }
@@ -18,15 +18,15 @@ fn key(i: u64) -> Vec<u8> {
 }
 
 #[test]
-fn seeks_have_a_small_table_loaded_piece_by_piece_and_once() {
+fn seeks_load_a_small_table_piece_by_piece_and_once() {
     let stack = stack(14_000, 200, 0);
     let file = &stack.guard.tables[0];
     assert!((2 << 20..3 << 20).contains(&file.meta.file_size));
     let mut rng = Rng::new(1);
-    let mut seek = |upper: bool, count: u64| {
+    let mut seek = |small: bool, count: u64| {
         let before = stack.sim.asked_ahead_bytes();
         for _ in 0..count {
-            let mut cursor = FileCursor::new(file.clone(), file.table.cursor()).small_level(upper);
+            let mut cursor = LiveTableCursor::new(file.clone(), file.table.cursor()).small_level(small);
             cursor.seek(&key(rng.below(14_000)), MAX_SEQ).unwrap();
             assert!(cursor.valid());
         }
@@ -41,11 +41,11 @@ fn seeks_have_a_small_table_loaded_piece_by_piece_and_once() {
 }
 
 #[test]
-fn what_else_is_read_for_a_seek_does_not_count() {
+fn reads_of_filters_and_indexes_do_not_count() {
     // Filter and index are a quarter of the file.
     let stack = stack(200_000, 0, 64 << 20);
     let file = &stack.guard.tables[0];
-    let mut cursor = FileCursor::new(file.clone(), file.table.cursor()).small_level(true);
+    let mut cursor = LiveTableCursor::new(file.clone(), file.table.cursor()).small_level(true);
     cursor.seek(&key(77_777), MAX_SEQ).unwrap();
     assert!(cursor.valid() && table::bytes_read_by_this_thread() > 128 << 10);
     assert_eq!(stack.sim.asked_ahead(), 0);
@@ -59,12 +59,12 @@ fn blocks_of_a_small_level_are_cached_at_their_first_use_while_there_is_room() {
     assert!((1 << 20..CACHE / 4).contains(&size));
     // The number of data blocks that second seeks to some keys read, in a level of `bytes` bytes with `below` bytes
     // below it.
-    let read_again = |stack: &Stack, bytes: u64, below: u64| {
+    let read_again = |stack: &TestStack, bytes: u64, below: u64| {
         let file = &stack.guard.tables[0];
         let seeks = || {
             let before = table::blocks_read_by_this_thread();
             for i in (0..7_000).step_by(500) {
-                let mut cursor = Place::new(bytes, below).cursor(file);
+                let mut cursor = LevelSize::new(bytes, below).cursor(file);
                 cursor.seek(&key(i), MAX_SEQ).unwrap();
                 assert_eq!(cursor.key(), key(i));
             }

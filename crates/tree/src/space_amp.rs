@@ -22,10 +22,10 @@ use base::Seq;
 
 /// A guard with a smaller share of older versions is not merged for space: the merge would rewrite at least four times
 /// the bytes it frees.
-const MIN_SHARE: f64 = 0.2;
+const MIN_STALE_SHARE: f64 = 0.2;
 
 /// The assumed share of older versions above the last level, where it is not known.
-const SHARE_ABOVE: f64 = 0.5;
+const STALE_SHARE_ABOVE: f64 = 0.5;
 
 impl Guard {
     /// The approximate number of bytes that a merge of the guard would free.
@@ -55,7 +55,7 @@ pub(crate) fn amplification(version: &Version) -> f64 {
     let stale: u64 = last.guards.iter().map(|g| g.stale_bytes()).sum();
     let total = version.bytes();
     let above = (total - last.bytes()).min(last.bytes());
-    let live = (total - stale) as f64 - above as f64 * SHARE_ABOVE;
+    let live = (total - stale) as f64 - above as f64 * STALE_SHARE_ABOVE;
     if total == 0 { 1.0 } else { total as f64 / live.max(1.0) }
 }
 
@@ -73,8 +73,8 @@ impl Picker<'_> {
             // worthwhile.
             let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);
             let in_vain =
-                |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < MIN_SHARE;
-            if share >= MIN_SHARE && !self.oldest_snapshot.is_some_and(in_vain) {
+                |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < MIN_STALE_SHARE;
+            if share >= MIN_STALE_SHARE && !self.oldest_snapshot.is_some_and(in_vain) {
                 candidates.push(Candidate { reason: Reason::Space, level: last, guard, score: share });
             }
         }

@@ -1,6 +1,6 @@
 //! A stack of tables on a simulated disk, for tests.
 
-use crate::version::{Garbage, Guard, TableFile};
+use crate::version::{Guard, LiveTable, ObsoleteFiles};
 use base::{Slice, Trailer};
 use env::{Env, SimEnv};
 use std::path::Path;
@@ -10,7 +10,7 @@ use table::{BlockCache, Compression, TableCache, TableOptions, TableWriter};
 pub(crate) const DIR: &str = "/db";
 
 /// A stack of tables on a simulated disk.
-pub(crate) struct Stack {
+pub(crate) struct TestStack {
     pub(crate) sim: Arc<SimEnv>,
     pub(crate) guard: Arc<Guard>,
 }
@@ -21,15 +21,15 @@ pub(crate) fn options(block_size: usize, compression: Compression) -> TableOptio
     TableOptions { block_size, compression, filter_bits_per_key: 10, owner: None }
 }
 
-impl Stack {
+impl TestStack {
     /// Creates tables with these entries, oldest table first. Sorts the entries of each table.
-    pub(crate) fn new(tables: Vec<Vec<Entry>>, options: &TableOptions, cache_bytes: u64) -> Stack {
+    pub(crate) fn new(tables: Vec<Vec<Entry>>, options: &TableOptions, cache_bytes: u64) -> TestStack {
         let sim = SimEnv::new(1);
         let env: Arc<dyn Env> = sim.clone();
         env.create_dir(Path::new(DIR)).unwrap();
         let cache = Arc::new(BlockCache::new(cache_bytes));
         let directory = TableCache::new(env.clone(), DIR.into(), cache, 100);
-        let garbage = Arc::new(Garbage::default());
+        let obsolete_files = Arc::new(ObsoleteFiles::default());
         let mut files = Vec::new();
         for (number, mut entries) in tables.into_iter().enumerate() {
             entries.sort_by(|a, b| base::compare(&a.0, a.1, &b.0, b.1));
@@ -40,9 +40,9 @@ impl Stack {
             }
             let meta = writer.finish().unwrap();
             let table = directory.open(number, meta.file_size).unwrap();
-            files.push(TableFile::new(meta, table, garbage.clone()));
+            files.push(LiveTable::new(meta, table, obsolete_files.clone()));
         }
         files.reverse();
-        Stack { sim, guard: Guard::new(Slice::default(), files) }
+        TestStack { sim, guard: Guard::new(Slice::default(), files) }
     }
 }

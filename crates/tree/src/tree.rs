@@ -1,10 +1,10 @@
 //! The tree of one keyspace: its current version, the plans in progress, and the edits that their results become.
 
-use crate::compact::{Flushed, Outcome};
+use crate::compact::{CompactionOutput, FlushOutput};
 use crate::edit::VersionEdit;
 use crate::hash_guards::GuardHash;
 use crate::pick::{PickBlocked, Picker, Plan};
-use crate::version::{TableFile, Version};
+use crate::version::{LiveTable, Version};
 use crate::{Reason, TreeOptions, adaptive_guards, seqno_order, unreadable};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Slice};
@@ -19,19 +19,27 @@ use table::TableMeta;
 /// [`Tree::done`]. Between `install` and `apply` no other plan may be picked and no other edit applied.
 pub struct Tree {
     options: TreeOptions,
-    rule: GuardHash,
+    guard_hash: GuardHash,
     version: Arc<Version>,
-    running: Vec<Arc<Plan>>,
+    in_progress: Vec<Arc<Plan>>,
     next_plan: u64,
-    room: Option<u64>,
-    at_rest: bool,
+    free_space: Option<u64>,
+    idle: bool,
 }
 
 impl Tree {
     /// A tree whose current version is `version`.
     pub fn new(options: TreeOptions, version: Arc<Version>) -> Tree {
-        let rule = GuardHash::new(&options);
-        Tree { options, rule, version, running: Vec::new(), next_plan: 1, room: None, at_rest: false }
+        let guard_hash = GuardHash::new(&options);
+        Tree {
+            options,
+            guard_hash,
+            version,
+            in_progress: Vec::new(),
+            next_plan: 1,
+            free_space: None,
+            idle: false,
+        }
     }
 
     /// Its options.
@@ -40,8 +48,8 @@ impl Tree {
     }
 
     /// The rule that selects guards by hash.
-    pub fn rule(&self) -> &GuardHash {
-        &self.rule
+    pub fn guard_hash(&self) -> &GuardHash {
+        &self.guard_hash
     }
 
     /// The current version.
@@ -50,38 +58,38 @@ impl Tree {
     }
 
     /// The number of plans in progress.
-    pub fn running(&self) -> usize {
-        self.running.len()
+    pub fn in_progress(&self) -> usize {
+        self.in_progress.len()
     }
 
     fn picker(&self, oldest_snapshot: Option<Seq>) -> Picker<'_> {
-        let Tree { version, options, running, room, at_rest, .. } = self;
-        let (room, at_rest) = (*room, *at_rest);
-        Picker { version, options, running, oldest_snapshot, room, at_rest, requested_seq: Seq::MAX }
+        let Tree { version, options, in_progress, free_space, idle, .. } = self;
+        let (free_space, idle) = (*free_space, *idle);
+        Picker { version, options, in_progress, oldest_snapshot, free_space, idle, requested_seq: Seq::MAX }
     }
 
     fn start(&mut self, mut plan: Plan) -> Arc<Plan> {
         debug_assert!(
-            plan.reason == Reason::RangeDeletes || plan.inputs.iter().all(|(_, t)| !t.is_unreadable()),
+            plan.reason == Reason::RangeTombstones || plan.inputs.iter().all(|(_, t)| !t.is_unreadable()),
             "a plan must not read an unreadable table"
         );
         plan.id = self.next_plan;
         self.next_plan += 1;
         let plan = Arc::new(plan);
-        self.running.push(plan.clone());
+        self.in_progress.push(plan.clone());
         plan
     }
 
     /// Sets the number of free bytes on a nearly full disk; `None` otherwise. If it is set, only plans are picked that
     /// fit and that free space.
-    pub fn set_room(&mut self, room: Option<u64>) {
-        let taken = self.running.iter().map(|plan| plan.input_bytes()).sum();
-        self.room = room.map(|room| room.saturating_sub(taken));
+    pub fn set_free_space(&mut self, free_space: Option<u64>) {
+        let taken = self.in_progress.iter().map(|plan| plan.input_bytes()).sum();
+        self.free_space = free_space.map(|free_space| free_space.saturating_sub(taken));
     }
 
     /// Sets whether writes pause. If so, more compactions are worthwhile.
-    pub fn set_rest(&mut self, at_rest: bool) {
-        self.at_rest = at_rest;
+    pub fn set_idle(&mut self, idle: bool) {
+        self.idle = idle;
     }
 
     /// The most urgent compaction that shares no table with a plan in progress, if any is due.
@@ -112,20 +120,21 @@ impl Tree {
 
     /// Removes a plan from those in progress, because it is installed or has failed.
     pub fn done(&mut self, plan: &Plan) {
-        self.running.retain(|p| p.id != plan.id);
+        self.in_progress.retain(|p| p.id != plan.id);
     }
 
     /// The edit for a flush. `flushed_seq` is the newest flushed sequence number.
-    pub fn install_flush(&self, flushed: &Flushed, flushed_seq: Seq) -> VersionEdit {
+    pub fn install_flush(&self, flushed: &FlushOutput, flushed_seq: Seq) -> VersionEdit {
         let mut edit = VersionEdit { flushed_seq: Some(flushed_seq), ..VersionEdit::default() };
         edit.added.extend(flushed.table.iter().map(|meta| (0, meta.clone())));
         edit.sketches.clone_from(&flushed.sketches);
         edit.oldest_reader = flushed.oldest_reader;
-        edit.ranges_added = self.version.still_needed(&flushed.ranges, &flushed.table);
+        edit.range_tombstones_added =
+            self.version.needed_range_tombstones(&flushed.range_tombstones, &flushed.table);
         for (key, level) in &flushed.uncommitted {
-            let taken_up = self.version.level(*level).has_guard(key);
-            let noted = self.version.uncommitted.get(key).is_some_and(|noted| noted <= *level);
-            if !taken_up && !noted {
+            let committed = self.version.level(*level).has_guard(key);
+            let known = self.version.uncommitted.get(key).is_some_and(|known| known <= *level);
+            if !committed && !known {
                 edit.uncommitted_added.push((key.clone(), *level));
             }
         }
@@ -140,8 +149,8 @@ impl Tree {
     pub fn install(
         &self,
         plan: &Plan,
-        outcome: &Outcome,
-        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+        outcome: &CompactionOutput,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<VersionEdit> {
         let added: Vec<TableMeta> = match plan.is_move() {
             true => plan.inputs.iter().map(|(_, t)| t.meta.clone()).collect(),
@@ -154,31 +163,31 @@ impl Tree {
             ..VersionEdit::default()
         };
         // Since the plan was made, one of them may have become a guard of more levels, or of none.
-        for key in &plan.joins {
+        for key in &plan.guards_removed {
             let having = (1..=self.version.last_level()).filter(|&n| self.version.level(n).has_guard(key));
             edit.guards_removed.extend(having.map(|n| (n, key.clone())));
         }
         // If a cut could not become a guard, both pieces beside it lie in the same guard.
         let after = self.version.apply(&edit, open)?;
         // Tables that are out of order could answer reads with old versions.
-        if let Some(problem) = seqno_order::misplaced(&after, plan.target, &added)
+        if let Some(problem) = seqno_order::describe_misplaced(&after, plan.target, &added)
             && !(plan.is_move() && planted(Bug::MovePastOlderTables))
         {
             return Err(Error::new(ErrorKind::Io, format!("a compaction is not installed: {problem}")));
         }
-        self.take_up_guards(plan, &after, &mut edit);
-        self.choose_guards(plan, &after, &mut edit);
-        self.drop_guards(plan, &after, &mut edit);
+        self.commit_guards(plan, &after, &mut edit);
+        self.add_adaptive_guards(plan, &after, &mut edit);
+        self.remove_empty_guards(plan, &after, &mut edit);
         edit.oldest_reader = outcome.oldest_reader;
-        edit.ranges_done = after.ranges_done(plan);
+        edit.range_tombstones_removed = after.range_tombstones_removed(plan);
         Ok(edit)
     }
 
     /// Commits uncommitted guards within the plan's range, from the last level up: a key becomes a guard of a level if
     /// it is a guard of the level below, and if no table of the level, present or being written, has keys on both sides
     /// of it.
-    fn take_up_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
-        let others: Vec<&Arc<Plan>> = self.running.iter().filter(|p| p.id != plan.id).collect();
+    fn commit_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
+        let others: Vec<&Arc<Plan>> = self.in_progress.iter().filter(|p| p.id != plan.id).collect();
         for (key, shallowest) in after.uncommitted.range(&plan.from, plan.to.as_ref().map(|k| &k[..])) {
             let mut level = after.last_level();
             while level >= shallowest {
@@ -200,24 +209,28 @@ impl Tree {
 
     /// Adds adaptive guards (`adaptive_guards.rs`): in the last level, where a guard is large enough to be divided; in
     /// a level above, at the cuts of the plan, which are guards below.
-    fn choose_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
+    fn add_adaptive_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
         let wanted = self.options.guard_bytes;
         if wanted == 0 || plan.target == 0 {
             return;
         }
         let (target, last) = (plan.target, after.last_level());
         let level = after.level(target);
-        let places: Vec<Slice> = match target == last {
+        let keys: Vec<Slice> = match target == last {
             true => (level.overlapping(&plan.from, plan.to.as_ref().map(|k| &k[..])))
-                .flat_map(|i| adaptive_guards::places_to_divide(&level.guards[i], wanted))
+                .flat_map(|i| adaptive_guards::split_keys(&level.guards[i], wanted))
                 .collect(),
             false => plan.cuts.clone(),
         };
-        let running = || self.running.iter().filter(|p| p.id != plan.id);
-        for key in places {
+        let in_progress = || self.in_progress.iter().filter(|p| p.id != plan.id);
+        for key in keys {
             let below = (target + 1..=last).all(|n| after.level(n).has_guard(&key));
             let new = !level.has_guard(&key) && !edit.guards_added.contains(&(target, key.clone()));
-            if below && new && !level.straddled(&key) && !running().any(|p| p.would_straddle(target, &key)) {
+            if below
+                && new
+                && !level.straddled(&key)
+                && !in_progress().any(|p| p.would_straddle(target, &key))
+            {
                 edit.guards_added.push((target, key));
             }
         }
@@ -230,7 +243,7 @@ impl Tree {
     /// the history of its range, and its stack is in their order, because all data in its range has always moved down
     /// together. If two guards that have both been in use were joined, one stack would hold two histories, and the
     /// order of its tables could be wrong for some keys.
-    fn drop_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
+    fn remove_empty_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
         let last = after.level(after.last_level());
         for index in last.overlapping(&plan.from, plan.to.as_ref().map(|k| &k[..])) {
             let key = &last.guards[index].key;
@@ -246,7 +259,7 @@ impl Tree {
                     .any(|i| level.guards[i].tables.iter().any(|t| t.overlaps_range(key, end)))
             });
             // A plan in progress may have cut its output here, or may write into the range.
-            let expected = self.running.iter().any(|p| p.id != plan.id && p.meets(key, end));
+            let expected = self.in_progress.iter().any(|p| p.id != plan.id && p.meets(key, end));
             // A guard that this edit adds to a shallower level stays.
             let new = edit.guards_added.iter().any(|(_, added)| added == key);
             if !in_use && !expected && !new {
@@ -260,7 +273,7 @@ impl Tree {
     pub fn apply(
         &mut self,
         edit: &VersionEdit,
-        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<Arc<Version>> {
         let next = Arc::new(self.version.apply(edit, open)?);
         let stays: HashSet<u64> = edit.added.iter().map(|(_, meta)| meta.number).collect();
@@ -291,8 +304,8 @@ impl Tree {
     pub fn debt(&self) -> f64 {
         let tables = &self.version.level0;
         let waiting = match unreadable::has_unreadable(tables) {
-            true => unreadable::waiting(tables, self.options.level0_tables, |run| {
-                seqno_order::fits_as_one(&self.version, run, 0)
+            true => unreadable::compactable(tables, self.options.level0_tables, |tables| {
+                seqno_order::fits_as_one(&self.version, tables, 0)
             }),
             false => tables.len(),
         };

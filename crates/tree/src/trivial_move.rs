@@ -23,19 +23,19 @@
 
 use crate::pick::{MAX_TABLES, Picker, Plan, Reason};
 use crate::seqno_order;
-use crate::version::TableFile;
+use crate::version::LiveTable;
 use base::Slice;
 use base::planted::{Bug, planted};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A table with a larger share of tombstones, in per cent, is merged instead of moved.
-const MAX_TOMBSTONES: u64 = 10;
+const MAX_TOMBSTONE_PERCENT: u64 = 10;
 
 impl Picker<'_> {
     /// A plan for the tables of level 0 that can be moved.
     pub(crate) fn move_level0(&self, busy: &HashSet<u64>) -> Option<Plan> {
-        if self.running.iter().any(|plan| plan.source == 0) {
+        if self.in_progress.iter().any(|plan| plan.source == 0) {
             return None;
         }
         let least = match self.options.skip_levels {
@@ -53,11 +53,11 @@ impl Picker<'_> {
     fn moves(
         &self,
         source: usize,
-        stack: &[Arc<TableFile>],
+        stack: &[Arc<LiveTable>],
         least: usize,
         busy: &HashSet<u64>,
     ) -> Option<Plan> {
-        let mut chosen: Vec<Arc<TableFile>> = Vec::new();
+        let mut chosen: Vec<Arc<LiveTable>> = Vec::new();
         let mut target = 0;
         for table in stack.iter().rev() {
             let meta = &table.meta;
@@ -66,7 +66,7 @@ impl Picker<'_> {
             if (shared && !wrongly)
                 || table.is_unreadable()
                 || busy.contains(&meta.number)
-                || meta.tombstones * 100 > meta.entries * MAX_TOMBSTONES
+                || meta.tombstones * 100 > meta.entries * MAX_TOMBSTONE_PERCENT
             {
                 continue;
             }
@@ -80,7 +80,7 @@ impl Picker<'_> {
         let (first, last) = (chosen.first()?, chosen.last()?);
         let plan = Plan {
             piece_bytes: 0,
-            joins: Vec::new(),
+            guards_removed: Vec::new(),
             id: 0,
             reason: Reason::Move,
             source,
@@ -91,11 +91,11 @@ impl Picker<'_> {
             bottom: vec![false; chosen.len()],
             inputs: chosen.iter().map(|t| (source, t.clone())).collect(),
         };
-        seqno_order::agrees(&plan, self.running).then_some(plan)
+        seqno_order::is_ordered_with(&plan, self.in_progress).then_some(plan)
     }
 
     /// The deepest level below `source` that the table can be moved to.
-    fn deepest_for(&self, source: usize, table: &Arc<TableFile>) -> Option<usize> {
+    fn deepest_for(&self, source: usize, table: &Arc<LiveTable>) -> Option<usize> {
         let mut found = None;
         for n in source + 1..=self.version.last_level() {
             let level = self.version.level(n);
@@ -105,9 +105,9 @@ impl Picker<'_> {
                 break;
             }
             // With adaptive guards, the table may get a guard of its own.
-            let room = self.options.guard_bytes > 0 || level.guards[first].tables.len() + 1 < MAX_TABLES;
+            let has_room = self.options.guard_bytes > 0 || level.guards[first].tables.len() + 1 < MAX_TABLES;
             let fits = seqno_order::fits_as_one(self.version, std::slice::from_ref(table), n);
-            if first == last && room && (fits || planted(Bug::MovePastOlderTables)) {
+            if first == last && has_room && (fits || planted(Bug::MovePastOlderTables)) {
                 found = Some(n);
             }
         }

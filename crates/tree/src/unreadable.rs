@@ -22,10 +22,10 @@
 //! (`fits`). So every plan here shortens the stack or moves tables down, and the sequence of plans ends.
 
 use crate::seqno_order::KeySeqBounds;
-use crate::version::TableFile;
+use crate::version::LiveTable;
 use std::sync::Arc;
 
-type Stack = [Arc<TableFile>];
+type Stack = [Arc<LiveTable>];
 
 pub(crate) fn has_unreadable(stack: &Stack) -> bool {
     stack.iter().any(|t| t.is_unreadable())
@@ -33,45 +33,45 @@ pub(crate) fn has_unreadable(stack: &Stack) -> bool {
 
 /// The tables of a stack (newest first) that lie above no unreadable table, nor above one that has to stay because of
 /// it. Oldest first.
-pub(crate) fn free(stack: &Stack) -> Vec<Arc<TableFile>> {
-    let mut stays: Vec<&Arc<TableFile>> = Vec::new();
-    let mut free = Vec::new();
+pub(crate) fn unblocked(stack: &Stack) -> Vec<Arc<LiveTable>> {
+    let mut stays: Vec<&Arc<LiveTable>> = Vec::new();
+    let mut unblocked = Vec::new();
     for table in stack.iter().rev() {
         match table.is_unreadable() || stays.iter().any(|below| below.overlaps(table)) {
             true => stays.push(table),
-            false => free.push(table.clone()),
+            false => unblocked.push(table.clone()),
         }
     }
-    free
+    unblocked
 }
 
-/// The oldest tables of [`free`], at most `most`, that can be merged and moved below the rest of the stack. Newest
+/// The oldest tables of [`unblocked`], at most `most`, that can be merged and moved below the rest of the stack. Newest
 /// first.
-pub(crate) fn sinking(stack: &Stack, most: usize) -> Vec<Arc<TableFile>> {
-    let mut sinks = free(stack);
-    sinks.truncate(most);
-    while !lies_below_the_rest(&sinks, stack) {
-        sinks.pop();
+pub(crate) fn movable_down(stack: &Stack, most: usize) -> Vec<Arc<LiveTable>> {
+    let mut movable = unblocked(stack);
+    movable.truncate(most);
+    while !lies_below_others(&movable, stack) {
+        movable.pop();
     }
-    sinks.reverse();
-    sinks
+    movable.reverse();
+    movable
 }
 
-/// Leaves out the newest tables of `sinks` until the others fit as one table (`fits`).
-pub(crate) fn without_those_that_do_not_fit(
-    mut sinks: Vec<Arc<TableFile>>,
+/// Leaves out the newest tables of `movable` until the others fit as one table (`fits`).
+pub(crate) fn largest_that_fits(
+    mut movable: Vec<Arc<LiveTable>>,
     stack: &Stack,
     fits: impl Fn(&Stack) -> bool,
-) -> Vec<Arc<TableFile>> {
-    let fit = |sinks: &Stack| sinks.is_empty() || (lies_below_the_rest(sinks, stack) && fits(sinks));
-    while !fit(&sinks) {
-        sinks.remove(0);
+) -> Vec<Arc<LiveTable>> {
+    let fit = |movable: &Stack| movable.is_empty() || (lies_below_others(movable, stack) && fits(movable));
+    while !fit(&movable) {
+        movable.remove(0);
     }
-    sinks
+    movable
 }
 
 /// Whether all other tables of the stack that overlap the bounds of `tables` are newer.
-fn lies_below_the_rest(tables: &Stack, stack: &Stack) -> bool {
+fn lies_below_others(tables: &Stack, stack: &Stack) -> bool {
     let Some(hull) = KeySeqBounds::of(tables.iter()) else { return true };
     let mut rest = stack.iter().filter(|t| !tables.iter().any(|one| Arc::ptr_eq(one, t)));
     rest.all(|t| !hull.meets(t) || t.meta.min_seq > hull.max_seq)
@@ -80,28 +80,30 @@ fn lies_below_the_rest(tables: &Stack, stack: &Stack) -> bool {
 /// Tables to merge in place, all between two unreadable ones: of the newest such section that has at least `least` of
 /// them. From the newest on, a table is included if it is no larger than all before it together; with `all`,
 /// unconditionally. One table made of them must fit into the tree (`fits`).
-pub(crate) fn merging(
+pub(crate) fn mergeable_in_place(
     stack: &Stack,
     least: usize,
     all: bool,
     fits: impl Fn(&Stack) -> bool,
-) -> Option<Vec<Arc<TableFile>>> {
-    stack.split(|t| t.is_unreadable()).find_map(|run| {
+) -> Option<Vec<Arc<LiveTable>>> {
+    stack.split(|t| t.is_unreadable()).find_map(|section| {
         let mut bytes = 0;
-        let worth = |t: &&Arc<TableFile>| {
+        let worth = |t: &&Arc<LiveTable>| {
             let taken = bytes == 0 || all || t.meta.file_size <= bytes;
             bytes += t.meta.file_size;
             taken
         };
-        let mut take = run.iter().take_while(worth).count();
-        while take >= 2 && !fits(&run[..take]) {
+        let mut take = section.iter().take_while(worth).count();
+        while take >= 2 && !fits(&section[..take]) {
             take -= 1;
         }
-        (take >= least.max(2)).then(|| run[..take].to_vec())
+        (take >= least.max(2)).then(|| section[..take].to_vec())
     })
 }
 
 /// The number of tables of a stack with unreadable ones that a compaction could include, for the compaction debt.
-pub(crate) fn waiting(stack: &Stack, least: usize, fits: impl Fn(&Stack) -> bool) -> usize {
-    free(stack).len().max(merging(stack, least, false, fits).map_or(0, |run| run.len()))
+pub(crate) fn compactable(stack: &Stack, least: usize, fits: impl Fn(&Stack) -> bool) -> usize {
+    unblocked(stack)
+        .len()
+        .max(mergeable_in_place(stack, least, false, fits).map_or(0, |section| section.len()))
 }

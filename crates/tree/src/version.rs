@@ -16,9 +16,9 @@ use table::{Table, TableMeta};
 
 /// Numbers of table files that no version uses any more. The library deletes the files.
 #[derive(Debug, Default)]
-pub struct Garbage(Mutex<Vec<u64>>);
+pub struct ObsoleteFiles(Mutex<Vec<u64>>);
 
-impl Garbage {
+impl ObsoleteFiles {
     /// Removes and returns all numbers.
     pub fn take(&self) -> Vec<u64> {
         std::mem::take(&mut self.0.lock())
@@ -36,8 +36,8 @@ impl Garbage {
 }
 
 /// A table shared by versions. When an edit has removed the table and its last holder (version, cursor) is dropped, its
-/// number is added to the [`Garbage`].
-pub struct TableFile {
+/// number is added to the [`ObsoleteFiles`].
+pub struct LiveTable {
     /// Its entry in the manifest.
     pub meta: TableMeta,
     /// Its reader.
@@ -45,36 +45,36 @@ pub struct TableFile {
     /// The heads of its smallest and largest keys.
     heads: (u64, u64),
     obsolete: std::sync::atomic::AtomicBool,
-    garbage: Arc<Garbage>,
+    obsolete_files: Arc<ObsoleteFiles>,
     damage: Damage,
     sketch: OnceLock<Sketch>,
-    /// Blocks that seeks have read: see [`TableFile::note_sought`].
-    sought: AtomicU64,
+    /// Blocks that seeks have read: see [`LiveTable::note_seek_reads`].
+    seek_reads: AtomicU64,
     /// Read charges, in bytes (`read_charge.rs`). Only level 0 uses them.
     pub charges: AtomicU64,
 }
 
 /// Seeks that read this many blocks one by one ...
-const LOADED_AFTER: u64 = 16;
+const BLOCKS_PER_LOAD: u64 = 16;
 
 /// ... cause a load of this many bytes of the table.
-const LOADED: u64 = 1 << 20;
+const LOAD_BYTES: u64 = 1 << 20;
 
-impl TableFile {
+impl LiveTable {
     /// A table that is in use.
-    pub fn new(meta: TableMeta, table: Arc<Table>, garbage: Arc<Garbage>) -> Arc<TableFile> {
+    pub fn new(meta: TableMeta, table: Arc<Table>, obsolete_files: Arc<ObsoleteFiles>) -> Arc<LiveTable> {
         let (damage, sketch) = (Damage::default(), OnceLock::new());
         let heads = (head(&meta.smallest), head(&meta.largest));
-        let (sought, charges) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(TableFile {
+        let (seek_reads, charges) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(LiveTable {
             meta,
             table,
             heads,
             obsolete: false.into(),
-            garbage,
+            obsolete_files,
             damage,
             sketch,
-            sought,
+            seek_reads,
             charges,
         })
     }
@@ -84,15 +84,15 @@ impl TableFile {
     /// 16 blocks read one by one, the operating system is asked to load the next MiB of the file into the page cache,
     /// which takes about as long; cached parts are not read again. This ends when the whole file was requested.
     #[inline]
-    pub(crate) fn note_sought(&self, blocks: u64) {
-        let enough = self.meta.file_size.div_ceil(LOADED) * LOADED_AFTER;
-        if blocks == 0 || self.sought.load(Ordering::Relaxed) >= enough {
+    pub(crate) fn note_seek_reads(&self, blocks: u64) {
+        let enough = self.meta.file_size.div_ceil(LOAD_BYTES) * BLOCKS_PER_LOAD;
+        if blocks == 0 || self.seek_reads.load(Ordering::Relaxed) >= enough {
             return;
         }
-        let before = self.sought.fetch_add(blocks, Ordering::Relaxed);
-        let (loaded, wanted) = (before / LOADED_AFTER, (before + blocks).min(enough) / LOADED_AFTER);
+        let before = self.seek_reads.fetch_add(blocks, Ordering::Relaxed);
+        let (loaded, wanted) = (before / BLOCKS_PER_LOAD, (before + blocks).min(enough) / BLOCKS_PER_LOAD);
         for piece in loaded..wanted {
-            self.table.load(piece * LOADED, LOADED);
+            self.table.load(piece * LOAD_BYTES, LOAD_BYTES);
         }
     }
 
@@ -155,7 +155,7 @@ impl TableFile {
     }
 
     /// Whether the key ranges of two tables overlap.
-    pub fn overlaps(&self, other: &TableFile) -> bool {
+    pub fn overlaps(&self, other: &LiveTable) -> bool {
         self.meta.smallest <= other.meta.largest && other.meta.smallest <= self.meta.largest
     }
 
@@ -165,15 +165,15 @@ impl TableFile {
     }
 }
 
-impl Drop for TableFile {
+impl Drop for LiveTable {
     fn drop(&mut self) {
         if *self.obsolete.get_mut() {
-            self.garbage.add(self.meta.number);
+            self.obsolete_files.add(self.meta.number);
         }
     }
 }
 
-impl std::fmt::Debug for TableFile {
+impl std::fmt::Debug for LiveTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "table {}", self.meta.number)
     }
@@ -187,7 +187,7 @@ pub struct Guard {
     /// Where its range starts; guard 0 has the empty key.
     pub key: Slice,
     /// Newest first.
-    pub tables: Vec<Arc<TableFile>>,
+    pub tables: Vec<Arc<LiveTable>>,
     /// The number of sorted runs: the largest number of tables that a search for one key may have to read. Tables that
     /// do not overlap form one run.
     pub runs: usize,
@@ -200,7 +200,7 @@ pub struct Guard {
 }
 
 /// The largest number of tables that share a key.
-pub(crate) fn runs(tables: &[Arc<TableFile>]) -> usize {
+pub(crate) fn runs(tables: &[Arc<LiveTable>]) -> usize {
     // The maximum is reached at the first key of some table.
     let at = |key: &[u8]| {
         tables.iter().filter(|t| &t.meta.smallest[..] <= key && key <= &t.meta.largest[..]).count()
@@ -209,7 +209,7 @@ pub(crate) fn runs(tables: &[Arc<TableFile>]) -> usize {
 }
 
 impl Guard {
-    pub(crate) fn new(key: Slice, tables: Vec<Arc<TableFile>>) -> Arc<Guard> {
+    pub(crate) fn new(key: Slice, tables: Vec<Arc<LiveTable>>) -> Arc<Guard> {
         let merge_cost = 2 * tables.iter().map(|t| t.meta.file_size).sum::<u64>();
         Arc::new(Guard {
             key,
@@ -300,7 +300,7 @@ impl Level {
 #[derive(Debug)]
 pub struct Version {
     /// Flushed tables, newest first.
-    pub level0: Vec<Arc<TableFile>>,
+    pub level0: Vec<Arc<LiveTable>>,
     /// Levels 1 and deeper; `levels[0]` is level 1.
     pub levels: Vec<Arc<Level>>,
     /// Keys selected as guards that are not yet guards of all their levels.
@@ -308,7 +308,7 @@ pub struct Version {
     /// All entries of the keyspace up to this sequence number are in tables.
     pub flushed_seq: Seq,
     /// The range tombstones that may still hide entries. See `range_tombstones.rs`.
-    pub ranges: Arc<RangeSet>,
+    pub range_tombstones: Arc<RangeSet>,
 }
 
 impl Version {
@@ -320,7 +320,7 @@ impl Version {
             levels: (0..levels).map(|_| level()).collect(),
             uncommitted: Arc::default(),
             flushed_seq: 0,
-            ranges: Arc::default(),
+            range_tombstones: Arc::default(),
         }
     }
 
@@ -335,7 +335,7 @@ impl Version {
     }
 
     /// All tables, with their levels.
-    pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
+    pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<LiveTable>)> {
         let upper = self.level0.iter().map(|t| (0, t));
         let lower = self.levels.iter().enumerate();
         upper.chain(
@@ -355,7 +355,7 @@ impl Version {
     pub fn apply(
         &self,
         edit: &VersionEdit,
-        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<TableFile>>,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<Version> {
         crate::edit::apply(self, edit, open)
     }

@@ -72,7 +72,7 @@ fn read_intact(
     env: &Arc<dyn Env>,
     dir: &Path,
     logs: &[u64],
-    state: Option<&tree::State>,
+    state: Option<&tree::ManifestState>,
     sources: &mut Sources,
     report: &mut SalvageReport,
 ) -> Result<()> {
@@ -185,7 +185,7 @@ fn loss(name: &str, offset: Option<u64>, bytes: u64, what: &str) -> Loss {
 /// is damaged: the log may then still have what the table lost.
 fn insert(
     batch: &mut BatchRecord<'_>,
-    state: Option<&tree::State>,
+    state: Option<&tree::ManifestState>,
     sources: &mut Sources,
     report: &mut SalvageReport,
 ) -> bool {

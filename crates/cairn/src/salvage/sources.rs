@@ -45,7 +45,7 @@ pub(super) struct TableSource {
 pub(super) struct Sources {
     pub keyspaces: BTreeMap<u64, KeyspaceSource>,
     /// The state in an intact manifest.
-    pub state: Option<tree::State>,
+    pub state: Option<tree::ManifestState>,
     /// The intact parts of a damaged one.
     pub remains: SalvagedManifest,
     /// Keyspaces that lack tables which an intact manifest names.
@@ -94,11 +94,11 @@ impl Sources {
             for (id, found) in &state.keyspaces {
                 if let Some(keyspace) = sources.keyspaces.get_mut(id) {
                     keyspace.flushed = found.version.flushed_seq;
-                    keyspace.ranges = RangeSet::clone(&found.version.ranges);
+                    keyspace.ranges = RangeSet::clone(&found.version.range_tombstones);
                 }
             }
         }
-        for (id, ranges) in &sources.remains.ranges {
+        for (id, ranges) in &sources.remains.range_tombstones {
             if let Some(keyspace) = sources.keyspaces.get_mut(id) {
                 keyspace.ranges = ranges.clone();
             }
