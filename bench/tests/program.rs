@@ -1,5 +1,4 @@
 //! The program as a whole: what a run leaves, and what it must not leave.
-#![cfg(feature = "program")]
 
 use bench::record::{Line, Record, RunInfo};
 use std::collections::BTreeSet;

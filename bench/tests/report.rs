@@ -1,5 +1,4 @@
 //! Reports of made-up results: what must be in them, and that they are sound.
-#![cfg(feature = "report")]
 
 use bench::record::{Contents, Latency, Line, Record, RunInfo, Sample, Settings};
 use bench::report::{Written, write, write_brief};

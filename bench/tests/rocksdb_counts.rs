@@ -2,7 +2,6 @@
 //! kernel's count for every engine, is what the engine wrote, all of it and nothing else.
 //!
 //! The kernel counts for a process. So each test runs in one of its own, with RocksDB's statistics on.
-#![cfg(feature = "rocksdb")]
 
 use bench::engine::{Asked, Engine};
 use bench::generate::mix;
@@ -42,7 +41,7 @@ fn measure_alone(engine: &str, test: &str) {
         return measure(engine);
     }
     let alone = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", &format!("rocksdb_counts::{test}"), "--nocapture"])
         .env(STATISTICS, "1")
         .output()
         .unwrap();

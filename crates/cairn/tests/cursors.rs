@@ -1,5 +1,4 @@
 //! Long-lived cursors and iterators: they show the state at their creation, and the resources that they hold are bounded and counted.
-#![allow(missing_docs)]
 
 use cairn::env::SimEnv;
 use cairn::{Cursor, Database, Keyspace, KeyspaceOptions, Options, Range, Result};

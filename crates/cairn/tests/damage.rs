@@ -1,5 +1,4 @@
 //! A damaged table while everything else goes on: the promise P3, with a database that stays in use.
-#![allow(missing_docs)]
 
 use cairn::env::{Env, SimEnv};
 use cairn::{Database, ErrorKind, Keyspace, KeyspaceOptions, Options};

@@ -2,7 +2,6 @@
 //!
 //! `UPDATE_DOCS=1 cargo test -p cairn --test docs` rewrites `docs/options.md`; `SHOW_EXAMPLES=1 ... -- --nocapture` prints the bytes of
 //! the worked examples.
-#![allow(missing_docs)]
 
 use cairn::env::{Env, SimEnv};
 use cairn::{
@@ -340,6 +339,38 @@ fn tests_that_are_named_exist() {
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
     assert!(named > 20);
+}
+
+/// Manifests list the test programs, so a file in `tests` runs only if it is one, or a module of one.
+#[test]
+fn every_test_file_belongs_to_a_test_program() {
+    let read =
+        |path: PathBuf| std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let crates: Vec<PathBuf> = crates.chain([root().join("bench")]).collect();
+    let manifests: String = crates.iter().map(|dir| read(dir.join("Cargo.toml"))).collect();
+    let (mut unused, mut seen) = (Vec::new(), 0);
+    for dir in crates.iter().map(|dir| dir.join("tests")).filter(|dir| dir.is_dir()) {
+        let manifest = read(dir.with_file_name("Cargo.toml"));
+        if !manifest.contains("autotests = false") {
+            continue;
+        }
+        let files = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+        let (programs, others): (Vec<_>, Vec<_>) =
+            files.filter(|file| file.extension().is_some_and(|e| e == "rs")).partition(|file| {
+                let name = file.file_stem().unwrap().to_str().unwrap();
+                manifest.contains(&format!("[[test]]\nname = \"{name}\""))
+                    || manifests.contains(&format!("/tests/{name}.rs\""))
+            });
+        let modules: String = programs.into_iter().map(read).collect();
+        for file in others {
+            seen += 1;
+            if !modules.contains(&format!("mod {};", file.file_stem().unwrap().to_str().unwrap())) {
+                unused.push(file);
+            }
+        }
+    }
+    assert!(unused.is_empty() && seen > 50, "{seen} modules; these are in no program: {unused:?}");
 }
 
 #[path = "../examples/batches_and_snapshots.rs"]

@@ -8,7 +8,6 @@
 //!
 //! `UPDATE_FIXTURES=1 cargo test -p cairn --test fixtures` writes missing fixtures, and rewrites the answers of damaged ones. **It never
 //! overwrites the files of a database**: they are what that version wrote. A new format gets its own directory beside `v1`.
-#![allow(missing_docs)]
 
 use base::checksum::{Place, checksum};
 use cairn::env::SimEnv;

@@ -1,6 +1,5 @@
 //! A disk that fills up, at every point, with and without a reserve: errors are temporary, reads go on, no acknowledged write is lost,
 //! and deletes and compactions free space.
-#![allow(missing_docs)]
 
 use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Options};

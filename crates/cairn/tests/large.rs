@@ -1,5 +1,4 @@
 //! Large values and batches whose log write fails or is cut off by a crash.
-#![allow(missing_docs)]
 
 use cairn::env::{Fault, Repeat, SimEnv, Survival};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Result};

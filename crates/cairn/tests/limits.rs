@@ -1,36 +1,12 @@
 //! Limits of the system on a process: number of open files, length of files. Each test runs its part in a process of its own, on the real
 //! file system, because a lowered limit cannot be raised again.
-#![allow(missing_docs)]
 
+use crate::child;
 use cairn::env::SimEnv;
 use cairn::{Compression, Database, Durability, GuardPolicy, Keyspace, KeyspaceOptions, Options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Names the directory in the child.
-const VARIABLE: &str = "CAIRN_LIMITS_DIR";
-
-/// Runs the test `name` of this program in a child process.
-fn in_child(name: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    let output = child.args(["--exact", name, "--nocapture"]).env(VARIABLE, dir.path()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success(),
-        "{}\n{text}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(text.contains("child done"), "{text}");
-}
-
-fn child_dir() -> Option<PathBuf> {
-    std::env::var_os(VARIABLE).map(PathBuf::from)
-}
 
 fn lower(resource: Resource, to: u64) {
     let Rlimit { maximum, .. } = getrlimit(resource);
@@ -67,7 +43,7 @@ fn tables(db: &Database) -> usize {
 /// Trap 33: several hundred tables, many readers, and 64 handles for the whole process.
 #[test]
 fn hundreds_of_tables_need_few_files() {
-    let Some(dir) = child_dir() else { return in_child("hundreds_of_tables_need_few_files") };
+    let Some(dir) = child::dir() else { return child::run(hundreds_of_tables_need_few_files) };
     lower(Resource::Nofile, 64);
     let options = Options::default().memory_budget(1 << 20);
     let db = Database::open_with(dir.join("db"), options).unwrap();
@@ -133,7 +109,7 @@ fn hundreds_of_tables_need_few_files() {
         assert_eq!(keyspace.get(key(i)).unwrap().unwrap(), value(i)[..]);
     }
     db.close().unwrap();
-    println!("child done");
+    child::done();
 }
 
 /// Incompressible, so that files grow by what is written.
@@ -144,8 +120,8 @@ fn noise(i: u32) -> Vec<u8> {
 
 #[test]
 fn a_limit_on_the_length_of_files_is_an_error_and_no_signal() {
-    let Some(dir) = child_dir() else {
-        return in_child("a_limit_on_the_length_of_files_is_an_error_and_no_signal");
+    let Some(dir) = child::dir() else {
+        return child::run(a_limit_on_the_length_of_files_is_an_error_and_no_signal);
     };
     const LIMIT: u64 = 1 << 20;
     lower(Resource::Fsize, LIMIT);
@@ -182,7 +158,7 @@ fn a_limit_on_the_length_of_files_is_an_error_and_no_signal() {
         assert!(entry.metadata().unwrap().len() <= LIMIT, "{}", entry.path().display());
     }
     check(&open().open_keyspace("k").unwrap());
-    println!("child done");
+    child::done();
 }
 
 /// The same on the simulated disk, which counts every handle.
@@ -229,8 +205,8 @@ fn address_space() -> u64 {
 /// refused.
 #[test]
 fn memory_that_cannot_be_had_is_an_error_and_no_abort() {
-    let Some(dir) = child_dir() else {
-        return in_child("memory_that_cannot_be_had_is_an_error_and_no_abort");
+    let Some(dir) = child::dir() else {
+        return child::run(memory_that_cannot_be_had_is_an_error_and_no_abort);
     };
     let options = Options::default().background_threads(0).memory_budget(1 << 30);
     let db = Database::open_with(dir.join("db"), options).unwrap();
@@ -252,5 +228,5 @@ fn memory_that_cannot_be_had_is_an_error_and_no_abort() {
     for i in (90_000..100_000).step_by(7) {
         assert_eq!(keyspace.get(key(i)).unwrap().unwrap()[..], value(i));
     }
-    println!("child done");
+    child::done();
 }

@@ -1,5 +1,4 @@
 //! A disk full of deleted data, or of a single database: the space of deletes is reclaimed without a call of the user.
-#![allow(missing_docs)]
 
 use cairn::env::{Env, SimEnv};
 use cairn::{Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Options};

@@ -1,5 +1,4 @@
 //! What the database asks the operating system to load into its page cache, and to drop from it.
-#![allow(missing_docs)]
 
 use cairn::env::SimEnv;
 use cairn::{Compression, Database, Keyspace, KeyspaceOptions, Options, Result};

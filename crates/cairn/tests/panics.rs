@@ -1,6 +1,5 @@
 //! A panicking thread (which only a bug can cause) ends writing, with an error that says so: no thread waits forever, reads go on, and
 //! every acknowledged write is present at the next opening. Trap 33.
-#![allow(missing_docs)]
 
 use cairn::env::{OpInfo, OpKind, Phase, SimEnv, Verdict};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};

@@ -1,60 +1,8 @@
-//! Peak memory while a large value or batch is written. A test program of its own, because it counts the allocations of the process.
-#![allow(missing_docs, unsafe_code)]
+//! Peak memory while a large value or batch is written.
 
+use crate::{alone, peak_of, with_max_len};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// The longest piece of memory that is given.
-static LONGEST: AtomicUsize = AtomicUsize::new(usize::MAX);
-
-/// The space of memtables, which costs memory only where something is written.
-fn is_reservation(layout: Layout) -> bool {
-    layout.align() >= 2 << 20
-}
-
-fn count(layout: Layout) {
-    if !is_reservation(layout) {
-        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
-        PEAK.fetch_max(now, Ordering::Relaxed);
-    }
-}
-
-// SAFETY: all of it is the system's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() > LONGEST.load(Ordering::Relaxed) && !is_reservation(layout) {
-            return std::ptr::null_mut();
-        }
-        count(layout);
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        if !is_reservation(layout) {
-            NOW.fetch_sub(layout.size(), Ordering::Relaxed);
-        }
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Most bytes that `work` has at once beside what there was before.
-fn peak_of<T>(work: impl FnOnce() -> T) -> (usize, T) {
-    let before = NOW.load(Ordering::Relaxed);
-    PEAK.store(before, Ordering::Relaxed);
-    let done = work();
-    (PEAK.load(Ordering::Relaxed) - before, done)
-}
 
 const LEN: usize = 64 << 20;
 /// For all that does not grow with what is written.
@@ -62,6 +10,7 @@ const SMALL: usize = 2 << 20;
 
 #[test]
 fn a_large_value_or_batch_is_copied_once() -> cairn::Result<()> {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let options = Options::default().background_threads(0).memory_budget(64 << 20);
     let db = Database::open_with(dir.path(), options)?;
@@ -115,10 +64,10 @@ fn where_there_is_no_memory_nothing_is_written(dir: &Path) -> cairn::Result<()> 
     batch.put(&ks, "other", "new");
     batch.put(&ks, "large", &value);
     let mut long = db.batch();
-    LONGEST.store(1 << 20, Ordering::Relaxed);
-    long.put(&ks, "large", &value);
-    let refused = [ks.put("large", &value), db.write(batch, Durability::Os), db.write(long, Durability::Os)];
-    LONGEST.store(usize::MAX, Ordering::Relaxed);
+    let refused = with_max_len(1 << 20, || {
+        long.put(&ks, "large", &value);
+        [ks.put("large", &value), db.write(batch, Durability::Os), db.write(long, Durability::Os)]
+    });
     for error in refused.map(Result::unwrap_err) {
         assert!(error.kind() == ErrorKind::Io && error.to_string().contains("no memory"), "{error}");
     }

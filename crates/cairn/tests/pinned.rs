@@ -1,11 +1,7 @@
-//! Memory that cursors keep. A test program of its own, because it counts the allocations of the process.
-#![allow(missing_docs)]
+//! Memory that cursors keep.
 
+use crate::{allocated, alone};
 use cairn::{Cursor, Database, KeyspaceOptions, Options, Range, Result};
-use peak_alloc::PeakAlloc;
-
-#[global_allocator]
-static ALLOCATED: PeakAlloc = PeakAlloc;
 
 const MEMTABLE: usize = 1 << 20;
 const ROUNDS: u64 = 60;
@@ -21,6 +17,7 @@ fn value(round: u64) -> [u8; 100] {
 
 #[test]
 fn cursors_that_are_moved_hold_no_memtables_that_were_flushed() -> Result<()> {
+    let _alone = alone();
     let dir = tempfile::tempdir().expect("a directory for the test");
     let options = Options::default().memory_budget(16 << 20).background_threads(0);
     let db = Database::open_with(dir.path(), options)?;
@@ -52,9 +49,9 @@ fn cursors_that_are_moved_hold_no_memtables_that_were_flushed() -> Result<()> {
         }
         // After the first rounds, so that what is there anyway is.
         match round {
-            0..16 => most = most.max(ALLOCATED.current_usage()),
+            0..16 => most = most.max(allocated()),
             _ => {
-                let now = ALLOCATED.current_usage();
+                let now = allocated();
                 let allowed = most + 8 * MEMTABLE;
                 assert!(now <= allowed, "{now} bytes in round {round}, and {most} in the first ones");
             }

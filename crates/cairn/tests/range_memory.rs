@@ -1,11 +1,7 @@
-//! Memory of range deletions. A test program of its own, because it counts the allocations of the process.
-#![allow(missing_docs)]
+//! Memory of range deletions.
 
+use crate::{allocated, alone};
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result};
-use peak_alloc::PeakAlloc;
-
-#[global_allocator]
-static ALLOCATED: PeakAlloc = PeakAlloc;
 
 const RANGES: u64 = 50_000;
 
@@ -35,7 +31,7 @@ fn bytes_of_each(name: &str, delete: impl Fn(&Keyspace) -> Result<()>) -> Result
     ks.put(key(1 << 40), "")?;
     ks.flush()?;
     let snapshot = db.snapshot();
-    let measured = || (ALLOCATED.current_usage() as u64, db.stats().memory.metadata);
+    let measured = || (allocated() as u64, db.stats().memory.metadata);
     let each = |after: (u64, u64), before: (u64, u64)| {
         ((after.0 - before.0) / RANGES, (after.1 - before.1) / RANGES)
     };
@@ -54,6 +50,7 @@ fn bytes_of_each(name: &str, delete: impl Fn(&Keyspace) -> Result<()>) -> Result
 
 #[test]
 fn deleted_ranges_beside_a_snapshot_take_what_is_documented() -> Result<()> {
+    let _alone = alone();
     // One after another, in an order that is not that of the keys.
     let apart = |ks: &Keyspace| {
         (0..RANGES).try_for_each(|i| {

@@ -1,5 +1,4 @@
 //! Opening with little memory: the log becomes few tables, whatever faults the disk has meanwhile.
-#![allow(missing_docs)]
 
 use cairn::env::{OpKind, Phase, SimEnv, Survival, Verdict};
 use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options, Result};

@@ -1,5 +1,4 @@
 //! Salvage: what it restores is what was written, and what it cannot restore is in its report.
-#![allow(missing_docs)]
 
 use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, SimEnv, Verdict};
 use cairn::{

@@ -1,5 +1,4 @@
 //! Scrubbing finds damage before a read does, keeps to its rate, leaves the block cache alone, and ends on closing.
-#![allow(missing_docs)]
 
 use cairn::env::{OpInfo, OpKind, Phase, SimEnv, Verdict};
 use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options};

@@ -1,6 +1,5 @@
 //! The shape of the tree under common access patterns: sequential and time-ordered inserts, and queues. Everything runs in the caller's
 //! thread, so that each run is the same.
-#![allow(missing_docs)]
 
 use cairn::env::SimEnv;
 use cairn::{Compression, Database, Keyspace, KeyspaceOptions, Options};

@@ -1,8 +1,6 @@
 //! bench: every workload, the reports, the counters of the kernel, and the directories that bench must not empty.
 
-mod common;
-
-use common::{Cairn, json_lines};
+use crate::common::{Cairn, json_lines};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,8 +1,6 @@
 //! load and dump: records survive a round trip unchanged, and records that a format cannot express are named.
 
-mod common;
-
-use common::{Cairn, cities, json_lines};
+use crate::common::{Cairn, cities, json_lines};
 use std::collections::BTreeMap;
 
 /// Keys and values with all kinds of bytes, some of them longer than 10 KB.

@@ -1,9 +1,8 @@
 //! Which database a command uses: paths with typing errors, directories with other content, and the ways to name a
+
 //! database.
 
-mod common;
-
-use common::{Cairn, Run, program, run};
+use crate::common::{Cairn, Run, program, run};
 use std::path::Path;
 
 fn on(command: &str, path: &Path, args: &[&str]) -> Run {

@@ -1,8 +1,6 @@
 //! put, get, delete, scan: values, forms, bounds, exit codes, pipes.
 
-mod common;
-
-use common::{Cairn, cities, json_lines, program, run};
+use crate::common::{Cairn, cities, json_lines, program, run};
 use std::process::Stdio;
 
 #[test]

@@ -1,8 +1,6 @@
 //! The shell in a pipe.
 
-mod common;
-
-use common::{Cairn, Run, json_lines};
+use crate::common::{Cairn, Run, json_lines};
 
 fn shell(cairn: &Cairn, args: &[&str], script: &str) -> Run {
     let args: Vec<&str> = ["--create"].iter().chain(args).copied().collect();

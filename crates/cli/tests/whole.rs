@@ -1,8 +1,6 @@
 //! Commands on a whole database (check, stats, compact, demo), and the help of the program.
 
-mod common;
-
-use common::{Cairn, cities, json_lines, program, run};
+use crate::common::{Cairn, cities, json_lines, program, run};
 use std::collections::BTreeMap;
 
 fn loaded() -> Cairn {

@@ -1,6 +1,4 @@
 //! Another handle cuts a log short while it is written to. The process must survive.
-#![allow(missing_docs)]
-#![cfg(target_os = "linux")]
 
 use env::{Env, RealEnv, WriteFile};
 use std::fs::{File, OpenOptions};

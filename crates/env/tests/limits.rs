@@ -6,11 +6,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs the test `name` of this program in a child process, which finds its directory in the environment.
+/// Runs the test `name` of this module in a child process, which finds its directory in the environment.
 fn in_child(name: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", name, "--nocapture"]).env("CAIRN_LIMITS_DIR", dir.path());
+    child.args(["--exact", &format!("limits::{name}"), "--nocapture"]).env("CAIRN_LIMITS_DIR", dir.path());
     let output = child.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(

@@ -21,7 +21,7 @@ fn child_tries_to_lock() {
 
 fn child(path: &Path) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_tries_to_lock", "--nocapture"])
+        .args(["--exact", "lock::child_tries_to_lock", "--nocapture"])
         .env(VARIABLE, path)
         .output()
         .unwrap();

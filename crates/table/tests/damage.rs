@@ -1,10 +1,7 @@
 //! Damaged tables: every answer is right or an error; never wrong in silence, and never a panic.
-#![allow(missing_docs)]
 
-mod common;
-
+use crate::common::*;
 use base::{Cursor, ErrorKind, MAX_SEQ, Result};
-use common::*;
 use env::{Env, SimEnv};
 use std::sync::Arc;
 use table::{Compression, Table, TableMeta, TableOptions};

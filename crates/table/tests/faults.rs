@@ -1,11 +1,8 @@
 //! Failing disks, and files whose checksums are right but whose content is not.
-#![allow(missing_docs)]
 
-mod common;
-
+use crate::common::*;
 use base::checksum::{Place, checksum};
 use base::{Cursor, ErrorKind, MAX_SEQ};
-use common::*;
 use env::{Env, Fault, Repeat, Rng, SimEnv};
 use std::path::Path;
 use std::sync::Arc;

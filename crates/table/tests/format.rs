@@ -1,10 +1,7 @@
 //! The worked example of `docs/format/table.md` is what the writer writes, and what the reader reads.
-#![allow(missing_docs)]
 
-mod common;
-
+use crate::common::*;
 use base::Cursor;
-use common::*;
 use table::TableOptions;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format/table.md");

@@ -1,10 +1,7 @@
 //! Tables against a sorted list: everything a reader can ask, over random shapes of keys, values, blocks and caches.
-#![allow(missing_docs)]
 
-mod common;
-
+use crate::common::*;
 use base::{Cursor, MAX_SEQ, Trailer};
-use common::*;
 use env::Rng;
 use std::sync::Arc;
 use table::{Table, TableOptions};

@@ -1,10 +1,7 @@
 //! Reading without waiting: nothing is taken for read that is not, and what was put off goes on where it stopped.
-#![allow(missing_docs)]
 
-mod common;
-
+use crate::common::*;
 use base::{Cursor, MAX_SEQ, hash};
-use common::*;
 use env::{Fault, Repeat, SimEnv};
 use std::sync::Arc;
 use table::{Compression, Table, TableOptions};

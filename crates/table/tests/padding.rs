@@ -1,11 +1,8 @@
 //! Data blocks end with pages, and zeros lie between them: how many, and that neither can be taken for the other.
-#![allow(missing_docs)]
 
-mod common;
-
+use crate::common::*;
 use base::checksum::{Place, checksum};
 use base::{Cursor, ErrorKind, MAX_SEQ, hash};
-use common::*;
 use env::{Env, SimEnv};
 use std::path::Path;
 use std::sync::Arc;

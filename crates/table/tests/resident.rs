@@ -1,11 +1,8 @@
 //! Pinned filters and indexes: the reads that they save, their memory, and that damage to a part of them fails only reads that need
 //! this part.
-#![allow(missing_docs)]
 
-mod common;
-
+use crate::common::*;
 use base::{Cursor, ErrorKind, MAX_SEQ, hash};
-use common::*;
 use table::{Compression, TableOptions};
 
 /// Enough for several partitions of the filter and several index nodes.

@@ -1,9 +1,6 @@
 //! What is left of a damaged table, told in full: no part of a file is missing in silence.
-#![allow(missing_docs)]
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;

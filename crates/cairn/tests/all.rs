@@ -1,0 +1,34 @@
+//! The tests of the library as one program: each module is a file beside this one. Linking one program instead of one per file saves most of
+//! the build time. The tests run side by side, so a test that depends on the state of the process (limits, memory, the working directory)
+//! runs in a child process (`child`), and tests that count allocations are in the program `allocations`.
+#![allow(missing_docs)]
+
+mod child;
+
+mod compact_beside;
+mod cursors;
+mod damage;
+mod database;
+mod dead_ranges;
+mod docs;
+mod fixtures;
+mod full_disk;
+#[cfg(target_os = "linux")]
+mod idle;
+mod keyspaces;
+mod large;
+mod lifetimes;
+mod limits;
+mod logs;
+mod low_space;
+mod many;
+mod memory;
+mod panics;
+mod passing;
+mod place;
+mod promises;
+mod ranges;
+mod recovered;
+mod salvage;
+mod scrub;
+mod shapes;

@@ -1,0 +1,10 @@
+//! The tests of the program as one test program: each module is a file beside this one.
+
+mod common;
+
+mod bench;
+mod load_dump;
+mod paths;
+mod points;
+mod shell;
+mod whole;

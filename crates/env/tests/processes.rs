@@ -1,0 +1,4 @@
+//! The tests that start child processes, as one program.
+
+mod limits;
+mod lock;

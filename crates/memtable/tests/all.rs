@@ -1,0 +1,5 @@
+//! The tests of the crate as one program: each module is a file beside this one.
+
+mod capacity;
+mod concurrent;
+mod model;
