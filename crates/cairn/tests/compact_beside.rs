@@ -57,7 +57,7 @@ fn beside(
 
 fn open(env: &Arc<SimEnv>) -> Result<(Database, Keyspace)> {
     let db = Database::open_in(env.clone(), "/db", Options::default().background_threads(0))?;
-    // Compactions run only on request.
+    // With these options no compaction starts unless it is requested.
     let options = KeyspaceOptions::default().level0_tables(64).max_tables_per_guard(64).seek_cost(0);
     let keyspace = db.keyspace("k", options.tombstone_percent(0).space_target(10.0))?;
     Ok((db, keyspace))

@@ -40,7 +40,7 @@ fn mix(n: u64) -> u64 {
     (n ^ n >> 27).wrapping_mul(0x81da_def4_bc2d_d44d) ^ n >> 33
 }
 
-/// Puts and deletes over `keys` keys, remembered in a model.
+/// Puts and deletes over `keys` keys, on the database and on the model.
 fn write(keyspace: &Keyspace, model: &mut Model, range: std::ops::Range<u64>, keys: u64) {
     for i in range {
         let key = format!("key/{:05}", mix(i) % keys);
@@ -112,7 +112,7 @@ fn closed(seed: u64, writes: u64, keys: u64) -> (Arc<SimEnv>, Model) {
     (sim, model)
 }
 
-/// Levels of a table's number, as the statistics' list of guards has them.
+/// Levels that contain the table of this number, by the statistics of the guards.
 fn level_of(keyspace: &Keyspace, table: &Path) -> usize {
     let number: u64 = table.file_stem().unwrap().to_str().unwrap().parse().unwrap();
     let guards = keyspace.guards();
@@ -123,7 +123,7 @@ fn level_of(keyspace: &Keyspace, table: &Path) -> usize {
 /// compactions go on, and no read is wrong.
 #[test]
 fn one_damaged_table_in_level_0_does_not_stop_the_rest() {
-    // Two flushes: nothing is compacted yet; then the older table is damaged.
+    // Two flushes start no compaction. Then the older table is damaged.
     let (sim, mut model) = closed(1, 150, 4000);
     let table = tables(&sim)[0].clone();
     scratch(&sim, &table);
@@ -133,7 +133,7 @@ fn one_damaged_table_in_level_0_does_not_stop_the_rest() {
     let mut most = 0;
     for round in 0..40 {
         let start = 1_000_000 + round * 500;
-        // Only the first half of the keys is ever written again.
+        // Later writes are to the first half of the keys only.
         write(&keyspace, &mut model, start..start + 500, 2000);
         most = most.max(level0(&db));
     }
@@ -148,12 +148,12 @@ fn one_damaged_table_in_level_0_does_not_stop_the_rest() {
     assert!(stats.damage[0].offset.is_some() && stats.to_string().contains("damage "));
     assert_eq!(stats.stalls.slowdowns, 0, "writers wait for what cannot be done");
     assert_eq!(level_of(&keyspace, &table), 0);
-    // An explicit compaction compacts what it can, and returns the error of the rest.
+    // A requested compaction compacts the intact tables, and returns the error of the damaged one.
     let error = keyspace.compact().unwrap_err();
     assert!(error.to_string().contains(&*table.to_string_lossy()), "{error}");
     assert_eq!(level0(&db), 2, "the damaged table and all that is newer, as one");
     compare(&keyspace, &model, from_ref(&table));
-    // Closing returns the error, too; and reopening changes nothing of all this.
+    // Closing also returns the error. Reopening does not change the answers.
     drop(keyspace);
     assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Corruption);
     let db = open(&sim);
@@ -162,7 +162,7 @@ fn one_damaged_table_in_level_0_does_not_stop_the_rest() {
 
 /// Ascending keys: entries newer than the damaged table share no key with it, and are compacted as if it were intact.
 #[test]
-fn what_shares_no_key_with_a_damaged_table_sinks() {
+fn entries_that_share_no_key_with_a_damaged_table_are_compacted() {
     let sim = SimEnv::new(2);
     let db = open(&sim);
     let keyspace = db.create_keyspace("k", small()).unwrap();
@@ -188,8 +188,8 @@ fn what_shares_no_key_with_a_damaged_table_sinks() {
     assert!(keyspace.get("00000000").is_err() && keyspace.get("00005999").unwrap().is_some());
 }
 
-/// Any byte of any table of a random history, in whatever level; then as many writes again, flushes and compactions. Never a wrong
-/// answer: the order of versions and tombstones holds around the table that stays.
+/// A random byte of a random table is damaged, in any level; then as many writes follow, with flushes and compactions. No answer is
+/// wrong: the order of versions and tombstones holds around the damaged table, which stays.
 #[test]
 fn histories_go_on_around_a_damaged_table() {
     let (mut failed, mut levels) = (0, [0; 4]);
@@ -252,8 +252,8 @@ fn a_table_that_can_be_read_again_is_not_hidden_by_older_versions() {
         put(&keyspace, &mut model, 50..100, "new");
         let table = tables(&sim).pop().unwrap();
         scratch(&sim, &table);
-        // The compaction that fails, and what stays above the table from then on.
-        // Much, so that it is not merged in place with what follows.
+        // This compaction fails, and its entries stay above the table from then on.
+        // They are many, so that they are not merged in place with later entries.
         let newer = "newer".repeat(200);
         (0..3).for_each(|_| put(&keyspace, &mut model, 51..99, &newer));
         assert_eq!(db.stats().damage.len(), 1);
@@ -316,7 +316,7 @@ fn scans_of_other_keys_do_not_need_a_damaged_table() {
 
 /// The error of a keyspace that has been dropped since concerns no caller: closing succeeds.
 #[test]
-fn trouble_of_a_dropped_keyspace_goes_with_it() {
+fn the_error_of_a_dropped_keyspace_is_dropped_with_it() {
     use cairn::env::{Fault, OpInfo, OpKind, Phase, Verdict};
     let (sim, mut model) = closed(1, 150, 4000);
     let db = open(&sim);
@@ -338,7 +338,7 @@ fn trouble_of_a_dropped_keyspace_goes_with_it() {
 
 /// With threads: no retry loop over a table that cannot be read.
 #[test]
-fn nothing_is_busy_with_a_damaged_table() {
+fn a_damaged_table_is_not_retried_in_a_loop() {
     let (sim, mut model) = closed(1, 150, 4000);
     let table = tables(&sim)[0].clone();
     scratch(&sim, &table);
@@ -381,8 +381,8 @@ fn a_table_that_the_system_cannot_read_is_gone_around_after_a_while() {
     db.close().unwrap();
 }
 
-/// A missing table, a truncated one, one with a damaged end: the database opens, reads that need the table name the file, and everything
-/// else can be used.
+/// A table is missing, truncated or damaged at its end: the database opens, reads that need the table fail and name the file, and all
+/// other data can be used.
 #[test]
 fn a_table_that_cannot_be_opened_spoils_its_own_keys_only() {
     for wound in ["missing", "short", "long", "footer", "empty"] {

@@ -12,7 +12,7 @@ fn small() -> KeyspaceOptions {
         .block_size(512)
 }
 
-/// A pseudo-random key that hits others now and then.
+/// The pseudo-random key of `i`; some numbers share a key.
 fn key(i: u64) -> String {
     format!("key{:06}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 & 0x3fff)
 }

@@ -44,7 +44,7 @@ fn queue(keyspace: &Keyspace, takes: u64) -> Result<u64> {
 }
 
 #[test]
-fn the_consumer_of_a_queue_passes_over_few_of_the_entries_that_were_taken() -> Result<()> {
+fn the_consumer_of_a_queue_skips_few_of_the_entries_that_were_taken() -> Result<()> {
     const TAKES: u64 = 100_000;
     let (_db, keyspace) = open(16)?;
     let count = queue(&keyspace, TAKES)?;
@@ -60,7 +60,7 @@ fn the_consumer_of_a_queue_passes_over_few_of_the_entries_that_were_taken() -> R
 
 /// The key is put while the consumer seeks it: between the creation of its iterator and the seek.
 #[test]
-fn a_producer_that_writes_meanwhile_keeps_nobody_from_noting() -> Result<()> {
+fn a_write_during_a_seek_does_not_prevent_a_dead_range() -> Result<()> {
     const TAKES: u64 = 20_000;
     let (_db, keyspace) = open(16)?;
     (0..1_000).try_for_each(|i| keyspace.put(key(i), "job"))?;
@@ -80,7 +80,7 @@ fn a_producer_that_writes_meanwhile_keeps_nobody_from_noting() -> Result<()> {
 #[test]
 fn a_stack_a_queue_that_runs_empty_and_many_queues_in_one_keyspace() -> Result<()> {
     const TAKES: u64 = 20_000;
-    // Last in, first out; the keys ascend, so the deleted ones lie in between.
+    // A stack with ascending keys: the deleted keys lie between the remaining ones and the new ones.
     let (_db, keyspace) = open(16)?;
     (0..1_000).try_for_each(|i| keyspace.put(key(i), "job"))?;
     let count = passed(&keyspace, || {
@@ -122,7 +122,7 @@ fn a_stack_a_queue_that_runs_empty_and_many_queues_in_one_keyspace() -> Result<(
 }
 
 #[test]
-fn the_second_scan_over_deleted_keys_passes_over_few_of_them() -> Result<()> {
+fn the_second_scan_over_deleted_keys_skips_few_of_them() -> Result<()> {
     const DELETED: u64 = 200_000;
     // Concurrent writes: to other keys, which does not matter, or into the range, which splits it.
     for writes in [0, 1, 5] {
@@ -156,7 +156,7 @@ fn the_second_scan_over_deleted_keys_passes_over_few_of_them() -> Result<()> {
 
 /// Concurrent writes elsewhere in the keyspace during the first scan do not keep the second one from being fast.
 #[test]
-fn what_is_written_while_a_long_run_is_passed_does_not_matter() -> Result<()> {
+fn writes_during_a_scan_of_a_long_run_do_not_prevent_a_dead_range() -> Result<()> {
     let (_db, keyspace) = open(16)?;
     (0..20_010).try_for_each(|i| keyspace.put(key(i), "value"))?;
     (0..20_000).filter(|i| i % 2_000 != 0).try_for_each(|i| keyspace.delete(key(i)))?;
@@ -178,7 +178,7 @@ fn what_is_written_while_a_long_run_is_passed_does_not_matter() -> Result<()> {
 }
 
 #[test]
-fn notes_are_bounded_and_the_valuable_ones_stay() -> Result<()> {
+fn dead_ranges_are_bounded_and_the_longest_stay() -> Result<()> {
     let (_db, keyspace) = open(4)?;
     // One long run, and 2,000 short ones.
     (0..50_000).try_for_each(|i| keyspace.put(key(i), "value"))?;
@@ -331,7 +331,7 @@ fn bounds(rng: &mut Rng) -> (u64, u64) {
     (from, from + rng.below(KEYS + 2 - from))
 }
 
-/// Readers of all ages, over few keys that are put and deleted again and again.
+/// Snapshots and cursors of different ages, over few keys that are put and deleted repeatedly.
 #[test]
 fn readers_of_any_age_see_what_the_model_says() -> Result<()> {
     let (mut noted, mut reads) = (0, 0);

@@ -1,6 +1,6 @@
 //! The documents are checked against the code: worked examples, options, limits, links, and the tests that they name.
 //!
-//! `UPDATE_DOCS=1 cargo test -p cairn --test docs` rewrites `docs/options.md`; `SHOW_EXAMPLES=1 ... -- --nocapture` prints the bytes of
+//! `UPDATE_DOCS=1 cargo test -p cairn --test all docs` rewrites `docs/options.md`; `SHOW_EXAMPLES=1 ... -- --nocapture` prints the bytes of
 //! the worked examples.
 
 use cairn::env::{Env, SimEnv};
@@ -20,11 +20,10 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// A line of hex: where its bytes are, from the start or (below 0) from the end, and which they are.
+/// A line of hex: the offset of its bytes, from the start or (negative) from the end, and the bytes.
 type HexLine = (isize, Vec<u8>);
 
-/// The lines of the `n`-th block of hex in a document. A line of dots stands for bytes that are left out; behind it offsets
-/// count from the end.
+/// The lines of the `n`-th block of hex in a document. A line of dots stands for omitted bytes; offsets after it count from the end.
 fn hex_block(document: &str, n: usize) -> Vec<HexLine> {
     let block = document.split("```hex\n").nth(n + 1).expect("a block of hex");
     let block = block.split("```").next().unwrap();
@@ -107,7 +106,7 @@ fn the_manifest_is_as_documented() {
     for (n, record) in records.iter().enumerate() {
         compare(&format!("manifest, edit {n}"), &hex_block(&text, n), record);
     }
-    // What the dots of the third edit stand for.
+    // The bytes that the dots in the third edit stand for.
     let mut options = vec![KeyspaceOptions::specs().len() as u8];
     for (name, value) in KeyspaceOptions::default().to_pairs() {
         for text in [name, &value] {
@@ -126,12 +125,12 @@ fn option_rows(out: &mut String, specs: &[OptionSpec], differ: impl Fn(&OptionSp
     }
 }
 
-/// `docs/options.md` as it must be.
+/// The expected content of `docs/options.md`.
 fn options_document() -> String {
     let mut out = String::from(
         "# Options
 
-<!-- Written by `UPDATE_DOCS=1 cargo test -p cairn --test docs`; the tables of crates/cairn/src/options.rs are the source. -->
+<!-- Written by `UPDATE_DOCS=1 cargo test -p cairn --test all docs`; the tables of crates/cairn/src/options.rs are the source. -->
 
 Every option has a default for most workloads; `memory_budget` is the first to set. Sizes are in bytes. A value outside of the
 range is an error when the database is opened or the keyspace created. `cairn options` prints the same list, and
@@ -195,11 +194,11 @@ fn the_options_are_as_documented() {
     }
     assert!(
         document("docs/options.md") == expected,
-        "docs/options.md is out of date: UPDATE_DOCS=1 cargo test -p cairn --test docs"
+        "docs/options.md is out of date: UPDATE_DOCS=1 cargo test -p cairn --test all docs"
     );
 }
 
-/// Every row of `docs/limits.md` has its number here, and its test below.
+/// The numbers in the rows of `docs/limits.md`. A test of each limit follows.
 #[test]
 fn the_limits_are_as_documented() {
     let text = document("docs/limits.md");
@@ -318,7 +317,7 @@ fn links_lead_somewhere() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// A document that names a test as `crates/x/tests/y.rs::name` names one that is there.
+/// Every test that a document names as `crates/x/tests/y.rs::name` exists.
 #[test]
 fn tests_that_are_named_exist() {
     let mut missing = Vec::new();

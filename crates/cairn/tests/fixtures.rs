@@ -1,13 +1,13 @@
-//! Databases written by earlier versions, kept as files in `tests/fixtures`: they open with their content, or are refused by name; and
-//! damaged ones, with the expected answers.
+//! Databases written by earlier versions, kept as files in `tests/fixtures`. Intact ones open with their content; damaged ones give the
+//! recorded answers; formats that this version cannot read are refused by name.
 //!
 //! ```text
 //! fixtures/v1/good/NAME/         the files of a database, and contents.txt: keyspace, key, value, one entry a line
-//! fixtures/v1/damaged/NAME/      the files of `base` with one thing wrong, and answers.txt: what opening, each get and each scan say
+//! fixtures/v1/damaged/NAME/      the files of `base` with one defect, and answers.txt: the results of opening, of gets and of scans
 //! ```
 //!
-//! `UPDATE_FIXTURES=1 cargo test -p cairn --test fixtures` writes missing fixtures, and rewrites the answers of damaged ones. **It never
-//! overwrites the files of a database**: they are what that version wrote. A new format gets its own directory beside `v1`.
+//! `UPDATE_FIXTURES=1 cargo test -p cairn --test all fixtures` writes missing fixtures, and rewrites the answers of damaged ones. **It never
+//! overwrites the files of a database**: they remain as that version wrote them. A new format gets its own directory beside `v1`.
 
 use base::checksum::{Place, checksum};
 use cairn::env::SimEnv;
@@ -34,9 +34,9 @@ fn updating() -> bool {
     std::env::var_os("UPDATE_FIXTURES").is_some()
 }
 
-// ---- making them
+// ---- creating fixtures
 
-/// A database under way: what is written to it is remembered.
+/// A database that is being written, and its expected content.
 struct Maker {
     sim: Arc<SimEnv>,
     db: Database,
@@ -76,8 +76,8 @@ impl Maker {
         self.db.write(batch, durability).unwrap();
     }
 
-    /// Two keyspaces with everything: tables in level 0 and below, old versions, tombstones, batches across both, a large
-    /// value, and a log that holds more.
+    /// Two keyspaces with tables in level 0 and below, old versions, tombstones, batches across both, a large value, and newer
+    /// entries in the log.
     fn fill(&mut self, compression: Compression) {
         self.keyspace("fruit", compression);
         self.keyspace("stones", compression);
@@ -114,7 +114,7 @@ fn options() -> Options {
     Options::default().background_threads(0).memory_budget(1 << 20).create(false)
 }
 
-/// Every sound fixture.
+/// All intact fixtures: name, files and content.
 fn good() -> Vec<(&'static str, Files, Contents)> {
     let mut all = Vec::new();
     let mut add = |name, make: &dyn Fn(&mut Maker)| {
@@ -130,7 +130,7 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         m.keyspace("fruit", Compression::Lz4);
         (0..20).for_each(|i| m.write(&[("fruit", format!("{i}"), format!("value {i}"))], Durability::Os));
     });
-    // As a kill leaves it, with a spare log beside it.
+    // The files after a kill of the process, among them a recycled log.
     add("log-over-another", &|m| {
         m.fill(Compression::Lz4);
         for round in 0..4 {
@@ -157,7 +157,7 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         m.db.drop_keyspace("gone").unwrap();
         m.contents.retain(|(name, _), _| name != "gone");
     });
-    // A crash in the last write, which was not synced.
+    // A crash during the last write, which was not synced.
     let mut torn = Maker::new();
     torn.fill(Compression::Lz4);
     let mut files = torn.files();
@@ -165,7 +165,7 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
     log.truncate(log.len() - 3);
     torn.contents.remove(&("fruit".into(), "unsynced".into()));
     all.push(("torn-tail", files, torn.contents));
-    // A crash while the manifest was switched: the old one and a half-written one are still there.
+    // A crash during a switch of the manifest: the old one and a half-written one still exist.
     let mut switched = Maker::new();
     switched.fill(Compression::Lz4);
     let old = switched.files();
@@ -183,7 +183,7 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
     all
 }
 
-/// The file of `base` whose name has this in it; of several, the largest.
+/// The largest file of `base` with `part` in its name.
 fn named<'a>(files: &'a mut Files, part: &str) -> (String, &'a mut Vec<u8>) {
     let of_kind = files.iter().filter(|(name, _)| name.contains(part));
     let name = of_kind.max_by_key(|(_, content)| content.len()).unwrap().0.clone();
@@ -195,7 +195,7 @@ fn u64_at(bytes: &[u8], at: usize) -> usize {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize
 }
 
-/// Makes a segment one of another format version, intact.
+/// Changes the format version of a segment and its checksum, so that it is otherwise intact.
 fn future_segment((number, bytes): (String, &mut Vec<u8>), version: u8) {
     bytes[8] = version;
     let header = 24 + bytes[12] as usize;
@@ -204,10 +204,10 @@ fn future_segment((number, bytes): (String, &mut Vec<u8>), version: u8) {
     bytes[header..header + 4].copy_from_slice(&sum.to_le_bytes());
 }
 
-type Wound = (&'static str, fn(&mut Files));
+type Damage = (&'static str, fn(&mut Files));
 
-/// What is done to `base`.
-fn wounds() -> Vec<Wound> {
+/// A name, and the damage done to the files of `base`.
+fn damages() -> Vec<Damage> {
     vec![
         ("table-data", |f| named(f, ".tbl").1[30] ^= 1),
         ("table-index", |f| {
@@ -272,7 +272,7 @@ fn wounds() -> Vec<Wound> {
     ]
 }
 
-// ---- reading and writing them
+// ---- reading and writing fixtures
 
 fn listing(contents: &Contents) -> String {
     let mut text = String::new();
@@ -292,7 +292,7 @@ fn parse_listing(text: &str) -> Contents {
     text.lines().map(line).collect()
 }
 
-/// The files of a fixture, without the text beside them.
+/// The files of a fixture, without its text file.
 fn read(dir: &Path) -> Files {
     let entries = fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())).map(|e| e.unwrap());
     let name = |e: &fs::DirEntry| e.file_name().into_string().unwrap();
@@ -313,7 +313,7 @@ fn names(kind: &str) -> Vec<String> {
     names
 }
 
-/// Writes what is not there.
+/// Writes missing fixtures.
 fn update() {
     if !updating() {
         return;
@@ -325,7 +325,7 @@ fn update() {
             fs::write(dir.join(CONTENTS), listing(&contents)).unwrap();
         }
     }
-    for (name, wound) in wounds() {
+    for (name, wound) in damages() {
         let dir = root().join("damaged").join(name);
         if !dir.exists() {
             let mut files = read(&root().join("good/base"));
@@ -339,23 +339,23 @@ fn base_contents() -> Contents {
     parse_listing(&fs::read_to_string(root().join("good/base").join(CONTENTS)).unwrap())
 }
 
-/// A copy of a fixture, to open.
+/// A copy of a fixture in a temporary directory.
 fn copy(kind: &str, name: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     create(&dir.path().join("db"), &read(&root().join(kind).join(name)));
     dir
 }
 
-fn told(error: &cairn::Error, dir: &Path) -> String {
+fn described(error: &cairn::Error, dir: &Path) -> String {
     format!("! {:?}: {}", error.kind(), error.to_string().replace(&*dir.to_string_lossy(), "DB"))
 }
 
-/// What opening, every get and every scan say; and, beside it, whether each get was right or failed.
+/// The results of opening, of the gets that fail, and of all scans, as text. Panics if a get or a scan returns a wrong answer.
 fn answers(dir: &Path, contents: &Contents) -> String {
     let mut text = String::new();
     let db = match Database::open_with(dir, options()) {
         Ok(db) => db,
-        Err(e) => return format!("open\t{}\n", told(&e, dir)),
+        Err(e) => return format!("open\t{}\n", described(&e, dir)),
     };
     writeln!(text, "open\tok").unwrap();
     for ((keyspace, key), value) in contents {
@@ -365,7 +365,7 @@ fn answers(dir: &Path, contents: &Contents) -> String {
                 let found = found.map(|v| String::from_utf8(v.to_vec()).unwrap());
                 assert_eq!(found, *value, "{}: {keyspace} {key}", dir.display());
             }
-            Err(e) => writeln!(text, "{keyspace}\t{key}\t{}", told(&e, dir)).unwrap(),
+            Err(e) => writeln!(text, "{keyspace}\t{key}\t{}", described(&e, dir)).unwrap(),
         }
     }
     for name in db.keyspaces() {
@@ -383,7 +383,7 @@ fn answers(dir: &Path, contents: &Contents) -> String {
                     );
                     read += 1;
                 }
-                Err(e) => failed = Some(told(&e, dir)),
+                Err(e) => failed = Some(described(&e, dir)),
             }
         }
         assert!(failed.is_some() || read == expected.len(), "{}: a scan ends early", dir.display());
@@ -414,7 +414,7 @@ fn sound_databases_open_with_what_was_in_them() {
             let text = answers(&path, &contents);
             assert!(text.starts_with("open\tok") && !text.contains('!'), "{name}: {text}");
         }
-        // It can be gone on with.
+        // The database can be used.
         let db = Database::open_with(&path, options()).unwrap();
         let keyspace = db.keyspace("new", KeyspaceOptions::default()).unwrap();
         keyspace.put("a", "b").unwrap();
@@ -430,13 +430,13 @@ fn sound_databases_open_with_what_was_in_them() {
     }
 }
 
-/// Every answer is right or an error, and the errors are those that were looked at when the fixture was made.
+/// Every answer is right or an error, and the errors are those reviewed when the fixture was created.
 #[test]
 fn damaged_databases_say_what_is_wrong() {
     update();
     let contents = base_contents();
     let names = names("damaged");
-    assert!(names.len() >= wounds().len(), "{names:?}");
+    assert!(names.len() >= damages().len(), "{names:?}");
     for name in names {
         let dir = copy("damaged", &name);
         let text = answers(&dir.path().join("db"), &contents);
@@ -453,7 +453,7 @@ fn damaged_databases_say_what_is_wrong() {
     }
 }
 
-/// What salvage brings back of each damaged database: nothing that was never there, and what is missing is reported.
+/// Salvage of each damaged database restores nothing that was never written, and reports what is missing.
 #[test]
 fn damaged_databases_can_be_salvaged() {
     update();

@@ -63,7 +63,7 @@ fn compare(keyspace: &Keyspace, model: &Model, when: &str) {
     }
 }
 
-/// Opens what a power cut now would leave, on a disk as full as this one, and compares it with the model.
+/// Opens the files that a power cut at this moment leaves, on a disk that is as full, and compares the content with the model.
 fn compare_after_crash(sim: &SimEnv, model: &Model, seed: u64, when: &str) {
     let kind = Survival::ALL[seed as usize % Survival::ALL.len()];
     let survivor = sim.crash_clone(kind, seed);
@@ -108,7 +108,7 @@ fn deletes_and_compactions_run_on_the_reserve_until_puts_go_on() {
             continue;
         }
         spent += 1;
-        // Nine keys of ten go.
+        // Deletes nine of ten keys.
         for (n, key) in model.clone().into_keys().enumerate() {
             if n % 10 != 0 {
                 keyspace.delete(&key).unwrap_or_else(|e| panic!("{}: {e}", when("deleting")));
@@ -125,7 +125,7 @@ fn deletes_and_compactions_run_on_the_reserve_until_puts_go_on() {
         model.insert("again".into(), b"1".to_vec());
         let stats = db.stats().reserve;
         assert!(stats.held_bytes == RESERVE && !stats.spent, "{}: {stats:?}", when("afterwards"));
-        // And once more.
+        // The disk fills up a second time.
         fill(&keyspace, &mut model, next);
         compare(&keyspace, &model, &when("full again"));
         assert!(db.check(&mut |_| ()).unwrap().problems.is_empty());
@@ -174,7 +174,7 @@ fn with_threads_a_full_disk_passes_as_well() {
         compare(&keyspace, &model, "full");
         compare_after_crash(&sim, &model, room, "full");
         for key in model.clone().into_keys().skip(3) {
-            // Background jobs use the reserve, too: all of it may be used by now.
+            // Background jobs also use the reserve, and may have used all of it.
             match keyspace.delete(&key) {
                 Ok(()) => drop(model.remove(&key)),
                 Err(e) => {
@@ -191,7 +191,7 @@ fn with_threads_a_full_disk_passes_as_well() {
                 Ok(()) => break,
                 Err(e) => assert_no_space(&e),
             }
-            // What is left may be too little for any compaction, however long one waits: then space has to come from elsewhere.
+            // The remaining space may be too small for any compaction. Waiting does not help then, so the disk is enlarged.
             if begun.elapsed() > Duration::from_secs(3) {
                 sim.set_capacity(None);
             }
@@ -215,7 +215,7 @@ fn has_reserve(sim: &SimEnv) -> bool {
     files(sim).iter().any(|path| path.ends_with("RESERVE"))
 }
 
-/// Makes operations of this kind on files with this in their names fail with `NoSpace`, while `full` is set.
+/// While `full` is set, operations of this kind fail with `NoSpace` on files with `part` in their names.
 fn fill_up(
     sim: &Arc<SimEnv>,
     (kind, part): (OpKind, &'static str),
@@ -225,7 +225,7 @@ fn fill_up(
     sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
         let path = op.path.to_string_lossy();
         let meant = op.kind == kind && path.contains(part);
-        // A log that overwrites a recycled one needs no space: so recycling is prevented.
+        // Recycling is prevented, because a log that overwrites a recycled one needs no space.
         let spare =
             kind == OpKind::Create && part == "wal" && op.kind == OpKind::Open && path.ends_with(".spare");
         let meant = (meant || spare) && op.phase == Phase::Before;
@@ -236,8 +236,8 @@ fn fill_up(
     })));
 }
 
-/// The places of trap 32, and tables.
-const PLACES: [(OpKind, &str); 6] = [
+/// The operations of trap 32, and the creation of tables.
+const OPERATIONS: [(OpKind, &str); 6] = [
     (OpKind::Append, "manifest"),
     (OpKind::Create, "manifest"),
     (OpKind::Create, "wal"),
@@ -246,7 +246,7 @@ const PLACES: [(OpKind, &str); 6] = [
     (OpKind::Append, ".tbl"),
 ];
 
-/// Puts until the reserve stands.
+/// Puts until the reserve is complete.
 fn prepare(seed: u64) -> (Arc<SimEnv>, Database, Keyspace, Model) {
     let (sim, db, keyspace) = fresh(seed, 0);
     let mut model = Model::new();
@@ -260,7 +260,7 @@ fn prepare(seed: u64) -> (Arc<SimEnv>, Database, Keyspace, Model) {
 
 #[test]
 fn the_reserve_lets_a_flush_switch_log_and_manifest() {
-    for (n, place) in PLACES.into_iter().enumerate() {
+    for (n, place) in OPERATIONS.into_iter().enumerate() {
         let (sim, db, keyspace, mut model) = prepare(n as u64);
         let met = Arc::new(AtomicUsize::new(0));
         let count = met.clone();
@@ -287,7 +287,7 @@ fn the_reserve_lets_a_flush_switch_log_and_manifest() {
 /// Trap 32: the disk stays full while the manifest or the log is written or switched; then there is space again.
 #[test]
 fn a_disk_that_is_full_at_the_manifest_or_the_switch_of_a_log_passes() {
-    for (n, place) in PLACES.into_iter().enumerate() {
+    for (n, place) in OPERATIONS.into_iter().enumerate() {
         let (sim, db, keyspace, mut model) = prepare(n as u64);
         fill_up(&sim, place, |_| true);
         let mut errors = 0;
@@ -313,7 +313,7 @@ fn a_disk_that_is_full_at_the_manifest_or_the_switch_of_a_log_passes() {
     }
 }
 
-/// Opening with little free space: everything can be read; and once there is space, everything can be written.
+/// A database opened with little free space can be read, and can be written as soon as there is space.
 #[test]
 fn a_database_opens_on_a_full_disk() {
     let (mut read_only, mut writable) = (0, 0);
@@ -328,7 +328,7 @@ fn a_database_opens_on_a_full_disk() {
             let disk = sim.process_clone();
             let spares: Vec<_> =
                 disk.list_files().into_iter().filter(|f| f.to_string_lossy().ends_with(".spare")).collect();
-            // Their space is as good as free: for some there are none.
+            // The space of recycled logs counts as free; some databases have none.
             assert!(!spares.is_empty());
             if seed % 3 > 0 {
                 spares.iter().for_each(|spare| disk.remove(spare).unwrap());

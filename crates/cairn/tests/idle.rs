@@ -6,10 +6,10 @@ use cairn::{Database, KeyspaceOptions, Options};
 
 const COUNT: u64 = 10_000;
 
-/// What `docs/limits.md` says, in bytes.
+/// The documented limit (`docs/limits.md`), in bytes.
 const MEMORY: u64 = 6 << 10;
 
-/// Bytes of memory and of address space, and mappings, that the process has.
+/// Bytes of memory, bytes of address space, and number of mappings of this process.
 fn used() -> [u64; 3] {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let field = |name| {
@@ -31,7 +31,7 @@ fn an_idle_keyspace_takes_some_kib_and_no_mapping() {
     for i in 0..COUNT {
         db.create_keyspace(&format!("keyspace {i}"), KeyspaceOptions::default()).unwrap();
     }
-    // With what the simulated disk has of the manifest: half a KiB for each, or twice that.
+    // This includes the manifest on the simulated disk: half a KiB to one KiB per keyspace.
     let after = used();
     let [memory, addresses, mappings] = [0, 1, 2].map(|i| after[i].saturating_sub(before[i]));
     println!(

@@ -12,7 +12,7 @@ fn open(sim: &Arc<SimEnv>, options: &Options) -> Database {
     Database::open_in(sim.clone(), DIR, options.clone()).unwrap()
 }
 
-/// Bytes of all files of logs.
+/// Total bytes of the log files.
 fn log_bytes(sim: &SimEnv) -> u64 {
     let names = sim.list(Path::new(DIR)).unwrap();
     let logs = names.iter().filter(|name| name.ends_with(".log"));
@@ -23,7 +23,7 @@ fn options(log_cap: u64) -> Options {
     Options::default().background_threads(0).memory_budget(8 << 20).log_cap(log_cap)
 }
 
-/// What a log may have beyond the cap: the largest write of the test, and what lies between two looks at it.
+/// Bytes that the logs may have above the cap: the largest write of the tests, and writes between two measurements.
 const SLACK: u64 = 64 << 10;
 
 fn write_to_short_lived(others: usize) {
@@ -59,7 +59,7 @@ fn keyspaces_that_live_for_one_batch_leave_no_log_behind() {
     write_to_short_lived(0);
 }
 
-/// Some that stay hold the oldest log with one entry each.
+/// Other keyspaces, which stay, need the oldest log for one entry each.
 #[test]
 fn keyspaces_that_live_for_one_batch_leave_no_log_behind_beside_idle_ones() {
     write_to_short_lived(10);
@@ -124,7 +124,7 @@ fn a_flush_of_many_keyspaces_syncs_each_table_once_and_little_else() {
     assert!(dirs < 20, "directories synced {dirs} times");
 }
 
-/// Opening writes what the log holds to a table for each keyspace.
+/// Opening writes the entries of the logs to one table per keyspace.
 #[test]
 fn opening_many_keyspaces_syncs_each_table_once_and_little_else() {
     let sim = SimEnv::new(1);
@@ -141,7 +141,7 @@ fn opening_many_keyspaces_syncs_each_table_once_and_little_else() {
     assert_eq!(db.open_keyspace("k499").unwrap().get("a").unwrap().unwrap(), "1");
 }
 
-/// Creates, writes to a part, flushes, reopens.
+/// Creates `count` keyspaces, writes to some of them, flushes and reopens.
 fn many(count: u32) {
     let sim = SimEnv::new(1);
     let options = Options::default().background_threads(0).memory_budget(64 << 20);

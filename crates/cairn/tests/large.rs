@@ -16,7 +16,7 @@ fn open(sim: &Arc<SimEnv>) -> Result<(Database, Keyspace)> {
     Ok((db, ks))
 }
 
-/// What is there, as keys and lengths.
+/// All keys, and the lengths of their values.
 fn content(ks: &Keyspace) -> Result<Vec<(Vec<u8>, usize)>> {
     ks.iter().map(|entry| entry.map(|(key, value)| (key.to_vec(), value.len()))).collect()
 }
@@ -41,7 +41,7 @@ fn put_large(db: &Database, ks: &Keyspace, as_batch: bool) -> Result<()> {
 }
 
 #[test]
-fn something_large_that_fails_midway_is_not_there_and_nothing_else_is_lost() -> Result<()> {
+fn a_large_write_that_fails_midway_leaves_nothing_and_loses_nothing_else() -> Result<()> {
     for as_batch in [false, true] {
         let (sim, db, ks) = begin()?;
         let first = sim.op_count();
@@ -58,7 +58,7 @@ fn something_large_that_fails_midway_is_not_there_and_nothing_else_is_lost() -> 
                 sim.fail_op(sim.op_count() + op, fault, Repeat::Once);
                 match put_large(&db, &ks, as_batch) {
                     Err(e) => assert_eq!(e.kind(), kind, "{op}: {e}"),
-                    Ok(()) => continue, // not an operation that matters to it
+                    Ok(()) => continue, // the write does not need this operation
                 }
                 ks.put_with("c later", "3", Durability::Sync)?;
                 let expected =
@@ -73,7 +73,7 @@ fn something_large_that_fails_midway_is_not_there_and_nothing_else_is_lost() -> 
 }
 
 #[test]
-fn a_crash_in_the_middle_of_something_large_leaves_what_was_before_it() -> Result<()> {
+fn a_crash_during_a_large_write_leaves_the_earlier_writes() -> Result<()> {
     let (sim, db, ks) = begin()?;
     let first = sim.op_count();
     put_large(&db, &ks, true)?;

@@ -24,32 +24,32 @@ fn keys(keyspace: &Keyspace) -> usize {
     keyspace.iter().inspect(|entry| assert!(entry.is_ok(), "{entry:?}")).count()
 }
 
-/// Blocks the first operation of a kind, on a file with this in its name, until it is released or a fifth of a second has passed: the
-/// thread that was to release it then waits for it.
+/// Blocks the first operation of a kind on a file with `part` in its name, until it is released or 200 ms have passed. After the timeout,
+/// the thread that should release it is itself waiting for this operation.
 struct Stop {
     reached: mpsc::Receiver<()>,
     go: Arc<AtomicBool>,
-    /// It was let go.
-    was_let_go: Arc<AtomicBool>,
+    /// Whether the operation was released, and did not time out.
+    was_released: Arc<AtomicBool>,
 }
 
 impl Stop {
     fn at(sim: &SimEnv, kind: OpKind, part: &'static str) -> Stop {
         let (reach, reached) = mpsc::channel();
-        let (go, was_let_go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let stop = Stop { reached, go: go.clone(), was_let_go: was_let_go.clone() };
+        let (go, was_released) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let stop = Stop { reached, go: go.clone(), was_released: was_released.clone() };
         let first = AtomicBool::new(true);
         sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
             let meant =
                 op.kind == kind && op.phase == Phase::Before && op.path.to_string_lossy().contains(part);
-            // The threads of the database are joined; calls of the application are what is tested.
+            // Only calls of the application are blocked: closing joins the threads of the database.
             let meant =
                 meant && !std::thread::current().name().is_some_and(|name| name.starts_with("cairn-"));
             if meant && first.swap(false, Ordering::SeqCst) {
                 let _ = reach.send(());
                 for _ in 0..200 {
                     if go.load(Ordering::SeqCst) {
-                        was_let_go.store(true, Ordering::SeqCst);
+                        was_released.store(true, Ordering::SeqCst);
                         break;
                     }
                     std::thread::sleep(Duration::from_millis(1));
@@ -80,7 +80,7 @@ fn close_beside(
     db.close().unwrap();
     stop.go.store(true, Ordering::SeqCst);
     let ended = thread.join().unwrap();
-    assert!(!stop.was_let_go.load(Ordering::SeqCst), "closing returned while the call was under way");
+    assert!(!stop.was_released.load(Ordering::SeqCst), "closing returned while the call was under way");
     sim.set_hook(None);
     if let Err(e) = ended {
         assert_eq!(e.kind(), ErrorKind::Closed, "{e}");
@@ -99,7 +99,7 @@ fn close_beside(
 
 #[test]
 fn closing_waits_for_a_compaction_of_the_application() {
-    // With threads of its own the database might have done it all before.
+    // With background threads, the work might be done before the call.
     close_beside(0, OpKind::Create, ".tbl", |_, k| k.compact());
     close_beside(0, OpKind::Sync, ".tbl", |_, k| k.compact_range("\0"..));
     close_beside(0, OpKind::Sync, "manifest", |db, _| db.compact());

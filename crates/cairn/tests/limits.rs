@@ -1,5 +1,5 @@
-//! Limits of the system on a process: number of open files, length of files. Each test runs its part in a process of its own, on the real
-//! file system, because a lowered limit cannot be raised again.
+//! Process limits: number of open files, length of files, address space. Tests that lower a limit run in a child process, on the real file
+//! system, because a lowered limit cannot be raised again.
 
 use crate::child;
 use cairn::env::SimEnv;
@@ -14,7 +14,7 @@ fn lower(resource: Resource, to: u64) {
 }
 
 fn open_files() -> usize {
-    // One of them is the directory that is listed.
+    // Without the descriptor of the listed directory.
     std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
@@ -48,7 +48,7 @@ fn hundreds_of_tables_need_few_files() {
     let options = Options::default().memory_budget(1 << 20);
     let db = Database::open_with(dir.join("db"), options).unwrap();
     let keyspace = db.create_keyspace("k", many_tables()).unwrap();
-    // Its oldest write keeps every log alive: they are closed all the same.
+    // The first write of this keyspace keeps all logs, but the closed ones do not stay open.
     let idle = db.create_keyspace("idle", KeyspaceOptions::default()).unwrap();
     idle.put("first", "1").unwrap();
     for i in 0..20_000 {
@@ -84,7 +84,7 @@ fn hundreds_of_tables_need_few_files() {
     });
     assert!(most < 60, "{most} files were open");
     assert_eq!(db.stats().background_error, None);
-    // The application takes all that is left: reads go on with what we have, or fail and name the file; then it passes.
+    // The application takes all remaining descriptors: reads use the open files, or fail and name the file. Afterwards everything works.
     let mut taken = Vec::new();
     while let Ok(file) = std::fs::File::open("/") {
         taken.push(file);
@@ -101,7 +101,7 @@ fn hundreds_of_tables_need_few_files() {
     }
     drop(taken);
     keyspace.put("afterwards", "1").unwrap();
-    // A job that failed for want of a handle is tried again by itself.
+    // A job that failed because there was no descriptor is retried automatically.
     while let Err(e) = db.flush().and_then(|()| db.wait_idle()) {
         assert!(e.is_too_many_open_files(), "{e}");
     }
@@ -137,11 +137,11 @@ fn a_limit_on_the_length_of_files_is_an_error_and_no_signal() {
     assert_eq!(error.kind(), cairn::ErrorKind::NoSpace, "{error}");
     assert!(error.is_file_too_large() && error.to_string().contains("wal-000001.log"), "{error}");
     assert!(keyspace.iter().next().is_none());
-    // Sixteen times the limit, in small writes: logs are switched in time.
+    // Sixteen times the limit, in small writes: the log is switched before it reaches the limit.
     for i in 0..60_000 {
         keyspace.put(key(i), noise(i)).unwrap_or_else(|e| panic!("{i}: {e}"));
     }
-    // Compactions may want longer tables than there may be: a passing trouble that says so.
+    // A compaction may fail because its table would be too long. The error is temporary, and names the limit.
     if let Some(trouble) = db.stats().background_error {
         assert!(trouble.contains("RLIMIT_FSIZE") && trouble.contains(".tbl"), "{trouble}");
     }
@@ -174,7 +174,7 @@ fn a_simulated_disk_with_few_handles_is_enough() {
         idle.put("first", "1").unwrap();
         for i in 0..10_000 {
             keyspace.put(key(i), value(i)).unwrap();
-            // A flush takes all memtables that wait: with threads there may be few tables otherwise.
+            // One flush merges all immutable memtables. With threads there might be few tables without this call.
             if i % 100 == 99 {
                 keyspace.flush().unwrap();
             }
@@ -186,7 +186,7 @@ fn a_simulated_disk_with_few_handles_is_enough() {
         }
         assert!(tables(&db) > 150, "{threads}: {} tables\n{}", tables(&db), db.stats());
         let (_, most) = sim.open_files();
-        // Beside those of the bound there are the inputs of compactions that run, which stay open while they are read.
+        // The inputs of running compactions stay open while they are read, in addition to the limit on open tables.
         let bound = if threads == 0 { 40 } else { 63 };
         assert!(most <= bound, "{threads} threads: {most} files were open at once");
         assert_eq!(db.stats().background_error, None);
@@ -194,15 +194,14 @@ fn a_simulated_disk_with_few_handles_is_enough() {
     }
 }
 
-/// Bytes of address space that the process uses.
+/// Bytes of address space of this process.
 fn address_space() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// The memory of a memtable is asked for before anything is written: where there is none, a smaller one has to do, or the write is
-/// refused.
+/// The memory of a memtable is reserved before anything is written. If that fails, a smaller memtable is used or the write is refused.
 #[test]
 fn memory_that_cannot_be_had_is_an_error_and_no_abort() {
     let Some(dir) = child::dir() else {
@@ -217,7 +216,7 @@ fn memory_that_cannot_be_had_is_an_error_and_no_abort() {
     let error = db.write(batch, Durability::Os).unwrap_err();
     assert!(error.kind() == cairn::ErrorKind::Io && error.to_string().contains("memory"), "{error}");
     assert!(keyspace.get(0u32.to_be_bytes()).unwrap().is_none());
-    // A memtable of the full size cannot be had, either, now that the batch is gone.
+    // Without the batch, too, there is not enough address space for a memtable of full size.
     lower(Resource::As, address_space() + (96 << 20));
     (0..100_000).try_for_each(|i| keyspace.put(key(i), value(i))).unwrap();
     let flushes = db.stats().flush.jobs;

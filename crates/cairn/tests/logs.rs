@@ -27,7 +27,7 @@ fn logs(sim: &SimEnv) -> Vec<PathBuf> {
     sim.list_files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "log")).collect()
 }
 
-/// Writes until there are so many logs.
+/// Writes until there are `count` logs.
 fn fill_until(sim: &SimEnv, keyspace: &Keyspace, count: usize) {
     for i in 0..1_000u32 {
         if logs(sim).len() == count {
@@ -85,7 +85,7 @@ fn the_synced_end_of_a_closed_log_cannot_vanish_unseen() {
     fill_until(&sim, &keyspace, 2);
     let whole = sim.crash_clone(Survival::Everything, 1);
     assert!(open(&whole).unwrap().open_keyspace("k").unwrap().get(9u32.to_be_bytes()).unwrap().is_some());
-    // Its unsynced end may be gone after a power cut: then there is a prefix.
+    // The unsynced end of the newest log may be lost in a power cut: a prefix is found.
     let cut = |len: usize| {
         let sim = sim.crash_clone(Survival::Everything, 1);
         let bytes = sim.read_file(&first);
@@ -97,7 +97,7 @@ fn the_synced_end_of_a_closed_log_cannot_vanish_unseen() {
         let db = open(&shorter).unwrap();
         assert!(db.open_keyspace("k").unwrap().get(9u32.to_be_bytes()).unwrap().is_some());
     }
-    // The mark behind the last sync, which was not synced, begins 11 bytes before.
+    // The mark after the last sync is not synced itself. It has 11 bytes.
     for len in [synced - 12, synced / 2, 40] {
         is_damaged(&cut(len), "the end of the closed log is gone");
     }
@@ -165,7 +165,7 @@ fn a_switch_syncs_nothing_in_the_thread_of_the_writer() {
     let keyspace = db.create_keyspace("k", KeyspaceOptions::default().memtable_bytes(8 << 10)).unwrap();
     let syncs = note_syncs(&sim);
     for round in 0..10 {
-        // What is newest is established, and all of it synced.
+        // The newest log is established, and all of its content is synced.
         db.sync().unwrap();
         let newest = logs(&sim).pop();
         syncs.lock().unwrap().clear();
@@ -267,7 +267,7 @@ fn the_newest_log_may_be_lost_until_it_is_established() {
             }
         }
         if !established {
-            // Beside damage elsewhere, too, it is no loss.
+            // With damage elsewhere, the lost header is not reported as a loss either.
             let wounded = sim.crash_clone(Survival::Everything, 1);
             wounded.write_file(newest, sim.read_file(older));
             wounded.flip_bit(&fillers[0], 60, 1);

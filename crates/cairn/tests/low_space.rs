@@ -5,7 +5,7 @@ use cairn::{Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, O
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Somewhat more than the memtable, as by default: it can be flushed then.
+/// Slightly more than a memtable, as by default, so that a memtable can be flushed.
 const RESERVE: u64 = 80 << 10;
 
 fn options(threads: usize) -> Options {
@@ -17,7 +17,7 @@ fn options(threads: usize) -> Options {
         .durability(Durability::Os)
 }
 
-/// Memtables of 64 KiB: nothing that is deleted here fills one.
+/// Memtables of 64 KiB, which the deletes of these tests do not fill.
 fn keyspace_options() -> KeyspaceOptions {
     KeyspaceOptions::default().memtable_bytes(64 << 10).levels(3)
 }
@@ -40,7 +40,7 @@ fn assert_no_space(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
 }
 
-/// Puts from key `from` on until one is refused, and says which.
+/// Puts from key `from` on until a put is refused. Returns the number of that key.
 fn fill(keyspace: &Keyspace, from: u32) -> u32 {
     for i in from.. {
         if let Err(e) = keyspace.put(key(i), value(i)) {
@@ -51,12 +51,12 @@ fn fill(keyspace: &Keyspace, from: u32) -> u32 {
     unreachable!()
 }
 
-/// A database of which the disk is full, with so many keys; what is in the background is done.
+/// A database on a full disk, with no background work left. Returns also the number of its keys.
 fn full(seed: u64, threads: usize, room: u64) -> (Arc<SimEnv>, Database, Keyspace, u32) {
     let sim = SimEnv::new(seed);
     let db = open(&sim, threads).unwrap();
     let keyspace = db.create_keyspace("k", keyspace_options()).unwrap();
-    // With the first flush the reserve is made.
+    // The first flush creates the reserve.
     keyspace.put(key(0), value(0)).unwrap();
     db.flush().unwrap();
     assert_eq!(db.stats().reserve.held_bytes, RESERVE);
@@ -68,7 +68,7 @@ fn full(seed: u64, threads: usize, room: u64) -> (Arc<SimEnv>, Database, Keyspac
         before = count;
         count = fill(&keyspace, before);
     }
-    // With threads the background may have found room a moment ago.
+    // With threads, a background job may have just freed space.
     assert!(threads > 0 || db.stats().reserve.spent, "{}", db.stats());
     (sim, db, keyspace, count)
 }
@@ -77,7 +77,7 @@ fn ninety_percent(count: u32) -> std::ops::Range<String> {
     key(count / 20)..key(count - count / 20)
 }
 
-/// What nine tenths of the keys were deleted with.
+/// How nine tenths of the keys are deleted.
 #[derive(Clone, Copy, Debug)]
 enum Deleted {
     AsRange,
@@ -93,8 +93,9 @@ fn delete(keyspace: &Keyspace, count: u32, how: Deleted) {
     }
 }
 
-/// Tries again while flushes and compactions have what room there is. The time is far more than it takes: what nothing asks for never comes.
-fn insist(db: &Database, mut work: impl FnMut() -> cairn::Result<()>) {
+/// Retries `work` while running flushes and compactions use the free space. The timeout is much longer than they need, so it ends only a
+/// wait for work that is not scheduled.
+fn retry(db: &Database, mut work: impl FnMut() -> cairn::Result<()>) {
     let begun = Instant::now();
     while let Err(e) = work() {
         assert_no_space(&e);
@@ -125,19 +126,19 @@ fn without_threads_the_next_put_takes_the_space_that_deletes_in_memory_hide() {
 fn with_threads_puts_go_on_by_themselves() {
     for threads in [1, 2] {
         let (_sim, db, keyspace, count) = full(7, threads, 600_000);
-        // A few keys, too, whose tombstones are in memory when the range is deleted.
-        (0..10).for_each(|i| insist(&db, || keyspace.delete(key(i))));
-        insist(&db, || keyspace.delete_range(ninety_percent(count)));
-        insist(&db, || keyspace.put("again", "1"));
+        // Tombstones of some keys are in memory when the range is deleted.
+        (0..10).for_each(|i| retry(&db, || keyspace.delete(key(i))));
+        retry(&db, || keyspace.delete_range(ninety_percent(count)));
+        retry(&db, || keyspace.put("again", "1"));
         assert_eq!(keyspace.iter().count() as u32, 1 + 2 * (count / 20) - 10, "{threads} threads");
     }
 }
 
-/// Where deleting gives nothing back, a put that is refused does not flush what was deleted each time.
+/// When deletes free no space, not every refused put flushes the tombstones.
 #[test]
-fn space_that_is_not_to_be_had_is_not_looked_for_over_and_over() {
+fn refused_puts_do_not_flush_each_time_when_deletes_free_no_space() {
     let (sim, db, keyspace, count) = full(3, 0, 300_000);
-    // A snapshot shows all of it.
+    // The snapshot keeps all deleted entries.
     let snapshot = db.snapshot();
     let flushes = || db.stats().keyspaces[0].flush.jobs;
     let before = flushes();
@@ -146,7 +147,7 @@ fn space_that_is_not_to_be_had_is_not_looked_for_over_and_over() {
         assert_no_space(&keyspace.put("again", "1").unwrap_err());
     }
     assert!(flushes() - before <= 2, "{} flushes", flushes() - before);
-    // With time it is tried again.
+    // After some time, a refused put flushes again.
     let before = flushes();
     for i in 200..210 {
         keyspace.delete(key(i)).unwrap();
@@ -168,7 +169,7 @@ fn open_default(sim: &Arc<SimEnv>) -> (Database, Keyspace) {
     (db, keyspace)
 }
 
-/// Puts so many megabytes, which do not compress, and flushes them.
+/// Puts incompressible data of this size, and flushes it.
 fn put_megabytes(db: &Database, keyspace: &Keyspace, megabytes: u32) {
     for i in 0..megabytes * 1000 {
         let value: Vec<u8> = (0..10).flat_map(|n| value(i * 10 + n)).collect();
@@ -197,14 +198,14 @@ fn a_small_database_is_small_on_the_disk_and_so_is_one_that_was_emptied() {
     assert!(sim.used() < 2 << 20, "{} bytes, opened again", sim.used());
 }
 
-/// However large it is, the reserve has room for deletes, a flush, and the compaction that gives space back.
+/// The reserve of a small database has room for deletes, a flush, and the compaction that frees space.
 #[test]
 fn a_reserve_beside_little_data_is_enough_for_it() {
     for (megabytes, held) in [(1, 2), (3, 4), (6, 8)] {
         let sim = SimEnv::new(1);
         let (db, keyspace) = open_default(&sim);
         put_megabytes(&db, &keyspace, megabytes);
-        // The reserve is made before there are tables; with the next flush it is as large as both.
+        // The reserve is created before there are tables. The next flush enlarges it to the size of the tables.
         put_megabytes(&db, &keyspace, 1);
         assert_eq!(db.stats().reserve.held_bytes >> 20, held, "{}", db.stats());
         sim.set_capacity(Some(sim.used() + 200_000));
@@ -217,13 +218,14 @@ fn a_reserve_beside_little_data_is_enough_for_it() {
     }
 }
 
-/// Alone on a full disk, closed, and with more in its logs than there is room for: a database opens, deletes, and takes puts again.
+/// A database that fills its disk is closed, and its logs need more space for tables than there is: it opens, deletes, and accepts puts
+/// again.
 #[test]
 fn a_database_that_was_closed_on_a_full_disk_can_be_emptied() {
     for threads in [0, 1] {
         let sim = SimEnv::new(5);
         let db = open(&sim, 0).unwrap();
-        // Each has a memtable of its own; together they hold more than the reserve.
+        // Each keyspace has its own memtable; together these are larger than the reserve.
         let names = ["a", "b", "c", "d", "e", "f"];
         let keyspaces = names.map(|name| db.create_keyspace(name, keyspace_options()).unwrap());
         keyspaces[0].put("first", "1").unwrap();
@@ -247,13 +249,13 @@ fn a_database_that_was_closed_on_a_full_disk_can_be_emptied() {
             let found = open(&crashed, 0).unwrap().open_keyspace("f").unwrap().iter().count() as u32;
             assert!(found >= count - 1, "{found} of {count}");
             drop(keyspaces);
-            // It tells of the flushes for which there was no room.
+            // Closing returns the error of flushes that had no space.
             db.close().or_else(|e| if e.kind() == ErrorKind::NoSpace { Ok(()) } else { Err(e) }).unwrap();
         }
         let db = open(&disk, threads).unwrap();
         let keyspaces = names.map(|name| db.open_keyspace(name).unwrap());
         keyspaces.iter().for_each(|keyspace| delete(keyspace, count, Deleted::AsRange));
-        insist(&db, || {
+        retry(&db, || {
             disk.sleep(Duration::from_secs(2));
             keyspaces[0].put("again", "1")
         });

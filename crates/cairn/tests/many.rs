@@ -10,10 +10,10 @@ fn key(i: u64) -> Vec<u8> {
     format!("key{i:06}").into_bytes()
 }
 
-/// Several tables of level 0 over all keys, no block of them cached, and something in the memtable.
+/// Five tables of level 0 over all keys, of which few blocks are cached, and newer entries in the memtable.
 fn many_tables(filter_bits: u32) -> Result<(Arc<SimEnv>, Database, Keyspace)> {
     let sim = SimEnv::new(3);
-    // What is asked for is what batches and seeks ask for.
+    // Without this, tables that fit in memory are prefetched. Here only batches and seeks request blocks.
     sim.set_memory(0);
     let env: Arc<dyn Env> = sim.clone();
     let options = || Options::default().memory_budget(64 << 20).background_threads(0);
@@ -28,7 +28,7 @@ fn many_tables(filter_bits: u32) -> Result<(Arc<SimEnv>, Database, Keyspace)> {
         for i in (round..3000).step_by(5) {
             ks.put(key(i * 2), format!("{round}/{i}").repeat(20))?;
         }
-        // Each has keys from everywhere.
+        // Every table has the first and the last key.
         ks.put(key(0), format!("first of {round}"))?;
         ks.put(key(9000), format!("last of {round}"))?;
         ks.flush()?;
@@ -38,7 +38,7 @@ fn many_tables(filter_bits: u32) -> Result<(Arc<SimEnv>, Database, Keyspace)> {
     let ks = db.open_keyspace("k")?;
     ks.put(key(1001), "recent")?;
     ks.delete(key(1002))?;
-    // Footers, indices and filters are read, and one data block of each table.
+    // Reads the footers, indices and filters, and one data block of each table.
     for key in [key(0), key(9000)] {
         let mut cursor = ks.cursor();
         cursor.seek(key)?;
@@ -47,7 +47,7 @@ fn many_tables(filter_bits: u32) -> Result<(Arc<SimEnv>, Database, Keyspace)> {
     Ok((sim, db, ks))
 }
 
-/// Counts reads of tables that wait, and what was asked for before the first of them.
+/// Counts blocking reads of tables, and requests of blocks before the first of these reads.
 fn watch(sim: &Arc<SimEnv>) -> impl Fn() -> (u64, u64) + use<> {
     let (reads, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (before, watched) = (sim.asked_ahead(), sim.clone());
@@ -71,11 +71,11 @@ fn watch(sim: &Arc<SimEnv>) -> impl Fn() -> (u64, u64) + use<> {
 }
 
 #[test]
-fn a_batch_is_on_its_way_before_it_is_waited_for() -> Result<()> {
+fn a_batch_requests_its_blocks_before_the_first_wait() -> Result<()> {
     for filter_bits in [10, 0] {
         let (sim, _db, ks) = many_tables(filter_bits)?;
         sim.set_in_memory(0);
-        // Keys that are there, that are not, one that comes twice, what is recent, and more than one part of a batch.
+        // Present keys, absent ones, one twice, keys in the memtable; too many for one part of a batch.
         let mut keys: Vec<_> = (100..1100).step_by(3).map(key).collect();
         keys.extend([key(1001), key(1002), key(5002), key(700), key(5002)]);
         let seen = watch(&sim);
@@ -94,10 +94,10 @@ fn a_batch_is_on_its_way_before_it_is_waited_for() -> Result<()> {
 }
 
 #[test]
-fn of_a_batch_the_first_error_is_told() -> Result<()> {
+fn a_batch_returns_its_first_error() -> Result<()> {
     let (sim, _db, ks) = many_tables(10)?;
     let keys: Vec<_> = (300..400).map(|i| key(i * 2)).collect();
-    // Whether they are in memory or not: the first read that is tried fails, or the last.
+    // Without and with the blocks in the page cache, one of the first reads fails.
     for percent in [0, 100] {
         for from_here in [0, 3] {
             sim.set_in_memory(percent);
@@ -110,9 +110,9 @@ fn of_a_batch_the_first_error_is_told() -> Result<()> {
     Ok(())
 }
 
-/// Damages all tables but for what is cached: whichever keys meet damage, a batch tells what single reads in its order would.
+/// Damages all tables, other than the cached blocks: a batch returns the error that single reads in the order of the batch return first.
 #[test]
-fn damage_to_one_block_is_told_as_a_single_read_tells_it() -> Result<()> {
+fn a_batch_returns_the_same_error_for_damage_as_single_reads() -> Result<()> {
     for percent in [0, 50, 100] {
         let (sim, _db, ks) = many_tables(10)?;
         sim.set_in_memory(percent);
@@ -124,7 +124,8 @@ fn damage_to_one_block_is_told_as_a_single_read_tells_it() -> Result<()> {
             bytes[..data].iter_mut().step_by(64).for_each(|byte| *byte ^= 4);
             sim.write_file(file, bytes);
         }
-        let single = keys.iter().find_map(|key| ks.get(key).err()).expect("what is not cached is damaged");
+        let single =
+            keys.iter().find_map(|key| ks.get(key).err()).expect("blocks that are not cached are damaged");
         let batch = ks.multi_get(&keys).unwrap_err();
         assert_eq!((batch.kind(), batch.to_string()), (ErrorKind::Corruption, single.to_string()));
     }
@@ -132,7 +133,7 @@ fn damage_to_one_block_is_told_as_a_single_read_tells_it() -> Result<()> {
 }
 
 #[test]
-fn a_seek_over_many_tables_asks_all_of_them_before_it_waits() -> Result<()> {
+fn a_seek_over_many_tables_requests_their_blocks_before_the_first_wait() -> Result<()> {
     let (sim, _db, ks) = many_tables(10)?;
     sim.set_in_memory(0);
     for (at, back) in [(1500, false), (3000, true), (4500, false)] {
@@ -150,7 +151,7 @@ fn a_seek_over_many_tables_asks_all_of_them_before_it_waits() -> Result<()> {
 }
 
 #[test]
-fn where_one_block_is_wanted_nothing_is_asked_for() -> Result<()> {
+fn a_read_of_one_block_requests_nothing() -> Result<()> {
     let (sim, _db, ks) = many_tables(10)?;
     ks.compact()?;
     ks.get(key(0))?;
@@ -168,7 +169,7 @@ fn where_one_block_is_wanted_nothing_is_asked_for() -> Result<()> {
 }
 
 #[test]
-fn keys_of_one_block_share_what_was_read_once_it_is_cached() -> Result<()> {
+fn keys_of_one_block_share_it_once_it_is_cached() -> Result<()> {
     let (sim, db, ks) = many_tables(10)?;
     sim.set_in_memory(0);
     let keys: Vec<_> = (1500..1600).map(|i| key(i * 2)).collect();
@@ -176,8 +177,8 @@ fn keys_of_one_block_share_what_was_read_once_it_is_cached() -> Result<()> {
     let seen = watch(&sim);
     assert!(ks.multi_get(&keys)?.iter().all(Option::is_some));
     let (reads, _) = seen();
-    // A hundred neighbours in five tables, nine or so to a block: each block is read until its third use brings it in. And a key that waited
-    // has missed the cache once, but for filters that were wrong.
+    // A hundred adjacent keys lie in five tables, about nine in a block. Each block is read from disk until its third use puts it into the
+    // cache. A key that waits counts as one miss, except after false positives of filters.
     assert!((10..60).contains(&reads), "{reads}");
     let missed = db.stats().cache.data_misses - before.cache.data_misses;
     assert!((80..120).contains(&missed), "{missed}");
@@ -185,7 +186,7 @@ fn keys_of_one_block_share_what_was_read_once_it_is_cached() -> Result<()> {
 }
 
 #[test]
-fn of_large_blocks_few_are_on_their_way_at_once() -> Result<()> {
+fn few_large_blocks_are_requested_at_once() -> Result<()> {
     let sim = SimEnv::new(4);
     let env: Arc<dyn Env> = sim.clone();
     let options = Options::default().memory_budget(64 << 20).background_threads(0);

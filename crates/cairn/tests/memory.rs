@@ -17,7 +17,7 @@ fn database() -> Result<(Arc<SimEnv>, Database, Keyspace)> {
     Ok((sim, db, ks))
 }
 
-/// `runs` times a fourth of the keys, each time others or the same again.
+/// Puts a fourth of the keys, `runs` times; four runs put each key once.
 fn put(ks: &Keyspace, runs: u64) -> Result<()> {
     for i in 0..runs * 2000 {
         ks.put(key(i * 7919 % 8000), [i as u8; 1000])?;
@@ -26,7 +26,7 @@ fn put(ks: &Keyspace, runs: u64) -> Result<()> {
 }
 
 #[test]
-fn seeks_have_what_is_small_loaded_and_what_is_large_not() -> Result<()> {
+fn seeks_load_a_small_level_into_the_page_cache_and_no_large_one() -> Result<()> {
     let (sim, db, ks) = database()?;
     let seek = |times: u64| -> Result<u64> {
         let before = sim.asked_ahead_bytes();
@@ -55,7 +55,7 @@ fn seeks_have_what_is_small_loaded_and_what_is_large_not() -> Result<()> {
 }
 
 #[test]
-fn merges_at_rest_forget_what_they_have_read_and_others_do_not() -> Result<()> {
+fn idle_compactions_drop_their_inputs_from_the_page_cache_and_others_do_not() -> Result<()> {
     let (sim, db, ks) = database()?;
     let by_reason = |reason: &str| {
         let reasons = db.stats().keyspaces.remove(0).compactions_by_reason;

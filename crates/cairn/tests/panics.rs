@@ -50,7 +50,7 @@ fn thread_is(name: &str) -> bool {
 
 type Work<'a> = Box<dyn FnOnce() -> cairn::Result<()> + Send + 'a>;
 
-/// Runs each in its own thread; all have to end, by a panic, too.
+/// Runs each call in its own thread. All of them have to end, or to panic.
 fn all_end<'a>(what: &str, works: Vec<(&'static str, Work<'a>)>) -> Vec<String> {
     let (ends, ended) = mpsc::channel();
     let names: BTreeSet<&str> = works.iter().map(|(name, _)| *name).collect();
@@ -166,11 +166,11 @@ fn a_leader_that_panics_leaves_no_follower_waiting() {
             let (sim, db, keyspace) = fresh(if round % 2 == 0 { 1 } else { 0 });
             let (count, at) = (AtomicUsize::new(0), 20 + 3 * round);
             let panicked = panic_at(&sim, move |op| {
-                // The flush thread syncs headers of logs.
+                // The flush thread syncs the headers of logs.
                 let log = op.kind == kind && op.path.to_string_lossy().contains("wal-");
                 let log = log && !thread_is("cairn-flush");
                 if log {
-                    // Meanwhile the others queue.
+                    // Gives the other threads time to queue.
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 log && count.fetch_add(1, Ordering::SeqCst) >= at
@@ -250,9 +250,9 @@ fn a_panic_in_a_database_without_threads_ends_all_waiting() {
     }
 }
 
-/// A thread that unwinds for a reason of its own may use the database while it does.
+/// A thread that unwinds because of a panic of the application may use the database meanwhile.
 #[test]
-fn a_thread_that_unwinds_for_its_own_reasons_may_still_write() {
+fn a_thread_that_unwinds_because_of_another_panic_may_still_write() {
     struct Note<'a>(&'a Keyspace);
     impl Drop for Note<'_> {
         fn drop(&mut self) {

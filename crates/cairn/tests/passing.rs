@@ -55,7 +55,7 @@ fn scan_some_times(db: &Database, keyspace: &Keyspace) -> Result<()> {
 #[test]
 fn scans_over_deleted_keys_have_them_compacted_away() -> Result<()> {
     for threads in [0, 1, 2] {
-        // A skipped entry charges 64 KiB: 9,000 of them make any run due.
+        // A skipped entry charges 64 KiB, so 9,000 of them make any run due.
         let (db, keyspace) = open(threads, 512 << 10)?;
         deleted(&keyspace)?;
         db.wait_idle()?;
@@ -110,7 +110,7 @@ fn tombstones_that_a_snapshot_needs_are_not_compacted_for_ever() -> Result<()> {
     Ok(())
 }
 
-/// Memtables and level 0 only; and levels whose guards have several runs.
+/// Two shapes: memtables and level 0 only, and levels with several runs per guard.
 fn shapes() -> [KeyspaceOptions; 2] {
     let small = KeyspaceOptions::default().memtable_bytes(16 << 10).level0_tables(1).block_size(512);
     [KeyspaceOptions::default(), small.max_tables_per_guard(16).seek_cost(0)]

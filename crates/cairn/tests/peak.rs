@@ -5,7 +5,7 @@ use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options}
 use std::path::Path;
 
 const LEN: usize = 64 << 20;
-/// For all that does not grow with what is written.
+/// An allowance for memory that does not depend on the size of the write.
 const SMALL: usize = 2 << 20;
 
 #[test]
@@ -36,12 +36,12 @@ fn a_large_value_or_batch_is_copied_once() -> cairn::Result<()> {
             batch
         });
         println!("a batch of {} bytes: {peak} bytes", batch.byte_len());
-        // It moves once in a while, to where it can grow by a fourth.
+        // A batch that grows is copied to a buffer that is larger by a fourth.
         assert!(peak <= 9 * (LEN / 4) + SMALL, "a batch of {LEN} bytes takes {peak} bytes");
         let (peak, written) = peak_of(|| db.write(batch, Durability::Os));
         written?;
         println!("writing it: {peak} bytes");
-        // Values that are not small lie beside the memtable's own space.
+        // Large values are not in the arena, but in allocations of their own.
         let copies = if len > 32 << 10 { LEN } else { 0 };
         assert!(peak <= copies + SMALL, "writing a batch of {LEN} bytes takes {peak} bytes");
     }

@@ -32,7 +32,7 @@ fn cursors_that_are_moved_hold_no_memtables_that_were_flushed() -> Result<()> {
         cursors.push((round, cursor));
         ranges.push((round, ks.iter()));
         ks.flush()?;
-        // They stand still for some rounds, and then each is moved by one entry.
+        // The cursors do not move for eight rounds; then each moves by one entry.
         if round % 8 == 0 {
             for (made, cursor) in &mut cursors {
                 if made.is_multiple_of(2) {
@@ -47,7 +47,7 @@ fn cursors_that_are_moved_hold_no_memtables_that_were_flushed() -> Result<()> {
                 assert_eq!(next.expect("there are a thousand")?.1, value(*made)[..]);
             }
         }
-        // After the first rounds, so that what is there anyway is.
+        // The first rounds measure the memory that does not depend on the number of cursors.
         match round {
             0..16 => most = most.max(allocated()),
             _ => {

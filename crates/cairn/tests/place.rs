@@ -15,13 +15,13 @@ fn put_synced(keyspace: &Keyspace, key: &str) {
     keyspace.put_with(key, "x", Durability::Sync).unwrap();
 }
 
-/// So much that memtables and logs are switched, flushed and removed.
+/// Writes so much that memtables are sealed and flushed, and logs are switched and removed.
 fn fill(keyspace: &Keyspace) -> cairn::Result<()> {
     (0..200u32).try_for_each(|i| keyspace.put(i.to_be_bytes(), [7; 100]))?;
     keyspace.flush()
 }
 
-/// What the next process finds there.
+/// Asserts that the files in `dir` are a database with these keys. Opens a copy of them.
 fn holds(dir: &Path, keys: &[&str]) {
     let copy = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -31,7 +31,7 @@ fn holds(dir: &Path, keys: &[&str]) {
     keys.iter().for_each(|key| assert!(keyspace.get(key).unwrap().is_some(), "{key} of {}", dir.display()));
 }
 
-/// Opens `path`, has it lead elsewhere, opens what it leads to now, and uses both.
+/// Opens `path`, makes it lead to another directory, opens it again, and uses both databases.
 fn lead_elsewhere(path: &Path, elsewhere: impl FnOnce(), found: [&Path; 2]) {
     let (first, in_first) = open(path);
     put_synced(&in_first, "first");
@@ -70,7 +70,7 @@ fn a_link_changes() {
     lead_elsewhere(&link, change, [&a, &b]);
 }
 
-/// Files are found by path, so what is moved away cannot be written to any more, and what takes its place is left alone.
+/// Files are opened by path, so a database that was moved refuses writes, and a database that takes its place is not touched.
 fn the_directory_is_moved(replaced: bool) {
     let dir = tempfile::tempdir().unwrap();
     let [db, old] = ["db", "old"].map(|name| dir.path().join(name));

@@ -10,7 +10,7 @@ fn options() -> Options {
     Options::default().background_threads(0).memory_budget(1 << 20)
 }
 
-/// Memtables so small that a few hundred writes cross flushes, compactions, and switches of the log.
+/// Small memtables: a few hundred writes cause flushes, compactions and switches of the log.
 fn small() -> KeyspaceOptions {
     KeyspaceOptions::default().memtable_bytes(8 << 10).top_level_bits(6).bit_decrement(1).levels(3)
 }
@@ -26,7 +26,7 @@ fn fresh(seed: u64) -> (Arc<SimEnv>, Database, Keyspace) {
     (sim, db, keyspace)
 }
 
-/// The files of the database with this in their names.
+/// The files of the database with `part` in their names.
 fn files(sim: &SimEnv, part: &str) -> Vec<PathBuf> {
     sim.list_files().into_iter().filter(|path| path.to_string_lossy().contains(part)).collect()
 }
@@ -41,7 +41,7 @@ fn value(i: u32) -> Vec<u8> {
     (0..25).flat_map(|n| mix(i * 25 + n + 1).to_le_bytes()).collect()
 }
 
-/// Makes every operation of this kind, on files with this in their names, fail from now on.
+/// From now on, every operation of this kind fails on files with `part` in their names.
 fn fail(sim: &SimEnv, kind: OpKind, part: &'static str, fault: Fault) {
     sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
         let meant = op.kind == kind && op.path.to_string_lossy().contains(part);
@@ -74,8 +74,7 @@ fn a_failed_sync_ends_writing_for_good() {
     assert!(open(&sim).unwrap().open_keyspace("k").unwrap().put("again", "4").is_ok());
 }
 
-/// The disk fills up at every point of a history in turn: what was acknowledged is there, and when there is space again, so is
-/// writing.
+/// The disk fills up at each of many points of a history: acknowledged writes are present, and writes work again when there is space.
 #[test]
 fn a_full_disk_is_an_error_and_passes() {
     for room in (0..60_000).step_by(997) {
@@ -104,7 +103,7 @@ fn a_full_disk_is_an_error_and_passes() {
         all_there(&keyspace);
         sim.set_capacity(None);
         keyspace.put("afterwards", "1").unwrap();
-        // The log has what was acknowledged and nothing of what was refused.
+        // The log contains the acknowledged writes and no refused one.
         let replayed = open(&sim.process_clone()).unwrap().open_keyspace("k").unwrap();
         assert_eq!(replayed.iter().count(), acknowledged.len() + 1, "room {room}, replayed");
         db.flush().unwrap();
@@ -175,13 +174,12 @@ fn a_missing_log_is_damage() {
     assert!(error.to_string().contains("wal-"), "{error}");
 }
 
-/// The manifest knows that the newest log was durable, and, once the database was closed, how long it was: so no end that is lost
-/// passes for a torn one.
+/// The manifest records that the newest log is durable and, after closing, its length. So a lost end is not mistaken for a torn tail.
 #[test]
 fn a_log_that_was_closed_cannot_lose_its_end() {
     let sim = closed();
     let log = files(&sim, "wal").pop().unwrap();
-    // But for the mark behind the newest group, which was never synced.
+    // Without the mark after the newest group, which is never synced.
     for len in 0..sim.read_file(&log).len() as u64 - 11 {
         let cut = sim.process_clone();
         cut.truncate_file(&log, len);
@@ -195,7 +193,7 @@ fn a_log_that_was_closed_cannot_lose_its_end() {
     }
 }
 
-/// Not closed, either, the newest log must have its header.
+/// Without closing, too, the newest log must have its header.
 #[test]
 fn a_log_that_the_manifest_knows_cannot_be_empty() {
     let (sim, _db, keyspace) = fresh(5);
@@ -206,7 +204,7 @@ fn a_log_that_the_manifest_knows_cannot_be_empty() {
     assert!(error.kind() == ErrorKind::Corruption && error.to_string().contains("wal-"), "{error}");
 }
 
-/// Where a table is gone, the manifest may have lost the edit that replaced it: what it does not name may be the only copy.
+/// When a table is missing, the manifest may have lost the edit that replaced it, and a table without a name may be the only copy.
 #[test]
 fn unnamed_tables_stay_while_a_named_one_is_missing() {
     let (sim, db, keyspace) = fresh(6);
@@ -226,8 +224,7 @@ fn unnamed_tables_stay_while_a_named_one_is_missing() {
     assert!(left.contains(&unnamed) && left.contains(&manifest), "{left:?}");
 }
 
-/// Every byte of the log and the manifest of a synced database, with one bit flipped: the right answer or an error that names the
-/// file. Never another answer.
+/// One bit is flipped in each byte of the log and the manifest of a synced database: the answer is right, or an error that names the file.
 #[test]
 fn a_flipped_bit_is_never_a_wrong_answer() {
     let (sim, db, keyspace) = fresh(3);
@@ -236,7 +233,7 @@ fn a_flipped_bit_is_never_a_wrong_answer() {
     drop(keyspace);
     db.close().unwrap();
     for file in [files(&sim, "wal"), files(&sim, "manifest")].concat() {
-        // The last eleven bytes are the mark behind the newest group: only the proof is lost with them.
+        // The last eleven bytes are the mark after the newest group. Only the proof of its sync is lost with them.
         let len = sim.read_file(&file).len() as u64;
         for offset in 0..len {
             let damaged = sim.process_clone();
@@ -257,7 +254,7 @@ fn a_flipped_bit_is_never_a_wrong_answer() {
     }
 }
 
-/// A manifest that lost its end, so that the log speaks of a keyspace that it does not know.
+/// The manifest has lost its end, so that the log contains a keyspace that the manifest does not have.
 #[test]
 fn check_finds_a_log_of_a_keyspace_that_was_never_created() {
     let (sim, db, _keyspace) = fresh(9);
@@ -316,7 +313,7 @@ fn a_failed_sync_fails_the_whole_group() {
     let keyspace = db.create_keyspace("k", small()).unwrap();
     sim.set_hook(Some(Box::new(|op: OpInfo<'_>| match (op.kind, op.phase) {
         (OpKind::Sync, Phase::Before) => {
-            // Meanwhile the others queue.
+            // Gives the other threads time to queue.
             std::thread::sleep(Duration::from_millis(50));
             Verdict::Fail(Fault::EIO)
         }
@@ -335,7 +332,7 @@ fn a_failed_sync_fails_the_whole_group() {
 }
 
 #[test]
-fn a_panic_in_the_background_stops_writing_and_hangs_nobody() {
+fn a_panic_in_the_background_stops_writing_and_no_thread_hangs() {
     let sim = SimEnv::new(1);
     let db = Database::open_in(sim.clone(), "/db", Options::default()).unwrap();
     let keyspace = db.create_keyspace("k", small()).unwrap();
@@ -377,13 +374,13 @@ fn closing_during_writes_keeps_what_was_acknowledged() {
             db.close().unwrap();
             threads.into_iter().map(|t| t.join().unwrap()).sum()
         });
-        // Closing makes the log durable: so not even a power cut takes anything.
+        // Closing syncs the log, so a power cut loses nothing.
         let db = open(&sim.crash_clone(Survival::Nothing, round)).unwrap();
         assert_eq!(db.open_keyspace("k").unwrap().iter().count(), acknowledged as usize);
     }
 }
 
-/// Found by the fuzz target `damage`: counting on from the number overflowed.
+/// Found by the fuzz target `damage`: the next file number overflowed.
 #[test]
 fn files_with_numbers_that_no_database_reaches_are_refused() {
     for name in
@@ -395,7 +392,7 @@ fn files_with_numbers_that_no_database_reaches_are_refused() {
         let path = PathBuf::from("/db").join(name);
         sim.write_file(&path, *b"anything");
         assert_eq!(open(&sim).unwrap_err().kind(), ErrorKind::Corruption, "{name}");
-        // Nothing was changed: without the file, all is well.
+        // Opening changed nothing: without the stray file it succeeds.
         sim.remove(&path).unwrap();
         let keyspace = open(&sim).unwrap().open_keyspace("k").unwrap();
         assert_eq!(keyspace.get("k").unwrap().unwrap(), "v");

@@ -8,25 +8,25 @@ const RANGES: u64 = 50_000;
 /// Bytes of both keys of a range.
 const KEYS: u64 = 2 * 16;
 
-/// Bytes that a deleted range may take beside its keys: what `docs/limits.md` says.
+/// Bytes that a deleted range may take in addition to its keys, as documented in `docs/limits.md`.
 const MAX: u64 = 150;
 
-/// The same where ranges lie over each other.
+/// The same for ranges that overlap.
 const MAX_OVER_OTHERS: u64 = 2 * MAX;
 
 fn key(i: u64) -> String {
     format!("{i:016}")
 }
 
-/// What ranges take that `delete` deletes beside a snapshot which sees none of them: bytes for each, as allocated and as the statistics tell;
-/// first in a memtable and then in the version.
+/// Bytes per range that `delete` deletes, allocated and by the statistics: first in a memtable, then in the version. A snapshot older than
+/// the ranges keeps them.
 fn bytes_of_each(name: &str, delete: impl Fn(&Keyspace) -> Result<()>) -> Result<[(u64, u64); 2]> {
     let options = Options::default().memory_budget(2 << 30).background_threads(0);
     let dir = tempfile::tempdir().expect("a directory for the test");
     let db = Database::open_with(dir.path(), options)?;
     let ks = db.keyspace("k", KeyspaceOptions::default().memtable_bytes(128 << 20))?;
-    // Tables from end to end: every range may hide something, so that none of them goes.
-    // So much that the next memtable has its full size at once, which is address space and not what is measured.
+    // A table over all keys: every range may hide one of its entries, so none is dropped. The value is so large that the next memtable has
+    // its full size at once: its arena must not be measured.
     ks.put(key(0), vec![0; 20 << 20])?;
     ks.put(key(1 << 40), "")?;
     ks.flush()?;
@@ -51,7 +51,7 @@ fn bytes_of_each(name: &str, delete: impl Fn(&Keyspace) -> Result<()>) -> Result
 #[test]
 fn deleted_ranges_beside_a_snapshot_take_what_is_documented() -> Result<()> {
     let _alone = alone();
-    // One after another, in an order that is not that of the keys.
+    // Disjoint ranges, not in the order of the keys.
     let apart = |ks: &Keyspace| {
         (0..RANGES).try_for_each(|i| {
             let at = 10 * (i * 7_919 % RANGES);
@@ -62,7 +62,7 @@ fn deleted_ranges_beside_a_snapshot_take_what_is_documented() -> Result<()> {
         assert!(allocated <= MAX + KEYS, "{allocated} bytes for each range");
         assert!((allocated * 2 / 3..allocated * 3 / 2).contains(&told), "{told} of {allocated} bytes");
     }
-    // Each hides half of the one before; each hides parts of ten others, here and there; each hides all before.
+    // Each range overlaps half of the previous one; each overlaps about ten others; each contains all previous ones.
     let in_part =
         |ks: &Keyspace| (0..RANGES).try_for_each(|i| ks.delete_range(key(10 * i)..key(10 * i + 20)));
     let at_random = |ks: &Keyspace| {

@@ -37,7 +37,7 @@ fn range_deletes(stats: &Stats) -> usize {
 }
 
 #[test]
-fn what_is_hidden_from_whom() {
+fn a_range_tombstone_hides_older_entries_from_later_readers() {
     for flush in [false, true] {
         let (_, db, ks) = database();
         fill(&ks, 0..100);
@@ -105,7 +105,7 @@ fn bounds_of_every_kind() {
 }
 
 #[test]
-fn in_a_batch_what_comes_later_wins() {
+fn later_operations_of_a_batch_win() {
     let (env, db, ks) = database();
     let other = db.keyspace("other", KeyspaceOptions::default()).unwrap();
     fill(&ks, 0..10);
@@ -131,7 +131,7 @@ fn in_a_batch_what_comes_later_wins() {
 }
 
 #[test]
-fn tables_that_are_hidden_whole_go_without_being_read() {
+fn tables_that_are_hidden_whole_are_dropped_unread() {
     let (_, db, ks) = database();
     fill(&ks, 0..5000);
     db.flush().unwrap();
@@ -149,7 +149,7 @@ fn tables_that_are_hidden_whole_go_without_being_read() {
     db.wait_idle().unwrap();
     let stats = db.stats();
     assert_eq!(ks.guards().iter().map(|g| g.tables.len()).sum::<usize>(), 0);
-    // The tables were not read, and with nothing left to hide the tombstone is gone.
+    // The tables were dropped unread. The tombstone hides nothing any more, and was dropped, too.
     assert_eq!((stats.compaction.bytes_read, range_deletes(&stats)), (read, 0));
 }
 
@@ -173,7 +173,7 @@ fn partly_hidden_tables_are_compacted_by_themselves_and_the_tombstone_goes() {
 
 /// A queue: put at one end, deleted at the other.
 #[test]
-fn the_space_of_a_queue_comes_back() {
+fn the_space_of_a_queue_is_freed() {
     for ranges in [true, false] {
         let (_, db, ks) = database();
         let mut most = 0;
@@ -199,7 +199,7 @@ fn the_space_of_a_queue_comes_back() {
 
 /// A hidden range is skipped as a whole, in both directions; entries written into it later are found.
 #[test]
-fn scans_pass_over_what_is_hidden() {
+fn scans_skip_hidden_ranges() {
     let (_, db, ks) = database();
     fill(&ks, 0..20_000);
     db.compact().unwrap();
@@ -219,7 +219,7 @@ fn scans_pass_over_what_is_hidden() {
         cursor.prev().unwrap();
     }
     assert_eq!(back, left);
-    // Turned round in the middle of it.
+    // Changes of direction inside the range.
     cursor.seek(key(7000)).unwrap();
     assert_eq!(cursor.key(), key(15_000).as_bytes());
     cursor.prev().unwrap();

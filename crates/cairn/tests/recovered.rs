@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The least that there may be.
+/// The smallest memory budget that is allowed.
 const LITTLE: u64 = 1 << 20;
 
 type Model = [BTreeMap<u64, Option<u64>>; 2];
@@ -23,7 +23,7 @@ fn options(memory: u64) -> Options {
     Options::default().memory_budget(memory).background_threads(0)
 }
 
-/// A database whose log has `puts` entries in each of two keyspaces, none of them in a table.
+/// A database with `puts` entries in each of two keyspaces, all of them in the log only.
 fn fill(puts: u64) -> Result<(Arc<SimEnv>, Model)> {
     let sim = SimEnv::new(3);
     let db = Database::open_in(sim.clone(), "/db", options(256 << 20))?;
@@ -98,7 +98,7 @@ fn a_crash_while_tables_are_merged_loses_nothing() -> Result<()> {
     for (i, op) in (0..ops).step_by((ops / 60) as usize + 1).enumerate() {
         let crashing = sim.crash_clone(Survival::Everything, 1);
         crashing.crash_at(crashing.op_count() + op);
-        // At the end only what nothing names any more is removed, and that may fail.
+        // The last operations remove obsolete files, and may fail.
         let opened = Database::open_in(crashing.clone(), "/db", options(LITTLE));
         assert!(opened.is_err() || op + 10 > ops, "{op} of {ops}");
         drop(opened);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Per keyspace and key: every value that it ever had, oldest first; `None` for a delete.
+/// By keyspace and key: all values that the key ever had, oldest first; `None` for a delete.
 type History = BTreeMap<&'static str, BTreeMap<String, Vec<Option<Vec<u8>>>>>;
 
 const NAMES: [&str; 2] = ["first", "second"];
@@ -74,7 +74,7 @@ fn salvage(sim: &Arc<SimEnv>) -> cairn::Result<SalvageReport> {
     salvage_in(sim.clone(), "/db", "/new", options())
 }
 
-/// Deleted ranges that were flushed, that only the log has, and that a damaged manifest tells of in part.
+/// Deleted ranges in tables and in the log, also if the manifest is damaged.
 #[test]
 fn deleted_ranges_stay_deleted() {
     for damage in [false, true] {
@@ -94,7 +94,7 @@ fn deleted_ranges_stay_deleted() {
         drop((reader, keyspace));
         db.close().unwrap();
         if damage {
-            // Its first record, which is the state at the opening: what came later is read all the same.
+            // Damages the first record, the state at opening. The records after it are still read.
             let manifest = files(&sim, "manifest").pop().unwrap();
             sim.flip_bit(&manifest, 40, 0);
         }
@@ -157,7 +157,7 @@ fn compare(sim: &Arc<SimEnv>, history: &History, report: &SalvageReport) -> usiz
 }
 
 #[test]
-fn a_sound_database_is_copied_whole_and_not_touched() {
+fn an_intact_database_is_copied_whole_and_not_changed() {
     for seed in 0..3 {
         let (sim, history) = database(seed);
         let before: Vec<_> =
@@ -174,7 +174,7 @@ fn a_sound_database_is_copied_whole_and_not_touched() {
     }
 }
 
-/// One flipped bit anywhere: a table loses a block at most, a log a record; the manifest costs nothing that is still on disk.
+/// One flipped bit anywhere: a table loses one block at most, a log one record; damage to the manifest loses nothing that is still on disk.
 #[test]
 fn a_flipped_bit_costs_little_and_all_of_it_is_reported() {
     let (mut most, mut lossy) = (0, 0);
@@ -226,7 +226,7 @@ fn without_a_manifest_tables_and_logs_tell_all() {
     }
 }
 
-/// Half of the blocks of a table, the end of one, and everything at once.
+/// Damages half of the blocks of a table, the end of a table, and all files at once.
 #[test]
 fn broken_files_give_what_is_intact_in_them() {
     for seed in 6..9 {
@@ -293,7 +293,7 @@ fn what_a_table_has_lost_may_still_be_in_the_log() {
     drop((first, second));
     let report = salvage_in(sim.process_clone(), "/db", "/new", options()).unwrap();
     assert!(report.losses.len() == tables.len() && report.losses.iter().all(|loss| loss.older), "{report}");
-    // Both versions are in the log, and nothing says that a third was not in the tables alone.
+    // Both versions are in the log, but a third one might have been in the tables only.
     let copy = sim.process_clone();
     salvage(&copy).unwrap();
     let db = open(&copy, "/new");
@@ -301,7 +301,7 @@ fn what_a_table_has_lost_may_still_be_in_the_log() {
     assert_eq!(db.open_keyspace("second").unwrap().get("holds").unwrap().unwrap(), "the log");
 }
 
-/// Lets operations of these kinds on a file fail once so many have run.
+/// Operations of these kinds on a file fail after the first `most` ones.
 fn fail_after(sim: &SimEnv, path: &Path, kinds: &'static [OpKind], most: u64) -> Arc<AtomicU64> {
     let (path, count) = (path.to_owned(), Arc::new(AtomicU64::new(0)));
     let counted = count.clone();
@@ -377,14 +377,14 @@ fn a_log_that_was_cut_is_a_loss_though_no_manifest_knows_its_length() {
             let report = salvage(&damaged).unwrap();
             assert!(!report.is_complete(), "cut to {cut} bytes it would not open: {refused}\n{report}");
             let name = log.file_name().unwrap().to_string_lossy();
-            let told = report.losses.iter().any(|loss| loss.file == name && loss.bytes > 0);
-            assert!(told, "cut to {cut} bytes: {report}");
+            let reported = report.losses.iter().any(|loss| loss.file == name && loss.bytes > 0);
+            assert!(reported, "cut to {cut} bytes: {report}");
             assert!(compare(&damaged, &history, &report) > 0);
         }
     }
 }
 
-/// The last edit of the manifest was a compaction, and is lost: what is named is gone, what is there is not named.
+/// The last edit of the manifest, of a compaction, is lost: the manifest names tables that are missing, and not those on disk.
 #[test]
 fn tables_that_no_edit_names_count_while_named_ones_are_missing() {
     let (sim, history) = database(2);
@@ -414,14 +414,14 @@ fn tables_that_no_edit_names_count_while_named_ones_are_missing() {
     assert_eq!(compare(&sim, &history, &report), 0, "all of it is in the tables that are there: {report}");
 }
 
-/// A keyspace is dropped and made anew; the edit that drops it is lost.
+/// A keyspace is dropped and created again; the edit of the drop is lost.
 #[test]
 fn two_keyspaces_of_one_name_are_both_salvaged() {
     let sim = SimEnv::new(1);
     let db = open(&sim, "/db");
     let manifest = files(&sim, "manifest")[0].clone();
     for (round, value) in ["old", "new"].iter().enumerate() {
-        // A keyspace that has the name that would be made up for the older one.
+        // A keyspace with the name that salvage would otherwise give to the older keyspace.
         db.keyspace("keyspace-2", small(Compression::None)).unwrap().put("a", "b").unwrap();
         let keyspace = db.create_keyspace("first", small(Compression::None)).unwrap();
         keyspace.put("key", value).unwrap();
@@ -430,7 +430,7 @@ fn two_keyspaces_of_one_name_are_both_salvaged() {
             drop(keyspace);
             let from = sim.read_file(&manifest).len() as u64;
             db.drop_keyspace("first").unwrap();
-            // Bits of the edit: they stay flipped in the file that is written on.
+            // Damages the edit. Later edits are appended to the damaged file.
             let to = sim.read_file(&manifest).len() as u64;
             (from..to).for_each(|offset| sim.flip_bit(&manifest, offset, 3));
         }
@@ -471,7 +471,7 @@ fn source_and_destination_must_not_lie_in_each_other() {
     std::os::unix::fs::symlink(path("db"), path("link")).unwrap();
     assert_eq!(refused(path("link/new")), ErrorKind::InvalidArgument);
     assert!(!path("db/new").exists() && !path("new").exists(), "nothing was made");
-    // What no list of file names shows.
+    // A directory does not appear in the list of files.
     std::fs::create_dir_all(path("taken/directory")).unwrap();
     assert_eq!(refused(path("taken")), ErrorKind::AlreadyExists);
     cairn::salvage(path("db"), path("new")).unwrap();

@@ -83,7 +83,7 @@ fn every_file_at_rest_is_read() {
 }
 
 #[test]
-fn the_background_goes_round_after_round_and_tells() {
+fn the_background_scrub_repeats_rounds_and_reports_damage() {
     let (sim, db) = database(Options::default().background_threads(1).scrub_rate(100 << 20));
     let table = files(&sim, ".tbl")[0].clone();
     sim.flip_bit(&table, 100, 4);
@@ -96,7 +96,7 @@ fn the_background_goes_round_after_round_and_tells() {
     assert_eq!(db.stats().damage[0].file, name);
 }
 
-/// Bytes that are read from tables, by time; and how long closing takes in the middle of a round that would take minutes.
+/// The rate at which tables are read, and the time of closing during a round that would take minutes.
 #[test]
 fn a_scrub_keeps_to_its_rate_and_ends_with_the_database() {
     let (sim, db) = database(inline());
@@ -125,9 +125,9 @@ fn a_scrub_keeps_to_its_rate_and_ends_with_the_database() {
     assert_eq!(scrubbing.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// The footer stays in memory after the first read, and the file while it is open: a round must read the present bytes on disk.
+/// The footer is cached after the first read, and the file stays open: a round must read the current bytes on disk.
 #[test]
-fn footer_length_and_presence_are_looked_at_each_time() {
+fn each_round_checks_footer_length_and_presence() {
     let table = |sim: &SimEnv| files(sim, ".tbl")[0].clone();
     let footer = |sim: &SimEnv, path: &PathBuf| {
         let len = sim.read_file(path).len() as u64;

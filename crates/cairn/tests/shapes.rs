@@ -34,7 +34,7 @@ fn moves(db: &Database) -> u64 {
 
 #[test]
 fn sequential_and_time_ordered_inserts_are_written_once() {
-    // Ascending; and many series, one after another in bursts, each burst behind all that its series has.
+    // Ascending keys; and several series that are appended to in bursts, one after the other.
     let patterns: [fn(u64) -> u64; 2] = [|i| i, |i| (i / 3000 % 4) << 32 | i];
     for (which, pattern) in patterns.into_iter().enumerate() {
         let (db, keyspace) = database();
@@ -49,7 +49,7 @@ fn sequential_and_time_ordered_inserts_are_written_once() {
     }
 }
 
-/// Inserted at the head, deleted at the tail, for ever: neither the bytes nor the guards grow, and a round costs what it did.
+/// A queue of constant length: neither its bytes nor its guards grow, and the cost of a round stays the same.
 #[test]
 fn a_queue_neither_grows_nor_slows_down() {
     let (db, keyspace) = database();
@@ -70,7 +70,7 @@ fn a_queue_neither_grows_nor_slows_down() {
             half = (compacted(&db), most);
         }
     }
-    // 1000 entries of 108 bytes are alive.
+    // There are 1000 live entries of 108 bytes.
     assert!(most.0 < 600_000 && most.1 < 100 && most.2 < 100, "{most:?} bytes, guards, tables");
     let (first, most_before) = half;
     assert!(most.0 * 4 <= most_before.0 * 5 && most.1 <= most_before.1 * 2, "{most:?} after {most_before:?}");

@@ -6,7 +6,7 @@ use env::{Env, SimEnv};
 use std::sync::Arc;
 use table::{Compression, Table, TableMeta, TableOptions};
 
-/// A few KB with several index levels' worth of blocks, filter, tombstones, and versions.
+/// A table of a few KB with several levels of index, a filter, tombstones and old versions.
 fn small() -> Vec<Entry> {
     let mut entries = Vec::new();
     for i in 0..60u64 {
@@ -25,7 +25,7 @@ fn options(compression: Compression) -> TableOptions {
     TableOptions { block_size: 256, compression, filter_bits_per_key: 10, ..TableOptions::default() }
 }
 
-/// Whether a walk over the table reported an error; what it saw before must be right.
+/// Walks over the table. Asserts that every entry before an error is right; returns the error.
 fn walk(cursor: &mut impl Cursor, entries: &[Entry], backward: bool) -> Result<()> {
     let moved = if backward { cursor.seek_to_last() } else { cursor.seek_to_first() };
     let mut seen = 0;
@@ -50,8 +50,8 @@ fn walk(cursor: &mut impl Cursor, entries: &[Entry], backward: bool) -> Result<(
     }
 }
 
-/// Asks everything. Returns how many questions ended in an error; a wrong answer panics.
-fn interrogate(env: &Arc<dyn Env>, meta: &TableMeta, entries: &[Entry]) -> usize {
+/// Calls every read function. Returns the number of errors; panics on a wrong answer.
+fn read_all(env: &Arc<dyn Env>, meta: &TableMeta, entries: &[Entry]) -> usize {
     let Ok(table) = tables(env, 1 << 20).open(meta.number, meta.file_size) else { return 1 };
     let mut errors = 0;
     let mut note = |result: Result<()>| {
@@ -75,7 +75,7 @@ fn interrogate(env: &Arc<dyn Env>, meta: &TableMeta, entries: &[Entry]) -> usize
     note(walk(&mut table.scan(), entries, false));
     note(walk(&mut table.scan(), entries, true));
     note(table.meta().map(|got| assert_eq!(&got, meta)));
-    // Whatever is damaged, a check of the whole table sees it.
+    // A check of the whole table finds any damage.
     note(table.verify(&mut |_| ()).map(|got| assert_eq!(&got, meta)));
     errors
 }
@@ -84,7 +84,7 @@ fn fixture(compression: Compression) -> (Arc<SimEnv>, Arc<dyn Env>, TableMeta, V
     let (sim, env) = sim();
     let entries = small();
     let meta = write(&env, 9, &options(compression), &entries);
-    assert_eq!(interrogate(&env, &meta, &entries), 0);
+    assert_eq!(read_all(&env, &meta, &entries), 0);
     (sim, env, meta, entries)
 }
 
@@ -96,11 +96,11 @@ fn every_flipped_bit_is_seen() {
         for offset in 0..meta.file_size {
             for bit in 0..8 {
                 sim.flip_bit(path(9), offset, bit);
-                assert!(interrogate(&env, &meta, &entries) > 0, "offset {offset} bit {bit}");
+                assert!(read_all(&env, &meta, &entries) > 0, "offset {offset} bit {bit}");
                 sim.flip_bit(path(9), offset, bit);
             }
         }
-        assert_eq!(interrogate(&env, &meta, &entries), 0);
+        assert_eq!(read_all(&env, &meta, &entries), 0);
     }
 }
 
@@ -110,18 +110,18 @@ fn every_truncation_and_extension_is_seen() {
     let whole = sim.read_file(path(9));
     for len in 0..whole.len() {
         sim.write_file(path(9), &whole[..len]);
-        assert!(interrogate(&env, &meta, &entries) > 0, "truncated to {len}");
-        // Also by a reader that expects the shorter length.
+        assert!(read_all(&env, &meta, &entries) > 0, "truncated to {len}");
+        // The same for a reader that expects the new length.
         let told = TableMeta { file_size: len as u64, ..meta.clone() };
-        assert!(interrogate(&env, &told, &entries) > 0, "truncated to {len}, and told so");
+        assert!(read_all(&env, &told, &entries) > 0, "truncated to {len}, and told so");
     }
     for extra in [1, 80, 4096] {
         let mut longer = whole.clone();
         longer.resize(whole.len() + extra, 0);
         sim.write_file(path(9), longer);
-        assert!(interrogate(&env, &meta, &entries) > 0);
+        assert!(read_all(&env, &meta, &entries) > 0);
         let told = TableMeta { file_size: meta.file_size + extra as u64, ..meta.clone() };
-        assert!(interrogate(&env, &told, &entries) > 0);
+        assert!(read_all(&env, &told, &entries) > 0);
     }
 }
 
@@ -134,7 +134,7 @@ fn zeroed_and_swapped_runs_are_seen() {
             let mut zeroed = whole.clone();
             zeroed[start..start + len].fill(0);
             sim.write_file(path(9), zeroed);
-            assert!(interrogate(&env, &meta, &entries) > 0, "{len} bytes from {start} zeroed");
+            assert!(read_all(&env, &meta, &entries) > 0, "{len} bytes from {start} zeroed");
         }
     }
 }
@@ -142,7 +142,7 @@ fn zeroed_and_swapped_runs_are_seen() {
 #[test]
 fn blocks_of_another_place_or_file_are_refused() {
     let (sim, env) = sim();
-    // All blocks of one length, so that any two can change places.
+    // Blocks of equal length, so that any two can be swapped.
     let entries: Vec<Entry> = (0..200u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 40])).collect();
     let meta = write(&env, 9, &options(Compression::None), &entries);
     let whole = sim.read_file(path(9));
@@ -152,7 +152,7 @@ fn blocks_of_another_place_or_file_are_refused() {
     swapped[..len].copy_from_slice(&whole[len..2 * len]);
     swapped[len..2 * len].copy_from_slice(&whole[..len]);
     sim.write_file(path(9), swapped);
-    assert!(interrogate(&env, &meta, &entries) > 0);
+    assert!(read_all(&env, &meta, &entries) > 0);
 
     // The same table under another number.
     sim.write_file(path(10), whole.clone());
@@ -160,17 +160,17 @@ fn blocks_of_another_place_or_file_are_refused() {
     let error = open(&env, &other, 0).meta().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
 
-    // A newer table with other blocks put over this one's beginning.
+    // The beginning of another table is written over this one.
     let newer: Vec<Entry> = entries.iter().map(|e| entry(&e.key, 2, &[8; 40])).collect();
     let newer_meta = write(&env, 11, &options(Compression::None), &newer);
     assert_eq!(newer_meta.file_size, meta.file_size);
     let mut mixed = whole.clone();
     mixed[..2 * len].copy_from_slice(&sim.read_file(path(11))[..2 * len]);
     sim.write_file(path(9), mixed);
-    assert!(interrogate(&env, &meta, &entries) > 0);
+    assert!(read_all(&env, &meta, &entries) > 0);
 
     sim.write_file(path(9), whole);
-    assert_eq!(interrogate(&env, &meta, &entries), 0);
+    assert_eq!(read_all(&env, &meta, &entries), 0);
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn try_write(env: &Arc<dyn Env>, entries: &[Entry], abandon: bool) -> base::Resu
             if abandon {
                 writer.abandon()?;
             } else {
-                // A writer that failed stays failed, even where the disk has recovered.
+                // A writer that failed stays failed, even if the disk works again.
                 let later = &entries[i + 1];
                 let _ = writer.add(&later.key, later.trailer, &later.value);
                 assert_eq!(writer.finish().unwrap_err().kind(), ErrorKind::InvalidArgument);
@@ -73,7 +73,7 @@ fn a_failing_read_is_an_error_until_a_seek_succeeds() {
             if scan { Box::new(table.scan()) } else { Box::new(table.cursor()) };
         cursor.seek_to_first().unwrap();
         let mut seen = 0;
-        // Every read from the next but one on: a cursor that reads ahead in vain tries the one block that it needs.
+        // All reads after the next one fail: if a readahead fails, the cursor retries with the one block that it needs.
         sim.fail_op(sim.op_count() + 1, Fault::EIO, Repeat::SameKind);
         let error = loop {
             assert!(cursor.valid(), "the error is not the end");
@@ -120,7 +120,7 @@ fn when_no_handle_is_left_others_are_closed_and_it_is_tried_once_more() {
     let metas: Vec<TableMeta> =
         (1..=30).map(|number| write(&env, number, &TableOptions::default(), &entries[..10])).collect();
     let tables = TableCache::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), 25);
-    // The application has most of them.
+    // The application has most of the descriptors.
     sim.set_max_open_files(12);
     for meta in metas.iter().chain(&metas) {
         let table = tables.open(meta.number, meta.file_size).unwrap();
@@ -128,7 +128,7 @@ fn when_no_handle_is_left_others_are_closed_and_it_is_tried_once_more() {
     }
     assert!((1..=12).contains(&tables.open_files()), "{} are open", tables.open_files());
     drop(tables);
-    // All of them: then it is an error that names the file, and passes.
+    // The application has all of them: opening is an error that names the file, and works later.
     let tables = TableCache::new(Arc::clone(&env), DIR.into(), Arc::new(BlockCache::new(0)), 25);
     sim.set_max_open_files(1);
     let _held = env.open(&Path::new(DIR).join("000001.tbl")).unwrap();
@@ -161,15 +161,15 @@ fn an_unknown_kind_of_entry_is_refused_by_name_and_others_are_read() {
     }
 }
 
-/// Changes the content of a block and makes its checksum right again.
+/// Changes the content of a block, and corrects its checksum.
 fn forge(rng: &mut Rng, sim: &SimEnv, whole: &[u8], frames: &[(usize, usize, u8)]) {
     let mut bytes = whole.to_vec();
-    // Half of the time index, filter or properties: there are more data blocks than those.
+    // Selects the index, filter or properties half of the time, because most blocks are data blocks.
     let last = frames.len() as u64;
     let pick = if rng.chance(1, 2) { rng.below(last) } else { last - 1 - rng.below(last.min(4)) };
     let (at, len, kind) = frames[pick as usize];
     for _ in 0..1 + rng.below(3) {
-        // Often in the header of the node.
+        // Half of the changes are near the beginning, where the header of a node is.
         let span = if rng.chance(1, 2) { (len as u64 - 8).min(60) } else { len as u64 - 8 };
         let byte = &mut bytes[at + 8 + rng.below(span) as usize];
         *byte = match rng.below(4) {

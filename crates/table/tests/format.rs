@@ -1,4 +1,4 @@
-//! The worked example of `docs/format/table.md` is what the writer writes, and what the reader reads.
+//! The worked example of `docs/format/table.md` is the output of the writer, and can be read.
 
 use crate::common::*;
 use base::Cursor;
@@ -38,7 +38,7 @@ fn the_documented_example_is_the_table() {
         }
     }
     assert_eq!(documented(), written);
-    // And the other way round: the document's bytes are a table.
+    // The documented bytes can be read as a table.
     sim.write_file(path(7), documented());
     let table = open(&env, &meta, 0);
     let mut cursor = table.cursor();

@@ -1,4 +1,4 @@
-//! Tables against a sorted list: everything a reader can ask, over random shapes of keys, values, blocks and caches.
+//! Tables compared with a sorted list: all read functions, over random shapes of keys, values, blocks and caches.
 
 use crate::common::*;
 use base::{Cursor, MAX_SEQ, Trailer};
@@ -15,7 +15,7 @@ fn random_options(rng: &mut Rng) -> TableOptions {
     }
 }
 
-/// A key in, between, before or after those of the table.
+/// A key of the table, or one between, before or after its keys.
 fn probe(rng: &mut Rng, entries: &[Entry], keys: Keys) -> Vec<u8> {
     let mut key = match rng.below(3) {
         0 => random_key(rng, keys),
@@ -66,7 +66,7 @@ fn check_whole(cursor: &mut impl Cursor, entries: &[Entry]) {
     assert!(!cursor.valid());
 }
 
-/// A random walk of seeks and turns.
+/// A random walk of seeks and steps in both directions.
 fn check_walk(rng: &mut Rng, cursor: &mut impl Cursor, entries: &[Entry], keys: Keys, steps: u64) {
     let mut at: Option<usize> = None;
     for _ in 0..steps {
@@ -163,7 +163,7 @@ fn many_versions_of_one_key_span_blocks() {
             "{seq}"
         );
     }
-    // Each of those gets reads one data block: the index knows where among the versions each block begins.
+    // Each get reads one data block, because the bounds in the index include sequence numbers.
     let stats = table_stats(&table);
     assert_eq!(stats.0, 6010, "one data block per get");
     assert_eq!(table.verify(&mut |_| ()).unwrap(), meta);
@@ -217,7 +217,7 @@ fn the_longest_keys_and_values_fit() {
 #[test]
 fn long_bounds_make_many_levels() {
     let (_, env) = sim();
-    // Bounds cannot be cut short between two keys that differ in their last byte only: few fit into a node.
+    // Bounds between two keys that differ only in their last byte cannot be shortened, so few bounds fit into a node.
     let mut entries = Vec::new();
     for i in 0..400u32 {
         let mut key = format!("{:05}", i / 2).into_bytes();
@@ -228,7 +228,7 @@ fn long_bounds_make_many_levels() {
     sort(&mut entries);
     let options = TableOptions { block_size: 64, ..TableOptions::default() };
     let meta = write(&env, 1, &options, &entries);
-    // The index does not fit into half of the cache, so nodes come through it.
+    // The index is larger than half of the cache, so its nodes are cached one by one.
     let table = open(&env, &meta, 1 << 20);
     let e = &entries[111];
     assert_eq!(table.get(&e.key, base::hash(&e.key), 1).unwrap().unwrap().1, e.value);
@@ -291,7 +291,7 @@ fn long_walks_read_ahead_and_short_ones_do_not() {
         let end = reads();
         assert!(end.0 - start.0 < blocks / 8, "{} reads of {blocks} blocks", end.0 - start.0);
         assert!(end.1 - start.1 < meta.file_size * 11 / 10, "nothing is read twice");
-        // And the way back, in a table that nothing is cached of.
+        // The same backward, in a table of which nothing is cached.
         let table = open(&env, &meta, cache);
         let reads = || (table.tables().stats().reads, table.tables().stats().bytes_read);
         let mut cursor = table.cursor();
@@ -308,14 +308,14 @@ fn long_walks_read_ahead_and_short_ones_do_not() {
 }
 
 #[test]
-fn seeks_read_on_where_others_have_walked_on() {
+fn seeks_read_ahead_where_earlier_seeks_were_followed_by_steps() {
     let (sim, env) = sim();
     sim.set_in_memory(100);
     let entries: Vec<Entry> = (0..20_000u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 100])).collect();
-    // Room for the index; no block is asked for often enough to be cached.
+    // The cache has room for the index. No data block is read often enough to be cached.
     let table = open(&env, &write(&env, 1, &TableOptions::default(), &entries), 64 << 20);
     let mut rng = Rng::new(1);
-    // Reads, and pages read, for a seek and so many steps.
+    // Reads, and pages read, of a seek with `steps` steps.
     let mut scan = |steps: usize| {
         let before = table.tables().stats();
         let at = rng.below(19_000) as usize;
@@ -328,18 +328,18 @@ fn seeks_read_on_where_others_have_walked_on() {
         let after = table.tables().stats();
         (after.reads - before.reads, (after.bytes_read - before.bytes_read).div_ceil(4096))
     };
-    // The index, by its first use.
+    // The first use loads the index.
     scan(0);
     assert_eq!(scan(0), (1, 1));
-    // 40 entries lie in two blocks or three.
+    // 40 entries lie in two or three blocks.
     (0..4).for_each(|_| assert_eq!(scan(40), (2, 3)));
     (0..10).for_each(|_| assert_eq!(scan(40), (1, 3)));
-    // Half of them are not enough to expect the other.
+    // After enough seeks without steps, seeks do not read ahead.
     (0..5).for_each(|_| assert_eq!(scan(0), (1, 3)));
     (0..10).for_each(|_| assert_eq!(scan(0), (1, 1)));
     assert_eq!(scan(40), (2, 3));
 
-    // What is not in memory is waited for alone.
+    // A block that is not in the page cache is read alone.
     (0..8).for_each(|_| assert_eq!(scan(40).1, 3));
     assert_eq!(scan(0), (1, 3));
     sim.set_in_memory(0);
@@ -394,7 +394,7 @@ fn a_writer_refuses_what_is_out_of_order_or_too_long() {
 }
 
 #[test]
-fn seeks_within_a_block_look_nothing_up() {
+fn seeks_within_a_block_read_nothing() {
     let (_, env) = sim();
     let entries: Vec<Entry> = (0..2000u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 100])).collect();
     let meta = write(&env, 1, &TableOptions::default(), &entries);
@@ -410,7 +410,7 @@ fn seeks_within_a_block_look_nothing_up() {
         assert_eq!(current(&cursor).as_ref(), Some(&entries[i - 1]));
     }
     assert_eq!(looks(), before);
-    // From there the cursor knows its way on, in both directions, also after it fell off an end.
+    // After a seek inside the block, steps in both directions work, also if the cursor was invalid before.
     for end in [0, entries.len() - 1] {
         cursor.seek(&entries[end].key, MAX_SEQ).unwrap();
         if end == 0 {

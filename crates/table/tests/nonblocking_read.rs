@@ -1,4 +1,4 @@
-//! Reading without waiting: nothing is taken for read that is not, and what was put off goes on where it stopped.
+//! Nonblocking reads: a read that would block is never mistaken for an answer, and is completed later without starting anew.
 
 use crate::common::*;
 use base::{Cursor, MAX_SEQ, hash};
@@ -19,13 +19,13 @@ fn table(compression: Compression, cache_bytes: u64) -> (Arc<SimEnv>, Arc<Table>
     sim.set_memory(0);
     let meta = write(&env, 1, &TableOptions { compression, ..TableOptions::default() }, &entries);
     let table = open(&env, &meta, cache_bytes);
-    // Footer and index.
+    // Loads the footer and the index.
     table.get(&entries[0].key, hash(&entries[0].key), MAX_SEQ).unwrap();
     (sim, table, entries)
 }
 
 #[test]
-fn what_is_not_in_memory_is_asked_for_and_read_later() {
+fn blocks_outside_memory_are_requested_and_read_later() {
     for compression in ALL {
         for cache_bytes in [0, 16 << 10, 8 << 20] {
             let (sim, table, entries) = table(compression, cache_bytes);
@@ -37,8 +37,8 @@ fn what_is_not_in_memory_is_asked_for_and_read_later() {
                 let found = table.try_get(&e.key, hash(&e.key), MAX_SEQ, &mut wanted).unwrap();
                 assert_eq!(found.is_none(), wanted.is_some());
                 assert_eq!(sim.asked_ahead() - asked, u64::from(wanted.is_some()));
-                // Where filter and index do not stay with the table they are waited for.
-                assert!(sim.op_count() == read || cache_bytes < 8 << 20, "nothing was waited for");
+                // With a small cache, filter and index are not pinned, and reading them may block.
+                assert!(sim.op_count() == read || cache_bytes < 8 << 20, "the read must not block");
                 at_once += usize::from(found.is_some());
                 waiting.extend(wanted.map(|wanted| (e, wanted)));
             }
@@ -52,7 +52,7 @@ fn what_is_not_in_memory_is_asked_for_and_read_later() {
 }
 
 #[test]
-fn what_is_in_memory_is_read_at_once() {
+fn blocks_in_memory_are_read_at_once() {
     let (sim, table, entries) = table(Compression::None, 0);
     sim.set_in_memory(100);
     let before = table.tables().stats();
@@ -69,7 +69,7 @@ fn what_is_in_memory_is_read_at_once() {
 }
 
 #[test]
-fn a_failing_read_is_an_error_at_once_or_when_it_is_waited_for() {
+fn a_failing_read_is_an_error_in_either_step() {
     let (sim, table, entries) = table(Compression::None, 8 << 20);
     let key = &entries[1000].key;
     sim.set_in_memory(100);
@@ -92,9 +92,9 @@ fn a_failing_read_is_an_error_at_once_or_when_it_is_waited_for() {
     );
 }
 
-/// A block is admitted at its third use: a use that takes two steps is one.
+/// A block is admitted at its third use. A read in two steps counts as one use.
 #[test]
-fn the_cache_is_asked_once_for_a_read_in_two_steps() {
+fn a_read_in_two_steps_is_one_use_of_the_block() {
     let (sim, table, entries) = table(Compression::None, 8 << 20);
     sim.set_in_memory(0);
     let inserts = || table.tables().cache().stats().data.inserts;
@@ -110,7 +110,7 @@ fn the_cache_is_asked_once_for_a_read_in_two_steps() {
     assert!(wanted.is_none(), "it is cached");
 
     let mut cursor = table.cursor();
-    // To and fro: in the block where it stands a cursor reads nothing.
+    // Alternates between two blocks, because a seek within the current block reads nothing.
     for (i, expected) in [(900, 1), (1500, 1), (900, 1), (1500, 1), (900, 2), (1500, 3)] {
         let e = &entries[i];
         cursor.set_nonblocking(true);
@@ -123,9 +123,9 @@ fn the_cache_is_asked_once_for_a_read_in_two_steps() {
     }
 }
 
-/// Bytes of each read of a walk forward from one block to those behind it.
+/// Compares the lengths of the reads of a walk forward.
 #[test]
-fn a_step_to_the_next_block_reads_what_is_behind_it_too_and_more_where_it_waits() {
+fn a_step_to_the_next_block_reads_ahead_and_further_if_it_blocks() {
     for (percent, expected) in [(100, [8 << 10, 16 << 10, 32 << 10].as_slice()), (0, &[16 << 10, 32 << 10])] {
         let (sim, table, entries) = table(Compression::None, 0);
         sim.set_in_memory(percent);
@@ -146,7 +146,7 @@ fn a_step_to_the_next_block_reads_what_is_behind_it_too_and_more_where_it_waits(
 }
 
 #[test]
-fn who_waits_twice_has_what_lies_around_loaded_where_memory_suffices() {
+fn a_second_wait_nearby_prefetches_the_neighbourhood_if_memory_suffices() {
     const MIB: u64 = 1 << 20;
     let entries: Vec<Entry> = (0..2500u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 1000])).collect();
     let run = |beyond: i64, in_memory: u64, put_off: bool| {
@@ -159,7 +159,7 @@ fn who_waits_twice_has_what_lies_around_loaded_where_memory_suffices() {
         table.approximate_offset(b"").unwrap();
         sim.set_in_memory(in_memory);
         let mut asked = Vec::new();
-        // Two in the first MiB, two in the third, and two in the second, and some more.
+        // Two keys in the first MiB, then keys in the third and the second, and some of them again.
         for i in [0, 1, 500, 2499, 1500, 0, 2498, 1501] {
             let (before, blocks) = (sim.asked_ahead_bytes(), u64::from(put_off && in_memory == 0) * 4096);
             let (key, mut wanted) = (&entries[i].key, None);
@@ -188,7 +188,7 @@ fn who_waits_twice_has_what_lies_around_loaded_where_memory_suffices() {
 type Move<'a> = &'a dyn Fn(&mut dyn Cursor);
 
 #[test]
-fn a_cursor_in_a_hurry_stands_nowhere_or_where_it_should() {
+fn a_nonblocking_cursor_is_invalid_or_at_the_right_entry() {
     for (percent, compression) in [(0, Compression::None), (50, Compression::Lz4), (100, Compression::None)] {
         let (sim, table, entries) = table(compression, 0);
         sim.set_in_memory(percent);
@@ -219,7 +219,7 @@ fn a_cursor_in_a_hurry_stands_nowhere_or_where_it_should() {
 }
 
 #[test]
-fn a_last_scan_has_forgotten_what_lies_before_it_and_another_one_nothing() {
+fn a_last_scan_drops_pages_that_it_has_read_and_other_scans_do_not() {
     let (sim, env) = sim();
     let entries: Vec<Entry> = (0..2000u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 1000])).collect();
     let meta =
@@ -234,20 +234,20 @@ fn a_last_scan_has_forgotten_what_lies_before_it_and_another_one_nothing() {
             cursor.next().unwrap();
         }
         assert_eq!(count, entries.len());
-        // All but the last window or two.
+        // Up to two windows at the end may remain.
         let left = meta.file_size - sim.unneeded_bytes();
         assert!(if last { left <= 512 << 10 } else { left == meta.file_size }, "{left}");
     }
 }
 
 #[test]
-fn what_fails_behind_a_block_does_not_fail_the_block() {
+fn a_failing_readahead_does_not_fail_the_block() {
     let (sim, table, entries) = table(Compression::None, 0);
     sim.set_in_memory(0);
     let mut cursor = table.cursor();
     for (place, back) in [(10, false), (1500, true)] {
         cursor.seek(&entries[place].key, MAX_SEQ).unwrap();
-        // The next read is of several blocks.
+        // The next read is a readahead of several blocks.
         let reads = sim.op_count();
         sim.fail_op(reads, Fault::EIO, Repeat::Once);
         let mut at = place;
@@ -261,7 +261,7 @@ fn what_fails_behind_a_block_does_not_fail_the_block() {
             assert_eq!(current(&cursor).as_ref(), Some(&entries[at]));
         }
         assert_eq!(sim.op_count(), reads + 2, "the block alone was read");
-        // Where the block itself cannot be read, that is told.
+        // If the block itself cannot be read, the step is an error.
         sim.fail_op(sim.op_count(), Fault::EIO, Repeat::SameKind);
         let error = loop {
             match if back { cursor.prev() } else { cursor.next() } {

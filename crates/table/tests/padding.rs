@@ -1,4 +1,4 @@
-//! Data blocks end with pages, and zeros lie between them: how many, and that neither can be taken for the other.
+//! Padding: data blocks end at page boundaries, with zeros after them. The zeros are few, and padding and blocks are told apart.
 
 use crate::common::*;
 use base::checksum::{Place, checksum};
@@ -10,7 +10,7 @@ use table::{Compression, SalvageCursor, TableMeta, TableOptions};
 
 fn entries(count: u32, value_len: usize) -> Vec<Entry> {
     let value = |i: u32| -> Vec<u8> {
-        // Half of it repeats, so that it compresses to about half.
+        // Every second byte is constant, so that the value compresses to about half.
         (0..value_len)
             .map(|at| if at % 2 == 0 { 7 } else { (i.wrapping_mul(at as u32 + 77) >> 3) as u8 })
             .collect()
@@ -25,10 +25,10 @@ fn table_of(entries: &[Entry], compression: Compression) -> (Arc<SimEnv>, Arc<dy
     (sim, env, meta, bytes)
 }
 
-/// Where runs of bytes begin and end.
+/// Begin and end of runs of bytes.
 type Runs = Vec<(usize, usize)>;
 
-/// Data blocks, and the runs of zeros behind them.
+/// The data blocks, and the runs of zeros after them.
 fn layout(bytes: &[u8]) -> (Runs, Runs) {
     let blocks: Vec<_> =
         frames(bytes, 1).iter().filter(|f| f.2 == 1).map(|(at, len, _)| (*at, at + len)).collect();
@@ -71,7 +71,7 @@ fn compressed_blocks_waste_no_more_and_straddle_less_than_by_chance() {
     }
 }
 
-/// Walks a cursor as far as it goes; what it shows is right. Whether it ended with an error.
+/// Walks over the table, and asserts that each entry is right. Returns whether the walk ended with an error.
 fn walk(cursor: &mut impl Cursor, entries: &[Entry], back: bool) -> bool {
     let mut moved = if back { cursor.seek_to_last() } else { cursor.seek_to_first() };
     let mut seen = 0;
@@ -81,7 +81,7 @@ fn walk(cursor: &mut impl Cursor, entries: &[Entry], back: bool) -> bool {
             return true;
         }
         if !cursor.valid() {
-            assert_eq!(seen, entries.len(), "entries are missing in silence");
+            assert_eq!(seen, entries.len(), "entries are missing without an error");
             return false;
         }
         let expected = if back { &entries[entries.len() - 1 - seen] } else { &entries[seen] };
@@ -92,7 +92,7 @@ fn walk(cursor: &mut impl Cursor, entries: &[Entry], back: bool) -> bool {
 }
 
 #[test]
-fn zeros_that_are_none_are_seen_and_concern_no_reader() {
+fn changed_padding_is_found_by_a_check_and_ignored_by_reads() {
     let entries = entries(200, 150);
     let (sim, env, meta, bytes) = table_of(&entries, Compression::None);
     let (_, zeros) = layout(&bytes);
@@ -112,7 +112,7 @@ fn zeros_that_are_none_are_seen_and_concern_no_reader() {
 }
 
 #[test]
-fn a_block_that_became_zeros_is_not_taken_for_padding() {
+fn a_block_of_zeros_is_not_mistaken_for_padding() {
     let entries = entries(200, 150);
     for compression in ALL {
         let (sim, env, meta, bytes) = table_of(&entries, compression);
@@ -135,7 +135,7 @@ fn a_block_that_became_zeros_is_not_taken_for_padding() {
 }
 
 #[test]
-fn salvage_goes_on_behind_the_zeros() {
+fn salvage_continues_after_padding() {
     let entries = entries(200, 150);
     for compression in ALL {
         let (sim, env, _, bytes) = table_of(&entries, compression);
@@ -155,7 +155,7 @@ fn salvage_goes_on_behind_the_zeros() {
     }
 }
 
-/// Changes the version that the footer says.
+/// Changes the version in the footer.
 fn set_version(bytes: &mut [u8], version: u32) {
     let footer = bytes.len() - 80;
     let at = bytes.len() - 16;
@@ -165,7 +165,7 @@ fn set_version(bytes: &mut [u8], version: u32) {
 }
 
 #[test]
-fn the_first_version_is_read_and_has_no_zeros() {
+fn the_first_version_is_read_and_has_no_padding() {
     let few = entries(20, 100);
     let many = entries(200, 150);
     for (entries, sound) in [(few, true), (many, false)] {

@@ -5,7 +5,7 @@ use crate::common::*;
 use base::{Cursor, ErrorKind, MAX_SEQ, hash};
 use table::{Compression, TableOptions};
 
-/// Enough for several partitions of the filter and several index nodes.
+/// So many entries that there are several partitions of the filter and several index nodes.
 fn entries() -> Vec<Entry> {
     (0..80_000u32).map(|i| entry(&(i * 2).to_be_bytes(), 1, &i.to_le_bytes())).collect()
 }
@@ -15,14 +15,14 @@ fn options(compression: Compression) -> TableOptions {
 }
 
 #[test]
-fn looks_for_keys_read_data_blocks_and_nothing_else() {
+fn lookups_read_data_blocks_only() {
     let entries = entries();
     for compression in ALL {
         let (_, env) = sim();
         let meta = write(&env, 1, &options(compression), &entries);
         let table = open(&env, &meta, 64 << 20);
         let (tables, cache) = (table.tables().clone(), table.tables().cache().clone());
-        // The third time, the block is worth its place.
+        // The third use puts the block into the cache.
         for uses in 0..3 {
             assert_eq!(cache.stats().data.inserts, 0, "after {uses}");
             let (key, value) = (&entries[0].key, &entries[0].value);
@@ -40,7 +40,7 @@ fn looks_for_keys_read_data_blocks_and_nothing_else() {
         assert_eq!(after.filter_probes - before.filter_probes, 20_000);
         assert!(
             after.reads - before.reads <= after.filter_false_positives,
-            "only what the filter lets through is read"
+            "only false positives of the filter read blocks"
         );
         for e in entries.iter().step_by(997) {
             assert_eq!(table.get(&e.key, hash(&e.key), MAX_SEQ).unwrap().unwrap().1, e.value);
@@ -51,15 +51,19 @@ fn looks_for_keys_read_data_blocks_and_nothing_else() {
             assert_eq!(current(&cursor).as_ref(), Some(e));
         }
         let stats = cache.stats();
-        assert_eq!((stats.index, stats.filter), Default::default(), "none of them goes through the cache");
+        assert_eq!(
+            (stats.index, stats.filter),
+            Default::default(),
+            "neither index nor filter is cached by blocks"
+        );
         assert_eq!(table.verify(&mut |_| ()).unwrap(), meta);
         drop((cursor, table));
-        assert_eq!(cache.pinned_bytes(), 0, "the memory is given back with the table");
+        assert_eq!(cache.pinned_bytes(), 0, "dropping the table releases its pinned memory");
     }
 }
 
 #[test]
-fn where_the_budget_is_small_they_come_through_the_cache() {
+fn with_a_small_budget_index_and_filter_are_cached_by_blocks() {
     let entries = entries();
     let (_, env) = sim();
     let meta = write(&env, 1, &options(Compression::None), &entries);
@@ -74,7 +78,7 @@ fn where_the_budget_is_small_they_come_through_the_cache() {
         assert!(cache.pinned_bytes() == 0 && cache.used_bytes() <= budget + 16);
         assert!(cache.stats().filter.misses > 0 && cache.stats().index.misses > 0);
     }
-    // What another table gave back is there for the next that is used.
+    // Memory that another table releases is used for pinning at the next read.
     let table = open(&env, &meta, 8 << 20);
     let others = table.tables().cache().pin(4 << 20).unwrap();
     let get = || table.get(&entries[5].key, hash(&entries[5].key), MAX_SEQ).unwrap().unwrap().1;
@@ -85,7 +89,7 @@ fn where_the_budget_is_small_they_come_through_the_cache() {
 }
 
 #[test]
-fn damage_to_one_of_their_blocks_concerns_those_who_need_it() {
+fn damage_to_a_block_of_index_or_filter_fails_only_reads_that_need_it() {
     let entries = entries();
     for compression in ALL {
         let (sim, env) = sim();

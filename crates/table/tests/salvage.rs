@@ -1,4 +1,4 @@
-//! What is left of a damaged table, told in full: no part of a file is missing in silence.
+//! Salvage of a damaged table reports every missing part of the file.
 
 use crate::common::*;
 use env::Env;
@@ -10,10 +10,10 @@ fn survey(env: &Arc<dyn Env>) -> Survey {
     SalvageCursor::open(env, Path::new(DIR), 1).unwrap().survey()
 }
 
-/// A bad block in the middle, and the file cut off somewhere behind it, be it exactly between two blocks: that the end is missing
-/// is told each time, though another gap is known.
+/// A block in the middle is damaged, and the file is cut anywhere after it, also exactly between two blocks. Each time the missing end is
+/// reported in addition to the gap.
 #[test]
-fn a_table_that_is_cut_behind_a_gap_tells_both() {
+fn salvage_reports_a_gap_and_a_missing_end() {
     let (sim, env) = sim();
     let mut entries: Vec<Entry> =
         (0..60u64).map(|i| entry(format!("key{i:03}").as_bytes(), 100 + i, &[i as u8; 40])).collect();
@@ -32,7 +32,7 @@ fn a_table_that_is_cut_behind_a_gap_tells_both() {
         let env: Arc<dyn Env> = damaged;
         let found = survey(&env);
         if found.entries == whole.entries {
-            break; // All of the data is there.
+            break; // No data block is missing.
         }
         let last = found.gaps.last().unwrap();
         assert!(last.before.is_none(), "cut to {cut}: {:?}", found.gaps);

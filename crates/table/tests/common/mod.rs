@@ -1,4 +1,4 @@
-//! What the tests share: a table on a simulated disk, and the sorted list that it must agree with.
+//! Shared by the tests: tables on a simulated disk, and the sorted list of entries as a model.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use base::checksum::{Place, checksum};
@@ -60,7 +60,7 @@ pub fn open(env: &Arc<dyn Env>, meta: &TableMeta, cache_bytes: u64) -> Arc<Table
     tables(env, cache_bytes).open(meta.number, meta.file_size).unwrap()
 }
 
-/// What the entries say about themselves.
+/// The metadata of a table with these entries.
 pub fn meta_of(number: u64, file_size: u64, entries: &[Entry]) -> TableMeta {
     TableMeta {
         number,
@@ -84,25 +84,25 @@ pub fn current(cursor: &impl Cursor) -> Option<Entry> {
     })
 }
 
-/// Where a seek must land.
+/// The index of the entry at which a seek must stop.
 pub fn lower_bound(entries: &[Entry], key: &[u8], trailer: Trailer) -> usize {
     entries.partition_point(|e| base::compare(&e.key, e.trailer, key, trailer).is_lt())
 }
 
 pub const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 
-/// How the keys of a random table look.
+/// The shape of the keys of a random table.
 #[derive(Clone, Copy, Debug)]
 pub enum Keys {
-    /// Few letters, short: many prefixes of each other, and the empty key.
+    /// Short, of few letters: many are prefixes of others, and one is empty.
     Short,
     /// Sixteen bytes with a long common prefix.
     Numbers,
-    /// Eight equal bytes in front of what differs.
+    /// Eight or more equal bytes, and a short suffix that differs.
     DeepDifference,
     /// Zeros and high bytes, of all lengths.
     Zeros,
-    /// Now and then thousands of bytes.
+    /// Short, or thousands of bytes long.
     Long,
 }
 
@@ -135,7 +135,7 @@ pub fn random_key(rng: &mut Rng, keys: Keys) -> Vec<u8> {
     }
 }
 
-/// Up to `count` entries in order, several versions of many keys among them.
+/// At least `count` entries before duplicates are removed, sorted; many keys have several versions.
 pub fn random_entries(rng: &mut Rng, keys: Keys, count: u64) -> Vec<Entry> {
     let mut entries = Vec::new();
     let max_value = [0, 10, 100, 1000][rng.below(4) as usize];
@@ -159,7 +159,7 @@ pub fn random_entries(rng: &mut Rng, keys: Keys, count: u64) -> Vec<Entry> {
     entries
 }
 
-/// Frames of a table's blocks: offset, length and kind, found by which kind's checksum is right.
+/// The frames of the blocks of a table: offset, length and kind. The kind is the one for which the checksum is right.
 pub fn frames(bytes: &[u8], file: u64) -> Vec<(usize, usize, u8)> {
     let mut frames = Vec::new();
     let mut at = 0;
@@ -170,7 +170,7 @@ pub fn frames(bytes: &[u8], file: u64) -> Vec<(usize, usize, u8)> {
         let kind = (1..=4).find(|kind| checksum(place(*kind), &bytes[at + 4..at + len]) == sum).unwrap();
         frames.push((at, len, kind));
         at += len;
-        // Zeros follow up to the next page.
+        // The padding up to the next page follows.
         if kind == 1 && bytes[at - len + 8] & 0x80 != 0 {
             at = at.next_multiple_of(4096);
         }
