@@ -37,7 +37,7 @@ pub fn check_in(
     if !env.exists(dir)? || !env.exists(&dir.join(LOCK_FILE_NAME))? {
         return Err(nothing());
     }
-    let _lock = env.lock_to_look(&dir.join(LOCK_FILE_NAME))?;
+    let _lock = env.lock_read_only(&dir.join(LOCK_FILE_NAME))?;
     let files = Files::list(&env, dir)?;
     let mut report = Report::default();
     let Some(&number) = files.manifests.last() else {

@@ -470,12 +470,12 @@ impl Log {
     /// The caller promises to call [`Log::rest`] ten times a second while nothing is appended: appending may then be cheaper.
     pub(crate) fn expect_rests(&mut self) {
         self.rests = true;
-        self.writer.expect_rests();
+        self.writer.allow_lease();
     }
 
     /// Called while nothing is appended: lets other processes open the current log.
     pub(crate) fn rest(&mut self) {
-        self.writer.rest();
+        self.writer.on_idle();
     }
 
     /// Truncates the file of the current log behind its end. Best effort.
@@ -493,7 +493,7 @@ impl Log {
         let mut next = begin_segment(&self.env, &self.dir, number, header, &self.recycled)?;
         self.begun.begin(number, next.front());
         if self.rests {
-            next.expect_rests();
+            next.allow_lease();
         }
         let mut writer = std::mem::replace(&mut self.writer, next);
         writer.trim();

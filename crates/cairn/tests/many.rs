@@ -50,7 +50,7 @@ fn many_tables(filter_bits: u32) -> Result<(Arc<SimEnv>, Database, Keyspace)> {
 /// Counts blocking reads of tables, and requests of blocks before the first of these reads.
 fn watch(sim: &Arc<SimEnv>) -> impl Fn() -> (u64, u64) + use<> {
     let (reads, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let (before, watched) = (sim.asked_ahead(), sim.clone());
+    let (before, watched) = (sim.will_need_calls(), sim.clone());
     let (r, a) = (reads.clone(), asked.clone());
     sim.set_hook(Some(Box::new(move |op| {
         let is_table = op.path.extension().is_some_and(|e| e == "tbl");
@@ -59,7 +59,7 @@ fn watch(sim: &Arc<SimEnv>) -> impl Fn() -> (u64, u64) + use<> {
             && is_table
             && r.fetch_add(1, Ordering::SeqCst) == 0
         {
-            a.store(watched.asked_ahead() - before, Ordering::SeqCst);
+            a.store(watched.will_need_calls() - before, Ordering::SeqCst);
         }
         Verdict::Proceed
     })));
@@ -74,7 +74,7 @@ fn watch(sim: &Arc<SimEnv>) -> impl Fn() -> (u64, u64) + use<> {
 fn a_batch_requests_its_blocks_before_the_first_wait() -> Result<()> {
     for filter_bits in [10, 0] {
         let (sim, _db, ks) = many_tables(filter_bits)?;
-        sim.set_in_memory(0);
+        sim.set_cached_percent(0);
         // Present keys, absent ones, one twice, keys in the memtable; too many for one part of a batch.
         let mut keys: Vec<_> = (100..1100).step_by(3).map(key).collect();
         keys.extend([key(1001), key(1002), key(5002), key(700), key(5002)]);
@@ -100,7 +100,7 @@ fn a_batch_returns_its_first_error() -> Result<()> {
     // Without and with the blocks in the page cache, one of the first reads fails.
     for percent in [0, 100] {
         for from_here in [0, 3] {
-            sim.set_in_memory(percent);
+            sim.set_cached_percent(percent);
             sim.fail_op(sim.op_count() + from_here, Fault::EIO, Repeat::Once);
             let error = ks.multi_get(&keys).unwrap_err();
             assert!(error.kind() == ErrorKind::Io && error.to_string().contains(".tbl"), "{error}");
@@ -115,7 +115,7 @@ fn a_batch_returns_its_first_error() -> Result<()> {
 fn a_batch_returns_the_same_error_for_damage_as_single_reads() -> Result<()> {
     for percent in [0, 50, 100] {
         let (sim, _db, ks) = many_tables(10)?;
-        sim.set_in_memory(percent);
+        sim.set_cached_percent(percent);
         let keys: Vec<_> = (300..330).map(|i| key(i * 2)).collect();
         assert_eq!(ks.multi_get(&keys[..10])?.iter().flatten().count(), 10);
         for file in sim.list_files().iter().filter(|f| f.extension().is_some_and(|e| e == "tbl")) {
@@ -135,7 +135,7 @@ fn a_batch_returns_the_same_error_for_damage_as_single_reads() -> Result<()> {
 #[test]
 fn a_seek_over_many_tables_requests_their_blocks_before_the_first_wait() -> Result<()> {
     let (sim, _db, ks) = many_tables(10)?;
-    sim.set_in_memory(0);
+    sim.set_cached_percent(0);
     for (at, back) in [(1500, false), (3000, true), (4500, false)] {
         let seen = watch(&sim);
         let mut cursor = ks.cursor();
@@ -155,8 +155,8 @@ fn a_read_of_one_block_requests_nothing() -> Result<()> {
     let (sim, _db, ks) = many_tables(10)?;
     ks.compact()?;
     ks.get(key(0))?;
-    sim.set_in_memory(0);
-    let asked = sim.asked_ahead();
+    sim.set_cached_percent(0);
+    let asked = sim.will_need_calls();
     for i in 0..20 {
         let got = ks.multi_get(&[key(1100 + i * 2)])?;
         assert_eq!(got[0], ks.get(key(1100 + i * 2))?);
@@ -164,14 +164,14 @@ fn a_read_of_one_block_requests_nothing() -> Result<()> {
         cursor.seek(key(3000 + i * 100))?;
         assert_eq!(cursor.key(), key(3000 + i * 100));
     }
-    assert_eq!(sim.asked_ahead(), asked);
+    assert_eq!(sim.will_need_calls(), asked);
     Ok(())
 }
 
 #[test]
 fn keys_of_one_block_share_it_once_it_is_cached() -> Result<()> {
     let (sim, db, ks) = many_tables(10)?;
-    sim.set_in_memory(0);
+    sim.set_cached_percent(0);
     let keys: Vec<_> = (1500..1600).map(|i| key(i * 2)).collect();
     let before = db.stats();
     let seen = watch(&sim);
@@ -197,7 +197,7 @@ fn few_large_blocks_are_requested_at_once() -> Result<()> {
     }
     ks.flush()?;
     ks.get(key(0))?;
-    sim.set_in_memory(0);
+    sim.set_cached_percent(0);
     let keys: Vec<_> = (0..40).map(key).collect();
     let seen = watch(&sim);
     let values = ks.multi_get(&keys)?;

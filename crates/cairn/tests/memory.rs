@@ -29,15 +29,15 @@ fn put(ks: &Keyspace, runs: u64) -> Result<()> {
 fn seeks_load_a_small_level_into_the_page_cache_and_no_large_one() -> Result<()> {
     let (sim, db, ks) = database()?;
     let seek = |times: u64| -> Result<u64> {
-        let before = sim.asked_ahead_bytes();
+        let before = sim.will_need_bytes();
         for i in 0..times {
             let mut cursor = ks.cursor();
             cursor.seek(key(i * 6007 % 8000))?;
             assert!(cursor.valid());
         }
-        Ok(sim.asked_ahead_bytes() - before)
+        Ok(sim.will_need_bytes() - before)
     };
-    sim.set_in_memory(100);
+    sim.set_cached_percent(100);
     put(&ks, 4)?;
     ks.compact()?;
     assert_eq!(seek(300)?, 0, "nothing lies below");
@@ -63,10 +63,10 @@ fn idle_compactions_drop_their_inputs_from_the_page_cache_and_others_do_not() ->
     };
     put(&ks, 4)?;
     ks.compact()?;
-    assert_eq!((by_reason("idle"), sim.unneeded_bytes()), (0, 0));
+    assert_eq!((by_reason("idle"), sim.wont_need_bytes()), (0, 0));
     put(&ks, 4)?;
     db.wait_idle()?;
     assert!(by_reason("idle") > 0, "{}", db.stats());
-    assert!(sim.unneeded_bytes() > 4_000_000, "{}", sim.unneeded_bytes());
+    assert!(sim.wont_need_bytes() > 4_000_000, "{}", sim.wont_need_bytes());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Memory mappings with special behaviour: windows into files, and a page that a fork clears. Also file leases.
 //!
-//! All unsafe code of this crate is here. [`crate::log`] explains what a [`Window`] is for and when it may be
+//! All unsafe code of this crate is here. `real/log.rs` explains what a [`Window`] is for and when it may be
 //! written.
 
 #![allow(unsafe_code)]

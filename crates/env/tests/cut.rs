@@ -14,7 +14,7 @@ fn log(dir: &Path) -> (Box<dyn WriteFile>, PathBuf) {
     let env: Arc<dyn Env> = RealEnv::new();
     let path = dir.join("log");
     let mut log = env.create_log(&path).unwrap();
-    log.expect_rests();
+    log.allow_lease();
     (log, path)
 }
 
@@ -99,7 +99,7 @@ fn a_log_that_rests_can_be_opened_by_others() {
     });
     while !reader.is_finished() {
         std::thread::sleep(std::time::Duration::from_millis(10));
-        log.rest();
+        log.on_idle();
     }
     let read = reader.join().unwrap();
     assert!(read.len() as u64 >= log.len() && read[..log.len() as usize].iter().all(|&byte| byte == 7));

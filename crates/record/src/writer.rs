@@ -341,15 +341,15 @@ impl SegmentWriter {
         self.file.trim();
     }
 
-    /// The caller promises to call [`SegmentWriter::rest`] ten times a second while idle: see
-    /// [`WriteFile::expect_rests`].
-    pub fn expect_rests(&mut self) {
-        self.file.expect_rests();
+    /// The caller promises to call [`SegmentWriter::on_idle`] ten times a second while idle: see
+    /// [`WriteFile::allow_lease`].
+    pub fn allow_lease(&mut self) {
+        self.file.allow_lease();
     }
 
-    /// The writer is idle: gives the lease on the file back, see [`WriteFile::rest`].
-    pub fn rest(&mut self) {
-        self.file.rest();
+    /// The writer is idle: gives the lease on the file back, see [`WriteFile::on_idle`].
+    pub fn on_idle(&mut self) {
+        self.file.on_idle();
     }
 
     /// Hint that the segment will grow to about `len` bytes.

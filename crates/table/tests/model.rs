@@ -310,7 +310,7 @@ fn long_walks_read_ahead_and_short_ones_do_not() {
 #[test]
 fn seeks_read_ahead_where_earlier_seeks_were_followed_by_steps() {
     let (sim, env) = sim();
-    sim.set_in_memory(100);
+    sim.set_cached_percent(100);
     let entries: Vec<Entry> = (0..20_000u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 100])).collect();
     // The cache has room for the index. No data block is read often enough to be cached.
     let table = open(&env, &write(&env, 1, &TableOptions::default(), &entries), 64 << 20);
@@ -342,7 +342,7 @@ fn seeks_read_ahead_where_earlier_seeks_were_followed_by_steps() {
     // A block that is not in the page cache is read alone.
     (0..8).for_each(|_| assert_eq!(scan(40).1, 3));
     assert_eq!(scan(0), (1, 3));
-    sim.set_in_memory(0);
+    sim.set_cached_percent(0);
     assert_eq!(scan(0), (1, 1));
 }
 

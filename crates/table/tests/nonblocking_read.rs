@@ -29,14 +29,14 @@ fn blocks_outside_memory_are_requested_and_read_later() {
     for compression in ALL {
         for cache_bytes in [0, 16 << 10, 8 << 20] {
             let (sim, table, entries) = table(compression, cache_bytes);
-            sim.set_in_memory(0);
+            sim.set_cached_percent(0);
             let (mut waiting, mut at_once) = (Vec::new(), 0);
             for e in entries.iter().step_by(97) {
-                let (asked, read) = (sim.asked_ahead(), sim.op_count());
+                let (asked, read) = (sim.will_need_calls(), sim.op_count());
                 let mut wanted = None;
                 let found = table.try_get(&e.key, hash(&e.key), MAX_SEQ, &mut wanted).unwrap();
                 assert_eq!(found.is_none(), wanted.is_some());
-                assert_eq!(sim.asked_ahead() - asked, u64::from(wanted.is_some()));
+                assert_eq!(sim.will_need_calls() - asked, u64::from(wanted.is_some()));
                 // With a small cache, filter and index are not pinned, and reading them may block.
                 assert!(sim.op_count() == read || cache_bytes < 8 << 20, "the read must not block");
                 at_once += usize::from(found.is_some());
@@ -54,7 +54,7 @@ fn blocks_outside_memory_are_requested_and_read_later() {
 #[test]
 fn blocks_in_memory_are_read_at_once() {
     let (sim, table, entries) = table(Compression::None, 0);
-    sim.set_in_memory(100);
+    sim.set_cached_percent(100);
     let before = table.tables().stats();
     for e in entries.iter().step_by(97) {
         let mut wanted = None;
@@ -63,7 +63,7 @@ fn blocks_in_memory_are_read_at_once() {
     }
     let stats = table.tables().stats();
     assert!(stats.reads > before.reads && stats.bytes_read > before.bytes_read);
-    assert_eq!(sim.asked_ahead(), 0);
+    assert_eq!(sim.will_need_calls(), 0);
     let mut wanted = None;
     assert!(table.try_get(b"no", hash(b"no"), MAX_SEQ, &mut wanted).unwrap().is_none() && wanted.is_none());
 }
@@ -72,11 +72,11 @@ fn blocks_in_memory_are_read_at_once() {
 fn a_failing_read_is_an_error_in_either_step() {
     let (sim, table, entries) = table(Compression::None, 8 << 20);
     let key = &entries[1000].key;
-    sim.set_in_memory(100);
+    sim.set_cached_percent(100);
     sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
     let error = table.try_get(key, hash(key), MAX_SEQ, &mut None).unwrap_err();
     assert!(error.to_string().contains("000001.tbl"), "{error}");
-    sim.set_in_memory(0);
+    sim.set_cached_percent(0);
     let mut wanted = None;
     assert!(table.try_get(key, hash(key), MAX_SEQ, &mut wanted).unwrap().is_none());
     sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
@@ -96,7 +96,7 @@ fn a_failing_read_is_an_error_in_either_step() {
 #[test]
 fn a_read_in_two_steps_is_one_use_of_the_block() {
     let (sim, table, entries) = table(Compression::None, 8 << 20);
-    sim.set_in_memory(0);
+    sim.set_cached_percent(0);
     let inserts = || table.tables().cache().stats().data.inserts;
     let e = &entries[500];
     for expected in [0, 0, 1] {
@@ -128,7 +128,7 @@ fn a_read_in_two_steps_is_one_use_of_the_block() {
 fn a_step_to_the_next_block_reads_ahead_and_further_if_it_blocks() {
     for (percent, expected) in [(100, [8 << 10, 16 << 10, 32 << 10].as_slice()), (0, &[16 << 10, 32 << 10])] {
         let (sim, table, entries) = table(Compression::None, 0);
-        sim.set_in_memory(percent);
+        sim.set_cached_percent(percent);
         let stats = || (table.tables().stats().reads, table.tables().stats().bytes_read);
         let mut cursor = table.cursor();
         cursor.seek(&entries[500].key, MAX_SEQ).unwrap();
@@ -157,11 +157,11 @@ fn a_second_wait_nearby_prefetches_the_neighbourhood_if_memory_suffices() {
         sim.set_memory(meta.file_size.checked_add_signed(beyond).unwrap());
         let table = open(&env, &meta, 0);
         table.approximate_offset(b"").unwrap();
-        sim.set_in_memory(in_memory);
+        sim.set_cached_percent(in_memory);
         let mut asked = Vec::new();
         // Two keys in the first MiB, then keys in the third and the second, and some of them again.
         for i in [0, 1, 500, 2499, 1500, 0, 2498, 1501] {
-            let (before, blocks) = (sim.asked_ahead_bytes(), u64::from(put_off && in_memory == 0) * 4096);
+            let (before, blocks) = (sim.will_need_bytes(), u64::from(put_off && in_memory == 0) * 4096);
             let (key, mut wanted) = (&entries[i].key, None);
             let mut found = None;
             if put_off {
@@ -171,7 +171,7 @@ fn a_second_wait_nearby_prefetches_the_neighbourhood_if_memory_suffices() {
                 found = table.get(key, hash(key), MAX_SEQ).unwrap();
             }
             assert_eq!(found.unwrap().1, entries[i].value);
-            asked.push((sim.asked_ahead_bytes() - before).saturating_sub(blocks));
+            asked.push((sim.will_need_bytes() - before).saturating_sub(blocks));
         }
         let rest = meta.file_size - 2 * MIB;
         (asked, [0, MIB, 0, 0, 0, 0, rest, MIB].to_vec())
@@ -191,7 +191,7 @@ type Move<'a> = &'a dyn Fn(&mut dyn Cursor);
 fn a_nonblocking_cursor_is_invalid_or_at_the_right_entry() {
     for (percent, compression) in [(0, Compression::None), (50, Compression::Lz4), (100, Compression::None)] {
         let (sim, table, entries) = table(compression, 0);
-        sim.set_in_memory(percent);
+        sim.set_cached_percent(percent);
         let mut cursor = table.cursor();
         let mut waited = 0;
         for i in (1..entries.len()).step_by(7) {
@@ -227,7 +227,7 @@ fn a_last_scan_drops_pages_that_it_has_read_and_other_scans_do_not() {
     let table = open(&env, &meta, 0);
     for (mut cursor, last) in [(table.scan(), false), (table.last_scan(), true)] {
         cursor.seek_to_first().unwrap();
-        assert_eq!(sim.unneeded_bytes(), 0);
+        assert_eq!(sim.wont_need_bytes(), 0);
         let mut count = 0;
         while cursor.valid() {
             count += 1;
@@ -235,7 +235,7 @@ fn a_last_scan_drops_pages_that_it_has_read_and_other_scans_do_not() {
         }
         assert_eq!(count, entries.len());
         // Up to two windows at the end may remain.
-        let left = meta.file_size - sim.unneeded_bytes();
+        let left = meta.file_size - sim.wont_need_bytes();
         assert!(if last { left <= 512 << 10 } else { left == meta.file_size }, "{left}");
     }
 }
@@ -243,7 +243,7 @@ fn a_last_scan_drops_pages_that_it_has_read_and_other_scans_do_not() {
 #[test]
 fn a_failing_readahead_does_not_fail_the_block() {
     let (sim, table, entries) = table(Compression::None, 0);
-    sim.set_in_memory(0);
+    sim.set_cached_percent(0);
     let mut cursor = table.cursor();
     for (place, back) in [(10, false), (1500, true)] {
         cursor.seek(&entries[place].key, MAX_SEQ).unwrap();

@@ -9,7 +9,7 @@ use table::{BlockClass, BlockKey, Compression};
 fn stack(entries: u64, value: usize, cache_bytes: u64) -> TestStack {
     let entries = (0..entries).map(|i| (key(i), Trailer::new(1, EntryKind::Put), vec![1; value])).collect();
     let stack = TestStack::new(vec![entries], &options(4096, Compression::None), cache_bytes);
-    stack.sim.set_in_memory(100);
+    stack.sim.set_cached_percent(100);
     stack
 }
 
@@ -24,13 +24,13 @@ fn seeks_load_a_small_table_piece_by_piece_and_once() {
     assert!((2 << 20..3 << 20).contains(&file.meta.file_size));
     let mut rng = Rng::new(1);
     let mut seek = |small: bool, count: u64| {
-        let before = stack.sim.asked_ahead_bytes();
+        let before = stack.sim.will_need_bytes();
         for _ in 0..count {
             let mut cursor = LiveTableCursor::new(file.clone(), file.table.cursor()).small_level(small);
             cursor.seek(&key(rng.below(14_000)), MAX_SEQ).unwrap();
             assert!(cursor.valid());
         }
-        stack.sim.asked_ahead_bytes() - before
+        stack.sim.will_need_bytes() - before
     };
     assert_eq!(seek(false, 100), 0, "a large level is not loaded");
     // A seek reads one or two blocks.
@@ -48,7 +48,7 @@ fn reads_of_filters_and_indexes_do_not_count() {
     let mut cursor = LiveTableCursor::new(file.clone(), file.table.cursor()).small_level(true);
     cursor.seek(&key(77_777), MAX_SEQ).unwrap();
     assert!(cursor.valid() && table::bytes_read_by_this_thread() > 128 << 10);
-    assert_eq!(stack.sim.asked_ahead(), 0);
+    assert_eq!(stack.sim.will_need_calls(), 0);
 }
 
 #[test]

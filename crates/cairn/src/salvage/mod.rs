@@ -61,7 +61,7 @@ pub fn salvage_in(
     let lock = from.join(LOCK_FILE_NAME);
     // Without a lock file no process has the database open.
     let _lock = match env.exists(&lock)? {
-        true => Some(env.lock_to_look(&lock)?),
+        true => Some(env.lock_read_only(&lock)?),
         false => None,
     };
     let files = Files::list(&env, from)?;

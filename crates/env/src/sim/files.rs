@@ -1,12 +1,11 @@
 //! Open files and locks of a simulated disk.
 
-use super::Shared;
 use super::disk::{self, Inode};
 use super::fault::{Fault, OpKind, Stop};
 use super::handles::Handle;
-use crate::limits::check_file_len;
-use crate::real::{check_truncate, ends_early, poisoned};
-use crate::{FileFront, FileLock, LOG_END, ReadFile, WriteFile};
+use super::state::Shared;
+use crate::checks::{check_file_len, check_truncate, ends_early, poisoned};
+use crate::traits::{FileFront, FileLock, LOG_END, ReadFile, WriteFile};
 use base::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -192,7 +191,7 @@ impl ReadFile for SimReadFile {
     }
 
     fn try_read_cached(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
-        if !self.shared.memory.has_it() {
+        if !self.shared.memory.draw_cached() {
             // Partial content, as an interrupted read leaves it in the buffer.
             let half = buf.len() / 2;
             buf[..half].fill(0xa5);
@@ -207,12 +206,12 @@ impl ReadFile for SimReadFile {
     }
 
     fn will_need(&self, _offset: u64, len: u64) {
-        self.shared.memory.asked.fetch_add(1, Ordering::SeqCst);
-        self.shared.memory.asked_bytes.fetch_add(len, Ordering::SeqCst);
+        self.shared.memory.will_need_calls.fetch_add(1, Ordering::SeqCst);
+        self.shared.memory.will_need_bytes.fetch_add(len, Ordering::SeqCst);
     }
 
     fn wont_need(&self, _offset: u64, len: u64) {
-        self.shared.memory.unneeded.fetch_add(len, Ordering::SeqCst);
+        self.shared.memory.wont_need_bytes.fetch_add(len, Ordering::SeqCst);
     }
 
     fn path(&self) -> &PathBuf {

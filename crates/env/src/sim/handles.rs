@@ -1,6 +1,6 @@
 //! Counts the open files of a simulated disk.
 
-use super::Fault;
+use super::fault::Fault;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Default)]
 pub(super) struct Handles {
     open: AtomicUsize,
-    most: AtomicUsize,
+    max_open: AtomicUsize,
     /// 0: no limit is enforced.
     limit: AtomicUsize,
 }
@@ -18,11 +18,11 @@ pub(super) struct Handles {
 pub(super) struct Handle(Arc<Handles>);
 
 impl Handles {
-    pub(super) fn limit(&self, files: usize) {
+    pub(super) fn set_limit(&self, files: usize) {
         self.limit.store(files, Ordering::SeqCst);
     }
 
-    pub(super) fn limited_to(&self) -> usize {
+    pub(super) fn max(&self) -> usize {
         match self.limit.load(Ordering::SeqCst) {
             0 => 1024,
             limit => limit,
@@ -30,7 +30,7 @@ impl Handles {
     }
 
     pub(super) fn open(&self) -> (usize, usize) {
-        (self.open.load(Ordering::SeqCst), self.most.load(Ordering::SeqCst))
+        (self.open.load(Ordering::SeqCst), self.max_open.load(Ordering::SeqCst))
     }
 
     pub(super) fn take(self: &Arc<Self>) -> io::Result<Handle> {
@@ -40,7 +40,7 @@ impl Handles {
         if limit != 0 && open > limit {
             return Err(Fault::EMFILE.error());
         }
-        self.most.fetch_max(open, Ordering::SeqCst);
+        self.max_open.fetch_max(open, Ordering::SeqCst);
         Ok(handle)
     }
 }

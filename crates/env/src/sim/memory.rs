@@ -1,7 +1,7 @@
 //! The simulated page cache. All data is in memory; a pseudo-random draw decides whether a non-blocking read finds
 //! its block there, so that callers must also handle reads that would wait.
 
-use crate::Rng;
+use crate::rng::Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Draws whether a block is in the page cache, and counts hints.
@@ -12,10 +12,10 @@ pub(super) struct Memory {
     pub(super) percent: AtomicU64,
     /// The value of [`crate::Env::memory`].
     pub(super) size: AtomicU64,
-    pub(super) asked: AtomicU64,
-    pub(super) asked_bytes: AtomicU64,
+    pub(super) will_need_calls: AtomicU64,
+    pub(super) will_need_bytes: AtomicU64,
     /// Bytes for which [`crate::ReadFile::wont_need`] was called.
-    pub(super) unneeded: AtomicU64,
+    pub(super) wont_need_bytes: AtomicU64,
 }
 
 impl Memory {
@@ -25,13 +25,13 @@ impl Memory {
             draws: AtomicU64::new(0),
             percent: AtomicU64::new(75),
             size: AtomicU64::new(u64::MAX),
-            asked: AtomicU64::new(0),
-            asked_bytes: AtomicU64::new(0),
-            unneeded: AtomicU64::new(0),
+            will_need_calls: AtomicU64::new(0),
+            will_need_bytes: AtomicU64::new(0),
+            wont_need_bytes: AtomicU64::new(0),
         }
     }
 
-    pub(super) fn has_it(&self) -> bool {
+    pub(super) fn draw_cached(&self) -> bool {
         let draw = self.draws.fetch_add(1, Ordering::SeqCst);
         Rng::new(self.seed ^ draw.rotate_left(32)).below(100) < self.percent.load(Ordering::SeqCst)
     }

@@ -10,35 +10,37 @@
 //! Data and directory entries become durable separately: data by a sync of the file, entries by a sync of the
 //! directory. A synced file may vanish in a crash because its entry was not synced, and a removed file may come back.
 //! Nothing here depends on real time or real randomness.
+//!
+//! The files of this folder, from the bottom: `fault` decides which operation fails, `disk` has the files, `handles` and `memory`
+//! count what is open and what is cached, `state` runs an operation on all of these, `files` are the open files. They use nothing
+//! of the operating system.
 
 mod disk;
 mod fault;
 mod files;
 mod handles;
 mod memory;
+mod state;
 
 pub use disk::Survival;
 pub use fault::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, Verdict};
 
-use crate::limits::check_file_len;
-use crate::real::check_same_dir;
-use crate::{Env, FileLock, ReadFile, Rng, WriteFile};
+use crate::checks::{check_file_len, check_same_dir};
+use crate::rng::Rng;
+use crate::traits::{Env, FileLock, ReadFile, WriteFile};
 use base::{Error, ErrorKind, Result};
 use disk::{Disk, normal};
-use fault::{Faults, Stop};
+use fault::Faults;
 use files::{SimLock, SimReadFile, SimWriteFile, sync_inode};
-use handles::Handles;
 use memory::Memory;
 use parking_lot::{Mutex, MutexGuard};
+use state::{Shared, State, UNLIMITED, found};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-/// The value of [`Env::free_space`] while no capacity is set.
-const UNLIMITED: u64 = 1 << 50;
 
 /// How far the clock advances on each read.
 const TICK_NS: u64 = 1_000;
@@ -66,22 +68,6 @@ const TICK_NS: u64 = 1_000;
 /// ```
 pub struct SimEnv {
     shared: Arc<Shared>,
-}
-
-struct Shared {
-    seed: u64,
-    state: Mutex<State>,
-    faults: Faults,
-    clock_ns: AtomicU64,
-    handles: Arc<Handles>,
-    memory: Memory,
-    max_file_len: AtomicU64,
-}
-
-struct State {
-    disk: Disk,
-    locks: BTreeSet<PathBuf>,
-    capacity: Option<u64>,
 }
 
 impl SimEnv {
@@ -156,7 +142,7 @@ impl SimEnv {
     /// Sets [`Env::max_open_files`] (1024 by default). Once set, it is enforced: one more open or create fails with
     /// EMFILE.
     pub fn set_max_open_files(&self, files: usize) {
-        self.shared.handles.limit(files);
+        self.shared.handles.set_limit(files);
     }
 
     /// The number of open files, and its maximum so far.
@@ -166,7 +152,7 @@ impl SimEnv {
 
     /// Sets the percentage of non-blocking reads that find their block in memory (75 by default). The seed selects
     /// them. See [`ReadFile::try_read_cached`].
-    pub fn set_in_memory(&self, percent: u64) {
+    pub fn set_cached_percent(&self, percent: u64) {
         self.shared.memory.percent.store(percent, Ordering::SeqCst);
     }
 
@@ -176,18 +162,18 @@ impl SimEnv {
     }
 
     /// How many times [`ReadFile::will_need`] was called.
-    pub fn asked_ahead(&self) -> u64 {
-        self.shared.memory.asked.load(Ordering::SeqCst)
+    pub fn will_need_calls(&self) -> u64 {
+        self.shared.memory.will_need_calls.load(Ordering::SeqCst)
     }
 
     /// The total of bytes in calls of [`ReadFile::will_need`].
-    pub fn asked_ahead_bytes(&self) -> u64 {
-        self.shared.memory.asked_bytes.load(Ordering::SeqCst)
+    pub fn will_need_bytes(&self) -> u64 {
+        self.shared.memory.will_need_bytes.load(Ordering::SeqCst)
     }
 
     /// The total of bytes in calls of [`ReadFile::wont_need`].
-    pub fn unneeded_bytes(&self) -> u64 {
-        self.shared.memory.unneeded.load(Ordering::SeqCst)
+    pub fn wont_need_bytes(&self) -> u64 {
+        self.shared.memory.wont_need_bytes.load(Ordering::SeqCst)
     }
 
     /// Limits the length of each file, as `RLIMIT_FSIZE` does: see [`Env::max_file_len`].
@@ -239,69 +225,6 @@ impl SimEnv {
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock()
     }
-}
-
-impl State {
-    fn check_new(&self, path: &Path, operation: &str) -> Result<()> {
-        if self.disk.find(path).is_none() && !self.disk.has_dir(path) {
-            return Ok(());
-        }
-        let cause = io::Error::from_raw_os_error(17);
-        Err(Error::io(operation, path, cause).with_kind(ErrorKind::AlreadyExists))
-    }
-
-    /// Allocates `len` bytes under a new name. The lock on the disk is held, so no thread sees the file without its
-    /// space.
-    fn allocate(&mut self, path: &Path, len: u64) -> io::Result<()> {
-        if self.disk.used() + len > self.capacity.unwrap_or(UNLIMITED) {
-            return Err(Fault::ENOSPC.error());
-        }
-        disk::lock(&found(self.disk.create(path))?).allocate(len);
-        Ok(())
-    }
-
-    /// How many of `wanted` more bytes fit.
-    fn fit(&self, wanted: usize) -> usize {
-        match self.capacity {
-            None => wanted,
-            Some(capacity) => wanted.min(capacity.saturating_sub(self.disk.used()) as usize),
-        }
-    }
-}
-
-impl Shared {
-    /// Runs one operation under the hook and the rules. `body` receives the fault, if any, so that it can apply the
-    /// effects of a failure.
-    fn op<T>(
-        &self,
-        kind: OpKind,
-        path: &Path,
-        body: impl FnOnce(&mut State, Option<Stop>) -> Result<T>,
-    ) -> Result<T> {
-        let (index, go) = self.faults.begin(kind, path);
-        let result = body(&mut self.state.lock(), go.err());
-        self.faults.end(index, kind, path, result.is_ok());
-        result
-    }
-
-    /// Runs an operation that has no effect if it fails.
-    fn simple<T>(
-        &self,
-        kind: OpKind,
-        name: &str,
-        path: &Path,
-        body: impl FnOnce(&mut State) -> io::Result<T>,
-    ) -> Result<T> {
-        self.op(kind, path, |state, stop| match stop {
-            Some(stop) => Err(stop.error(name, path)),
-            None => body(state).map_err(|e| Error::io(name, path, e)),
-        })
-    }
-}
-
-/// An error for an absent file or directory.
-fn found<T>(value: Option<T>) -> io::Result<T> {
-    value.ok_or_else(|| io::Error::from_raw_os_error(2))
 }
 
 impl SimEnv {
@@ -456,7 +379,7 @@ impl Env for SimEnv {
     }
 
     fn max_open_files(&self) -> usize {
-        self.shared.handles.limited_to()
+        self.shared.handles.max()
     }
 
     fn max_file_len(&self) -> u64 {

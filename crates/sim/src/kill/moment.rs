@@ -259,8 +259,8 @@ impl Env for MortalEnv {
         self.real.lock(path)
     }
 
-    fn lock_to_look(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        self.real.lock_to_look(path)
+    fn lock_read_only(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.real.lock_read_only(path)
     }
 
     fn free_space(&self, dir: &Path) -> Option<u64> {
@@ -337,12 +337,12 @@ impl WriteFile for MortalFile {
         self.file.trim();
     }
 
-    fn expect_rests(&mut self) {
-        self.file.expect_rests();
+    fn allow_lease(&mut self) {
+        self.file.allow_lease();
     }
 
-    fn rest(&mut self) {
-        self.file.rest();
+    fn on_idle(&mut self) {
+        self.file.on_idle();
     }
 
     fn front(&self, len: u64) -> Arc<dyn FileFront> {

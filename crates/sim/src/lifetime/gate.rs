@@ -147,8 +147,8 @@ impl Env for Gate {
         Ok(Box::new(GatedLock { lock, watch: self.watch.clone() }))
     }
 
-    fn lock_to_look(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-        self.disk.lock_to_look(path)
+    fn lock_read_only(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        self.disk.lock_read_only(path)
     }
 
     fn free_space(&self, dir: &Path) -> Option<u64> {

@@ -72,7 +72,7 @@ pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
         scratch = None;
         let sim = SimEnv::new(derive(seed, 1));
         // Non-blocking reads find all, some or none of the blocks in memory.
-        sim.set_in_memory([100, 75, 30, 0][(derive(seed, 2) % 4) as usize]);
+        sim.set_cached_percent([100, 75, 30, 0][(derive(seed, 2) % 4) as usize]);
         (sim, PathBuf::from("/db"))
     };
     let mut rng = Rng::new(seed);

@@ -16,8 +16,8 @@
 //! In addition, a table holds the (device, inode) pairs that this process has locked. It allows a better error
 //! message, and it protects where `flock` is emulated per process or has no effect, as on some network file systems.
 
-use crate::FileLock;
-use crate::limits::max_file_len;
+use super::limits::max_file_len;
+use crate::traits::FileLock;
 use base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
@@ -42,7 +42,7 @@ const HELD_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many times to reopen the lock file if another process replaces it between open and lock.
 const ATTEMPTS: usize = 8;
 
-pub(crate) struct RealLock {
+pub(super) struct RealLock {
     path: PathBuf,
     pid: u32,
     id: Id,
@@ -51,7 +51,7 @@ pub(crate) struct RealLock {
 
 impl RealLock {
     /// Locks `path` without waiting. With `write`, creates the file if needed and writes the process id into it.
-    pub(crate) fn take(path: &Path, write: bool) -> Result<RealLock> {
+    pub(super) fn take(path: &Path, write: bool) -> Result<RealLock> {
         for _ in 0..ATTEMPTS {
             let pid = std::process::id();
             let mut held = HELD.try_lock_for(HELD_TIMEOUT).ok_or_else(|| {

@@ -4,48 +4,27 @@
 //! A write beyond `RLIMIT_FSIZE` raises SIGXFSZ, which kills the process unless the signal is handled or ignored. A
 //! library must not change signal handlers. So each write checks the limit first.
 
-use base::{Error, Result};
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 /// Size of one write where the file system cannot allocate space and zeros are written instead.
 const ZEROS_LEN: usize = 1 << 20;
 
 /// The present maximum length of a file that this process writes.
-pub(crate) fn max_file_len() -> u64 {
+pub(super) fn max_file_len() -> u64 {
     getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
 /// The present maximum number of open files of this process.
-pub(crate) fn max_open_files() -> usize {
+pub(super) fn max_open_files() -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
-/// Fails if a file of `len` bytes would be longer than `limit`.
-#[inline]
-pub(crate) fn check_file_len(operation: &str, path: &Path, len: u64, limit: u64) -> Result<()> {
-    match len <= limit {
-        true => Ok(()),
-        false => Err(too_long(operation, path, len, limit)),
-    }
-}
-
-#[cold]
-fn too_long(operation: &str, path: &Path, len: u64, limit: u64) -> Error {
-    let too_large = Error::io(operation, path, io::Error::from_raw_os_error(EFBIG));
-    too_large.because(format_args!(
-        "the file would have {len} bytes; the limit of this process is {limit} (RLIMIT_FSIZE)"
-    ))
-}
-
-const EFBIG: i32 = 27;
-
 /// Allocates `len` bytes of disk space for a new file.
-pub(crate) fn fill(file: &File, len: u64) -> io::Result<()> {
+pub(super) fn fill(file: &File, len: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::io::Errno;
@@ -75,16 +54,16 @@ fn fill_with_zeros(file: &File, len: u64) -> io::Result<()> {
 ///
 /// A directory must be opened to be synced. If that fails after a rename, it is unknown whether the rename survives a
 /// crash.
-pub(crate) struct SpareHandle(Mutex<Option<File>>);
+pub(super) struct SpareHandle(Mutex<Option<File>>);
 
 impl SpareHandle {
-    pub(crate) fn new() -> SpareHandle {
+    pub(super) fn new() -> SpareHandle {
         SpareHandle(Mutex::new(File::open("/").ok()))
     }
 
     /// Runs `work`, which opens and closes a file. If there is no handle for it, closes the spare handle and runs
     /// `work` again.
-    pub(crate) fn lend<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    pub(super) fn with_spare<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
         let out_of_handles = |e: &io::Error| matches!(e.raw_os_error(), Some(23 | 24));
         match work() {
             Err(e) if out_of_handles(&e) => {
@@ -108,15 +87,5 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         fill_with_zeros(&file, 3 * ZEROS_LEN as u64 / 2).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 3 * ZEROS_LEN as u64 / 2);
-    }
-
-    #[test]
-    fn a_file_that_would_be_too_long_is_named_with_its_limit() {
-        let error = check_file_len("append to", Path::new("/db/wal"), 101, 100).unwrap_err();
-        assert_eq!(error.kind(), base::ErrorKind::NoSpace);
-        assert!(error.is_file_too_large());
-        let text = error.to_string();
-        assert!(text.contains("/db/wal") && text.contains("101") && text.contains("100"), "{text}");
-        check_file_len("append to", Path::new("/db/wal"), 100, 100).unwrap();
     }
 }

@@ -5,9 +5,9 @@
 //! the file is extended by zeros beyond the appended data, and its end is mapped (the *window*):
 //!
 //! ```text
-//!   0 .......................... len .................. reach
+//!   0 .......................... len .............. zeros_end
 //!       appended data             |       zeros           |
-//!                       [ the window: STEP bytes, mapped  ]
+//!                       [ window: WINDOW_LEN bytes mapped ]
 //! ```
 //!
 //! *Errors stay errors.* The zeros are written with write(2), which reports a full disk or a file that is too long.
@@ -16,29 +16,29 @@
 //!
 //! *A page fault must not need the disk.* Between the creation of a window and a store, the kernel may write a page
 //! back and make it read-only again. The store then faults, and if the file system cannot serve the fault, the
-//! process is killed. Therefore a window is used for at most [`FRESH`], never after a sync, and only on file systems
-//! where the page needs no new block: see [`crate::fit`]. The remaining risk, a page that is written back, evicted
+//! process is killed. Therefore a window is used for at most [`WINDOW_LIFETIME`], never after a sync, and only on file systems
+//! where the page needs no new block: see [`super::mappable`]. The remaining risk, a page that is written back, evicted
 //! and unreadable within that time, is described in `docs/adr/0010-mapped-log.md`.
 //!
 //! *No other process may cut the file short* while part of it is mapped: a store behind the end raises a signal too.
 //! So a window exists only while this process holds a *lease* on the file. The kernel makes every other open of the
 //! file, and every truncation by name, wait until the lease is given back, for at most 45 seconds. The holder checks
-//! for waiters before it creates a window, and uses the window for at most [`FRESH`]. So that no process waits for an
-//! idle log, windows exist only if the caller promised to report idle periods: [`WriteFile::expect_rests`].
+//! for waiters before it creates a window, and uses the window for at most [`WINDOW_LIFETIME`]. So that no process waits for an
+//! idle log, windows exist only if the caller promised to report idle periods: [`WriteFile::allow_lease`].
 //!
-//! *After the process is killed* the file ends in up to [`STEP`] zeros. Readers must accept them.
+//! *After the process is killed* the file ends in up to [`WINDOW_LEN`] zeros. Readers must accept them.
 //!
-//! *A recycled log* ([`Env::reuse_log`](crate::Env::reuse_log)) is longer than `reach`: the old content follows the
+//! *A recycled log* ([`Env::reuse_log`](crate::Env::reuse_log)) is longer than `zeros_end`: the old content follows the
 //! zeros. At least [`LOG_END`] zeros always follow the appended data, and they are written before that data. Most
 //! pages of the old log are dirty and in memory, so overwriting them takes no additional memory, space or writes. For
 //! the same reason a sync must not write all of them back: it makes durable only the bytes before the end of the
 //! zeros.
 
-use crate::fit::is_fit;
-use crate::limits;
+use super::limits;
+use super::mappable::is_mappable;
+use super::write_file::RealWriteFile;
 use crate::mapped::{self, PAGE, Window, sync_front};
-use crate::real::RealWriteFile;
-use crate::{FileFront, LOG_END, WriteFile};
+use crate::traits::{FileFront, LOG_END, WriteFile};
 use base::Result;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -46,59 +46,63 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Length of a window, in bytes. Creating one takes a tenth of a millisecond.
-const STEP: u64 = 256 << 10;
+const WINDOW_LEN: u64 = 256 << 10;
 
-/// A window is created after this many bytes were appended within [`FRESH`] without a sync. A log with few appends or
+/// A window is created after this many bytes were appended within [`WINDOW_LIFETIME`] without a sync. A log with few appends or
 /// frequent syncs would mostly write zeros.
-const MIN: u64 = 64 << 10;
+const MIN_RECENT_BYTES: u64 = 64 << 10;
 
-/// How long a window is used after it was made.
-const FRESH: Duration = Duration::from_millis(100);
+/// How long a window is used after its creation.
+const WINDOW_LIFETIME: Duration = Duration::from_millis(100);
 
 /// Maximum length of an append through a window: a larger one gains nothing.
-const MAX: usize = (STEP / 4) as usize;
+const MAX_WINDOW_APPEND: usize = (WINDOW_LEN / 4) as usize;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Without a window, the zeros that mark the end of a recycled log extend to a multiple of this: a page.
-const MARK: u64 = 4 << 10;
+/// Without a window, the zeros behind the end of a recycled log extend to a multiple of this: a page.
+const END_ZEROS_ALIGN: u64 = 4 << 10;
 
-const _: () = assert!(STEP.is_multiple_of(PAGE) && PAGE + MAX as u64 + LOG_END as u64 <= STEP && MIN < STEP);
+const _: () = assert!(
+    WINDOW_LEN.is_multiple_of(PAGE)
+        && PAGE + MAX_WINDOW_APPEND as u64 + LOG_END as u64 <= WINDOW_LEN
+        && MIN_RECENT_BYTES < WINDOW_LEN
+);
 
 /// A log file with a mapped window at its end; see the module.
-pub(crate) struct LogFile {
+pub(super) struct LogFile {
     file: RealWriteFile,
     /// The end of the zeros behind the appended data. Less than `file.len` if there are none.
-    reach: u64,
-    /// Length of the file. From `reach` on it has the content of the recycled log.
-    total: u64,
+    zeros_end: u64,
+    /// Length of the file. From `zeros_end` on it has the content of the recycled log.
+    file_len: u64,
     window: Option<Window>,
     /// When the window was created; without a window, when the measurement of the append rate started.
     since: Duration,
     /// Bytes appended since then.
     appended: u64,
     /// This file cannot have a window.
-    plain: bool,
-    /// The caller promised to call [`WriteFile::rest`].
-    rests: bool,
+    no_windows: bool,
+    /// The caller promised to call [`WriteFile::on_idle`].
+    lease_allowed: bool,
     /// This process holds the lease. Required for a window.
     leased: bool,
     process: u32,
 }
 
 impl LogFile {
-    pub(crate) fn new(file: RealWriteFile) -> LogFile {
-        let plain = !is_fit(&file.file);
+    pub(super) fn new(file: RealWriteFile) -> LogFile {
+        let no_windows = !is_mappable(&file.file);
         let (since, process) = (now(), std::process::id());
         LogFile {
             file,
-            reach: 0,
-            total: 0,
+            zeros_end: 0,
+            file_len: 0,
             window: None,
             since,
             appended: 0,
-            plain,
-            rests: false,
+            no_windows,
+            lease_allowed: false,
             leased: false,
             process,
         }
@@ -106,27 +110,27 @@ impl LogFile {
 
     /// A log over the content of `file`. `None` where windows are not supported: recycling was not measured to gain
     /// there.
-    pub(crate) fn over(file: RealWriteFile) -> io::Result<Option<LogFile>> {
+    pub(super) fn recycle(file: RealWriteFile) -> io::Result<Option<LogFile>> {
         let total = file.file.metadata()?.len();
-        if !is_fit(&file.file) || total > file.max_len {
+        if !is_mappable(&file.file) || total > file.max_len {
             return Ok(None);
         }
         let mut log = LogFile::new(file);
-        log.total = total;
+        log.file_len = total;
         Ok(Some(log))
     }
 
     /// Appends where no window fits, and creates a window if the append rate justifies it.
     #[cold]
-    fn append_past(&mut self, data: &[u8], now: Duration) -> Result<()> {
-        let fresh = now.saturating_sub(self.since) < FRESH;
-        let busy = fresh && (self.window.is_some() || self.appended >= MIN);
+    fn append_slow(&mut self, data: &[u8], now: Duration) -> Result<()> {
+        let fresh = now.saturating_sub(self.since) < WINDOW_LIFETIME;
+        let busy = fresh && (self.window.is_some() || self.appended >= MIN_RECENT_BYTES);
         self.window = None;
         if !fresh {
             (self.since, self.appended) = (now, 0);
         }
-        let may = self.rests && !self.plain && data.len() <= MAX;
-        if busy && may && self.file.check_poison().is_ok() {
+        let allowed = self.lease_allowed && !self.no_windows && data.len() <= MAX_WINDOW_APPEND;
+        if busy && allowed && self.file.check_poison().is_ok() {
             if let Some(mut window) = self.next_window() {
                 window.write(self.file.len, data);
                 self.file.len += data.len() as u64;
@@ -135,25 +139,25 @@ impl LogFile {
             }
             (self.since, self.appended) = (now, 0);
         }
-        self.let_others();
-        let marked = self.mark_end(data.len() as u64)?;
+        self.release_lease();
+        let zeros_end = self.write_end_zeros(data.len() as u64)?;
         self.file.append(data)?;
         self.appended += data.len() as u64;
-        self.reach = self.reach.max(marked).max(self.file.len);
-        self.total = self.total.max(self.reach);
+        self.zeros_end = self.zeros_end.max(zeros_end).max(self.file.len);
+        self.file_len = self.file_len.max(self.zeros_end);
         Ok(())
     }
 
     /// Writes zeros so that they follow the data after another `len` bytes are appended, unless the file ends there.
     /// Returns the end of the zeros.
-    fn mark_end(&self, len: u64) -> Result<u64> {
+    fn write_end_zeros(&self, len: u64) -> Result<u64> {
         let end = self.file.len + len;
-        if self.reach >= self.total || end + LOG_END as u64 <= self.reach {
-            return Ok(self.reach);
+        if self.zeros_end >= self.file_len || end + LOG_END as u64 <= self.zeros_end {
+            return Ok(self.zeros_end);
         }
         self.file.check_poison()?;
-        let to = (end + LOG_END as u64).next_multiple_of(MARK).min(self.total);
-        let from = self.reach.max(end);
+        let to = (end + LOG_END as u64).next_multiple_of(END_ZEROS_ALIGN).min(self.file_len);
+        let from = self.zeros_end.max(end);
         if from < to {
             self.file.write_at(&ZEROS[..(to - from) as usize], from)?;
         }
@@ -163,64 +167,66 @@ impl LogFile {
     /// Creates a window at the end of the log, and extends the file by zeros to its end.
     fn next_window(&mut self) -> Option<Window> {
         let from = self.file.len - self.file.len % PAGE;
-        let to = from + STEP;
-        if to > limits::max_file_len().min(self.file.max_len) || !self.keep_others() {
+        let to = from + WINDOW_LEN;
+        if to > limits::max_file_len().min(self.file.max_len) || !self.take_lease() {
             return None;
         }
-        while self.reach < to {
-            let part = ((to - self.reach) as usize).min(ZEROS.len());
-            if self.file.file.write_all_at(&ZEROS[..part], self.reach).is_err() {
+        while self.zeros_end < to {
+            let part = ((to - self.zeros_end) as usize).min(ZEROS.len());
+            if self.file.file.write_all_at(&ZEROS[..part], self.zeros_end).is_err() {
                 // The disk may be full: free the space taken by zeros.
-                self.give_back(true);
+                self.cut_excess(true);
                 return None;
             }
-            self.reach += part as u64;
-            self.total = self.total.max(self.reach);
+            self.zeros_end += part as u64;
+            self.file_len = self.file_len.max(self.zeros_end);
         }
-        let window = Window::open(&self.file.file, from, STEP as usize);
-        self.plain = window.is_err();
+        let window = Window::open(&self.file.file, from, WINDOW_LEN as usize);
+        self.no_windows = window.is_err();
         window.ok()
     }
 
     /// Takes the lease, so that nothing else opens the file. Fails while another handle is open for writing or waits
     /// to open.
-    fn keep_others(&mut self) -> bool {
+    fn take_lease(&mut self) -> bool {
         if self.leased {
             return mapped::has_lease(&self.file.file);
         }
         match mapped::take_lease(&self.file.file) {
             Ok(()) => self.leased = true,
             Err(e) => {
-                self.plain |= e.kind() != io::ErrorKind::WouldBlock;
+                self.no_windows |= e.kind() != io::ErrorKind::WouldBlock;
                 return false;
             }
         }
         // Another process may have cut the file before the lease. Nothing is mapped, so this is safe here; recovery
         // reports the lost data when it reads the log.
-        let whole = self.file.file.metadata().is_ok_and(|found| found.len() >= self.reach.max(self.file.len));
-        self.plain |= !whole;
+        let whole =
+            self.file.file.metadata().is_ok_and(|found| found.len() >= self.zeros_end.max(self.file.len));
+        self.no_windows |= !whole;
         whole
     }
 
     /// Removes the window and gives the lease back, so that other processes can open the file.
-    fn let_others(&mut self) {
+    fn release_lease(&mut self) {
         self.window = None;
         if std::mem::take(&mut self.leased) {
             mapped::end_lease(&self.file.file);
         }
     }
 
-    /// Cuts off the bytes behind the appended data. `all`: there may be more of them than `total` says.
-    fn give_back(&mut self, all: bool) {
-        self.let_others();
-        if (all || self.total > self.file.len) && self.file.file.set_len(self.file.len).is_ok() {
-            (self.reach, self.total) = (self.file.len, self.file.len);
+    /// Cuts off the bytes behind the appended data. `all`: there may be more of them than `file_len` says.
+    fn cut_excess(&mut self, all: bool) {
+        self.release_lease();
+        if (all || self.file_len > self.file.len) && self.file.file.set_len(self.file.len).is_ok() {
+            (self.zeros_end, self.file_len) = (self.file.len, self.file.len);
         }
     }
 
-    /// The mapped pages are clean now, so a store would fault. Removes the window and restarts the measurement.
-    fn start_over(&mut self) {
-        self.let_others();
+    /// Called when a sync or a truncation makes the mapped pages clean, so that a store would fault: removes the window
+    /// and restarts the measurement of the append rate.
+    fn end_window(&mut self) {
+        self.release_lease();
         (self.since, self.appended) = (now(), 0);
     }
 }
@@ -233,52 +239,53 @@ impl WriteFile for LogFile {
         match &mut self.window {
             // A poisoned file has no window, and no window extends beyond the maximum file length.
             Some(window)
-                if window.holds(len, data.len() + LOG_END) && now.saturating_sub(self.since) < FRESH =>
+                if window.holds(len, data.len() + LOG_END)
+                    && now.saturating_sub(self.since) < WINDOW_LIFETIME =>
             {
                 window.write(len, data);
                 self.file.len += data.len() as u64;
                 Ok(())
             }
-            _ => self.append_past(data, now),
+            _ => self.append_slow(data, now),
         }
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.start_over();
-        match self.reach < self.total {
+        self.end_window();
+        match self.zeros_end < self.file_len {
             // All bytes that this log wrote lie before the end of the zeros.
-            true => self.file.sync_by(|file| sync_front(file, self.reach)),
+            true => self.file.sync_by(|file| sync_front(file, self.zeros_end)),
             false => self.file.sync(),
         }
     }
 
     fn truncate(&mut self, len: u64) -> Result<()> {
-        self.start_over();
+        self.end_window();
         self.file.truncate(len)?;
-        (self.reach, self.total) = (len, len);
+        (self.zeros_end, self.file_len) = (len, len);
         Ok(())
     }
 
-    fn expect_rests(&mut self) {
-        self.rests = true;
+    fn allow_lease(&mut self) {
+        self.lease_allowed = true;
     }
 
-    fn rest(&mut self) {
-        if self.leased && now().saturating_sub(self.since) >= FRESH {
-            self.let_others();
+    fn on_idle(&mut self) {
+        if self.leased && now().saturating_sub(self.since) >= WINDOW_LIFETIME {
+            self.release_lease();
         }
     }
 
     fn trim(&mut self) {
-        self.let_others();
+        self.release_lease();
         if self.file.check_poison().is_ok() {
-            self.give_back(false);
+            self.cut_excess(false);
         }
     }
 
     fn front(&self, len: u64) -> Arc<dyn FileFront> {
-        // Of a recycled log, which is never plain from the start, the old content need not be written back.
-        self.file.front_by((!self.plain).then_some(len))
+        // Of a recycled log, which lies where windows are supported, the old content need not be written back.
+        self.file.front_by((!self.no_windows).then_some(len))
     }
 
     fn len(&self) -> u64 {
@@ -324,7 +331,7 @@ mod tests {
         let path = dir.join("log");
         let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
         let mut log = LogFile::new(RealWriteFile::new(file, &path));
-        log.expect_rests();
+        log.allow_lease();
         // If the machine stalls for a moment, no window is created or used. That is correct, but not the subject of
         // these tests.
         log.since = now() + Duration::from_secs(3600);
@@ -335,7 +342,7 @@ mod tests {
     fn append_to_a_window(log: &mut LogFile) -> u64 {
         while log.window.is_none() {
             assert!(
-                log.len() <= 2 * MIN,
+                log.len() <= 2 * MIN_RECENT_BYTES,
                 "there is no window: does /tmp lie on a file system of another kind?"
             );
             log.append(&RECORD).unwrap();
@@ -352,7 +359,7 @@ mod tests {
     }
 
     fn has_window(dir: &Path) -> bool {
-        is_fit(&File::open(dir).unwrap())
+        is_mappable(&File::open(dir).unwrap())
     }
 
     #[test]
@@ -370,11 +377,11 @@ mod tests {
             log.since = now() + Duration::from_secs(3600);
             expected.extend_from_slice(&data);
         }
-        assert!(expected.len() as u64 > 2 * STEP && log.window.is_some());
+        assert!(expected.len() as u64 > 2 * WINDOW_LEN && log.window.is_some());
         let found = content(&log);
         assert!(found[..expected.len()] == expected);
         let zeros = &found[expected.len()..];
-        assert!(!zeros.is_empty() && zeros.len() as u64 <= STEP && zeros.iter().all(|&b| b == 0));
+        assert!(!zeros.is_empty() && zeros.len() as u64 <= WINDOW_LEN && zeros.iter().all(|&b| b == 0));
         log.trim();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), log.len());
         log.append(&RECORD).unwrap();
@@ -394,16 +401,16 @@ mod tests {
         }
         let (mut log, path) = log(dir.path());
         append_to_a_window(&mut log);
-        log.since = now().saturating_sub(FRESH);
+        log.since = now().saturating_sub(WINDOW_LIFETIME);
         log.append(&RECORD).unwrap();
         assert!(log.window.is_none());
-        log.appended = MIN;
+        log.appended = MIN_RECENT_BYTES;
         append_to_a_window(&mut log);
         log.sync().unwrap();
-        assert!(log.window.is_none() && log.reach > log.len());
+        assert!(log.window.is_none() && log.zeros_end > log.len());
         log.append(&RECORD).unwrap();
         assert!(log.window.is_none());
-        log.appended = MIN;
+        log.appended = MIN_RECENT_BYTES;
         append_to_a_window(&mut log);
         log.truncate(10).unwrap();
         assert!(log.window.is_none());
@@ -414,32 +421,35 @@ mod tests {
     #[test]
     fn over_an_older_log_there_are_zeros_behind_the_end_and_then_its_bytes() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, total) = (dir.path().join("log"), 6 * STEP as usize);
+        let (path, total) = (dir.path().join("log"), 6 * WINDOW_LEN as usize);
         std::fs::write(&path, vec![0xee; total]).unwrap();
         let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let over = LogFile::over(RealWriteFile::new(file, &path)).unwrap();
+        let over = LogFile::recycle(RealWriteFile::new(file, &path)).unwrap();
         assert_eq!(over.is_some(), has_window(dir.path()));
         let Some(mut log) = over else { return };
-        log.expect_rests();
+        log.allow_lease();
         let (mut by_map, mut by_write) = (0, 0);
         for i in 0.. {
             // Some appends with a window, then some without.
-            log.since =
-                if i % 200 < 150 { now() + Duration::from_secs(3600) } else { now().saturating_sub(FRESH) };
+            log.since = if i % 200 < 150 {
+                now() + Duration::from_secs(3600)
+            } else {
+                now().saturating_sub(WINDOW_LIFETIME)
+            };
             log.append(&RECORD).unwrap();
             *if log.window.is_some() { &mut by_map } else { &mut by_write } += 1;
             if i % 90 == 0 {
                 log.sync().unwrap();
             }
             let len = log.len() as usize;
-            if len + 2 * STEP as usize > total {
+            if len + 2 * WINDOW_LEN as usize > total {
                 break;
             }
             let found = content(&log);
             let behind = &found[len..];
             let zeros = behind.iter().position(|&byte| byte != 0).unwrap_or(behind.len());
             assert!(found.len() >= total && found[..len].iter().all(|&byte| byte == 7), "{i}");
-            assert!(zeros >= LOG_END.min(behind.len()) && zeros <= STEP as usize, "{i}: {zeros} zeros");
+            assert!(zeros >= LOG_END.min(behind.len()) && zeros <= WINDOW_LEN as usize, "{i}: {zeros} zeros");
             assert!(behind[zeros..].iter().all(|&byte| byte == 0xee) || len + zeros >= total, "{i}");
         }
         assert!(by_map > 100 && by_write > 100, "{by_map} by map, {by_write} by write");
@@ -451,7 +461,7 @@ mod tests {
     fn a_file_that_may_not_become_so_long_has_no_zeros() {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, path) = log(dir.path());
-        log.file.max_len = STEP - 1;
+        log.file.max_len = WINDOW_LEN - 1;
         let error = loop {
             log.since = now() + Duration::from_secs(3600);
             if let Err(error) = log.append(&RECORD) {
@@ -460,7 +470,7 @@ mod tests {
         };
         assert!(error.is_file_too_large(), "{error}");
         assert!(log.window.is_none());
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), (STEP - 1) / 1000 * 1000);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), (WINDOW_LEN - 1) / 1000 * 1000);
     }
 
     #[test]
@@ -488,14 +498,14 @@ mod tests {
     fn a_failed_sync_leaves_no_window() {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, path) = log(dir.path());
-        while log.len() < 2 * MIN {
+        while log.len() < 2 * MIN_RECENT_BYTES {
             log.append(&RECORD).unwrap();
         }
         let (_read, write) = std::io::pipe().unwrap();
         log.file.file = Arc::new(File::from(std::os::fd::OwnedFd::from(write)));
         assert_eq!(log.sync().unwrap_err().kind(), base::ErrorKind::Io);
         let before = std::fs::metadata(&path).unwrap().len();
-        for _ in 0..2 * MIN / RECORD.len() as u64 {
+        for _ in 0..2 * MIN_RECENT_BYTES / RECORD.len() as u64 {
             assert_eq!(log.append(&RECORD).unwrap_err().kind(), base::ErrorKind::ReadOnly);
         }
         drop(log);
@@ -503,13 +513,13 @@ mod tests {
     }
 
     #[test]
-    fn who_appends_little_writes_no_zeros() {
+    fn a_log_with_few_appends_has_no_zeros() {
         let env: Arc<dyn Env> = RealEnv::new();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut log = env.create_log(&path).unwrap();
-        log.expect_rests();
-        for _ in 0..MIN / 1000 {
+        log.allow_lease();
+        for _ in 0..MIN_RECENT_BYTES / 1000 {
             log.append(&RECORD).unwrap();
             assert_eq!(std::fs::metadata(&path).unwrap().len(), log.len());
         }

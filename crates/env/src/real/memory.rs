@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// The memory of the machine, or the limit of the process's control group if that is lower, in bytes; 0 if unknown.
 /// Looks for control groups at their usual mount point.
-pub(crate) fn memory() -> u64 {
+pub(super) fn memory() -> u64 {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let Some(total) = total(&read("/proc/meminfo")) else { return 0 };
     limit(Path::new("/sys/fs/cgroup"), &read("/proc/self/cgroup")).map_or(total, |limit| limit.min(total))
@@ -33,7 +33,7 @@ fn limit(root: &Path, groups: &str) -> Option<u64> {
             _ => None,
         }
     });
-    let mut least: Option<u64> = None;
+    let mut lowest: Option<u64> = None;
     for (path, mounts, files) in places {
         for root in mounts.iter().map(|mount| root.join(mount)) {
             let group = root.join(path);
@@ -41,12 +41,12 @@ fn limit(root: &Path, groups: &str) -> Option<u64> {
                 for file in files {
                     let text = fs::read_to_string(above.join(file)).unwrap_or_default();
                     let limit = text.trim().parse().ok();
-                    least = least.into_iter().chain(limit).min();
+                    lowest = lowest.into_iter().chain(limit).min();
                 }
             }
         }
     }
-    least
+    lowest
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_limit_on_the_way_up_counts() {
+    fn the_lowest_limit_on_the_way_up_counts() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);

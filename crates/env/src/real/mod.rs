@@ -1,0 +1,256 @@
+//! [`RealEnv`]: the operating system.
+//!
+//! Relies on: `fdatasync` makes data and length durable; `fsync` of a directory makes its entries durable; `rename`
+//! replaces atomically. Does not rely on: a sync that succeeds after one that failed (see [`WriteFile::sync`]), a
+//! write that takes all its bytes, a hint that has an effect.
+//!
+//! The files of this folder: `write_file` and `read_file` are ordinary files, `log` a log with a mapped end where `mappable`
+//! allows one, `lock` the lock file, `limits` and `memory` what the system grants to this process. They import the contract
+//! (`crate::traits`), the checks shared with the simulated disk (`crate::checks`) and `crate::mapped`, and nothing of the
+//! simulated disk.
+
+mod limits;
+mod lock;
+mod log;
+mod mappable;
+mod memory;
+mod read_file;
+mod write_file;
+
+use crate::checks::{check_file_len, check_same_dir, poisoned};
+use crate::traits::{Env, FileLock, ReadFile, WriteFile};
+use base::{Error, ErrorKind, Result};
+use limits::SpareHandle;
+use lock::RealLock;
+use log::LogFile;
+use parking_lot::Mutex;
+use read_file::RealReadFile;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use write_file::RealWriteFile;
+
+/// The operating system as an [`Env`]. Its state: the start of [`Env::monotonic`], a spare handle for directory
+/// syncs, and the directories whose sync failed.
+pub struct RealEnv {
+    start: Instant,
+    spare: SpareHandle,
+    /// Directories whose sync failed. As with files, they are not synced again until their database is reopened.
+    failed_dirs: Mutex<BTreeMap<PathBuf, Error>>,
+}
+
+impl RealEnv {
+    /// The environment of this process.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new() -> Arc<dyn Env> {
+        Arc::new(RealEnv { start: Instant::now(), spare: SpareHandle::new(), failed_dirs: Mutex::default() })
+    }
+}
+
+impl Env for RealEnv {
+    fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        Ok(Box::new(RealWriteFile::new(create_new(path)?, path)))
+    }
+
+    fn create_log(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
+        Ok(Box::new(LogFile::new(RealWriteFile::new(create_new(path)?, path))))
+    }
+
+    fn reuse_log(&self, old: &Path, path: &Path) -> Result<Option<Box<dyn WriteFile>>> {
+        let file = OpenOptions::new().read(true).write(true).open(old);
+        let file = file.map_err(|e| Error::io("open", old, e))?;
+        let log = LogFile::recycle(RealWriteFile::new(file, path)).map_err(|e| Error::io("stat", old, e))?;
+        Ok(log.map(|log| Box::new(log) as Box<dyn WriteFile>))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
+        let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
+        Ok(Arc::new(RealReadFile::new(file, path)))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let fail = |e| Error::io("list", dir, e);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => continue,
+                // The file was removed after the directory was read.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                kind => kind.map_err(fail)?,
+            };
+            names.extend(entry.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn is_empty_dir(&self, dir: &Path) -> Result<bool> {
+        let fail = |e| Error::io("list", dir, e);
+        match fs::read_dir(dir).map_err(fail)?.next() {
+            None => Ok(true),
+            Some(entry) => entry.map(|_| false).map_err(fail),
+        }
+    }
+
+    fn canonical(&self, path: &Path) -> Result<PathBuf> {
+        let fail = |e| Error::io("look for", path, e);
+        let whole = std::path::absolute(path).map_err(fail)?;
+        for there in whole.ancestors() {
+            let found = match fs::canonicalize(there) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                found => found.map_err(fail)?,
+            };
+            // A component that does not exist is no link, so `..` after it can be resolved by text.
+            let rest = whole.strip_prefix(there).expect("an ancestor").components();
+            return Ok(rest.fold(found, |mut path, part| {
+                match part {
+                    Component::ParentDir => _ = path.pop(),
+                    part => path.push(part),
+                }
+                path
+            }));
+        }
+        Ok(whole)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        path.try_exists().map_err(|e| Error::io("look for", path, e))
+    }
+
+    fn len(&self, path: &Path) -> Result<u64> {
+        fs::metadata(path).map(|m| m.len()).map_err(|e| Error::io("stat", path, e))
+    }
+
+    fn create_dir(&self, dir: &Path) -> Result<()> {
+        if dir.as_os_str().is_empty() {
+            return Err(Error::invalid("the path of a directory must not be empty"));
+        }
+        let parent = dir.parent().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p });
+        if self.exists(dir)? {
+            // The process that created it may have died before this sync. The parent may be unreadable for this
+            // process.
+            if let Some(parent) = parent {
+                let _ = self.sync_dir(parent);
+            }
+            return match fs::metadata(dir) {
+                Ok(meta) if meta.is_dir() => Ok(()),
+                Ok(_) => Err(Error::io("create directory", dir, io::ErrorKind::NotADirectory.into())),
+                Err(e) => Err(Error::io("stat", dir, e)),
+            };
+        }
+        if let Some(parent) = parent {
+            self.create_dir(parent)?;
+        }
+        match fs::create_dir(dir) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::io("create directory", dir, e));
+            }
+            _ => {}
+        }
+        parent.map_or(Ok(()), |parent| self.sync_dir(parent))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        check_same_dir(from, to)?;
+        fs::rename(from, to).map_err(|e| Error::io("rename", from, e))
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|e| Error::io("remove", path, e))
+    }
+
+    fn sync_file(&self, path: &Path) -> Result<()> {
+        let sync = || File::open(path)?.sync_data();
+        self.spare.with_spare(sync).map_err(|e| Error::io("sync", path, e))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        // Hold the lock during the sync. Otherwise a concurrent sync that starts after a failed one could succeed and
+        // seem to prove durability.
+        let mut failed = self.failed_dirs.lock();
+        if let Some(cause) = failed.get(dir) {
+            return Err(poisoned(cause));
+        }
+        let fail = |e| Error::io("sync directory", dir, e);
+        let sync = || Ok(File::open(dir)?.sync_all());
+        self.spare.with_spare(sync).map_err(fail)?.map_err(|e| {
+            let error = fail(e);
+            failed.insert(dir.to_owned(), error.clone());
+            error
+        })
+    }
+
+    fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        // Opening a database reads everything from disk again, so syncs of its directory may restart.
+        path.parent().and_then(|dir| self.failed_dirs.lock().remove(dir));
+        Ok(Box::new(RealLock::take(path, true)?))
+    }
+
+    fn lock_read_only(&self, path: &Path) -> Result<Box<dyn FileLock>> {
+        Ok(Box::new(RealLock::take(path, false)?))
+    }
+
+    fn free_space(&self, dir: &Path) -> Option<u64> {
+        let stat = rustix::fs::statvfs(dir).ok()?;
+        stat.f_bavail.checked_mul(stat.f_frsize)
+    }
+
+    fn allocate(&self, path: &Path, len: u64) -> Result<()> {
+        check_file_len("allocate", path, len, limits::max_file_len())?;
+        let file = create_new(path)?;
+        limits::fill(&file, len).map_err(|e| {
+            let _ = fs::remove_file(path);
+            Error::io("allocate", path, e)
+        })
+    }
+
+    fn max_open_files(&self) -> usize {
+        limits::max_open_files()
+    }
+
+    fn max_file_len(&self) -> u64 {
+        limits::max_file_len()
+    }
+
+    fn memory(&self) -> u64 {
+        memory::memory()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn sleep(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+}
+
+fn create_new(path: &Path) -> Result<File> {
+    // Open for reading too: a file that is not readable cannot be mapped.
+    OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => Error::io("create", path, e).with_kind(ErrorKind::AlreadyExists),
+        _ => Error::io("create", path, e),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_sync_of_a_directory_poisons_until_it_is_opened_anew() {
+        // The directories of procfs cannot be synced.
+        let (env, dir) = (RealEnv::new(), Path::new("/proc"));
+        assert_eq!(env.sync_dir(dir).unwrap_err().kind(), ErrorKind::Io);
+        let error = env.sync_dir(dir).unwrap_err();
+        assert!(error.kind() == ErrorKind::ReadOnly && error.to_string().contains("/proc"), "{error:?}");
+        assert!(env.lock(&dir.join("LOCK")).is_err());
+        assert_eq!(env.sync_dir(dir).unwrap_err().kind(), ErrorKind::Io);
+        env.sync_dir(&std::env::temp_dir()).unwrap();
+        assert_eq!(env.sync_dir(Path::new("/proc/nowhere")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
