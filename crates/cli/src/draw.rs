@@ -1,6 +1,6 @@
 //! Draws a tree as text: a bar for each level, a histogram of guard sizes, tables of counters.
 
-use crate::stats::Files;
+use crate::db_files::Files;
 use crate::text::{escape_short, human_bytes, human_count};
 use cairn::{GuardInfo, IoStats, KeyspaceOptions, KeyspaceStats, LevelStats, Preset, Stats};
 use std::io::{self, Write};

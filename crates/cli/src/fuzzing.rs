@@ -1,8 +1,8 @@
 //! Entry points for the fuzz targets of `crates/fuzz-targets`: the readers of text, with input from anywhere, and
 //! checks of their results. Each function returns whether it accepted any part of the input.
 
+use crate::commands::shell::parse::{self, Statement, Unreadable};
 use crate::format::{Format, Mapping, Reader, Record, Step, Unwritten, Writer};
-use crate::shell::parse::{self, Statement, Unreadable};
 use crate::text;
 use std::io::BufReader;
 

@@ -1,45 +1,37 @@
 //! The command line of Cairn as a library. The program only calls [`main`].
 //!
-//! `args` defines the command line. Each command has its own module, which runs it and returns, or fails with a
+//! `command_line` defines the program, `commands` has a module for each command, which runs it and returns, or fails with a
 //! `failure::Failure`: one line on standard error and an exit code. Results go to standard output, all other messages
 //! to standard error. This crate uses only the public API of the engine.
 //!
 //! ```text
-//!   main -- args -- point delete_range scan load dump stats check salvage compact shell demo bench info
-//!                     |               |    |    |
-//!                   store           format   draw      store: opens databases; format: text formats; draw: drawings
-//!                     |               |
-//!                   output ------- text                output: records on stdout; text: escapes, sizes
+//!   main -- command_line -- commands: point delete_range scan load dump stats check salvage compact shell demo bench info
+//!                              |
+//!            args   store   format   draw   progress     arguments; opens databases; text formats; drawings; progress bars
+//!              \       |        |       |
+//!               +---- text, output, failure, db_files    escapes and sizes; records on stdout; errors; files on disk
 //! ```
 
 mod args;
-mod bench;
-mod check;
-mod compact;
-mod delete_range;
-mod demo;
+mod command_line;
+mod commands;
+mod db_files;
 mod draw;
-mod dump;
 mod failure;
 mod format;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod info;
-mod load;
 mod output;
-mod point;
 mod progress;
-mod salvage;
-mod scan;
-mod scrub;
-mod shell;
-mod stats;
 mod store;
 mod text;
 
-use args::{Cli, Command};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use command_line::{Cli, Command};
+use commands::{
+    bench, check, compact, delete_range, demo, dump, info, load, point, salvage, scan, scrub, shell, stats,
+};
 use failure::Result;
 use std::process::ExitCode;
 
@@ -68,7 +60,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Shell(args) => return shell::shell(args),
         Command::Demo(args) => demo::demo(args)?,
         Command::Bench(args) => return bench::run(args),
-        Command::Completions(args) => info::completions(args)?,
+        Command::Completions(args) => info::completions(args, Cli::command())?,
         Command::Options(args) => info::options(args)?,
     }
     Ok(ExitCode::SUCCESS)

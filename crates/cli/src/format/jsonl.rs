@@ -4,7 +4,7 @@
 //! string stands for its text. Any other JSON value, used as a value, stands for its JSON text.
 
 use super::lines::{self, Lines, Read, content_len};
-use super::{Mapping, Record, Step};
+use super::record::{Mapping, Record, Step};
 use crate::text::unhex;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;

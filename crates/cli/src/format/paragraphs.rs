@@ -3,7 +3,7 @@
 //! are comments. Field names are case-insensitive.
 
 use super::lines::{self, Lines, Read, content_len};
-use super::{Mapping, Record, Step};
+use super::record::{Mapping, Record, Step};
 use std::io::{self, BufRead};
 
 /// Reads paragraphs.

@@ -1,7 +1,7 @@
 //! TSV and CSV: records of columns.
 
 use super::lines::{self, Lines, Read, content_len};
-use super::{Mapping, Record, Step};
+use super::record::{Mapping, Record, Step};
 use crate::text::{escape_short, unescape, unhex};
 use std::io::{self, BufRead};
 

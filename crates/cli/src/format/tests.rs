@@ -1,4 +1,6 @@
 use super::*;
+use std::io;
+use std::path::Path;
 
 fn map(key: &[&str], value: Option<&str>) -> Mapping {
     Mapping {

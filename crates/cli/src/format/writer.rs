@@ -1,6 +1,7 @@
 //! Writes records in any format.
 
-use super::{Format, Mapping, paragraphs};
+use super::paragraphs;
+use super::record::{Format, Mapping};
 use crate::output::json_field;
 use crate::text::{escape_into, escape_short, hex_into};
 use std::io::{self, Write};

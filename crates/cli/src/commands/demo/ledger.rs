@@ -8,7 +8,7 @@
 //! - it may have one more entry, written when the process was killed: in both keyspaces or in neither;
 //! - it has no other entries.
 
-use super::{Random, open, small_scale};
+use super::setup::{Random, open, small_scale};
 use crate::failure::{Failure, Result};
 use cairn::{Database, Durability};
 use std::io::{Read, Write};
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long to wait for the first acknowledgement.
-const PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_ACK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of entries after which the writer stops by itself.
-const MAX: u64 = 2_000_000;
+const MAX_ENTRIES: u64 = 2_000_000;
 
 fn key(round: u64, n: u64) -> String {
     format!("{round:04}/{n:012}")
@@ -40,7 +40,7 @@ pub fn write_until_killed(dir: &Path, round: u64) -> Result<()> {
     let ledger = db.keyspace("ledger", small_scale())?;
     let index = db.keyspace("ledger-index", small_scale())?;
     let mut acknowledge = std::io::stdout().lock();
-    for n in 0..MAX {
+    for n in 0..MAX_ENTRIES {
         let key = key(round, n);
         let mut batch = db.batch();
         batch.put(&ledger, &key, value(round, n));
@@ -110,7 +110,7 @@ fn wait_for_first(child: &mut Child, count: &AtomicU64) -> Result<()> {
         if let Ok(Some(status)) = child.try_wait() {
             return Err(Failure::damage(format!("the writing process ended by itself: {status}")));
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > FIRST_ACK_TIMEOUT {
             return Err(Failure::damage("the writing process acknowledged nothing"));
         }
         std::thread::sleep(Duration::from_millis(2));

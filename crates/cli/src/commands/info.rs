@@ -1,10 +1,8 @@
 //! `completions` and `options`: prints information about the program.
 
-use crate::args::Cli;
 use crate::failure::Result;
 use crate::output::{print_json, stdout};
 use cairn::{KeyspaceOptions, OptionSpec, Options, Preset};
-use clap::CommandFactory;
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -23,10 +21,10 @@ pub struct CompletionsArgs {
     shell: clap_complete::Shell,
 }
 
-/// Prints a completion script.
-pub fn completions(args: CompletionsArgs) -> Result<()> {
+/// Prints a completion script for the command line `cli`.
+pub fn completions(args: CompletionsArgs, mut cli: clap::Command) -> Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "cairn", &mut script);
+    clap_complete::generate(args.shell, &mut cli, "cairn", &mut script);
     let mut out = stdout();
     out.write_all(&script)?;
     Ok(out.flush()?)

@@ -5,14 +5,16 @@
 //! with the acknowledged writes; several times. See [`ledger`] for the data and the checks.
 
 mod ledger;
+mod setup;
 
+use crate::db_files::db_files;
 use crate::draw;
 use crate::failure::{Failure, Result};
 use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::stdout;
-use crate::stats;
 use crate::text::{escape, human_bytes, human_count};
-use cairn::{Database, Keyspace, KeyspaceOptions, Options, Stats};
+use cairn::{Database, Keyspace, Stats};
+use setup::{Random, open, small_scale};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,7 +26,7 @@ Examples:
   cairn shell --db /tmp/demo -k cities 'scan prefix IS/'";
 
 /// Cities with 29,000 or more people (GeoNames; see examples/data/README.md): key TAB JSON, 20,035 lines.
-const CITIES: &[u8] = include_bytes!("../../../../examples/data/cities.tsv");
+const CITIES: &[u8] = include_bytes!("../../../../../examples/data/cities.tsv");
 
 /// Arguments of `demo`.
 #[derive(Debug, clap::Args)]
@@ -67,22 +69,6 @@ pub fn demo(args: DemoArgs) -> Result<()> {
         .seed
         .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64));
     Demo { out: stdout(), dir, seed, started: Instant::now() }.run(args.rounds, temporary.is_none())
-}
-
-/// Small memtables and guards, so that two megabytes of data fill several levels.
-fn small_scale() -> KeyspaceOptions {
-    KeyspaceOptions::default()
-        .memtable_bytes(128 << 10)
-        .levels(3)
-        .top_level_bits(12)
-        .bit_decrement(3)
-        .max_tables_per_guard(2)
-        .guards_by_size(false)
-        .skip_levels(false)
-}
-
-fn open(dir: &Path) -> Result<Database> {
-    Ok(Database::open_with(dir, Options::default().memory_budget(32 << 20))?)
 }
 
 struct Demo<'a, W: Write> {
@@ -286,7 +272,7 @@ impl<W: Write> Demo<'_, W> {
             draw::keyspace(&mut self.out, keyspace, handle.options())?;
             draw::tree(&mut self.out, &keyspace.levels)?;
         }
-        draw::files(&mut self.out, &stats::files(self.dir)?)?;
+        draw::files(&mut self.out, &db_files(self.dir)?)?;
         writeln!(self.out, "in steps 1 to 4:")?;
         draw::counters(&mut self.out, so_far)?;
         db.close()?;
@@ -301,24 +287,5 @@ impl<W: Write> Demo<'_, W> {
             human_count(report.tables)
         )?;
         Ok(())
-    }
-}
-
-/// Pseudo-random numbers (SplitMix64).
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `limit`, which must not be 0.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
     }
 }

@@ -1,11 +1,11 @@
 //! Turns arguments into runs: which workloads share a database, the kind of its keys, and the steps of each workload.
 //!
-//! A fill starts with an empty database and thus begins a new *stretch*; the workloads after it use that database.
+//! A fill starts with an empty database and thus begins a new *sequence*; the workloads after it use that database.
 //! All keys of a database are of one kind, the kind of its fill. A workload that accepts any keys uses those:
 //! `readrandom` after `ycsb-load` reads YCSB's keys. A workload that needs other keys is rejected before the run,
 //! since it would only measure lookups of absent keys.
 
-use super::Args;
+use super::args::Args;
 use crate::failure::{Failure, Result};
 use ::bench::generate::Shape;
 use ::bench::suite::{Group, Step};
@@ -42,7 +42,7 @@ impl Keys {
     }
 
     /// Determines the kind of the keys of a database from one of them.
-    pub fn look(key: &[u8]) -> Keys {
+    pub fn of_key(key: &[u8]) -> Keys {
         let digits = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_digit);
         match key.split_last_chunk::<8>() {
             _ if key.starts_with(b"user") => Keys::Hashed,
@@ -62,7 +62,7 @@ impl Keys {
     }
 
     /// Maximum number of bytes that a workload appends to a key.
-    fn behind(self) -> usize {
+    fn max_suffix_len(self) -> usize {
         if self == Keys::Versions { 8 } else { 1 }
     }
 
@@ -78,7 +78,7 @@ impl Keys {
 
 /// Consecutive workloads that use the same database.
 #[derive(Debug, PartialEq)]
-pub struct Stretch {
+pub struct Sequence {
     /// Indexes of the workloads in the run.
     pub steps: Range<usize>,
     /// Whether the database is empty at the start.
@@ -86,19 +86,19 @@ pub struct Stretch {
 }
 
 /// Splits the run at each fill.
-pub fn stretches(args: &Args) -> Vec<Stretch> {
-    let mut stretches: Vec<Stretch> = Vec::new();
+pub fn sequences(args: &Args) -> Vec<Sequence> {
+    let mut sequences: Vec<Sequence> = Vec::new();
     for (at, workload) in args.workloads.iter().enumerate() {
         let fresh = workload.is_fill() && !args.use_existing;
-        match stretches.last_mut() {
+        match sequences.last_mut() {
             Some(last) if !fresh => last.steps.end = at + 1,
-            _ => stretches.push(Stretch { steps: at..at + 1, fresh }),
+            _ => sequences.push(Sequence { steps: at..at + 1, fresh }),
         }
     }
-    stretches
+    sequences
 }
 
-impl Stretch {
+impl Sequence {
     /// The kind of keys that the workloads create or need, if any of them determines it.
     pub fn keys(&self, args: &Args) -> Option<Keys> {
         args.workloads[self.steps.clone()].iter().find_map(|workload| Keys::of(*workload))
@@ -107,17 +107,16 @@ impl Stretch {
     /// Rejects workloads that do not fit this kind of keys, and key lengths that are impossible.
     pub fn check(&self, args: &Args, keys: Keys) -> Result<()> {
         let unfit = |workload: &Workload| unfit(*workload, keys, args.threads.into());
-        if let Some(told) = args.workloads[self.steps.clone()].iter().find_map(unfit) {
-            return Err(Failure::usage(told));
+        if let Some(why) = args.workloads[self.steps.clone()].iter().find_map(unfit) {
+            return Err(Failure::usage(why));
         }
         let longest = |at: usize| steps(args)[at].1;
         let num = self.steps.clone().map(longest).max().unwrap_or(args.num);
         let (size, needed) = (key_size(args, keys), keys.shape().size_min(num));
-        let below = limits::MAX_KEY_LEN + 1 - keys.behind();
+        let below = limits::MAX_KEY_LEN + 1 - keys.max_suffix_len();
         if size < needed || size >= below {
             return Err(Failure::usage(format!(
-                "--key-size {size}: {num} keys as {} makes them need at least {needed} bytes, and fewer than {below} are \
-                 allowed",
+                "--key-size {size}: {num} keys of {} need at least {needed} bytes, and fewer than {below} are allowed",
                 keys.fill()
             )));
         }
@@ -131,19 +130,19 @@ fn unfit(workload: Workload, keys: Keys, threads: usize) -> Option<String> {
     let other = |needed: Keys| {
         let (made, needed) = (keys.fill(), needed.fill());
         Some(format!(
-            "{workload} does not go with the keys of this database, which are those of {made}: run it after \
-             --workloads {needed}"
+            "{workload} needs other keys than this database has, which are those of {made}: run it after --workloads \
+             {needed}"
         ))
     };
     match Keys::of(workload) {
         Some(Keys::Versions) if threads > 1 => {
-            Some(format!("{workload} has one thread that puts and one that asks: leave --threads at 1"))
+            Some(format!("{workload} always has one thread that puts and one that queries: use --threads 1"))
         }
         Some(needed) if needed != keys => other(needed),
         None if keys == Keys::Versions && !walks => other(Keys::Decimal),
         None if keys == Keys::Hashed && walks && threads > 1 => Some(format!(
-            "{workload} with {threads} threads gives each a part of the keys in order, and YCSB's keys are in no order: \
-             use --threads 1"
+            "{workload} with {threads} threads gives each thread a range of numbers, but YCSB's keys are hashed and not in \
+             the order of their numbers: use --threads 1"
         )),
         _ => None,
     }
@@ -225,9 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn a_fill_begins_a_stretch() {
+    fn a_fill_begins_a_sequence() {
         let of = |line| {
-            let cut = stretches(&args(line));
+            let cut = sequences(&args(line));
             cut.iter().map(|s| (s.steps.start, s.steps.end, s.fresh)).collect::<Vec<_>>()
         };
         assert_eq!(of("readrandom,fillseq,readseq,ycsb-load"), [(0, 1, false), (1, 3, true), (3, 4, true)]);
@@ -238,8 +237,8 @@ mod tests {
     fn what_does_not_go_together_is_told() {
         let check = |line| {
             let args = args(line);
-            let check = |s: &Stretch| s.keys(&args).map_or(Ok(()), |keys| s.check(&args, keys));
-            stretches(&args).iter().try_for_each(check).err().map(|e| e.to_string()).unwrap_or_default()
+            let check = |s: &Sequence| s.keys(&args).map_or(Ok(()), |keys| s.check(&args, keys));
+            sequences(&args).iter().try_for_each(check).err().map(|e| e.to_string()).unwrap_or_default()
         };
         for line in [
             "ycsb-load,ycsb-a,ycsb-d,overwrite,readrandom,readmissing,seekrandom,readseq,deleterandom",
@@ -254,8 +253,8 @@ mod tests {
             ("ycsb-load,deleteseq", "after --workloads fillrandom"),
             ("history-zipf,readrandom", "those of history-zipf"),
             ("ycsb-load,readseq --threads 2", "--threads 1"),
-            ("history-zipf --threads 2", "--threads at 1"),
-            ("ycsb-load,fillseq --use-existing", "fillseq does not go"),
+            ("history-zipf --threads 2", "--threads 1"),
+            ("ycsb-load,fillseq --use-existing", "fillseq needs other keys"),
             ("ycsb-load --key-size 20", "at least 24 bytes"),
             ("fillseq --num 1001 --key-size 3", "--key-size 3"),
             ("history-uniform --num 10 --reads 1000 --key-size 3", "need at least 5 bytes"),
@@ -266,11 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_known_by_their_looks() {
-        assert_eq!(Keys::look(b"0000000000000017"), Keys::Decimal);
-        assert_eq!(Keys::look(b"user00000000000000000017"), Keys::Hashed);
-        assert_eq!(Keys::look(b"0000000000000017\0\0\0\0\0\x01\x02\x03"), Keys::Versions);
-        assert_eq!(Keys::look(b"x"), Keys::Decimal);
+    fn the_kind_of_keys_is_detected_from_one_key() {
+        assert_eq!(Keys::of_key(b"0000000000000017"), Keys::Decimal);
+        assert_eq!(Keys::of_key(b"user00000000000000000017"), Keys::Hashed);
+        assert_eq!(Keys::of_key(b"0000000000000017\0\0\0\0\0\x01\x02\x03"), Keys::Versions);
+        assert_eq!(Keys::of_key(b"x"), Keys::Decimal);
     }
 
     #[test]

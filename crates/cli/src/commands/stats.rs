@@ -1,8 +1,9 @@
 //! `stats`: prints the tree and the counters, as text or JSON.
 
 use crate::args::{CreateArgs, DbArgs};
+use crate::db_files::db_files;
 use crate::draw;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output::{print_json, stdout};
 use crate::store::{Create, open_database};
 use crate::text::hex;
@@ -10,7 +11,6 @@ use cairn::{Database, GuardInfo};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,34 +68,11 @@ pub fn print(out: &mut impl Write, db: &Database, only: Option<&str>, list: bool
         }
         writeln!(out)?;
     }
-    draw::files(out, &files(db.path())?)?;
+    draw::files(out, &db_files(db.path())?)?;
     writeln!(out)?;
     writeln!(out, "since it was opened:")?;
     draw::counters(out, &stats)?;
     Ok(())
-}
-
-/// Bytes and number of the files of a database, by kind (file name extension).
-pub type Files = BTreeMap<String, (u64, u64)>;
-
-/// Adds up the files in a database directory.
-pub fn files(dir: &Path) -> Result<Files> {
-    let wrong = |e| Failure::file("list", dir, &e);
-    let mut files = Files::new();
-    for entry in std::fs::read_dir(dir).map_err(wrong)? {
-        let entry = entry.map_err(wrong)?;
-        // A compaction may remove files at the same time.
-        let Ok(metadata) = entry.metadata() else { continue };
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let kind = match name.rsplit_once('.') {
-            Some((_, extension)) => extension.to_string(),
-            None => name.split('-').next().unwrap_or(&name).to_string(),
-        };
-        let sum = files.entry(kind).or_default();
-        sum.0 += metadata.len();
-        sum.1 += 1;
-    }
-    Ok(files)
 }
 
 /// All statistics as JSON.
@@ -105,7 +82,7 @@ pub fn as_json(db: &Database, only: Option<&str>, list: bool) -> Result<Value> {
         db.open_keyspace(name)?;
         stats.keyspaces.retain(|k| k.name == name);
     }
-    let files: BTreeMap<_, _> = files(db.path())?
+    let files: BTreeMap<_, _> = db_files(db.path())?
         .into_iter()
         .map(|(kind, (bytes, count))| (kind, json!({ "bytes": bytes, "files": count })))
         .collect();

@@ -3,11 +3,12 @@
 use super::interrupt;
 use super::parse::{Show, Statement};
 use crate::args::Bounds;
+use crate::commands::stats;
+use crate::draw;
 use crate::failure::{Failure, Result};
 use crate::output::{Form, Parts, Printer, json_field};
 use crate::store::{Entries, Store};
 use crate::text::{escape_short, human_bytes};
-use crate::{draw, stats};
 use cairn::{Database, Keyspace, KeyspaceOptions, Slice, Snapshot};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -47,10 +48,10 @@ pub const DOTS: [&str; 14] = [
 ];
 
 /// Writes collected for `commit`: by keyspace and key, a value or a deletion.
-type Gathered = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
+type PendingWrites = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
 
 /// Collected writes of one keyspace, in the order of a scan.
-type Waiting = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+type Overlay = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// What the shell does after a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,14 +69,14 @@ pub struct Session {
     store: Store,
     form: Form,
     timer: bool,
-    gathered: Option<Gathered>,
+    pending: Option<PendingWrites>,
     snapshots: BTreeMap<String, Snapshot>,
 }
 
 impl Session {
     /// A session on an open keyspace.
     pub fn new(store: Store, form: Form) -> Session {
-        Session { store, form, timer: false, gathered: None, snapshots: BTreeMap::new() }
+        Session { store, form, timer: false, pending: None, snapshots: BTreeMap::new() }
     }
 
     /// The database.
@@ -90,20 +91,20 @@ impl Session {
 
     /// Whether writes are being collected for `commit`.
     pub fn in_transaction(&self) -> bool {
-        self.gathered.is_some()
+        self.pending.is_some()
     }
 
     /// Closes the database. Drops uncommitted writes and returns their number.
     pub fn close(self) -> Result<usize> {
         drop(self.snapshots);
         self.store.close()?;
-        Ok(self.gathered.map_or(0, |g| g.len()))
+        Ok(self.pending.map_or(0, |g| g.len()))
     }
 
     /// Runs a statement.
     pub fn run(&mut self, out: &mut impl Write, statement: Statement) -> Result<Then> {
         let started = Instant::now();
-        let then = self.carry_out(out, statement)?;
+        let then = self.execute(out, statement)?;
         if self.timer {
             writeln!(out, "({:.3} ms)", started.elapsed().as_secs_f64() * 1e3)?;
         }
@@ -111,7 +112,7 @@ impl Session {
         Ok(then)
     }
 
-    fn carry_out(&mut self, out: &mut impl Write, statement: Statement) -> Result<Then> {
+    fn execute(&mut self, out: &mut impl Write, statement: Statement) -> Result<Then> {
         match statement {
             Statement::Put(pairs) => self.write(pairs.into_iter().map(|(k, v)| (k, Some(v))).collect())?,
             Statement::Delete(keys) => self.write(keys.into_iter().map(|k| (k, None)).collect())?,
@@ -136,10 +137,10 @@ impl Session {
             Statement::Begin if self.in_transaction() => {
                 return Err(Failure::bad_input("begin: a transaction is open; commit or rollback first"));
             }
-            Statement::Begin => self.gathered = Some(Gathered::new()),
+            Statement::Begin => self.pending = Some(PendingWrites::new()),
             Statement::Commit => self.commit()?,
             Statement::Rollback => {
-                self.gathered.take().ok_or_else(|| Failure::bad_input("rollback: no transaction is open"))?;
+                self.pending.take().ok_or_else(|| Failure::bad_input("rollback: no transaction is open"))?;
             }
             Statement::Snapshot(name) => {
                 self.snapshots.insert(name, self.store.db.snapshot());
@@ -153,11 +154,11 @@ impl Session {
         Ok(Then::GoOn)
     }
 
-    fn write(&mut self, writes: Waiting) -> Result<()> {
+    fn write(&mut self, writes: Overlay) -> Result<()> {
         let keyspace = &self.store.keyspace;
-        if let Some(gathered) = &mut self.gathered {
+        if let Some(pending) = &mut self.pending {
             let name = keyspace.name();
-            gathered.extend(writes.into_iter().map(|(key, value)| ((name.to_string(), key), value)));
+            pending.extend(writes.into_iter().map(|(key, value)| ((name.to_string(), key), value)));
             return Ok(());
         }
         let mut batch = self.store.db.batch();
@@ -171,10 +172,10 @@ impl Session {
     }
 
     fn commit(&mut self) -> Result<()> {
-        let gathered =
-            self.gathered.take().ok_or_else(|| Failure::bad_input("commit: no transaction is open"))?;
+        let pending =
+            self.pending.take().ok_or_else(|| Failure::bad_input("commit: no transaction is open"))?;
         let mut batch = self.store.db.batch();
-        for ((name, key), value) in &gathered {
+        for ((name, key), value) in &pending {
             let keyspace = self.store.db.open_keyspace(name)?;
             match value {
                 Some(value) => batch.put(&keyspace, key, value),
@@ -189,7 +190,7 @@ impl Session {
             return Ok(snapshot.get(self.keyspace(), key)?);
         }
         let name = self.keyspace().name().to_string();
-        match self.gathered.as_ref().and_then(|g| g.get(&(name, key.to_vec()))) {
+        match self.pending.as_ref().and_then(|g| g.get(&(name, key.to_vec()))) {
             Some(value) => Ok(value.as_deref().map(Slice::from)),
             None => Ok(self.keyspace().get(key)?),
         }
@@ -225,7 +226,7 @@ impl Session {
             Some(snapshot) => Entries::of_snapshot(snapshot, self.keyspace(), &all),
             None => Entries::of(self.keyspace(), &all),
         };
-        let waiting = if at.is_none() { self.waiting(bounds) } else { Vec::new() };
+        let overlay = if at.is_none() { self.overlay(bounds) } else { Vec::new() };
         let parts = match show {
             Show::Keys => Parts::Key,
             Show::Values => Parts::Value,
@@ -234,7 +235,7 @@ impl Session {
         let mut printer = Printer::new(self.form, parts);
         let mut count = 0u64;
         let limit = usize::try_from(bounds.limit).unwrap_or(usize::MAX);
-        for entry in merged(entries, waiting, bounds.reverse).take(limit) {
+        for entry in merged(entries, overlay, bounds.reverse).take(limit) {
             interrupt::check()?;
             let (key, value) = entry?;
             count += 1;
@@ -251,20 +252,20 @@ impl Session {
     }
 
     /// The collected writes to this keyspace inside the bounds, in the order of the scan.
-    fn waiting(&self, bounds: &Bounds) -> Waiting {
+    fn overlay(&self, bounds: &Bounds) -> Overlay {
         use std::ops::RangeBounds;
         let inside = (bounds.lower.clone(), bounds.upper.clone());
-        let mut waiting: Waiting = self
-            .gathered
+        let mut overlay: Overlay = self
+            .pending
             .iter()
             .flatten()
             .filter(|((name, key), _)| name == self.keyspace().name() && inside.contains(key))
             .map(|((_, key), value)| (key.clone(), value.clone()))
             .collect();
         if bounds.reverse {
-            waiting.reverse();
+            overlay.reverse();
         }
-        waiting
+        overlay
     }
 
     fn dot(&mut self, out: &mut impl Write, name: &str, arguments: &[String]) -> Result<Then> {
@@ -327,17 +328,17 @@ impl Session {
 /// The stored entries, overlaid with the collected writes.
 fn merged(
     stored: impl Iterator<Item = cairn::Result<(Slice, Slice)>>,
-    waiting: Waiting,
+    overlay: Overlay,
     reverse: bool,
 ) -> impl Iterator<Item = cairn::Result<(Slice, Slice)>> {
     let mut stored = stored.peekable();
-    let mut waiting = waiting.into_iter().peekable();
+    let mut overlay = overlay.into_iter().peekable();
     std::iter::from_fn(move || {
         loop {
-            if !waiting_comes_first(&mut stored, &mut waiting, reverse) {
+            if !overlay_comes_first(&mut stored, &mut overlay, reverse) {
                 return stored.next();
             }
-            let (key, value) = waiting.next()?;
+            let (key, value) = overlay.next()?;
             if matches!(stored.peek(), Some(Ok((stored_key, _))) if stored_key[..] == key[..]) {
                 stored.next();
             }
@@ -348,16 +349,16 @@ fn merged(
     })
 }
 
-fn waiting_comes_first(
+fn overlay_comes_first(
     stored: &mut Peekable<impl Iterator<Item = cairn::Result<(Slice, Slice)>>>,
-    waiting: &mut Peekable<<Waiting as IntoIterator>::IntoIter>,
+    overlay: &mut Peekable<<Overlay as IntoIterator>::IntoIter>,
     reverse: bool,
 ) -> bool {
-    match (stored.peek(), waiting.peek()) {
+    match (stored.peek(), overlay.peek()) {
         (_, None) | (Some(Err(_)), _) => false,
         (None, Some(_)) => true,
-        (Some(Ok((stored, _))), Some((waiting, _))) if reverse => waiting[..] >= stored[..],
-        (Some(Ok((stored, _))), Some((waiting, _))) => waiting[..] <= stored[..],
+        (Some(Ok((stored, _))), Some((overlay, _))) if reverse => overlay[..] >= stored[..],
+        (Some(Ok((stored, _))), Some((overlay, _))) => overlay[..] <= stored[..],
     }
 }
 
@@ -406,13 +407,13 @@ mod tests {
     }
 
     #[test]
-    fn gathered_writes_lie_over_what_is_stored() {
+    fn pending_writes_hide_stored_entries() {
         let stored = ["b", "d", "f"];
-        let waiting = [("a", Some("1")), ("d", None), ("f", Some("2")), ("g", None), ("h", Some("3"))];
+        let overlay = [("a", Some("1")), ("d", None), ("f", Some("2")), ("g", None), ("h", Some("3"))];
         for reverse in [false, true] {
             let mut base: Vec<_> =
                 stored.iter().map(|k| Ok((Slice::from(k.as_bytes()), Slice::from(&b"0"[..])))).collect();
-            let mut over: Vec<_> = waiting
+            let mut over: Vec<_> = overlay
                 .iter()
                 .map(|(k, v)| (k.as_bytes().to_vec(), v.map(|v| v.as_bytes().to_vec())))
                 .collect();

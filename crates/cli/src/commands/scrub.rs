@@ -1,7 +1,7 @@
 //! `scrub`: reads and verifies a database at a limited rate, without writing to it. Does the work of `check`, slowly.
 
+use super::check::{print_report, verdict};
 use crate::args::PlaceArgs;
-use crate::check::{print_report, verdict};
 use crate::failure::Result;
 use crate::progress::Progress;
 use crate::text::parse_size;
