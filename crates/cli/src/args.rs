@@ -40,8 +40,19 @@ impl PlaceArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub struct KeyspaceArgs {
     /// Name of the keyspace
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    #[arg(short, long, value_name = "NAME", default_value = DEFAULT_KEYSPACE)]
     pub keyspace: String,
+}
+
+/// The keyspace of commands that name none.
+pub const DEFAULT_KEYSPACE: &str = "default";
+
+/// Permission to create the keyspace, for commands that create a missing database.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct NewKeyspaceArgs {
+    /// Create the keyspace if it does not exist; only the keyspace `default` is created without this
+    #[arg(long = "create")]
+    pub create_keyspace: bool,
 }
 
 /// Options for writing to a database and for creating a keyspace.

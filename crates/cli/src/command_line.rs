@@ -11,7 +11,8 @@ const ABOUT: &str = "Cairn, a persistent ordered key-value store: the command li
 A database is a directory. It holds keyspaces. A keyspace maps keys to values; both are bytes, and keys are sorted \
 bytewise. Commands take the directory of the database as --db or from the environment variable CAIRN_DB; check and scrub \
 also accept it as an argument, and salvage takes two directories. The commands put and load create a missing database and \
-report it; shell does so with --create.";
+report it; shell does so with --create. They create the keyspace `default`; a keyspace of another name must exist, or be \
+created with --create.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,20 +1,54 @@
 //! Opens databases according to the arguments.
 
-use crate::args::{Bounds, CreateArgs, DbArgs, KeyspaceArgs};
+use crate::args::{Bounds, CreateArgs, DEFAULT_KEYSPACE, DbArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
-use cairn::{Database, Keyspace, KeyspaceOptions, Options, Slice, Snapshot};
+use cairn::{Database, ErrorKind, Keyspace, KeyspaceOptions, Options, Slice, Snapshot};
 use std::ops::Bound;
 use std::path::Path;
 
 /// What a command creates if it is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Create {
+pub struct Create {
+    /// Whether to create the database.
+    pub database: bool,
+    /// Which keyspaces to create.
+    pub keyspace: NewKeyspace,
+}
+
+/// Which keyspaces a command creates if they are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewKeyspace {
+    /// None.
+    Never,
+    /// The default keyspace. Another name may be a typing error.
+    DefaultOnly,
+    /// Any: the user gave `--create`.
+    Any,
+}
+
+impl Create {
     /// Nothing: database and keyspace must exist.
-    Nothing,
-    /// The keyspace; the database must exist.
-    Keyspace,
-    /// Database and keyspace.
-    Database,
+    pub const NOTHING: Create = Create { database: false, keyspace: NewKeyspace::Never };
+}
+
+impl NewKeyspace {
+    /// For a command with the flag `--create`.
+    pub fn by_flag(create: bool) -> NewKeyspace {
+        if create { NewKeyspace::Any } else { NewKeyspace::DefaultOnly }
+    }
+
+    fn includes(self, name: &str) -> bool {
+        match self {
+            NewKeyspace::Never => false,
+            NewKeyspace::DefaultOnly => name == DEFAULT_KEYSPACE,
+            NewKeyspace::Any => true,
+        }
+    }
+
+    /// How to create a keyspace that is not included, for an error message.
+    fn hint(self) -> &'static str {
+        if self == NewKeyspace::DefaultOnly { "; --create creates it" } else { "" }
+    }
 }
 
 /// A keyspace of an open database.
@@ -28,8 +62,8 @@ pub struct Store {
 impl Store {
     /// Opens an existing database and keyspace; creates nothing.
     pub fn open(db: &DbArgs, keyspace: &KeyspaceArgs) -> Result<Store> {
-        let db = open_database(db, &CreateArgs::default(), Create::Nothing)?;
-        let keyspace = db.open_keyspace(&keyspace.keyspace)?;
+        let db = open_database(db, &CreateArgs::default(), false)?;
+        let keyspace = open_keyspace(&db, &keyspace.keyspace, "")?;
         Ok(Store { db, keyspace })
     }
 
@@ -41,10 +75,17 @@ impl Store {
         create: Create,
     ) -> Result<Store> {
         let options = keyspace_options(with)?;
-        let db = open_database(db, with, create)?;
-        let keyspace = match create {
-            Create::Nothing => db.open_keyspace(&keyspace.keyspace)?,
-            Create::Keyspace | Create::Database => db.keyspace(&keyspace.keyspace, options.clone())?,
+        let (name, may_create) = (&keyspace.keyspace, create.keyspace.includes(&keyspace.keyspace));
+        if create.database && !may_create && !holds_database(&db.db)? {
+            let dir = db.db.display();
+            return Err(Failure::usage(format!(
+                "{dir}: there is no database, so there is no keyspace {name:?}; --create creates both"
+            )));
+        }
+        let db = open_database(db, with, create.database)?;
+        let keyspace = match may_create {
+            true => db.keyspace(name, options.clone())?,
+            false => open_keyspace(&db, name, create.keyspace.hint())?,
         };
         if with.names_keyspace_options() && *keyspace.options() != options {
             eprintln!(
@@ -63,14 +104,37 @@ impl Store {
 }
 
 /// Opens the database or creates it. Prints a note if it creates one, because the path may be a typing error.
-pub fn open_database(args: &DbArgs, with: &CreateArgs, create: Create) -> Result<Database> {
-    let options = database_options(args, with, create == Create::Database)?;
-    let is_new = create == Create::Database && !holds_database(&args.db)?;
+pub fn open_database(args: &DbArgs, with: &CreateArgs, create: bool) -> Result<Database> {
+    let options = database_options(args, with, create)?;
+    let is_new = create && !holds_database(&args.db)?;
     let db = Database::open_with(&args.db, options)?;
     if is_new {
         eprintln!("cairn: note: created a database in {}", args.db.display());
     }
     Ok(db)
+}
+
+/// Opens an existing keyspace. If there is none of this name, the error lists those there are and ends with `hint`.
+pub fn open_keyspace(db: &Database, name: &str, hint: &str) -> Result<Keyspace> {
+    db.open_keyspace(name).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Failure::usage(format!(
+            "there is no keyspace {name:?}; the database has {}{hint}",
+            listed(db.keyspaces())
+        )),
+        _ => error.into(),
+    })
+}
+
+/// The first names in order, for a message.
+fn listed(mut names: Vec<String>) -> String {
+    const MAX_LISTED: usize = 10;
+    names.sort();
+    let shown: Vec<String> = names.iter().take(MAX_LISTED).map(|name| format!("{name:?}")).collect();
+    match names.len() {
+        0 => "no keyspaces".to_string(),
+        all if all > MAX_LISTED => format!("{} and {} more", shown.join(", "), all - MAX_LISTED),
+        _ => shown.join(", "),
+    }
 }
 
 /// Whether a directory has a database or the remains of one. Fails if the directory has only other files, since the
@@ -200,6 +264,15 @@ mod tests {
         let options = database_options(&args, &with, false).unwrap();
         assert_eq!((options.background_threads, options.memory_budget, options.create), (1, 64 << 20, false));
         assert!(with.names_keyspace_options() && !set(&["create=true"]).names_keyspace_options());
+    }
+
+    #[test]
+    fn a_long_list_of_keyspaces_is_cut() {
+        let names = |count: usize| (0..count).rev().map(|n| format!("k{n:02}")).collect::<Vec<_>>();
+        assert_eq!(listed(Vec::new()), "no keyspaces");
+        assert_eq!(listed(names(2)), "\"k00\", \"k01\"");
+        assert!(listed(names(10)).ends_with("\"k09\""));
+        assert!(listed(names(12)).ends_with("\"k09\" and 2 more"));
     }
 
     #[test]

@@ -154,15 +154,18 @@ fn foreign_files() {
     let people = cairn.file("people.csv", "name,mail,note\r\nAda,ada@x,\"a, \"\"b\"\"\"\r\nBob,bob@x,\r\n");
     cairn.ok("load", &[&people, "--key", "mail"]);
     assert_eq!(cairn.ok("get", &["--raw", "ada@x"]), "Ada,ada@x,\"a, \"\"b\"\"\"");
-    cairn.ok("load", &["-k", "notes", &people, "--key", "name,2", "--key-separator", "|", "--value", "note"]);
+    cairn.ok(
+        "load",
+        &["-k", "notes", "--create", &people, "--key", "name,2", "--key-separator", "|", "--value", "note"],
+    );
     assert_eq!(cairn.ok("scan", &["-k", "notes"]), "Ada|ada@x\ta, \"b\"\nBob|bob@x\t\n");
     cairn.run("load", &[&people, "--key", "email"]).fails(2, &["name, mail, note"]);
     let events = cairn.file("events.jsonl", "{\"id\": 7, \"x\": [1, 2]}\n{\"id\": \"é\"}\n");
-    cairn.ok("load", &["-k", "events", &events, "--key", "id"]);
+    cairn.ok("load", &["-k", "events", "--create", &events, "--key", "id"]);
     assert_eq!(cairn.ok("get", &["-k", "events", "--raw", "7"]), "{\"id\": 7, \"x\": [1, 2]}");
     let backslashes = cairn.file("paths.tsv", "C:\\new\tx\n");
-    cairn.run("load", &["-k", "paths", &backslashes]).ok(); // \n is an escape
-    cairn.ok("load", &["-k", "raw-paths", "--no-escapes", &backslashes]);
+    cairn.run("load", &["-k", "paths", "--create", &backslashes]).ok(); // \n is an escape
+    cairn.ok("load", &["-k", "raw-paths", "--create", "--no-escapes", &backslashes]);
     assert_eq!(cairn.ok("get", &["-k", "raw-paths", "C:\\new"]), "x\n");
 }
 

@@ -96,9 +96,40 @@ fn deletes_ranges() {
 fn keyspaces_are_apart() {
     let cairn = Cairn::new();
     cairn.ok("put", &["k", "1"]);
-    cairn.ok("put", &["-k", "other", "--preset", "leveled", "--set", "block_size=1024", "k", "2"]);
+    cairn
+        .ok("put", &["-k", "other", "--create", "--preset", "leveled", "--set", "block_size=1024", "k", "2"]);
     assert_eq!(cairn.ok("get", &["k"]), "1\n");
     assert_eq!(cairn.ok("get", &["--keyspace", "other", "k"]), "2\n");
+}
+
+/// A name that is not there may be a typing error: only `default` is created without `--create`.
+#[test]
+fn a_mistyped_keyspace_is_not_created() {
+    let cairn = Cairn::new();
+    let file = cairn.file("a.tsv", "k\tv\n");
+    let writes = [("put", vec!["k", "v"]), ("load", vec![&*file]), ("shell", vec!["put k v"])];
+    for (command, args) in &writes[..2] {
+        let args = [&["-k", "cities"], &args[..]].concat();
+        cairn.run(command, &args).fails(2, &["no database", "\"cities\"", "--create"]);
+        assert!(!cairn.db().exists(), "{command}");
+    }
+    for (command, args) in &writes {
+        cairn.ok(command, &[&["-k", "cities", "--create"], &args[..]].concat());
+        cairn.ok(command, &[&["-k", "cities"], &args[..]].concat());
+    }
+    let keyspaces = || cairn.ok("shell", &["-k", "cities", ".keyspaces"]);
+    let others =
+        [("delete", vec!["k"]), ("delete-range", vec!["--all"]), ("get", vec!["k"]), ("scan", vec![])];
+    for (command, args) in writes.iter().chain(&others).chain(&[("dump", vec![]), ("stats", vec![])]) {
+        let run = cairn.run(command, &[&["-k", "citis"], &args[..]].concat());
+        let run = run.fails(2, &["no keyspace \"citis\"", "has \"cities\""]);
+        assert_eq!(run.err.contains("--create"), writes.iter().any(|w| w.0 == *command), "{}", run.err);
+    }
+    cairn.run("shell", &["-k", "cities", ".use citis"]).fails(2, &["\"citis\"", "\"cities\"", ".create"]);
+    assert!(!keyspaces().contains("citis") && !keyspaces().contains("default"), "{}", keyspaces());
+    // The default keyspace needs no flag, not even in a database that has others.
+    cairn.ok("put", &["k", "v"]);
+    assert!(keyspaces().contains("default"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::args::{Bounds, CreateArgs, DbArgs, KeyspaceArgs, bytes_of};
 use crate::draw;
 use crate::failure::Result;
 use crate::output::{print_json, stdout};
-use crate::store::{Create, Store, open_database};
+use crate::store::{Store, open_database};
 use crate::text::human_bytes;
 use cairn::Keyspace;
 use std::ffi::OsString;
@@ -53,7 +53,7 @@ pub fn compact(args: CompactArgs) -> Result<()> {
     }
     let mut out = stdout();
     if args.all {
-        let db = open_database(&args.db, &CreateArgs::default(), Create::Nothing)?;
+        let db = open_database(&args.db, &CreateArgs::default(), false)?;
         for name in db.keyspaces() {
             one(&mut out, &db.open_keyspace(&name)?, &bounds, args.json)?;
         }

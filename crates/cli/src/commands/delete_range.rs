@@ -60,7 +60,7 @@ pub fn delete_range(args: DeleteRangeArgs) -> Result<()> {
         return Err(Failure::usage("the range includes all keys of the keyspace: use --all to delete them"));
     }
     let create = CreateArgs { durability: args.durability, ..CreateArgs::default() };
-    let store = Store::open_with(&args.db, &args.keyspace, &create, Create::Nothing)?;
+    let store = Store::open_with(&args.db, &args.keyspace, &create, Create::NOTHING)?;
     store.keyspace.delete_range::<Vec<u8>>((bounds.lower, bounds.upper))?;
     store.close()?;
     if args.form.json {

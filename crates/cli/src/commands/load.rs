@@ -1,11 +1,11 @@
 //! `load`: loads records from a file or standard input into a keyspace.
 
-use crate::args::{CreateArgs, DbArgs, KeyspaceArgs};
+use crate::args::{CreateArgs, DbArgs, KeyspaceArgs, NewKeyspaceArgs};
 use crate::failure::{Failure, Result};
 use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::{print_json, stdout};
 use crate::progress::Progress;
-use crate::store::{Create, Store};
+use crate::store::{Create, NewKeyspace, Store};
 use crate::text::{counted, escape_short, human_bytes};
 use cairn::Batch;
 use std::collections::HashSet;
@@ -19,6 +19,7 @@ Examples:
   cairn load --db /tmp/d cities.tsv                             the first column is the key, the line is the value
   cairn load --db /tmp/d people.csv --key email                 a column by the name in the header
   cairn load --db /tmp/d people.csv --key country,city --value phone
+  cairn load --db /tmp/d -k people --create people.csv          create the keyspace `people`
   cairn load --db /tmp/d events.jsonl --key id --skip-bad
   cairn load --db /tmp/d words.txt                              each line is a key
   zcat Packages.gz | cairn load --db /tmp/d --format paragraphs --key Package,Version,Architecture
@@ -43,6 +44,8 @@ pub struct LoadArgs {
     db: DbArgs,
     #[command(flatten)]
     keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    new_keyspace: NewKeyspaceArgs,
     #[command(flatten)]
     create: CreateArgs,
     #[command(flatten)]
@@ -163,7 +166,8 @@ impl Summary {
 pub fn load(args: LoadArgs) -> Result<()> {
     let (input, len) = args.input.open()?;
     let reader = Reader::new(input, args.input.format(), args.input.mapping()).map_err(Failure::usage)?;
-    let store = Store::open_with(&args.db, &args.keyspace, &args.create, Create::Database)?;
+    let create = Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) };
+    let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
     let started = Instant::now();
     let mut loader = Loader::new(&store, args.unique);
     let read = loader.read(reader, &args, len);

@@ -1,10 +1,10 @@
 //! `put`, `get` and `delete`: operations on single keys.
 
-use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs, bytes_of};
+use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs, NewKeyspaceArgs, bytes_of};
 use crate::failure::{Failure, Result};
 use crate::format::{Format, Mapping, Reader, Record, Step};
 use crate::output::{Form, Parts, Printer, json_field, print_json, stdout};
-use crate::store::{Create, Store};
+use crate::store::{Create, NewKeyspace, Store};
 use crate::text::{escape_short, unescape};
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,6 +17,7 @@ Examples:
   cairn put --db /tmp/d fruit/apple green fruit/pear yellow   several in one batch: all or none
   cairn put --db /tmp/d photo - < photo.jpg                   the value is standard input, byte for byte
   cairn put --db /tmp/d --hex 00ff 0102                       key and value in hexadecimal
+  cairn put --db /tmp/d -k users --create 17 Ada              create the keyspace `users`
   cairn put --db /tmp/d --durability sync k v                 on disk before the command ends
   cairn put --db /tmp/d -- -5 minus                           after -- nothing is an option";
 
@@ -28,6 +29,8 @@ pub struct PutArgs {
     db: DbArgs,
     #[command(flatten)]
     keyspace: KeyspaceArgs,
+    #[command(flatten)]
+    new_keyspace: NewKeyspaceArgs,
     #[command(flatten)]
     create: CreateArgs,
     #[command(flatten)]
@@ -53,7 +56,8 @@ pub fn put(args: PutArgs) -> Result<()> {
         };
         records.push((bytes_of(&pair[0], args.form.hex)?, value));
     }
-    let store = Store::open_with(&args.db, &args.keyspace, &args.create, Create::Database)?;
+    let create = Create { database: true, keyspace: NewKeyspace::by_flag(args.new_keyspace.create_keyspace) };
+    let store = Store::open_with(&args.db, &args.keyspace, &args.create, create)?;
     let mut batch = store.db.batch();
     records.iter().for_each(|(key, value)| batch.put(&store.keyspace, key, value));
     store.db.write(batch, store.db.options().durability)?;
@@ -244,7 +248,7 @@ pub struct DeleteArgs {
 pub fn delete(args: DeleteArgs) -> Result<()> {
     let keys = args.keys.iter().map(|k| bytes_of(k, args.form.hex)).collect::<Result<Vec<_>>>()?;
     let create = CreateArgs { durability: args.durability, ..CreateArgs::default() };
-    let store = Store::open_with(&args.db, &args.keyspace, &create, Create::Nothing)?;
+    let store = Store::open_with(&args.db, &args.keyspace, &create, Create::NOTHING)?;
     if args.check {
         let mut missing = Missing::default();
         for key in &keys {

@@ -5,7 +5,7 @@ use crate::db_files::db_files;
 use crate::draw;
 use crate::failure::Result;
 use crate::output::{print_json, stdout};
-use crate::store::{Create, open_database};
+use crate::store::{open_database, open_keyspace};
 use crate::text::hex;
 use cairn::{Database, GuardInfo};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ pub struct StatsArgs {
 
 /// Prints statistics.
 pub fn stats(args: StatsArgs) -> Result<()> {
-    let db = open_database(&args.db, &CreateArgs::default(), Create::Nothing)?;
+    let db = open_database(&args.db, &CreateArgs::default(), false)?;
     let mut out = stdout();
     match args.json {
         true => print_json(&mut out, &as_json(&db, args.keyspace.as_deref(), args.guards)?)?,
@@ -54,7 +54,7 @@ pub fn stats(args: StatsArgs) -> Result<()> {
 pub fn print(out: &mut impl Write, db: &Database, only: Option<&str>, list: bool) -> Result<()> {
     let stats = db.stats();
     if let Some(name) = only {
-        db.open_keyspace(name)?;
+        open_keyspace(db, name, "")?;
     }
     let selected = stats.keyspaces.iter().filter(|k| only.is_none_or(|name| k.name == name));
     for keyspace in selected {
@@ -79,7 +79,7 @@ pub fn print(out: &mut impl Write, db: &Database, only: Option<&str>, list: bool
 pub fn as_json(db: &Database, only: Option<&str>, list: bool) -> Result<Value> {
     let mut stats = db.stats();
     if let Some(name) = only {
-        db.open_keyspace(name)?;
+        open_keyspace(db, name, "")?;
         stats.keyspaces.retain(|k| k.name == name);
     }
     let files: BTreeMap<_, _> = db_files(db.path())?

@@ -137,7 +137,7 @@ impl<W: Write> Demo<'_, W> {
         writeln!(
             self.out,
             "   {} records, {}, in {seconds:.2} s; the shortest way to do the same:\n   \
-             cairn load --db DIR --keyspace cities examples/data/cities.tsv",
+             cairn load --db DIR --keyspace cities --create examples/data/cities.tsv",
             human_count(records),
             human_bytes(bytes)
         )?;

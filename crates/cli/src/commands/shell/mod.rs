@@ -11,7 +11,7 @@ mod session;
 use crate::args::{CreateArgs, DbArgs, FormArgs, KeyspaceArgs};
 use crate::failure::{Failure, Result};
 use crate::output::{Form, stdout};
-use crate::store::{Create, Store, holds_database};
+use crate::store::{Create, NewKeyspace, Store, holds_database};
 use crate::text::counted;
 use parse::Unreadable;
 use rustyline::error::ReadlineError;
@@ -29,6 +29,7 @@ Examples:
   echo 'count prefix FR/' | cairn shell --db /tmp/d
   cairn shell --db /tmp/d --json < script
   cairn shell --db /tmp/new --create                   create the database
+  cairn shell --db /tmp/d -k users --create            create the keyspace
 
 At the prompt, Ctrl-C ends the running statement if it iterates over records (get, scan, count), but not the shell. A second
 Ctrl-C during the statement ends the shell.
@@ -48,9 +49,10 @@ pub struct ShellArgs {
     create: CreateArgs,
     #[command(flatten)]
     form: FormArgs,
-    /// Create the database if it does not exist
+    /// Create the database and the keyspace if they do not exist; in an existing database, only the keyspace `default` is
+    /// created without this
     #[arg(long = "create")]
-    new: bool,
+    may_create: bool,
     /// Statements to run instead of those on standard input
     #[arg(value_name = "STATEMENT")]
     statements: Vec<String>,
@@ -58,8 +60,8 @@ pub struct ShellArgs {
 
 /// Runs the shell.
 pub fn shell(args: ShellArgs) -> Result<ExitCode> {
-    let create = if args.new { Create::Database } else { Create::Keyspace };
-    if !args.new && !matches!(holds_database(&args.db.db), Ok(true)) {
+    let create = Create { database: args.may_create, keyspace: NewKeyspace::by_flag(args.may_create) };
+    if !args.may_create && !matches!(holds_database(&args.db.db), Ok(true)) {
         let dir = args.db.db.display();
         return Err(Failure::usage(format!("{dir}: there is no database; --create creates one")));
     }

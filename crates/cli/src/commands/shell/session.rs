@@ -7,7 +7,7 @@ use crate::commands::stats;
 use crate::draw;
 use crate::failure::{Failure, Result};
 use crate::output::{Form, Parts, Printer, json_field};
-use crate::store::{Entries, Store};
+use crate::store::{Entries, Store, open_keyspace};
 use crate::text::{escape_short, human_bytes};
 use cairn::{Database, Keyspace, KeyspaceOptions, Slice, Snapshot};
 use std::collections::BTreeMap;
@@ -281,7 +281,9 @@ impl Session {
                     writeln!(out, "{mark} {}  {bytes}", keyspace.name)?;
                 }
             }
-            (".use", [keyspace]) => self.store.keyspace = db.open_keyspace(keyspace)?,
+            (".use", [keyspace]) => {
+                self.store.keyspace = open_keyspace(db, keyspace, "; .create creates one")?;
+            }
             (".create", [keyspace, settings @ ..]) => {
                 let mut options = KeyspaceOptions::default();
                 for setting in settings {
