@@ -5,7 +5,7 @@ use sim::crash::{Coverage, Focus};
 use sim::damage::Tally;
 use sim::extreme::ExtremeArgs;
 use sim::extreme::case::Case;
-use sim::kill::{self, ChildArgs, Met};
+use sim::kill::{self, ChildArgs, KillCounts};
 use sim::random::fresh_seed;
 use sim::sets::option_sets;
 use sim::{
@@ -202,7 +202,7 @@ fn run(command: Command) -> Outcome {
         }
         Command::Hole { seed } => println!("recoveries: {}", crash::hole::run(seed)?),
         Command::Kill { seed, kills } => {
-            println!("kills: {}", kill::run(&this_program()?, seed, kills, &Met::default())?)
+            println!("kills: {}", kill::run(&this_program()?, seed, kills, &KillCounts::default())?)
         }
         Command::Threads { seed, seconds } => {
             println!("observations: {}", threads::run(seed, Duration::from_secs(seconds))?);

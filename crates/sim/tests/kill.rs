@@ -1,7 +1,7 @@
 //! `kill -9` on the real file system while several threads write.
 
 use sim::jobs::{Job, run_all};
-use sim::kill::{self, Met};
+use sim::kill::{self, KillCounts};
 use sim::random::{derive, fresh_seed};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,16 +21,16 @@ fn nothing_acknowledged_is_lost_to_a_kill() {
     println!("fresh seed: {fresh}");
     let program = || env!("CARGO_BIN_EXE_cairn-sim").into();
     let seed = |i: u64| if i.is_multiple_of(2) { i } else { derive(fresh, i) };
-    let met = Arc::new(Met::default());
-    let job = |i| kill::job(program(), seed(i), KILLS_PER_SEED, met.clone());
+    let counts = Arc::new(KillCounts::default());
+    let job = |i| kill::job(program(), seed(i), KILLS_PER_SEED, counts.clone());
     let jobs: Vec<Job> = (0..kills() / KILLS_PER_SEED).map(job).collect();
     let report = run_all(jobs, Duration::from_secs(900));
     sim::count("kills", report.count);
     for (what, many) in [
-        ("kills while opening", &met.opening),
-        ("kills that left unfinished tables", &met.tables),
-        ("kills in the switch of a manifest", &met.manifests),
-        ("kills at a chosen operation", &met.moments),
+        ("kills while opening", &counts.opening),
+        ("kills that left unfinished tables", &counts.tables),
+        ("kills in the switch of a manifest", &counts.manifests),
+        ("kills at a chosen operation", &counts.kill_points),
     ] {
         let many = many.load(Ordering::Relaxed);
         sim::count(what, many);

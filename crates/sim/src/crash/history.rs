@@ -2,21 +2,19 @@
 //! after each.
 
 use super::ledger::Ledger;
-use super::trials::{Coverage, Focus, Trials};
+use super::setup::{Coverage, Focus, PATH, draw_options};
+use super::trials::Trials;
 use crate::data::Value;
 use crate::finding::{Finding, Outcome};
 use crate::jobs::Job;
 use crate::model::{Incarnation, Write};
 use crate::random::{Draw, Rng, derive};
 use cairn::env::SimEnv;
-use cairn::{Compression, Database, Durability, Keyspace, KeyspaceOptions, Options};
+use cairn::{Database, Durability, Keyspace, Options};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
-
-/// Path of the database on the simulated disk.
-pub(super) const PATH: &str = "/db";
 
 const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
 
@@ -280,19 +278,4 @@ fn draw_value(rng: &mut Rng) -> Value {
     let mut bytes = vec![0; len];
     rng.fill(&mut bytes);
     bytes.into()
-}
-
-/// Options with which a hundred writes cause many flushes and compactions.
-pub(super) fn draw_options(rng: &mut Rng) -> KeyspaceOptions {
-    KeyspaceOptions::default()
-        .memtable_bytes(*rng.pick(&[4 << 10, 4 << 10, 16 << 10]))
-        .block_size(*rng.pick(&[128, 1024]))
-        .level0_tables(rng.between(1, 3))
-        .levels(rng.between(1, 4))
-        .max_tables_per_guard(rng.between(1, 4))
-        .top_level_bits(rng.between(2, 5) as u32)
-        .bit_decrement(1)
-        .skip_levels(rng.chance(1, 2))
-        .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
-        .filter_bits_per_key(*rng.pick(&[0, 10]))
 }

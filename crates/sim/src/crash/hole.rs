@@ -4,7 +4,7 @@
 //! logs are switched, and nothing becomes durable. After a power failure, recovery must not replay records behind the
 //! hole.
 
-use super::history::PATH;
+use super::setup::PATH;
 use crate::finding::{Outcome, ensure};
 use crate::jobs::Job;
 use crate::random::derive;

@@ -10,13 +10,17 @@
 //! The library runs all background work inline, so the order of I/O and every crash point follow from the seed. A
 //! crash before or after a read-only operation leaves the same disk as its neighbours, so such operations are not
 //! crash points.
+//!
+//! The files import each other in this order: `history` plays the calls, `trials` crashes at each operation, `recover` opens and judges a
+//! surviving disk, `ledger` and `setup` are below. `hole` is a test of its own for synced logs with a hole.
 
 mod history;
 pub mod hole;
 mod ledger;
 mod recover;
+mod setup;
 mod trials;
 
 pub use history::{job, run};
 pub use ledger::{Catalog, Cut, Expectation, Ledger, Recovered};
-pub use trials::{Coverage, Focus};
+pub use setup::{Coverage, Focus};

@@ -1,9 +1,8 @@
 //! One recovery: opens the surviving disk, judges the content, writes more, and verifies that those writes last. In a
 //! fifth of the cases a second crash happens during the open.
 
-use super::history::{PATH, draw_options};
 use super::ledger::{Cut, Expectation, Ledger, Recovered};
-use super::trials::lock;
+use super::setup::{PATH, draw_options, lock};
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
 use crate::random::{Draw, Rng, derive};
 use cairn::env::{SimEnv, Survival, Verdict};

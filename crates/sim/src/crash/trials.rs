@@ -2,37 +2,19 @@
 
 use super::ledger::{Cut, Ledger};
 use super::recover::{Recovery, recover};
+use super::setup::{Coverage, Focus, lock};
 use crate::jobs::panicked;
 use crate::random::derive;
 use cairn::Options;
 use cairn::env::{OpInfo, Phase, SimEnv, Survival, Verdict};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 /// Number of findings after which a history stops: they usually have the same cause.
 const MAX_FINDINGS: usize = 3;
 
 /// Kinds of crashes: the five kinds of surviving disks, and a process kill.
 const WAYS: u64 = Survival::ALL.len() as u64 + 1;
-
-/// Which kinds of crashes are tried at one crash point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coverage {
-    /// All kinds: the most that one history can show.
-    EveryKind,
-    /// One kind per crash point, in turn, starting with this number. Tests more histories in the same time. Runs that
-    /// start with 0 to 5 together cover [`Coverage::EveryKind`].
-    InTurn(u64),
-}
-
-/// What to replay and print for a finding.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Focus {
-    /// Crash only at the operation with this index.
-    pub at: Option<u64>,
-    /// Print each call of the history, and each operation that changes the disk with its index.
-    pub trace: bool,
-}
 
 /// The crash points of one history.
 pub(super) struct Trials {
@@ -128,8 +110,4 @@ impl Trials {
             }
         }
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }

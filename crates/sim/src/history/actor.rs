@@ -12,14 +12,14 @@ pub struct Ended {
     /// Its operations.
     pub record: Vec<Operation>,
     /// The snapshots that it took.
-    pub moments: Vec<Moment>,
+    pub snapshots: Vec<SnapshotTaken>,
     /// Its iterators that are still open.
     pub open: Vec<Held>,
 }
 
 /// When a snapshot was taken, and its sequence number.
 #[derive(Clone, Debug)]
-pub struct Moment {
+pub struct SnapshotTaken {
     /// Clock value before the call.
     pub called: u64,
     /// Clock value after the call.
@@ -37,10 +37,10 @@ pub struct Held {
     wait: u64,
     /// Whether it reached its end.
     ended: bool,
-    view: View,
+    reader: HeldReader,
 }
 
-enum View {
+enum HeldReader {
     Snapshot(Snapshot),
     /// An iterator over a keyspace, the entries that it returned, and whether it moves backward.
     Range(usize, Box<Range>, BTreeMap<Place, Value>, bool),
@@ -62,7 +62,7 @@ pub struct Actor<'a> {
 impl<'a> Actor<'a> {
     /// The thread with this number.
     pub fn new(world: &'a World, thread: usize, rng: Rng, expected: &'a [ErrorKind]) -> Actor<'a> {
-        let ended = Ended { record: Vec::new(), moments: Vec::new(), open: Vec::new() };
+        let ended = Ended { record: Vec::new(), snapshots: Vec::new(), open: Vec::new() };
         Actor { world, thread, rng, refused: false, expected, held: Vec::new(), ended }
     }
 
@@ -74,11 +74,11 @@ impl<'a> Actor<'a> {
             }
         }
         for held in std::mem::take(&mut self.held) {
-            match held.view {
-                View::Snapshot(_) => {
+            match held.reader {
+                HeldReader::Snapshot(_) => {
                     self.finish(held)?;
                 }
-                View::Range(..) => self.ended.open.push(held),
+                HeldReader::Range(..) => self.ended.open.push(held),
             }
         }
         Ok(self.ended)
@@ -230,9 +230,9 @@ impl<'a> Actor<'a> {
         let called = self.world.clock.tick();
         let range = self.world.spaces[space].iter();
         let returned = self.world.clock.tick();
-        let view = View::Range(space, Box::new(range), BTreeMap::new(), self.rng.chance(1, 2));
+        let reader = HeldReader::Range(space, Box::new(range), BTreeMap::new(), self.rng.chance(1, 2));
         let mut held =
-            Held { thread: self.thread, called, returned, wait: self.rng.below(60), ended: false, view };
+            Held { thread: self.thread, called, returned, wait: self.rng.below(60), ended: false, reader };
         // Some iterators have already moved before they wait.
         for _ in 0..self.rng.below(3) {
             if held.advance(self.expected)? == Step::Closed {
@@ -247,24 +247,24 @@ impl<'a> Actor<'a> {
         let called = self.world.clock.tick();
         let snapshot = self.world.db.snapshot();
         let returned = self.world.clock.tick();
-        self.ended.moments.push(Moment { called, returned, seq: snapshot.seq() });
+        self.ended.snapshots.push(SnapshotTaken { called, returned, seq: snapshot.seq() });
         let wait = if self.rng.chance(1, 2) { 1 } else { self.rng.below(60) };
-        let view = View::Snapshot(snapshot);
-        self.held.push(Held { thread: self.thread, called, returned, wait, ended: false, view });
+        let reader = HeldReader::Snapshot(snapshot);
+        self.held.push(Held { thread: self.thread, called, returned, wait, ended: false, reader });
         Ok(Some(()))
     }
 
     /// Reads the held snapshot or iterator.
     fn finish(&mut self, held: Held) -> Outcome<Option<()>> {
         let (called, returned) = (held.called, held.returned);
-        match held.view {
-            View::Range(..) => {
+        match held.reader {
+            HeldReader::Range(..) => {
                 if let Some(operation) = held.exhaust(self.expected)? {
                     self.ended.record.push(operation);
                 }
                 Ok(Some(()))
             }
-            View::Snapshot(snapshot) => {
+            HeldReader::Snapshot(snapshot) => {
                 let mut seen = Vec::new();
                 for space in 0..SPACES {
                     match self.look(&snapshot, space) {
@@ -322,7 +322,7 @@ enum Step {
 impl Held {
     /// Moves an iterator by one step.
     fn advance(&mut self, expected: &[ErrorKind]) -> Outcome<Step> {
-        let View::Range(space, range, seen, backward) = &mut self.view else { return Ok(Step::End) };
+        let HeldReader::Range(space, range, seen, backward) = &mut self.reader else { return Ok(Step::End) };
         let entry = match if *backward { range.next_back() } else { range.next() } {
             None => {
                 self.ended = true;
@@ -365,7 +365,7 @@ impl Held {
                 Step::Closed => return Ok(None),
             }
         }
-        let View::Range(space, _, seen, _) = self.view else { return Ok(None) };
+        let HeldReader::Range(space, _, seen, _) = self.reader else { return Ok(None) };
         let of = |place| (place, seen.get(&place).copied().unwrap_or(ABSENT));
         Ok(Some(Operation {
             thread: self.thread,

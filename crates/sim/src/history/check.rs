@@ -1,6 +1,6 @@
 //! The checks of an epoch.
 
-use super::actor::Moment;
+use super::actor::SnapshotTaken;
 use super::operation::{Action, Operation, State};
 use super::order::{Recovered, explain};
 use super::world::PLACES;
@@ -13,7 +13,7 @@ pub struct Epoch {
     /// All operations of all threads.
     pub record: Vec<Operation>,
     /// All snapshots.
-    pub moments: Vec<Moment>,
+    pub snapshots: Vec<SnapshotTaken>,
 }
 
 /// The end of an epoch as seen after recovery.
@@ -46,7 +46,7 @@ pub fn check(epoch: &Epoch, cut: &Cut) -> Result<(), String> {
     explain(&epoch.start, &epoch.record, None).map_err(|e| format!("not one state in one order: {e}"))?;
     explain(&epoch.start, &ended, Some(&recovered))
         .map_err(|e| format!("recovery did not yield a prefix with all that must survive: {e}"))?;
-    in_sequence(&epoch.moments)
+    in_sequence(&epoch.snapshots)
 }
 
 /// The operations that are known at the cut.
@@ -60,18 +60,18 @@ fn until(record: &[Operation], cut: &Cut) -> Vec<Operation> {
 }
 
 /// A snapshot must not be older than a snapshot that was returned before it was taken.
-fn in_sequence(moments: &[Moment]) -> Result<(), String> {
-    let mut by_return: Vec<&Moment> = moments.iter().collect();
-    by_return.sort_unstable_by_key(|moment| moment.returned);
-    let mut by_call: Vec<&Moment> = moments.iter().collect();
-    by_call.sort_unstable_by_key(|moment| moment.called);
-    let (mut newest, mut returned) = (None::<&Moment>, by_return.into_iter().peekable());
-    for moment in by_call {
-        while let Some(earlier) = returned.next_if(|earlier| earlier.returned < moment.called) {
+fn in_sequence(snapshots: &[SnapshotTaken]) -> Result<(), String> {
+    let mut by_return: Vec<&SnapshotTaken> = snapshots.iter().collect();
+    by_return.sort_unstable_by_key(|snapshot| snapshot.returned);
+    let mut by_call: Vec<&SnapshotTaken> = snapshots.iter().collect();
+    by_call.sort_unstable_by_key(|snapshot| snapshot.called);
+    let (mut newest, mut returned) = (None::<&SnapshotTaken>, by_return.into_iter().peekable());
+    for snapshot in by_call {
+        while let Some(earlier) = returned.next_if(|earlier| earlier.returned < snapshot.called) {
             newest = newest.filter(|n| n.seq >= earlier.seq).or(Some(earlier));
         }
-        if let Some(earlier) = newest.filter(|earlier| earlier.seq > moment.seq) {
-            return Err(format!("the snapshot {moment:?} is older than {earlier:?}"));
+        if let Some(earlier) = newest.filter(|earlier| earlier.seq > snapshot.seq) {
+            return Err(format!("the snapshot {snapshot:?} is older than {earlier:?}"));
         }
     }
     Ok(())
@@ -83,9 +83,9 @@ mod tests {
 
     #[test]
     fn snapshots_that_go_back_are_found() {
-        let moment = |called, returned, seq| Moment { called, returned, seq };
-        assert_eq!(in_sequence(&[moment(1, 4, 7), moment(2, 3, 6), moment(5, 6, 7)]), Ok(()));
-        assert!(in_sequence(&[moment(5, 6, 6), moment(1, 4, 7), moment(2, 3, 6)]).is_err());
+        let taken = |called, returned, seq| SnapshotTaken { called, returned, seq };
+        assert_eq!(in_sequence(&[taken(1, 4, 7), taken(2, 3, 6), taken(5, 6, 7)]), Ok(()));
+        assert!(in_sequence(&[taken(5, 6, 6), taken(1, 4, 7), taken(2, 3, 6)]).is_err());
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
             State::from(state)
         };
         let record = vec![put(1, 2, 1), put(3, 6, 2), put(8, 9, 3)];
-        let epoch = Epoch { start: state(0), record, moments: Vec::new() };
+        let epoch = Epoch { start: state(0), record, snapshots: Vec::new() };
         let cut = |value| Cut { before: 4, after: 5, recovered: state(value), survives: Durability::Sync };
         assert_eq!([0, 1, 2, 3].map(|value| check(&epoch, &cut(value)).is_ok()), [false, true, true, false]);
     }

@@ -8,7 +8,6 @@ use super::actor::{Actor, Ended, Held};
 use super::check::{self, Cut, Epoch};
 use super::operation::{Clock, State};
 use super::world::{Site, World};
-use super::{STEPS, THREADS};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng, derive};
 use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
@@ -16,6 +15,12 @@ use cairn::{Durability, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// Number of recorded threads. Another thread flushes and compacts.
+pub const THREADS: usize = 5;
+
+/// Maximum number of operations of each thread in an epoch.
+pub const STEPS: u64 = 120;
 
 /// How an epoch ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,12 +176,12 @@ pub fn run(
             weak.upgrade().map_or(Verdict::Proceed, |disk| crash.verdict(&disk, op))
         })));
     }
-    let mut epoch = Epoch { start: start.clone(), record: Vec::new(), moments: Vec::new() };
+    let mut epoch = Epoch { start: start.clone(), record: Vec::new(), snapshots: Vec::new() };
     let mut open = Vec::new();
     let (ends, reopened) = work(&world, site, ending, &crash, rng)?;
     for ended in ends {
         epoch.record.extend(ended.record);
-        epoch.moments.extend(ended.moments);
+        epoch.snapshots.extend(ended.snapshots);
         open.extend(ended.open);
     }
     if let (Some(disk), true) = (disk, ending.is_crash()) {

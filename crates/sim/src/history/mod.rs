@@ -36,12 +36,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tempfile::TempDir;
 use world::{PLACES, Site};
 
-/// Number of recorded threads. Another thread flushes and compacts.
-pub const THREADS: usize = 5;
-
-/// Maximum number of operations of each thread in an epoch.
-pub const STEPS: u64 = 120;
-
 /// Counts over many histories.
 #[derive(Default)]
 pub struct Tally {

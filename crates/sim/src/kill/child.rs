@@ -1,8 +1,8 @@
 //! The child of the kill test: writes until it is killed, and reports completed writes on standard output.
 
-use super::moment::{Moment, MortalEnv};
+use super::kill_point::{KillPoint, KillPointEnv};
+use super::record::{OPENING, READY, Record};
 use super::script::{CATALOG, NAMES, WRITERS, change_catalog, durability, key, number_of, options, write};
-use super::{OPENING, READY, Record};
 use crate::finding::{Finding, Outcome};
 use cairn::env::RealEnv;
 use cairn::{Database, Durability, Keyspace};
@@ -23,7 +23,7 @@ pub struct ChildArgs {
     pub catalog_steps: u64,
     /// The operation at which the child kills itself.
     #[arg(long)]
-    pub moment: Option<Moment>,
+    pub kill_point: Option<KillPoint>,
 }
 
 fn report(record: Record) -> Outcome {
@@ -33,7 +33,7 @@ fn report(record: Record) -> Outcome {
 /// Opens the database and writes until killed. Returns only on an error.
 pub fn child(args: ChildArgs) -> Outcome {
     let (options, keyspace_options) = options(args.seed);
-    let env = args.moment.map_or_else(RealEnv::new, MortalEnv::new);
+    let env = args.kill_point.map_or_else(RealEnv::new, KillPointEnv::new);
     report(Record { thread: OPENING, promised: false, number: 0 })?;
     let db = Database::open_in(env, &args.dir, options)?;
     let mut spaces = Vec::new();

@@ -1,18 +1,18 @@
 //! The parent of the kill test: starts children, kills them, and verifies their databases.
 
-use super::moment::{Kind, Moment};
+use super::kill_point::{KillPoint, Kind};
+use super::record::{AT_KILL_POINT, OPENING, READY, RECORD_LEN, Record};
+use super::reports::{KillCounts, Reports};
 use super::script::CATALOG;
 use super::verify::verify;
-use super::{MOMENT, OPENING, READY, RECORD_LEN, Record};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::jobs::Job;
 use crate::random::{Draw, Rng, derive};
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -31,39 +31,14 @@ const HANG: Duration = Duration::from_secs(60);
 
 const SIGKILL: i32 = 9;
 
-/// The progress of a thread.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Progress {
-    /// The last write that must have survived.
-    pub promised: u64,
-    /// The last write that was reported.
-    pub reported: u64,
-}
-
-/// The progress of all threads, by number.
-pub(super) type Reports = BTreeMap<u32, Progress>;
-
-/// What children were doing when they were killed, counted over all jobs that share this.
-#[derive(Debug, Default)]
-pub struct Met {
-    /// Opening the database, before the first write.
-    pub opening: AtomicU64,
-    /// A flush, a compaction or a recovery, which left tables that no manifest names.
-    pub tables: AtomicU64,
-    /// Creating a manifest: it has a temporary name, or the old one still exists.
-    pub manifests: AtomicU64,
-    /// A chosen operation.
-    pub moments: AtomicU64,
-}
-
 /// How a child dies.
 enum End {
     /// Killed this long after it started to open the database.
     Opening(Duration),
     /// Killed this long after it was ready.
     Writing(Duration),
-    /// Kills itself at the moment. If that does not come soon, it is killed.
-    Moment(Moment),
+    /// Kills itself at the kill point. If that does not come soon, it is killed.
+    KillPoint(KillPoint),
 }
 
 impl End {
@@ -74,7 +49,7 @@ impl End {
                 let most_ms = *rng.pick(&[2, 10, 10, 30, MAX_WRITING_MS]);
                 End::Writing(Duration::from_micros(rng.below(most_ms * 1000)))
             }
-            _ => End::Moment(Moment::draw(rng)),
+            _ => End::KillPoint(KillPoint::draw(rng)),
         }
     }
 
@@ -82,9 +57,9 @@ impl End {
     fn time_from(&self, event: &Event) -> Option<Duration> {
         match (self, event) {
             (End::Opening(time), Event::Opening) | (End::Writing(time), Event::Ready) => Some(*time),
-            (End::Moment(moment), Event::Ready) => {
+            (End::KillPoint(point), Event::Ready) => {
                 // Operations on tables occur later than appends.
-                Some(Duration::from_millis(if moment.kind() == Kind::Log { 10 } else { 40 }))
+                Some(Duration::from_millis(if point.kind() == Kind::Log { 10 } else { 40 }))
             }
             _ => None,
         }
@@ -92,16 +67,16 @@ impl End {
 }
 
 /// [`run`] as a job, which counts kills.
-pub fn job(program: PathBuf, seed: u64, kills: u64, met: Arc<Met>) -> Job {
+pub fn job(program: PathBuf, seed: u64, kills: u64, counts: Arc<KillCounts>) -> Job {
     Job {
         name: format!("kill, seed {seed}"),
         replay: format!("cargo run --release -p sim -- kill --seed {seed} --kills {kills}"),
-        run: Box::new(move || run(&program, seed, kills, &met)),
+        run: Box::new(move || run(&program, seed, kills, &counts)),
     }
 }
 
 /// Starts `program` as the child and kills it `kills` times. Returns the number of kills.
-pub fn run(program: &Path, seed: u64, kills: u64, met: &Met) -> Outcome<u64> {
+pub fn run(program: &Path, seed: u64, kills: u64, counts: &KillCounts) -> Outcome<u64> {
     let mut rng = Rng::new(seed);
     let mut scratch = scratch(&mut rng)?;
     let mut known = Reports::new();
@@ -116,14 +91,14 @@ pub fn run(program: &Path, seed: u64, kills: u64, met: &Met) -> Outcome<u64> {
         let how = match &end {
             End::Opening(time) => format!("{} us into the opening", time.as_micros()),
             End::Writing(time) => format!("{} us into the writing", time.as_micros()),
-            End::Moment(moment) => moment.to_string(),
+            End::KillPoint(point) => point.to_string(),
         };
         let place = |f: Finding| f.context(format_args!("kill {round} ({how})"));
-        let wrote = write_and_kill(program, &path, child_seed, &mut known, &end, met).map_err(place)?;
+        let wrote = write_and_kill(program, &path, child_seed, &mut known, &end, counts).map_err(place)?;
         // Some databases of children that did not write are not verified, so that an open directly follows a killed
         // open.
         if wrote || !rng.chance(1, 2) {
-            verify(&path, child_seed, &mut known, &mut rng, met).map_err(place)?;
+            verify(&path, child_seed, &mut known, &mut rng, counts).map_err(place)?;
         }
     }
     Ok(kills)
@@ -144,19 +119,19 @@ fn write_and_kill(
     seed: u64,
     known: &mut Reports,
     end: &End,
-    met: &Met,
+    counts: &KillCounts,
 ) -> Outcome<bool> {
     let steps = known.get(&CATALOG).map_or(0, |p| p.reported);
     let mut command = Command::new(program);
     command.arg("kill-child").args(["--seed", &seed.to_string(), "--catalog-steps", &steps.to_string()]);
-    if let End::Moment(moment) = end {
-        command.args(["--moment", &moment.to_string()]);
+    if let End::KillPoint(point) = end {
+        command.args(["--kill-point", &point.to_string()]);
     }
     command.arg("--dir").arg(path);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child =
         command.spawn().map_err(|e| Finding::new(format!("cannot start {}: {e}", program.display())))?;
-    let outcome = listen_and_kill(&mut child, known, end, met);
+    let outcome = listen_and_kill(&mut child, known, end, counts);
     // Kill the child in any case.
     let _ = child.kill();
     let status = child.wait().map_err(|e| Finding::new(format!("cannot wait for the child: {e}")))?;
@@ -179,7 +154,7 @@ enum Event {
     Gone(std::io::Result<Vec<u8>>),
 }
 
-fn listen_and_kill(child: &mut Child, known: &mut Reports, end: &End, met: &Met) -> Outcome<bool> {
+fn listen_and_kill(child: &mut Child, known: &mut Reports, end: &End, counts: &KillCounts) -> Outcome<bool> {
     let pipe = child.stdout.take().ok_or_else(|| Finding::new("the child has no standard output"))?;
     let (sender, events) = mpsc::channel();
     let listener = std::thread::spawn(move || listen(pipe, &sender));
@@ -206,9 +181,9 @@ fn listen_and_kill(child: &mut Child, known: &mut Reports, end: &End, met: &Met)
     listener.join().map_err(|_| Finding::new("the listener panicked"))?;
     let bytes = bytes.map_err(|e| Finding::new(format!("cannot read from the child: {e}")))?;
     if !ready {
-        met.opening.fetch_add(1, Ordering::Relaxed);
+        counts.opening.fetch_add(1, Ordering::Relaxed);
     }
-    note(&bytes, known, met)?;
+    note(&bytes, known, counts)?;
     Ok(ready)
 }
 
@@ -218,7 +193,7 @@ fn listen(mut pipe: ChildStdout, sender: &mpsc::Sender<Event>) {
         let event = match Record::decode(&record).thread {
             OPENING => Event::Opening,
             READY => Event::Ready,
-            // A background thread may reach the moment before the main thread is ready.
+            // A background thread may reach the kill point before the main thread is ready.
             _ => {
                 rest.extend_from_slice(&record);
                 continue;
@@ -235,11 +210,11 @@ fn listen(mut pipe: ChildStdout, sender: &mpsc::Sender<Event>) {
 }
 
 /// Records the reports of the child.
-fn note(bytes: &[u8], known: &mut Reports, met: &Met) -> Outcome {
+fn note(bytes: &[u8], known: &mut Reports, counts: &KillCounts) -> Outcome {
     for chunk in bytes.as_chunks::<RECORD_LEN>().0 {
         let record = Record::decode(chunk);
-        if record.thread == MOMENT {
-            met.moments.fetch_add(1, Ordering::Relaxed);
+        if record.thread == AT_KILL_POINT {
+            counts.kill_points.fetch_add(1, Ordering::Relaxed);
             continue;
         }
         let progress = known.entry(record.thread).or_default();

@@ -1,6 +1,6 @@
 //! Verifies a database after its process was killed.
 
-use super::parent::{Met, Progress, Reports};
+use super::reports::{KillCounts, Progress, Reports};
 use super::script::{CATALOG, NAMES, WRITERS, contents, number_of, options, temporary};
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
 use crate::random::Rng;
@@ -11,7 +11,13 @@ use std::sync::atomic::Ordering;
 
 /// Inspects the files, opens the database and verifies its content. Sets `known` to what was found, since the next
 /// child continues from there.
-pub(super) fn verify(path: &Path, seed: u64, known: &mut Reports, rng: &mut Rng, met: &Met) -> Outcome {
+pub(super) fn verify(
+    path: &Path,
+    seed: u64,
+    known: &mut Reports,
+    rng: &mut Rng,
+    counts: &KillCounts,
+) -> Outcome {
     let left = file_names(path)?;
     if rng.chance(1, 5) {
         check_as_it_lies(path)?;
@@ -21,12 +27,12 @@ pub(super) fn verify(path: &Path, seed: u64, known: &mut Reports, rng: &mut Rng,
     let kept = file_names(path)?;
     let is_table = |name: &str| name.starts_with(|c: char| c.is_ascii_digit());
     if left.difference(&kept).any(|name| is_table(name)) {
-        met.tables.fetch_add(1, Ordering::Relaxed);
+        counts.tables.fetch_add(1, Ordering::Relaxed);
     }
     if left.iter().any(|n| n.ends_with(".tmp"))
         || left.iter().filter(|n| n.starts_with("manifest-")).count() > 1
     {
-        met.manifests.fetch_add(1, Ordering::Relaxed);
+        counts.manifests.fetch_add(1, Ordering::Relaxed);
     }
     let names: BTreeSet<String> = db.keyspaces().into_iter().collect();
     let fixed: BTreeSet<String> = NAMES.iter().map(|n| (*n).to_owned()).collect();

@@ -4,8 +4,8 @@ use super::held::{Held, Step, compare, hold};
 use super::ledger::{
     Content, KEYS, Ledger, NAMES, PAIRS, bytes_of, key, number_of, own_prefix, pair, parse, prefix,
 };
+use super::site::{THREADS, keyspace_options};
 use super::stage::{Ending, Stage};
-use super::{THREADS, keyspace_options};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
 use cairn::{Database, Durability, ErrorKind, Keyspace};

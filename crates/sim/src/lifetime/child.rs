@@ -1,7 +1,7 @@
 //! An opening in another process between two lifetimes: reads all data, rewrites all files, and reports what it read.
 
 use super::ledger::{State, read};
-use super::options;
+use super::site::options;
 use crate::finding::{Finding, Outcome, ensure};
 use cairn::{Database, Durability};
 use clap::Args;

@@ -1,15 +1,14 @@
 //! Readers that are held across other calls: snapshots, cursors, iterators and returned slices.
 
-use super::Session;
 use crate::data::{Keys, Value};
 use crate::finding::{Outcome, ensure, show, show_option};
 use crate::model::{Incarnation, Model, Version};
-use crate::random::{Draw, Rng};
+use crate::random::Rng;
 use cairn::{Cursor, ErrorKind, Range, Slice, Snapshot};
 use std::ops::Bound;
 
 /// Maximum number of held readers of one kind.
-const MAX: usize = 6;
+pub(super) const MAX_HELD: usize = 6;
 
 type Key = Vec<u8>;
 
@@ -37,14 +36,14 @@ fn place(model: &Model, keyspace: Incarnation, low: &Bound<Key>, high: &Bound<Ke
 #[derive(Default)]
 pub(super) struct Held {
     pub(super) snapshots: Vec<(Snapshot, Version)>,
-    cursors: Vec<HeldCursor>,
-    ranges: Vec<HeldRange>,
-    slices: Vec<(Slice, Value)>,
+    pub(super) cursors: Vec<HeldCursor>,
+    pub(super) ranges: Vec<HeldRange>,
+    pub(super) slices: Vec<(Slice, Value)>,
 }
 
 impl Held {
     pub(super) fn keep_slice(&mut self, slice: Slice, value: Value) {
-        if self.slices.len() >= 4 * MAX {
+        if self.slices.len() >= 4 * MAX_HELD {
             self.slices.remove(0);
         }
         self.slices.push((slice, value));
@@ -62,7 +61,7 @@ impl Held {
 pub(super) struct HeldRange {
     range: Range,
     keyspace: Incarnation,
-    at: Version,
+    pub(super) at: Version,
     low: Bound<Key>,
     high: Bound<Key>,
 }
@@ -129,7 +128,7 @@ impl HeldRange {
 pub(super) struct HeldCursor {
     cursor: Cursor,
     keyspace: Incarnation,
-    at: Version,
+    pub(super) at: Version,
     low: Bound<Key>,
     high: Bound<Key>,
     position: Option<Key>,
@@ -264,96 +263,6 @@ fn tighter<'a>(a: Bound<&'a [u8]>, b: Bound<&'a [u8]>, lower: bool) -> Bound<&'a
             Unbounded => a,
             _ => b,
         },
-    }
-}
-
-impl Session {
-    pub(super) fn take_snapshot(&mut self) -> Outcome {
-        if self.held.snapshots.len() < MAX {
-            let at = self.model.pin();
-            self.note(|| format!("snapshot as of {at}"));
-            let snapshot = self.db().snapshot();
-            self.held.snapshots.push((snapshot, at));
-        }
-        Ok(())
-    }
-
-    /// Releases a snapshot after checking all its entries.
-    pub(super) fn release_snapshot(&mut self) -> Outcome {
-        if self.held.snapshots.is_empty() {
-            return Ok(());
-        }
-        let index = self.rng.below(self.held.snapshots.len() as u64) as usize;
-        let (snapshot, at) = self.held.snapshots.swap_remove(index);
-        let open = self.draw_keyspace();
-        self.note(|| format!("release the snapshot as of {at}"));
-        let range = snapshot.iter(&open.keyspace);
-        let mut range = HeldRange::new(range, open.incarnation, at, Bound::Unbounded, Bound::Unbounded);
-        drop(snapshot);
-        let checked = range.advance(&mut self.rng, &self.model, usize::MAX);
-        self.model.unpin(at);
-        checked
-    }
-
-    pub(super) fn hold_cursor(&mut self) -> Outcome {
-        if self.held.cursors.len() < MAX {
-            let mut cursor = self.open_cursor();
-            if cursor.at == self.model.version() {
-                self.model.pin();
-                cursor.walk(&mut self.rng, &self.keys, &self.model, 3)?;
-                self.held.cursors.push(cursor);
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn hold_range(&mut self) -> Outcome {
-        if self.held.ranges.len() < MAX {
-            let range = self.open_range()?;
-            if range.at == self.model.version() {
-                self.model.pin();
-                self.held.ranges.push(range);
-            }
-        }
-        Ok(())
-    }
-
-    /// Uses a held reader.
-    pub(super) fn use_held(&mut self) -> Outcome {
-        let Session { rng, keys, model, held, .. } = self;
-        if rng.chance(1, 2) {
-            if held.cursors.is_empty() {
-                return Ok(());
-            }
-            let index = rng.below(held.cursors.len() as u64) as usize;
-            return held.cursors[index].walk(rng, keys, model, 10).map_err(|f| f.context("held"));
-        }
-        if held.ranges.is_empty() {
-            return Ok(());
-        }
-        let index = rng.below(held.ranges.len() as u64) as usize;
-        let steps = rng.between(1, 12);
-        held.ranges[index].advance(rng, model, steps).map_err(|f| f.context("held"))
-    }
-
-    pub(super) fn release_held(&mut self) -> Outcome {
-        let Session { rng, model, held, .. } = self;
-        if rng.chance(1, 2) && !held.cursors.is_empty() {
-            let index = rng.below(held.cursors.len() as u64) as usize;
-            model.unpin(held.cursors.swap_remove(index).at);
-        } else if !held.ranges.is_empty() {
-            let index = rng.below(held.ranges.len() as u64) as usize;
-            model.unpin(held.ranges.swap_remove(index).at);
-        }
-        Ok(())
-    }
-
-    /// Slices keep their bytes, whatever happens to their block.
-    pub(super) fn check_slices(&mut self) -> Outcome {
-        for (slice, value) in &self.held.slices {
-            ensure!(slice[..] == value[..], "a held slice changed from {} to {}", show(value), show(slice));
-        }
-        Ok(())
     }
 }
 

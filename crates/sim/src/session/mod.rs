@@ -5,60 +5,28 @@
 //! follow from the seed alone; background threads of the library may interleave differently.
 
 mod held;
+mod held_calls;
 mod reads;
+mod state;
 mod writes;
 
 use crate::data::Keys;
-use crate::finding::{Finding, Outcome, ensure, first_difference, show};
+use crate::finding::{Finding, Outcome, ensure, first_difference};
 use crate::jobs::Job;
-use crate::model::{Incarnation, Model, Version};
+use crate::model::Model;
 use crate::random::{Draw, Rng, derive};
 use crate::sets::OptionSet;
+use cairn::Database;
 use cairn::env::{Env, RealEnv, SimEnv};
-use cairn::{Database, Keyspace, Snapshot};
 use held::Held;
+use state::Session;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Number of calls that a failure report lists.
-const TRACE: usize = 16;
-
 /// Number of operations after which a session must have seen background work.
 const BUSY_OPERATIONS: u64 = 10_000;
-
-/// An open keyspace.
-#[derive(Clone)]
-struct Open {
-    keyspace: Keyspace,
-    incarnation: Incarnation,
-}
-
-/// The state that a read sees: the present one, or that of a held snapshot.
-struct View {
-    snapshot: Option<Snapshot>,
-    at: Version,
-}
-
-struct Session {
-    set: OptionSet,
-    env: Arc<dyn Env>,
-    path: PathBuf,
-    rng: Rng,
-    keys: Keys,
-    /// `None` only between a close and the next open.
-    db: Option<Database>,
-    open: BTreeMap<String, Open>,
-    model: Model,
-    held: Held,
-    /// Number of keyspaces created so far. Each uses the next of the set's options.
-    created: usize,
-    /// Numbers of flushes and compactions, over all openings.
-    flushes: u64,
-    compactions: u64,
-    trace: VecDeque<String>,
-}
 
 /// Runs `operations` calls on option set `set` from `seed`. A finding lists the call and the previous ones.
 pub fn run(set: &OptionSet, seed: u64, operations: u64) -> Outcome {
@@ -162,35 +130,6 @@ impl Session {
         step(self)
     }
 
-    /// Records the next call, for a failure report.
-    fn note(&mut self, what: impl FnOnce() -> String) {
-        if self.trace.len() == TRACE {
-            self.trace.pop_front();
-        }
-        self.trace.push_back(what());
-    }
-
-    fn db(&self) -> &Database {
-        self.db.as_ref().expect("it is opened again before it is used")
-    }
-
-    fn draw_keyspace(&mut self) -> Open {
-        let names: Vec<&String> = self.open.keys().collect();
-        self.open[*self.rng.pick(&names)].clone()
-    }
-
-    fn draw_key(&mut self) -> Vec<u8> {
-        self.keys.draw(&mut self.rng).to_vec()
-    }
-
-    fn draw_view(&mut self) -> View {
-        if !self.held.snapshots.is_empty() && self.rng.chance(1, 3) {
-            let (snapshot, at) = self.rng.pick(&self.held.snapshots).clone();
-            return View { snapshot: Some(snapshot), at };
-        }
-        View { snapshot: None, at: self.model.version() }
-    }
-
     /// Compares all keyspaces with the model, at present and at each snapshot.
     fn compare_all(&mut self) -> Outcome {
         let mut listed = self.db().keyspaces();
@@ -243,17 +182,4 @@ impl Session {
         self.db().compact()?;
         self.check()
     }
-}
-
-/// Fails unless a read of `key` returned the model's value.
-fn same(what: &str, key: &[u8], got: Option<&[u8]>, want: Option<&[u8]>) -> Outcome {
-    use crate::finding::show_option;
-    ensure!(
-        got == want,
-        "{what} of {} gives {} instead of {}",
-        show(key),
-        show_option(got),
-        show_option(want)
-    );
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Reads of the present state and of held snapshots.
 
 use super::held::{HeldCursor, HeldRange};
-use super::{Session, View, same};
+use super::state::{ReadView, Session, same};
 use crate::finding::{Outcome, ensure, show};
 use crate::model::prefix_end;
 use crate::random::Draw;
@@ -11,7 +11,7 @@ impl Session {
     pub(super) fn get(&mut self) -> Outcome {
         let open = self.draw_keyspace();
         let key = self.keys.probe(&mut self.rng);
-        let View { snapshot, at } = self.draw_view();
+        let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("get {} {} as of {at}", open.keyspace.name(), show(&key)));
         let got = match &snapshot {
             Some(snapshot) => snapshot.get(&open.keyspace, &key)?,
@@ -30,7 +30,7 @@ impl Session {
     pub(super) fn contains(&mut self) -> Outcome {
         let open = self.draw_keyspace();
         let key = self.keys.probe(&mut self.rng);
-        let View { snapshot, at } = self.draw_view();
+        let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("contains {} {} as of {at}", open.keyspace.name(), show(&key)));
         let got = match &snapshot {
             Some(snapshot) => snapshot.contains(&open.keyspace, &key)?,
@@ -51,7 +51,7 @@ impl Session {
             let (from, to) = (self.rng.below(count as u64), self.rng.below(count as u64));
             keys[to as usize] = keys[from as usize].clone();
         }
-        let View { snapshot, at } = self.draw_view();
+        let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("multi_get {} of {count} keys as of {at}", open.keyspace.name()));
         let got = match &snapshot {
             Some(snapshot) => snapshot.multi_get(&open.keyspace, &keys)?,
@@ -75,7 +75,7 @@ impl Session {
     pub(super) fn open_range(&mut self) -> Outcome<HeldRange> {
         let open = self.draw_keyspace();
         let (low, high) = self.draw_bounds();
-        let View { snapshot, at } = self.draw_view();
+        let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("range {} {low:?} {high:?} as of {at}", open.keyspace.name()));
         let range = match &snapshot {
             Some(snapshot) => snapshot.range::<Vec<u8>>(&open.keyspace, (low.clone(), high.clone())),
@@ -87,7 +87,7 @@ impl Session {
     pub(super) fn prefix(&mut self) -> Outcome {
         let open = self.draw_keyspace();
         let prefix = self.keys.prefix(&mut self.rng);
-        let View { snapshot, at } = self.draw_view();
+        let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("prefix {} {} as of {at}", open.keyspace.name(), show(&prefix)));
         let range = match &snapshot {
             Some(snapshot) => snapshot.prefix(&open.keyspace, &prefix),
@@ -102,7 +102,7 @@ impl Session {
     /// Iterates over a whole keyspace.
     pub(super) fn whole(&mut self) -> Outcome {
         let open = self.draw_keyspace();
-        let View { snapshot, at } = self.draw_view();
+        let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("iter {} as of {at}", open.keyspace.name()));
         let range = match &snapshot {
             Some(snapshot) => snapshot.iter(&open.keyspace),
@@ -126,7 +126,7 @@ impl Session {
     /// A cursor, with or without bounds, not positioned yet.
     pub(super) fn open_cursor(&mut self) -> HeldCursor {
         let open = self.draw_keyspace();
-        let View { snapshot, at } = self.draw_view();
+        let ReadView { snapshot, at } = self.draw_read_view();
         if snapshot.is_none() && self.rng.chance(1, 3) {
             let (low, high) = self.draw_bounds();
             self.note(|| format!("cursor {} {low:?} {high:?}", open.keyspace.name()));

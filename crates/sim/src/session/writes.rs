@@ -1,6 +1,6 @@
 //! Calls that change the database or its storage.
 
-use super::{Open, Session};
+use super::state::{Open, Session};
 use crate::data::{self, Value};
 use crate::finding::{Outcome, ensure, show};
 use crate::model::{Incarnation, Write, prefix_end};

@@ -41,12 +41,12 @@ pub fn scenario() {
         .collect();
     world.db.flush().unwrap();
     world.spaces[0].compact().unwrap();
-    let mut epoch = Epoch { start: vec![0; PLACES].into(), record: Vec::new(), moments: Vec::new() };
+    let mut epoch = Epoch { start: vec![0; PLACES].into(), record: Vec::new(), snapshots: Vec::new() };
     let mut open = Vec::new();
     for actor in actors {
         let ended = actor.join().unwrap();
         epoch.record.extend(ended.record);
-        epoch.moments.extend(ended.moments);
+        epoch.snapshots.extend(ended.snapshots);
         open.extend(ended.open);
     }
     world.db.clone().close().unwrap();

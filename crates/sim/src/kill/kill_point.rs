@@ -1,9 +1,9 @@
-//! The moments at which a child kills itself: before, halfway through, or after an operation on a file.
+//! The kill points at which a child kills itself: before, halfway through, or after an operation on a file.
 //!
-//! A kill from outside mostly hits an uninteresting moment. [`MortalEnv`] is the real file system with one chosen
-//! moment: when it comes, the process reports it on standard output and kills itself.
+//! A kill from outside mostly hits an uninteresting point. [`KillPointEnv`] is the real file system with one
+//! kill point: when it is reached, the process reports it on standard output and kills itself.
 
-use super::{MOMENT, Record};
+use super::record::{AT_KILL_POINT, Record};
 use crate::random::{Draw, Rng};
 use cairn::Result;
 use cairn::env::{Env, FileFront, FileLock, ReadFile, RealEnv, WriteFile};
@@ -88,9 +88,9 @@ const TARGETS: [(Operation, Kind); 12] = [
     (Operation::SyncDir, Kind::Directory),
 ];
 
-/// A moment. As text: `before:rename:manifest:2`.
+/// A kill point. As text: `before:rename:manifest:2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct KillPoint {
     when: When,
     operation: Operation,
     kind: Kind,
@@ -98,13 +98,13 @@ pub struct Moment {
     nth: u64,
 }
 
-impl Moment {
-    /// Draws a moment. Low numbers are reached while the database is opened, which does each of these operations a
+impl KillPoint {
+    /// Draws a kill point. Low numbers are reached while the database is opened, which does each of these operations a
     /// few times.
-    pub fn draw(rng: &mut Rng) -> Moment {
+    pub fn draw(rng: &mut Rng) -> KillPoint {
         let (operation, kind) = *rng.pick(&TARGETS);
-        let most = if (operation, kind) == (Operation::Append, Kind::Log) { 300 } else { 12 };
-        Moment { when: rng.pick(&WHENS).1, operation, kind, nth: 1 + rng.below(most) }
+        let max_nth = if (operation, kind) == (Operation::Append, Kind::Log) { 300 } else { 12 };
+        KillPoint { when: rng.pick(&WHENS).1, operation, kind, nth: 1 + rng.below(max_nth) }
     }
 
     /// The kind of file.
@@ -117,26 +117,26 @@ fn name_of<T: PartialEq>(table: &[(&'static str, T)], item: &T) -> &'static str 
     table.iter().find(|row| row.1 == *item).map_or("?", |row| row.0)
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for KillPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (when, operation) = (name_of(&WHENS, &self.when), name_of(&OPERATIONS, &self.operation));
         write!(f, "{when}:{operation}:{}:{}", name_of(&KINDS, &self.kind), self.nth)
     }
 }
 
-impl FromStr for Moment {
+impl FromStr for KillPoint {
     type Err = String;
 
-    fn from_str(text: &str) -> std::result::Result<Moment, String> {
+    fn from_str(text: &str) -> std::result::Result<KillPoint, String> {
         fn find<T: Copy>(table: &[(&'static str, T)], name: &str) -> Option<T> {
             table.iter().find(|row| row.0 == name).map(|row| row.1)
         }
         let parse = || {
             let [when, operation, kind, nth] = text.split(':').collect::<Vec<_>>().try_into().ok()?;
             let (when, operation) = (find(&WHENS, when)?, find(&OPERATIONS, operation)?);
-            Some(Moment { when, operation, kind: find(&KINDS, kind)?, nth: nth.parse().ok()? })
+            Some(KillPoint { when, operation, kind: find(&KINDS, kind)?, nth: nth.parse().ok()? })
         };
-        parse().ok_or_else(|| format!("{text:?} is not a moment"))
+        parse().ok_or_else(|| format!("{text:?} is not a kill point"))
     }
 }
 
@@ -150,24 +150,24 @@ fn kind_of(path: &Path) -> Option<Kind> {
     }
 }
 
-/// Counts operations until the moment comes.
-struct Fate {
-    moment: Moment,
-    met: AtomicU64,
+/// Counts operations until the kill point is reached.
+struct Countdown {
+    point: KillPoint,
+    reached: AtomicU64,
 }
 
-impl Fate {
+impl Countdown {
     /// Whether the operation that is about to run is the chosen one.
     fn is_now(&self, operation: Operation, kind: Option<Kind>) -> bool {
-        self.moment.operation == operation
-            && Some(self.moment.kind) == kind
-            && self.met.fetch_add(1, Ordering::Relaxed) + 1 == self.moment.nth
+        self.point.operation == operation
+            && Some(self.point.kind) == kind
+            && self.reached.fetch_add(1, Ordering::Relaxed) + 1 == self.point.nth
     }
 
     /// Runs an operation that has no halfway state.
     fn around<T>(&self, operation: Operation, kind: Option<Kind>, act: impl FnOnce() -> T) -> T {
         let now = self.is_now(operation, kind);
-        if now && self.moment.when == When::Before {
+        if now && self.point.when == When::Before {
             die();
         }
         let result = act();
@@ -180,43 +180,47 @@ impl Fate {
 
 fn die() -> ! {
     // Ignore errors: the process dies in any case.
-    let _ = Record { thread: MOMENT, promised: false, number: 0 }.report();
+    let _ = Record { thread: AT_KILL_POINT, promised: false, number: 0 }.report();
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort()
 }
 
-/// The real file system until the chosen moment.
-pub struct MortalEnv {
+/// The real file system until the kill point.
+pub struct KillPointEnv {
     real: Arc<dyn Env>,
-    fate: Arc<Fate>,
+    countdown: Arc<Countdown>,
 }
 
-impl MortalEnv {
+impl KillPointEnv {
     /// An environment for this process.
     #[allow(clippy::new_ret_no_self)]
-    pub fn new(moment: Moment) -> Arc<dyn Env> {
-        Arc::new(MortalEnv { real: RealEnv::new(), fate: Arc::new(Fate { moment, met: AtomicU64::new(0) }) })
+    pub fn new(point: KillPoint) -> Arc<dyn Env> {
+        Arc::new(KillPointEnv {
+            real: RealEnv::new(),
+            countdown: Arc::new(Countdown { point, reached: AtomicU64::new(0) }),
+        })
     }
 }
 
-impl Env for MortalEnv {
+impl Env for KillPointEnv {
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
         let kind = kind_of(path);
-        let file = self.fate.around(Operation::Create, kind, || self.real.create(path))?;
-        Ok(Box::new(MortalFile { file, kind, fate: self.fate.clone() }))
+        let file = self.countdown.around(Operation::Create, kind, || self.real.create(path))?;
+        Ok(Box::new(MortalFile { file, kind, countdown: self.countdown.clone() }))
     }
 
     fn create_log(&self, path: &Path) -> Result<Box<dyn WriteFile>> {
         let kind = kind_of(path);
-        let file = self.fate.around(Operation::Create, kind, || self.real.create_log(path))?;
-        Ok(Box::new(MortalFile { file, kind, fate: self.fate.clone() }))
+        let file = self.countdown.around(Operation::Create, kind, || self.real.create_log(path))?;
+        Ok(Box::new(MortalFile { file, kind, countdown: self.countdown.clone() }))
     }
 
     fn reuse_log(&self, old: &Path, path: &Path) -> Result<Option<Box<dyn WriteFile>>> {
         let kind = kind_of(path);
-        let file = self.fate.around(Operation::Create, kind, || self.real.reuse_log(old, path))?;
-        Ok(file
-            .map(|file| Box::new(MortalFile { file, kind, fate: self.fate.clone() }) as Box<dyn WriteFile>))
+        let file = self.countdown.around(Operation::Create, kind, || self.real.reuse_log(old, path))?;
+        Ok(file.map(|file| {
+            Box::new(MortalFile { file, kind, countdown: self.countdown.clone() }) as Box<dyn WriteFile>
+        }))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
@@ -240,19 +244,19 @@ impl Env for MortalEnv {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.fate.around(Operation::Rename, kind_of(to), || self.real.rename(from, to))
+        self.countdown.around(Operation::Rename, kind_of(to), || self.real.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.fate.around(Operation::Remove, kind_of(path), || self.real.remove(path))
+        self.countdown.around(Operation::Remove, kind_of(path), || self.real.remove(path))
     }
 
     fn sync_file(&self, path: &Path) -> Result<()> {
-        self.fate.around(Operation::Sync, kind_of(path), || self.real.sync_file(path))
+        self.countdown.around(Operation::Sync, kind_of(path), || self.real.sync_file(path))
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.fate.around(Operation::SyncDir, Some(Kind::Directory), || self.real.sync_dir(dir))
+        self.countdown.around(Operation::SyncDir, Some(Kind::Directory), || self.real.sync_dir(dir))
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
@@ -295,27 +299,27 @@ impl Env for MortalEnv {
 struct MortalFile {
     file: Box<dyn WriteFile>,
     kind: Option<Kind>,
-    fate: Arc<Fate>,
+    countdown: Arc<Countdown>,
 }
 
 struct MortalFront {
     front: Arc<dyn FileFront>,
     kind: Option<Kind>,
-    fate: Arc<Fate>,
+    countdown: Arc<Countdown>,
 }
 
 impl FileFront for MortalFront {
     fn sync(&self) -> Result<()> {
-        self.fate.around(Operation::Sync, self.kind, || self.front.sync())
+        self.countdown.around(Operation::Sync, self.kind, || self.front.sync())
     }
 }
 
 impl WriteFile for MortalFile {
     fn append(&mut self, data: &[u8]) -> Result<()> {
-        if !self.fate.is_now(Operation::Append, self.kind) {
+        if !self.countdown.is_now(Operation::Append, self.kind) {
             return self.file.append(data);
         }
-        let done = match self.fate.moment.when {
+        let done = match self.countdown.point.when {
             When::Before => 0,
             When::Halfway => data.len() / 2,
             When::After => data.len(),
@@ -326,7 +330,7 @@ impl WriteFile for MortalFile {
 
     fn sync(&mut self) -> Result<()> {
         let file = &mut self.file;
-        self.fate.around(Operation::Sync, self.kind, || file.sync())
+        self.countdown.around(Operation::Sync, self.kind, || file.sync())
     }
 
     fn truncate(&mut self, len: u64) -> Result<()> {
@@ -346,7 +350,11 @@ impl WriteFile for MortalFile {
     }
 
     fn front(&self, len: u64) -> Arc<dyn FileFront> {
-        Arc::new(MortalFront { front: self.file.front(len), kind: self.kind, fate: self.fate.clone() })
+        Arc::new(MortalFront {
+            front: self.file.front(len),
+            kind: self.kind,
+            countdown: self.countdown.clone(),
+        })
     }
 
     fn len(&self) -> u64 {
@@ -363,24 +371,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_round_trip_as_text() {
+    fn kill_points_round_trip_as_text() {
         let mut rng = Rng::new(1);
         for _ in 0..500 {
-            let moment = Moment::draw(&mut rng);
-            assert_eq!(moment.to_string().parse(), Ok(moment));
+            let point = KillPoint::draw(&mut rng);
+            assert_eq!(point.to_string().parse(), Ok(point));
         }
-        assert!("before:rename:manifest".parse::<Moment>().is_err());
+        assert!("before:rename:manifest".parse::<KillPoint>().is_err());
     }
 
     #[test]
     fn the_nth_operation_of_its_kind_is_the_one() {
-        let moment = "after:create:table:2".parse().unwrap();
-        let fate = Fate { moment, met: AtomicU64::new(0) };
-        assert!(!fate.is_now(Operation::Create, Some(Kind::Table)));
-        assert!(!fate.is_now(Operation::Create, Some(Kind::Log)));
-        assert!(!fate.is_now(Operation::Sync, Some(Kind::Table)));
-        assert!(fate.is_now(Operation::Create, Some(Kind::Table)));
-        assert!(!fate.is_now(Operation::Create, Some(Kind::Table)));
+        let point = "after:create:table:2".parse().unwrap();
+        let countdown = Countdown { point, reached: AtomicU64::new(0) };
+        assert!(!countdown.is_now(Operation::Create, Some(Kind::Table)));
+        assert!(!countdown.is_now(Operation::Create, Some(Kind::Log)));
+        assert!(!countdown.is_now(Operation::Sync, Some(Kind::Table)));
+        assert!(countdown.is_now(Operation::Create, Some(Kind::Table)));
+        assert!(!countdown.is_now(Operation::Create, Some(Kind::Table)));
     }
 
     /// The library uses these file names. A file without a kind would never be chosen.
