@@ -1,25 +1,25 @@
-//! Whether all engines ended with the same entries: the proof that they did the same work.
+//! Checks whether all engines ended with the same entries, which shows that they did the same work.
 //!
-//! A record has contents only where these follow from the seed alone: where nothing had cut the work short, and no thread had
-//! written for as long as others read (see [`crate::session`]). So wherever two engines have contents of the same workload,
-//! they must be the same.
+//! A record has contents only if these follow from the seed: not if a workload was cut short, and not if a thread
+//! wrote for as long as others read (see [`crate::session`]). Therefore two engines with contents of the same
+//! workload must have the same contents.
 
 use crate::record::{Contents, Record};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What the comparison found.
+/// The result of the comparison.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Agreement<'a> {
-    /// Comparisons (of a workload in a round, between two engines at least) in which all agreed.
+    /// Comparisons (of a workload in a round, between at least two engines) in which all agreed.
     pub agreed: usize,
-    /// Those in which they did not.
+    /// Comparisons in which engines differed.
     pub differ: Vec<Difference<'a>>,
-    /// Engines that were left out of a comparison, because their contents do not follow from the seed alone.
+    /// Engines left out of a comparison, because their contents do not follow from the seed.
     pub left_out: usize,
 }
 
-/// Engines ended a workload with different contents.
+/// A workload after which engines had different contents.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Difference<'a> {
     /// The group.
@@ -28,11 +28,11 @@ pub struct Difference<'a> {
     pub workload: &'a str,
     /// The round.
     pub round: u32,
-    /// What each engine held.
+    /// The contents of each engine.
     pub found: Vec<(&'a str, Contents)>,
 }
 
-/// Compares what the engines held after each workload of each round.
+/// Compares the contents of the engines after each workload of each round.
 pub fn compare<'a>(records: impl IntoIterator<Item = &'a Record>) -> Agreement<'a> {
     let mut same_work: BTreeMap<_, Vec<&'a Record>> = BTreeMap::new();
     for record in records {
@@ -81,7 +81,7 @@ impl fmt::Display for Agreement<'_> {
     }
 }
 
-/// Who held what.
+/// The engines and their contents.
 impl fmt::Display for Difference<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}, round {}", self.group, self.workload, self.round)?;
@@ -128,7 +128,7 @@ mod tests {
         let text = found.differ[0].to_string();
         assert!(text.starts_with("g/delete, round 1; cairn: 1 entries") && text.contains("0009"), "{text}");
 
-        // One that was cut short has no contents, and so no say.
+        // A workload that was cut short has no contents and is not compared.
         records[5] = record("other", "delete", 1, None);
         let found = compare(&records);
         assert_eq!((found.agreed, found.differ.len(), found.left_out), (1, 0, 1));

@@ -1,11 +1,12 @@
-//! A memory limit for one process and the page cache that it fills, by the kernel's control groups.
+//! A memory limit for one process and the page cache that it fills, through the kernel's control groups.
 //!
-//! Without a limit, a machine with much memory keeps the whole database in its page cache, and what is measured is no
-//! storage. A limit makes all engines equal: whoever takes more for itself leaves less for the cache of its files.
+//! Without a limit, a machine with much memory keeps the whole database in its page cache, and the storage is not
+//! measured. A limit makes engines comparable: an engine that uses more memory itself leaves less for the cache of
+//! its files.
 //!
-//! Both versions of control groups are known. The group is made below the one that this program is in (version 1), or below
-//! the nearest one that hands memory control on (version 2, where a group that has processes has no groups below it);
-//! so limits that already hold stay in force. It takes the right to do so, which usually only root has.
+//! Supports both versions of control groups. The group is created below the group of this program (version 1), or
+//! below the nearest one that delegates the memory controller (version 2, where a group with processes has no child
+//! groups), so existing limits stay in force. This usually requires root.
 
 use std::fs;
 use std::io;
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// A control group with a memory limit. Dropped, it is removed; its processes must have ended.
+/// A control group with a memory limit. Dropping it removes the group, whose processes must have ended.
 pub struct Cgroup {
     dir: PathBuf,
     version: Version,
@@ -25,10 +26,10 @@ enum Version {
     V2,
 }
 
-/// What the files of each version are called.
+/// File names of each version.
 struct Names {
     limit: &'static str,
-    /// The limit of memory and swap together (version 1), or of swap (version 2). Not there without support for swap.
+    /// The limit of memory plus swap (version 1) or of swap (version 2). Does not exist without support for swap.
     swap: &'static str,
     events: &'static str,
 }
@@ -45,7 +46,7 @@ impl Version {
         }
     }
 
-    /// What swap is limited to, so that none is used.
+    /// The value of the swap limit that prevents the use of swap.
     fn swap_limit(self, bytes: u64) -> u64 {
         match self {
             Version::V1 => bytes,
@@ -55,7 +56,7 @@ impl Version {
 }
 
 impl Cgroup {
-    /// Makes a group with a limit. The error says what is missing.
+    /// Creates a group with a limit. The error says what is missing.
     pub fn create(limit_bytes: u64) -> Result<Cgroup, String> {
         let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
         let place = parent(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?);
@@ -80,12 +81,12 @@ impl Cgroup {
         fs::write(&path, bytes.to_string()).map_err(|e| format!("write {bytes} to {}: {e}", path.display()))
     }
 
-    /// The file that a process writes its number to, to become a member.
+    /// The file to which a process writes its id to become a member.
     pub fn procs(&self) -> PathBuf {
         self.dir.join("cgroup.procs")
     }
 
-    /// Whether a member was killed for want of memory.
+    /// Whether a member was killed because memory ran out.
     pub fn out_of_memory(&self) -> bool {
         let events = fs::read_to_string(self.dir.join(self.version.names().events)).unwrap_or_default();
         events.lines().filter_map(|line| line.strip_prefix("oom_kill ")).any(|n| n.trim() != "0")
@@ -94,9 +95,9 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // What is left of the page cache of its processes; only version 1 has this file, and does not insist on it.
+        // Frees the remaining page cache of its processes. Only version 1 has this file; best effort.
         let _ = fs::write(self.dir.join("memory.force_empty"), "0");
-        // A process that was killed leaves the group a moment later.
+        // A killed process leaves the group after a short delay.
         for _ in 0..50 {
             match fs::remove_dir(&self.dir) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => thread::sleep(Duration::from_millis(20)),
@@ -112,7 +113,7 @@ pub fn join(procs: &Path) -> Result<(), String> {
     fs::write(procs, std::process::id().to_string()).map_err(|e| format!("join {}: {e}", procs.display()))
 }
 
-/// The directory below which a group can be made, from `/proc/self/mountinfo` and `/proc/self/cgroup`.
+/// The directory below which a group can be created, from `/proc/self/mountinfo` and `/proc/self/cgroup`.
 fn parent(mounts: &str, own: &str) -> Option<(Version, PathBuf)> {
     let own_v1 = own.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -132,7 +133,7 @@ fn parent(mounts: &str, own: &str) -> Option<(Version, PathBuf)> {
     Some((Version::V2, dir.ancestors().find(hands_on)?.to_path_buf()))
 }
 
-/// Where the group `own` of a hierarchy is seen: below the mount of the type `kind` that has `option`.
+/// The path of the group `own` of a hierarchy: below the mount of type `kind` that has `option`.
 fn locate(mounts: &str, kind: &str, option: &str, own: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
@@ -140,7 +141,7 @@ fn locate(mounts: &str, kind: &str, option: &str, own: &str) -> Option<PathBuf> 
         let (root, point) = (left.next()?, left.next()?);
         let fits = right.first() == Some(&kind)
             && (option.is_empty() || right.last()?.split(',').any(|o| o == option));
-        // A container sees its own part of the hierarchy: `root` is what is mounted.
+        // A container sees only a part of the hierarchy: `root` is the part that is mounted.
         let below = Path::new(own).strip_prefix(root).unwrap_or(Path::new(""));
         fits.then(|| Path::new(point).join(below))
     })
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(found, Some((Version::V2, root.path().join("user"))));
     }
 
-    /// Where the machine allows it, a process that takes more than the limit is killed, and the group says so.
+    /// Where limits are permitted, a process that exceeds its limit is killed, and the group reports it.
     #[test]
     fn the_limit_holds() {
         let group = match Cgroup::create(32 << 20) {

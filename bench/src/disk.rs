@@ -1,35 +1,35 @@
-//! Which reads went to the disk: what single operations had it read, and how many requests it served.
+//! Which reads came from the disk: per operation, and the number of requests that the disk served.
 //!
-//! The kernel adds what a thread asks the disk for to that thread's count, at the moment of asking, whatever the engine's way: a read
-//! call, a page fault in a mapped file, or read-ahead ([`ThreadReads`]). A look at the count takes about a microsecond, so
-//! only some operations are looked at. Requests are counted for the whole device ([`Requests`]): they are a process's own only while
-//! nothing else reads from it, which the bytes tell.
+//! The kernel adds the bytes that a thread requests from the disk to a counter of that thread, for read calls, page
+//! faults in mapped files and readahead alike ([`ThreadReads`]). Reading the counter takes about a microsecond, so
+//! only some operations are checked. Requests are counted per device ([`Requests`]): they belong to one process
+//! only if nothing else reads from the device, which a comparison of the bytes shows.
 
 use crate::process::field;
 use std::fs::{self, File};
 use std::path::Path;
 
-/// The unit in which the kernel counts what devices read, whatever theirs is.
+/// The unit of the kernel's counters, whatever the sector size of the device.
 const SECTOR: u64 = 512;
 
-/// The bytes that this thread has had the disk read.
+/// The bytes that this thread requested from the disk.
 pub struct ThreadReads {
     file: Option<File>,
     before: u64,
 }
 
 impl ThreadReads {
-    /// For the thread that calls.
+    /// For the calling thread.
     pub fn open() -> ThreadReads {
         ThreadReads { file: File::open("/proc/thread-self/io").ok(), before: 0 }
     }
 
-    /// Notes the count.
+    /// Records the current value.
     pub fn begin(&mut self) {
         self.before = self.now().unwrap_or(0);
     }
 
-    /// Whether the thread has had the disk read since then; `None` where the kernel does not tell.
+    /// Whether the thread requested reads since then; `None` if the kernel does not count them.
     pub fn has_read(&self) -> Option<bool> {
         Some(self.now()? > self.before)
     }
@@ -47,7 +47,7 @@ impl ThreadReads {
     }
 }
 
-/// What a block device has read so far, for all processes.
+/// The reads of a block device so far, of all processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     reads: u64,
@@ -55,7 +55,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Of the device that `dir` is on; `None` where the file system is on none, or on several.
+    /// For the device of `dir`; `None` if the file system has no device, or several.
     #[cfg(unix)]
     pub fn of(dir: &Path) -> Option<Requests> {
         let device = std::os::unix::fs::MetadataExt::dev(&fs::metadata(dir).ok()?);
@@ -63,28 +63,28 @@ impl Requests {
         Requests::parse(&fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?)
     }
 
-    /// Of the device that `dir` is on.
+    /// For the device of `dir`.
     #[cfg(not(unix))]
     pub fn of(_dir: &Path) -> Option<Requests> {
         None
     }
 
-    /// From the file `stat` of a device: requests to read that were served, those that were merged with others before, and sectors that were
-    /// read come first.
+    /// Parses the file `stat` of a device. It starts with: read requests served, requests merged with earlier ones,
+    /// sectors read.
     fn parse(text: &str) -> Option<Requests> {
         let mut numbers = text.split_whitespace().map(str::parse::<u64>);
         let (reads, _, sectors) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
         Some(Requests { reads, bytes: sectors * SECTOR })
     }
 
-    /// The requests since `before`, of a process that has had `own_bytes` read since then; `None` when the device has read much more or
-    /// less than that, so that others' requests would count, or the process read elsewhere.
+    /// The requests since `before` of a process that read `own_bytes` since then. `None` if the device read much
+    /// more or less: other processes' requests would be included, or the process read elsewhere.
     pub fn since(self, before: Requests, own_bytes: u64) -> Option<u64> {
-        /// What log and tables of the file system, and who looks on, may read.
+        /// Allowance for the log and metadata of the file system, and for observers.
         const SLACK: u64 = 1 << 20;
         let bytes = self.bytes.checked_sub(before.bytes)?;
         let reads = self.reads.checked_sub(before.reads)?;
-        // A request is a sector at least: a process that read nothing made none.
+        // A request has at least one sector, so a process that read nothing made no requests.
         (bytes.abs_diff(own_bytes) <= own_bytes / 20 + SLACK).then_some(reads.min(own_bytes / SECTOR))
     }
 }
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(Requests::parse("1 2"), None);
     }
 
-    /// Where the kernel counts for a thread, the count says whether pages of a file came from the disk.
+    /// Where the kernel counts per thread, the counter shows whether pages of a file came from the disk.
     #[test]
     #[cfg(target_os = "linux")]
     fn a_thread_knows_whether_it_read_from_the_disk() {

@@ -1,7 +1,7 @@
-//! What a store must be able to do to be measured.
+//! The interface of a measured store.
 //!
-//! The trait is small, so that an adapter is short and there is little in it to get wrong. All engines, Cairn too, are
-//! called through it: whatever the indirection costs (a few nanoseconds an operation), it costs all of them.
+//! The trait is small, so that adapters are short and simple. All engines, including Cairn, are called through it,
+//! so the cost of the indirection (a few nanoseconds per operation) is the same for all.
 
 use cairn::ErrorKind;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-/// An engine could not do what it was asked to, or gave what was not written.
+/// An engine failed an operation, or returned data that was not written.
 #[derive(Debug)]
 pub struct Error {
     message: String,
@@ -20,22 +20,22 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// An error of an engine that does not say what kind it is of.
+    /// An error of an engine that reports no kind.
     pub fn new(message: impl Into<String>) -> Error {
         Error { message: message.into(), kind: ErrorKind::Io }
     }
 
-    /// What was read is not what was written.
+    /// The data read differs from the data written.
     pub fn corruption(message: impl Into<String>) -> Error {
         Error { message: message.into(), kind: ErrorKind::Corruption }
     }
 
-    /// Says what was being done.
+    /// Adds the operation that failed.
     pub fn context(self, what: impl fmt::Display) -> Error {
         Error { message: format!("{what}: {}", self.message), ..self }
     }
 
-    /// What to do about it, for a program that tells it to its users.
+    /// The kind of the error, for a program that reports it to its users.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
@@ -66,86 +66,88 @@ impl From<cairn::Error> for Error {
     }
 }
 
-/// What every engine is asked for, as far as it has a knob for it.
+/// The settings requested of every engine. An engine without a setting ignores it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Asked {
-    /// Bytes of one memtable.
+pub struct RequestedSettings {
+    /// Size of a memtable, in bytes.
     pub memtable_bytes: u64,
-    /// Bytes of the block (or page) cache.
+    /// Size of the block cache or page cache, in bytes.
     pub cache_bytes: u64,
-    /// Threads that flush and compact.
+    /// Number of threads that flush and compact.
     pub background_threads: usize,
-    /// Bits of filter for a key.
+    /// Filter bits per key.
     pub filter_bits_per_key: u32,
-    /// Bytes of data that the run is about to store, at most: what an engine with a fixed map size must make room for.
+    /// Maximum number of bytes that the run stores. An engine with a fixed map size reserves this much.
     pub data_bytes_max: u64,
 }
 
-/// An entry of a scan: key and value. It returns whether to go on.
+/// Receives the key and value of an entry of a scan. Returns whether to continue.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 
-/// An open store: ordered, of bytes to bytes, compression off.
+/// An open store: an ordered map of bytes to bytes, without compression.
 ///
-/// Operations that return have the effect of their kind of durability: with `sync` the write is on the disk, without it
-/// outlives the process but not necessarily the machine. An engine that cannot promise that says so in its `settings`.
+/// When a write returns, it is on the disk if `sync` is set; otherwise it survives the end of the process, but not
+/// necessarily a power failure. An engine that cannot guarantee this says so in its `settings`.
 pub trait Engine: Send + Sync {
-    /// The settings that it runs with, by the engine's own names, and what it lacks: for people to read.
+    /// The settings in use, by the engine's own names, and its restrictions. For people to read.
     fn settings(&self) -> BTreeMap<String, String>;
 
     /// Stores a value.
     fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()>;
 
-    /// Removes a key, whether it is there or not.
+    /// Deletes a key, which need not exist.
     fn delete(&self, key: &[u8], sync: bool) -> Result<()>;
 
-    /// Looks a key up, shows its value without a copy where the engine can, and returns whether it is there.
+    /// Looks up a key and passes its value to `show`, without a copy if the engine supports it. Returns whether the
+    /// key exists.
     fn get(&self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// Opens a cursor, positions it at the first key at or after `from` (the very first for `None`), and visits entries in order until `visit`
-    /// returns false or the end is met.
+    /// Opens a cursor at the first key at or after `from` (the first key for `None`), and visits entries in order
+    /// until `visit` returns false or the end is reached.
     fn scan(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()>;
 
-    /// Opens a cursor, positions it at the last key at or before `from` (the very last for `None`), and visits entries in reverse order until
-    /// `visit` returns false or the beginning is met.
+    /// Opens a cursor at the last key at or before `from` (the last key for `None`), and visits entries in reverse
+    /// order until `visit` returns false or the beginning is reached.
     fn scan_back(&self, from: Option<&[u8]>, visit: &mut Visit<'_>) -> Result<()>;
 
-    /// Waits until no flush and no compaction is running or due. Memtables stay as they are.
+    /// Waits until no flush and no compaction is running or due. Does not flush memtables.
     ///
-    /// Returns the time, at the end of the wait, that is not to be charged: an engine that cannot say that it is done is
-    /// watched until it has been quiet for a while, and the while is not its work. Engines that can say it return zero.
+    /// Returns the time at the end of the wait that must not be charged to the engine: an engine that cannot report
+    /// when it is done is observed until it has been idle for a while, and that while is not its work. Other
+    /// engines return zero.
     fn settle(&self) -> Result<Duration>;
 
-    /// All bytes that it wrote to files since it was opened, by its own count.
+    /// Total bytes written to files since the engine was opened, by its own count.
     fn written_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Seconds that writers were made to wait, and the longest wait, since it was opened.
+    /// Time that writers were stalled since the engine was opened, and the longest stall.
     fn stalls(&self) -> Option<Stalls> {
         None
     }
 
-    /// Closes it and tells of errors.
+    /// Closes the engine and returns errors.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// How long writers were made to wait, in seconds.
+/// How long writers were stalled, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stalls {
-    /// Of all threads together.
+    /// The sum over all threads.
     pub seconds: f64,
-    /// The longest, where the engine keeps it.
+    /// The longest stall, if the engine records it.
     pub longest_seconds: Option<f64>,
 }
 
 /// An engine that this program can open.
 pub struct Kind {
-    /// How it is called on the command line and in results, as `rocksdb-blob`.
+    /// Its name on the command line and in results, such as `rocksdb-blob`.
     pub name: &'static str,
-    /// How it is called in reports, as `RocksDB with blob files`.
+    /// Its name in reports, such as `RocksDB with blob files`.
     pub title: &'static str,
     /// Its version.
     pub version: fn() -> String,
-    /// Opens the store in this directory, which is there, and is empty or holds what an earlier opening left.
-    pub open: fn(&Path, &Asked) -> Result<Box<dyn Engine>>,
+    /// Opens the store in an existing directory, which is empty or has the files of an earlier opening.
+    pub open: fn(&Path, &RequestedSettings) -> Result<Box<dyn Engine>>,
 }

@@ -1,7 +1,8 @@
-//! What the workloads write and look for: keys, values, and the order in which they come.
+//! Generates keys, values, and the order of operations.
 //!
-//! Everything is a function of a seed and the number of the operation. So a run can be repeated, a thread can begin in
-//! the middle, and the operations are the same whatever the number of threads. All of it takes a few nanoseconds.
+//! Everything is a function of a seed and the number of the operation. Therefore a run can be repeated, a thread
+//! can start at any operation, and the operations do not depend on the number of threads. Each function takes a few
+//! nanoseconds.
 
 use rand_distr::Distribution;
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,8 @@ fn unmix(mut x: u64) -> u64 {
     x ^ (x >> 30) ^ (x >> 60)
 }
 
-/// The number that undoes a multiplication by `factor`, which is odd: Newton's iteration, which doubles the correct bits.
+/// The inverse of multiplication by `factor`, an odd number, modulo 2⁶⁴. Each step of Newton's iteration doubles
+/// the number of correct bits.
 const fn inverse(factor: u64) -> u64 {
     let mut x = factor;
     let mut step = 0;
@@ -39,14 +41,14 @@ const fn inverse(factor: u64) -> u64 {
     x
 }
 
-/// The seed of one part of a run: no two parts share their numbers, whatever the seeds of the runs.
+/// The seed of one part of a run. Different parts get different numbers, for all seeds of runs.
 pub fn seed_of(seed: u64, part: &str, occurrence: u64) -> u64 {
     let start = mix(seed.wrapping_add(GAMMA));
     let named = part.bytes().fold(start, |sum, byte| mix(sum ^ u64::from(byte)).wrapping_add(GAMMA));
     mix(named ^ occurrence)
 }
 
-/// A random number for operation `op` of the part of a run that has this seed.
+/// The random number of operation `op`, in the part of a run with this seed.
 #[inline]
 pub fn random(seed: u64, op: u64) -> u64 {
     mix(seed.wrapping_add(op.wrapping_add(1).wrapping_mul(GAMMA)))
@@ -58,7 +60,7 @@ pub fn below(random: u64, limit: u64) -> u64 {
     ((u128::from(random) * u128::from(limit)) >> 64) as u64
 }
 
-/// A stream of random numbers for one operation that needs more than one.
+/// The random numbers of an operation that needs more than one.
 pub struct Stream(u64);
 
 impl Stream {
@@ -91,12 +93,12 @@ impl rand_core::TryRng for Stream {
     }
 }
 
-/// Numbers from 0 on, of which number *k* comes up in proportion to (*k* + 1) to the power of -`exponent`.
+/// Numbers from 0, where the probability of *k* is proportional to (*k* + 1)^-`exponent`.
 #[derive(Clone, Copy, Debug)]
 pub struct Zipf(rand_distr::Zipf<f64>);
 
 impl Zipf {
-    /// Numbers below `num`. YCSB has an exponent of 0.99.
+    /// Numbers below `num`. YCSB uses the exponent 0.99.
     pub fn new(num: u64, exponent: f64) -> Zipf {
         Zipf(
             rand_distr::Zipf::new(num.max(1) as f64, exponent).expect("the exponents are positive constants"),
@@ -110,11 +112,11 @@ impl Zipf {
     }
 }
 
-/// A permutation of the numbers below `len`, drawn from a seed and computed number by number: nothing is kept in memory.
+/// A permutation of the numbers below `len`, drawn from a seed and computed number by number, without a table.
 ///
-/// It is a Feistel network over the fewest bits that hold all numbers (an odd number of bits is cut into two halves of
-/// different width). A result that is out of range goes through the network again, so that what remains is a permutation of the
-/// range; fewer than two passes are needed in the mean.
+/// It is a Feistel network over the smallest sufficient number of bits; an odd number of bits is split into halves
+/// of different width. A result out of range goes through the network again, so the result is a permutation of the
+/// range. Fewer than two passes are needed on average.
 #[derive(Clone, Copy, Debug)]
 pub struct Shuffle {
     len: u64,
@@ -123,13 +125,13 @@ pub struct Shuffle {
 }
 
 impl Shuffle {
-    /// The permutation of `0..len`; `len` is more than 0.
+    /// The permutation of `0..len`; `len` must not be 0.
     pub fn new(len: u64, seed: u64) -> Shuffle {
-        // Two bits at least: each half needs one.
+        // At least two bits: each half needs one.
         Shuffle { len, bits: (64 - len.saturating_sub(1).leading_zeros()).max(2), seed }
     }
 
-    /// Where `number`, which is below the length, goes.
+    /// The image of `number`, which must be below the length.
     #[inline]
     pub fn of(&self, mut number: u64) -> u64 {
         let (upper, lower) = (self.bits / 2, self.bits - self.bits / 2);
@@ -144,7 +146,8 @@ impl Shuffle {
         }
     }
 
-    /// One round: the lower bits go up, and the upper ones, changed by a function of the lower ones, go down.
+    /// One round: the lower bits become the upper ones, and the upper bits, combined with a function of the lower
+    /// ones, become the lower ones.
     #[inline]
     fn round(&self, number: u64, round: u64, upper: u32, lower: u32) -> u64 {
         let (high, low) = (number >> lower, number & ((1 << lower) - 1));
@@ -152,23 +155,24 @@ impl Shuffle {
     }
 }
 
-/// How many decimal digits `number` has.
+/// Number of decimal digits of `number`.
 pub fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// How a number becomes a key.
+/// How a number maps to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shape {
-    /// The number in decimal, padded with zeros: keys are in the order of their numbers, as in `db_bench`.
+    /// The number in decimal, padded with zeros: keys sort like their numbers, as in `db_bench`.
     Decimal,
-    /// `user` and the number, hashed, in 20 decimal digits: neighbours are far apart, as in YCSB.
+    /// `user` and the hash of the number in 20 decimal digits: keys of neighbouring numbers are far apart, as in
+    /// YCSB.
     Hashed,
 }
 
 impl Shape {
-    /// The fewest bytes that hold the keys of all numbers below `num`.
+    /// Minimum length of the keys of all numbers below `num`, in bytes.
     pub fn size_min(self, num: u64) -> usize {
         match self {
             Shape::Decimal => digits(num.saturating_sub(1)),
@@ -179,17 +183,17 @@ impl Shape {
 
 const USER: &[u8] = b"user";
 
-/// A key, written in place.
+/// A key in a reusable buffer.
 pub struct Key {
     shape: Shape,
     bytes: Vec<u8>,
-    /// Where the digits that change begin and end.
+    /// Start and end of the digits that change.
     first: usize,
     end: usize,
 }
 
 impl Key {
-    /// Room for keys of `size` bytes, no fewer than [`Shape::size_min`], and numbers below `num`.
+    /// A buffer for keys of `size` bytes, at least [`Shape::size_min`], of numbers below `num`.
     pub fn new(shape: Shape, size: usize, num: u64) -> Key {
         let mut bytes = vec![b'0'; size];
         let first = match shape {
@@ -203,7 +207,7 @@ impl Key {
         Key { shape, bytes, first, end }
     }
 
-    /// The same with a `.` behind: keys that nobody writes, each between two that somebody may write.
+    /// The same with a `.` appended: keys that no workload writes, each between two keys that workloads may write.
     pub fn missing(shape: Shape, size: usize, num: u64) -> Key {
         let mut key = Key::new(shape, size, num);
         key.bytes.push(b'.');
@@ -239,40 +243,40 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// Values begin at one of so many words: 4 MiB of them, which no compressor's window over a block spans.
+/// Number of words at which values start: 4 MiB of them, more than a compressor's window over a block.
 const STARTS: u64 = 1 << 19;
-/// The words of the pool are `mix` of consecutive numbers from here ("cairn" in ASCII).
+/// The pool consists of `mix` of consecutive numbers from this one ("cairn" in ASCII).
 const FIRST_WORD: u64 = 0x6361_6972_6e00_0000;
 
-/// How long values are: one size, or several with the share of each.
+/// Lengths of values: one length, or several with their percentages.
 ///
-/// As text, the bytes, or a list of `BYTES:PERCENT` as `9:60 104:20 1004:20`.
+/// As text: a number of bytes, or a list of `BYTES:PERCENT`, such as `9:60 104:20 1004:20`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Sizes(Vec<(usize, u64)>);
 
 impl Sizes {
-    /// All of one size.
+    /// Values of one length.
     pub fn all(size: usize) -> Sizes {
         Sizes(vec![(size, 100)])
     }
 
-    /// The longest.
+    /// The maximum length.
     pub fn max(&self) -> usize {
         self.0.iter().map(|class| class.0).max().unwrap_or(0)
     }
 
-    /// Whether all are of one size.
+    /// Whether all values have the same length.
     pub fn is_one(&self) -> bool {
         self.0.len() == 1
     }
 
-    /// The average.
+    /// The mean length.
     pub fn mean(&self) -> f64 {
         self.0.iter().map(|&(size, percent)| size as f64 * percent as f64 / 100.0).sum()
     }
 
-    /// The size that a random number picks.
+    /// The length that a random number selects.
     #[inline]
     fn pick(&self, random: u64) -> usize {
         if let [(size, _)] = self.0[..] {
@@ -332,20 +336,20 @@ impl From<Sizes> for String {
     }
 }
 
-/// Values that cannot be compressed: pieces of a pool of random words.
+/// Incompressible values: pieces of a pool of random words.
 ///
-/// A value is known by its first word, since [`mix`] can be undone: so a reader can tell without the pool, the seed or the
-/// operation that wrote it whether it is one, and whole.
+/// The first word of a value determines the rest, because [`mix`] is invertible. So a reader verifies a value
+/// without the pool, the seed or the number of the operation that wrote it.
 ///
-/// Which value a put stores depends on the key and on the *phase* (a seed that each workload of a run has of its own), not on the
-/// operation: so the database holds the same in the end whatever the number of threads and the order in which they ran.
+/// The value of a put depends on the key and on the *phase*, a seed of each workload of a run, but not on the
+/// operation. Therefore the final content of the database does not depend on the number of threads or their order.
 pub struct Values {
     pool: Vec<u8>,
     sizes: Sizes,
 }
 
 impl Values {
-    /// Values of these sizes.
+    /// Values of these lengths.
     pub fn new(sizes: &Sizes) -> Values {
         let words = STARTS + sizes.max().div_ceil(8) as u64;
         let pool = (0..words).flat_map(|word| mix(FIRST_WORD + word).to_le_bytes()).collect();
@@ -361,7 +365,7 @@ impl Values {
     }
 }
 
-/// Whether `value` is one of [`Values`], of any size; under eight bytes nobody can tell.
+/// Whether `value` is one of [`Values`], of any length. Always true below eight bytes.
 pub fn is_value(value: &[u8]) -> bool {
     let Some(first) = value.first_chunk::<8>() else { return true };
     let start = unmix(u64::from_le_bytes(*first)).wrapping_sub(FIRST_WORD);
@@ -409,7 +413,7 @@ mod tests {
     fn random_numbers_cover_their_range() {
         let seen = |num| (0..10_000).map(|op| below(random(7, op), num)).collect::<BTreeSet<u64>>();
         assert_eq!((seen(1000).len(), seen(1000).last().copied()), (1000, Some(999)));
-        // About 1 - 1/e of all keys are met by as many draws.
+        // As many draws as keys hit a fraction of about 1 - 1/e of the keys.
         assert!((6100..6550).contains(&seen(10_000).len()), "{}", seen(10_000).len());
     }
 
@@ -419,7 +423,7 @@ mod tests {
             let zipf = Zipf::new(1000, exponent);
             let mut counts = [0u32; 1000];
             (0..400_000).for_each(|op| counts[zipf.number(&mut Stream::new(3, op)) as usize] += 1);
-            // Number 0 comes up 10 to the power of the exponent times as often as number 9.
+            // Number 0 is drawn 10^exponent times as often as number 9.
             let ratio = f64::from(counts[0]) / f64::from(counts[9]);
             let expected = 10f64.powf(exponent);
             assert!((ratio / expected - 1.0).abs() < 0.12, "{exponent}: {ratio} instead of {expected}");
@@ -448,7 +452,7 @@ mod tests {
         let (one, other) = (numbers(1), numbers(2));
         let same = one.iter().zip(&other).filter(|(a, b)| a == b).count();
         assert!(same < 20, "{same} numbers go to the same place under another seed");
-        // Half of all numbers are greater than the one before, and a tenth of each tenth falls into any tenth.
+        // Half of all numbers are greater than their predecessors, and each tenth is spread evenly over all tenths.
         let rising = one.windows(2).filter(|pair| pair[0] < pair[1]).count();
         assert!((49_000..51_000).contains(&rising), "{rising}");
         for tenth in one.chunks(10_000) {

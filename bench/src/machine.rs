@@ -1,7 +1,7 @@
-//! The machine that a run is measured on, and who else uses it meanwhile.
+//! Describes the machine of a run, and measures the processor time of other processes.
 //!
-//! Everything comes from files of the kernel (`/proc`, `/sys`) and from `uname`, `date` and `git`. What cannot be told is
-//! `unknown`, or missing; nothing here fails.
+//! All data comes from kernel files (`/proc`, `/sys`) and from `uname`, `date` and `git`. Unavailable data is
+//! `unknown` or missing; nothing here fails.
 
 use crate::record::RunInfo;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// What there is to say of this machine, and of the file system that `dir` is on.
+/// Describes this machine, and the file system of `dir`.
 pub fn describe(dir: &Path) -> RunInfo {
     let file_system = FileSystem::of(dir);
     let mut warnings = Vec::new();
@@ -38,14 +38,14 @@ fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// The first line that a command prints.
+/// The first line of a command's output.
 fn output(program: &str, args: &[&str]) -> String {
     let run = Command::new(program).args(args).output().ok().filter(|run| run.status.success());
     let line = run.and_then(|run| String::from_utf8_lossy(&run.stdout).lines().next().map(str::to_string));
     line.unwrap_or(UNKNOWN.to_string())
 }
 
-/// The name of the processor: the value of the first `model name` of `/proc/cpuinfo`.
+/// The processor name: the first `model name` of `/proc/cpuinfo`.
 fn cpu_model() -> String {
     let text = read("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("model name"));
@@ -65,7 +65,7 @@ fn memory_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The commit that is checked out in `dir`, and whether files differ from it.
+/// The commit checked out in `dir`, and whether files differ from it.
 fn commit(dir: &Path) -> String {
     let git = |args: &[&str]| {
         let run = Command::new("git").arg("-C").arg(dir).args(args).output().ok()?;
@@ -82,12 +82,12 @@ fn commit(dir: &Path) -> String {
 struct FileSystem {
     kind: String,
     source: String,
-    /// What the kernel says of the device: its model, whether it turns.
+    /// The device according to the kernel: its model, and whether it is a rotating disk.
     device: Option<String>,
 }
 
 impl FileSystem {
-    /// The one that holds `dir`, or would hold it if it were made.
+    /// The file system that contains `dir`, or would contain it.
     fn of(dir: &Path) -> Option<FileSystem> {
         let there = dir
             .ancestors()
@@ -95,7 +95,7 @@ impl FileSystem {
         FileSystem::parse(&read("/proc/self/mountinfo")?, &there)
     }
 
-    /// From the lines of `mountinfo`: `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [FIELDS] - TYPE SOURCE OPTIONS`.
+    /// Parses lines of `mountinfo`: `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [FIELDS] - TYPE SOURCE OPTIONS`.
     fn parse(mounts: &str, dir: &Path) -> Option<FileSystem> {
         let mounted = |line: &str| {
             let (left, right) = line.split_once(" - ")?;
@@ -109,7 +109,7 @@ impl FileSystem {
             };
             dir.starts_with(&point).then(|| (point.components().count(), found))
         };
-        // Of mounts on the same point, the last one is what is seen.
+        // Of several mounts on one point, the last one is visible.
         mounts.lines().filter_map(mounted).max_by_key(|(depth, _)| *depth).map(|(_, found)| found)
     }
 
@@ -125,13 +125,13 @@ impl std::fmt::Display for FileSystem {
     }
 }
 
-/// What `/sys` tells of a block device, by `MAJOR:MINOR`.
+/// The description of a block device in `/sys`, by `MAJOR:MINOR`.
 fn device(number: &str) -> Option<String> {
     let dir = Path::new("/sys/dev/block").join(number);
-    // A partition has these files in the directory of its disk.
+    // For a partition, these files are in the directory of its disk.
     let file = |name: &str| read(dir.join(name)).or_else(|| read(dir.join("..").join(name)));
     let model = file("device/model").map(|model| model.trim().to_string()).filter(|model| !model.is_empty());
-    // Disks of virtual machines have no model, and say that they turn whatever they are made of.
+    // Disks of virtual machines have no model and claim to be rotating.
     match (model, file("queue/rotational")?.trim()) {
         (Some(model), "0") => Some(format!("{model}, solid state")),
         (Some(model), _) => Some(format!("{model}, rotating")),
@@ -140,7 +140,7 @@ fn device(number: &str) -> Option<String> {
     }
 }
 
-/// Processor time of the whole machine since it started, in ticks of 10 ms.
+/// Processor time of the machine since it was started, in ticks of 10 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
     busy: u64,
@@ -152,8 +152,8 @@ impl Ticks {
         Ticks::parse(&read("/proc/stat")?)
     }
 
-    /// From the first line of `/proc/stat`: `cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL ...`. What a host took away (STEAL)
-    /// is busy: others have it. What follows is contained in the first two.
+    /// Parses the first line of `/proc/stat`: `cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL ...`. STEAL
+    /// counts as busy, since other virtual machines used the time. The later fields are included in the first two.
     fn parse(text: &str) -> Option<Ticks> {
         let fields = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
         let ticks: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
@@ -161,7 +161,7 @@ impl Ticks {
         Some(Ticks { busy: all - ticks.get(3)? - ticks.get(4)?, all })
     }
 
-    /// The share of the time from `before` to `self` that was busy, less what this process used.
+    /// The fraction of the time from `before` to `self` that was busy, minus the time of this process.
     fn others_since(self, before: Ticks, own: Duration) -> Option<f64> {
         let all = self.all.checked_sub(before.all).filter(|all| *all > 0)?;
         let own_ticks = own.as_secs_f64() * 100.0;
@@ -170,23 +170,23 @@ impl Ticks {
     }
 }
 
-/// Tells how busy the machine was with others, from its start on.
+/// Measures how busy the machine was with other processes.
 ///
-/// Threads of the kernel that write back the pages of this process, or work for its disk, count as others; so a process that
-/// writes much sees a few per cent of others on an idle machine.
+/// Kernel threads that write back pages of this process or serve its disk count as others, so a process that writes
+/// much sees a few per cent of other load on an idle machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Busy {
     before: Option<Ticks>,
 }
 
 impl Busy {
-    /// From now on.
+    /// Starts a measurement.
     pub fn start() -> Busy {
         Busy { before: Ticks::now() }
     }
 
-    /// The share of the machine's processor time, 0 to 1, that others used until now, when this process used `own` meanwhile. `None` where
-    /// the kernel does not tell, or when less than a tick went by.
+    /// The fraction of the machine's processor time, 0 to 1, that other processes used since the start, if this
+    /// process used `own`. `None` if the kernel does not report it, or if less than a tick has passed.
     pub fn others(&self, own: Duration) -> Option<f64> {
         Ticks::now()?.others_since(self.before?, own)
     }
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(before, Ticks { busy: 200, all: 800 });
         let after = Ticks::parse("cpu  150 10 120 580 110 5 5 20 7 0\n").unwrap();
         assert_eq!(after, Ticks { busy: 310, all: 1000 });
-        // 110 of 200 ticks were busy; 70 of these were ours.
+        // 110 of 200 ticks were busy; 70 of these belong to this process.
         let others = after.others_since(before, Duration::from_millis(700)).unwrap();
         assert!((others - 0.2).abs() < 1e-9, "{others}");
         assert_eq!(after.others_since(before, Duration::from_secs(9)), Some(0.0));

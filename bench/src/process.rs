@@ -1,25 +1,25 @@
-//! What the kernel says of this process: bytes to and from the disk, CPU time, memory.
+//! The kernel's counters for this process: bytes to and from the disk, processor time, memory.
 //!
-//! The kernel counts writes twice, at two places, in `/proc/self/io`; see [`KernelIo`].
+//! `/proc/self/io` counts writes at two places; see [`KernelIo`].
 
 use std::fs;
 use std::time::Duration;
 
-/// `/proc/self/io`: the whole process, threads that ended included.
+/// `/proc/self/io`: the whole process, including ended threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelIo {
-    /// Bytes passed to `write` and its kin.
+    /// Bytes passed to `write` and similar system calls.
     pub wchar: u64,
-    /// Bytes of page cache that became dirty: whole pages, once for each time that they change from clean to dirty.
+    /// Bytes of page cache that became dirty: a whole page each time it changes from clean to dirty.
     pub write_bytes: u64,
-    /// Bytes of dirty pages that were dropped before they were written, because their file was removed or cut.
+    /// Bytes of dirty pages dropped before they were written, because their file was removed or truncated.
     pub cancelled_write_bytes: u64,
-    /// Bytes that came from the disk.
+    /// Bytes read from the disk.
     pub read_bytes: u64,
 }
 
 impl KernelIo {
-    /// What the kernel counts now; `None` where it does not.
+    /// The current counters; `None` if the kernel has none.
     pub fn now() -> Option<KernelIo> {
         KernelIo::parse(&fs::read_to_string("/proc/self/io").ok()?)
     }
@@ -33,7 +33,7 @@ impl KernelIo {
         })
     }
 
-    /// What was added since `before`.
+    /// The increase since `before`.
     pub fn since(self, before: KernelIo) -> KernelIo {
         KernelIo {
             wchar: self.wchar - before.wchar,
@@ -44,24 +44,25 @@ impl KernelIo {
     }
 }
 
-/// CPU time of all threads so far, in user and kernel mode.
+/// Processor time of all threads so far, in user and kernel mode.
 pub fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
-/// Lets [`peak_memory`] start anew from what is in memory now. Where that is not allowed, the peak stays that of the whole run.
+/// Restarts [`peak_memory`] from the current memory. Where this is not permitted, the peak remains that of the
+/// whole run.
 pub fn reset_peak_memory() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// The most bytes that were in memory at a time.
+/// Peak resident memory, in bytes.
 pub fn peak_memory() -> Option<u64> {
     let kib = field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")?;
     Some(kib * 1024)
 }
 
-/// The number behind `name` at the start of a line.
+/// The number after `name` at the start of a line.
 pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()

@@ -1,6 +1,7 @@
-//! What is reported of one workload on one engine: a JSON object, one line.
+//! The result of one workload on one engine: a JSON object on one line.
 //!
-//! Times are in seconds, latencies in microseconds, sizes in bytes. The kernel counts for all engines alike.
+//! Times are in seconds, latencies in microseconds, sizes in bytes. The kernel's counters are read in the same way
+//! for all engines.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -10,99 +11,103 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// The engine, as `rocksdb-blob`.
+    /// The name of the engine, such as `rocksdb-blob`.
     pub engine: String,
     /// The engine's version.
     pub engine_version: String,
-    /// The workload, as `fillrandom`.
+    /// The name of the workload, such as `fillrandom`.
     pub workload: String,
-    /// The group of workloads that share one database, as `dbbench` or `ycsb`; empty when the workload runs alone.
+    /// The group of workloads that share one database, such as `dbbench` or `ycsb`; empty if the workload runs
+    /// alone.
     pub group: String,
-    /// Which round of the run this is, from 1.
+    /// The round of the run, from 1.
     pub round: u32,
-    /// Operations that were done.
+    /// Operations done.
     pub ops: u64,
-    /// Operations that were asked for; more than were done when the time limit ended the workload or a walk met the end.
+    /// Operations requested. More than were done if the time limit ended the workload or a scan reached the end.
     pub ops_asked: u64,
     /// Whether the time limit ended the workload.
     pub cut_short: bool,
-    /// From the first operation to the last.
+    /// Time from the first operation to the last.
     pub seconds: f64,
-    /// Operations over `seconds`.
+    /// `ops` / `seconds`.
     pub ops_per_s: f64,
-    /// From the first operation until no flush and no compaction was left to do.
+    /// Time from the first operation until no flush and no compaction was pending.
     pub settled_seconds: f64,
-    /// Operations over `settled_seconds`.
+    /// `ops` / `settled_seconds`.
     pub settled_ops_per_s: f64,
     /// Latency of all operations.
     pub lat_us: Latency,
-    /// Latency by kind of operation (`read`, `update`, `insert`, `scan`, `modify`, `delete`), where there are several.
+    /// Latency by kind of operation (`read`, `update`, `insert`, `scan`, `modify`, `delete`), if there are several
+    /// kinds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lat_us_by_kind: BTreeMap<String, Latency>,
-    /// The latency curve: fraction of the operations, and the latency that they did not exceed.
+    /// The latency curve: fractions of the operations, each with the latency that this fraction did not exceed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub curve_us: Vec<(f64, f64)>,
-    /// Bytes of keys and values that were put, and of keys that were deleted.
+    /// Bytes of keys and values put, and of keys deleted.
     pub user_bytes: u64,
-    /// Bytes of keys and values that reads gave.
+    /// Bytes of keys and values returned by reads.
     pub user_bytes_read: u64,
-    /// Bytes that became dirty in the page cache, until it settled: the kernel's `write_bytes` (where the kernel does not count, the
-    /// engine's own).
+    /// Bytes dirtied in the page cache until the engine had settled: the kernel's `write_bytes`, or the engine's
+    /// own count where the kernel has none.
     pub write_bytes: u64,
-    /// The part of these that never reached the disk, because its file was removed first.
+    /// The part of `write_bytes` that never reached the disk, because its file was removed first.
     pub cancelled_write_bytes: u64,
-    /// Bytes that the disk was asked for, by background threads, too: the kernel's `read_bytes`.
+    /// Bytes requested from the disk, including those of background threads: the kernel's `read_bytes`.
     pub read_bytes: Option<u64>,
-    /// Requests to read that the disk served meanwhile. `None` where it is not known, or others read from the disk, too.
+    /// Read requests that the disk served meanwhile. `None` if unknown, or if other processes read from the disk
+    /// too.
     pub disk_reads: Option<u64>,
-    /// The share of the operations that read whose thread had the disk read for them, of every 256th such operation. `None` where the
-    /// kernel does not tell, or nothing was asked.
+    /// Fraction of the reading operations whose own thread read from the disk, sampled at every 256th such
+    /// operation. `None` if the kernel does not count it or no operation was sampled.
     pub disk_share: Option<f64>,
-    /// How many operations `disk_share` is taken of.
+    /// Number of operations sampled for `disk_share`.
     pub disk_share_of: u64,
-    /// Keys in the database afterwards: those that the fill put, each once, or those that the last scan of the contents counted. `None`
-    /// where writes since then may have changed it.
+    /// Keys in the database afterwards: those of the fill, or those counted by the last scan of the contents.
+    /// `None` if later writes may have changed the number.
     pub distinct_keys: Option<u64>,
-    /// Bytes of the keys and values of these.
+    /// Bytes of these keys and their values.
     pub data_bytes: Option<u64>,
-    /// `write_bytes` over `user_bytes`; `None` when nothing was put.
+    /// `write_bytes` / `user_bytes`; `None` if nothing was put.
     pub write_amp: Option<f64>,
-    /// Device reads and writes (`read_bytes` + `write_bytes` - `cancelled_write_bytes`) over user bytes, put and read.
+    /// Reads and writes of the device (`read_bytes` + `write_bytes` - `cancelled_write_bytes`) / user bytes put and
+    /// read.
     pub io_amp: Option<f64>,
-    /// Bytes passed to `write` and its kin: the kernel's `wchar`.
+    /// Bytes passed to `write` and similar system calls: the kernel's `wchar`.
     pub kernel_wchar: Option<u64>,
-    /// What the engine says that it wrote.
+    /// Bytes written according to the engine.
     pub engine_write_bytes: Option<u64>,
-    /// Lengths of all files of the database at the end.
+    /// Total length of all files of the database at the end.
     pub space_bytes: u64,
-    /// What these files take on the disk.
+    /// Disk space allocated to these files.
     pub space_allocated_bytes: u64,
-    /// Processor time of the whole process until it settled.
+    /// Processor time of the process until the engine had settled.
     pub cpu_seconds: f64,
-    /// The most that the process had in memory during the workload.
+    /// Peak resident memory of the process during the workload.
     pub rss_peak_bytes: Option<u64>,
-    /// Share of the machine's processor time that others used meanwhile, 0 to 1.
+    /// Fraction of the machine's processor time that other processes used meanwhile, 0 to 1.
     pub busy_others: Option<f64>,
-    /// Reads and seeks that found their key; steps that found an entry.
+    /// Reads and seeks that found their key; cursor steps that found an entry.
     pub found: u64,
-    /// Values that were compared with what was written. One that differs ends the run with an error.
+    /// Values compared with the written ones. A difference ends the run with an error.
     pub verified: u64,
-    /// What the threads beside the readers did.
+    /// The threads that write beside the readers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer: Option<Writer>,
-    /// Seconds that writers were made to wait, as the engine counts them.
+    /// Time that writers were stalled, as the engine counts it.
     pub stall_seconds: Option<f64>,
-    /// The longest wait since the database was opened.
+    /// The longest stall since the database was opened.
     pub longest_stall_seconds: Option<f64>,
-    /// What is in the database at the end, by a scan that is not timed; where it was asked for.
+    /// The content of the database at the end, from an untimed scan, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<Contents>,
-    /// The course of the run: one sample for each `sample_seconds`.
+    /// Progress over time: one sample per `sample_seconds`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Sample>,
     /// The workload's parameters.
     pub settings: Settings,
-    /// The engine's settings, by its own names, and what it lacks.
+    /// The engine's settings by its own names, and its restrictions.
     pub engine_settings: BTreeMap<String, String>,
 }
 
@@ -110,17 +115,17 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
-    /// The average.
+    /// The mean.
     pub mean: f64,
-    /// Half of all operations took no longer.
+    /// The median.
     pub p50: f64,
-    /// 95 of 100.
+    /// 95th percentile.
     pub p95: f64,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99: f64,
-    /// 999 of 1000.
+    /// 99.9th percentile.
     pub p999: f64,
-    /// The longest.
+    /// The maximum.
     pub max: f64,
 }
 
@@ -132,11 +137,11 @@ pub struct Writer {
     pub ops: u64,
     /// Puts per second.
     pub ops_per_s: f64,
-    /// Their latency.
+    /// Latency of the puts.
     pub lat_us: Latency,
 }
 
-/// What a whole scan found.
+/// The result of a complete scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
     /// Entries.
@@ -147,21 +152,21 @@ pub struct Contents {
     pub checksum: u64,
 }
 
-/// One stretch of a run.
+/// One sample interval of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {
-    /// Its end, in seconds since the first operation.
+    /// End of the interval, in seconds since the first operation.
     pub at: f64,
-    /// Operations in it.
+    /// Operations in the interval.
     pub ops: u64,
-    /// Mean latency of these, in microseconds.
+    /// Mean latency of these operations, in microseconds.
     pub mean_us: f64,
-    /// 95 of 100 took no longer; to about 10 %.
+    /// 95th percentile, accurate to about 10 %.
     pub p95_us: f64,
-    /// 99 of 100 took no longer; to about 10 %.
+    /// 99th percentile, accurate to about 10 %.
     pub p99_us: f64,
-    /// Puts of the threads beside the readers in it.
+    /// Puts of the threads beside the readers.
     pub writer_ops: u64,
     /// Bytes that users put since the start of the run.
     pub user_bytes: u64,
@@ -175,15 +180,15 @@ pub struct Sample {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// Keys.
+    /// Number of keys.
     pub num: u64,
     /// Operations of workloads that read.
     pub reads: u64,
-    /// Entries that a seek walks on.
+    /// Entries that a seek reads after the first.
     pub seek_nexts: u64,
-    /// Bytes of a key.
+    /// Length of a key in bytes.
     pub key_size: usize,
-    /// Bytes of a value, or of each class of values with its share in per cent: `9:60 104:20 1004:20`.
+    /// Length of a value in bytes, or lengths with their percentages: `9:60 104:20 1004:20`.
     pub value_sizes: String,
     /// Threads that share the operations.
     pub threads: usize,
@@ -191,61 +196,61 @@ pub struct Settings {
     pub writers: usize,
     /// `os` or `sync`.
     pub durability: String,
-    /// The seed of keys, values and their order.
+    /// Seed of the keys, the values and their order.
     pub seed: u64,
-    /// Bytes of one memtable, asked for.
+    /// Requested size of a memtable, in bytes.
     pub memtable_bytes: u64,
-    /// Bytes of cache, asked for.
+    /// Requested size of the cache, in bytes.
     pub cache_bytes: u64,
-    /// Background threads, asked for.
+    /// Requested number of background threads.
     pub background_threads: usize,
-    /// Bits of filter for a key, asked for.
+    /// Requested number of filter bits per key.
     pub filter_bits_per_key: u32,
-    /// The limit of the process and its page cache.
+    /// Memory limit of the process, including its page cache.
     pub memory_limit_bytes: Option<u64>,
-    /// Length of a sample.
+    /// Length of a sample interval.
     pub sample_seconds: f64,
 }
 
-/// The machine and the method of a run: the first line of a file of results.
+/// The machine and the method of a run: the first line of a results file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunInfo {
-    /// When it began, as `2026-03-01 12:00 UTC`.
+    /// Start of the run, such as `2026-03-01 12:00 UTC`.
     pub started: String,
-    /// Which set of sizes: `quick`, `full`, or `custom`.
+    /// The set of sizes: `quick`, `full`, or `custom`.
     pub scale: String,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Processor, as the kernel names it.
+    /// Name of the processor, from the kernel.
     pub cpu: String,
-    /// Processors.
+    /// Number of processors.
     pub cpus: usize,
-    /// Bytes of memory.
+    /// Memory of the machine, in bytes.
     pub memory_bytes: u64,
-    /// The limit for each engine with its page cache.
+    /// Memory limit of each engine, including its page cache.
     pub memory_limit_bytes: Option<u64>,
-    /// Kernel.
+    /// Version of the kernel.
     pub kernel: String,
-    /// File system of the databases, and what it is on.
+    /// File system of the databases, and its device.
     pub file_system: String,
-    /// The commit that was measured, and whether there were changes to it.
+    /// The measured commit, and whether the work tree had changes.
     pub commit: String,
     /// Titles of the engines, by name.
     pub engines: BTreeMap<String, String>,
-    /// What a reader of the results should know: no memory limit, a busy machine, an engine that failed.
+    /// Warnings for readers of the results: no memory limit, a busy machine, a failed engine.
     pub warnings: Vec<String>,
 }
 
-/// A line of a file of results.
+/// A line of a results file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// The run; first, and once more at the end when there were warnings.
+    /// The run. The first line, and repeated at the end if there were warnings.
     Run(RunInfo),
     /// A result.
     Result(Box<Record>),
-    /// An engine that did not finish a group, and why.
+    /// An engine that did not finish a group.
     Failure {
         /// The engine.
         engine: String,
@@ -253,13 +258,13 @@ pub enum Line {
         group: String,
         /// The round.
         round: u32,
-        /// What it said.
+        /// The error message.
         message: String,
     },
 }
 
 impl Latency {
-    /// From a histogram of nanoseconds.
+    /// The latencies of a histogram of nanoseconds.
     pub fn of(nanos: &Histogram<u64>) -> Latency {
         let us = |nanos: u64| nanos as f64 / 1000.0;
         let at = |quantile| us(nanos.value_at_quantile(quantile));
@@ -274,7 +279,7 @@ impl Latency {
     }
 }
 
-/// The latency curve of a histogram of nanoseconds, at fractions that look even on a scale of nines.
+/// The latency curve of a histogram of nanoseconds, at fractions that are evenly spaced on a scale of nines.
 pub fn curve(nanos: &Histogram<u64>) -> Vec<(f64, f64)> {
     const AT: [f64; 15] =
         [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999, 0.99999, 1.0];
@@ -284,7 +289,7 @@ pub fn curve(nanos: &Histogram<u64>) -> Vec<(f64, f64)> {
     AT.iter().map(|&q| (q, nanos.value_at_quantile(q) as f64 / 1000.0)).collect()
 }
 
-/// So many a second; 0 for none.
+/// Operations per second; 0 for no operations.
 pub fn rate(ops: u64, seconds: f64) -> f64 {
     if ops == 0 { 0.0 } else { ops as f64 / seconds.max(1e-9) }
 }

@@ -1,11 +1,11 @@
-//! Runs a group of workloads on one engine, in this process, and reports each.
+//! Runs a group of workloads on one engine in this process, and reports each.
 //!
-//! What a process had written, read and used before a workload is taken off, so the counters of a workload are its own. They run until
-//! the engine has settled: until no flush and no compaction is left to do.
+//! The counters of a workload are differences: what the process had written, read and used before the workload is
+//! subtracted. They include the time until the engine has settled, when no flush and no compaction is pending.
 
 use crate::disk::Requests;
 use crate::drive::{self, Job, Outcome};
-use crate::engine::{Asked, Engine, Kind, Result, Stalls};
+use crate::engine::{Engine, Kind, RequestedSettings, Result, Stalls};
 use crate::generate::{Shuffle, Values, seed_of};
 use crate::machine::Busy;
 use crate::process::{self, KernelIo};
@@ -19,22 +19,22 @@ use std::path::Path;
 use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
 
-/// What is told of a run while it goes on.
+/// An event of a running session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// How far a workload is.
+    /// The progress of a workload.
     Progress {
         /// Its name.
         workload: String,
-        /// Operations that are done.
+        /// Operations done.
         done: u64,
-        /// Operations that it has.
+        /// Operations in total.
         ops: u64,
-        /// Whether only background work is left.
+        /// Whether only background work is pending.
         settling: bool,
     },
-    /// A workload is done.
+    /// A workload has ended.
     Done(Box<Record>),
 }
 
@@ -42,12 +42,12 @@ pub enum Event {
 pub fn run_group(
     kind: &Kind,
     group: &Group,
-    asked: &Asked,
+    requested: &RequestedSettings,
     dir: &Path,
     round: u32,
     on: &mut (dyn FnMut(Event) + Send),
 ) -> Result<()> {
-    let engine = (kind.open)(dir, asked)?;
+    let engine = (kind.open)(dir, requested)?;
     let session = Session::new(&*engine, group, dir);
     let mut same_everywhere = true;
     let mut held = None;
@@ -65,22 +65,23 @@ pub fn run_group(
         record.engine = kind.name.to_string();
         record.engine_version = (kind.version)();
         record.round = round;
-        record.settings = Settings { durability: record.settings.durability, ..settings(group, step, asked) };
+        record.settings =
+            Settings { durability: record.settings.durability, ..settings(group, step, requested) };
         on(Event::Done(Box::new(record)));
     }
     engine.close()
 }
 
-/// What a database holds, as far as it follows from what was done.
+/// The content of a database, as far as it follows from the operations.
 #[derive(Clone, Copy)]
 struct Held {
     keys: u64,
-    /// Of keys and values.
+    /// Bytes of keys and values.
     bytes: u64,
 }
 
 impl Held {
-    /// After a workload, by what was there before.
+    /// The content after a workload, given the content before.
     fn after(group: &Group, step: &Step, record: &Record, before: Option<Held>) -> Option<Held> {
         use Workload::*;
         match step.workload {
@@ -89,7 +90,7 @@ impl Held {
                 Some(Held { keys: record.ops, bytes: record.user_bytes })
             }
             ReadRandom | ReadMissing | ReadSeq | ReadReverse | SeekRandom | YcsbC | AgingRead => before,
-            // Another value of the same length, where all keys are there and all values are of one length.
+            // Values of the same length replace others, if all keys exist and all values have one length.
             Overwrite | ReadWhileWriting | YcsbA | YcsbB | YcsbF => {
                 before.filter(|held| held.keys == step.num && group.sizes.is_one())
             }
@@ -99,7 +100,7 @@ impl Held {
 }
 
 /// The parameters of a workload, for its record.
-fn settings(group: &Group, step: &Step, asked: &Asked) -> Settings {
+fn settings(group: &Group, step: &Step, requested: &RequestedSettings) -> Settings {
     Settings {
         num: step.num - step.first.min(step.num),
         reads: step.ops,
@@ -110,10 +111,10 @@ fn settings(group: &Group, step: &Step, asked: &Asked) -> Settings {
         writers: step.writers,
         durability: String::new(),
         seed: group.seed,
-        memtable_bytes: asked.memtable_bytes,
-        cache_bytes: asked.cache_bytes,
-        background_threads: asked.background_threads,
-        filter_bits_per_key: asked.filter_bits_per_key,
+        memtable_bytes: requested.memtable_bytes,
+        cache_bytes: requested.cache_bytes,
+        background_threads: requested.background_threads,
+        filter_bits_per_key: requested.filter_bits_per_key,
         memory_limit_bytes: None,
         sample_seconds: group.sample_seconds,
     }
@@ -126,11 +127,12 @@ pub struct Session<'a> {
     pub group: &'a Group,
     dir: &'a Path,
     values: Values,
-    /// The keys of a `fillrandom` that the time limit ended: the first so many of its permutation. Those behind it draw from these.
+    /// The keys of a `fillrandom` that the time limit ended: a prefix of its permutation. Later workloads draw from
+    /// these.
     present: Cell<Option<(Shuffle, u64)>>,
 }
 
-/// What is counted from the engine's opening on, or from the start of the process.
+/// Counters since the engine was opened or the process started.
 struct Counts {
     written: Option<u64>,
     stalls: Option<Stalls>,
@@ -154,12 +156,13 @@ impl Counts {
 }
 
 impl<'a> Session<'a> {
-    /// For a group on an open engine whose database lies in `dir`.
+    /// A session for a group on an open engine with its database in `dir`.
     pub fn new(engine: &'a dyn Engine, group: &'a Group, dir: &'a Path) -> Session<'a> {
         Session { engine, group, dir, values: Values::new(&group.sizes), present: Cell::new(None) }
     }
 
-    /// Runs step number `at` of the group until it has settled. What the caller knows of the engine he fills in.
+    /// Runs step `at` of the group and waits until it has settled. The caller sets the fields of the record that
+    /// describe the engine.
     pub fn run(&self, at: usize, step: &Step, on: &mut (dyn FnMut(Event) + Send)) -> Result<Record> {
         let (group, workload) = (self.group, step.workload);
         let same = |other: &&Step| other.workload == workload;
@@ -174,7 +177,7 @@ impl<'a> Session<'a> {
             first: step.first,
             num: step.num,
             present: self.present.get().filter(|_| !workload.is_fill()),
-            // Far beyond all that was inserted before.
+            // Far beyond all numbers inserted before.
             insert_from: step.num + ((at as u64 + 1) << 40),
             shape: group.shape,
             key_size: group.key_size,
@@ -195,7 +198,8 @@ impl<'a> Session<'a> {
         let before = Counts::now(self.engine, self.dir);
         let outcome = drive::run(&job, &mut |done| on(progress(done, false)))?;
         if workload.is_fill() {
-            // Several threads have each put a part of theirs; which keys these are is not known then.
+            // With several threads, each has put a part of its own share, so the keys are not a prefix of the
+            // permutation.
             let known = workload == Workload::FillRandom && outcome.cut_short && step.threads == 1;
             let done =
                 (Shuffle::new(step.num - step.first, job.seed), outcome.tally.ops.min(step.num - step.first));
@@ -279,13 +283,13 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Reads everything: how much there is, and a hash of it.
+/// Reads the complete content: counts, and a hash.
 pub fn sum_up(engine: &dyn Engine) -> Result<Contents> {
     let (mut entries, mut bytes, mut hash) = (0, 0, Xxh3::new());
     engine.scan(None, &mut |key, value| {
         entries += 1;
         bytes += (key.len() + value.len()) as u64;
-        // With the lengths, so that no other pair has the same bytes.
+        // Includes the lengths, so that different splits of the same bytes have different hashes.
         hash.update(&(key.len() as u32).to_le_bytes());
         hash.update(key);
         hash.update(&(value.len() as u32).to_le_bytes());
@@ -295,11 +299,11 @@ pub fn sum_up(engine: &dyn Engine) -> Result<Contents> {
     Ok(Contents { entries, bytes, checksum: hash.digest() })
 }
 
-/// Bytes of all files under `dir`: their lengths, and the space that they take.
+/// Sizes of all files under `dir`: total length, and allocated space.
 pub fn space(dir: &Path) -> Result<(u64, u64)> {
     let mut sum = (0, 0);
     for entry in fs::read_dir(dir)? {
-        // A file may go away while we look.
+        // A file may be removed concurrently.
         let Ok((path, metadata)) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))) else {
             continue;
         };

@@ -1,39 +1,39 @@
-//! Which workloads follow each other on one database, and with which sizes.
+//! The groups of workloads, and their sizes.
 //!
-//! A *group* is what one process does with one engine and one directory: it fills a database, and measures it until it closes it.
-//! The groups and their parameters are the same for every engine.
+//! A *group* is the work of one process with one engine and one directory: it fills a database, runs workloads on
+//! it, and closes it. The groups and their parameters are the same for every engine.
 
-use crate::engine::Asked;
+use crate::engine::RequestedSettings;
 use crate::generate::{Shape, Sizes};
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Workloads that follow each other on one database.
+/// Workloads that run one after the other on one database.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Its name, as `ycsb`.
+    /// Its name, such as `ycsb`.
     pub name: String,
-    /// What it is, for a heading.
+    /// Its title, for a heading.
     pub title: String,
-    /// What it does, in a sentence or two.
+    /// Its purpose, in a sentence or two.
     pub about: String,
-    /// Keys of the database before any workload inserts more.
+    /// Number of keys in the database before any workload inserts more.
     pub num: u64,
-    /// How numbers become keys.
+    /// How numbers map to keys.
     pub shape: Shape,
-    /// Bytes of a key.
+    /// Length of a key in bytes.
     pub key_size: usize,
-    /// Bytes of values.
+    /// Lengths of values.
     pub sizes: Sizes,
-    /// The seed of keys, values and their order.
+    /// Seed of the keys, the values and their order.
     pub seed: u64,
-    /// The most seconds of a workload, settling not counted: then it is cut short.
+    /// Time limit of a workload in seconds, without settling; the workload is cut short after it.
     pub seconds_max: Option<f64>,
-    /// Seconds of one sample.
+    /// Length of a sample interval, in seconds.
     pub sample_seconds: f64,
-    /// Whether it runs only when it is named: it takes long, and few need it.
+    /// Whether it runs only when it is named: it takes long, and few users need it.
     pub on_request: bool,
     /// The workloads, in order.
     pub steps: Vec<Step>,
@@ -42,25 +42,25 @@ pub struct Group {
 /// A workload with its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// What it does.
+    /// The workload.
     pub workload: Workload,
-    /// What it is called in results where the workload's name does not tell it apart.
+    /// The name in results, if the name of the workload is ambiguous.
     pub label: Option<String>,
-    /// Operations, of all threads together.
+    /// Number of operations of all threads.
     pub ops: u64,
-    /// Threads that share them.
+    /// Threads that share the operations.
     pub threads: usize,
     /// Threads that put beside them, in `readwhilewriting`.
     pub writers: usize,
-    /// Keys have numbers from here ...
+    /// First key number ...
     pub first: u64,
-    /// ... to below this.
+    /// ... and end of the key numbers (exclusive).
     pub num: u64,
-    /// Entries that a seek walks on.
+    /// Entries that a seek reads after the first.
     pub seek_nexts: u64,
-    /// Puts per second of a history, and queries per second.
+    /// Rates of a history, per second: puts and queries.
     pub rates: Option<(f64, f64)>,
-    /// Whether what the database holds afterwards is read and summed up, where it is the same for all engines.
+    /// Whether the content of the database is read and hashed afterwards, if it is the same for all engines.
     pub sum_up: bool,
 }
 
@@ -81,7 +81,7 @@ impl Step {
         }
     }
 
-    /// What it is called in results.
+    /// Its name in results.
     pub fn name(&self) -> String {
         self.label.clone().unwrap_or_else(|| self.workload.name().to_string())
     }
@@ -98,19 +98,20 @@ impl Step {
 }
 
 impl Group {
-    /// What it shares with others of its kind: `parallax` of `parallax-sd`.
+    /// The part of the name that related groups share: `parallax` of `parallax-sd`.
     pub fn family(&self) -> &str {
         self.name.split_once('-').map_or(&self.name, |(family, _)| family)
     }
 
-    /// Whether what the database holds after step number `at` follows from what it held before. The writer of `readwhilewriting`
-    /// puts as much as it can; only when that repeats what an `overwrite` before it put does the database stay the same.
+    /// Whether the content of the database after step `at` follows from its content before. The writer of
+    /// `readwhilewriting` puts as much as it can, so the content is determined only if these puts repeat those of
+    /// an earlier `overwrite`.
     pub fn is_repeatable(&self, at: usize) -> bool {
         let overwrite = |step: &Step| step.workload == Workload::Overwrite;
         self.steps[at].workload != Workload::ReadWhileWriting || self.steps[..at].iter().any(overwrite)
     }
 
-    /// Bytes of keys and values that it stores, at most, overwritten ones not counted.
+    /// Maximum number of bytes of keys and values stored, without overwritten ones.
     pub fn data_bytes_max(&self) -> u64 {
         let history =
             |step: &Step| step.rates.map_or(0, |(puts, queries)| (step.ops as f64 / queries * puts) as u64);
@@ -123,18 +124,18 @@ impl Group {
     }
 }
 
-/// How large the groups are.
+/// The sizes of the groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// All engines and all groups in minutes: data that fits in memory; to see that everything works.
+    /// All engines and all groups within minutes, with data that fits in memory: a functional test.
     Quick,
-    /// Data larger than the memory limit: the figures that count.
+    /// Data larger than the memory limit: for measurements.
     #[default]
     Full,
 }
 
 impl Scale {
-    /// All of them.
+    /// All scales.
     pub const ALL: [Scale; 2] = [Scale::Quick, Scale::Full];
 }
 
@@ -156,25 +157,26 @@ impl FromStr for Scale {
     }
 }
 
-/// What the command line may change of a scale.
+/// Changes to a scale from the command line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Adjust {
-    /// Seed of keys, values and their order.
+    /// Seed of the keys, the values and their order.
     pub seed: u64,
-    /// The most seconds of a workload; that of the scale if `None`.
+    /// Time limit of a workload in seconds; `None` for that of the scale.
     pub seconds_max: Option<f64>,
-    /// Keys and operations are multiplied with this; 1 if `None`.
+    /// Factor for the numbers of keys and operations; `None` for 1.
     pub factor: Option<f64>,
 }
 
-/// The numbers that make a scale.
+/// The sizes of a scale.
 struct Size {
-    /// Keys and bytes of a value.
+    /// Numbers of keys and lengths of values.
     dbbench: [(u64, usize); 2],
-    /// Keys of the database that is well within memory, and of the one of four times the memory limit; with the first size of value.
+    /// Numbers of keys of the database well within memory and of the one four times as large as the memory limit,
+    /// with the first length of values.
     memory: u64,
     four_times: u64,
-    /// Keys of the database of 1 KiB values with two readers beside two writers.
+    /// Number of keys of the database with 1 KiB values, two readers and two writers.
     beside: u64,
     reads: u64,
     seeks: u64,
@@ -244,7 +246,7 @@ impl Scale {
     }
 }
 
-/// Key and value sizes of the Parallax thesis, table 4.1 and below: small, medium and large.
+/// Lengths of keys and values of the Parallax thesis, table 4.1 and below: small, medium and large.
 const PARALLAX: [(&str, &str, &str); 6] = [
     ("s", "small values (9 bytes)", "9"),
     ("m", "medium values (104 bytes)", "104"),
@@ -253,9 +255,9 @@ const PARALLAX: [(&str, &str, &str); 6] = [
     ("md", "medium values dominate (20-60-20 %)", "9:20 104:60 1004:20"),
     ("ld", "large values dominate (20-20-60 %)", "9:20 104:20 1004:60"),
 ];
-/// How large the databases are from which one sees how cost grows: in eighths of that of `dbbench`.
+/// Sizes of the databases that show how cost grows, in eighths of the one of `dbbench`.
 const GROWTH: [(&str, u64); 6] = [("eighth", 1), ("quarter", 2), ("half", 4), ("1", 8), ("2", 16), ("4", 32)];
-/// Bytes of YCSB's keys here.
+/// Length of YCSB's keys, in bytes.
 const YCSB_KEY: usize = 24;
 
 /// The groups of a scale.
@@ -325,7 +327,7 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
                 )
             });
             groups.push(Group {
-                // The fill takes its time, and everything behind it measures what the fill left.
+                // The fill gets more time: all later workloads measure its result.
                 seconds_max: Some(adjust.seconds_max.unwrap_or(4.0 * size.seconds_max)),
                 steps: reads_and_overwrites(size.four_times, &size),
                 ..decimal(
@@ -425,7 +427,8 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
     groups.extend(GROWTH.map(|(name, eighths)| {
         let num = small.0 * eighths / 8;
         Group {
-            // The slowest engine is to end, too: a fill that is cut short says nothing about its size.
+            // No limit by default, so that the slowest engine completes the fill: a fill cut short says nothing
+            // about its size.
             seconds_max: adjust.seconds_max,
             on_request: true,
             steps: vec![
@@ -472,7 +475,7 @@ fn dbbench(num: u64, size: &Size) -> Vec<Step> {
     ]
 }
 
-/// A fill, then reads of one entry and of a few, writes, and reads beside writes.
+/// A fill, then reads of one entry and of several, overwrites, and reads beside writes.
 fn reads_and_overwrites(num: u64, size: &Size) -> Vec<Step> {
     let mut steps = dbbench(num, size);
     use Workload::*;
@@ -493,7 +496,7 @@ fn ycsb((num, ops): (u64, u64)) -> Vec<Step> {
     let step = |workload, ops| Step { threads: 4, ..Step::new(workload, num, ops) };
     let mut steps = vec![step(YcsbLoad, num).summed_up()];
     steps.extend([YcsbA, YcsbB, YcsbC, YcsbF, YcsbD].map(|workload| step(workload, ops)));
-    // A scan gives fifty records in the mean.
+    // A scan returns fifty records on average.
     steps.push(step(YcsbE, ops / 10).summed_up());
     steps
 }
@@ -520,10 +523,10 @@ fn aging(num: u64, reads: u64) -> Vec<Step> {
     steps
 }
 
-impl Asked {
-    /// The memtable, cache, threads and filters that all are asked for where the command line says nothing else.
-    pub fn new(group: &Group) -> Asked {
-        Asked {
+impl RequestedSettings {
+    /// Memtable size, cache size, threads and filters requested of all engines by default.
+    pub fn new(group: &Group) -> RequestedSettings {
+        RequestedSettings {
             memtable_bytes: 64 << 20,
             cache_bytes: 256 << 20,
             background_threads: 2,

@@ -1,40 +1,41 @@
-//! The workloads, and what each of them does.
+//! The workloads and their operations.
 //!
-//! - Those of LevelDB's `db_bench`, by the names that they have there. One thing differs: there every thread does all
-//!   operations, here the threads share them; a thread of a workload in key order has a part of the keys to itself.
-//! - YCSB's load and its core workloads A to F (Cooper and others, SoCC 2010).
-//! - A history of versions, after the Mneme thesis, section 6: puts at a fixed rate, and beside them queries for the versions of
-//!   one key in a range of time.
-//! - The workload of the report on log and sstable databases, section 4: each key is read, written or deleted ten times.
-//! - Aging: rounds of inserting, deleting and updating.
+//! - LevelDB's `db_bench`, by its names, with one difference: the threads share the operations instead of each
+//!   doing all of them, and in a workload in key order each thread has its own part of the keys.
+//! - YCSB's load and its core workloads A to F (Cooper et al., SoCC 2010).
+//! - A history of versions, after section 6 of the Mneme thesis: puts at a fixed rate, and beside them queries for
+//!   the versions of one key in a range of time.
+//! - The workload of the report on log and sstable databases, section 4: each key is read, written or deleted ten
+//!   times.
+//! - Aging: rounds of inserts, deletes and updates.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What one operation is.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Look a key up.
+    /// Look up a key.
     Read,
-    /// Look up a key that nobody wrote.
+    /// Look up a key that was never written.
     ReadMissing,
-    /// Store a value under a key that may be there.
+    /// Store a value under a key that may exist.
     Update,
     /// Store a value under a new key.
     Insert,
-    /// Position a new cursor at a key, and walk on by 1 to 100 entries.
+    /// Position a new cursor at a key and read 1 to 100 entries.
     Scan,
-    /// Position a new cursor at a key, and walk on by a fixed number of entries.
+    /// Position a new cursor at a key and read a fixed number of entries.
     Seek,
-    /// Look a key up, then store a value under it.
+    /// Look up a key, then store a value under it.
     Modify,
-    /// Remove a key.
+    /// Delete a key.
     Delete,
 }
 
 impl Kind {
-    /// Whether it reads, alone or before it writes.
+    /// Whether it reads, alone or before a write.
     pub fn reads(self) -> bool {
         !matches!(self, Kind::Update | Kind::Insert | Kind::Delete)
     }
@@ -66,34 +67,34 @@ impl Kind {
     }
 }
 
-/// Which key an operation is about.
+/// How the keys of operations are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keys {
-    /// One after another.
+    /// In order.
     Sequential,
-    /// Any, with replacement.
+    /// Uniformly, with replacement.
     Uniform,
     /// A few much more often than the others: YCSB's zipfian distribution.
     Zipfian,
     /// The newest more often than the others: YCSB's latest distribution.
     Latest,
-    /// Each once, in a random order.
+    /// Each once, in random order.
     Permuted,
-    /// Each as often as any other, in a random order.
+    /// Each equally often, in random order.
     Shuffled,
 }
 
-/// What the operations of a workload are.
+/// The operations of a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
-    /// Operations of these kinds, with the share of each in per cent.
+    /// Operations of these kinds, each with its percentage.
     Mix(&'static [(Kind, u64)], Keys),
     /// Steps of one cursor per thread.
     Walk {
-        /// Towards smaller keys.
+        /// Whether in descending order of keys.
         back: bool,
     },
-    /// Puts of versions at a fixed rate, and queries at a fixed rate beside them; the queries are the operations that are measured.
+    /// Puts of versions at a fixed rate, and beside them queries at a fixed rate. Only the queries are measured.
     History {
         /// How the keys are chosen.
         keys: HistoryKeys,
@@ -103,9 +104,9 @@ pub enum Work {
 /// How the keys of a history are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HistoryKeys {
-    /// With Zipf's distribution, of this exponent.
+    /// By a Zipf distribution with this exponent.
     Zipf(f64),
-    /// Half of the puts are of new keys, the other half of any key that is there (section 6.4.2).
+    /// Half of the puts create a key, the others use any existing key (section 6.4.2).
     Uniform,
 }
 
@@ -127,7 +128,7 @@ macro_rules! workloads {
                 match self { $(Workload::$workload => $name),+ }
             }
 
-            /// What it does, in a line.
+            /// Its description, in a line.
             pub fn about(self) -> &'static str {
                 match self { $(Workload::$workload => $about),+ }
             }
@@ -149,17 +150,17 @@ workloads! {
         Mix(&[(Update, 100)], Permuted);
     Overwrite, "overwrite", "Puts random keys", Mix(&[(Update, 100)], Uniform);
     ReadRandom, "readrandom", "Gets random keys", Mix(&[(Read, 100)], Uniform);
-    ReadMissing, "readmissing", "Gets random keys that are not there and lie between keys that may be",
+    ReadMissing, "readmissing", "Gets random missing keys that lie between keys that may exist",
         Mix(&[(ReadMissing, 100)], Uniform);
-    ReadSeq, "readseq", "Walks from the first entry on", Walk { back: false };
-    ReadReverse, "readreverse", "Walks back from the last entry", Walk { back: true };
-    SeekRandom, "seekrandom", "Opens a cursor, goes to a random key, and walks a fixed number of entries on",
+    ReadSeq, "readseq", "Reads all entries in order", Walk { back: false };
+    ReadReverse, "readreverse", "Reads all entries in reverse order", Walk { back: true };
+    SeekRandom, "seekrandom", "Opens a cursor, seeks to a random key, and reads a fixed number of entries",
         Mix(&[(Seek, 100)], Uniform);
     DeleteSeq, "deleteseq", "Deletes all keys in order", Mix(&[(Delete, 100)], Sequential);
     DeleteRandom, "deleterandom", "Deletes random keys", Mix(&[(Delete, 100)], Uniform);
     ReadWhileWriting, "readwhilewriting", "Gets random keys while other threads put random keys as fast as they can",
         Mix(&[(Read, 100)], Uniform);
-    YcsbLoad, "ycsb-load", "YCSB: inserts all records, in an order that looks random",
+    YcsbLoad, "ycsb-load", "YCSB: inserts all records, in a pseudo-random order",
         Mix(&[(Update, 100)], Sequential);
     YcsbA, "ycsb-a", "YCSB A: half reads, half updates, zipfian", Mix(&[(Read, 50), (Update, 50)], Zipfian);
     YcsbB, "ycsb-b", "YCSB B: 95 % reads, 5 % updates, zipfian", Mix(&[(Read, 95), (Update, 5)], Zipfian);
@@ -169,15 +170,15 @@ workloads! {
         Mix(&[(Scan, 95), (Insert, 5)], Zipfian);
     YcsbF, "ycsb-f", "YCSB F: half reads, half read-modify-writes, zipfian",
         Mix(&[(Read, 50), (Modify, 50)], Zipfian);
-    HistoryZipf, "history-zipf", "Versions put at a fixed rate with a zipfian choice of keys, queries by time beside them",
+    HistoryZipf, "history-zipf", "Versions put at a fixed rate with a zipfian choice of keys, with concurrent queries by time",
         History { keys: HistoryKeys::Zipf(0.8) };
-    HistoryUniform, "history-uniform", "Versions put at a fixed rate, half of them of new keys, queries by time beside them",
+    HistoryUniform, "history-uniform", "Versions put at a fixed rate, half of them of new keys, with concurrent queries by time",
         History { keys: HistoryKeys::Uniform };
     TenEach, "ten-each", "Reads, writes or deletes each key ten times, in random order",
         Mix(&[(Read, 34), (Update, 33), (Delete, 33)], Shuffled);
-    AgingInsert, "aging-insert", "Inserts new keys, in an order that looks random", Mix(&[(Update, 100)], Sequential);
+    AgingInsert, "aging-insert", "Inserts new keys, in a pseudo-random order", Mix(&[(Update, 100)], Sequential);
     AgingDelete, "aging-delete", "Deletes random keys", Mix(&[(Delete, 100)], Uniform);
-    AgingUpdate, "aging-update", "Puts random keys, old ones and deleted ones", Mix(&[(Update, 100)], Uniform);
+    AgingUpdate, "aging-update", "Puts random keys, existing and deleted ones", Mix(&[(Update, 100)], Uniform);
     AgingRead, "aging-read", "Gets random keys, some of which are deleted", Mix(&[(Read, 100)], Uniform);
 }
 
@@ -193,7 +194,7 @@ impl Workload {
         self == Workload::FillSync
     }
 
-    /// How many operations it has, of all threads together, with so many keys and so many reads asked for.
+    /// Number of operations of all threads, for the requested numbers of keys and reads.
     pub fn ops(self, num: u64, reads: u64) -> u64 {
         let writes = |kind: Kind| matches!(kind, Kind::Update | Kind::Delete | Kind::Insert);
         match (self, self.work()) {

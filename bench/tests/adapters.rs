@@ -4,7 +4,7 @@
 //! Without features, only Cairn is built in. For all: `cargo test --release -p cairn-bench --features peers --test
 //! adapters`. With `ADAPTER=redb`, only the engine of that name is tested.
 
-use bench::engine::{Asked, Engine, Kind};
+use bench::engine::{Engine, Kind, RequestedSettings};
 use bench::generate::mix;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Included, Unbounded};
@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Small memtables and caches, so that a few megabytes are flushed and compacted many times.
-const ASKED: Asked = Asked {
+const ASKED: RequestedSettings = RequestedSettings {
     memtable_bytes: 64 << 10,
     cache_bytes: 1 << 20,
     background_threads: 2,
@@ -266,7 +266,7 @@ fn stamped(key: u32, round: u32) -> Vec<u8> {
 fn round_of(kind: &Kind, key: &[u8], value: &[u8]) -> u32 {
     let key = u32::from_be_bytes(key.try_into().unwrap());
     let round = u32::from_be_bytes(value[4..8].try_into().unwrap());
-    assert!(value == stamped(key, round), "{}: key {key} has a value that nobody wrote", kind.name);
+    assert!(value == stamped(key, round), "{}: key {key} has a value that was never written", kind.name);
     round
 }
 

@@ -125,7 +125,7 @@ fn a_run_leaves_results_and_a_report() {
     assert_eq!(failures, Vec::<String>::new());
     assert_eq!((info.scale.as_str(), info.rounds, info.engines.len()), ("custom", 2, engines().len()));
     assert_eq!(info.memory_limit_bytes.is_some(), can_limit());
-    // The fill that nobody asked for is there, since readrandom needs it.
+    // The fill runs although it was not named, since readrandom needs it.
     let of = |engine: &str, round: u32| -> Vec<String> {
         let same = |r: &&Record| r.engine == engine && r.round == round;
         records.iter().filter(same).map(|r| format!("{}/{}", r.group, r.workload)).collect()
@@ -176,7 +176,7 @@ fn a_run_leaves_results_and_a_report() {
     let nowhere = program().arg("report").arg(&results).output().unwrap();
     assert_eq!(nowhere.status.code(), Some(2), "neither --out nor --page: {}", text(&nowhere.stderr));
 
-    // A second run adds to the first one only when it is asked to.
+    // A second run adds to the first one only when it is requested to.
     let again = ["--factor", "0.001", "--groups", "report", "--no-report", "--verify", "false"];
     let refused = bed.command(&again).output().unwrap();
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
@@ -188,11 +188,11 @@ fn a_run_leaves_results_and_a_report() {
 #[test]
 fn an_engine_that_hangs_loses_its_turn() {
     let bed = Bed::new();
-    bed.run(&["--groups", "report", "--factor", "50", "--turn-seconds-max", "0.4", "--no-report"], 1);
+    bed.run(&["--groups", "report", "--factor", "50", "--group-seconds-max", "0.4", "--no-report"], 1);
     let (records, info, failures) = bed.results();
     assert!(records.is_empty());
     assert_eq!(failures.len(), engines().len(), "{failures:?}");
-    assert!(failures[0].contains("the limit"), "{failures:?}");
+    assert!(failures[0].contains("the time limit"), "{failures:?}");
     assert!(info.warnings.iter().any(|warning| warning.contains("failed in report")), "{info:?}");
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The kernel counts for a process. So each test runs in one of its own, with RocksDB's statistics on.
 
-use bench::engine::{Asked, Engine};
+use bench::engine::{Engine, RequestedSettings};
 use bench::generate::mix;
 use bench::process::KernelIo;
 use std::process::Command;
@@ -17,7 +17,7 @@ const VALUE_BYTES: usize = 1000;
 /// Of the kernel's count: the manifest and RocksDB's info log (`LOG`) are not in its own.
 const DIFFERENCE_MAX: f64 = 0.03;
 
-const ASKED: Asked = Asked {
+const ASKED: RequestedSettings = RequestedSettings {
     memtable_bytes: 8 << 20,
     cache_bytes: 8 << 20,
     background_threads: 2,

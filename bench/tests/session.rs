@@ -1,6 +1,6 @@
 //! Runs groups on Cairn, small, and looks at what is reported.
 
-use bench::engine::{Asked, Kind};
+use bench::engine::{Kind, RequestedSettings};
 use bench::record::Record;
 use bench::session::{Event, run_group};
 use bench::suite::{Adjust, Group, Scale, groups};
@@ -22,8 +22,8 @@ fn group(name: &str) -> Group {
 fn run(group: &Group) -> Vec<Record> {
     let dir = tempfile::tempdir().unwrap();
     let mut records = Vec::new();
-    let asked = Asked { memtable_bytes: 64 << 10, ..Asked::new(group) };
-    run_group(&cairn(), group, &asked, dir.path(), 1, &mut |event| {
+    let requested = RequestedSettings { memtable_bytes: 64 << 10, ..RequestedSettings::new(group) };
+    run_group(&cairn(), group, &requested, dir.path(), 1, &mut |event| {
         if let Event::Done(record) = event {
             records.push(*record);
         }
@@ -141,7 +141,7 @@ fn the_fill_puts_every_key_once() {
     }
 }
 
-/// Deletes and inserts whose result was not counted leave the number of keys unknown.
+/// After deletes and inserts with uncounted results, the number of keys is unknown.
 #[test]
 fn keys_that_were_not_counted_are_not_told() {
     let mut group = group("dbbench-128");
@@ -211,7 +211,7 @@ fn kinds_of_operations_are_told_apart() {
     assert!(kinds("ycsb-c").is_empty());
 }
 
-/// Contents that depend on an engine's speed are not summed up: nobody is to compare them.
+/// Contents that depend on the speed of an engine are not hashed, because they must not be compared.
 #[test]
 fn contents_are_compared_only_where_they_must_agree() {
     let mut group = group("dbbench-128");

@@ -1,34 +1,34 @@
-//! Cairn, under each of its presets.
+//! Cairn, with each of its presets.
 
-use crate::engine::{Asked, Engine, Kind, Result, Stalls, Visit};
+use crate::engine::{Engine, Kind, RequestedSettings, Result, Stalls, Visit};
 use cairn::{Cursor, Database, Durability, Keyspace, KeyspaceOptions, Options, Preset};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// The keyspace that is measured.
+/// The measured keyspace.
 pub const KEYSPACE: &str = "bench";
 
-/// Cairn as it comes, and its other presets.
+/// Cairn with default options, and with its other presets.
 pub fn kinds() -> Vec<Kind> {
     vec![
         Kind {
             name: "cairn",
             title: "Cairn",
             version,
-            open: |dir, asked| open(dir, asked, Preset::Balanced),
+            open: |dir, requested| open(dir, requested, Preset::Balanced),
         },
         Kind {
             name: "cairn-leveled",
             title: "Cairn, leveled",
             version,
-            open: |dir, asked| open(dir, asked, Preset::Leveled),
+            open: |dir, requested| open(dir, requested, Preset::Leveled),
         },
         Kind {
             name: "cairn-pebblesdb",
             title: "Cairn, as in the PebblesDB paper",
             version,
-            open: |dir, asked| open(dir, asked, Preset::PebblesDb),
+            open: |dir, requested| open(dir, requested, Preset::PebblesDb),
         },
     ]
 }
@@ -37,15 +37,15 @@ fn version() -> String {
     env!("CARGO_PKG_VERSION").to_string()
 }
 
-fn open(dir: &Path, asked: &Asked, preset: Preset) -> Result<Box<dyn Engine>> {
-    // Half of the budget is the cache; the other half is room for memtables, of which two are in use at a time.
+fn open(dir: &Path, requested: &RequestedSettings, preset: Preset) -> Result<Box<dyn Engine>> {
+    // Half of the budget is for the cache, the other half for memtables; two of them are in use at a time.
     let options = Options::default()
-        .memory_budget(2 * asked.cache_bytes.max(2 * asked.memtable_bytes))
-        .background_threads(asked.background_threads);
+        .memory_budget(2 * requested.cache_bytes.max(2 * requested.memtable_bytes))
+        .background_threads(requested.background_threads);
     let keyspace = KeyspaceOptions::preset(preset)
         .compression(cairn::Compression::None)
-        .memtable_bytes(asked.memtable_bytes as usize)
-        .filter_bits_per_key(asked.filter_bits_per_key);
+        .memtable_bytes(requested.memtable_bytes as usize)
+        .filter_bits_per_key(requested.filter_bits_per_key);
     Ok(Box::new(Cairn::open(dir, options, keyspace)?))
 }
 
@@ -56,11 +56,11 @@ pub struct Cairn {
 }
 
 impl Cairn {
-    /// Opens the database with these options, and the keyspace with these if it is to be created.
+    /// Opens the database with these options. Creates the keyspace with its options if it is missing.
     pub fn open(dir: &Path, options: Options, keyspace: KeyspaceOptions) -> cairn::Result<Cairn> {
         let db = Database::open_with(dir, options)?;
         let keyspace = db.keyspace(KEYSPACE, keyspace)?;
-        // What opening left to do is not the workload's.
+        // Background work caused by the opening must not count for the workload.
         db.wait_idle()?;
         Ok(Cairn { db, keyspace })
     }

@@ -1,17 +1,18 @@
-//! fjall: a log-structured merge tree in Rust, leveled.
+//! fjall: a leveled log-structured merge tree in Rust.
 //!
-//! Every write goes to the journal and from there to the operating system before it returns; a synced one is followed by
-//! `persist`. The journal has one lock, so writers take turns, and synced writes do not share an `fdatasync`.
+//! Every write goes to the journal, and from there to the operating system before it returns. A synced write calls
+//! `persist` after it. The journal has one lock, so writers run one after the other, and synced writes do not share
+//! an `fdatasync`.
 //!
-//! Gets read what is newest, without a snapshot. Scans take one: a `range` of the keyspace itself sees some of the writes
-//! that are made meanwhile and not others.
+//! Gets read the newest state, without a snapshot. Scans take a snapshot: a `range` of the keyspace itself shows
+//! some of the concurrent writes and not others.
 //!
-//! Compaction is driven by flushes alone: each flush lets the worker threads look for work as many times as there are
-//! threads, and what is left over waits for the next flush. It is settled when nothing is running or queued, which may
-//! be before its levels have the shape that it aims at.
+//! Only flushes trigger compactions: each flush lets the worker threads look for work as many times as there are
+//! threads, and the rest waits for the next flush. The engine has settled when nothing is running or queued,
+//! perhaps before its levels have their target shape.
 
 use super::{locked, quiet};
-use crate::engine::{Asked, Engine, Error, Kind, Result, Visit};
+use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Visit};
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
 use std::collections::BTreeMap;
@@ -19,8 +20,8 @@ use std::ops::Bound;
 use std::path::Path;
 use std::time::Duration;
 
-/// The limit of all journals together that fjall has by itself. A journal is kept until the memtables are flushed whose
-/// writes it holds, so large memtables need more.
+/// fjall's default limit of all journals together. A journal is kept until all memtables with its writes are
+/// flushed, so large memtables need a higher limit.
 const JOURNALS_BYTES: u64 = 512 << 20;
 
 /// fjall.
@@ -28,34 +29,34 @@ pub fn kinds() -> Vec<Kind> {
     vec![Kind { name: "fjall", title: "fjall", version: || locked::version("fjall").to_string(), open }]
 }
 
-fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(open_at(dir, asked)?))
+fn open(dir: &Path, requested: &RequestedSettings) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(open_at(dir, requested)?))
 }
 
-fn open_at(dir: &Path, asked: &Asked) -> Result<Fjall> {
-    let journals_bytes = JOURNALS_BYTES.max(4 * asked.memtable_bytes);
+fn open_at(dir: &Path, requested: &RequestedSettings) -> Result<Fjall> {
+    let journals_bytes = JOURNALS_BYTES.max(4 * requested.memtable_bytes);
     let db = Database::builder(dir)
-        .cache_size(asked.cache_bytes)
-        .worker_threads(asked.background_threads.max(1))
+        .cache_size(requested.cache_bytes)
+        .worker_threads(requested.background_threads.max(1))
         .max_journaling_size(journals_bytes)
         .journal_compression(CompressionType::None)
         .manual_journal_persist(false)
         .open()
         .map_err(error)?;
-    let keyspace = db.keyspace("bench", || keyspace_options(asked)).map_err(error)?;
-    let fjall = Fjall { db, keyspace, asked: asked.clone(), journals_bytes };
-    // What opening left to do is not the workload's.
+    let keyspace = db.keyspace("bench", || keyspace_options(requested)).map_err(error)?;
+    let fjall = Fjall { db, keyspace, requested: requested.clone(), journals_bytes };
+    // Background work caused by the opening must not count for the workload.
     fjall.settle()?;
     Ok(fjall)
 }
 
-fn keyspace_options(asked: &Asked) -> KeyspaceCreateOptions {
-    let filter = match asked.filter_bits_per_key {
+fn keyspace_options(requested: &RequestedSettings) -> KeyspaceCreateOptions {
+    let filter = match requested.filter_bits_per_key {
         0 => FilterPolicy::disabled(),
         bits => FilterPolicy::all(FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(bits as f32))),
     };
     KeyspaceCreateOptions::default()
-        .max_memtable_size(asked.memtable_bytes)
+        .max_memtable_size(requested.memtable_bytes)
         .filter_policy(filter)
         .data_block_compression_policy(CompressionPolicy::disabled())
         .index_block_compression_policy(CompressionPolicy::disabled())
@@ -69,7 +70,7 @@ fn error(e: fjall::Error) -> Error {
 struct Fjall {
     db: Database,
     keyspace: Keyspace,
-    asked: Asked,
+    requested: RequestedSettings,
     journals_bytes: u64,
 }
 
@@ -78,8 +79,8 @@ impl Fjall {
         if sync { self.db.persist(PersistMode::SyncData).map_err(error) } else { Ok(()) }
     }
 
-    /// Whether a flush or a compaction is running or queued, as far as fjall tells: between two compactions of a series it
-    /// does not.
+    /// Whether a flush or a compaction is running or queued, according to fjall. Between two compactions of a
+    /// series, fjall reports nothing.
     fn busy(&self) -> bool {
         self.db.outstanding_flushes() > 0
             || self.keyspace.sealed_memtable_count() > 0
@@ -89,7 +90,9 @@ impl Fjall {
 
 impl Engine for Fjall {
     fn settings(&self) -> BTreeMap<String, String> {
-        let Asked { memtable_bytes, cache_bytes, background_threads, filter_bits_per_key, .. } = self.asked;
+        let RequestedSettings {
+            memtable_bytes, cache_bytes, background_threads, filter_bits_per_key, ..
+        } = self.requested;
         let pairs = [
             ("cache_size", cache_bytes.to_string()),
             ("compaction_strategy", "Leveled, tables of 64 MiB (its default)".to_string()),
@@ -146,12 +149,12 @@ impl Engine for Fjall {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        // Dropping it does so, too, but tells nobody of an error.
+        // Dropping the database does the same, but ignores errors.
         self.db.persist(PersistMode::SyncAll).map_err(error)
     }
 }
 
-/// Shows keys and values where they are: they are references into a block or a memtable.
+/// Passes keys and values as references into a block or a memtable.
 fn visit_all(entries: impl Iterator<Item = Guard>, visit: &mut Visit<'_>) -> Result<()> {
     for entry in entries {
         let (key, value) = entry.into_inner().map_err(error)?;
@@ -169,14 +172,14 @@ mod tests {
     #[test]
     fn it_settles_when_full_memtables_are_tables() {
         let dir = tempfile::tempdir().unwrap();
-        let asked = Asked {
+        let requested = RequestedSettings {
             memtable_bytes: 256 << 10,
             cache_bytes: 1 << 20,
             background_threads: 1,
             filter_bits_per_key: 10,
             data_bytes_max: 1 << 20,
         };
-        let fjall = open_at(dir.path(), &asked).unwrap();
+        let fjall = open_at(dir.path(), &requested).unwrap();
         for key in 0..1000u32 {
             fjall.put(&key.to_be_bytes(), &[0; 1000], false).unwrap();
         }

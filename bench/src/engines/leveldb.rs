@@ -1,15 +1,15 @@
-//! LevelDB, as the system has it, through its C interface (`leveldb/c.h`).
+//! LevelDB, as installed in the system, through its C interface (`leveldb/c.h`).
 //!
-//! It is set up with the asked-for memory and filters, no compression, and its own defaults for everything else. It has
-//! no knob for threads: one thread flushes and compacts, whatever is asked for.
+//! Uses the requested memory and filters, no compression, and LevelDB's defaults for everything else. The number of
+//! threads cannot be set: one thread flushes and compacts.
 //!
-//! The first part of this file declares the C functions that are used, the second wraps them in types that own what C
-//! hands out ([`Owned`], [`Bytes`], [`Iter`]) and turn its messages into errors. The third is the adapter, which has
-//! no more to prove than that what it passes is alive.
+//! The first part of this file declares the C functions, the second wraps them in types that own the objects of C
+//! ([`Owned`], [`Bytes`], [`Iter`]) and converts its messages to errors. The third is the adapter; its proofs only
+//! say that the arguments are alive.
 #![allow(unsafe_code)]
 
 use super::quiet;
-use crate::engine::{Asked, Engine, Error, Kind, Result, Visit};
+use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Visit};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -18,18 +18,18 @@ use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::time::Duration;
 
-/// As many tables in level 0 are compacted.
+/// Number of tables in level 0 that starts a compaction.
 const LEVEL_0_TRIGGER: u64 = 4;
-/// A table, unless its level is made of fewer bytes.
+/// Maximum size of a table.
 const MAX_FILE_SIZE: u64 = 2 << 20;
 
-/// LevelDB as it comes.
+/// LevelDB with default options.
 pub fn kinds() -> Vec<Kind> {
     vec![Kind {
         name: "leveldb",
         title: "LevelDB",
         version,
-        open: |dir, asked| Ok(Box::new(LevelDb::open(dir, asked)?)),
+        open: |dir, requested| Ok(Box::new(LevelDb::open(dir, requested)?)),
     }]
 }
 
@@ -39,12 +39,12 @@ fn version() -> String {
     format!("{major}.{minor}")
 }
 
-/// What of the C interface is used. A `u8` is a truth value; an `err` becomes a message on failure and is left alone on
-/// success.
+/// The functions used. A `u8` is a truth value. An `err` is set to a message on failure and otherwise left
+/// unchanged.
 mod c {
     use super::{c_char, c_int, c_void};
 
-    /// Types of which C shows nothing but pointers.
+    /// Opaque C types.
     macro_rules! opaque {
         ($($name:ident),*) => {
             $(#[repr(C)]
@@ -122,17 +122,16 @@ mod c {
     pub const NO_COMPRESSION: c_int = 0;
 }
 
-/// An object that C made, and the function that takes it back.
+/// An object created by C, with its destructor.
 struct Owned<T> {
     ptr: NonNull<T>,
     destroy: unsafe extern "C" fn(*mut T),
 }
 
 impl<T> Owned<T> {
-    /// Panics where C returned null for lack of memory.
+    /// Panics if C returned null for lack of memory.
     ///
-    /// # Safety
-    /// `ptr` is null or an object that nobody else destroys, and that `destroy` takes.
+    /// # Safety `ptr` is null, or an object that no other code destroys and that `destroy` accepts.
     unsafe fn new(ptr: *mut T, destroy: unsafe extern "C" fn(*mut T)) -> Owned<T> {
         Owned { ptr: NonNull::new(ptr).expect("LevelDB makes its objects"), destroy }
     }
@@ -144,56 +143,54 @@ impl<T> Owned<T> {
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: the promise of `new`; and nobody has it after this.
+        // SAFETY: guaranteed by the caller of `new`; the object is not used afterwards.
         unsafe { (self.destroy)(self.ptr.as_ptr()) }
     }
 }
 
-/// Bytes that C allocated for us.
+/// Bytes allocated by C for the caller.
 struct Bytes {
     ptr: NonNull<u8>,
     len: usize,
 }
 
 impl Bytes {
-    /// None for null.
+    /// `None` for null.
     ///
-    /// # Safety
-    /// `ptr` is null or a buffer of `len` bytes that LevelDB allocated for its caller.
+    /// # Safety `ptr` is null or a buffer of `len` bytes that LevelDB allocated for its caller.
     unsafe fn new(ptr: *mut u8, len: usize) -> Option<Bytes> {
         Some(Bytes { ptr: NonNull::new(ptr)?, len })
     }
 
-    /// The bytes of a string that ends with a zero; the zero is not among them. None for null.
+    /// The bytes of a string that ends with a zero, without the zero. `None` for null.
     ///
-    /// # Safety
-    /// `ptr` is null or a string that LevelDB allocated for its caller.
+    /// # Safety `ptr` is null or a string that LevelDB allocated for its caller.
     unsafe fn from_c_string(ptr: *mut u8) -> Option<Bytes> {
         let ptr = NonNull::new(ptr)?;
-        // SAFETY: the promise of this function.
+        // SAFETY: guaranteed by the caller of this function.
         let len = unsafe { CStr::from_ptr(ptr.as_ptr().cast()) }.count_bytes();
         Some(Bytes { ptr, len })
     }
 
     fn as_slice(&self) -> &[u8] {
-        // SAFETY: the promise of `new`; the buffer is ours until it is dropped.
+        // SAFETY: guaranteed by the caller of `new`; the buffer belongs to `self` until it is dropped.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        // SAFETY: LevelDB allocated it for us; and nobody has it after this.
+        // SAFETY: LevelDB allocated it for its caller, and it is not used afterwards.
         unsafe { c::leveldb_free(self.ptr.as_ptr().cast::<c_void>()) }
     }
 }
 
-/// Calls a function that tells of errors in its last argument.
+/// Calls a function that returns errors in its last argument.
 #[inline]
 fn call<T>(function: impl FnOnce(*mut *mut c_char) -> T) -> Result<T> {
     let mut err = null_mut::<c_char>();
     let result = function(&mut err);
-    // SAFETY: LevelDB leaves it null, or makes it a message that the caller is to free.
+    // SAFETY: LevelDB leaves it null or sets it to a message that the caller frees.
     match unsafe { Bytes::from_c_string(err.cast()) } {
         None => Ok(result),
         Some(message) => Err(Error::new(String::from_utf8_lossy(message.as_slice()).into_owned())),
@@ -208,7 +205,7 @@ struct Iter<'db> {
 
 impl Iter<'_> {
     fn seek_to_first(&mut self) {
-        // SAFETY: `raw` is a live iterator, and `&mut` says that nobody else uses it.
+        // SAFETY: `raw` is a live iterator, and `&mut` guarantees exclusive use.
         unsafe { c::leveldb_iter_seek_to_first(self.raw.as_ptr()) }
     }
 
@@ -217,19 +214,19 @@ impl Iter<'_> {
         unsafe { c::leveldb_iter_seek_to_last(self.raw.as_ptr()) }
     }
 
-    /// To the first key at or after this one.
+    /// Moves to the first key at or after `key`.
     fn seek(&mut self, key: &[u8]) {
         // SAFETY: as in `seek_to_first`; LevelDB copies the key.
         unsafe { c::leveldb_iter_seek(self.raw.as_ptr(), key.as_ptr(), key.len()) }
     }
 
-    /// To the last key at or before this one.
+    /// Moves to the last key at or before `key`.
     fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.seek(key);
         match self.item() {
             Some((found, _)) if found == key => {}
             Some(_) => self.prev(),
-            // Behind the last key, or failed: an error must not pass for the end.
+            // After the last key, or failed: an error must not be taken for the end.
             None => {
                 self.status()?;
                 self.seek_to_last();
@@ -240,7 +237,7 @@ impl Iter<'_> {
 
     fn next(&mut self) {
         debug_assert!(self.valid());
-        // SAFETY: as in `seek_to_first`; it stands on an entry, for it is called behind `item` only.
+        // SAFETY: as in `seek_to_first`; it is at an entry, because it is called only after `item`.
         unsafe { c::leveldb_iter_next(self.raw.as_ptr()) }
     }
 
@@ -255,13 +252,13 @@ impl Iter<'_> {
         unsafe { c::leveldb_iter_valid(self.raw.as_ptr()) != 0 }
     }
 
-    /// Key and value that it stands on, where they lie.
+    /// Key and value at the position, borrowed from LevelDB.
     fn item(&self) -> Option<(&[u8], &[u8])> {
         if !self.valid() {
             return None;
         }
         let (mut key_len, mut value_len) = (0, 0);
-        // SAFETY: it stands on an entry, and what the pointers show stays until it moves, which `&self` excludes.
+        // SAFETY: it is at an entry, and the memory stays valid until the iterator moves, which `&self` excludes.
         unsafe {
             let key = c::leveldb_iter_key(self.raw.as_ptr(), &mut key_len);
             let value = c::leveldb_iter_value(self.raw.as_ptr(), &mut value_len);
@@ -269,13 +266,14 @@ impl Iter<'_> {
         }
     }
 
-    /// The error that it met, if any.
+    /// The error of the iterator, if any.
     fn status(&self) -> Result<()> {
         // SAFETY: `raw` is a live iterator.
         call(|err| unsafe { c::leveldb_iter_get_error(self.raw.as_ptr(), err) })
     }
 
-    /// Visits what it stands on and what comes after it, and tells of the error that may have ended it.
+    /// Visits the entry at the position and the following ones. Returns the error that may have ended the
+    /// iteration.
     fn visit_all(mut self, step: impl Fn(&mut Self), visit: &mut Visit<'_>) -> Result<()> {
         while let Some((key, value)) = self.item() {
             if !visit(key, value) {
@@ -287,7 +285,7 @@ impl Iter<'_> {
     }
 }
 
-/// Fields are dropped from top to bottom: the database first, for it uses the others.
+/// Fields are dropped in order: the database first, because it uses the others.
 struct LevelDb {
     db: Owned<c::Db>,
     read: Owned<c::ReadOptions>,
@@ -298,12 +296,12 @@ struct LevelDb {
 }
 
 // SAFETY: LevelDB's database, its cache and its filter policy may be used by all threads without synchronization
-// (`db.h`, `cache.h`, `filter_policy.h`), and its options are only read once they are set.
+// (`db.h`, `cache.h`, `filter_policy.h`), and its options are only read after they are set.
 unsafe impl Send for LevelDb {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for LevelDb {}
 
-/// The options and what they point to, which must outlive the database.
+/// The options and the objects that they point to, which must outlive the database.
 struct DbOptions {
     raw: Owned<c::Options>,
     _cache: Owned<c::Cache>,
@@ -311,21 +309,23 @@ struct DbOptions {
 }
 
 impl DbOptions {
-    fn new(asked: &Asked) -> DbOptions {
-        let bits_per_key = asked.filter_bits_per_key as c_int;
-        // SAFETY: objects that are made for us, with their destructors; `Owned` keeps them alive while they are set up,
-        // and `DbOptions` while they are used.
+    fn new(requested: &RequestedSettings) -> DbOptions {
+        let bits_per_key = requested.filter_bits_per_key as c_int;
+        // SAFETY: the objects are created for the caller, with their destructors; `Owned` keeps them alive during
+        // the setup, and `DbOptions` while they are used.
         unsafe {
             let raw = Owned::new(c::leveldb_options_create(), c::leveldb_options_destroy);
-            let cache =
-                Owned::new(c::leveldb_cache_create_lru(asked.cache_bytes as usize), c::leveldb_cache_destroy);
+            let cache = Owned::new(
+                c::leveldb_cache_create_lru(requested.cache_bytes as usize),
+                c::leveldb_cache_destroy,
+            );
             let filter = Owned::new(
                 c::leveldb_filterpolicy_create_bloom(bits_per_key),
                 c::leveldb_filterpolicy_destroy,
             );
             c::leveldb_options_set_create_if_missing(raw.as_ptr(), 1);
-            c::leveldb_options_set_write_buffer_size(raw.as_ptr(), asked.memtable_bytes as usize);
-            c::leveldb_options_set_max_open_files(raw.as_ptr(), max_open_files(asked));
+            c::leveldb_options_set_write_buffer_size(raw.as_ptr(), requested.memtable_bytes as usize);
+            c::leveldb_options_set_max_open_files(raw.as_ptr(), max_open_files(requested));
             c::leveldb_options_set_compression(raw.as_ptr(), c::NO_COMPRESSION);
             c::leveldb_options_set_cache(raw.as_ptr(), cache.as_ptr());
             c::leveldb_options_set_filter_policy(raw.as_ptr(), filter.as_ptr());
@@ -335,7 +335,7 @@ impl DbOptions {
 }
 
 fn write_options(sync: bool) -> Owned<c::WriteOptions> {
-    // SAFETY: an object that is made for us, with its destructor.
+    // SAFETY: an object created for the caller, with its destructor.
     unsafe {
         let options = Owned::new(c::leveldb_writeoptions_create(), c::leveldb_writeoptions_destroy);
         c::leveldb_writeoptions_set_sync(options.as_ptr(), u8::from(sync));
@@ -343,22 +343,22 @@ fn write_options(sync: bool) -> Owned<c::WriteOptions> {
     }
 }
 
-/// Room for all tables, which are many and small: with the default of 1000, a database of a few GiB would open one for
-/// nearly every read. LevelDB itself takes 50,000 at most.
-fn max_open_files(asked: &Asked) -> c_int {
-    let tables = 2 * asked.data_bytes_max / MAX_FILE_SIZE;
+/// Enough for all tables, which are many and small: with the default of 1000, a database of a few GiB would open a
+/// table for almost every read. LevelDB accepts at most 50,000.
+fn max_open_files(requested: &RequestedSettings) -> c_int {
+    let tables = 2 * requested.data_bytes_max / MAX_FILE_SIZE;
     tables.clamp(5_000, 50_000) as c_int
 }
 
 impl LevelDb {
-    fn open(dir: &Path, asked: &Asked) -> Result<LevelDb> {
+    fn open(dir: &Path, requested: &RequestedSettings) -> Result<LevelDb> {
         let name = CString::new(dir.as_os_str().as_bytes()).map_err(|e| Error::new(e.to_string()))?;
-        let options = DbOptions::new(asked);
-        // SAFETY: options that are alive, and a string that ends with a zero; LevelDB copies both.
+        let options = DbOptions::new(requested);
+        // SAFETY: the options are alive, and the string ends with a zero; LevelDB copies both.
         let db = call(|err| unsafe { c::leveldb_open(options.raw.as_ptr(), name.as_ptr(), err) })?;
-        // SAFETY: there was no error, so this is a database, and nobody else closes it.
+        // SAFETY: there was no error, so this is a database, and no other code closes it.
         let db = unsafe { Owned::new(db, c::leveldb_close) };
-        // SAFETY: an object that is made for us, with its destructor.
+        // SAFETY: an object created for the caller, with its destructor.
         let read = unsafe { Owned::new(c::leveldb_readoptions_create(), c::leveldb_readoptions_destroy) };
         let leveldb = LevelDb {
             db,
@@ -366,9 +366,9 @@ impl LevelDb {
             write: write_options(false),
             write_sync: write_options(true),
             _options: options,
-            settings: settings(asked),
+            settings: settings(requested),
         };
-        // What opening left to do is not the workload's.
+        // Background work caused by the opening must not count for the workload.
         leveldb.settle()?;
         Ok(leveldb)
     }
@@ -378,7 +378,8 @@ impl LevelDb {
     }
 
     fn iter(&self) -> Iter<'_> {
-        // SAFETY: the database and the options are alive, and the iterator is ours; its lifetime is within the database's.
+        // SAFETY: the database and the options are alive, and the iterator belongs to the caller; its lifetime is
+        // within the database's.
         let raw = unsafe {
             Owned::new(
                 c::leveldb_create_iterator(self.db.as_ptr(), self.read.as_ptr()),
@@ -388,9 +389,10 @@ impl LevelDb {
         Iter { raw, _db: PhantomData }
     }
 
-    /// A property that is a number.
+    /// A numeric property.
     fn property(&self, name: &CStr) -> Result<u64> {
-        // SAFETY: the database is alive, the name ends with a zero, and so does the string, which is the caller's.
+        // SAFETY: the database is alive, the name ends with a zero, and so does the returned string, which belongs
+        // to the caller.
         let text =
             unsafe { Bytes::from_c_string(c::leveldb_property_value(self.db.as_ptr(), name.as_ptr())) };
         let text = text.map(|text| String::from_utf8_lossy(text.as_slice()).into_owned());
@@ -399,19 +401,22 @@ impl LevelDb {
     }
 }
 
-/// What deviates from the defaults, and defaults that someone who compares will ask for.
-fn settings(asked: &Asked) -> BTreeMap<String, String> {
+/// Settings that differ from the defaults, and defaults that matter in a comparison.
+fn settings(requested: &RequestedSettings) -> BTreeMap<String, String> {
     [
-        ("write_buffer_size", asked.memtable_bytes.to_string()),
-        ("block_cache", format!("LRU, {} bytes", asked.cache_bytes)),
+        ("write_buffer_size", requested.memtable_bytes.to_string()),
+        ("block_cache", format!("LRU, {} bytes", requested.cache_bytes)),
         (
             "filter_policy",
-            format!("Bloom, {} bits per key; it is in memory beside the cache", asked.filter_bits_per_key),
+            format!(
+                "Bloom, {} bits per key; it is in memory beside the cache",
+                requested.filter_bits_per_key
+            ),
         ),
         ("block_size", "4096 (default)".to_string()),
         ("compression", "none".to_string()),
         ("max_file_size", format!("{MAX_FILE_SIZE} (default)")),
-        ("max_open_files", format!("{}: room for all tables (default: 1000)", max_open_files(asked))),
+        ("max_open_files", format!("{}: room for all tables (default: 1000)", max_open_files(requested))),
         ("verify_checksums", "false (default): reads do not check what they read".to_string()),
         (
             "CRC32C",
@@ -438,7 +443,7 @@ impl Engine for LevelDb {
     #[inline]
     fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<()> {
         let (db, options) = (self.db.as_ptr(), self.write_options(sync));
-        // SAFETY: the database and the options are alive, and key and value are as long as said.
+        // SAFETY: the database and the options are alive, and key and value have the given lengths.
         call(|err| unsafe {
             c::leveldb_put(db, options, key.as_ptr(), key.len(), value.as_ptr(), value.len(), err);
         })
@@ -446,17 +451,17 @@ impl Engine for LevelDb {
 
     fn delete(&self, key: &[u8], sync: bool) -> Result<()> {
         let (db, options) = (self.db.as_ptr(), self.write_options(sync));
-        // SAFETY: the database and the options are alive, and the key is as long as said.
+        // SAFETY: the database and the options are alive, and the key has the given length.
         call(|err| unsafe { c::leveldb_delete(db, options, key.as_ptr(), key.len(), err) })
     }
 
     fn get(&self, key: &[u8], show: &mut dyn FnMut(&[u8])) -> Result<bool> {
         let (db, options) = (self.db.as_ptr(), self.read.as_ptr());
         let mut len = 0;
-        // SAFETY: the database and the options are alive, and the key is as long as said.
+        // SAFETY: the database and the options are alive, and the key has the given length.
         let value =
             call(|err| unsafe { c::leveldb_get(db, options, key.as_ptr(), key.len(), &mut len, err) })?;
-        // SAFETY: null if there is none, else a buffer of `len` bytes that is the caller's.
+        // SAFETY: null if there is no value, otherwise a buffer of `len` bytes that belongs to the caller.
         let value = unsafe { Bytes::new(value, len) };
         Ok(value.inspect(|value| show(value.as_slice())).is_some())
     }
@@ -480,7 +485,8 @@ impl Engine for LevelDb {
     }
 
     fn settle(&self) -> Result<Duration> {
-        // LevelDB cannot say whether it is done. What it does say must not contradict the quiet, not for long at least.
+        // LevelDB cannot report that it is done, but what it reports must agree with the observed idleness within a
+        // short time.
         for _ in 0..10 {
             let quiet = quiet::wait();
             if self.property(c"leveldb.num-files-at-level0")? < LEVEL_0_TRIGGER {
@@ -491,7 +497,7 @@ impl Engine for LevelDb {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        // LevelDB closes when it is dropped, and tells of no error then.
+        // LevelDB closes the database when it is dropped, and reports no error.
         Ok(())
     }
 }

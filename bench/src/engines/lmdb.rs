@@ -1,17 +1,17 @@
-//! LMDB, by heed: a copy-on-write B-tree in a file that is mapped into memory, in C.
+//! LMDB, through heed: a copy-on-write B-tree in C, in a file that is mapped into memory.
 //!
-//! Each put and each delete is a write transaction of its own. It writes the pages that it changed with `pwrite`, never through the map
-//! (no `MDB_WRITEMAP`), so that the file is as long as what was used of it, and a write that returned is with the
-//! operating system. Writes that need not be synced use `MDB_NOSYNC`. With it, nothing orders pages on their way to the disk:
-//! after a power cut the file may be damaged, not only old. Synced writes turn the flag off and are as LMDB does them by
-//! itself: the pages are synced, then the page that points to them. (`mdb_env_sync` after a commit with
-//! `MDB_NOSYNC` would be one sync instead of two, but a power cut while it runs can damage what earlier ones promised.)
+//! Each put and each delete is its own write transaction. It writes the changed pages with `pwrite`, never through
+//! the map (no `MDB_WRITEMAP`), so the file is as long as its used part, and the operating system has a write when
+//! it returns. Unsynced writes use `MDB_NOSYNC`. With this flag the pages reach the disk in any order: a power
+//! failure may damage the file, not only lose recent writes. Synced writes clear the flag and use LMDB's default:
+//! the pages are synced, then the page that points to them. (`mdb_env_sync` after a commit with `MDB_NOSYNC` would
+//! be one sync instead of two, but a power failure during it can damage earlier synced writes.)
 
-// Opening a map is unsafe, and so is every flag that weakens durability: see the three blocks.
+// Opening a map is unsafe, and so is every flag that weakens durability; see the three blocks.
 #![allow(unsafe_code)]
 
 use super::locked;
-use crate::engine::{Asked, Engine, Error, Kind, Result, Visit};
+use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Visit};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, FlagSetMode, WithTls};
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// What the map is longer than four times the data: pages that are half full, and pages that readers keep from being
-/// used again.
+/// Added to four times the size of the data for the size of the map: for half-full pages, and pages that readers
+/// keep from reuse.
 const MAP_BYTES_MORE: u64 = 1 << 30;
 
-/// Threads that can read at a time: LMDB's default.
+/// Maximum number of concurrent reading threads: LMDB's default.
 const READERS: u32 = 126;
 
 type Database = heed::Database<'static, Bytes, Bytes>;
@@ -39,19 +39,19 @@ fn version() -> String {
     format!("{}.{}.{} (heed {})", lmdb.major, lmdb.minor, lmdb.patch, locked::version("heed"))
 }
 
-fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(open_at(dir, asked.data_bytes_max)?))
+fn open(dir: &Path, requested: &RequestedSettings) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(open_at(dir, requested.data_bytes_max)?))
 }
 
 fn open_at(dir: &Path, data_bytes_max: u64) -> Result<Lmdb> {
-    // LMDB wants whole pages of the system; none has larger ones than 64 KiB.
+    // LMDB requires whole pages of the system, which have at most 64 KiB.
     let map_bytes = (4 * data_bytes_max + MAP_BYTES_MORE).next_multiple_of(64 << 10);
     let mut options = EnvOpenOptions::new();
     options.map_size(map_bytes as usize).max_readers(READERS);
-    // SAFETY: this flag is an advice to the kernel. The ones that heed warns of are those that skip locks or syncs.
+    // SAFETY: this flag is a hint for the kernel. heed warns of flags that skip locks or syncs.
     unsafe { options.flags(EnvFlags::NO_READ_AHEAD) };
-    // SAFETY: nobody changes the file behind the map. The directory belongs to this run, which gives it to one
-    // process at a time, and this process writes to it by LMDB alone.
+    // SAFETY: nothing else changes the file behind the map. The directory belongs to this run, which gives it to
+    // one process at a time, and this process writes to it through LMDB only.
     let env = unsafe { options.open(dir) }.map_err(error)?;
     let transaction = env.write_txn().map_err(error)?;
     let db = env
@@ -68,18 +68,18 @@ fn error(e: heed::Error) -> Error {
 }
 
 struct Lmdb {
-    /// Read transactions are bound to their thread, LMDB's default: the thread keeps its place in the table of readers,
-    /// which makes them cheap. It can have one at a time.
+    /// Read transactions are bound to their thread, as is LMDB's default: the thread keeps its slot in the reader
+    /// table, which makes them cheap. A thread has at most one.
     env: Env<WithTls>,
     db: Database,
     map_bytes: u64,
-    /// Whether commits sync now. Writers hold it from before they choose until they have committed; they would wait for each
-    /// other in LMDB otherwise.
+    /// Whether commits sync. Writers hold the lock from before the choice until the commit; without the lock they
+    /// would wait for each other in LMDB.
     syncs: Mutex<bool>,
 }
 
 impl Lmdb {
-    /// Makes one change in a transaction of its own.
+    /// Makes one change in its own transaction.
     fn write(
         &self,
         sync: bool,
@@ -95,11 +95,12 @@ impl Lmdb {
         transaction.commit().map_err(error)
     }
 
-    /// Lets commits sync or not. For holders of the lock `syncs` only.
+    /// Sets whether commits sync. Only for the holder of the lock `syncs`.
     fn set_sync(&self, sync: bool) -> Result<()> {
         let mode = if sync { FlagSetMode::Disable } else { FlagSetMode::Enable };
-        // SAFETY: one thread at a time calls this, as LMDB asks: the one that holds the lock. Without syncs a power cut may
-        // damage the file, and a damaged file must not be opened again: the data of a run do not outlive its machine.
+        // SAFETY: LMDB requires that one thread at a time calls this: the holder of the lock. Without syncs a power
+        // failure may damage the file, and a damaged file must not be opened again: the data of a run is not used
+        // after a power failure.
         unsafe { self.env.set_flags(EnvFlags::NO_SYNC, mode) }.map_err(error)
     }
 }
@@ -156,7 +157,7 @@ impl Engine for Lmdb {
         visit_all(self.db.rev_range(&transaction, &(Bound::Unbounded, from)).map_err(error)?, visit)
     }
 
-    /// There is nothing that it does later.
+    /// LMDB has no background work.
     fn settle(&self) -> Result<Duration> {
         Ok(Duration::ZERO)
     }
@@ -167,7 +168,7 @@ impl Engine for Lmdb {
     }
 }
 
-/// Shows keys and values where they are: in the map.
+/// Passes keys and values as references into the map.
 fn visit_all<'a>(
     entries: impl Iterator<Item = heed::Result<(&'a [u8], &'a [u8])>>,
     visit: &mut Visit<'_>,

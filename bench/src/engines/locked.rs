@@ -1,4 +1,4 @@
-//! Versions of the peers' crates, as `Cargo.lock` had them when this program was built: most crates do not tell their own.
+//! Versions of the engines' crates, from `Cargo.lock` at build time: most crates do not expose their version.
 
 const LOCK: &str = include_str!("../../../Cargo.lock");
 

@@ -1,31 +1,31 @@
-//! Waits for an engine that cannot say when its background work is done.
+//! Waits for the background work of an engine that cannot report when it is done.
 //!
-//! It is watched from outside instead, by what the kernel says of this process, until nothing has happened for
-//! [`QUIET`]: no thread waits for the disk (a compaction that waits for its `fsync` neither writes nor computes, but it
-//! shows here), next to nothing is written, and next to no processor time is used. "Next to nothing", because a progress
-//! bar may be drawn meanwhile.
+//! Observes the process through the kernel until it has been idle for [`QUIET`]: no thread waits for the disk (a
+//! compaction that waits for its `fsync` neither writes nor computes, but its thread is in disk sleep), almost
+//! nothing is written, and almost no processor time is used. "Almost", because a progress bar may be drawn
+//! meanwhile.
 //!
-//! That a thread is running or ready to run when it is looked at does not count: where others use the machine, a thread
-//! that wakes for a moment stays ready for long, and would be taken for work. Work shows in the processor time.
+//! Running or runnable threads do not count: on a busy machine, a thread that wakes for a moment stays runnable for
+//! a long time and would be taken for work. Work shows in the processor time.
 //!
-//! Nothing else may be working in this process, or the wait has no end.
+//! Nothing else may work in this process; otherwise the wait does not end.
 
 use crate::process::KernelIo;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// How long it must be quiet.
+/// Required length of the idle time.
 const QUIET: Duration = Duration::from_millis(500);
-/// Between two looks.
+/// Time between two polls.
 const POLL: Duration = Duration::from_millis(20);
-/// Of processor time in the whole of the quiet time: a twentieth.
+/// Maximum processor time during the idle time: a twentieth of it.
 const CPU_MAX: Duration = QUIET.checked_div(20).unwrap();
-/// Bytes in the whole of the quiet time: less than the buffer (of 64 KiB) through which tables are written.
+/// Maximum number of bytes written during the idle time: less than the buffer (64 KiB) through which tables are
+/// written.
 const WRITTEN_MAX: u64 = 32 << 10;
 
-/// Waits until it has been quiet for [`QUIET`], and returns for how long it was quiet: the end of the wait, in which
-/// nothing was done.
+/// Waits until the process has been idle for [`QUIET`]. Returns the length of the idle time at the end.
 pub fn wait() -> Duration {
     let mut start = Counters::now();
     loop {
@@ -42,10 +42,10 @@ pub fn wait() -> Duration {
     }
 }
 
-/// What the kernel has counted at a time.
+/// The kernel's counters at one time.
 struct Counters {
     at: Instant,
-    /// Of all threads but this one, whose polling is not the engine's.
+    /// Processor time of all threads except this one, which polls.
     cpu: Duration,
     written: u64,
 }
@@ -69,17 +69,17 @@ fn cpu(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
 }
 
-/// Whether a thread is in the sleep that nothing but a device ends.
+/// Whether a thread is in uninterruptible sleep, waiting for a device.
 fn a_thread_waits_for_the_disk() -> bool {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return false };
     threads.flatten().any(|thread| {
-        // A thread that has ended in the meantime waits for nothing.
+        // A thread that has ended meanwhile does not wait.
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         state(&stat) == Some('D')
     })
 }
 
-/// The state in a line of `stat`: it follows the thread's name, which is in parentheses and may hold some.
+/// The state in a line of `stat`. It follows the thread's name, which is in parentheses and may contain some.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }

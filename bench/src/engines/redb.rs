@@ -1,19 +1,19 @@
 //! redb: a copy-on-write B-tree in one file, in Rust.
 //!
-//! Each put and each delete is a write transaction of its own. redb has two kinds of durability: `Immediate` syncs the file,
-//! and `None` promises nothing, as pages that it wrote stay in its own cache (they are lost with the process,
-//! not only with the machine) until the next `Immediate` commit. There is none between the two that would pass the write to the
-//! operating system. Writes that need not be synced use `None`, and whichever comes [`UNSAFE`] or longer after the last
-//! `Immediate` commit is an `Immediate` one itself, for two reasons:
+//! Each put and each delete is its own write transaction. redb has two kinds of durability: `Immediate` syncs the
+//! file, and `None` guarantees nothing: the written pages stay in redb's cache until the next `Immediate` commit,
+//! and are lost when the process ends. There is none between the two that would pass the write to the operating
+//! system. Unsynced writes use `None`, except that a write [`UNSAFE`] or longer after the last `Immediate` commit
+//! is an `Immediate` one, for two reasons:
 //!
-//! - no program that keeps data could leave it out, and
-//! - pages that the last durable state uses are not freed before the next durable state: without one, every page of the
-//!   tree that is written to takes room twice.
+//! - a program that keeps data needs it, and
+//! - pages used by the last durable state are not freed before the next durable state: without one, every modified
+//!   page of the tree takes space twice.
 //!
-//! It is the writer who pays for that commit, so it shows in the latencies.
+//! The writer itself makes that commit, so it is included in the latencies.
 
 use super::locked;
-use crate::engine::{Asked, Engine, Error, Kind, Result, Visit};
+use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Visit};
 use redb::{AccessGuard, Cursor, Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable};
 use redb::{Table, TableDefinition};
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("bench");
 const FILE: &str = "redb";
 
-/// How long writes may stay unsafe while more of them come.
+/// Maximum time between durable commits while writes continue.
 const UNSAFE: Duration = Duration::from_secs(1);
 
 /// redb.
@@ -34,17 +34,17 @@ pub fn kinds() -> Vec<Kind> {
     vec![Kind { name: "redb", title: "redb", version: || locked::version("redb").to_string(), open }]
 }
 
-fn open(dir: &Path, asked: &Asked) -> Result<Box<dyn Engine>> {
+fn open(dir: &Path, requested: &RequestedSettings) -> Result<Box<dyn Engine>> {
     let mut builder = Database::builder();
-    builder.set_cache_size(asked.cache_bytes as usize);
+    builder.set_cache_size(requested.cache_bytes as usize);
     let db = builder.create(dir.join(FILE)).map_err(error)?;
     let redb = Redb {
         db,
-        cache_bytes: asked.cache_bytes,
+        cache_bytes: requested.cache_bytes,
         opened: Instant::now(),
         durable_millis: AtomicU64::new(0),
     };
-    // Readers cannot open a table that nobody created.
+    // Creates the table, because readers cannot open a missing one.
     redb.write(true, |_| Ok(()))?;
     Ok(Box::new(redb))
 }
@@ -57,14 +57,15 @@ struct Redb {
     db: Database,
     cache_bytes: u64,
     opened: Instant,
-    /// When the last durable commit ended, since `opened`. Only changed in a write transaction, of which there is one.
+    /// When the last durable commit ended, relative to `opened`. Changed only in a write transaction; there is one
+    /// at a time.
     durable_millis: AtomicU64,
 }
 
 type Entry<'a> = (AccessGuard<'a, &'static [u8]>, AccessGuard<'a, &'static [u8]>);
 
 impl Redb {
-    /// Makes one change in a transaction of its own.
+    /// Makes one change in its own transaction.
     fn write(
         &self,
         sync: bool,
@@ -87,7 +88,7 @@ impl Redb {
         self.opened.elapsed().saturating_sub(durable)
     }
 
-    /// The table as it is now. It keeps its read transaction.
+    /// The present state of the table. Holds its read transaction.
     fn table(&self) -> Result<ReadOnlyTable<&'static [u8], &'static [u8]>> {
         self.db.begin_read().map_err(error)?.open_table(TABLE).map_err(error)
     }
@@ -143,7 +144,7 @@ impl Engine for Redb {
         visit_all(|| Cursor::prev(&mut cursor), visit)
     }
 
-    /// A durable commit, so that all is written; there is nothing else to wait for.
+    /// Makes a durable commit, which writes everything; there is no other background work.
     fn settle(&self) -> Result<Duration> {
         self.write(true, |_| Ok(()))?;
         Ok(Duration::ZERO)

@@ -1,13 +1,13 @@
 //! RocksDB, with values in its tables and with values in blob files.
 //!
-//! It is set up as someone who knows it would: the asked-for memory, threads and filters, no compression, and its own
-//! defaults for everything else. What deviates from the defaults stands in [`Engine::settings`].
+//! Uses the requested memory, threads and filters, no compression, and RocksDB's defaults for everything else.
+//! [`Engine::settings`] lists the settings that differ from the defaults.
 //!
-//! RocksDB's statistics cost every operation a little, so they are off. With `CAIRN_BENCH_ENGINE_STATS=1` in the
-//! environment they are on, and [`Engine::written_bytes`] answers: for checks that the kernel's count is right.
+//! RocksDB's statistics have a small cost per operation, so they are off. With `CAIRN_BENCH_ENGINE_STATS=1` in the
+//! environment they are on, and [`Engine::written_bytes`] returns a value, to verify the kernel's count.
 
 use super::locked;
-use crate::engine::{Asked, Engine, Error, Kind, Result, Stalls, Visit};
+use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Stalls, Visit};
 use ::rocksdb::statistics::{StatsLevel, Ticker};
 use ::rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, Options, ReadOptions,
@@ -17,50 +17,50 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Switches RocksDB's statistics on, if it is `1`.
+/// Enables RocksDB's statistics if it is `1`.
 const STATISTICS: &str = "CAIRN_BENCH_ENGINE_STATS";
 
-/// Values of at least this many bytes go to blob files, where there are some.
+/// Minimum length of values in blob files, in bytes.
 const MIN_BLOB_SIZE: u64 = 512;
 
-/// RocksDB as it comes, and with blob files.
+/// RocksDB with default options, and with blob files.
 pub fn kinds() -> Vec<Kind> {
     vec![
         Kind {
             name: "rocksdb",
             title: "RocksDB",
             version,
-            open: |dir, asked| open(dir, asked, Values::InTables),
+            open: |dir, requested| open(dir, requested, Values::InTables),
         },
         Kind {
             name: "rocksdb-blob",
             title: "RocksDB with blob files",
             version,
-            open: |dir, asked| open(dir, asked, Values::InBlobFiles),
+            open: |dir, requested| open(dir, requested, Values::InBlobFiles),
         },
     ]
 }
 
-/// The version of the library stands behind that of the crate that builds it: `0.19.0+11.8.1`.
+/// The version of the library follows the version of its crate: `0.19.0+11.8.1`.
 fn version() -> String {
     let version = locked::version("librocksdb-sys");
     version.split_once('+').map_or(version, |(_, of_library)| of_library).to_string()
 }
 
-/// Where large values are.
+/// Where large values are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Values {
     InTables,
     InBlobFiles,
 }
 
-fn open(dir: &Path, asked: &Asked, values: Values) -> Result<Box<dyn Engine>> {
-    Ok(Box::new(RocksDb::open(dir, asked, values)?))
+fn open(dir: &Path, requested: &RequestedSettings, values: Values) -> Result<Box<dyn Engine>> {
+    Ok(Box::new(RocksDb::open(dir, requested, values)?))
 }
 
 struct RocksDb {
     db: DB,
-    /// Holds the statistics, too.
+    /// Also holds the statistics.
     options: Options,
     statistics: bool,
     read: ReadOptions,
@@ -70,19 +70,19 @@ struct RocksDb {
 }
 
 impl RocksDb {
-    fn open(dir: &Path, asked: &Asked, values: Values) -> Result<RocksDb> {
+    fn open(dir: &Path, requested: &RequestedSettings, values: Values) -> Result<RocksDb> {
         let statistics = std::env::var(STATISTICS).is_ok_and(|value| value == "1");
-        let jobs = background_jobs(asked.background_threads);
-        let cache = Cache::new_lru_cache(asked.cache_bytes as usize);
+        let jobs = background_jobs(requested.background_threads);
+        let cache = Cache::new_lru_cache(requested.cache_bytes as usize);
 
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(&cache);
-        table.set_bloom_filter(f64::from(asked.filter_bits_per_key), false);
+        table.set_bloom_filter(f64::from(requested.filter_bits_per_key), false);
 
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_compression_type(DBCompressionType::None);
-        options.set_write_buffer_size(asked.memtable_bytes as usize);
+        options.set_write_buffer_size(requested.memtable_bytes as usize);
         options.set_max_background_jobs(jobs);
         options.set_max_open_files(-1);
         options.set_block_based_table_factory(&table);
@@ -100,7 +100,7 @@ impl RocksDb {
         let mut write_sync = WriteOptions::default();
         write_sync.set_sync(true);
         let db = DB::open(&options, dir)?;
-        let mut settings = settings(asked, values, jobs, statistics);
+        let mut settings = settings(requested, values, jobs, statistics);
         settings.insert("fast CRC32C".to_string(), fast_crc(dir));
         let rocksdb = RocksDb {
             db,
@@ -111,7 +111,7 @@ impl RocksDb {
             write_sync,
             settings,
         };
-        // What opening left to do is not the workload's.
+        // Background work caused by the opening must not count for the workload.
         rocksdb.settle()?;
         Ok(rocksdb)
     }
@@ -121,16 +121,16 @@ impl RocksDb {
     }
 }
 
-/// Of how many background jobs RocksDB takes as many for compactions as there are to be threads. It keeps a quarter of
-/// the jobs, at least one, for flushes: so these come on top, as Cairn's flush thread does.
+/// The number of background jobs that leaves `threads` jobs for compactions. RocksDB reserves a quarter of the
+/// jobs, at least one, for flushes, so these are additional, like Cairn's flush thread.
 fn background_jobs(threads: usize) -> i32 {
     let compactions = |jobs: usize| jobs - (jobs / 4).max(1);
     let jobs = (2..).find(|&jobs| compactions(jobs) >= threads).expect("compactions grow with jobs");
     i32::try_from(jobs).unwrap_or(i32::MAX)
 }
 
-/// Whether it was built to compute checksums with the processor's own instructions. Each record of the log has one: without
-/// them, a put of 1 KB takes a microsecond longer. RocksDB says it in its info log only.
+/// Whether RocksDB was built with hardware instructions for checksums. Each log record has a checksum; without
+/// these instructions, a put of 1 KB takes a microsecond longer. RocksDB reports this in its info log only.
 fn fast_crc(dir: &Path) -> String {
     let log = std::fs::read(dir.join("LOG")).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
@@ -138,14 +138,19 @@ fn fast_crc(dir: &Path) -> String {
     line.map_or("unknown", |(_, said)| said).to_string()
 }
 
-/// What deviates from the defaults, and defaults that someone who compares will ask for.
-fn settings(asked: &Asked, values: Values, jobs: i32, statistics: bool) -> BTreeMap<String, String> {
+/// Settings that differ from the defaults, and defaults that matter in a comparison.
+fn settings(
+    requested: &RequestedSettings,
+    values: Values,
+    jobs: i32,
+    statistics: bool,
+) -> BTreeMap<String, String> {
     let mut settings = vec![
-        ("write_buffer_size", asked.memtable_bytes.to_string()),
+        ("write_buffer_size", requested.memtable_bytes.to_string()),
         ("max_write_buffer_number", "2 (default)".to_string()),
-        ("block_cache", format!("LRU, {} bytes", asked.cache_bytes)),
+        ("block_cache", format!("LRU, {} bytes", requested.cache_bytes)),
         ("cache_index_and_filter_blocks", "false (default): they are in memory beside the cache".to_string()),
-        ("filter_policy", format!("Bloom, {} bits per key", asked.filter_bits_per_key)),
+        ("filter_policy", format!("Bloom, {} bits per key", requested.filter_bits_per_key)),
         ("block_size", "4096 (default)".to_string()),
         ("compression", "none".to_string()),
         (
@@ -208,13 +213,13 @@ impl Engine for RocksDb {
     }
 
     fn settle(&self) -> Result<Duration> {
-        // Jobs that are queued count as well. Memtables are flushed only if they are full: that is the default.
+        // Includes queued jobs. By default, memtables are flushed only when they are full.
         self.db.wait_for_compact(&WaitForCompactOptions::default())?;
         Ok(Duration::ZERO)
     }
 
     fn written_bytes(&self) -> Option<u64> {
-        // What flushes and compactions write to blob files is in their figures.
+        // The counters of flushes and compactions include blob files.
         let tickers = [Ticker::WalFileBytes, Ticker::FlushWriteBytes, Ticker::CompactWriteBytes];
         self.statistics.then(|| tickers.map(|ticker| self.options.get_ticker_count(ticker)).iter().sum())
     }
@@ -225,12 +230,12 @@ impl Engine for RocksDb {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        // Closing itself tells of no error: so the log, the last thing that it would write, is written before.
+        // Closing reports no errors, so write the log, which closing would write last, before it.
         Ok(self.db.flush_wal(false)?)
     }
 }
 
-/// Visits what the cursor stands on and what comes after it, and tells of the error that may have ended it.
+/// Visits the entry at the cursor and the following ones. Returns the error that may have ended the iteration.
 fn visit_all<'db>(
     mut cursor: DBRawIterator<'db>,
     step: impl Fn(&mut DBRawIterator<'db>),
@@ -245,8 +250,8 @@ fn visit_all<'db>(
     Ok(cursor.status()?)
 }
 
-/// The line `Cumulative stall: HH:MM:SS.mmm H:M:S` of the statistics that RocksDB keeps of each database, whether others
-/// are on or not. They count a wait once for the group of writers that waits, not once for each writer.
+/// Parses `Cumulative stall: HH:MM:SS.mmm H:M:S` of the statistics that RocksDB always keeps per database. They
+/// count a stall once for a group of writers, not once per writer.
 fn stall_seconds(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Cumulative stall: "))?;
     let time = line.split_whitespace().next()?;
@@ -271,19 +276,19 @@ mod tests {
         }
     }
 
-    /// `.cargo/config.toml` sees to it.
+    /// `.cargo/config.toml` enables the instructions.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn checksums_are_fast() {
         let dir = tempfile::tempdir().unwrap();
-        let asked = Asked {
+        let requested = RequestedSettings {
             memtable_bytes: 1 << 20,
             cache_bytes: 1 << 20,
             background_threads: 2,
             filter_bits_per_key: 10,
             data_bytes_max: 1 << 20,
         };
-        let rocksdb = RocksDb::open(dir.path(), &asked, Values::InTables).unwrap();
+        let rocksdb = RocksDb::open(dir.path(), &requested, Values::InTables).unwrap();
         assert!(rocksdb.settings()["fast CRC32C"].starts_with("Supported"), "{:?}", rocksdb.settings());
         assert_eq!(rocksdb.stalls().unwrap().seconds, 0.0);
     }

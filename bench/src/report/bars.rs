@@ -1,5 +1,5 @@
-//! A panel of horizontal bars: an engine a row, with its name before and its value after the bar, so that no legend is
-//! needed and no colour must be told from another.
+//! A panel of horizontal bars, one row per engine, with its name before and its value after the bar. No legend is
+//! needed, and no colours must be distinguished.
 
 use super::chart::{Anchor, FONT, Panel, WIDTH, fit, n, stroke, text, ticks, wrap};
 use super::format;
@@ -17,15 +17,15 @@ const BAR: f64 = 12.0;
 pub struct Bar {
     /// The engine.
     pub label: String,
-    /// How it is drawn.
+    /// Its style.
     pub style: Style,
     /// The length of the bar, and its whisker; `None` leaves a gap.
     pub value: Option<Spread>,
-    /// A shorter value inside: the bar is pale from there on.
+    /// A shorter value inside the bar; beyond it the bar is pale.
     pub inner: Option<f64>,
-    /// What is written after it: the value, or why there is none.
+    /// The text after the bar: the value, or why there is none.
     pub words: String,
-    /// Shown when the mouse rests on it.
+    /// The tooltip.
     pub tip: String,
     /// Whether it is the best.
     pub best: bool,
@@ -90,7 +90,7 @@ fn draw(row: &Bar, top: f64, scale: &Scale) -> Markup {
 }
 
 fn rect(row: &Bar, y: f64, from: f64, to: f64, pale: bool) -> Markup {
-    // At least a hair, so that a bar that is thousands of times shorter than another can still be seen.
+    // A minimum width, so that a bar thousands of times shorter than another is visible.
     let (x, y, width, height) = (n(from), n(y), n((to - from).max(1.0)), n(BAR));
     html! {
         rect x=(x) y=(y) width=(width) height=(height) fill=(row.style.light()) class={ "f" (row.style.colour) }
@@ -101,7 +101,8 @@ fn rect(row: &Bar, y: f64, from: f64, to: f64, pale: bool) -> Markup {
     }
 }
 
-/// From the lowest to the highest round; on a broad line in the colour of the ground, so that it is seen on the bar, too.
+/// A line from the lowest to the highest round, on a broader line in the colour of the background, so that it is
+/// visible on the bar.
 fn whisker(from: f64, to: f64, y: f64) -> Markup {
     let parts = [((from, y), (to, y)), ((from, y - 3.0), (from, y + 3.0)), ((to, y - 3.0), (to, y + 3.0))];
     html! {

@@ -1,26 +1,29 @@
-//! The page that a repository keeps: `README.md` with a few pictures and the table of all workloads, and `tables.md` beside it.
+//! The short report that a repository keeps: `README.md` with a few pictures and the table of all workloads, and
+//! `tables.md`.
 //!
-//! It is small, and a new run replaces it whole. Courses and latency curves are left to `index.html`.
+//! A new run replaces all of it. Pictures over time and latency curves are in `index.html` only.
 
 use super::chart::Figure;
 use super::data::Data;
-use super::figures::{self, Section};
+use super::figures;
 use super::growth;
+use super::section::sections;
 use super::tables;
 use crate::agreement::Agreement;
 
-/// The name of the page.
+/// Name of the page.
 pub const NAME: &str = "README.md";
 
-/// The names of all pictures that a page may have: what an earlier one left is removed.
+/// Names of all pictures that a report may have: those of an earlier report are removed.
 pub const PICTURES: [&str; 3] = [figures::MAIN_FILE, figures::OVERVIEW_FILE, "growth-cost"];
 
-/// The pictures: the main one, Cairn beside the best peer, and how cost grows; as far as there is something to draw.
+/// The pictures: the main one, Cairn compared with the best peer, and how cost grows; without those that would be
+/// empty.
 pub fn pictures(data: &Data<'_>) -> Vec<Figure> {
-    let growth = figures::sections(data).into_iter().find(|section: &Section<'_, '_>| section.is("growth"));
+    let growth = sections(data).into_iter().find(|section| section.is("growth"));
     let mut all = vec![figures::main_figure(data)];
     all.extend(figures::overview_figure(data));
-    all.extend(growth.map(|section| growth::figure(data, &section)));
+    all.extend(growth.map(|section| growth::cost_figure(data, &section)));
     all.retain(|figure| !figure.panels.is_empty());
     all
 }
@@ -29,8 +32,8 @@ pub fn pictures(data: &Data<'_>) -> Vec<Figure> {
 pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>, pictures: &[Figure]) -> String {
     let mut text = String::from("# Results\n\n");
     text += &tables::about(data);
-    text += "\nThe page is written by `cairn-bench run --page` (see [how to make it](../README.md#the-kept-page)); what each figure means, \
-             and its limits, is told [there](../README.md#figures), too. [All figures](tables.md), workload by workload.\n";
+    text += "\nThis page is written by `cairn-bench run --page` (see [how to make it](../README.md#the-kept-page)). \
+             [There](../README.md#metrics), the metrics and their limits are explained. [All metrics](tables.md), workload by workload.\n";
     for figure in pictures {
         let words = tables::escape(&figure.title);
         text += &format!(

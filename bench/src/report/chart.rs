@@ -1,26 +1,27 @@
-//! What all pictures share: panels of one width, texts, scales, and how panels become a picture of their own.
+//! Common parts of all pictures: panels of one width, texts, scales, and the conversion of panels to a picture.
 //!
-//! The pictures are SVG that is written here, without a library for charts: those at hand know no style sheets (one
-//! picture is to be read on white and on a dark page), no tooltips and no patterns, and lay texts out for one font. A
-//! panel is narrow, so that a page can put as many side by side as there is room for: one on a phone, four on a desk.
+//! The pictures are SVG, written without a chart library: the available ones support no style sheets (a picture
+//! must be readable on white and on dark pages), no tooltips and no patterns, and they lay out texts for one font.
+//! Panels are narrow, so that a page shows as many side by side as fit: one on a phone, four on a desktop.
 
 use super::palette;
 use maud::{Markup, PreEscaped, html};
 
-/// The width of a panel, in units that are pixels when it is shown unscaled.
+/// Width of a panel, in units that are pixels at scale 1.
 pub const WIDTH: f64 = 400.0;
-/// The size of most letters.
+/// Default font size.
 pub const FONT: f64 = 11.5;
-/// How wide a letter is on the average, over its height: a little too much, so that nothing overlaps in any font.
+/// Average width of a letter relative to the font size: slightly too large, so that texts do not overlap in any
+/// font.
 const LETTER: f64 = 0.58;
 const GAP: f64 = 28.0;
 const CAPTION_PITCH: f64 = 17.0;
 
-/// A panel: something drawn, `WIDTH` wide.
+/// A drawing of width [`WIDTH`].
 pub struct Panel {
     /// Its height.
     pub height: f64,
-    /// What it shows, for people who do not see it.
+    /// A description, for screen readers.
     pub label: String,
     /// Its elements.
     pub body: Markup,
@@ -28,30 +29,30 @@ pub struct Panel {
 
 /// A picture: panels that belong together.
 pub struct Figure {
-    /// The name of its file, without an ending.
+    /// File name without extension.
     pub file: String,
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// Of which groups; empty when of all.
+    /// The groups that it shows; empty for all.
     pub of: String,
-    /// How it is to be read.
+    /// How to read it.
     pub caption: String,
     /// Its panels.
     pub panels: Vec<Panel>,
 }
 
-/// Where a text is held.
+/// The point at which a text is positioned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
-    /// At its beginning.
+    /// Its start.
     Start,
-    /// In its middle.
+    /// Its middle.
     Middle,
-    /// At its end.
+    /// Its end.
     End,
 }
 
-/// A number of pixels.
+/// Formats a number of pixels.
 pub fn n(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(str::to_string).unwrap_or(text)
@@ -78,7 +79,7 @@ pub fn stroke(from: (f64, f64), to: (f64, f64), ink: &str, width: f64) -> Markup
     }
 }
 
-/// The words cut to a width, with an ellipsis.
+/// Cuts a text to a width, with an ellipsis.
 pub fn fit(words: &str, width: f64, size: f64) -> String {
     let room = (width / (size * LETTER)) as usize;
     if words.chars().count() <= room {
@@ -87,7 +88,7 @@ pub fn fit(words: &str, width: f64, size: f64) -> String {
     words.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// The words in lines of a width.
+/// Breaks a text into lines of a width.
 pub fn wrap(words: &str, width: f64, size: f64) -> Vec<String> {
     let room = (width / (size * LETTER)) as usize;
     let mut lines: Vec<String> = Vec::new();
@@ -103,7 +104,7 @@ pub fn wrap(words: &str, width: f64, size: f64) -> Vec<String> {
     lines
 }
 
-/// Steps of 1, 2 or 5 times a power of ten, from 0 to the first that is not below `max`; about `wanted` of them.
+/// Multiples of 1, 2 or 5 times a power of ten, from 0 to the first one at or above `max`; about `wanted` of them.
 pub fn ticks(max: f64, wanted: usize) -> Vec<f64> {
     let max = if max > 0.0 { max } else { 1.0 };
     let rough = max / wanted.max(1) as f64;
@@ -118,7 +119,7 @@ pub fn ticks(max: f64, wanted: usize) -> Vec<f64> {
 }
 
 impl Panel {
-    /// As an element of a page.
+    /// The picture as an element of a page.
     pub fn inline(&self) -> Markup {
         html! {
             svg viewBox={ "0 0 " (n(WIDTH)) " " (n(self.height)) } role="img" aria-label=(self.label) { (self.body) }
@@ -127,7 +128,7 @@ impl Panel {
 }
 
 impl Figure {
-    /// As a file of its own: on a ground of its own, light or dark as the reader has it, so that it can be shown anywhere.
+    /// The picture as a file of its own, with a background that follows the reader's light or dark mode.
     pub fn document(&self, columns: usize) -> String {
         let columns = columns.clamp(1, self.panels.len().max(1));
         let width = columns as f64 * (WIDTH + GAP) + GAP;

@@ -1,36 +1,36 @@
-//! Pictures of how a run went on: throughput and amplification in its course, queries of a history over time, and an
-//! ageing database from round to round.
+//! Pictures over time: throughput and amplification during a run, queries of a history, and an aging database from
+//! round to round.
 //!
-//! Of several rounds of a workload the one with the median throughput (or p99, of histories) is shown: an average of
-//! courses would show stalls that are in none of them, and hide those that are.
+//! Of several rounds of a workload, the round with the median throughput (or p99 for histories) is shown: an
+//! average over rounds would show stalls that no round has, and hide those that some have.
 
 use super::chart::{Figure, Panel};
 use super::data::{Data, Workload};
-use super::figures::{Section, drawn, series};
 use super::format;
 use super::lines::{Axis, Scale, lines};
 use super::metric::{Metric, SPACE_AMP, THROUGHPUT};
+use super::section::{Section, figure, series};
 use crate::record::{Record, Sample};
 use std::collections::BTreeMap;
 
-/// The most points of a line: neighbouring samples are put together until they are no more.
+/// Maximum number of points of a line: neighbouring samples are merged until no more are left.
 const POINTS: usize = 120;
-/// Below this many samples there is no course to be seen.
+/// Minimum number of samples for a picture over time.
 const SAMPLES_MIN: usize = 4;
-/// When the slowest engine took this many times as long as the fastest, courses are shown over the work done.
+/// If the slowest engine took this many times as long as the fastest, the x axis shows operations instead of time.
 const APART: f64 = 3.0;
 
 const TIME: Axis = Axis { title: "time", scale: Scale::Linear, show: format::seconds };
 const WORK: Axis = Axis { title: "operations done", scale: Scale::Linear, show: format::count };
 
-/// Samples that were put together.
-struct Stretch {
+/// Merged samples.
+struct Interval {
     /// Its end: seconds and operations since the start.
     end: (f64, f64),
     seconds: f64,
     ops: u64,
     mean_us: f64,
-    /// The worst of the samples.
+    /// The maximum over the samples.
     p95_us: f64,
     p99_us: f64,
     user_bytes: u64,
@@ -40,39 +40,35 @@ struct Stretch {
 /// Throughput.
 pub fn throughput(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
     let y = Axis { title: "operations per second", scale: Scale::Linear, show: format::count };
-    let panels = courses(data, section, y, |stretch| Some(stretch.ops as f64 / stretch.seconds));
-    drawn(section, "course", "Throughput in the course of the run", CAPTION, panels)
+    let panels = courses(data, section, y, |interval| Some(interval.ops as f64 / interval.seconds));
+    figure(section, "course", "Throughput over time", CAPTION, panels)
 }
 
 /// Write amplification so far.
 pub fn amplification(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
-    let y = Axis {
-        title: "bytes written so far, for each byte put so far",
-        scale: Scale::Linear,
-        show: format::times,
-    };
-    let panels = courses(data, section, y, |stretch| {
-        (stretch.user_bytes > 0).then(|| stretch.write_bytes as f64 / stretch.user_bytes as f64)
+    let y = Axis { title: "bytes written so far per byte put", scale: Scale::Linear, show: format::times };
+    let panels = courses(data, section, y, |interval| {
+        (interval.user_bytes > 0).then(|| interval.write_bytes as f64 / interval.user_bytes as f64)
     });
-    drawn(section, "amplification-course", "Write amplification in the course of the run", CAPTION, panels)
+    figure(section, "amplification-course", "Write amplification over time", CAPTION, panels)
 }
 
-const CAPTION: &str = "Of each engine the median round (by throughput; of histories by p99). Where engines took very different \
-                       times the lower axis counts operations instead of seconds, so that all are seen at the same point of the \
-                       work.";
+const CAPTION: &str = "The median round of each engine (by throughput; for histories by p99). If the times of the engines differ much, \
+                       the x axis shows operations instead of seconds, so that the engines are compared at the same point of \
+                       the work.";
 
 fn courses(
     data: &Data<'_>,
     section: &Section<'_, '_>,
     y: Axis,
-    value: impl Fn(&Stretch) -> Option<f64>,
+    value: impl Fn(&Interval) -> Option<f64>,
 ) -> Vec<Panel> {
     let panel = |(group, workload): (&str, &Workload<'_>)| {
         let by_work = far_apart(data, group, workload);
         let all = series(data, |engine| {
-            let stretches = workload.typical(group, engine).map(stretches).unwrap_or_default();
-            let point = |s: &Stretch| Some((if by_work { s.end.1 } else { s.end.0 }, value(s)?));
-            stretches.iter().filter_map(point).collect()
+            let intervals = workload.typical(group, engine).map(intervals).unwrap_or_default();
+            let point = |s: &Interval| Some((if by_work { s.end.1 } else { s.end.0 }, value(s)?));
+            intervals.iter().filter_map(point).collect()
         });
         let x = if by_work { WORK } else { TIME };
         (!all.is_empty()).then(|| lines(&section.name_of(group, workload), x, y, &all))
@@ -80,7 +76,7 @@ fn courses(
     section.workloads().filter_map(panel).collect()
 }
 
-/// Whether the engines took so different times that the faster ones would be squeezed at the left.
+/// Whether the times of the engines differ so much that the faster ones would be hardly visible.
 fn far_apart(data: &Data<'_>, group: &str, workload: &Workload<'_>) -> bool {
     let typical = data.engines.iter().filter_map(|engine| workload.typical(group, engine.name));
     let seconds: Vec<f64> =
@@ -91,17 +87,17 @@ fn far_apart(data: &Data<'_>, group: &str, workload: &Workload<'_>) -> bool {
 
 /// The queries of histories.
 pub fn queries(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
-    type Of = fn(&Stretch) -> f64;
+    type Of = fn(&Interval) -> f64;
     let kinds: [(&str, &str, Of); 3] = [
         ("queries-average", "Average latency of queries", |s| s.mean_us),
         ("queries-p95", "95th percentile of queries", |s| s.p95_us),
         ("queries-p99", "99th percentile of queries", |s| s.p99_us),
     ];
     let y = Axis { title: "latency", scale: Scale::Log, show: format::micros };
-    let figure = |(key, name, of): (&str, &str, Of)| {
+    let draw = |(key, name, of): (&str, &str, Of)| {
         let panel = |(group, workload): (&str, &Workload<'_>)| {
             let all = series(data, |engine| {
-                let all = workload.typical(group, engine).map(stretches).unwrap_or_default();
+                let all = workload.typical(group, engine).map(intervals).unwrap_or_default();
                 all.iter().filter(|s| s.ops > 0 && of(s) > 0.0).map(|s| (s.end.0, of(s))).collect()
             });
             (!all.is_empty()).then(|| lines(&section.name_of(group, workload), TIME, y, &all))
@@ -109,18 +105,18 @@ pub fn queries(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
         let caption = "Queries arrive at a fixed rate while versions are put at a fixed rate; the latency counts from the \
                        moment at which a query was due. Lower is better. Of each engine the round with the median p99; where \
                        samples are put together, quantiles are those of the worst.";
-        drawn(section, key, name, caption, section.workloads().filter_map(panel).collect())
+        figure(section, key, name, caption, section.workloads().filter_map(panel).collect())
     };
-    kinds.into_iter().map(figure).collect()
+    kinds.into_iter().map(draw).collect()
 }
 
-/// Space and throughput of an ageing database, round by round.
+/// Space and throughput of an aging database, round by round.
 pub fn aging(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     let x = Axis { title: "round of changes", scale: Scale::Steps, show: |round| format!("{round:.0}") };
     let y = |metric: &Metric, title| Axis { title, scale: Scale::Linear, show: metric.show };
     let panel = |title: &str, metric: &Metric, y: Axis, kind: Option<&str>| {
         let all = series(data, |engine| {
-            // The last workload of a round that has the figure tells how the round ended.
+            // The last workload of a round with this metric represents the end of the round.
             let mut rounds: BTreeMap<u32, f64> = BTreeMap::new();
             for (_, workload) in section.workloads() {
                 let step = aging_step(&workload.name)
@@ -141,8 +137,8 @@ pub fn aging(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
         panel(&format!("aging: {kind}"), &THROUGHPUT, y(&THROUGHPUT, "operations per second"), Some(kind))
     });
     vec![
-        drawn(section, "space", SPACE_AMP.name, SPACE_CAPTION, space.into_iter().collect()),
-        drawn(
+        figure(section, "space", SPACE_AMP.name, SPACE_CAPTION, space.into_iter().collect()),
+        figure(
             section,
             "rounds",
             "Throughput, round by round",
@@ -155,39 +151,39 @@ pub fn aging(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
 const SPACE_CAPTION: &str = "What the files take, over the bytes of the keys and values that are live, after each round of inserts, \
                              deletes and updates. Less is better; 1 is as small as it gets without compression.";
 
-/// The round and the kind of a workload of an ageing database: `aging-2-insert`.
+/// The round and the kind of a workload of an aging database: `aging-2-insert`.
 pub fn aging_step(workload: &str) -> Option<(u32, &str)> {
     let (round, kind) = workload.strip_prefix("aging-")?.split_once('-')?;
     Some((round.parse().ok()?, kind))
 }
 
-/// The samples of a record, put together where they are many.
-fn stretches(record: &Record) -> Vec<Stretch> {
+/// The samples of a record, merged if there are many.
+fn intervals(record: &Record) -> Vec<Interval> {
     if record.samples.len() < SAMPLES_MIN {
         return Vec::new();
     }
     let together = record.samples.len().div_ceil(POINTS);
     let mut before = (0.0, 0.0);
-    let mut stretches = Vec::new();
+    let mut intervals = Vec::new();
     for samples in record.samples.chunks(together) {
-        let stretch = stretch(samples, before);
-        before = stretch.end;
-        // The last sample may be next to nothing: a rate over it says nothing.
-        if stretch.seconds > 0.0
-            && (stretches.is_empty() || stretch.seconds * 4.0 > record.settings.sample_seconds)
+        let interval = interval(samples, before);
+        before = interval.end;
+        // The last sample may be very short, so that its rate means nothing.
+        if interval.seconds > 0.0
+            && (intervals.is_empty() || interval.seconds * 4.0 > record.settings.sample_seconds)
         {
-            stretches.push(stretch);
+            intervals.push(interval);
         }
     }
-    stretches
+    intervals
 }
 
-fn stretch(samples: &[Sample], before: (f64, f64)) -> Stretch {
+fn interval(samples: &[Sample], before: (f64, f64)) -> Interval {
     let last = samples.last().copied().unwrap_or_default();
     let ops: u64 = samples.iter().map(|sample| sample.ops).sum();
     let worst = |of: fn(&Sample) -> f64| samples.iter().map(of).fold(0.0, f64::max);
     let total_us: f64 = samples.iter().map(|sample| sample.mean_us * sample.ops as f64).sum();
-    Stretch {
+    Interval {
         end: (last.at, before.1 + ops as f64),
         seconds: last.at - before.0,
         ops,
@@ -215,13 +211,13 @@ mod tests {
         };
         let mut record = Record { samples: (0..240).map(sample).collect(), ..Record::default() };
         record.settings.sample_seconds = 1.0;
-        let all = stretches(&record);
+        let all = intervals(&record);
         assert_eq!(all.len(), 120);
         let last = all.last().unwrap();
         assert_eq!((last.end, last.ops, last.seconds), ((240.0, 2400.0), 20, 2.0));
         assert_eq!((last.mean_us, last.p99_us, last.user_bytes), (238.5, 239.0, 240));
         record.samples.truncate(3);
-        assert!(stretches(&record).is_empty());
+        assert!(intervals(&record).is_empty());
     }
 
     #[test]

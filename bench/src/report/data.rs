@@ -1,4 +1,4 @@
-//! The lines of a run, put in order: groups, their workloads, and for each engine the records of all rounds.
+//! The lines of a run as groups, their workloads, and for each engine the records of all rounds.
 
 use super::format;
 use super::metric::{self, Metric};
@@ -7,20 +7,20 @@ use super::stats::Spread;
 use crate::record::{Line, Record, RunInfo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The most letters of an engine's title that fit beside a bar.
+/// Maximum length of an engine's title beside a bar.
 const SHORT_TITLE: usize = 14;
-/// What others may use of the machine before a report warns.
+/// A report warns if other processes used a larger fraction of the machine.
 const BUSY: f64 = 0.05;
-/// How far rounds may lie apart before a report warns, as a share of the median.
+/// A report warns if the rounds differ by a larger fraction of the median.
 const WIDE: f64 = 0.3;
 
-/// All that a report is made of.
+/// The data of a report.
 pub struct Data<'a> {
     /// The machine and the method.
     pub info: RunInfo,
-    /// In the order in which they are shown.
+    /// The engines, in the order of presentation.
     pub engines: Vec<Engine<'a>>,
-    /// In the order in which they were run.
+    /// The groups, in the order of execution.
     pub groups: Vec<Group<'a>>,
     /// Engines that did not finish a group.
     pub failures: Vec<Failure<'a>>,
@@ -28,31 +28,31 @@ pub struct Data<'a> {
 
 /// An engine that has results or has failed.
 pub struct Engine<'a> {
-    /// As `rocksdb-blob`.
+    /// Such as `rocksdb-blob`.
     pub name: &'a str,
-    /// As `RocksDB with blob files`.
+    /// Such as `RocksDB with blob files`.
     pub title: String,
     /// The title if it fits into a picture, otherwise the name.
     pub label: String,
-    /// Its version, where there are results.
+    /// Its version; empty without results.
     pub version: &'a str,
-    /// How it is drawn.
+    /// Its style.
     pub style: Style,
 }
 
 /// Workloads that share one database.
 pub struct Group<'a> {
-    /// As `dbbench`; empty for workloads that run alone.
+    /// Such as `dbbench`; empty for workloads that run alone.
     pub name: &'a str,
-    /// In the order in which they follow each other.
+    /// The workloads in order.
     pub workloads: Vec<Workload<'a>>,
 }
 
 /// One workload on all engines.
 pub struct Workload<'a> {
-    /// Its name; when a group repeats it, with a number: `overwrite #2`.
+    /// Its name, with a number if the group repeats it: `overwrite #2`.
     pub name: String,
-    /// By engine, in the order of rounds.
+    /// Records by engine, in the order of rounds.
     pub runs: BTreeMap<&'a str, Vec<&'a Record>>,
 }
 
@@ -64,20 +64,20 @@ pub struct Failure<'a> {
     pub group: &'a str,
     /// The round.
     pub round: u32,
-    /// What it said.
+    /// The error message.
     pub message: &'a str,
 }
 
-/// Cairn, in one workload, beside the best of the others.
+/// Cairn compared with the best peer in one workload.
 pub struct Standing<'a> {
-    /// How well Cairn does beside the best peer, in what counts first: above 1 it is better.
+    /// Cairn relative to the best peer in the primary metric: above 1, Cairn is better.
     pub ratio: f64,
     /// The best peer.
     pub peer: &'a str,
 }
 
 impl<'a> Data<'a> {
-    /// Puts the lines in order.
+    /// Arranges the lines.
     pub fn of(lines: &'a [Line]) -> Data<'a> {
         let info = run_info(lines);
         let records: Vec<&Record> = lines.iter().filter_map(result).collect();
@@ -91,17 +91,17 @@ impl<'a> Data<'a> {
         self.engines.iter().find(|known| known.name == engine).map_or(engine, |known| &known.label)
     }
 
-    /// Whether an engine failed in a group, in whatever round.
+    /// Whether an engine failed in any round of a group.
     pub fn failed(&self, engine: &str, group: &str) -> bool {
         self.failures.iter().any(|failure| failure.engine == engine && failure.group == group)
     }
 
-    /// The engine that the others are compared with: Cairn as it comes.
+    /// The engine to which the others are compared: Cairn with default options.
     pub fn home(&self) -> Option<&'a str> {
         self.engines.first().map(|engine| engine.name).filter(|name| is_cairn(name))
     }
 
-    /// Where Cairn stands in a workload; `None` when it or all peers are missing.
+    /// Cairn compared with the best peer in a workload; `None` if Cairn or all peers are missing.
     pub fn standing(&self, group: &str, workload: &Workload<'a>) -> Option<Standing<'a>> {
         let metric = metric::primary(group);
         let own = workload.spread(self.home()?, metric)?.median;
@@ -120,7 +120,7 @@ impl<'a> Data<'a> {
         self.groups.iter().flat_map(|group| group.workloads.iter().map(|workload| (group.name, workload)))
     }
 
-    /// All workloads, those first in which Cairn is the weakest beside its peers; last those that cannot be compared.
+    /// All workloads, from the lowest ratio of Cairn to its best peer; those without a comparison are last.
     pub fn weakest_first(&self) -> Vec<(&'a str, &Workload<'a>)> {
         let mut all: Vec<_> = self.workloads().collect();
         let ratio =
@@ -129,7 +129,7 @@ impl<'a> Data<'a> {
         all
     }
 
-    /// Rounds that have results.
+    /// Number of rounds with results.
     pub fn rounds(&self) -> usize {
         let rounds: BTreeSet<u32> = self.records().map(|record| record.round).collect();
         rounds.len()
@@ -140,7 +140,7 @@ impl<'a> Data<'a> {
         self.workloads().flat_map(|(_, workload)| workload.runs.values().flatten().copied())
     }
 
-    /// What a reader must know before the figures: the warnings of the run, and what the records tell.
+    /// Warnings that a reader must know first: those of the run, and those derived from the records.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.info.warnings.clone();
         if self.rounds() == 1 {
@@ -177,22 +177,22 @@ impl<'a> Data<'a> {
 }
 
 impl<'a> Workload<'a> {
-    /// The records of an engine, none when it has none.
+    /// The records of an engine; may be empty.
     pub fn of(&self, engine: &str) -> &[&'a Record] {
         self.runs.get(engine).map_or(&[], Vec::as_slice)
     }
 
-    /// A figure of an engine over all rounds.
+    /// A metric of an engine over all rounds.
     pub fn spread(&self, engine: &str, metric: &Metric) -> Option<Spread> {
         Spread::of(self.of(engine).iter().filter_map(|record| (metric.of)(record)))
     }
 
-    /// Whether any engine has this figure.
+    /// Whether any engine has this metric.
     pub fn has(&self, metric: &Metric) -> bool {
         self.runs.values().flatten().any(|record| (metric.of)(record).is_some())
     }
 
-    /// The engine with the best figure, when there are others and none is as good.
+    /// The engine with the best value, if there are others and none has the same value.
     pub fn best(&self, metric: &Metric) -> Option<&'a str> {
         let figure = |engine: &&'a str| Some((*engine, metric.figure(&self.spread(engine, metric)?)));
         let mut known: Vec<(&str, f64)> = self.runs.keys().filter_map(figure).collect();
@@ -203,7 +203,7 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// Where the time limit ended the workload, in words: `stopped after 60 s, 1.20 M of 5.00 M operations`.
+    /// For a workload ended by the time limit: `stopped after 60 s, 1.20 M of 5.00 M operations`.
     pub fn cut_short(&self, engine: &str) -> Option<String> {
         let least =
             self.of(engine).iter().filter(|record| record.cut_short).min_by_key(|record| record.ops)?;
@@ -215,8 +215,8 @@ impl<'a> Workload<'a> {
         ))
     }
 
-    /// The round that is the median in what counts first (of an even number the first of the two in the middle), to stand
-    /// for all.
+    /// The round with the median of the primary metric, which represents all rounds. Of an even number, the lower
+    /// one of the middle two.
     pub fn typical(&self, group: &str, engine: &str) -> Option<&'a Record> {
         let value = |record: &Record| (metric::primary(group).of)(record).unwrap_or_default();
         let mut rounds = self.of(engine).to_vec();
@@ -225,12 +225,12 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// A workload's name among those of other groups: `dbbench-128: fillrandom`, but `ycsb-a`.
+/// The name of a workload among those of other groups: `dbbench-128: fillrandom`, but `ycsb-a`.
 pub fn full_name(group: &str, workload: &str) -> String {
     if workload.starts_with(group) { workload.to_string() } else { format!("{group}: {workload}") }
 }
 
-/// Whether this is Cairn, under whichever preset.
+/// Whether this is Cairn with any preset.
 pub fn is_cairn(engine: &str) -> bool {
     palette::rank(engine).0 == 0
 }
@@ -244,7 +244,7 @@ fn failure(line: &Line) -> Option<Failure<'_>> {
     Some(Failure { engine, group, round: *round, message })
 }
 
-/// The last line about the run, with the warnings of all.
+/// The last line about the run, with the warnings of all such lines.
 fn run_info(lines: &[Line]) -> RunInfo {
     let all: Vec<&RunInfo> =
         lines.iter().filter_map(|line| if let Line::Run(info) = line { Some(info) } else { None }).collect();
@@ -279,7 +279,7 @@ fn engines<'a>(info: &RunInfo, records: &[&'a Record], failures: &[Failure<'a>])
 
 fn groups<'a>(records: &[&'a Record]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
-    // A group may run the same workload again and again: the n-th time in one round is a workload of its own.
+    // A group may run the same workload several times: the n-th time in a round is a separate workload.
     let mut seen: HashMap<(&str, &str, &str, u32), usize> = HashMap::new();
     for &record in records {
         let times = seen.entry((&record.engine, &record.group, &record.workload, record.round)).or_default();

@@ -1,32 +1,23 @@
-//! Which pictures are drawn of the data.
+//! Selects and draws the pictures of a report.
 
 use super::bars::{Bar, bars};
 use super::chart::{Figure, Panel};
 use super::course;
-use super::data::{Data, Engine, Group, Workload, full_name};
+use super::data::{Data, Engine, Workload, full_name};
 use super::format;
 use super::growth;
-use super::lines::{Axis, Scale, Series, lines, percentile};
+use super::lines::{Axis, Scale, lines, percentile};
 use super::metric::{self, CPU, IO_AMP, Metric, SETTLED, THROUGHPUT, WRITE_AMP};
 use super::overview::{self, Row};
 use super::palette::Style;
+use super::section::{Section, absent, figure, series};
 use super::stats::{self, Spread};
 
-/// Groups that are shown together: one, or a family of small ones, as `parallax-s` and `parallax-m`.
-pub struct Section<'d, 'a> {
-    /// The name of the group or of the family.
-    pub name: &'a str,
-    /// Its groups.
-    pub groups: Vec<&'d Group<'a>>,
-}
-
-/// The most workloads of a group that is shown with others of its family.
-const SMALL: usize = 3;
-/// The name of the main picture.
+/// File name of the main picture.
 pub const MAIN_FILE: &str = "main";
-/// The name of the picture of Cairn beside the best peer.
+/// File name of the picture of Cairn compared with the best peer.
 pub const OVERVIEW_FILE: &str = "overview";
-/// What the main picture shows, where it was run.
+/// The workloads of the main picture, if they were run.
 const MAIN: [(&str, &str); 6] = [
     ("dbbench", "fillrandom"),
     ("dbbench", "overwrite"),
@@ -36,46 +27,14 @@ const MAIN: [(&str, &str); 6] = [
     ("ycsb", "ycsb-e"),
 ];
 
-/// Puts groups into sections.
-pub fn sections<'d, 'a>(data: &'d Data<'a>) -> Vec<Section<'d, 'a>> {
-    let mut sections: Vec<Section<'d, 'a>> = Vec::new();
-    for group in &data.groups {
-        let family = group.name.split('-').next().unwrap_or(group.name);
-        let small = group.workloads.len() <= SMALL;
-        let name = if small { family } else { group.name };
-        match sections.iter_mut().find(|section| small && section.name == name) {
-            Some(section) => section.groups.push(group),
-            None => sections.push(Section { name, groups: vec![group] }),
-        }
-    }
-    sections
-}
-
-impl<'d, 'a> Section<'d, 'a> {
-    /// All workloads, with their groups' names.
-    pub fn workloads(&self) -> impl Iterator<Item = (&'a str, &'d Workload<'a>)> {
-        self.groups.iter().flat_map(|group| group.workloads.iter().map(|workload| (group.name, workload)))
-    }
-
-    /// The name of a workload in this section.
-    pub fn name_of(&self, group: &str, workload: &Workload<'_>) -> String {
-        if self.groups.len() > 1 { full_name(group, &workload.name) } else { workload.name.clone() }
-    }
-
-    /// Whether it is of this family.
-    pub fn is(&self, family: &str) -> bool {
-        self.name.split('-').next() == Some(family)
-    }
-}
-
-/// The pictures of a section; none without panels.
+/// The pictures of a section, without empty ones.
 pub fn of_section(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     let mut figures = Vec::new();
     if section.is("history") {
         figures.extend(course::queries(data, section));
     }
     if section.is("growth") {
-        figures.push(growth::figure(data, section));
+        figures.push(growth::cost_figure(data, section));
     }
     if section.is("aging") {
         figures.extend(course::aging(data, section));
@@ -96,7 +55,7 @@ pub fn of_section(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     figures
 }
 
-/// The picture for those who look at one only.
+/// The main picture: the most important workloads.
 pub fn main_figure(data: &Data<'_>) -> Figure {
     let all: Vec<_> = data.workloads().collect();
     let named = |(family, name): &(&str, &str)| {
@@ -127,7 +86,7 @@ pub fn main_figure(data: &Data<'_>) -> Figure {
     }
 }
 
-/// Cairn beside the best peer, all workloads.
+/// Cairn compared with the best peer in all workloads.
 pub fn overview_figure(data: &Data<'_>) -> Option<Figure> {
     let rows: Vec<_> = data
         .weakest_first()
@@ -140,21 +99,21 @@ pub fn overview_figure(data: &Data<'_>) -> Option<Figure> {
         .collect();
     (!rows.is_empty()).then(|| Figure {
         file: OVERVIEW_FILE.into(),
-        title: "Cairn beside the best of its peers".into(),
+        title: "Cairn compared with the best peer".into(),
         of: String::new(),
-        caption: "Throughput over that of whichever peer did best in the workload (for histories, whose operations come at \
-                  a fixed rate, p99 latency, turned round): right of the line Cairn was better, left of it the peer was. \
-                  The scale is logarithmic; the weakest come first."
+        caption: "Cairn's throughput relative to that of the best peer in each workload (for histories, whose operations come at a \
+                  fixed rate: the peer's p99 latency relative to Cairn's). Right of the line Cairn was better, left of it the \
+                  peer. The scale is logarithmic; the lowest ratio comes first."
             .into(),
         panels: overview::panels(&rows),
     })
 }
 
-const BARS: &str = "Bars: median, as acknowledged; in full colour up to the mark: the same with the time to settle counted; \
-                    whiskers: lowest to highest round; ★ best; † stopped by the time limit.";
+const BARS: &str = "Bars: median of acknowledged operations; in full colour: including the time to settle; whiskers: range over the \
+                    rounds; ★ best; † stopped by the time limit.";
 
 fn bar_figure(data: &Data<'_>, section: &Section<'_, '_>, metric: &'static Metric) -> Figure {
-    // Of rounds that repeat, the first and the last: the course has a picture of its own.
+    // Of repeated rounds, only the first and the last: another picture shows all rounds.
     let last = section
         .workloads()
         .filter_map(|(_, workload)| course::aging_step(&workload.name))
@@ -169,25 +128,9 @@ fn bar_figure(data: &Data<'_>, section: &Section<'_, '_>, metric: &'static Metri
     let caption = if metric.key == THROUGHPUT.key {
         format!("{} More is better. {BARS}", metric.means)
     } else {
-        format!("{} Less is better. Bars: median; whiskers: lowest to highest round; ★ best.", metric.means)
+        format!("{} Less is better. Bars: median; whiskers: range over the rounds; ★ best.", metric.means)
     };
-    figure(section, metric.key, metric.name, caption, panels.collect())
-}
-
-fn figure(section: &Section<'_, '_>, key: &str, name: &str, caption: String, panels: Vec<Panel>) -> Figure {
-    let section = if section.name.is_empty() { "alone" } else { section.name };
-    Figure {
-        file: format!("{}-{key}", file_name(section)),
-        title: name.into(),
-        of: section.into(),
-        caption,
-        panels,
-    }
-}
-
-/// A name without anything that a file's name should not have.
-pub fn file_name(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+    figure(section, metric.key, metric.name, &caption, panels.collect())
 }
 
 fn bar_panel<'a>(
@@ -242,15 +185,6 @@ fn bar<'a>(
     }
 }
 
-/// Why a figure is not there.
-pub fn absent(data: &Data<'_>, engine: &str, group: &str, workload: &Workload<'_>) -> &'static str {
-    match workload.of(engine) {
-        [] if data.failed(engine, group) => "failed",
-        [] => "not run",
-        _ => "–",
-    }
-}
-
 fn in_words(value: &Spread, metric: &Metric) -> String {
     let show = metric.show;
     let name = metric.name.to_lowercase();
@@ -273,12 +207,12 @@ fn latency_curves(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
         let all = series(data, |engine| curve(workload, engine));
         (!all.is_empty()).then(|| lines(&section.name_of(group, workload), x, y, &all))
     });
-    let caption = "How long operations took: at 99, the time that 99 of 100 did not exceed. Both axes are logarithmic (the lower \
-                   one in nines); lower is better. Medians over the rounds.";
-    figure(section, "latency", "Latency", caption.into(), panels.collect())
+    let caption = "Duration of operations: at 99, 99 of 100 took at most this time. Both axes are logarithmic (the x axis in \
+                   nines); lower is better. Medians over the rounds.";
+    figure(section, "latency", "Latency", caption, panels.collect())
 }
 
-/// The medians over the rounds of the points of the latency curve.
+/// The points of the latency curve, each the median over the rounds.
 fn curve(workload: &Workload<'_>, engine: &str) -> Vec<(f64, f64)> {
     let rounds = workload.of(engine);
     let Some(longest) = rounds.iter().map(|record| &record.curve_us).max_by_key(|curve| curve.len()) else {
@@ -290,19 +224,4 @@ fn curve(workload: &Workload<'_>, engine: &str) -> Vec<(f64, f64)> {
         stats::median(of_rounds.map(|point| point.1)).map(|us| (fraction, us.max(0.001)))
     };
     longest.iter().filter_map(|point| at(point.0)).collect()
-}
-
-/// A line for each engine that has points.
-pub fn series<'a>(data: &Data<'a>, points: impl Fn(&'a str) -> Vec<(f64, f64)>) -> Vec<Series> {
-    let all = data.engines.iter().map(|engine| Series {
-        label: engine.label.clone(),
-        style: engine.style,
-        points: points(engine.name),
-    });
-    all.filter(|series| !series.points.is_empty()).collect()
-}
-
-/// A picture of a section that another module has drawn.
-pub fn drawn(section: &Section<'_, '_>, key: &str, name: &str, caption: &str, panels: Vec<Panel>) -> Figure {
-    figure(section, key, name, caption.into(), panels)
 }

@@ -1,4 +1,4 @@
-//! Numbers as people read them: three significant digits, and a unit of a fitting size.
+//! Formats numbers: three significant digits and a suitable unit.
 
 /// Three significant digits: `1234`, `56.7`, `0.0891`.
 pub fn short(value: f64) -> String {
@@ -10,7 +10,7 @@ pub fn short(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
 }
 
-/// Exactly three digits where there is a fraction, so that columns look even: `1.20`, `12.0`, `120`.
+/// Exactly three digits if there is a fraction, so that columns align: `1.20`, `12.0`, `120`.
 pub fn even(value: f64) -> String {
     let digits = if value.abs() < 9.995 {
         2
@@ -64,7 +64,7 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
-/// How many times: `1.25×`.
+/// A ratio: `1.25×`.
 pub fn times(value: f64) -> String {
     match value {
         x if x < 0.000995 => format!("{}×", short(value)),

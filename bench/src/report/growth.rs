@@ -1,14 +1,15 @@
-//! How cost grows with the database: the same fill and the same reads at several sizes, a line an engine.
+//! How cost grows with the size of the database: the same fill and the same reads at several sizes, one line per
+//! engine.
 //!
-//! Each mark of the lower axis is twice the one before. So where cost grows with the logarithm of the size, as that of a log-structured
-//! tree should, its line is straight; where it bends upward, it grows faster.
+//! Each mark of the x axis is twice the one before. So cost that grows with the logarithm of the size, as expected
+//! of a log-structured tree, is a straight line; a line that bends upward grows faster.
 
 use super::chart::{Figure, Panel};
 use super::data::Data;
-use super::figures::{Section, drawn, series};
 use super::format;
 use super::lines::{Axis, Scale, lines};
 use super::metric::{CPU, Metric, WRITE_AMP};
+use super::section::{Section, figure, series};
 use crate::record::Record;
 
 const KEYS: Axis = Axis { title: "keys put", scale: Scale::Doubling, show: format::count };
@@ -17,14 +18,14 @@ const KEYS: Axis = Axis { title: "keys put", scale: Scale::Doubling, show: forma
 const FILL: &str = "fillrandom";
 const READ: &str = "readrandom";
 
-const CAPTION: &str = "The lower axis is logarithmic, each mark twice the one before: cost that grows with the logarithm of the size \
-                       is a straight line. Less is better. Medians over the rounds.";
+const CAPTION: &str = "The x axis is logarithmic, each mark twice the one before: cost that grows with the logarithm of the size is a \
+                       straight line. Less is better. Medians over the rounds.";
 
 /// Write amplification, processor time and the latency of reads over the number of keys.
-pub fn figure(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
+pub fn cost_figure(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
     let panels = [
-        panel(data, section, FILL, "bytes written for each byte put", WRITE_AMP.of, WRITE_AMP.show),
-        panel(data, section, FILL, "processor time of a put, settled", CPU.of, CPU.show),
+        panel(data, section, FILL, "bytes written per byte put", WRITE_AMP.of, WRITE_AMP.show),
+        panel(data, section, FILL, "processor time per put, settled", CPU.of, CPU.show),
         panel(
             data,
             section,
@@ -35,7 +36,7 @@ pub fn figure(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
         ),
         panel(data, section, READ, "p99 latency of a read", |record| Some(record.lat_us.p99), format::micros),
     ];
-    drawn(section, "cost", "How cost grows", CAPTION, panels.into_iter().flatten().collect())
+    figure(section, "cost", "How cost grows", CAPTION, panels.into_iter().flatten().collect())
 }
 
 fn panel(
@@ -60,7 +61,7 @@ fn panel(
         points
     });
     let y = Axis { title: what, scale: Scale::Linear, show };
-    // One size is no growth.
+    // A single size shows no growth.
     let grows = all.iter().any(|series| series.points.len() > 1);
     grows.then(|| lines(workload, KEYS, y, &all))
 }

@@ -1,4 +1,4 @@
-//! A panel of lines: an engine a line, its name at the right end.
+//! A panel of lines, one per engine, with the name at the right end.
 
 use super::chart::{Anchor, FONT, Panel, WIDTH, fit, n, stroke, text, ticks};
 use super::format;
@@ -9,44 +9,44 @@ const LEFT: f64 = 50.0;
 const RIGHT: f64 = 112.0;
 const TOP: f64 = 38.0;
 const PLOT: f64 = 190.0;
-/// How far apart the names are kept.
+/// Minimum distance of the names.
 const LABEL_PITCH: f64 = 12.5;
-/// The right end of the scale of nines: beyond 99.999 %, where the longest is drawn.
+/// Right end of the scale of nines: beyond 99.999 %, at the maximum.
 const NINES: f64 = 5.6;
 
 /// One line.
 pub struct Series {
     /// The engine.
     pub label: String,
-    /// How it is drawn.
+    /// Its style.
     pub style: Style,
-    /// From left to right.
+    /// The points, from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// How values are laid along an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
-    /// From zero.
+    /// Linear, from zero.
     Linear,
-    /// Powers of ten; values must be positive.
+    /// Logarithmic, with powers of ten; values must be positive.
     Log,
-    /// Fractions: 90 %, 99 %, 99.9 % are equally far apart.
+    /// For fractions: 90 %, 99 % and 99.9 % are equally far apart.
     Nines,
     /// Whole numbers from 1.
     Steps,
-    /// Each mark twice the one before, from the least value on.
+    /// Logarithmic: each mark is twice the one before, from the smallest value.
     Doubling,
 }
 
 /// An axis.
 #[derive(Clone, Copy)]
 pub struct Axis {
-    /// What it measures.
+    /// Its title.
     pub title: &'static str,
-    /// How.
+    /// Its scale.
     pub scale: Scale,
-    /// A value in words.
+    /// Formats a value.
     pub show: fn(f64) -> String,
 }
 
@@ -103,7 +103,7 @@ fn draw(series: &Series, points: &[(f64, f64)]) -> Markup {
     }
 }
 
-/// The names beside the ends of their lines, moved apart where they would overlap, with a thread from the end to the name.
+/// The names beside the ends of their lines. Overlapping names are moved apart and connected to their line.
 fn labels(drawn: &[(&Series, Vec<(f64, f64)>)]) -> Markup {
     let mut ends: Vec<(&Series, (f64, f64))> =
         drawn.iter().filter_map(|(series, points)| Some((*series, *points.last()?))).collect();
@@ -124,9 +124,10 @@ fn labels(drawn: &[(&Series, Vec<(f64, f64)>)]) -> Markup {
     }
 }
 
-/// Heights in the same order, `LABEL_PITCH` apart, as near to the wanted ones as that allows, inside the plot.
+/// Positions in the same order, at least `LABEL_PITCH` apart, as close to the wanted ones as possible, inside the
+/// plot.
 fn spread_out(wanted: &[f64]) -> Vec<f64> {
-    // Labels that touch move as one: so many of them, and the sum of where their first would have to be.
+    // Labels that touch move together: their number, and the sum of the positions that they want for the first.
     let mut heaps: Vec<(usize, f64)> = Vec::new();
     let first = |heap: (usize, f64)| heap.1 / heap.0 as f64;
     for (number, want) in wanted.iter().enumerate() {
@@ -167,7 +168,7 @@ impl Ruler {
         Ruler { scale: axis.scale, from, to, ticks }
     }
 
-    /// Where a value is, from 0 to 1.
+    /// The position of a value, from 0 to 1.
     fn at(&self, value: f64) -> f64 {
         let along = match self.scale {
             Scale::Linear | Scale::Steps => (value - self.from) / (self.to - self.from),
@@ -233,7 +234,7 @@ mod tests {
         for (i, &mark) in marks.iter().enumerate() {
             assert!((ruler.at(mark) - i as f64 / 5.0).abs() < 1e-9, "{mark}");
         }
-        // A single size is no axis, but must not divide by zero.
+        // A single size makes no axis, but must not divide by zero.
         assert!(Ruler::of(axis, [1e6].into_iter(), 4).at(1e6).is_finite());
     }
 

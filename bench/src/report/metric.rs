@@ -1,31 +1,31 @@
-//! The figures that a report shows: where each comes from, what it means, and how it is written.
+//! The metrics of a report: source, meaning, and format of each.
 
 use super::format;
 use super::stats::Spread;
 use crate::record::Record;
 
-/// A figure of a record.
+/// A metric of a record.
 #[derive(Clone, Copy)]
 pub struct Metric {
-    /// Its part of a file's name.
+    /// Its part of a file name.
     pub key: &'static str,
-    /// Its name, as `Write amplification`.
+    /// Its name, such as `Write amplification`.
     pub name: &'static str,
-    /// As the head of a column.
+    /// Its column title.
     pub head: &'static str,
-    /// What it means, for people who do not know the field.
+    /// Its explanation, for readers who do not know the field.
     pub means: &'static str,
-    /// Whether more is better.
+    /// Whether higher values are better.
     pub more_is_better: bool,
-    /// Whether several rounds are told by the highest, not by the median.
+    /// Whether several rounds are represented by the maximum instead of the median.
     pub highest: bool,
     /// Its value.
     pub of: fn(&Record) -> Option<f64>,
-    /// Its value in words.
+    /// Formats a value.
     pub show: fn(f64) -> String,
 }
 
-/// What was acknowledged.
+/// Acknowledged operations per second.
 pub const THROUGHPUT: Metric = Metric {
     key: "throughput",
     name: "Throughput",
@@ -37,7 +37,7 @@ pub const THROUGHPUT: Metric = Metric {
     show: format::count,
 };
 
-/// What was acknowledged and tidied up.
+/// Operations per second, including the time to settle.
 pub const SETTLED: Metric = Metric {
     key: "settled",
     name: "Settled throughput",
@@ -50,71 +50,70 @@ pub const SETTLED: Metric = Metric {
     show: format::count,
 };
 
-/// What is written for a byte that is put.
+/// Bytes written per byte put.
 pub const WRITE_AMP: Metric = Metric {
     key: "write-amplification",
     name: "Write amplification",
     head: "write amp.",
-    means: "Bytes that the engine wrote to files until it had settled, as the kernel counts them, for each byte of keys and \
-            values that was put.",
+    means: "Bytes written to files until the engine had settled, as counted by the kernel, per byte of keys and values put.",
     more_is_better: false,
     highest: false,
     of: |record| record.write_amp,
     show: format::times,
 };
 
-/// What goes to and from the device for a byte of the user's.
+/// Bytes to and from the device per byte of the user.
 pub const IO_AMP: Metric = Metric {
     key: "io-amplification",
     name: "I/O amplification",
     head: "I/O amp.",
-    means: "Bytes read from and written to the device, for each byte of keys and values that was put or read. Reads that \
-            the page cache answers cost no I/O.",
+    means: "Bytes read from and written to the device, per byte of keys and values put or read. Reads from the page cache \
+            cost no I/O.",
     more_is_better: false,
     highest: false,
     of: |record| record.io_amp,
     show: format::times,
 };
 
-/// Requests to the device for an operation.
+/// Read requests to the device per operation.
 pub const DISK_READS: Metric = Metric {
     key: "disk-reads",
     name: "Disk reads per operation",
     head: "disk reads/op",
-    means: "Requests to read that the disk served until the engine had settled, those of compactions included, over the \
-            operations. Not known where others read from the disk, too.",
+    means: "Read requests served by the disk until the engine had settled, including those of compactions, per operation. \
+            Unknown if other processes read from the disk too.",
     more_is_better: false,
     highest: false,
     of: |record| per_op(record, record.disk_reads?),
     show: format::short,
 };
 
-/// Bytes from the device for an operation.
+/// Bytes read from the device per operation.
 pub const READ_BYTES: Metric = Metric {
     key: "read-bytes",
     name: "Bytes read per operation",
     head: "B read/op",
-    means: "Bytes that the process had the disk read until the engine had settled, compactions included, over the operations. \
-            Reads that the page cache answers are none.",
+    means: "Bytes that the process read from the disk until the engine had settled, including compactions, per operation. \
+            Reads from the page cache do not count.",
     more_is_better: false,
     highest: false,
     of: |record| per_op(record, record.read_bytes?),
     show: format::bytes,
 };
 
-/// The share of operations that went to the disk.
+/// Fraction of operations that read from the disk.
 pub const DISK_SHARE: Metric = Metric {
     key: "disk-share",
     name: "Operations that read from the disk",
     head: "ops from disk",
-    means: "The share of the operations whose own thread had the disk read for them, of every 256th operation that reads.",
+    means: "Fraction of the operations whose own thread read from the disk, sampled at every 256th reading operation.",
     more_is_better: false,
     highest: false,
     of: |record| record.disk_share,
     show: format::percent,
 };
 
-/// How many keys there are.
+/// Number of keys.
 pub const KEYS: Metric = Metric {
     key: "keys",
     name: "Distinct keys",
@@ -126,13 +125,13 @@ pub const KEYS: Metric = Metric {
     show: format::count,
 };
 
-/// How much data there is beside the memory.
+/// Ratio of the data to the memory.
 pub const DATA_RATIO: Metric = Metric {
     key: "data-ratio",
     name: "Data over the memory limit",
     head: "data / memory",
-    means: "Bytes of the keys and values in the database after the workload, over the memory limit. Well below 1 the data are in \
-            memory; above it some reads have to go to the disk.",
+    means: "Bytes of the keys and values in the database after the workload, relative to the memory limit. Well below 1, the data is \
+            in memory; above 1, some reads need the disk.",
     more_is_better: true,
     highest: false,
     of: |record| {
@@ -143,12 +142,12 @@ pub const DATA_RATIO: Metric = Metric {
     show: format::times,
 };
 
-/// Processor time for an operation.
+/// Processor time per operation.
 pub const CPU: Metric = Metric {
     key: "cpu",
     name: "Processor time per operation",
     head: "CPU µs/op",
-    means: "Processor time of all threads of the process, background work until it had settled included, over the operations.",
+    means: "Processor time of all threads of the process per operation, including background work until the engine had settled.",
     more_is_better: false,
     highest: false,
     of: |record| (record.ops > 0).then(|| record.cpu_seconds * 1e6 / record.ops as f64),
@@ -160,7 +159,7 @@ pub const MEMORY: Metric = Metric {
     key: "memory",
     name: "Peak memory",
     head: "peak memory",
-    means: "The most that the process had in memory (resident set; of mapped files the part that was in use).",
+    means: "Peak resident memory of the process, including the resident part of mapped files.",
     more_is_better: false,
     highest: false,
     of: |record| record.rss_peak_bytes.map(|bytes| bytes as f64),
@@ -172,19 +171,19 @@ pub const SPACE: Metric = Metric {
     key: "space",
     name: "Space",
     head: "space",
-    means: "Lengths of all files of the database after the workload.",
+    means: "Total length of all files of the database after the workload.",
     more_is_better: false,
     highest: false,
     of: |record| (record.space_bytes > 0).then_some(record.space_bytes as f64),
     show: format::bytes,
 };
 
-/// Disk space over what is in it.
+/// Disk space relative to the data.
 pub const SPACE_AMP: Metric = Metric {
     key: "space-amplification",
     name: "Space over live data",
     head: "space / live",
-    means: "That space, over the bytes of the keys and values that a full scan finds.",
+    means: "Total length of all files, relative to the bytes of keys and values that a full scan finds.",
     more_is_better: false,
     highest: false,
     of: |record| {
@@ -194,20 +193,19 @@ pub const SPACE_AMP: Metric = Metric {
     show: format::times,
 };
 
-/// What others did to the machine meanwhile.
+/// Use of the machine by other processes.
 pub const BUSY_OTHERS: Metric = Metric {
     key: "busy-others",
     name: "Others' share of the machine",
     head: "others",
-    means: "Processor time that other processes of the machine used meanwhile, as a share of all there is. More than a few \
-            per cent disturb the figures.",
+    means: "Fraction of the machine's processor time used by other processes. More than a few per cent disturb the results.",
     more_is_better: false,
     highest: false,
     of: |record| record.busy_others,
     show: format::percent,
 };
 
-/// A quantile of latency, as a column.
+/// A quantile of the latency, as a column.
 macro_rules! latency {
     ($name:ident, $field:ident, $head:literal, $highest:literal) => {
         #[doc = concat!("Latency: ", $head, ".")]
@@ -215,7 +213,7 @@ macro_rules! latency {
             key: $head,
             name: concat!("Latency, ", $head),
             head: $head,
-            means: "How long single operations took, seen by the caller: p99 is the time that 99 of 100 did not exceed.",
+            means: "Duration of single operations, measured by the caller: 99 of 100 operations took at most the p99.",
             more_is_better: false,
             highest: $highest,
             of: |record| positive(record.lat_us.$field),
@@ -228,7 +226,7 @@ latency!(P99, p99, "p99", false);
 latency!(P999, p999, "p99.9", false);
 latency!(MAX, max, "max", true);
 
-/// The columns of the full tables.
+/// The columns of the complete tables.
 pub const COLUMNS: [Metric; 18] = [
     THROUGHPUT,
     SETTLED,
@@ -250,7 +248,7 @@ pub const COLUMNS: [Metric; 18] = [
     BUSY_OTHERS,
 ];
 
-/// What the page explains, in this order.
+/// The metrics that the page explains, in order.
 pub const EXPLAINED: [Metric; 15] = [
     THROUGHPUT,
     SETTLED,
@@ -270,23 +268,24 @@ pub const EXPLAINED: [Metric; 15] = [
 ];
 
 impl Metric {
-    /// Whether one engine is better than another in it; otherwise it describes the run.
+    /// Whether engines are compared by it; otherwise it describes the run.
     pub fn is_compared(&self) -> bool {
         ![KEYS.key, DATA_RATIO.key, BUSY_OTHERS.key].contains(&self.key)
     }
 
-    /// What stands for several rounds.
+    /// The value that represents several rounds.
     pub fn figure(&self, spread: &Spread) -> f64 {
         if self.highest { spread.max } else { spread.median }
     }
 
-    /// How well `value` does beside `other`: above 1 it is better.
+    /// `value` relative to `other`: above 1, it is better.
     pub fn advantage(&self, value: f64, other: f64) -> f64 {
         if self.more_is_better { value / other } else { other / value }
     }
 }
 
-/// What counts first in the workloads of a group: latency where the operations come at a fixed rate.
+/// The primary metric of the workloads of a group: latency if the operations come at a fixed rate, otherwise
+/// throughput.
 pub fn primary(group: &str) -> &'static Metric {
     if group.starts_with("history") { &P99 } else { &THROUGHPUT }
 }

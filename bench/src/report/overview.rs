@@ -1,4 +1,4 @@
-//! Cairn beside the best peer: a row a workload, a bar from 1 to the ratio on a logarithmic scale.
+//! Cairn compared with the best peer: one row per workload, with a bar from 1 to the ratio on a logarithmic scale.
 
 use super::chart::{Anchor, FONT, Panel, WIDTH, fit, n, stroke, text};
 use super::format;
@@ -9,22 +9,22 @@ const LABELS: f64 = 198.0;
 const VALUES: f64 = 120.0;
 const TOP: f64 = 34.0;
 const PITCH: f64 = 17.0;
-/// Rows of one panel.
+/// Maximum number of rows of a panel.
 const ROWS: usize = 24;
 
 /// A workload.
 pub struct Row {
     /// Its name.
     pub name: String,
-    /// How well Cairn does beside the best peer.
+    /// Cairn relative to the best peer: above 1, Cairn is better.
     pub ratio: f64,
     /// The best peer.
     pub peer: String,
-    /// How the peer is drawn.
+    /// The style of the peer.
     pub style: Style,
 }
 
-/// Draws the rows, in as many panels as they need.
+/// Draws the rows, in as many panels as needed.
 pub fn panels(rows: &[Row]) -> Vec<Panel> {
     let furthest = rows.iter().map(|row| row.ratio.ln().abs()).fold(0.0, f64::max);
     let reach = furthest.max(2f64.ln());
@@ -52,7 +52,7 @@ fn at(ratio: f64, reach: f64) -> f64 {
     LABELS + width / 2.0 * (1.0 + ratio.ln() / reach)
 }
 
-/// Ratios to mark: 1, and on both sides one that is round and within reach.
+/// Ratios to mark: 1, and a round one within the range on each side.
 fn marks(reach: f64) -> Vec<f64> {
     let round = [2.0f64, 5.0, 10.0, 100.0, 1000.0];
     let side = round.into_iter().rev().find(|ratio| ratio.ln() <= reach + 1e-9).unwrap_or(2.0);
@@ -62,7 +62,7 @@ fn marks(reach: f64) -> Vec<f64> {
 fn draw(Row { name, ratio, peer, style }: &Row, top: f64, reach: f64) -> Markup {
     let (one, end) = (at(1.0, reach), at(*ratio, reach));
     let baseline = top + PITCH / 2.0 + 4.0;
-    // Cairn's colour where it is better; where a peer is, its own.
+    // Cairn's colour if Cairn is better, otherwise the colour of the peer.
     let style = if *ratio < 1.0 { *style } else { Style::of("cairn") };
     html! {
         g {

@@ -1,17 +1,18 @@
-//! The page, from top to bottom.
+//! The HTML page, from top to bottom.
 
 use super::chart::Figure;
 use super::data::Data;
-use super::figures::{self, Section};
+use super::figures;
 use super::format;
 use super::metric::EXPLAINED;
 use super::palette;
+use super::section::{Section, file_name, sections};
 use super::tables;
 use super::words::Words;
 use crate::agreement::Agreement;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// A page with the pictures that are in it.
+/// A page with its pictures.
 pub struct Page<'d, 'a> {
     data: &'d Data<'a>,
     verdict: &'d Agreement<'a>,
@@ -22,7 +23,7 @@ pub struct Page<'d, 'a> {
 }
 
 impl<'d, 'a> Page<'d, 'a> {
-    /// Of these results.
+    /// The page of these results.
     pub fn of(data: &'d Data<'a>, verdict: &'d Agreement<'a>) -> Page<'d, 'a> {
         let of_section = |section| {
             let figures = figures::of_section(data, &section);
@@ -34,7 +35,7 @@ impl<'d, 'a> Page<'d, 'a> {
             words: Words::of(&data.info),
             main: figures::main_figure(data),
             overview: figures::overview_figure(data),
-            sections: figures::sections(data).into_iter().map(of_section).collect(),
+            sections: sections(data).into_iter().map(of_section).collect(),
         }
     }
 
@@ -59,7 +60,7 @@ impl<'d, 'a> Page<'d, 'a> {
                     style { (PreEscaped(style())) }
                 }
                 body {
-                    // Here, and not in each picture: one document must not have an id twice.
+                    // Once in the page instead of once per picture, because ids must be unique in a document.
                     svg.defs width="0" height="0" aria-hidden="true" { (palette::hatchings()) }
                     (self.head())
                     (self.contents())
@@ -154,7 +155,7 @@ impl<'d, 'a> Page<'d, 'a> {
         }
     }
 
-    /// What a reader must know before the figures.
+    /// Warnings that a reader must know before the figures.
     fn troubles(&self) -> Markup {
         let warnings = self.data.warnings();
         let failures = &self.data.failures;
@@ -177,7 +178,7 @@ impl<'d, 'a> Page<'d, 'a> {
             }
             @if !warnings.is_empty() {
                 section.trouble {
-                    h2 { "To keep in mind" }
+                    h2 { "Warnings" }
                     ul { @for warning in &warnings { li { (warning) } } }
                 }
             }
@@ -187,13 +188,13 @@ impl<'d, 'a> Page<'d, 'a> {
     fn method(&self) -> Markup {
         html! {
             section #method {
-                h2 { "How it was measured, and what the figures mean" }
+                h2 { "Method, and the meaning of the metrics" }
                 p {
-                    "Every engine runs in a process of its own, in an empty directory of the same file system, and is called "
-                    "through the same small interface; compression is off. The engines take turns within a round, so that "
-                    "whatever else the machine does meets all of them. Figures are medians over the rounds; "
-                    em { "lowest to highest" } " round is given beside them. What an engine is asked for is the same for all as "
-                    "far as it has a knob for it: see " a href="#settings" { "Settings" } "."
+                    "Every engine runs in its own process, in an empty directory of the same file system, and is called "
+                    "through the same small interface; compression is off. The engines take turns within a round, so "
+                    "disturbances of the machine affect all of them. Values are medians over the rounds, with the range "
+                    "from the " em { "lowest to the highest" } " round. All engines get the same settings as far as they "
+                    "support them: see " a href="#settings" { "Settings" } "."
                 }
                 dl.means {
                     @for metric in &EXPLAINED {
@@ -217,12 +218,11 @@ impl<'d, 'a> Page<'d, 'a> {
                 @if let Some(overview) = &self.overview { (picture(overview, "overview")) }
                 h3 { "All workloads" }
                 p {
-                    "How much data there is, over the memory limit. Median throughput in operations per second; below it the lowest "
-                    "to the highest round, how many times as well as Cairn the engine does (above 1× is better than Cairn), and "
-                    "requests to the disk for each operation; in the last column Cairn beside the best engine "
-                    "that is not Cairn. ★ best of the row. † stopped by the time limit: the rate is that of the operations that "
-                    "were done. Of histories, whose operations come at a fixed rate, p99 latency counts instead: there, too, above "
-                    "1× is better than Cairn."
+                    "Size of the data relative to the memory limit. Median throughput in operations per second; below it the range "
+                    "over the rounds, the ratio to Cairn (above 1× is better than Cairn), and disk requests per operation. The "
+                    "last column compares Cairn with the best other engine. ★ best of the row. † stopped by the time limit: the "
+                    "rate is that of the completed operations. Histories, whose operations come at a fixed rate, show p99 "
+                    "latency instead; there too, above 1× is better than Cairn."
                 }
                 div.summary { (tables::summary(self.data, false).html()) }
             }
@@ -238,8 +238,8 @@ impl<'d, 'a> Page<'d, 'a> {
                 }
                 (self.workloads(section))
                 @for figure in figures { (picture(figure, "")) }
-                h3 { "All figures" }
-                p.caption { "Medians over the rounds; of max the highest. ★ best of the column." }
+                h3 { "All metrics" }
+                p.caption { "Medians over the rounds; for max the maximum. ★ best of the column." }
                 @for (group, workload) in section.workloads() {
                     h4 { (section.name_of(group, workload)) }
                     (tables::figures(self.data, group, workload).html())
@@ -249,7 +249,7 @@ impl<'d, 'a> Page<'d, 'a> {
         }
     }
 
-    /// Titles of groups, and what they do; groups that do the same are named together.
+    /// Titles and descriptions of groups; groups with the same description share an entry.
     fn groups(&self, section: &Section<'d, 'a>) -> Vec<(String, &str)> {
         let mut all: Vec<(String, &str)> = Vec::new();
         for group in &section.groups {
@@ -262,7 +262,7 @@ impl<'d, 'a> Page<'d, 'a> {
         all
     }
 
-    /// What the workloads do, where the suite knows them.
+    /// Descriptions of the workloads that the suite knows.
     fn workloads(&self, section: &Section<'d, 'a>) -> Markup {
         let mut known: Vec<(&str, Vec<&str>)> = Vec::new();
         for (group, workload) in section.workloads() {
@@ -289,12 +289,12 @@ impl<'d, 'a> Page<'d, 'a> {
         html! {
             section #settings {
                 h2 { "Settings" }
-                p { "What all engines were asked for:" }
+                p { "Settings requested of all engines:" }
                 (tables::settings(self.data).html())
                 @for engine in &self.data.engines {
                     @let table = tables::engine_settings(self.data, engine.name);
                     @if !table.rows.is_empty() {
-                        h4 { (engine.title) " " span.muted { (engine.version) } ": its own settings, and what it lacks" }
+                        h4 { (engine.title) " " span.muted { (engine.version) } ": its own settings, and restrictions" }
                         div.own { (table.html()) }
                     }
                 }
@@ -308,8 +308,7 @@ impl<'d, 'a> Page<'d, 'a> {
             section #contents {
                 h2 { "Did the engines do the same work?" }
                 p {
-                    "After the workloads that write, each database is read from the first entry to the last, and its entries are "
-                    "counted and hashed."
+                    "After the workloads that write, all entries of each database are read, counted and hashed."
                 }
                 p class=(class) { (self.verdict) }
                 @if !self.verdict.differ.is_empty() { (tables::differences(self.data, self.verdict).html()) }
@@ -323,7 +322,7 @@ fn name<'s>(section: &'s Section<'_, '_>) -> &'s str {
 }
 
 fn anchor(section: &Section<'_, '_>) -> String {
-    format!("group-{}", figures::file_name(name(section)))
+    format!("group-{}", file_name(name(section)))
 }
 
 fn picture(figure: &Figure, class: &str) -> Markup {

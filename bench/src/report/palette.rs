@@ -1,8 +1,8 @@
-//! How an engine is drawn: always the same, whatever else is in the picture.
+//! The style of an engine, which is the same in all pictures.
 //!
-//! A family (`rocksdb` and `rocksdb-blob`) shares a colour; its members differ by hatching, or by the dashes of lines.
-//! The colours keep apart for the common kinds of colour blindness, and each has a twin for dark backgrounds. Still,
-//! nothing is told by colour alone: bars and lines carry their engine's name.
+//! The engines of a family (`rocksdb` and `rocksdb-blob`) share a colour and differ by hatching or line dashes. The
+//! colours are distinguishable with the common kinds of colour blindness, and each has a variant for dark
+//! backgrounds. No information depends on colour alone: bars and lines carry their engine's name.
 
 use maud::{Markup, html};
 
@@ -17,7 +17,7 @@ const COLOURS: [(&str, &str); 8] = [
     ("#6b4bbf", "#b09bff"),
     ("#2f8fc4", "#8fd0ff"),
 ];
-/// In the order of their colours, and of their bars.
+/// In the order of their colours and their bars.
 const FAMILIES: [&str; 6] = ["cairn", "rocksdb", "leveldb", "fjall", "redb", "lmdb"];
 const VARIANTS: [(&str, usize); 3] = [("leveled", 1), ("pebblesdb", 2), ("blob", 1)];
 const DASHES: [&str; 4] = ["", "6 3", "2 2.5", "8 2.5 2 2.5"];
@@ -33,14 +33,14 @@ const INKS: [(&str, &str, &str); 4] = [
 /// Colour and pattern of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// The number of its colour: elements of class `f<n>` are filled with it, of `s<n>` drawn with it.
+    /// Number of its colour: elements of class `f<n>` are filled with it, those of class `s<n>` are drawn with it.
     pub colour: usize,
     /// Its pattern: 0 is plain.
     pub variant: usize,
 }
 
 impl Style {
-    /// Of the engine of this name.
+    /// The style of the engine with this name.
     pub fn of(engine: &str) -> Style {
         let (family, variant) = engine.split_once('-').unwrap_or((engine, ""));
         let known = FAMILIES.iter().position(|name| *name == family);
@@ -50,29 +50,29 @@ impl Style {
         Style { colour, variant }
     }
 
-    /// The colour on white, for programs that do not read style sheets.
+    /// The colour on white, for programs without support for style sheets.
     pub fn light(&self) -> &'static str {
         COLOURS[self.colour].0
     }
 
-    /// The pattern of its lines.
+    /// The dash pattern of its lines.
     pub fn dashes(&self) -> &'static str {
         DASHES[self.variant]
     }
 
-    /// The pattern to lay over its bars.
+    /// The pattern drawn over its bars.
     pub fn hatching(&self) -> Option<String> {
         (self.variant > 0).then(|| format!("url(#hatch{})", self.variant))
     }
 }
 
-/// Where an engine comes in pictures and tables: Cairn first, then the known peers, then others by name.
+/// The order of engines in pictures and tables: Cairn first, then the known peers, then others by name.
 pub fn rank(engine: &str) -> (usize, &str) {
     let family = engine.split('-').next().unwrap_or(engine);
     (FAMILIES.iter().position(|name| *name == family).unwrap_or(FAMILIES.len()), engine)
 }
 
-/// A number below `below` that depends on the name only.
+/// A number below `below` that depends only on the name.
 fn pick(name: &str, below: usize) -> usize {
     let hash = name
         .bytes()
@@ -85,7 +85,7 @@ pub fn ink(class: &str) -> &'static str {
     INKS.iter().find(|(name, ..)| *name == class).map_or("#000000", |(_, light, _)| light)
 }
 
-/// Rules that colour the classes of pictures.
+/// Style rules for the classes of pictures.
 pub fn rules(dark: bool) -> String {
     let of = |light: &'static str, night: &'static str| if dark { night } else { light };
     let series = COLOURS.iter().enumerate().map(|(n, (light, night))| {
@@ -99,7 +99,7 @@ pub fn rules(dark: bool) -> String {
     series.chain(inks).collect()
 }
 
-/// The hatchings; once in a document that has bars. Light stripes, so that they go with every colour.
+/// The hatching patterns, needed once in a document with bars. Light stripes, which are visible on every colour.
 pub fn hatchings() -> Markup {
     let stripes = ["M-2 2L2 -2M0 8L8 0M6 10L10 6", "M0 2H8M0 6H8", "M-2 6L2 10M0 0L8 8M6 -2L10 2"];
     html! {

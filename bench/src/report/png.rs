@@ -1,4 +1,4 @@
-//! Pictures as PNG, drawn with the fonts of the system, twice as large as the SVG says.
+//! Renders pictures as PNG with the fonts of the system, at twice the size of the SVG.
 
 use crate::engine::{Error, Result};
 use resvg::tiny_skia::{Pixmap, Transform};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 const SCALE: f32 = 2.0;
 
-/// Draws pictures; the system's fonts are looked for once.
+/// Renders pictures. Searches for the system's fonts once.
 pub struct Painter {
     options: Options<'static>,
 }
@@ -18,7 +18,7 @@ impl Painter {
     pub fn new() -> Painter {
         let mut fonts = fontdb::Database::new();
         fonts.load_system_fonts();
-        // What a document asks for first need not be there: any font without serifs will do.
+        // The preferred font may be missing: any sans-serif font will do.
         for family in ["DejaVu Sans", "Liberation Sans", "Noto Sans", "Arial"] {
             let known = fonts.faces().any(|face| face.families.iter().any(|(name, _)| name == family));
             if known {
@@ -31,7 +31,7 @@ impl Painter {
         Painter { options }
     }
 
-    /// Draws an SVG into a file.
+    /// Renders an SVG into a file.
     pub fn paint(&self, svg: &str, file: &Path) -> Result<()> {
         let failed = |e: &dyn std::fmt::Display| Error::new(format!("drawing {}: {e}", file.display()));
         let tree = Tree::from_str(svg, &self.options).map_err(|e| failed(&e))?;

@@ -1,20 +1,20 @@
-//! What several rounds of one measurement come to: the median, and how far the rounds lie apart.
+//! Statistics over the rounds of a measurement: the median and the range.
 
-/// The median of several rounds with the lowest and the highest of them.
+/// Median, minimum and maximum over several rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The middle one; of an even number the mean of the two in the middle.
+    /// The median; the mean of the two middle values of an even number.
     pub median: f64,
-    /// The lowest.
+    /// The minimum.
     pub min: f64,
-    /// The highest.
+    /// The maximum.
     pub max: f64,
-    /// How many there are.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
 impl Spread {
-    /// Of these values; `None` when there are none. Values that are no numbers are left out.
+    /// The spread of these values; `None` if there are none. Ignores values that are not numbers.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let sorted = sorted(values);
         Some(Spread {
@@ -25,13 +25,13 @@ impl Spread {
         })
     }
 
-    /// How far the rounds lie apart, as a share of the median.
+    /// The range as a fraction of the median.
     pub fn width(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.max - self.min) / self.median }
     }
 }
 
-/// The median alone.
+/// Only the median.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     middle(&sorted(values))
 }

@@ -1,18 +1,18 @@
-//! Tables: made once, written as HTML for the page and as Markdown for `tables.md`.
+//! Tables, written as HTML for the page and as Markdown for `tables.md`.
 
 use super::data::{Data, Workload, full_name};
-use super::figures::absent;
 use super::format;
 use super::metric::{self, COLUMNS, DATA_RATIO, DISK_READS, KEYS, Metric};
+use super::section::absent;
 use super::stats::{self, Spread};
 use crate::agreement::Agreement;
 use crate::record::{Latency, Record, Settings};
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A table: the first column names the rows.
+/// A table. The first column has the names of the rows.
 pub struct Table {
-    /// The heads of the columns.
+    /// The column titles.
     pub head: Vec<String>,
     /// The rows.
     pub rows: Vec<Row>,
@@ -20,7 +20,7 @@ pub struct Table {
 
 /// A row.
 pub enum Row {
-    /// A heading over the rows that follow.
+    /// A heading above the following rows.
     Heading(String),
     /// A name, and a cell for each further column.
     Cells(String, Vec<Cell>),
@@ -29,15 +29,15 @@ pub enum Row {
 /// A cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cell {
-    /// What it says first.
+    /// The main text.
     pub main: String,
-    /// What it adds, in smaller letters, a line each.
+    /// Additional lines in smaller letters.
     pub small: Vec<String>,
     /// A remark below these.
     pub note: Option<String>,
-    /// Whether it is the best of its row or column.
+    /// Whether it has the best value of its row or column.
     pub best: bool,
-    /// Whether there is nothing.
+    /// Whether it has no value.
     pub missing: bool,
 }
 
@@ -53,7 +53,7 @@ impl Cell {
 }
 
 impl Table {
-    /// As an element of a page.
+    /// The table as an element of a page.
     pub fn html(&self) -> Markup {
         html! {
             div.scroll { table {
@@ -69,7 +69,7 @@ impl Table {
         }
     }
 
-    /// As Markdown.
+    /// The table as Markdown.
     pub fn markdown(&self) -> String {
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         let mut text = line(self.head.iter().map(|head| escape(head)).collect());
@@ -113,7 +113,7 @@ impl Cell {
     }
 }
 
-/// Text without anything that Markdown or HTML would take for its own.
+/// Escapes characters with a meaning in Markdown or HTML.
 pub fn escape(words: &str) -> String {
     let mut text = String::with_capacity(words.len());
     for c in words.chars() {
@@ -129,7 +129,7 @@ pub fn escape(words: &str) -> String {
     text
 }
 
-/// Workloads and engines: what counts first, with the spread over the rounds, and beside Cairn.
+/// Workloads and engines: the primary metric with its range over the rounds, and relative to Cairn.
 pub fn summary(data: &Data<'_>, weakest_first: bool) -> Table {
     let mut head = ["workload", DATA_RATIO.head].map(String::from).to_vec();
     head.extend(data.engines.iter().map(|engine| engine.title.clone()));
@@ -187,8 +187,8 @@ fn summary_row(data: &Data<'_>, group: &str, workload: &Workload<'_>, name: Stri
     Row::Cells(name, cells)
 }
 
-/// How much data a workload left, over the memory limit, and how many keys: of the engine with the most, since one that the time limit
-/// cut short has fewer.
+/// The size of the data after a workload relative to the memory limit, and the number of keys: of the engine with
+/// the most, because one that was cut short has fewer.
 fn size(workload: &Workload<'_>) -> Cell {
     let most = |metric: &Metric| all(workload).filter_map(|record| (metric.of)(record)).reduce(f64::max);
     let keys = most(&KEYS).map(|keys| format!("{} {}", (KEYS.show)(keys), KEYS.head));
@@ -201,20 +201,20 @@ fn size(workload: &Workload<'_>) -> Cell {
     }
 }
 
-/// The lowest and the highest round; nothing for one round.
+/// The lowest and the highest round; empty for one round.
 fn spread(value: &Spread, metric: &Metric) -> String {
     if value.rounds < 2 {
         return String::new();
     }
     let (min, max) = ((metric.show)(value.min), (metric.show)(value.max));
-    // One unit for both, where it is the same.
+    // The unit once, if both have the same.
     match (min.split_once(' '), max.split_once(' ')) {
         (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} to {max}"),
         _ => format!("{min} to {max}"),
     }
 }
 
-/// All figures of a workload: an engine a row.
+/// All metrics of a workload, one row per engine.
 pub fn figures(data: &Data<'_>, group: &str, workload: &Workload<'_>) -> Table {
     let columns: Vec<&Metric> = COLUMNS.iter().filter(|metric| workload.has(metric)).collect();
     let extra: Vec<&Extra> =
@@ -260,9 +260,9 @@ struct Extra {
 const EXTRA: [Extra; 4] = [
     Extra { head: "writers' puts/s", of: |r| r.writer.map(|writer| writer.ops_per_s), show: format::count },
     Extra { head: "writers' p99", of: |r| r.writer.map(|writer| writer.lat_us.p99), show: format::micros },
-    Extra { head: "writers waited", of: |r| r.stall_seconds.filter(|s| *s > 0.0), show: format::seconds },
+    Extra { head: "write stalls", of: |r| r.stall_seconds.filter(|s| *s > 0.0), show: format::seconds },
     Extra {
-        head: "longest wait",
+        head: "longest stall",
         of: |r| r.longest_stall_seconds.filter(|s| *s > 0.0),
         show: format::seconds,
     },
@@ -272,7 +272,7 @@ fn all<'w>(workload: &'w Workload<'_>) -> impl Iterator<Item = &'w Record> {
     workload.runs.values().flatten().copied()
 }
 
-/// Latencies by kind of operation; `None` where there is one kind.
+/// Latencies by kind of operation; `None` if there is only one kind.
 pub fn by_kind(data: &Data<'_>, workload: &Workload<'_>) -> Option<Table> {
     let kinds: BTreeSet<&str> =
         all(workload).flat_map(|record| record.lat_us_by_kind.keys().map(String::as_str)).collect();
@@ -297,7 +297,7 @@ pub fn by_kind(data: &Data<'_>, workload: &Workload<'_>) -> Option<Table> {
     Some(Table { head: head.collect(), rows: rows.collect() })
 }
 
-/// What was asked for, by group.
+/// The requested settings by group.
 pub fn settings(data: &Data<'_>) -> Table {
     type Of = fn(&Settings) -> String;
     let columns: [(&str, Of); 10] = [
@@ -320,7 +320,7 @@ pub fn settings(data: &Data<'_>) -> Table {
                     values.push(value);
                 }
             }
-            // Growing databases have many sizes: the first and the last tell enough.
+            // Growing databases have many sizes: the first and the last are enough.
             let words = if values.len() > 3 {
                 [&values[0], &values[values.len() - 1]].map(String::as_str).join(" to ")
             } else {
@@ -338,7 +338,7 @@ pub fn settings(data: &Data<'_>) -> Table {
     }
 }
 
-/// An engine's settings by its own names; a setting that differs between groups is named with them.
+/// The settings of an engine by its own names; a setting that differs between groups is listed with the groups.
 pub fn engine_settings(data: &Data<'_>, engine: &str) -> Table {
     let mut values: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
     let mut groups: BTreeSet<&str> = BTreeSet::new();
@@ -362,7 +362,7 @@ pub fn engine_settings(data: &Data<'_>, engine: &str) -> Table {
     Table { head: vec!["setting".into(), "value".into()], rows: rows.collect() }
 }
 
-/// What engines held where they did not agree.
+/// The contents of engines that disagreed.
 pub fn differences(data: &Data<'_>, verdict: &Agreement<'_>) -> Table {
     let mut head = vec!["workload, round".to_string()];
     head.extend(data.engines.iter().map(|engine| engine.title.clone()));
@@ -380,9 +380,9 @@ pub fn differences(data: &Data<'_>, verdict: &Agreement<'_>) -> Table {
     Table { rows: rows.collect(), head }
 }
 
-/// All tables as Markdown, Cairn's weakest workloads first.
+/// All tables as Markdown, starting with the workloads in which Cairn is weakest.
 pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>) -> String {
-    let mut text = String::from("# Figures, Cairn's weakest workloads first\n\n");
+    let mut text = String::from("# Metrics, starting with the workloads in which Cairn is weakest\n\n");
     text += &about(data);
     text += &format!("\n{SUMMARY}\n\n");
     text += &summary(data, true).markdown();
@@ -405,13 +405,13 @@ pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>) -> String {
     text
 }
 
-/// How the summary is to be read.
-pub const SUMMARY: &str = "Data in the database over the memory limit, and distinct keys. Median throughput in operations per second, \
-                           lowest to highest round, beside Cairn (above 1× is better than Cairn), and requests to the disk for \
-                           each operation. ★ best. † stopped by the time limit. Of histories, whose operations come at a \
-                           fixed rate, p99 latency.";
+/// How to read the summary.
+pub const SUMMARY: &str = "Size of the data relative to the memory limit, and distinct keys. Median throughput in operations per second, \
+                           range over the rounds, ratio to Cairn (above 1× is better than Cairn), and disk requests per \
+                           operation. ★ best. † stopped by the time limit. Histories, whose operations come at a fixed rate, \
+                           show p99 latency instead.";
 
-/// What was measured on what, and what a reader must know before the figures: a paragraph, and notes.
+/// What was measured on which machine, and warnings: a paragraph, and notes.
 pub fn about(data: &Data<'_>) -> String {
     let mut text = String::new();
     let info = &data.info;

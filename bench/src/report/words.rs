@@ -1,4 +1,4 @@
-//! What groups and workloads are, in words: taken from the suite, so that page and program say the same.
+//! Descriptions of groups and workloads, taken from the suite, so that page and program agree.
 
 use crate::record::RunInfo;
 use crate::suite::{self, Adjust, Group, Scale};
@@ -9,7 +9,7 @@ pub struct Words {
 }
 
 impl Words {
-    /// For the scale of a run.
+    /// The descriptions for the scale of a run.
     pub fn of(info: &RunInfo) -> Words {
         Words { groups: suite::groups(info.scale.parse().unwrap_or(Scale::Full), &Adjust::default()) }
     }
@@ -23,12 +23,12 @@ impl Words {
         }
     }
 
-    /// What a group does; empty when the suite does not know it.
+    /// The description of a group; empty if the suite does not know it.
     pub fn about(&self, group: &str) -> &str {
         self.group(group).map_or("", |known| &known.about)
     }
 
-    /// What a workload does; empty when the suite does not know it.
+    /// The description of a workload; empty if the suite does not know it.
     pub fn workload(&self, group: &str, workload: &str) -> &'static str {
         let step =
             self.group(group).and_then(|known| known.steps.iter().find(|step| step.name() == workload));

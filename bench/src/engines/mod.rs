@@ -1,4 +1,4 @@
-//! The engines: Cairn, and each peer that was built in.
+//! The engines: Cairn, and each peer that is built in.
 
 pub mod cairn;
 #[cfg(feature = "fjall")]
@@ -18,7 +18,7 @@ mod rocksdb;
 
 use crate::engine::Kind;
 
-/// All engines that were built in, Cairn first.
+/// All engines that are built in, Cairn first.
 pub fn all() -> Vec<Kind> {
     #[allow(unused_mut)]
     let mut kinds = cairn::kinds();

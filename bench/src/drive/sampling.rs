@@ -1,43 +1,43 @@
-//! The course of a run: operations and latencies of each stretch of time, and what the kernel had counted at its end.
+//! Samples over time: operations and latencies of each interval, and the kernel's counters at its end.
 //!
-//! The threads that do the operations keep the stretches themselves, each its own, in small histograms; so nothing is shared while
-//! they run. One more thread reads the kernel's counters.
+//! Each thread records its operations in small histograms of its own, so the threads share nothing while they run.
+//! Another thread reads the kernel's counters.
 
 use crate::process::KernelIo;
 use crate::record::Sample;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Bounds of the small histograms: eight for each power of two.
+/// Buckets of the small histograms: eight per power of two.
 const BUCKETS: usize = 8 * 44;
 
-/// What one thread did in each stretch.
-pub struct Stretches {
+/// The operations of one thread in each interval.
+pub struct Intervals {
     length: Duration,
-    /// Where the current stretch ends.
+    /// The end of the current interval.
     end: Duration,
-    all: Vec<Stretch>,
+    all: Vec<Interval>,
 }
 
 #[derive(Clone)]
-struct Stretch {
+struct Interval {
     ops: u64,
     nanos: u64,
     buckets: Box<[u32; BUCKETS]>,
 }
 
-impl Stretch {
-    fn new() -> Stretch {
-        Stretch { ops: 0, nanos: 0, buckets: Box::new([0; BUCKETS]) }
+impl Interval {
+    fn new() -> Interval {
+        Interval { ops: 0, nanos: 0, buckets: Box::new([0; BUCKETS]) }
     }
 
-    fn add(&mut self, other: &Stretch) {
+    fn add(&mut self, other: &Interval) {
         self.ops += other.ops;
         self.nanos += other.nanos;
         self.buckets.iter_mut().zip(other.buckets.iter()).for_each(|(sum, other)| *sum += other);
     }
 
-    /// What a share of the operations did not exceed, in microseconds.
+    /// The latency that this fraction of the operations did not exceed, in microseconds.
     fn quantile_us(&self, quantile: f64) -> f64 {
         let mut left = (self.ops as f64 * quantile).ceil() as u64;
         for (bucket, &count) in self.buckets.iter().enumerate() {
@@ -50,7 +50,7 @@ impl Stretch {
     }
 }
 
-/// The bucket of a latency: its highest bit, and the three bits below.
+/// The bucket of a latency: its highest bit and the next three bits.
 fn bucket(nanos: u64) -> usize {
     let shifted = nanos.max(8);
     let top = 63 - shifted.leading_zeros();
@@ -58,50 +58,50 @@ fn bucket(nanos: u64) -> usize {
     ((top as usize - 3) * 8 + below as usize).min(BUCKETS - 1)
 }
 
-/// The most that falls into a bucket.
+/// The maximum latency of a bucket.
 fn upper_bound(bucket: usize) -> u64 {
     let (top, below) = (bucket / 8, bucket as u64 % 8);
     ((8 + below + 1) << top) - 1
 }
 
-impl Stretches {
-    /// Stretches of this length.
-    pub fn new(length: Duration) -> Stretches {
-        Stretches { length: length.max(Duration::from_millis(1)), end: Duration::ZERO, all: Vec::new() }
+impl Intervals {
+    /// Intervals of this length.
+    pub fn new(length: Duration) -> Intervals {
+        Intervals { length: length.max(Duration::from_millis(1)), end: Duration::ZERO, all: Vec::new() }
     }
 
-    /// An operation ended so long after the start, and took so many nanoseconds.
+    /// Records an operation that ended at `at` after the start and took `nanos` nanoseconds.
     #[inline]
     pub fn record(&mut self, at: Duration, nanos: u64) {
         while at >= self.end {
-            self.all.push(Stretch::new());
+            self.all.push(Interval::new());
             self.end += self.length;
         }
-        if let Some(stretch) = self.all.last_mut() {
-            stretch.ops += 1;
-            stretch.nanos += nanos;
-            stretch.buckets[bucket(nanos)] += 1;
+        if let Some(interval) = self.all.last_mut() {
+            interval.ops += 1;
+            interval.nanos += nanos;
+            interval.buckets[bucket(nanos)] += 1;
         }
     }
 
-    /// Adds what another thread did.
-    pub fn add(&mut self, other: &Stretches) {
+    /// Adds the operations of another thread.
+    pub fn add(&mut self, other: &Intervals) {
         if self.all.len() < other.all.len() {
-            self.all.resize(other.all.len(), Stretch::new());
+            self.all.resize(other.all.len(), Interval::new());
         }
         self.all.iter_mut().zip(&other.all).for_each(|(sum, other)| sum.add(other));
     }
 }
 
-/// How a run went.
+/// The samples of a run.
 pub struct Course {
-    /// One for each stretch.
+    /// One sample per interval.
     pub samples: Vec<Sample>,
 }
 
 impl Course {
-    /// Reads the kernel's counters at the end of each stretch until `ended` is closed, and calls `show` several times a second.
-    /// `put` says how many bytes users have put so far.
+    /// Reads the kernel's counters at the end of each interval until `ended` is closed, and calls `show` several
+    /// times per second. `put` returns the number of bytes put by users so far.
     pub fn watch(
         length: Duration,
         ended: &Receiver<()>,
@@ -136,16 +136,16 @@ impl Course {
         }
     }
 
-    /// Adds what the threads kept.
-    pub fn join(&mut self, ops: &Stretches, writer: Option<&Stretches>) {
-        for (sample, stretch) in self.samples.iter_mut().zip(&ops.all) {
-            sample.ops = stretch.ops;
-            sample.mean_us = stretch.nanos as f64 / 1000.0 / stretch.ops.max(1) as f64;
-            sample.p95_us = stretch.quantile_us(0.95);
-            sample.p99_us = stretch.quantile_us(0.99);
+    /// Adds the operations recorded by the threads.
+    pub fn join(&mut self, ops: &Intervals, writer: Option<&Intervals>) {
+        for (sample, interval) in self.samples.iter_mut().zip(&ops.all) {
+            sample.ops = interval.ops;
+            sample.mean_us = interval.nanos as f64 / 1000.0 / interval.ops.max(1) as f64;
+            sample.p95_us = interval.quantile_us(0.95);
+            sample.p99_us = interval.quantile_us(0.99);
         }
-        for (sample, stretch) in self.samples.iter_mut().zip(writer.iter().flat_map(|writer| &writer.all)) {
-            sample.writer_ops = stretch.ops;
+        for (sample, interval) in self.samples.iter_mut().zip(writer.iter().flat_map(|writer| &writer.all)) {
+            sample.writer_ops = interval.ops;
         }
     }
 }
@@ -165,16 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn stretches_follow_the_clock() {
+    fn intervals_follow_the_clock() {
         let ms = Duration::from_millis;
-        let mut stretches = Stretches::new(ms(10));
-        (1..=100).for_each(|op| stretches.record(ms(1), op * 1000));
-        stretches.record(ms(35), 5_000_000);
-        let mut other = Stretches::new(ms(10));
+        let mut intervals = Intervals::new(ms(10));
+        (1..=100).for_each(|op| intervals.record(ms(1), op * 1000));
+        intervals.record(ms(35), 5_000_000);
+        let mut other = Intervals::new(ms(10));
         other.record(ms(12), 7_000);
-        stretches.add(&other);
+        intervals.add(&other);
         let mut course = Course { samples: vec![Sample::default(); 4] };
-        course.join(&stretches, Some(&other));
+        course.join(&intervals, Some(&other));
         let ops: Vec<_> = course.samples.iter().map(|sample| (sample.ops, sample.writer_ops)).collect();
         assert_eq!(ops, [(100, 0), (1, 1), (0, 0), (1, 0)]);
         let first = &course.samples[0];

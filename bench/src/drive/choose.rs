@@ -1,10 +1,10 @@
-//! Which key each operation is about, and what kind of operation it is: functions of a seed and the operation's number.
+//! Chooses the key and the kind of each operation, as functions of a seed and the number of the operation.
 
-use crate::drive::Job;
+use super::job::Job;
 use crate::generate::{Shuffle, Stream, Zipf, below, random, seed_of};
 use crate::workload::{Keys, Kind};
 
-/// YCSB's exponent of Zipf's distribution.
+/// YCSB's exponent of the Zipf distribution.
 const ZIPF_EXPONENT: f64 = 0.99;
 
 /// Chooses the keys of one thread.
@@ -16,7 +16,7 @@ pub(crate) struct Chooser {
     zipf: Option<Zipf>,
     shuffle: Option<Shuffle>,
     present: Option<(Shuffle, u64)>,
-    /// Numbers that this thread inserted: from here, `stride` apart, so many.
+    /// Numbers inserted by this thread: the first one, the distance between them, and how many.
     insert_from: u64,
     stride: u64,
     inserted: u64,
@@ -42,7 +42,7 @@ impl Chooser {
         }
     }
 
-    /// The number of the key that operation `op` is about, if it is there.
+    /// The key number of operation `op`, unless it inserts a key.
     #[inline]
     pub(crate) fn number(&self, op: u64) -> u64 {
         let zipf = || self.zipf.as_ref().expect("made for it").number(&mut Stream::new(self.seed, op));
@@ -57,7 +57,7 @@ impl Chooser {
                 (own, back) if back < own => self.insert_from + (own - 1 - back) * self.stride,
                 (own, back) => self.num - 1 - (back - own).min(self.num - 1),
             },
-            // More operations than there are keys begin anew.
+            // Operations beyond the number of keys repeat the permutation.
             Keys::Permuted => {
                 let shuffle = self.shuffle.expect("made for it");
                 self.first + shuffle.of(op % (self.num - self.first))
@@ -73,7 +73,7 @@ impl Chooser {
     }
 }
 
-/// Picks the kind of each operation.
+/// Chooses the kind of each operation.
 pub(crate) struct Picker {
     kinds: &'static [(Kind, u64)],
     pub(crate) seed: u64,

@@ -1,9 +1,9 @@
-//! How far a run is, and how long it still takes.
+//! Shows the progress of a run, and estimates the remaining time.
 //!
-//! On a terminal there are two bars: one of the whole run with the time left, and one of the workload that runs now. What has
-//! finished is told in a plain line each, on a terminal or not.
+//! On a terminal there are two bars: one for the whole run with the remaining time, and one for the current
+//! workload. Each finished workload is printed on a line, also if there is no terminal.
 
-use crate::runner::text::{human_count, human_seconds};
+use super::text::{human_count, human_seconds};
 use bench::record::Record;
 use bench::session::Event;
 use bench::suite::{Group, Step};
@@ -12,10 +12,10 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, P
 use std::io::IsTerminal;
 use std::time::Instant;
 
-/// The whole bar is so many steps long.
+/// Length of the bar of the whole run, in steps.
 const WHOLE: u64 = 1000;
 
-/// Shows a run.
+/// The progress of a run.
 pub struct Progress {
     bars: MultiProgress,
     whole: ProgressBar,
@@ -29,14 +29,14 @@ pub struct Progress {
     all: usize,
 }
 
-/// One engine's turn with one group: indices into the run's engines and groups.
+/// The turn of one engine with one group, as indices into the run's engines and groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Which round, from 1.
+    /// The round, from 1.
     pub round: u32,
-    /// Which group.
+    /// The group.
     pub group: usize,
-    /// Which engine.
+    /// The engine.
     pub engine: usize,
 }
 
@@ -52,7 +52,7 @@ impl Progress {
         let style = |text: &str| ProgressStyle::with_template(text).expect("the template is well formed");
         let whole = bars.add(ProgressBar::new(WHOLE).with_style(style("{bar:30} {msg}")));
         let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-            // There is nobody to tell of an error; the bar is drawn without the rate.
+            // An error here only omits the rate from the bar.
             let _ = write!(text, "{}", human_count(state.per_sec()));
         };
         let style =
@@ -73,14 +73,14 @@ impl Progress {
         }
     }
 
-    /// The next turn begins: this one.
+    /// Starts the next turn.
     pub fn begin(&mut self, turn: Turn) {
         self.estimate.begin();
         self.reset(turn, "");
         self.show_whole();
     }
 
-    /// Something happened in this turn.
+    /// Handles an event of a turn.
     pub fn on(&mut self, turn: Turn, event: &Event) {
         match event {
             Event::Progress { workload, done, ops, settling } => {
@@ -119,24 +119,24 @@ impl Progress {
         self.whole.set_message(format!("{done} of {all} workloads, about {} left", human_seconds(left)));
     }
 
-    /// How long all of it may take.
+    /// Estimated remaining time of the run.
     pub fn seconds_left(&self) -> f64 {
         self.estimate.seconds_left()
     }
 
-    /// A line on standard error, above the bars.
+    /// Prints a line on standard error, above the bars.
     pub fn say(&self, line: &str) {
         self.bars.suspend(|| eprintln!("{line}"));
     }
 
-    /// No more bars.
+    /// Removes the bars.
     pub fn finish(&self) {
         self.whole.finish_and_clear();
         self.current.finish_and_clear();
     }
 }
 
-/// A result in a line.
+/// A result on one line.
 fn line(record: &Record) -> String {
     let amplification = record.write_amp.map_or(String::new(), |factor| format!("  WA {factor:.2}"));
     let cut = if record.cut_short { "  (cut short)" } else { "" };
@@ -152,19 +152,19 @@ fn line(record: &Record) -> String {
     )
 }
 
-/// How long the rest takes. A step weighs what is typical for its workload, times how the engine compared with that so far; once it
-/// was measured for the engine, what was measured.
+/// Estimates the remaining time. The weight of a step is the typical time of its workload, times the ratio of the
+/// engine's measured to typical times so far; once measured for the engine, the measured time.
 struct Estimate {
-    /// Seconds by group and step.
+    /// Typical seconds by group and step.
     typical: Vec<Vec<f64>>,
-    /// Seconds by engine, group and step.
+    /// Measured seconds by engine, group and step.
     measured: Vec<Vec<Vec<Option<f64>>>>,
-    /// By engine: seconds measured, and what is typical for the same steps.
+    /// By engine: seconds measured, and typical seconds of the same steps.
     sums: Vec<(f64, f64)>,
     turns: Vec<Turn>,
-    /// How many turns have begun.
+    /// Number of turns begun.
     begun: usize,
-    /// Which step of the turn runs now, and since when.
+    /// The current step of the turn, and its start.
     step: usize,
     since: Instant,
 }
@@ -209,7 +209,8 @@ impl Estimate {
         self.step += 1;
     }
 
-    /// How much longer than typical an engine takes; of an engine that was not yet measured, all others.
+    /// Ratio of the engine's times to the typical ones; for an engine without measurements, the ratio of all
+    /// others.
     fn ratio(&self, engine: usize) -> f64 {
         let all = self.sums.iter().fold((0.0, 0.0), |sum, (a, b)| (sum.0 + a, sum.1 + b));
         match (self.sums[engine], all) {
@@ -232,7 +233,7 @@ impl Estimate {
     }
 }
 
-/// Seconds that a step takes on some engine and machine; only proportions matter in the end.
+/// Typical seconds of a step. Only the proportions between steps matter.
 fn typical_seconds(group: &Group, step: &Step) -> f64 {
     let us = |kind: Kind| match kind {
         Kind::Update | Kind::Insert | Kind::Delete if step.workload.syncs() => 1000.0,
@@ -266,13 +267,13 @@ mod tests {
         let whole = estimate.seconds_left();
         let typical = estimate.typical.clone();
         assert!((whole - 2.0 * typical.iter().flatten().sum::<f64>()).abs() < 1e-9);
-        // The engine takes three times as long as is typical.
+        // The engine takes three times the typical time.
         for steps in &typical {
             estimate.begin();
             steps.iter().for_each(|seconds| estimate.measure(3.0 * seconds));
         }
         assert!((estimate.seconds_left() - 1.5 * whole).abs() < 0.1);
-        // A turn that failed does not come back.
+        // A failed turn is not repeated.
         estimate.begin();
         estimate.begin();
         let second: f64 = typical[1].iter().map(|seconds| 3.0 * seconds).sum();

@@ -1,22 +1,21 @@
-//! A history of versions: puts at a fixed rate, and queries for the versions of one key in a range of time (the Mneme thesis,
-//! chapter 6).
+//! A history of versions: puts at a fixed rate, and queries for the versions of one key in a range of time (the
+//! Mneme thesis, chapter 6).
 //!
-//! Both threads have a timetable. An operation's latency counts from the moment at which it was due: when an engine stalls, the
-//! operations that wait meanwhile are late, and their latencies say so. (A thread that sleeps wakes some 50 us late; that is in
-//! the latencies of all engines alike.)
+//! Both threads follow a schedule. The latency of an operation counts from its scheduled time, so operations that
+//! are delayed by a stall of the engine have high latencies. (A sleeping thread wakes about 50 us late; this
+//! affects all engines alike.)
 //!
-//! An engine without versions of its own is used as the thesis uses LevelDB: the key in it is the key and the time, eight bytes,
-//! big end first.
+//! The engine stores plain keys, as in the thesis with LevelDB: the key and the time in eight bytes, big-endian.
 
-use crate::drive::Job;
+use super::job::Job;
+use super::timer::{Common, Share, Timer};
 use crate::engine::Result;
 use crate::generate::{Key, Shuffle, Stream, Zipf, below, random, seed_of};
-use crate::timer::{Common, Share, Timer};
 use crate::workload::{HistoryKeys, Kind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The most versions that a query looks at; the thesis has queries of 1 to 200.
+/// Maximum number of versions that a query reads; the thesis has queries of 1 to 200.
 const VERSIONS_MAX: u64 = 200;
 
 /// Chooses the keys of a history.
@@ -29,7 +28,7 @@ struct Chooser {
 impl Chooser {
     fn new(job: &Job<'_>, keys: HistoryKeys, part: &str) -> Chooser {
         let zipf = match keys {
-            // Which keys are the frequent ones is the same for puts and queries.
+            // Puts and queries have the same frequent keys.
             HistoryKeys::Zipf(exponent) => {
                 Some((Zipf::new(job.num, exponent), Shuffle::new(job.num, job.seed)))
             }
@@ -38,7 +37,7 @@ impl Chooser {
         Chooser { seed: seed_of(job.seed, part, 0), num: job.num, zipf }
     }
 
-    /// The key of operation `op` when there are `known` keys with a version.
+    /// The key of operation `op` if `known` keys have versions.
     fn number(&self, op: u64, known: u64) -> u64 {
         match &self.zipf {
             Some((zipf, shuffle)) => {
@@ -49,7 +48,7 @@ impl Chooser {
     }
 }
 
-/// When operation `op` is due.
+/// The scheduled time of operation `op`.
 fn due(started: Instant, op: u64, rate: f64) -> Instant {
     started + Duration::from_secs_f64(op as f64 / rate)
 }
@@ -61,12 +60,12 @@ fn wait_until(due: Instant) {
     }
 }
 
-/// Microseconds since the beginning, when operation `op` is due: the time of its version.
+/// Microseconds from the start to the scheduled time of operation `op`: the time of its version.
 fn time_of(op: u64, rate: f64) -> u64 {
     (op as f64 * 1e6 / rate) as u64
 }
 
-/// A key and a time in one.
+/// A key with a time appended.
 struct VersionKey {
     key: Key,
     bytes: Vec<u8>,
@@ -74,7 +73,7 @@ struct VersionKey {
 
 impl VersionKey {
     fn new(job: &Job<'_>) -> VersionKey {
-        // Numbers of any length that fits: new keys come up while it runs.
+        // The number of keys is unknown: puts create keys. Allow all numbers that fit.
         let room = 10u64.pow(job.key_size.min(19) as u32);
         VersionKey { key: Key::new(job.shape, job.key_size, room), bytes: Vec::new() }
     }
@@ -91,7 +90,8 @@ fn rates(job: &Job<'_>) -> (f64, f64) {
     job.rates.expect("a history has rates")
 }
 
-/// The thread that puts versions. It puts all of them, also when the queries are over, so that all engines hold the same in the end.
+/// The thread that puts versions. It completes all puts, even after the last query, so that all engines have the
+/// same content.
 pub(crate) fn put_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> Result<Share> {
     let (rate, queries) = rates(job);
     let puts = (job.ops as f64 / queries * rate) as u64;
@@ -117,7 +117,7 @@ pub(crate) fn put_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> 
     Ok(timer.end())
 }
 
-/// A thread that asks for versions.
+/// The thread that queries versions.
 pub(crate) fn query_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -> Result<Share> {
     let (puts, rate) = rates(job);
     let chooser = Chooser::new(job, keys, "queries");
@@ -131,7 +131,7 @@ pub(crate) fn query_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -
         let due = due(timer.started, op, rate);
         wait_until(due);
         let elapsed = time_of(op, rate);
-        // With a uniform choice half of the puts so far were of new keys.
+        // With a uniform choice, half of the puts so far created a key.
         let known = (elapsed as f64 / 1e6 * puts / 2.0) as u64;
         let number = chooser.number(op, known);
         let from = below(random(times, op), elapsed - elapsed / 3 + 1);
@@ -142,7 +142,7 @@ pub(crate) fn query_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -
     Ok(timer.end())
 }
 
-/// Looks at the versions of a key from a time on until another.
+/// Reads the versions of a key between two times.
 fn versions(job: &Job<'_>, op: u64, from: &[u8], until: u64, timer: &mut Timer<'_>) -> Result<()> {
     let key = &from[..from.len() - 8];
     let mut left = VERSIONS_MAX;

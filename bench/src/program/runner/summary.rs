@@ -1,14 +1,14 @@
-//! What is told on standard output when a run has ended: a table of medians.
+//! The summary on standard output after a run: a table of medians.
 
-use super::text::human_count;
+use crate::program::text::human_count;
 use bench::record::Record;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// The engine that the others are compared with.
+/// The engine to which the others are compared.
 const BASE: &str = "cairn";
 
-/// Throughput of each engine for each workload, and its ratio to Cairn's: medians of the rounds.
+/// Throughput of each engine for each workload, and its ratio to Cairn's: medians over the rounds.
 pub fn table(records: &[Record]) -> String {
     let engines = first_seen(records.iter().map(|r| r.engine.as_str()));
     let mut text = String::new();
@@ -45,7 +45,7 @@ fn cell(value: Option<f64>, base: Option<f64>) -> String {
     }
 }
 
-/// Columns side by side: the first one to the left, the others to the right.
+/// Aligns columns: the first one to the left, the others to the right.
 fn align(rows: &[Vec<String>], text: &mut String) {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
@@ -58,13 +58,13 @@ fn align(rows: &[Vec<String>], text: &mut String) {
     }
 }
 
-/// Distinct ones, in the order in which they come.
+/// Distinct names in the order of their first occurrence.
 fn first_seen<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = BTreeSet::new();
     names.filter(|name| seen.insert(*name)).collect()
 }
 
-/// The middle one; the mean of the middle two.
+/// The median; the mean of the two middle values of an even number.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);

@@ -1,25 +1,27 @@
-//! Where the databases are: a directory of the program's own, with one directory below it at a time.
+//! The directory for databases. It contains one database at a time.
 //!
-//! The program removes what is in it. So it takes only a directory that it made itself, and left its mark in; whatever
-//! else somebody names by mistake stays as it is. The mark is locked while a run lasts: two runs cannot share a directory.
+//! The program removes the content of this directory. Therefore it accepts only a directory that it created itself
+//! and marked; any other directory that the user names stays unchanged. The mark is locked during a run, so two
+//! runs cannot share a directory.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The file that says who made the directory.
+/// The file that marks a directory of this program.
 const MARK: &str = "CAIRN-BENCH";
-/// The database below, of whatever engine has its turn.
+/// Name of the database of the current engine.
 const DATABASE: &str = "db";
 
-/// The directory for databases. Dropped, it is removed with what is in it.
+/// The directory for databases. Dropping it removes the directory with its content.
 pub struct Place {
     dir: PathBuf,
     _lock: File,
 }
 
 impl Place {
-    /// Makes the directory, or takes the one that an earlier run left. The error says why it is not ours to use.
+    /// Creates the directory, or accepts the one of an earlier run. The error says why the directory cannot be
+    /// used.
     pub fn take(dir: &Path) -> Result<Place, String> {
         let wrong = |what: &str, e: io::Error| format!("{what} {}: {e}", dir.display());
         let fresh = match fs::read_dir(dir) {
@@ -32,7 +34,7 @@ impl Place {
             fs::create_dir_all(dir).map_err(|e| wrong("make", e))?;
         } else if !mark.exists() {
             return Err(format!(
-                "{} holds files that this program did not make, and it would remove them: name another --dir",
+                "{} has files that this program did not create, and it would remove them: name another --dir",
                 dir.display()
             ));
         }
@@ -43,7 +45,7 @@ impl Place {
             Err(TryLockError::Error(e)) => return Err(wrong("lock", e)),
         }
         if fresh {
-            let text = "Made by cairn-bench, which removes this directory when its run ends.\n";
+            let text = "Created by cairn-bench, which removes this directory at the end of its run.\n";
             file.write_all(text.as_bytes()).map_err(|e| wrong("mark", e))?;
         }
         let place = Place { dir: dir.to_path_buf(), _lock: file };
@@ -51,13 +53,13 @@ impl Place {
         Ok(place)
     }
 
-    /// Where the next database goes: not there yet.
+    /// Path of the next database; does not exist.
     pub fn database(&self) -> PathBuf {
         self.dir.join(DATABASE)
     }
 
-    /// Removes the database, and waits until nothing is left to be written to the file system: one engine does not pay for
-    /// another.
+    /// Removes the database and waits until the file system has written all dirty data, so that one engine does not
+    /// slow down the next.
     pub fn clear(&self) -> Result<(), String> {
         let database = self.database();
         match fs::remove_dir_all(&database) {
@@ -83,7 +85,7 @@ impl Drop for Place {
     }
 }
 
-/// Waits until the file system of `dir` has written all that is dirty.
+/// Waits until the file system of `dir` has written all dirty data.
 #[cfg(target_os = "linux")]
 fn write_back(dir: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(dir)?)?)
@@ -94,7 +96,7 @@ fn write_back(_dir: &Path) -> io::Result<()> {
     std::process::Command::new("sync").status().map(drop)
 }
 
-/// Bytes that can still be stored in the file system of `dir`, or of the nearest directory above that is there.
+/// Free space of the file system of `dir`, or of its nearest existing parent, in bytes.
 pub fn free_bytes(dir: &Path) -> Option<u64> {
     let here = |dir: &Path| if dir == Path::new("") { PathBuf::from(".") } else { dir.to_path_buf() };
     let stat = dir.ancestors().find_map(|dir| rustix::fs::statvfs(here(dir)).ok())?;
@@ -137,7 +139,8 @@ mod tests {
         let place = Place::take(&dir).unwrap();
         fs::create_dir(place.database()).unwrap();
         std::mem::forget(place);
-        // The lock of a process that is gone is gone; here it is still held, so a copy stands in for the directory.
+        // The lock of an ended process is released, but here it is still held, so a copy is used in place of the
+        // directory.
         let copy = root.path().join("copy");
         fs::create_dir_all(copy.join(DATABASE)).unwrap();
         fs::copy(dir.join(MARK), copy.join(MARK)).unwrap();

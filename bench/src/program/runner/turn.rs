@@ -1,7 +1,7 @@
-//! One engine's turn: starts the child, listens to it, and finds out how it ended.
+//! The turn of one engine: starts the child, reads its messages, and determines how it ended.
 
 use super::child::{Order, Told};
-use super::text::{human_bytes, human_seconds};
+use crate::program::text::{human_bytes, human_seconds};
 use bench::cgroup::Cgroup;
 use bench::session::Event;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,26 +11,26 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of a child's standard error that are kept: the last ones.
+/// Maximum number of bytes kept of a child's standard error: the last ones.
 const STDERR_MAX: usize = 64 << 10;
-/// How soon an interruption is noticed.
+/// Maximum delay until an interruption is noticed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How a turn ended early.
+/// Why a turn ended early.
 #[derive(Debug)]
 pub enum Fault {
     /// The engine, or its process, failed.
     Failed {
-        /// Why, in one line.
+        /// The reason, on one line.
         message: String,
-        /// What the process said on standard error.
+        /// The end of the process's standard error.
         stderr: String,
     },
     /// The user ended the run.
     Interrupted,
 }
 
-/// Runs the group in a child.
+/// Runs the group in a child process.
 pub fn take(
     mut order: Order,
     memory_limit_bytes: Option<u64>,
@@ -55,13 +55,13 @@ pub fn take(
     let message = match (ended, status) {
         (Ended::Interrupted, _) => return Err(Fault::Interrupted),
         (Ended::TimeLimit, _) => {
-            format!("ended after {}, the limit", human_seconds(time_limit.as_secs_f64()))
+            format!("stopped after the time limit of {}", human_seconds(time_limit.as_secs_f64()))
         }
         (Ended::Closed { failed: Some(why) }, _) => why,
         (_, Ok(status)) if status.success() => return Ok(()),
         _ if group.as_ref().is_some_and(Cgroup::out_of_memory) => {
             format!(
-                "killed: it took more memory than the limit of {}",
+                "killed: it used more memory than the limit of {}",
                 human_bytes(memory_limit_bytes.unwrap_or(0))
             )
         }
@@ -70,7 +70,7 @@ pub fn take(
     Err(Fault::Failed { message, stderr })
 }
 
-/// A child that does not outlive this value.
+/// A child process that is killed when this value is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -80,7 +80,7 @@ impl Drop for Running {
     }
 }
 
-/// This very program, even when another build has taken its place since.
+/// The running program, even if a newer build has replaced its file.
 fn executable() -> io::Result<std::path::PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }
@@ -93,7 +93,7 @@ fn spawn(order: &[u8]) -> io::Result<Child> {
         .stderr(Stdio::piped())
         .spawn()?;
     let mut stdin = child.stdin.take().expect("it is piped");
-    // A child that died before it read this is found out about when its output ends.
+    // If the child died before it read the order, its output ends, which is handled below.
     let _ = io::Write::write_all(&mut stdin, order);
     Ok(child)
 }
@@ -101,14 +101,14 @@ fn spawn(order: &[u8]) -> io::Result<Child> {
 enum Ended {
     /// The child closed its output.
     Closed {
-        /// Why it failed, when it could say so.
+        /// The reason of a failure, if the child reported it.
         failed: Option<String>,
     },
     TimeLimit,
     Interrupted,
 }
 
-/// Hands on what the child tells, until it ends or has to.
+/// Forwards the child's messages until it ends or is killed.
 fn listen(
     stdout: impl Read + Send + 'static,
     limit: Duration,
@@ -129,11 +129,11 @@ fn listen(
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(Told::Event(event)) => on(event),
                 Ok(Told::Failed(why)) => failed = Some(why),
-                // What an engine prints is not for us.
+                // The engine's own output is ignored.
                 Err(_) => {}
             },
             Err(RecvTimeoutError::Timeout) => {}
-            // A terminal's interruption ends the child by itself.
+            // An interruption at the terminal also ends the child.
             Err(RecvTimeoutError::Disconnected) if interrupted.load(Ordering::Relaxed) => {
                 return Ended::Interrupted;
             }
@@ -154,7 +154,7 @@ fn lines(stdout: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// The end of what is read.
+/// The end of the input.
 fn tail(mut from: impl Read) -> String {
     let (mut kept, mut buffer) = (Vec::new(), [0; 8192]);
     while let Ok(n @ 1..) = from.read(&mut buffer) {
@@ -165,7 +165,7 @@ fn tail(mut from: impl Read) -> String {
     String::from_utf8_lossy(&kept).into_owned()
 }
 
-/// How a child that could not say so itself ended: with the last lines that it wrote.
+/// Describes how a child ended that could not report it: with the last lines of its standard error.
 fn died(status: io::Result<ExitStatus>, stderr: &str) -> String {
     let how = status.map_or_else(|e| e.to_string(), |status| status.to_string());
     let said = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: run with");

@@ -1,25 +1,25 @@
 //! `run`: engines take turns.
 //!
 //! ```text
-//!   for each round, group and engine                      (the engine that begins changes every time)
+//!   for each round, group and engine                      (a different engine starts every time)
 //!     place    an empty directory, nothing dirty in the page cache
-//!     turn     a process of its own, in a control group of its own    -- child --> session
-//!     results  a line for each workload, as it comes
-//!   summary    medians    agreement    whether all engines hold the same
+//!     turn     a separate process in a separate control group    -- child --> session
+//!     results  a line for each workload, written at once
+//!   summary    medians    agreement    whether all engines have the same contents
 //! ```
 //!
-//! An engine that fails, dies or hangs loses its turn, and the run goes on.
+//! If an engine fails, dies or hangs, its turn ends and the run continues.
 
 pub mod child;
 mod place;
 pub mod results;
 mod summary;
-pub mod text;
 mod turn;
 
-use crate::Failure;
-use crate::args::RunArgs;
-use crate::progress::{Progress, Turn};
+use crate::program::args::RunArgs;
+use crate::program::failure::Failure;
+use crate::program::progress::{Progress, Turn};
+use crate::program::text::{human_bytes, human_seconds, plural};
 use bench::agreement;
 use bench::cgroup::Cgroup;
 use bench::engine::Kind;
@@ -36,13 +36,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use text::{human_bytes, human_seconds, plural};
 use turn::Fault;
 
-/// Others that use a larger share of the processors than this are worth a warning.
+/// Other processes that use a larger fraction of the processors cause a warning.
 const BUSY: f64 = 0.1;
 
-/// Runs what was asked for.
+/// Runs the requested workloads.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let engines = chosen_engines(args)?;
     let groups = chosen_groups(args)?;
@@ -51,7 +50,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .map_err(|e| Failure::System(format!("handle interruptions: {e}")))?;
+        .map_err(|e| Failure::System(format!("install the interrupt handler: {e}")))?;
     enough_space(&dir, &groups)?;
     let place = Place::take(&dir).map_err(Failure::Usage)?;
     let results = Results::create(&out, args.append).map_err(Failure::Usage)?;
@@ -68,26 +67,26 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     run.conclude(finished, &out)
 }
 
-/// The engines that were named, or all; of Cairn's presets only what is named.
+/// The named engines, or all; Cairn's other presets only if named.
 fn chosen_engines(args: &RunArgs) -> Result<Vec<Kind>, Failure> {
     let all = bench::engines::all();
     let names: Vec<&str> = all.iter().map(|kind| kind.name).collect();
     all_known("engine", &args.engines, &names)?;
     let by_default = |name: &str| !name.starts_with("cairn-");
-    let asked = |name: &str| args.engines.iter().any(|asked| asked == name);
+    let requested = |name: &str| args.engines.iter().any(|requested| requested == name);
     Ok(all
         .into_iter()
-        .filter(|kind| if args.engines.is_empty() { by_default(kind.name) } else { asked(kind.name) })
+        .filter(|kind| if args.engines.is_empty() { by_default(kind.name) } else { requested(kind.name) })
         .collect())
 }
 
-/// The groups that were named, or all, with the workloads that were named, or all. The fill of a group stays.
+/// The named groups, or all, with the named workloads, or all. The fill of a group always stays.
 fn chosen_groups(args: &RunArgs) -> Result<Vec<Group>, Failure> {
     if args.factor.is_some_and(|factor| !(factor > 0.0 && factor <= 1000.0)) {
-        return Err(Failure::Usage("--factor: more than 0, and no more than 1000".to_string()));
+        return Err(Failure::Usage("--factor: must be more than 0 and at most 1000".to_string()));
     }
     if args.seconds_max.is_some_and(|seconds| !(seconds > 0.0 && seconds < 1e6)) {
-        return Err(Failure::Usage("--seconds-max: more than 0, and no more than a million".to_string()));
+        return Err(Failure::Usage("--seconds-max: must be more than 0 and at most a million".to_string()));
     }
     let adjust = Adjust { seed: args.seed, seconds_max: args.seconds_max, factor: args.factor };
     let mut groups = groups(args.scale(), &adjust);
@@ -111,7 +110,7 @@ fn chosen_groups(args: &RunArgs) -> Result<Vec<Group>, Failure> {
     Ok(groups)
 }
 
-/// What groups can be called: their names, and those of families of several.
+/// The names of groups, and of families of several groups.
 fn with_families(groups: &[Group]) -> Vec<String> {
     let mut names: Vec<String> = groups.iter().map(|group| group.name.clone()).collect();
     for family in groups.iter().map(Group::family) {
@@ -124,7 +123,7 @@ fn with_families(groups: &[Group]) -> Vec<String> {
     names
 }
 
-/// Leaves the steps that were named, and the first one, which fills; none when none was named.
+/// Keeps the named steps and the first one, the fill. Keeps none if none of them is named.
 fn keep_steps(group: &mut Group, names: &[String]) {
     let mut first = true;
     let mut any = false;
@@ -138,15 +137,16 @@ fn keep_steps(group: &mut Group, names: &[String]) {
     }
 }
 
-fn all_known<T: AsRef<str>>(what: &str, asked: &[String], known: &[T]) -> Result<(), Failure> {
-    let unknown = asked.iter().find(|asked| !known.iter().any(|known| known.as_ref() == asked.as_str()));
+fn all_known<T: AsRef<str>>(what: &str, requested: &[String], known: &[T]) -> Result<(), Failure> {
+    let unknown =
+        requested.iter().find(|requested| !known.iter().any(|known| known.as_ref() == requested.as_str()));
     unknown.map_or(Ok(()), |name| {
         let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
-        Err(Failure::Usage(format!("there is no {what} {name:?} here; there are {}", known.join(", "))))
+        Err(Failure::Usage(format!("there is no {what} {name:?}; there are {}", known.join(", "))))
     })
 }
 
-/// Whether the sizes are not those of a scale.
+/// Whether the sizes differ from those of the scale.
 fn is_custom(args: &RunArgs) -> bool {
     args.factor.is_some_and(|factor| factor != 1.0) || args.seconds_max.is_some()
 }
@@ -159,12 +159,12 @@ fn default_out() -> PathBuf {
     Path::new("bench-results").join(if name.is_empty() { "run" } else { &name })
 }
 
-/// A log-structured engine needs room for all data twice while it compacts.
+/// Fails if the disk has no space for twice the data, which a log-structured engine needs during compactions.
 fn enough_space(dir: &Path, groups: &[Group]) -> Result<(), Failure> {
     let needed = 2 * groups.iter().map(Group::data_bytes_max).max().unwrap_or(0);
     match place::free_bytes(dir) {
         Some(free) if free < needed => Err(Failure::Usage(format!(
-            "{} are free at {}, and the largest group may need {}",
+            "{} are free in {}, but the largest group may need {}",
             human_bytes(free),
             dir.display(),
             human_bytes(needed)
@@ -173,21 +173,21 @@ fn enough_space(dir: &Path, groups: &[Group]) -> Result<(), Failure> {
     }
 }
 
-/// The limit, if it was asked for and can be had.
+/// The memory limit, if it was requested and control groups are available.
 fn memory_limit(args: &RunArgs, warnings: &mut Vec<String>) -> Option<u64> {
     let limit = args.memory_limit_bytes()?;
     match Cgroup::create(limit) {
         Ok(_) => Some(limit),
         Err(why) => {
             warnings.push(format!(
-                "no memory limit: {why}. All data that fits stays in the page cache, and reads hardly meet the disk"
+                "no memory limit: {why}. Data that fits stays in the page cache, so reads hardly use the disk"
             ));
             None
         }
     }
 }
 
-/// Waits until others leave the processors alone, for a second at least.
+/// Waits until other processes leave the processors idle, for at least a second.
 fn wait_for_calm(seconds: f64, interrupted: &AtomicBool, warnings: &mut Vec<String>) {
     let start = Instant::now();
     loop {
@@ -198,14 +198,16 @@ fn wait_for_calm(seconds: f64, interrupted: &AtomicBool, warnings: &mut Vec<Stri
             return;
         }
         if start.elapsed().as_secs_f64() >= seconds {
-            return warnings
-                .push(format!("others used {:.0} % of the processors before the start", others * 100.0));
+            return warnings.push(format!(
+                "other processes used {:.0} % of the processors before the start",
+                others * 100.0
+            ));
         }
     }
 }
 
-/// All turns: in each round each group, and each engine with it. The engine that begins changes from group to group and from round to
-/// round, so that none is always the first.
+/// All turns: each round has each group, and each group has each engine. The first engine changes between groups
+/// and rounds.
 fn turns(engines: usize, groups: usize, rounds: u32) -> Vec<Turn> {
     let mut turns = Vec::new();
     for round in 1..=rounds {
@@ -217,7 +219,7 @@ fn turns(engines: usize, groups: usize, rounds: u32) -> Vec<Turn> {
     turns
 }
 
-/// A run that goes on.
+/// The state of a run.
 struct Run<'a> {
     args: &'a RunArgs,
     engines: Vec<Kind>,
@@ -231,7 +233,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// All turns.
+    /// Runs all turns.
     fn all(&mut self) -> Result<(), Failure> {
         self.results.add(&Line::Run(self.info.clone())).map_err(Failure::System)?;
         let turns = turns(self.engines.len(), self.groups.len(), self.info.rounds);
@@ -249,14 +251,14 @@ impl Run<'_> {
         ended
     }
 
-    /// One engine's turn, from an empty directory to an empty directory.
+    /// Runs the turn of one engine, from an empty directory to an empty directory.
     fn turn(&mut self, turn: Turn, progress: &mut Progress) -> Result<(), Failure> {
         let (kind, group) = (&self.engines[turn.engine], &self.groups[turn.group]);
         progress.begin(turn);
         let order = child::Order {
             engine: kind.name.to_string(),
             group: group.clone(),
-            asked: self.args.asked.of(group),
+            requested: self.args.requested.of(group),
             dir: self.place.database(),
             round: turn.round,
             procs: None,
@@ -299,14 +301,14 @@ impl Run<'_> {
         self.results.add(&line).map_err(Failure::System)
     }
 
-    /// How long a turn may take before it counts as hung: three times what its workloads may take, and a minute for each of them,
-    /// for settling and reading the contents.
+    /// After this time a turn counts as hung: three times the time limits of its workloads, and a minute for each
+    /// of them, for settling and reading the contents.
     fn time_limit(&self, group: &Group) -> Duration {
         let of_steps = group.steps.len() as f64 * (60.0 + 3.0 * group.seconds_max.unwrap_or(3600.0));
-        Duration::from_secs_f64(self.args.turn_seconds_max.unwrap_or(of_steps).clamp(0.0, 1e9))
+        Duration::from_secs_f64(self.args.group_seconds_max.unwrap_or(of_steps).clamp(0.0, 1e9))
     }
 
-    /// What is to be told when all turns are done, or the run was ended early.
+    /// Reports the run after all turns, or after an interruption.
     fn conclude(mut self, finished: Result<(), Failure>, out: &Path) -> Result<ExitCode, Failure> {
         if matches!(finished, Err(Failure::System(_))) {
             return finished.map(|()| ExitCode::SUCCESS);
@@ -321,7 +323,7 @@ impl Run<'_> {
             let all = self.records.len();
             let percent = BUSY * 100.0;
             self.info.warnings.push(format!(
-                "others used more than {percent:.0} % of the processors during {busy} of {all} workloads"
+                "other processes used more than {percent:.0} % of the processors during {busy} of {all} workloads"
             ));
         }
         if !self.info.warnings.is_empty() {
@@ -332,12 +334,12 @@ impl Run<'_> {
             if !self.args.no_report {
                 write_report(&lines, out)?;
             }
-            // What was interrupted does not take the place of a whole run.
+            // An interrupted run does not replace the report of a complete one.
             if let Some(page) = self.args.page.as_ref().filter(|_| finished.is_ok()) {
                 write_page(&lines, page)?;
             }
         }
-        // A reader that went away has what it wanted.
+        // Ignore errors: the reader may have closed the pipe.
         let _ = std::io::Write::write_all(
             &mut std::io::stdout(),
             format!("{}{agreement}\n", summary::table(&self.records)).as_bytes(),
@@ -356,7 +358,7 @@ pub fn write_report(lines: &[Line], out: &Path) -> Result<(), Failure> {
     written.map(drop).map_err(|e| Failure::System(format!("write a report to {}: {e}", out.display())))
 }
 
-/// Writes the small page of these results.
+/// Writes the short report of these results.
 pub fn write_page(lines: &[Line], dir: &Path) -> Result<(), Failure> {
     let written = bench::report::write_brief(lines, dir);
     written.map(drop).map_err(|e| Failure::System(format!("write a page to {}: {e}", dir.display())))
@@ -403,8 +405,8 @@ mod tests {
 
     fn parse(args: &[&str]) -> RunArgs {
         use clap::Parser;
-        match crate::args::Cli::parse_from(["cairn-bench"].iter().chain(args)).command {
-            crate::args::Command::Run(args) => *args,
+        match crate::program::args::Cli::parse_from(["cairn-bench"].iter().chain(args)).command {
+            crate::program::args::Command::Run(args) => *args,
             other => panic!("{other:?}"),
         }
     }

@@ -1,9 +1,9 @@
 //! The process that runs one group of workloads on one engine.
 //!
-//! It gets its [`Order`] on standard input and tells what happens on standard output, a JSON object a line. A process for each:
-//! what the kernel counts, the memory and a crash are that engine's alone.
+//! It reads its [`Order`] from standard input and writes events to standard output, one JSON object per line. Each
+//! engine has its own process, so that the kernel's counters, the memory and a crash belong to that engine.
 
-use bench::engine::{Asked, Error, Kind, Result};
+use bench::engine::{Error, Kind, RequestedSettings, Result};
 use bench::session::{self, Event};
 use bench::suite::Group;
 use serde::{Deserialize, Serialize};
@@ -12,33 +12,33 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What a child is to do.
+/// The order for a child.
 #[derive(Serialize, Deserialize)]
 pub struct Order {
     /// The engine, by name.
     pub engine: String,
     /// The workloads.
     pub group: Group,
-    /// The engine's settings.
-    pub asked: Asked,
-    /// Where the database goes; not there yet.
+    /// The settings requested of the engine.
+    pub requested: RequestedSettings,
+    /// Path of the database; must not exist.
     pub dir: PathBuf,
-    /// Which round this is.
+    /// The round.
     pub round: u32,
     /// The file that makes the process a member of its control group.
     pub procs: Option<PathBuf>,
 }
 
-/// What a child tells.
+/// A message of a child.
 #[derive(Serialize, Deserialize)]
 pub enum Told {
-    /// How far it is, or a result.
+    /// Progress, or a result.
     Event(Event),
-    /// Why it ends.
+    /// The reason of a failure.
     Failed(String),
 }
 
-/// The child's `main`.
+/// The main function of the child.
 pub fn main() -> ExitCode {
     die_with_parent();
     match obey() {
@@ -57,9 +57,9 @@ fn obey() -> Result<()> {
     }
     let kind = engine(&order.engine)?;
     fs::create_dir_all(&order.dir)?;
-    // A reader that is gone does not want to know; it ends this process, too.
+    // Ignore errors: if the parent is gone, this process is killed too.
     let mut on = |event| drop(tell(&Told::Event(event)));
-    session::run_group(&kind, &order.group, &order.asked, &order.dir, order.round, &mut on)
+    session::run_group(&kind, &order.group, &order.requested, &order.dir, order.round, &mut on)
 }
 
 fn engine(name: &str) -> Result<Kind> {
@@ -75,7 +75,7 @@ fn tell(told: &Told) -> io::Result<()> {
     out.flush()
 }
 
-/// Whatever ends the runner ends this process.
+/// Makes the kernel kill this process when its parent ends.
 fn die_with_parent() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));

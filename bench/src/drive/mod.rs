@@ -1,143 +1,59 @@
-//! Runs one workload: splits its operations among threads, times each of them, and adds up what came of it.
+//! Runs one workload: divides its operations among threads, measures each of them, and merges the results.
 //!
-//! A thread reads the clock once per operation: where one operation ends the next begins. Making a key or a value takes a
-//! few nanoseconds and counts with the operation, as in `db_bench`. One more thread looks every so often at what the kernel
-//! counts, and shows the progress.
+//! A thread reads the clock once per operation: the end of one operation is the start of the next. Generating a key
+//! or a value takes a few nanoseconds and counts as part of the operation, as in `db_bench`. Another thread
+//! periodically reads the kernel's counters and reports progress.
+//!
+//! The files of this folder, from the bottom: `job` has the input and the counts, `choose` the keys, `sampling` the
+//! samples over time, `timer` the measurement of a thread; `history` is the one workload with a schedule. They
+//! import the engine and the generators, and nothing of sessions and results except samples.
 
-use crate::choose::{Chooser, Picker};
+mod choose;
+mod history;
+mod job;
+mod sampling;
+mod timer;
+
+pub use job::{Job, Tally};
+pub use sampling::Course;
+
 use crate::disk::ThreadReads;
-use crate::engine::{Engine, Error, Result};
-use crate::generate::{Key, Shape, Shuffle, Values, below, is_value, random, seed_of};
-use crate::history;
-use crate::sampling::Course;
-use crate::timer::{Common, Share, Timer};
+use crate::engine::{Engine, Result};
+use crate::generate::{Key, below, random, seed_of};
 use crate::workload::{Keys, Kind, Work, Workload};
+use choose::{Chooser, Picker};
 use hdrhistogram::Histogram;
-use std::hint::black_box;
 use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
+use timer::{Common, Share, Timer};
 
-/// Every so many reads the value is compared, whole, with what was written.
-const VERIFY_EVERY: u64 = 64;
-/// Of every so many operations that may read, one is asked whether it had the disk read; the time of asking is left out.
+/// Every so many operations, one that may read is checked for disk reads. The time of the check is not counted.
 const PROBE_EVERY: u64 = 256;
-/// The most entries of a scan.
+/// Maximum number of entries of a scan.
 const SCAN_MAX: u64 = 100;
 
-/// What is to be run.
-pub struct Job<'a> {
-    /// On which engine.
-    pub engine: &'a dyn Engine,
-    /// What.
-    pub workload: Workload,
-    /// The seed of all that this run of this workload chooses.
-    pub seed: u64,
-    /// The seed of the choices of the threads that write beside readers. When it is that of an earlier `overwrite`, the
-    /// database holds the same before and after.
-    pub writer_seed: u64,
-    /// Operations of all threads together.
-    pub ops: u64,
-    /// Keys are those of the numbers from here ...
-    pub first: u64,
-    /// ... to below this.
-    pub num: u64,
-    /// Of these keys the first so many of a permutation, where a `fillrandom` that the time limit ended put only those.
-    pub present: Option<(Shuffle, u64)>,
-    /// New keys have numbers from here.
-    pub insert_from: u64,
-    /// How numbers become keys.
-    pub shape: Shape,
-    /// Bytes of a key.
-    pub key_size: usize,
-    /// What is put.
-    pub values: &'a Values,
-    /// Entries that a seek walks on.
-    pub seek_nexts: u64,
-    /// Threads that share the operations.
-    pub threads: usize,
-    /// Threads that write beside them, in `readwhilewriting`.
-    pub writers: usize,
-    /// Puts and queries per second of a history.
-    pub rates: Option<(f64, f64)>,
-    /// Whether each write is synced.
-    pub sync: bool,
-    /// After so long it is cut short.
-    pub time_max: Option<Duration>,
-    /// Length of a sample.
-    pub sample: Duration,
-}
-
-/// What operations did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Operations.
-    pub ops: u64,
-    /// Reads that found the key they asked for.
-    pub found: u64,
-    /// Bytes of keys and values that were put, and of keys that were deleted.
-    pub bytes_put: u64,
-    /// Bytes of keys and values that reads gave.
-    pub bytes_got: u64,
-    /// Values that were compared with what was written.
-    pub verified: u64,
-    /// Operations that were asked whether they had the disk read.
-    pub probed: u64,
-    /// Those of them that had.
-    pub from_disk: u64,
-}
-
-impl Tally {
-    /// Adds what another thread did.
-    pub(crate) fn add(&mut self, other: &Tally) {
-        self.ops += other.ops;
-        self.found += other.found;
-        self.bytes_put += other.bytes_put;
-        self.bytes_got += other.bytes_got;
-        self.verified += other.verified;
-        self.probed += other.probed;
-        self.from_disk += other.from_disk;
-    }
-
-    /// Counts an entry that was read, and now and then looks whether it is what was written.
-    #[inline]
-    pub(crate) fn got(&mut self, op: u64, key: &[u8], value: &[u8]) -> Result<()> {
-        self.bytes_got += (key.len() + value.len()) as u64;
-        black_box(value);
-        if op.is_multiple_of(VERIFY_EVERY) {
-            self.verified += 1;
-            if !is_value(value) {
-                return Err(Error::corruption(format!(
-                    "the value of {:?} is not one that was written",
-                    key.escape_ascii().to_string()
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What a run took and did.
+/// The result of a run.
 pub struct Outcome {
-    /// When the first thread began.
+    /// When the first thread started.
     pub started: Instant,
-    /// From then until the last one ended.
+    /// Time from then until the last thread ended.
     pub time: Duration,
-    /// Nanoseconds of each operation.
+    /// Latencies in nanoseconds.
     pub latency: Histogram<u64>,
-    /// The same by kind of operation, where there are several.
+    /// The same by kind of operation, if there are several kinds.
     pub by_kind: Vec<(Kind, Histogram<u64>)>,
-    /// What the operations did.
+    /// Counts of the operations.
     pub tally: Tally,
-    /// What the threads that write beside the readers did, and their latencies.
+    /// Counts and latencies of the threads that write beside the readers.
     pub writer: Option<(Tally, Histogram<u64>)>,
-    /// Whether the time limit ended it.
+    /// Whether the time limit ended the run.
     pub cut_short: bool,
-    /// How it went.
+    /// Samples over time.
     pub course: Course,
 }
 
-/// Runs a workload. `progress` is told every so often how many operations are done.
+/// Runs a workload. Periodically calls `progress` with the number of operations done.
 pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outcome> {
     let writers = match job.workload.work() {
         Work::History { .. } => 1,
@@ -171,7 +87,7 @@ pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outc
     let sum = add_up(shares)?.expect("there is at least one thread");
     let writer = add_up(beside)?;
     let mut course = kernel;
-    course.join(&sum.stretches, writer.as_ref().map(|writer| &writer.stretches));
+    course.join(&sum.intervals, writer.as_ref().map(|writer| &writer.intervals));
     let several = sum.by_kind.iter().flatten().count() > 1;
     let by_kind = Kind::ALL.into_iter().zip(sum.by_kind).filter_map(|(kind, latency)| Some((kind, latency?)));
     Ok(Outcome {
@@ -186,7 +102,7 @@ pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outc
     })
 }
 
-/// What all these threads measured together; `None` of none.
+/// Merges the measurements of threads; `None` if there are none.
 fn add_up(shares: Vec<Result<Share>>) -> Result<Option<Share>> {
     let mut sum: Option<Share> = None;
     for share in shares {
@@ -203,7 +119,7 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The part of `whole` that falls to thread `t` of `threads`.
+/// The part of `whole` for thread `t` of `threads`.
 fn part(whole: u64, t: usize, threads: usize) -> Range<u64> {
     let cut = |t: usize| (u128::from(whole) * t as u128 / threads as u128) as u64;
     cut(t)..cut(t + 1)
@@ -295,7 +211,7 @@ fn mixed(
     Ok(timer.end())
 }
 
-/// Positions a cursor and looks at so many entries.
+/// Positions a cursor and reads up to `entries` entries.
 #[inline]
 fn scan(engine: &dyn Engine, op: u64, from: &[u8], entries: u64, tally: &mut Tally) -> Result<()> {
     let mut left = entries;
@@ -309,14 +225,14 @@ fn scan(engine: &dyn Engine, op: u64, from: &[u8], entries: u64, tally: &mut Tal
     checked
 }
 
-/// The steps of one thread of a walk: the first and the last have whatever lies outside of the keys, too.
+/// The steps of one thread of a complete scan. The first and the last thread include keys outside the known range.
 fn walk(job: &Job<'_>, common: &Common, t: usize, back: bool) -> Result<Share> {
     let slice = part(job.num, t, job.threads);
     let key = |number| Key::new(job.shape, job.key_size, job.num).of(number).to_vec();
     let (first, last) = (t == 0, t + 1 == job.threads);
     let (from, until) = match back {
         false => ((!first).then(|| key(slice.start)), (!last).then(|| key(slice.end))),
-        // Backwards a slice begins below its end: at the last key before that of the next slice.
+        // In reverse, a slice starts at the last key before the start of the next slice.
         true => ((!last).then(|| key(slice.end)), (!first).then(|| key(slice.start))),
     };
     let steps = part(job.ops, t, job.threads);
@@ -351,14 +267,14 @@ fn walk(job: &Job<'_>, common: &Common, t: usize, back: bool) -> Result<Share> {
     Ok(timer.end())
 }
 
-/// A thread that puts random keys while others read; one at least, however late it gets its turn.
+/// A thread that puts random keys while others read. It puts at least one.
 fn write_until_stopped(job: &Job<'_>, common: &Common, w: usize) -> Result<Share> {
     let job = &Job { seed: job.writer_seed, time_max: None, ..*job };
     let chooser = Chooser::new(job, Keys::Uniform, 0);
     let phase = seed_of(job.seed, "values", 0);
     let mut key = Key::new(job.shape, job.key_size, job.num);
     let mut timer = Timer::new(common, job.threads + w, job);
-    // Each writer has its part of the `overwrite` that it repeats; after the last put of that it begins anew.
+    // Each writer repeats its part of the `overwrite`, from the start again after its last put.
     for op in part(job.num, w, job.writers).cycle() {
         let number = chooser.number(op);
         let (key, value) = (key.of(number), job.values.of(phase, number));

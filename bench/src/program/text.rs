@@ -1,6 +1,6 @@
-//! Sizes and numbers as people write and read them.
+//! Parses and formats sizes and numbers.
 
-/// Bytes from a number with a unit of 1024: `67108864`, `64M`, `64MB`, `64MiB`, `1.5g`.
+/// A number of bytes with an optional unit of 1024: `67108864`, `64M`, `64MB`, `64MiB`, `1.5g`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -27,7 +27,7 @@ pub fn parse_limit(text: &str) -> Result<Limit, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub Option<u64>);
 
-/// `64 MiB`; as many digits as are of use.
+/// `64 MiB`, with as many digits as are useful.
 pub fn human_bytes(bytes: u64) -> String {
     let mut size = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {

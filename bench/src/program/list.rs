@@ -1,8 +1,8 @@
-//! `list`: which engines, groups and workloads there are.
+//! `list`: prints the engines, groups and workloads.
 
-use crate::Failure;
-use crate::args::ListArgs;
-use crate::runner::text::{human_bytes, human_count};
+use super::args::ListArgs;
+use super::failure::Failure;
+use super::text::{human_bytes, human_count};
 use bench::engine::Kind;
 use bench::suite::{Adjust, Group, groups};
 use bench::workload::Workload;
@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// Lists all of it on standard output.
+/// Prints the lists on standard output.
 pub fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
     let groups = groups(args.scale, &Adjust::default());
     let mut text = String::from("Engines\n");
@@ -26,7 +26,7 @@ pub fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
     for workload in Workload::ALL {
         let _ = writeln!(text, "  {:<16} {}", workload.name(), workload.about());
     }
-    // A reader that went away has what it wanted.
+    // Ignore errors: the reader may have closed the pipe.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(ExitCode::SUCCESS)
 }
@@ -51,13 +51,13 @@ fn describe(group: &Group, text: &mut String) {
     }
 }
 
-/// What an engine says of itself when it is open.
+/// The settings of an open engine.
 fn settings(args: &ListArgs, kind: &Kind, group: &Group, text: &mut String) -> Result<(), Failure> {
     let dir = std::env::temp_dir().join(format!("cairn-bench-list-{}", std::process::id()));
     let failed =
         |e: &dyn std::fmt::Display| Failure::System(format!("open {} in {}: {e}", kind.name, dir.display()));
     std::fs::create_dir(&dir).map_err(|e| failed(&e))?;
-    let opened = (kind.open)(&dir, &args.asked.of(group)).and_then(|engine| {
+    let opened = (kind.open)(&dir, &args.requested.of(group)).and_then(|engine| {
         let settings = engine.settings();
         engine.close().map(|()| settings)
     });

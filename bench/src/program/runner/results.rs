@@ -1,21 +1,21 @@
-//! The file of results: a JSON object a line, written as it comes, so that a run that is interrupted keeps what it has.
+//! The results file: one JSON object per line, written at once, so that an interrupted run keeps its results.
 
 use bench::record::Line;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The name of the file in the directory for results.
+/// Name of the file in the directory for results.
 pub const NAME: &str = "results.jsonl";
 
-/// An open file of results.
+/// An open results file.
 pub struct Results {
     file: File,
     path: PathBuf,
 }
 
 impl Results {
-    /// Makes the directory and the file in it; with `append`, the file may be there.
+    /// Creates the directory and the file. With `append`, the file may exist.
     pub fn create(dir: &Path, append: bool) -> Result<Results, String> {
         fs::create_dir_all(dir).map_err(|e| format!("make {}: {e}", dir.display()))?;
         let path = dir.join(NAME);
@@ -40,13 +40,13 @@ impl Results {
         self.file.write_all(&text).map_err(|e| format!("write {}: {e}", self.path.display()))
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// All lines of a file. The last one may be cut off: then a run was killed while it wrote it.
+/// All lines of a file. The last line may be incomplete, if a run was killed while writing it.
 pub fn read(path: &Path) -> Result<Vec<Line>, String> {
     let text = fs::read_to_string(path).map_err(|e| format!("read {}: {e}", path.display()))?;
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -1,17 +1,17 @@
 //! The command line.
 
-use crate::runner::text::{Limit, parse_limit, parse_size};
-use bench::engine::Asked;
+use super::text::{Limit, parse_limit, parse_size};
+use bench::engine::RequestedSettings;
 use bench::suite::{Group, Scale};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  cairn-bench run --quick                                       everything, small: does it work?
-  cairn-bench run --engines cairn,rocksdb --groups ycsb         at full size: hours
+  cairn-bench run --quick                                       all groups at small sizes: a functional test
+  cairn-bench run --engines cairn,rocksdb --groups ycsb         at full size; takes hours
   cairn-bench run --workloads readrandom,seekrandom --rounds 1
-  cairn-bench report bench-results/*/results.jsonl --out page   several runs on one page
+  cairn-bench report bench-results/*/results.jsonl --out page   several runs in one report
   cairn-bench list
 
 Exit codes:
@@ -30,21 +30,21 @@ Exit codes:
 )]
 #[command(after_help = EXAMPLES, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What the program can do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run workloads, and report
+    /// Run workloads and write a report
     Run(Box<RunArgs>),
-    /// Make a report of results that are there
+    /// Write a report of existing results
     Report(ReportArgs),
     /// List engines, groups and workloads
     List(ListArgs),
-    /// Run one group on one engine: what `run` starts
+    /// Run one group on one engine; started by `run`
     #[command(hide = true)]
     Child,
 }
@@ -52,13 +52,13 @@ pub enum Command {
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// Engines, by name [default: all that are built in, of Cairn only the balanced preset]
+    /// Engines, by name [default: all that are built in; of Cairn only the preset balanced]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub engines: Vec<String>,
     /// Groups of workloads [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub groups: Vec<String>,
-    /// Of each group, the fill and these workloads only [default: all]
+    /// In each group, run only the fill and these workloads [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub workloads: Vec<String>,
     /// Sizes: quick (minutes, in memory) or full (hours, larger than the memory limit)
@@ -67,62 +67,65 @@ pub struct RunArgs {
     /// The same as --scale quick
     #[arg(long, conflicts_with = "scale")]
     pub quick: bool,
-    /// Multiply the numbers of keys and operations
+    /// Factor for the numbers of keys and operations
     #[arg(long, value_name = "F")]
     pub factor: Option<f64>,
-    /// How often everything is run; medians are told [default: 1 for quick, 3 for full]
+    /// How many times to run everything; reports show medians [default: 1 for quick, 3 for full]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// Memory of each engine with its page cache, or none [default: none for quick, 2GiB for full]
+    /// Memory limit of each engine including its page cache, or none [default: none for quick, 2GiB for full]
     #[arg(long, value_name = "SIZE", value_parser = parse_limit)]
     pub memory_limit: Option<Limit>,
-    /// Where databases are made, one at a time, and removed [default: `db` in --out]
+    /// Directory for the databases; one exists at a time and is removed after its use [default: `db` in --out]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Where results and report go [default: bench-results/DATE-TIME]
+    /// Directory for results and report [default: bench-results/DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Add to the results that are in --out
+    /// Append to the results in --out
     #[arg(long, requires = "out")]
     pub append: bool,
-    /// Write no report, only results
+    /// Write only results, no report
     #[arg(long)]
     pub no_report: bool,
-    /// Write a small page in Markdown there, too, in place of an earlier one: README.md, tables.md, a few pictures
+    /// Also write a short report in Markdown to this directory, in place of an earlier one: README.md, tables.md, a
+    /// few pictures
     #[arg(long, value_name = "DIR")]
     pub page: Option<PathBuf>,
     #[command(flatten)]
-    pub asked: AskedArgs,
+    pub requested: SettingsArgs,
     /// The same seed gives the same operations
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub seed: u64,
-    /// The most seconds of a workload, settling not counted; then it is cut short [default: 3 for quick, 240 for full]
+    /// Time limit of a workload in seconds, without settling; the workload is cut short after it [default: 3 for
+    /// quick, 240 for full]
     #[arg(long, value_name = "S")]
     pub seconds_max: Option<f64>,
-    /// The most seconds of a whole group on an engine; then it has failed [default: by the workloads in it]
-    #[arg(long, value_name = "S")]
-    pub turn_seconds_max: Option<f64>,
+    /// Time limit of a group on an engine in seconds; the engine has failed after it [default: depends on the
+    /// workloads]
+    #[arg(long, alias = "turn-seconds-max", value_name = "S")]
+    pub group_seconds_max: Option<f64>,
     /// Read and compare the contents of the databases after writing workloads
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub verify: bool,
-    /// Wait so long, at most, for others to leave the processors alone
+    /// How long to wait, at most, until other processes leave the processors idle, in seconds
     #[arg(long, value_name = "S", default_value_t = 30.0)]
     pub wait_seconds: f64,
 }
 
-/// What engines are asked for.
+/// Settings requested of every engine.
 #[derive(Debug, clap::Args)]
-pub struct AskedArgs {
+pub struct SettingsArgs {
     /// Size of a memtable
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     pub memtable_bytes: u64,
     /// Size of the block cache
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     pub cache_bytes: u64,
-    /// Threads that flush and compact
+    /// Number of threads that flush and compact
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     pub background_threads: u16,
-    /// Bits of filter for a key
+    /// Filter bits per key
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub filter_bits: u32,
 }
@@ -130,13 +133,14 @@ pub struct AskedArgs {
 /// Arguments of `report`.
 #[derive(Debug, clap::Args)]
 pub struct ReportArgs {
-    /// Files of results
+    /// Results files
     #[arg(required = true, value_name = "RESULTS.jsonl")]
     pub results: Vec<PathBuf>,
-    /// Where the report goes
+    /// Directory for the report
     #[arg(long, value_name = "DIR", required_unless_present = "page")]
     pub out: Option<PathBuf>,
-    /// Write a small page in Markdown there, in place of an earlier one: README.md, tables.md, a few pictures
+    /// Write a short report in Markdown to this directory, in place of an earlier one: README.md, tables.md, a few
+    /// pictures
     #[arg(long, value_name = "DIR")]
     pub page: Option<PathBuf>,
 }
@@ -147,20 +151,20 @@ pub struct ListArgs {
     /// Show the sizes of this scale
     #[arg(long, default_value_t)]
     pub scale: Scale,
-    /// Show each engine's settings, too
+    /// Also show the settings of each engine
     #[arg(long)]
     pub settings: bool,
     #[command(flatten)]
-    pub asked: AskedArgs,
+    pub requested: SettingsArgs,
 }
 
 impl RunArgs {
-    /// Which sizes.
+    /// The scale.
     pub fn scale(&self) -> Scale {
         if self.quick { Scale::Quick } else { self.scale }
     }
 
-    /// Rounds.
+    /// Number of rounds.
     pub fn rounds(&self) -> u32 {
         self.rounds.unwrap_or(match self.scale() {
             Scale::Quick => 1,
@@ -168,7 +172,7 @@ impl RunArgs {
         })
     }
 
-    /// The limit of an engine with its page cache.
+    /// Memory limit of an engine including its page cache.
     pub fn memory_limit_bytes(&self) -> Option<u64> {
         match (self.memory_limit, self.scale()) {
             (Some(Limit(limit)), _) => limit,
@@ -178,10 +182,10 @@ impl RunArgs {
     }
 }
 
-impl AskedArgs {
-    /// For a group.
-    pub fn of(&self, group: &Group) -> Asked {
-        Asked {
+impl SettingsArgs {
+    /// The settings for a group.
+    pub fn of(&self, group: &Group) -> RequestedSettings {
+        RequestedSettings {
             memtable_bytes: self.memtable_bytes,
             cache_bytes: self.cache_bytes,
             background_threads: usize::from(self.background_threads),
@@ -203,7 +207,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// What the names of groups say of their data, beside the limit that holds where nothing else is asked for.
+    /// The names of groups state the ratio of their data to the default memory limit.
     #[test]
     fn data_are_as_large_beside_memory_as_groups_say() {
         let Command::Run(args) = Cli::parse_from(["cairn-bench", "run"]).command else { panic!() };
@@ -228,12 +232,12 @@ mod tests {
         }
     }
 
-    /// The library says what engines are asked for where nobody says otherwise; so does the help.
+    /// The defaults of the command line are those of the library.
     #[test]
     fn defaults_are_the_librarys() {
         let group = &groups(Scale::Quick, &Adjust::default())[0];
         let Command::Run(args) = Cli::parse_from(["cairn-bench", "run", "--quick"]).command else { panic!() };
-        assert_eq!(args.asked.of(group), Asked::new(group));
+        assert_eq!(args.requested.of(group), RequestedSettings::new(group));
         assert_eq!((args.scale(), args.rounds(), args.memory_limit_bytes()), (Scale::Quick, 1, None));
         let Command::Run(args) = Cli::parse_from(["cairn-bench", "run", "--memory-limit", "1GiB"]).command
         else {

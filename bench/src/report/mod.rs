@@ -1,19 +1,20 @@
-//! The results of a run as a page with pictures, and as tables.
+//! Writes the results of a run as a page with pictures, and as tables.
 //!
 //! ```text
 //!   write        lines of a run -> index.html, tables.md, a file for each picture
 //!     |                            write_brief -> README.md, tables.md, a few pictures: brief
-//!     |-- page          what the reader sees, from top to bottom;  style.css
+//!     |-- page          the HTML page from top to bottom;  style.css
 //!     |   |-- tables        HTML and Markdown;  contents: did the engines do the same work?
-//!     |   |-- words         what groups and workloads are, from the suite
-//!     |   \-- figures       which pictures there are;  course: those over time;  growth;  overview
+//!     |   |-- words         descriptions of groups and workloads, from the suite
+//!     |   \-- figures       the pictures;  course: those over time;  growth;  overview;  section: what they share
 //!     |       \-- bars, lines       panels;  chart: texts, scales, files;  palette: colours
 //!     |-- data          the lines in order: groups, workloads, engines, rounds
-//!     \-- metric, stats, format     what a figure is, its median, and how it is written
+//!     \-- metric, stats, format     what a metric is, its median, and how it is written
 //! ```
 //!
-//! The page needs nothing but itself: no network, no script, no font. It is made for people who do not know the code:
-//! it says what was measured on what, what disturbed it, and what each figure means, before it shows any.
+//! The page is self-contained: no network, no script, no font. It addresses readers who do not know the code:
+//! before any figure, it says what was measured on which machine, what disturbed the measurement, and what each
+//! metric means.
 
 mod bars;
 mod brief;
@@ -30,6 +31,7 @@ mod page;
 mod palette;
 #[cfg(feature = "png")]
 mod png;
+mod section;
 mod stats;
 mod tables;
 mod words;
@@ -49,16 +51,16 @@ pub struct Written {
     pub page: PathBuf,
     /// The tables in Markdown: `tables.md`.
     pub tables: PathBuf,
-    /// The pictures: `main.svg`, `overview.svg`, and those of each section; with the feature `png` as PNG, too.
+    /// The pictures: `main.svg`, `overview.svg`, and those of each section; with the feature `png` also as PNG.
     pub pictures: Vec<PathBuf>,
 }
 
-/// Panels beside each other in the main picture, which is shown in the width of a text, and in the others.
+/// Number of panels side by side in the main picture, which is shown in the width of a text, and in the others.
 const COLUMNS_MAIN: usize = 2;
 const COLUMNS: usize = 3;
 
-/// Writes the report of a run's lines into a directory, which is created if need be. Files of earlier reports with the
-/// same names are replaced. Lines without any result are an error.
+/// Writes the report of a run into a directory, which is created if it is missing. Files of earlier reports with
+/// the same names are replaced. Fails if there are no results.
 pub fn write(lines: &[Line], out: &Path) -> Result<Written> {
     let data = begin(lines, out)?;
     let verdict = agreement::compare(lines.iter().filter_map(record));
@@ -75,8 +77,8 @@ pub fn write(lines: &[Line], out: &Path) -> Result<Written> {
     Ok(written)
 }
 
-/// Writes the small page that a repository keeps: `README.md`, `tables.md` and a few pictures. It replaces the one that is there;
-/// other files of the directory stay.
+/// Writes the short report that a repository keeps: `README.md`, `tables.md` and a few pictures. Replaces an
+/// earlier one; other files of the directory stay.
 pub fn write_brief(lines: &[Line], out: &Path) -> Result<Written> {
     let data = begin(lines, out)?;
     let verdict = agreement::compare(lines.iter().filter_map(record));
@@ -102,7 +104,7 @@ pub fn write_brief(lines: &[Line], out: &Path) -> Result<Written> {
     Ok(written)
 }
 
-/// The lines in order, and the directory made.
+/// Arranges the lines, and creates the directory.
 fn begin<'a>(lines: &'a [Line], out: &Path) -> Result<Data<'a>> {
     let data = Data::of(lines);
     if data.engines.is_empty() {
@@ -116,7 +118,7 @@ fn record(line: &Line) -> Option<&Record> {
     if let Line::Result(record) = line { Some(record) } else { None }
 }
 
-/// Panels beside each other.
+/// Number of panels side by side.
 fn columns(figure: &Figure) -> usize {
     if figure.file == figures::MAIN_FILE { COLUMNS_MAIN } else { COLUMNS }
 }

@@ -1,25 +1,25 @@
-//! Takes the time of each operation, thread by thread, and holds what the threads of a run share.
+//! Measures each operation of a thread, and holds the state that the threads of a run share.
 
-use crate::drive::{Job, Tally};
-use crate::sampling::Stretches;
+use super::job::{Job, Tally};
+use super::sampling::Intervals;
 use crate::workload::{Kind, Work};
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-/// What one thread measured.
+/// The measurements of one thread.
 pub(crate) struct Share {
     pub(crate) started: Instant,
     pub(crate) ended: Instant,
     pub(crate) latency: Histogram<u64>,
     pub(crate) by_kind: Vec<Option<Histogram<u64>>>,
     pub(crate) tally: Tally,
-    pub(crate) stretches: Stretches,
+    pub(crate) intervals: Intervals,
 }
 
 impl Share {
-    /// Adds what another thread measured.
+    /// Adds the measurements of another thread.
     pub(crate) fn add(&mut self, other: Share) {
         self.started = self.started.min(other.started);
         self.ended = self.ended.max(other.ended);
@@ -32,11 +32,11 @@ impl Share {
             }
         }
         self.tally.add(&other.tally);
-        self.stretches.add(&other.stretches);
+        self.intervals.add(&other.intervals);
     }
 }
 
-/// A counter with a cache line of its own, so that the threads do not slow each other down.
+/// A counter on its own cache line, to avoid false sharing.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter {
@@ -44,23 +44,24 @@ struct Counter {
     bytes_put: AtomicU64,
 }
 
-/// What the threads of a run share.
+/// The state shared by the threads of a run.
 pub(crate) struct Common {
     start: Barrier,
     /// When the first thread passed the barrier.
     started: Mutex<Option<Instant>>,
-    /// Set when a thread fails, when time is up, or when the last reader has ended and the writers beside it may.
+    /// Set when a thread fails, when the time limit is reached, or when the last reader has ended, so that the
+    /// writers beside it stop.
     stop: AtomicBool,
     cut_short: AtomicBool,
     failed: AtomicBool,
     readers_left: AtomicUsize,
     threads: usize,
-    /// Of the threads that do the operations, then of those beside them.
+    /// Counters of the threads that run the operations, then of those beside them.
     done: Vec<Counter>,
 }
 
 impl Common {
-    /// For so many threads that do the operations, and so many beside them.
+    /// For `threads` threads that run the operations and `beside` others.
     pub(crate) fn new(threads: usize, beside: usize) -> Common {
         Common {
             start: Barrier::new(threads + beside),
@@ -74,17 +75,17 @@ impl Common {
         }
     }
 
-    /// Operations that are done, those of threads beside the others left out.
+    /// Operations done, without those of the threads beside.
     pub(crate) fn ops(&self) -> u64 {
         self.done[..self.threads].iter().map(|n| n.ops.load(Relaxed)).sum()
     }
 
-    /// Bytes that were put, by all threads.
+    /// Bytes put by all threads.
     pub(crate) fn bytes_put(&self) -> u64 {
         self.done.iter().map(|n| n.bytes_put.load(Relaxed)).sum()
     }
 
-    /// A thread has done its operations. After the last one the writers beside them have no reason to go on.
+    /// A thread has completed its operations. After the last one, the threads beside them stop.
     pub(crate) fn one_is_done(&self) {
         if self.readers_left.fetch_sub(1, Relaxed) == 1 {
             self.stop.store(true, Relaxed);
@@ -96,17 +97,17 @@ impl Common {
         *self.started.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert_with(Instant::now)
     }
 
-    /// Whether everybody is to stop.
+    /// Whether all threads must stop.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Relaxed)
     }
 
-    /// Whether the time was up, or a thread failed.
+    /// Whether the time limit was reached or a thread failed.
     pub(crate) fn ended_early(&self) -> bool {
         self.cut_short.load(Relaxed) || self.failed.load(Relaxed)
     }
 
-    /// Whether the time was up.
+    /// Whether the time limit was reached.
     pub(crate) fn was_cut_short(&self) -> bool {
         self.cut_short.load(Relaxed)
     }
@@ -116,14 +117,14 @@ impl Common {
         self.stop.store(true, Relaxed);
     }
 
-    /// A thread failed: all stop.
+    /// Stops all threads because one failed.
     pub(crate) fn fail(&self) {
         self.failed.store(true, Relaxed);
         self.stop.store(true, Relaxed);
     }
 }
 
-/// Takes the time of each operation of a thread.
+/// Measures each operation of a thread.
 pub(crate) struct Timer<'a> {
     common: &'a Common,
     counter: &'a Counter,
@@ -135,11 +136,11 @@ pub(crate) struct Timer<'a> {
     by_kind: Vec<Option<Histogram<u64>>>,
     mixed: bool,
     pub(crate) tally: Tally,
-    stretches: Stretches,
+    intervals: Intervals,
 }
 
 impl<'a> Timer<'a> {
-    /// Waits until all threads are ready, and starts.
+    /// Waits until all threads are ready, then starts.
     pub(crate) fn new(common: &'a Common, t: usize, job: &Job<'_>) -> Timer<'a> {
         let kinds = match job.workload.work() {
             Work::Mix(kinds, _) => kinds,
@@ -148,7 +149,7 @@ impl<'a> Timer<'a> {
         let mixed = kinds.len() > 1;
         let has = |kind: Kind| mixed && kinds.iter().any(|k| k.0 == kind);
         let by_kind = Kind::ALL.map(|kind| has(kind).then(new_histogram)).into();
-        let (latency, stretches) = (new_histogram(), Stretches::new(job.sample));
+        let (latency, intervals) = (new_histogram(), Intervals::new(job.sample));
         let started = common.begin();
         Timer {
             common,
@@ -161,17 +162,17 @@ impl<'a> Timer<'a> {
             by_kind,
             mixed,
             tally: Tally::default(),
-            stretches,
+            intervals,
         }
     }
 
-    /// Whether to stop: somebody failed, or time is up.
+    /// Whether to stop: a thread failed, or the time limit is reached.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.is_late() || self.common.stopped()
     }
 
-    /// Whether time is up; then it is for all.
+    /// Whether the time limit is reached. Then all threads are stopped.
     #[inline]
     pub(crate) fn is_late(&self) -> bool {
         let late = self.until.is_some_and(|until| self.last >= until);
@@ -181,7 +182,7 @@ impl<'a> Timer<'a> {
         late
     }
 
-    /// An operation ended: it took the time since the last one ended.
+    /// Records an operation that took the time since the last one ended.
     #[inline]
     pub(crate) fn lap(&mut self, kind: Kind) {
         let now = Instant::now();
@@ -190,14 +191,14 @@ impl<'a> Timer<'a> {
         self.record(kind, nanos);
     }
 
-    /// The time from the last operation to here counts for nothing: neither for the next one nor for the run.
+    /// Excludes the time since the last operation from the next operation and from the run.
     pub(crate) fn resume(&mut self) {
         let now = Instant::now();
         self.left_out += now - self.last;
         self.last = now;
     }
 
-    /// An operation ended now that was due at `due`.
+    /// Records an operation that ended now and was scheduled at `due`.
     pub(crate) fn lap_since(&mut self, kind: Kind, due: Instant) {
         self.last = Instant::now();
         self.record(kind, self.last.saturating_duration_since(due).as_nanos() as u64);
@@ -211,7 +212,7 @@ impl<'a> Timer<'a> {
         {
             latency.saturating_record(nanos);
         }
-        self.stretches.record(self.last - self.started, nanos);
+        self.intervals.record(self.last - self.started, nanos);
         self.tally.ops += 1;
         self.counter.ops.store(self.tally.ops, Relaxed);
         self.counter.bytes_put.store(self.tally.bytes_put, Relaxed);
@@ -224,12 +225,12 @@ impl<'a> Timer<'a> {
             latency: self.latency,
             by_kind: self.by_kind,
             tally: self.tally,
-            stretches: self.stretches,
+            intervals: self.intervals,
         }
     }
 }
 
-/// From 1 ns to an hour, three digits: about 250 KiB.
+/// From 1 ns to an hour, with three digits: about 250 KiB.
 fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are constant and right")
 }
