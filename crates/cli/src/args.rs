@@ -19,7 +19,7 @@ pub struct DbArgs {
 
 /// The database, for commands without other arguments: an argument, `--db` or the environment variable.
 #[derive(Clone, Debug, clap::Args)]
-pub struct PlaceArgs {
+pub struct DirArgs {
     /// Directory of the database
     #[arg(value_name = "PATH")]
     path: Option<PathBuf>,
@@ -28,10 +28,14 @@ pub struct PlaceArgs {
     db: Option<PathBuf>,
 }
 
-impl PlaceArgs {
+impl DirArgs {
     /// The directory. The argument wins over the option, which may come from the environment.
-    pub fn dir(&self) -> failure::Result<&Path> {
-        let no_path = || failure::Failure::usage("which database? name its directory");
+    pub fn path(&self) -> failure::Result<&Path> {
+        let no_path = || {
+            failure::Failure::usage(
+                "no database named: give its directory as an argument, as --db DIR, or in CAIRN_DB",
+            )
+        };
         self.path.as_deref().or(self.db.as_deref()).ok_or_else(no_path)
     }
 }

@@ -29,8 +29,8 @@ pub struct Failure {
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A requested key does not exist, or a similar negative answer.
-    pub fn no(message: impl Into<String>) -> Failure {
+    /// A requested key does not exist.
+    pub fn not_found(message: impl Into<String>) -> Failure {
         Failure { code: 1, message: Some(message.into()) }
     }
 

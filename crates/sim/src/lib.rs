@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | [`session`] | the store answers like a sorted map with versions, over every option set of [`sets`] |
 //! | [`crash`] | after a power cut at any I/O operation, recovery yields a prefix of the commits with all synced ones (P1 to P3) |
-//! | [`damage`] | whatever bytes in the files change, each answer is right or an error that names a file (P3) |
-//! | [`fault`] | whichever operation fails, in whatever way, no answer is wrong and no acknowledged write is lost (P1 to P5) |
+//! | [`damage`] | after any change of bytes in the files, each answer is right or an error that names a file (P3) |
+//! | [`fault`] | after any failure of any operation, no answer is wrong and no acknowledged write is lost (P1 to P5) |
 //! | [`extreme`] | maximum and minimum sizes and low process limits work, or are rejected with an error that names them (P3, P5) |
 //! | [`threads`] | with many threads every snapshot, iterator and cursor shows one state, and no read goes back (P6) |
 //! | [`history`] | recorded histories of many threads have one order that explains all results, and the states after crashes (P1, P2, P6) |

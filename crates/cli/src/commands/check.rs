@@ -1,6 +1,6 @@
 //! `check`: verifies a database offline, without writing to it.
 
-use crate::args::PlaceArgs;
+use crate::args::DirArgs;
 use crate::failure::{Failure, Result};
 use crate::output::{print_json, stdout};
 use crate::progress::Progress;
@@ -21,7 +21,7 @@ damage. The exit code is 3 if there is any. The database must not be open elsewh
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     #[command(flatten)]
-    place: PlaceArgs,
+    dir: DirArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -29,7 +29,7 @@ pub struct CheckArgs {
 
 /// Verifies a database.
 pub fn check(args: CheckArgs) -> Result<()> {
-    let dir = args.place.dir()?;
+    let dir = args.dir.path()?;
     let report = {
         let progress = Progress::bytes(Some(0));
         cairn::check(dir, &mut |at| {
@@ -68,7 +68,7 @@ pub fn print_report(report: &cairn::CheckReport, json: bool) -> Result<()> {
             human_count(report.log_records)
         )?;
         if report.problems.is_empty() {
-            writeln!(out, "all is well")?;
+            writeln!(out, "no problems found")?;
         }
     }
     Ok(out.flush()?)

@@ -209,8 +209,8 @@ impl Missing {
     fn verdict(self) -> Result<()> {
         match self.count {
             0 => Ok(()),
-            1 => Err(Failure::no(format!("not found: {}", self.first))),
-            n => Err(Failure::no(format!("not found: {} and {} more", self.first, n - 1))),
+            1 => Err(Failure::not_found(format!("not found: {}", self.first))),
+            n => Err(Failure::not_found(format!("not found: {} and {} more", self.first, n - 1))),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `scrub`: reads and verifies a database at a limited rate, without writing to it. Does the work of `check`, slowly.
 
 use super::check::{print_report, verdict};
-use crate::args::PlaceArgs;
+use crate::args::DirArgs;
 use crate::failure::Result;
 use crate::progress::Progress;
 use crate::text::parse_size;
@@ -20,7 +20,7 @@ is damage. The database must not be open elsewhere: an open database can scrub i
 #[command(after_help = EXAMPLES)]
 pub struct ScrubArgs {
     #[command(flatten)]
-    place: PlaceArgs,
+    dir: DirArgs,
     /// Maximum number of bytes per second, such as 10MiB; 0 for no limit
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "10MiB")]
     rate: u64,
@@ -34,7 +34,7 @@ pub struct ScrubArgs {
 
 /// Scrubs a database.
 pub fn scrub(args: ScrubArgs) -> Result<()> {
-    let path = args.place.dir()?;
+    let path = args.dir.path()?;
     let mut printed = Ok(());
     for _ in 0..args.rounds.max(1) {
         let report = {

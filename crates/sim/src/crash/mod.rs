@@ -12,7 +12,7 @@
 //! crash points.
 //!
 //! The files import each other in this order: `history` plays the calls, `trials` crashes at each operation, `recover` opens and judges a
-//! surviving disk, `ledger` and `setup` are below. `hole` is a test of its own for synced logs with a hole.
+//! surviving disk, `ledger` and `setup` are below. `hole` is a separate test: a hole between two logs.
 
 mod history;
 pub mod hole;

@@ -214,7 +214,7 @@ pub fn run(
     let state = site.open(&clock, &values)?.state()?;
     ensure!(
         reopened.as_ref().is_none_or(|early| *early == state),
-        "what was there when the database was opened again at once is not what there is when all threads have ended"
+        "the content read right after reopening differs from the content after all threads have ended"
     );
     let cut = Cut {
         before: copy.as_ref().map_or(u64::MAX, |copy| copy.before),
