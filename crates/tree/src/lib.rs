@@ -8,72 +8,35 @@
 //! What is absent: this crate starts no threads, never sleeps, reads no clock, and branches on no metric. The library
 //! decides when things happen, and holds the locks.
 
-mod adaptive_guards;
-#[cfg(test)]
-mod adaptive_guards_tests;
-mod check;
-mod compact;
-#[cfg(test)]
-mod compact_tests;
-mod cursor;
-mod damage;
-mod edit;
-mod fences;
+mod compaction;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod hash_guards;
-mod idle_compaction;
-#[cfg(test)]
-mod idle_compaction_tests;
-mod lookup;
-mod low_space;
+mod guards;
+mod jobs;
 mod manifest;
-#[cfg(test)]
-mod manual_compaction_tests;
-mod merge;
 mod options;
-mod pick;
+mod read;
 #[cfg(test)]
-mod pick_tests;
-mod range_tombstones;
-mod read_charge;
-#[cfg(test)]
-mod read_charge_tests;
-mod salvage;
-mod seqno_order;
-#[cfg(test)]
-mod seqno_order_tests;
-mod sketch;
-#[cfg(test)]
-mod small_level_tests;
-mod space_amp;
-#[cfg(test)]
-mod space_amp_tests;
-#[cfg(test)]
-mod test_stack;
+mod test_support;
 mod tree;
-mod trivial_move;
-#[cfg(test)]
-mod trivial_move_tests;
-mod unreadable;
 mod version;
 
-pub use check::check_version;
-pub use compact::{CompactionOutput, FlushOutput, JobContext, compact, flush, merge_flushed};
-pub use cursor::{KeyRange, LevelCursor, TreeSource};
-pub use edit::VersionEdit;
-pub use hash_guards::{GuardHash, UncommittedGuards};
-pub use lookup::{LookupKey, PendingLookup};
+pub use compaction::pick::{PickBlocked, Plan, Reason};
+pub use guards::hash::{GuardHash, UncommittedGuards};
+pub use jobs::compact::{CompactionOutput, FlushOutput, JobContext, compact, flush, merge_flushed};
+pub use manifest::salvage::SalvagedManifest;
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestState,
     manifest_file_name, parse_manifest_file_name,
 };
-pub use merge::MergeCursor;
 pub use options::TreeOptions;
-pub use pick::{PickBlocked, Plan, Reason};
-pub use read_charge::{ReadCharges, SkipCharge, charge, flush_price};
-pub use salvage::SalvagedManifest;
-pub use sketch::Sketch;
+pub use read::charge::{ReadCharges, SkipCharge, charge, flush_price};
+pub use read::level_cursor::{KeyRange, LevelCursor, TreeSource};
+pub use read::lookup::{LookupKey, PendingLookup};
+pub use read::merge::MergeCursor;
 pub use tree::Tree;
+pub use version::check::check_version;
+pub use version::edit::VersionEdit;
+pub use version::sketch::Sketch;
 pub use version::{Guard, Level, LiveTable, ObsoleteFiles, Version};

@@ -1,0 +1,173 @@
+//! Read charges, as cases: when a run is due, and when the scheduler learns of it. A table has 1000 bytes.
+
+use crate::compaction::pick_tests::{Fixture, TableSpec, inputs};
+use crate::read::charge::{JOB_COST, LEVEL0_LOOK};
+use crate::tree::Tree;
+use crate::version::level::tests::options;
+use crate::{ReadCharges, Reason, SkipCharge, TreeOptions, VersionEdit, charge, flush_price};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn own_shape() -> TreeOptions {
+    TreeOptions { guard_bytes: 4000, level0_tables: 8, max_tables_per_guard: 8, ..options() }
+}
+
+fn reason(tree: &mut Tree, oldest_snapshot: Option<u64>) -> Option<Reason> {
+    tree.pick(oldest_snapshot).map(|plan| plan.reason)
+}
+
+#[test]
+fn a_guard_of_several_runs_is_due_at_twice_its_size() {
+    let mut fixture = Fixture::new();
+    let two_runs: [TableSpec; 2] = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8)];
+    let two_tables: [TableSpec; 2] = [(3, "a", "c", 9, 9), (3, "m", "z", 8, 8)];
+    let mut picked = |options: TreeOptions, tables: &[TableSpec], charges: u64| {
+        let mut tree = fixture.tree(options, &[], tables);
+        charge(&tree.version().level(3).guards[0].charges, charges);
+        reason(&mut tree, None)
+    };
+    let seeks = Some(Reason::Seeks);
+    assert_eq!(picked(own_shape(), &two_runs, 4000), seeks);
+    assert_eq!(picked(own_shape(), &two_runs, 3999), None);
+    assert_eq!(picked(own_shape(), &two_tables, 10 * JOB_COST), None, "one run without tombstones");
+    assert_eq!(picked(TreeOptions { seek_cost: 0, ..own_shape() }, &two_runs, 10 * JOB_COST), None);
+    assert_eq!(
+        picked(TreeOptions { guard_bytes: 0, ..own_shape() }, &two_runs, 4000),
+        seeks,
+        "with every guard policy"
+    );
+}
+
+#[test]
+fn level_0_is_due_when_a_table_and_all_older_ones_have_their_price() {
+    let mut fixture = Fixture::new();
+    let level0: [TableSpec; 3] = [(0, "a", "z", 1, 2), (0, "a", "z", 3, 4), (0, "a", "z", 5, 6)];
+    let mut picked = |options: TreeOptions, charges: [u64; 3]| {
+        let mut tree = fixture.tree(options, &[], &level0);
+        let version = tree.version().clone();
+        for (table, bytes) in version.level0.iter().rev().zip(charges) {
+            charge(&table.charges, bytes);
+        }
+        tree.pick(None).map(|plan| (plan.reason, inputs(&plan).len()))
+    };
+    let all = Some((Reason::Seeks, 3));
+    assert_eq!(picked(own_shape(), [JOB_COST + 2000, 0, 0]), all, "the price of the oldest table alone");
+    assert_eq!(picked(own_shape(), [JOB_COST + 1999, 0, 0]), None);
+    assert_eq!(picked(own_shape(), [0, 0, JOB_COST + 6000]), all);
+    assert_eq!(picked(own_shape(), [0, 0, JOB_COST + 5999]), None, "the price includes the older tables");
+    assert_eq!(picked(own_shape(), [2000, JOB_COST, 2000]), None);
+    assert_eq!(picked(own_shape(), [2000, JOB_COST, 4000]), all);
+    // Not in a leveled tree, nor with guards by hash, nor without a cost.
+    let much = [0, 0, 10 * JOB_COST];
+    assert_eq!(picked(TreeOptions { guard_bytes: 0, ..own_shape() }, much), None);
+    assert_eq!(picked(TreeOptions { max_tables_per_guard: 1, ..own_shape() }, much), None);
+    assert_eq!(picked(TreeOptions { seek_cost: 0, ..own_shape() }, much), None);
+}
+
+#[test]
+fn a_guard_of_one_run_is_due_where_a_compaction_sheds_its_tombstones() {
+    let mut fixture = Fixture::new();
+    let tree = |fixture: &mut Fixture, tables: &[TableSpec], level: usize, tombstones: u64, charges: u64| {
+        let mut tree = fixture.tree(own_shape(), &[], tables);
+        let mut meta = fixture.meta((level, "a", "z", 8, 9));
+        meta.tombstones = tombstones;
+        let edit = VersionEdit { added: vec![(level, meta)], ..VersionEdit::default() };
+        tree.apply(&edit, &mut fixture.open()).unwrap();
+        charge(&tree.version().level(level).guards[0].charges, charges);
+        tree
+    };
+    let alone = JOB_COST + 2000;
+    assert_eq!(reason(&mut tree(&mut fixture, &[], 3, 1, alone), None), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&mut fixture, &[], 3, 1, alone - 1), None), None);
+    assert_eq!(reason(&mut tree(&mut fixture, &[], 3, 0, alone), None), None, "there are no tombstones");
+    assert_eq!(
+        reason(&mut tree(&mut fixture, &[], 3, 1, alone), Some(8)),
+        None,
+        "a snapshot sees what they hide"
+    );
+    assert_eq!(reason(&mut tree(&mut fixture, &[], 3, 1, alone), Some(9)), Some(Reason::Seeks));
+    // Above the last level they move down, and the guards below may be merged along.
+    let below = [(3, "b", "c", 1, 2)];
+    assert_eq!(reason(&mut tree(&mut fixture, &below, 2, 1, alone + 2000), Some(1)), Some(Reason::Seeks));
+    assert_eq!(reason(&mut tree(&mut fixture, &below, 2, 1, alone + 1999), None), None);
+
+    // Charges for tombstones that cannot be dropped do not count towards a merge of several runs.
+    let mut tree = tree(&mut fixture, &[], 3, 1, 10 * alone);
+    let edit =
+        VersionEdit { added: vec![(3, fixture.meta((3, "a", "z", 10, 11)))], ..VersionEdit::default() };
+    tree.apply(&edit, &mut fixture.open()).unwrap();
+    assert!(tree.version().level(3).guards[0].runs == 2 && !tree.is_due(Some(1)));
+
+    // A table that is added to the same run changes nothing.
+    let beside: [TableSpec; 1] = [(3, "m", "n", 10, 11)];
+    let mut tree = fixture.tree(own_shape(), &[], &[(3, "a", "c", 1, 2)]);
+    charge(&tree.version().level(3).guards[0].charges, 77);
+    let edit = VersionEdit { added: vec![(3, fixture.meta(beside[0]))], ..VersionEdit::default() };
+    tree.apply(&edit, &mut fixture.open()).unwrap();
+    let guard = &tree.version().level(3).guards[0];
+    assert_eq!((guard.runs, guard.charges.load(Ordering::Relaxed)), (1, 77));
+}
+
+#[test]
+fn a_seek_charges_the_runs_after_the_first_and_their_share_of_what_it_reads() {
+    let mut fixture = Fixture::new();
+    let tables: Vec<TableSpec> = (0..3).map(|i| (3, "a", "z", 9 - i, 9 - i)).collect();
+    let guard = |fixture: &mut Fixture, tables: &[TableSpec]| {
+        fixture.tree(own_shape(), &[], tables).version().level(3).guards[0].clone()
+    };
+    let sum = |guard: &crate::Guard| guard.charges.load(Ordering::Relaxed);
+    let any_due = Arc::new(AtomicBool::new(false));
+    let charges = |seek_cost| ReadCharges::new(seek_cost, any_due.clone());
+    let three = guard(&mut fixture, &tables);
+    charges(100).charge_seek(&three, 0);
+    assert_eq!(sum(&three), 200);
+    charges(100).charge_seek(&three, 900);
+    assert_eq!(sum(&three), 1000);
+    charges(0).charge_seek(&three, 30);
+    assert_eq!(sum(&three), 1000);
+    let one = guard(&mut fixture, &tables[..1]);
+    charges(100).charge_seek(&one, 900);
+    assert_eq!(sum(&one), 0);
+
+    // The price is 6000. The charge that reaches it sets the flags, and the flags are set again after each reset.
+    let charges = charges(100);
+    charges.charge_seek(&three, 7197);
+    assert!(!any_due.load(Ordering::Relaxed) && !charges.take_due(), "{:?}", sum(&three));
+    charges.charge_seek(&three, 0);
+    assert!(any_due.swap(false, Ordering::Relaxed) && charges.take_due() && !charges.take_due());
+    charges.charge_seek(&three, 0);
+    assert!(any_due.load(Ordering::Relaxed) && charges.take_due(), "until the guard is merged");
+}
+
+/// The price of level 0 is that of all its tables, and cursors charge each of them a part.
+#[test]
+fn the_scheduler_looks_at_level_0_before_the_charges_of_its_tables_reach_their_price() {
+    let mut fixture = Fixture::new();
+    let tables: Vec<TableSpec> = (0..5).map(|i| (0, "a", "z", 9 - i, 9 - i)).collect();
+    let tree = fixture.tree(own_shape(), &[], &tables);
+    let charges = ReadCharges::new(256, Arc::default());
+    for table in &tree.version().level0 {
+        charges.charge(&table.charges, JOB_COST / 4, LEVEL0_LOOK);
+    }
+    assert!(charges.take_due(), "the charges exceed the price");
+}
+
+#[test]
+fn skipped_entries_are_charged_in_portions_over_several_cursors() {
+    let charges = ReadCharges::new(256, Arc::default());
+    let mut cursor = SkipCharge::default();
+    let portions: Vec<u64> = (1..=122).filter_map(|_| cursor.skip(&charges)).collect();
+    assert_eq!(portions, [61 * 32, 61 * 32]);
+    // Cursors that skip ten entries each.
+    let mut sum = 0;
+    for _ in 0..100 {
+        let mut cursor = SkipCharge::default();
+        sum += (0..10).filter_map(|_| cursor.skip(&charges)).sum::<u64>();
+        cursor.leave(&charges);
+    }
+    assert!((900 * 32..=1000 * 32).contains(&sum), "{sum}");
+    let off = ReadCharges::new(0, Arc::default());
+    let mut cursor = SkipCharge::default();
+    assert!((0..10_000).all(|_| cursor.skip(&off).is_none()));
+    assert_eq!(flush_price(1000), JOB_COST + 1000);
+}

@@ -1,0 +1,160 @@
+//! Guards by hash: guard keys selected by the hash of inserted keys (PebblesDB, section 4.5), and the set of selected
+//! keys that no compaction has made guards yet ("uncommitted guards", section 3.3).
+
+use crate::TreeOptions;
+use base::Slice;
+use std::collections::BTreeMap;
+
+/// Decides which keys are guards, and of which levels.
+///
+/// A key whose hash ends in `top_level_bits` ones is a guard of level 1. Each deeper level needs `bit_decrement` ones
+/// fewer, so a guard of one level is a guard of every deeper level.
+#[derive(Clone, Copy, Debug)]
+pub struct GuardHash {
+    levels: u32,
+    top_level_bits: u32,
+    bit_decrement: u32,
+    by_size: bool,
+    /// With fewer trailing ones no record of any size is a guard: a quick test before the exact one.
+    min_bits: u32,
+}
+
+/// Records up to this size, in bytes, get no additional ones when guards are selected by size.
+const SMALL_RECORD: usize = 128;
+
+impl GuardHash {
+    /// The rule for `options`.
+    pub fn new(options: &TreeOptions) -> GuardHash {
+        let levels = options.levels as u32;
+        let mut rule = GuardHash {
+            levels,
+            top_level_bits: options.top_level_bits,
+            bit_decrement: options.bit_decrement,
+            by_size: options.guards_by_size,
+            min_bits: 0,
+        };
+        rule.min_bits = match rule.by_size {
+            // Guards are adaptive: no hash has so many ones.
+            _ if options.guard_bytes > 0 => u64::BITS + 1,
+            true => 0,
+            false => rule.bits(levels),
+        };
+        rule
+    }
+
+    /// The trailing ones that the hash of a small record needs for `level`; at least one, so that not every key is a
+    /// guard.
+    fn bits(&self, level: u32) -> u32 {
+        self.top_level_bits.saturating_sub((level - 1) * self.bit_decrement).max(1)
+    }
+
+    /// The shallowest level for which the key with this hash is a guard, if any. `record_len` is the length of key and value.
+    #[inline]
+    pub fn level(&self, hash: u64, record_len: usize) -> Option<usize> {
+        let mut ones = hash.trailing_ones();
+        if ones < self.min_bits {
+            return None;
+        }
+        if self.by_size {
+            ones += (record_len / SMALL_RECORD).max(1).ilog2();
+        }
+        if ones < self.bits(self.levels) {
+            return None;
+        }
+        (1..=self.levels).find(|&level| ones >= self.bits(level)).map(|level| level as usize)
+    }
+}
+
+/// Keys selected as guards that are not yet guards of all their levels, with the shallowest level of each.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UncommittedGuards(BTreeMap<Slice, u8>);
+
+impl UncommittedGuards {
+    /// Adds a key. A key that is in the set keeps the shallower level.
+    pub fn add(&mut self, key: Slice, level: usize) {
+        let level = level as u8;
+        self.0.entry(key).and_modify(|l| *l = (*l).min(level)).or_insert(level);
+    }
+
+    /// Removes a key.
+    pub fn remove(&mut self, key: &[u8]) {
+        self.0.remove(key);
+    }
+
+    /// The keys in `[from, to)`, ascending; `to` of `None` is the end of all keys.
+    pub fn range<'a>(
+        &'a self,
+        from: &'a [u8],
+        to: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = (&'a Slice, usize)> {
+        self.0
+            .range::<[u8], _>((std::ops::Bound::Included(from), std::ops::Bound::Unbounded))
+            .take_while(move |(key, _)| to.is_none_or(|to| &key[..] < to))
+            .map(|(key, &level)| (key, level as usize))
+    }
+
+    /// The level of a key in the set.
+    pub fn get(&self, key: &[u8]) -> Option<usize> {
+        self.0.get(key).map(|&level| level as usize)
+    }
+
+    /// All keys, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (&Slice, usize)> {
+        self.0.iter().map(|(key, &level)| (key, level as usize))
+    }
+
+    /// The number of keys.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the set is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(levels: usize, top: u32, decrement: u32, by_size: bool) -> GuardHash {
+        GuardHash::new(&TreeOptions {
+            levels,
+            top_level_bits: top,
+            bit_decrement: decrement,
+            guards_by_size: by_size,
+            ..crate::version::level::tests::options()
+        })
+    }
+
+    #[test]
+    fn trailing_ones_decide_the_level() {
+        let rule = rule(3, 10, 2, false);
+        assert_eq!(rule.level(0b11111, 10), None);
+        assert_eq!(rule.level(0b111111, 10), Some(3));
+        assert_eq!(rule.level((1 << 8) - 1, 10), Some(2));
+        assert_eq!(rule.level((1 << 10) - 1, 1 << 20), Some(1));
+        assert_eq!(rule.level(u64::MAX, 10), Some(1));
+        assert_eq!(rule.level(u64::MAX << 1, 10), None);
+    }
+
+    #[test]
+    fn large_records_count_more() {
+        let rule = rule(2, 10, 2, true);
+        assert_eq!(rule.level((1 << 7) - 1, 128), None);
+        assert_eq!(rule.level((1 << 7) - 1, 256), Some(2));
+        assert_eq!(rule.level((1 << 7) - 1, 1024), Some(1));
+    }
+
+    #[test]
+    fn uncommitted_guards_keep_the_shallowest_level() {
+        let mut set = UncommittedGuards::default();
+        set.add(Slice::copy_from(b"k"), 3);
+        set.add(Slice::copy_from(b"k"), 2);
+        set.add(Slice::copy_from(b"k"), 4);
+        set.add(Slice::copy_from(b"z"), 1);
+        assert_eq!(set.range(b"a", Some(b"z")).map(|(_, l)| l).collect::<Vec<_>>(), [2]);
+        assert_eq!(set.range(b"a", None).count(), 2);
+    }
+}

@@ -1,0 +1,93 @@
+//! Reads all intact edits of a damaged manifest, for salvage. [`Manifest::read`](crate::Manifest::read), which opening
+//! uses, accepts a whole manifest only.
+
+use crate::manifest::manifest_file::{DatabaseEdit, KeyspaceCreated, manifest_file_name};
+use base::{RangeSet, Result, Seq};
+use env::Env;
+use record::SegmentKind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use table::TableMeta;
+
+/// The sum of the intact edits of a manifest. Edits may be missing, so nothing here is certain: a table may have been
+/// removed since, or another added.
+#[derive(Debug, Default)]
+pub struct SalvagedManifest {
+    /// Keyspaces that were created, by number.
+    pub keyspaces: BTreeMap<u64, KeyspaceCreated>,
+    /// The keyspaces that were dropped.
+    pub dropped: BTreeSet<u64>,
+    /// Tables that were added and not removed, by number, with their keyspace.
+    pub tables: BTreeMap<u64, (u64, TableMeta)>,
+    /// The numbers of removed tables.
+    pub removed: BTreeSet<u64>,
+    /// Per keyspace: the sequence number up to which all entries are in tables.
+    pub flushed: BTreeMap<u64, Seq>,
+    /// Per keyspace: every range tombstone that was added. A removed one may be needed again if salvage brings older
+    /// tables back.
+    pub range_tombstones: BTreeMap<u64, RangeSet>,
+    /// Logs with smaller numbers are not needed.
+    pub min_log: u64,
+    /// The number of decoded edits.
+    pub edits: u64,
+    /// Unreadable parts of the file, as pairs of offsets.
+    pub gaps: Vec<(u64, u64)>,
+}
+
+impl SalvagedManifest {
+    /// Reads the intact edits of manifest `number`.
+    ///
+    /// # Errors
+    /// `Unsupported` if a newer version wrote it; the error of `env` if it cannot be opened.
+    pub fn read(env: &Arc<dyn Env>, dir: &Path, number: u64) -> Result<SalvagedManifest> {
+        let mut all = SalvagedManifest::default();
+        let mut unknown = Vec::new();
+        let path = dir.join(manifest_file_name(number));
+        let found = record::salvage(env, &path, SegmentKind::Manifest, number, &mut |offset, record| {
+            match DatabaseEdit::decode(record) {
+                _ if record.is_empty() => {} // a sync mark
+                Some(edit) => all.add(edit),
+                None => unknown.push((offset, offset + record.len() as u64)),
+            }
+            Ok(())
+        })?;
+        all.gaps = found.gaps;
+        all.gaps.extend(unknown);
+        all.gaps.sort_unstable();
+        Ok(all)
+    }
+
+    fn add(&mut self, edit: DatabaseEdit) {
+        self.edits += 1;
+        self.keyspaces.extend(edit.created.into_iter().map(|created| (created.id, created)));
+        for (id, tree) in edit.trees {
+            for (_, number) in &tree.removed {
+                self.tables.remove(number);
+                self.removed.insert(*number);
+            }
+            // A move removes a table and adds it in one edit.
+            for (_, meta) in tree.added {
+                self.removed.remove(&meta.number);
+                self.tables.insert(meta.number, (id, meta));
+            }
+            let range_tombstones = self.range_tombstones.entry(id).or_default();
+            *range_tombstones = tree
+                .range_tombstones_added
+                .into_iter()
+                .fold(std::mem::take(range_tombstones), |set, one| set.with(one));
+            let flushed = self.flushed.entry(id).or_default();
+            *flushed = (*flushed).max(tree.flushed_seq.unwrap_or(0));
+        }
+        for id in edit.dropped {
+            self.dropped.insert(id);
+            let gone: Vec<u64> =
+                self.tables.iter().filter(|(_, (of, _))| *of == id).map(|(number, _)| *number).collect();
+            for number in gone {
+                self.tables.remove(&number);
+                self.removed.insert(number);
+            }
+        }
+        self.min_log = self.min_log.max(edit.min_log);
+    }
+}

@@ -1,0 +1,3 @@
+//! What several tests of this crate share.
+
+pub(crate) mod stack;
