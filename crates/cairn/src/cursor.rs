@@ -150,7 +150,7 @@ fn present_view(keyspace: &KeyspaceInner) -> Option<Arc<ReadState>> {
 
 /// The sorted runs of a read state that may have keys within the bounds, and the filter of range tombstones visible at `seq`.
 fn sources(read_state: &ReadState, keyspace: &KeyspaceInner, bounds: &Bounds, seq: Seq) -> Merged {
-    let mut sources = Vec::with_capacity(1 + read_state.flushing.len() + read_state.version.runs());
+    let mut sources = Vec::with_capacity(1 + read_state.flushing.len() + read_state.version.max_sources());
     // A memtable without capacity is the shared empty one; a seek in it would cost as much as in any other.
     if read_state.memtable.capacity() > 0 {
         sources.push(Source::Memtable(read_state.memtable.cursor()));

@@ -7,6 +7,19 @@
 //!
 //! What is absent: this crate starts no threads, never sleeps, reads no clock, and branches on no metric. The library
 //! decides when things happen, and holds the locks.
+//!
+//! The rooms, each of which imports only those below it:
+//!
+//! ```text
+//!   tree            the tree of a keyspace: its version, plans in progress, edits
+//!   jobs            executes flushes and compactions
+//!   compaction      picks compactions: a file for each policy
+//!   read            lookups, cursors, read charges
+//!   guards          which keys become guards
+//!   manifest        the log of edits, and the state that they add up to
+//!   version         tables, guards, levels, edits
+//!   options
+//! ```
 
 mod compaction;
 #[cfg(feature = "fuzzing")]
@@ -22,21 +35,19 @@ mod test_support;
 mod tree;
 mod version;
 
-pub use compaction::pick::{PickBlocked, Plan, Reason};
-pub use guards::hash::{GuardHash, UncommittedGuards};
-pub use jobs::compact::{CompactionOutput, FlushOutput, JobContext, compact, flush, merge_flushed};
-pub use manifest::salvage::SalvagedManifest;
+pub use compaction::{PickBlocked, Plan, Reason};
+pub use guards::GuardHash;
+pub use jobs::{CompactionOutput, FlushOutput, JobContext, compact, flush, merge_flushed};
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestState,
-    manifest_file_name, parse_manifest_file_name,
+    SalvagedManifest, manifest_file_name, parse_manifest_file_name,
 };
 pub use options::TreeOptions;
-pub use read::charge::{ReadCharges, SkipCharge, charge, flush_price};
-pub use read::level_cursor::{KeyRange, LevelCursor, TreeSource};
-pub use read::lookup::{LookupKey, PendingLookup};
-pub use read::merge::MergeCursor;
+pub use read::{
+    KeyRange, LevelCursor, LookupKey, MergeCursor, PendingLookup, ReadCharges, SkipCharge, TreeSource,
+    charge, flush_price,
+};
 pub use tree::Tree;
-pub use version::check::check_version;
-pub use version::edit::VersionEdit;
-pub use version::sketch::Sketch;
-pub use version::{Guard, Level, LiveTable, ObsoleteFiles, Version};
+pub use version::{
+    Guard, Level, LiveTable, ObsoleteFiles, Sketch, UncommittedGuards, Version, VersionEdit, check_version,
+};

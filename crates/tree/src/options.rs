@@ -17,7 +17,7 @@ pub struct TreeOptions {
     pub guards_by_size: bool,
     /// The share of the next level's size at which a level is compacted, in per cent; 0 is off.
     pub level_size_percent: u32,
-    /// The cost of searching one more run in a seek, in bytes of compaction (`read_charge.rs`). The bytes that the seek
+    /// The cost of searching one more run in a seek, in bytes of compaction (`read/charge.rs`). The bytes that the seek
     /// reads from files for it are added. 0 is off.
     pub seek_cost: u32,
     /// A guard of the last level but one is rewritten in place if moving it down would cost this many times its size.

@@ -12,54 +12,44 @@
 //! size was written. So a byte costs at most 1 + 1 / (`space_target` - 1) more writes: 3 at the default of 1.5. With a
 //! larger `space_target`, guards are merged and rewritten less often.
 
-use crate::compaction::pick::{Candidate, Picker, Reason};
+use super::picker::{Candidate, Picker};
+use super::plan::Reason;
 use crate::version::{Guard, LiveTable};
 use std::sync::Arc;
 
-impl Guard {
-    /// Bytes of the oldest run: the oldest tables that do not overlap each other.
-    fn oldest_run(&self) -> u64 {
-        let mut run: Vec<&Arc<LiveTable>> = Vec::new();
-        for table in self.tables.iter().rev() {
-            if !run.iter().any(|t| t.overlaps(table)) {
-                run.push(table);
-            }
+/// Bytes of the oldest run of a guard: the oldest tables that do not overlap each other.
+fn oldest_run(guard: &Guard) -> u64 {
+    let mut run: Vec<&Arc<LiveTable>> = Vec::new();
+    for table in guard.tables.iter().rev() {
+        if !run.iter().any(|t| t.overlaps(table)) {
+            run.push(table);
         }
-        run.iter().map(|t| t.meta.file_size).sum()
     }
+    run.iter().map(|t| t.meta.file_size).sum()
 }
 
-impl Picker<'_> {
-    /// Whether level 0 may be compacted before it has enough tables. Not in a leveled tree, where this would rewrite
-    /// all overlapping tables of the next level; and not with guards by hash, which follow the paper, where there is no
-    /// such rule.
-    pub(crate) fn allows_early_level0(&self) -> bool {
-        self.options.guard_bytes > 0 && self.options.max_tables_per_guard > 1
+/// Whether level 0 should be compacted because writes pause.
+pub(super) fn level0_is_due(picker: &Picker<'_>) -> bool {
+    let version = picker.version;
+    if !picker.idle || version.level0.is_empty() || !picker.allows_early_level0() {
+        return false;
     }
+    let bytes: u64 = version.level0.iter().map(|t| t.meta.file_size).sum();
+    let guards = version.level(version.last_level()).guards.len() as u64;
+    bytes >= guards * picker.options.min_piece_bytes
+}
 
-    /// Whether level 0 should be compacted because writes pause.
-    pub(crate) fn level0_is_due_when_idle(&self) -> bool {
-        let version = self.version;
-        if !self.idle || version.level0.is_empty() || !self.allows_early_level0() {
-            return false;
-        }
-        let bytes: u64 = version.level0.iter().map(|t| t.meta.file_size).sum();
-        let guards = version.level(version.last_level()).guards.len() as u64;
-        bytes >= guards * self.options.min_piece_bytes
+/// Guards of the last level that should become one run because writes pause.
+pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
+    if !picker.idle {
+        return;
     }
-
-    /// Guards of the last level that should become one run because writes pause.
-    pub(crate) fn candidates_when_idle(&self, candidates: &mut Vec<Candidate>) {
-        if !self.idle {
-            return;
-        }
-        let last = self.version.last_level();
-        for (guard, g) in self.version.level(last).guards.iter().enumerate().filter(|(_, g)| g.runs > 1) {
-            let oldest = g.oldest_run();
-            let beside = (g.bytes() - oldest) as f64 / oldest.max(1) as f64;
-            if beside >= self.options.space_target - 1.0 {
-                candidates.push(Candidate { reason: Reason::Idle, level: last, guard, score: beside });
-            }
+    let last = picker.version.last_level();
+    for (guard, g) in picker.version.level(last).guards.iter().enumerate().filter(|(_, g)| g.runs > 1) {
+        let oldest = oldest_run(g);
+        let beside = (g.bytes() - oldest) as f64 / oldest.max(1) as f64;
+        if beside >= picker.options.space_target - 1.0 {
+            candidates.push(Candidate { reason: Reason::Idle, level: last, guard, score: beside });
         }
     }
 }

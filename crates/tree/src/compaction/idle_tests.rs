@@ -1,7 +1,6 @@
 //! Idle compaction, as cases. A table has 1000 bytes.
 
-use crate::compaction::pick_tests::{Fixture, TableSpec, inputs};
-use crate::version::level::tests::options;
+use crate::test_support::{Fixture, TableSpec, inputs, tree_options};
 use crate::{Reason, TreeOptions};
 
 fn adaptive() -> TreeOptions {
@@ -11,7 +10,7 @@ fn adaptive() -> TreeOptions {
         level0_tables: 8,
         max_tables_per_guard: 8,
         space_target: 1.5,
-        ..options()
+        ..tree_options()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Requested compactions beside a writer: a request covers the entries of its start, and ends.
 
-use crate::compaction::pick_tests::{Fixture, TableSpec, damage};
-use crate::version::level::tests::options;
+use crate::test_support::{Fixture, TableSpec, damage, tree_options};
 use crate::version::runs;
 use crate::{Tree, TreeOptions, VersionEdit};
 use base::Seq;
@@ -16,20 +15,20 @@ fn flush(fixture: &mut Fixture, tree: &mut Tree, from: usize, to: usize, seq: Se
     tree.apply(&edit, &mut fixture.open()).unwrap();
 }
 
-/// The number of plans that a request needs if `write` runs after each of them; at most `most`.
+/// The number of plans that a request needs if `write` runs after each of them; at most `max`.
 fn plans(
     fixture: &mut Fixture,
     tree: &mut Tree,
     requested_seq: Seq,
-    most: usize,
+    max: usize,
     mut write: impl FnMut(&mut Fixture, &mut Tree, usize),
 ) -> usize {
-    for n in 0..most {
+    for n in 0..max {
         let Ok(Some(plan)) = tree.pick_range(b"", None, requested_seq, None) else { return n };
         fixture.execute(tree, &plan);
         write(fixture, tree, n);
     }
-    most
+    max
 }
 
 /// Every covered table is in the last level, and there each key is in at most one covered table.
@@ -57,10 +56,10 @@ const SPECS: [TableSpec; 6] = [
 fn a_request_ends_though_every_plan_is_followed_by_a_flush() {
     // All keys; two keys; one key that a move can place.
     for (from, to) in [(0, 8), (0, 1), (8, 8)] {
-        let request = |requested_seq, most| {
+        let request = |requested_seq, max| {
             let mut fixture = Fixture::new();
-            let mut tree = fixture.tree(options(), &[(3, "m")], &SPECS);
-            let count = plans(&mut fixture, &mut tree, requested_seq, most, |fixture, tree, n| {
+            let mut tree = fixture.tree(tree_options(), &[(3, "m")], &SPECS);
+            let count = plans(&mut fixture, &mut tree, requested_seq, max, |fixture, tree, n| {
                 flush(fixture, tree, from, to, 21 + n as Seq);
             });
             (tree, count)
@@ -76,7 +75,7 @@ fn a_request_ends_though_every_plan_is_followed_by_a_flush() {
 fn newer_tables_alone_are_not_compacted() {
     let mut fixture = Fixture::new();
     let specs = [(0, "a", "z", 31, 40), (0, "a", "z", 21, 30), (1, "a", "z", 19, 20), (3, "a", "z", 1, 9)];
-    let mut tree = fixture.tree(options(), &[], &specs);
+    let mut tree = fixture.tree(tree_options(), &[], &specs);
     assert!(tree.pick_range(b"", None, 0, None).unwrap().is_none());
     assert_eq!(plans(&mut fixture, &mut tree, 9, 9, |_, _, _| {}), 0, "all of it is in the last level");
     assert_eq!(plans(&mut fixture, &mut tree, 19, 9, |_, _, _| {}), 3, "two moves down, one merge");
@@ -94,7 +93,8 @@ fn a_request_ends_beside_random_writes_damage_and_compactions() {
         let skip_levels = rng.chance(1, 2);
         let guards = [(3, "m"), (2, "m"), (3, "s"), (3, "e")];
         let guards = &guards[..rng.below(5) as usize];
-        let options = TreeOptions { skip_levels, level0_tables: 2, max_tables_per_guard: 3, ..options() };
+        let options =
+            TreeOptions { skip_levels, level0_tables: 2, max_tables_per_guard: 3, ..tree_options() };
         let mut tree = fixture.tree(options, guards, &[]);
         let mut seq = 0;
         let mut write = |rng: &mut Rng, fixture: &mut Fixture, tree: &mut Tree| {

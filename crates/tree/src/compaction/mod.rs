@@ -1,23 +1,64 @@
-//! Picks compactions.
+//! Picks compactions: pure functions of a version, the options, the plans in progress, the oldest reader and the free disk space.
+//! They return a [`Plan`], and are tested without a disk.
+//!
+//! [`Tree`](crate::Tree) calls [`pick`] for the most urgent plan, [`pick_range`] for the next plan of a requested compaction, and
+//! [`debt`] for write stalls. Each policy is a file:
+//!
+//! ```text
+//!   pick, manual                                        the order of the policies; requested compactions
+//!      |
+//!   low_space                                           only plans that fit on a nearly full disk
+//!      |
+//!   guard, level0                                       a plan for a guard, for level 0
+//!      |
+//!   complete, trivial_move, unreadable                  tables merged along and cuts; moves; around unreadable tables
+//!      |
+//!   seqno_order                                         which cuts keep newer data above older
+//!      |
+//!   shape, read_triggered, space_amp, idle,             which guards are due
+//!   range_tombstones
+//!      |
+//!   picker, plan                                        the input and the output of all of them
+//! ```
+//!
+//! Imports `guards`, `read` (for the prices of reads only) and `version`. What is absent: files, the reading of blocks, and anything
+//! that changes a version.
 
-pub(crate) mod idle;
+mod complete;
+mod guard;
+mod idle;
+mod level0;
+mod low_space;
+mod manual;
+mod pick;
+mod picker;
+mod plan;
+mod range_tombstones;
+mod read_triggered;
+mod seqno_order;
+mod shape;
+mod space_amp;
+mod trivial_move;
+mod unreadable;
+
 #[cfg(test)]
-pub(crate) mod idle_tests;
-pub(crate) mod low_space;
+mod idle_tests;
 #[cfg(test)]
-pub(crate) mod manual_tests;
-pub(crate) mod pick;
+mod manual_tests;
 #[cfg(test)]
-pub(crate) mod pick_tests;
+mod pick_tests;
 #[cfg(test)]
-pub(crate) mod read_triggered_tests;
-pub(crate) mod seqno_order;
+mod read_triggered_tests;
 #[cfg(test)]
-pub(crate) mod seqno_order_tests;
-pub(crate) mod space_amp;
+mod seqno_order_tests;
 #[cfg(test)]
-pub(crate) mod space_amp_tests;
-pub(crate) mod trivial_move;
+mod space_amp_tests;
 #[cfg(test)]
-pub(crate) mod trivial_move_tests;
-pub(crate) mod unreadable;
+mod trivial_move_tests;
+
+pub(crate) use level0::debt;
+pub(crate) use manual::pick_range;
+pub(crate) use pick::pick;
+pub(crate) use picker::Picker;
+pub use plan::{PickBlocked, Plan, Reason};
+pub(crate) use seqno_order::describe_misplaced;

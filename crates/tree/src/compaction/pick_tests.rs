@@ -1,134 +1,14 @@
 //! Picking and installing, as cases: each describes a version in a few lines and states what happens to it.
 
-use crate::jobs::compact::CompactionOutput;
-use crate::version::level::tests::options;
-use crate::{Plan, Reason, Tree, TreeOptions, Version, VersionEdit, charge};
-use base::{Seq, Slice};
-use env::{Env, SimEnv};
-use std::path::PathBuf;
-use std::sync::Arc;
-use table::{BlockCache, TableCache, TableMeta};
-
-/// One table: level, smallest and largest key, smallest and largest sequence number.
-pub(crate) type TableSpec = (usize, &'static str, &'static str, Seq, Seq);
-
-pub(crate) struct Fixture {
-    tables: Arc<TableCache>,
-    pub(crate) obsolete_files: Arc<crate::ObsoleteFiles>,
-    next: u64,
-}
-
-impl Fixture {
-    pub(crate) fn new() -> Fixture {
-        let env: Arc<dyn Env> = SimEnv::new(1);
-        Fixture {
-            tables: TableCache::new(env, PathBuf::from("/db"), Arc::new(BlockCache::new(1 << 20)), 16),
-            obsolete_files: Arc::default(),
-            next: 1,
-        }
-    }
-
-    pub(crate) fn meta(&mut self, spec: TableSpec) -> TableMeta {
-        let (_, smallest, largest, min_seq, max_seq) = spec;
-        self.next += 1;
-        TableMeta {
-            number: self.next - 1,
-            file_size: 1000,
-            entries: 10,
-            tombstones: 0,
-            smallest: smallest.into(),
-            largest: largest.into(),
-            min_seq,
-            max_seq,
-            user_bytes: 900,
-            cleared_seq: 0,
-        }
-    }
-
-    pub(crate) fn open(&self) -> impl FnMut(&TableMeta) -> base::Result<Arc<crate::LiveTable>> + use<'_> {
-        |meta| {
-            let table = self.tables.open(meta.number, meta.file_size)?;
-            Ok(crate::LiveTable::new(meta.clone(), table, self.obsolete_files.clone()))
-        }
-    }
-
-    pub(crate) fn tree(
-        &mut self,
-        options: TreeOptions,
-        guards: &[(usize, &str)],
-        tables: &[TableSpec],
-    ) -> Tree {
-        let edit = VersionEdit {
-            added: tables.iter().map(|t| (t.0, self.meta(*t))).collect(),
-            guards_added: guards.iter().map(|(level, key)| (*level, slice(key))).collect(),
-            ..VersionEdit::default()
-        };
-        let empty = Version::empty(options.levels);
-        let version = empty.apply(&edit, &mut self.open()).unwrap();
-        assert_eq!(crate::check_version(&version), Vec::<String>::new());
-        Tree::new(options, Arc::new(version))
-    }
-
-    /// Installs the plan as if it had been executed, with one output table for each piece that has inputs. Each table
-    /// has the largest range of keys and sequence numbers that it could have.
-    pub(crate) fn execute(&mut self, tree: &mut Tree, plan: &Plan) -> VersionEdit {
-        let mut outcome = CompactionOutput::default();
-        let mut from = plan.from.clone();
-        let pieces = if plan.is_move() { 0 } else { plan.cuts.len() + 1 };
-        for i in 0..pieces {
-            let to = plan.cuts.get(i).or(plan.to.as_ref());
-            let end = to.map(|k| &k[..]);
-            let inputs = || plan.inputs.iter().map(|(_, t)| t).filter(|t| t.overlaps_range(&from, end));
-            if let Some(min_seq) = inputs().map(|t| t.meta.min_seq).min() {
-                let max_seq = inputs().map(|t| t.meta.max_seq).max().unwrap();
-                let mut meta = self.meta((0, "", "", min_seq, max_seq));
-                meta.smallest = inputs().map(|t| t.meta.smallest.clone().max(from.to_vec())).min().unwrap();
-                let largest = inputs().map(|t| &t.meta.largest).max().unwrap().clone();
-                meta.largest = match end {
-                    Some(end) if &largest[..] >= end => before(end).max(meta.smallest.clone()),
-                    _ => largest,
-                };
-                // A possible cut by `piece_bytes`: after the first key.
-                if plan.piece_bytes > 0 && plan.bottom[i] && meta.smallest < meta.largest {
-                    let mut first = self.meta((0, "", "", min_seq, max_seq));
-                    first.smallest = meta.smallest.clone();
-                    first.largest = meta.smallest.clone();
-                    meta.smallest.push(0);
-                    outcome.added.push(first);
-                }
-                outcome.added.push(meta);
-            }
-            from = to.cloned().unwrap_or_default();
-        }
-        let edit = tree.install(plan, &outcome, &mut self.open()).unwrap();
-        tree.apply(&edit, &mut self.open()).unwrap();
-        tree.done(plan);
-        edit
-    }
-}
-
-/// A key slightly smaller than `key`.
-fn before(key: &[u8]) -> Vec<u8> {
-    match key {
-        [shorter @ .., 0] => shorter.to_vec(),
-        [shorter @ .., last] => [shorter, &[last - 1, 0xff]].concat(),
-        [] => Vec::new(),
-    }
-}
-
-pub(crate) fn slice(text: &str) -> Slice {
-    Slice::copy_from(text.as_bytes())
-}
-
-pub(crate) fn cuts(plan: &Plan) -> Vec<String> {
-    plan.cuts.iter().map(|k| String::from_utf8_lossy(k).into_owned()).collect()
-}
+use crate::test_support::{Fixture, cuts, damage, inputs, slice, tree_options};
+use crate::{CompactionOutput, Reason, Tree, TreeOptions, VersionEdit, charge};
+use base::Seq;
 
 #[test]
 fn nothing_is_picked_below_every_trigger() {
     let mut fixture = Fixture::new();
     let mut tree =
-        fixture.tree(options(), &[], &[(0, "a", "z", 9, 9), (1, "a", "z", 5, 6), (3, "a", "z", 1, 2)]);
+        fixture.tree(tree_options(), &[], &[(0, "a", "z", 9, 9), (1, "a", "z", 5, 6), (3, "a", "z", 1, 2)]);
     assert!(tree.pick(None).is_none());
 }
 
@@ -136,8 +16,11 @@ fn nothing_is_picked_below_every_trigger() {
 fn level_0_goes_to_level_1_and_is_cut_at_its_guards() {
     let mut fixture = Fixture::new();
     let guards = [(1, "m"), (2, "g"), (2, "m"), (3, "g"), (3, "m")];
-    let mut tree =
-        fixture.tree(options(), &guards, &[(0, "a", "z", 8, 9), (0, "b", "y", 6, 7), (1, "a", "c", 1, 2)]);
+    let mut tree = fixture.tree(
+        tree_options(),
+        &guards,
+        &[(0, "a", "z", 8, 9), (0, "b", "y", 6, 7), (1, "a", "c", 1, 2)],
+    );
     let plan = tree.pick(None).unwrap();
     assert_eq!(
         (plan.reason, plan.source, plan.target, cuts(&plan)),
@@ -152,7 +35,7 @@ fn level_0_goes_to_level_1_and_is_cut_at_its_guards() {
 #[test]
 fn level_0_skips_levels_that_are_empty_but_never_passes_older_data() {
     let mut fixture = Fixture::new();
-    let skipping = TreeOptions { skip_levels: true, ..options() };
+    let skipping = TreeOptions { skip_levels: true, ..tree_options() };
     let level0 = [(0, "a", "z", 8, 9), (0, "b", "y", 6, 7)];
     let mut tree = fixture.tree(skipping.clone(), &[], &level0);
     assert_eq!(tree.pick(None).unwrap().target, 3);
@@ -176,7 +59,7 @@ fn a_full_guard_is_pushed_down_and_attached() {
         (2, "m", "s", 3, 4),
         (2, "t", "z", 2, 2),
     ];
-    let mut tree = fixture.tree(options(), &guards, &tables);
+    let mut tree = fixture.tree(tree_options(), &guards, &tables);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.reason, plan.source, plan.target, plan.inputs.len()), (Reason::GuardFull, 1, 2, 3));
     assert_eq!((&plan.from[..], plan.to.is_none(), cuts(&plan)), (&b"m"[..], true, vec!["t".to_string()]));
@@ -189,7 +72,7 @@ fn a_full_guard_is_pushed_down_and_attached() {
 fn tables_that_do_not_overlap_do_not_fill_a_guard() {
     let mut fixture = Fixture::new();
     let tables = [(1, "a", "b", 9, 9), (1, "c", "d", 8, 8), (1, "e", "f", 7, 7), (1, "g", "h", 6, 6)];
-    let mut tree = fixture.tree(options(), &[], &tables);
+    let mut tree = fixture.tree(tree_options(), &[], &tables);
     assert!(tree.pick(None).is_none());
 }
 
@@ -197,7 +80,7 @@ fn tables_that_do_not_overlap_do_not_fill_a_guard() {
 fn the_last_level_merges_in_place_and_commits_guards() {
     let mut fixture = Fixture::new();
     let tables = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8), (3, "a", "z", 7, 7)];
-    let mut tree = fixture.tree(options(), &[], &tables);
+    let mut tree = fixture.tree(tree_options(), &[], &tables);
     let candidate = VersionEdit { uncommitted_added: vec![(slice("m"), 2)], ..VersionEdit::default() };
     tree.apply(&candidate, &mut fixture.open()).unwrap();
     let plan = tree.pick(None).unwrap();
@@ -215,7 +98,7 @@ fn the_last_level_merges_in_place_and_commits_guards() {
 fn an_uncommitted_guard_waits_while_a_table_below_lies_across_it() {
     let mut fixture = Fixture::new();
     let tables = [(0, "a", "z", 9, 9), (0, "a", "z", 8, 8), (3, "a", "z", 1, 1)];
-    let mut tree = fixture.tree(options(), &[], &tables);
+    let mut tree = fixture.tree(tree_options(), &[], &tables);
     let candidate = VersionEdit { uncommitted_added: vec![(slice("m"), 1)], ..VersionEdit::default() };
     tree.apply(&candidate, &mut fixture.open()).unwrap();
     let plan = tree.pick(None).unwrap();
@@ -235,7 +118,7 @@ fn no_guard_is_added_where_a_plan_in_progress_writes_across() {
         (3, "a", "z", 9, 9),
         (3, "a", "z", 8, 8),
     ];
-    let mut tree = fixture.tree(options(), &[], &tables);
+    let mut tree = fixture.tree(tree_options(), &[], &tables);
     let down = tree.pick(None).unwrap();
     assert_eq!((down.source, down.target), (2, 3));
     charge(&tree.version().level(3).guards[0].charges, 1 << 20);
@@ -264,7 +147,7 @@ fn the_last_level_but_one_is_rewritten_in_place_when_pushing_down_costs_25_times
             tables.extend((0..3).map(|i| (3, *key, *key, 10 + i, 10 + i)));
         }
         let keys: Vec<(usize, &str)> = KEYS[1..guards].iter().map(|key| (3, *key)).collect();
-        let mut tree = fixture.tree(options(), &keys, &tables);
+        let mut tree = fixture.tree(tree_options(), &keys, &tables);
         let plan = tree.pick(None).unwrap();
         assert_eq!((plan.source, plan.target, plan.inputs.len()), (2, target, inputs));
     }
@@ -273,7 +156,7 @@ fn the_last_level_but_one_is_rewritten_in_place_when_pushing_down_costs_25_times
 #[test]
 fn one_table_per_guard_merges_with_the_next_level() {
     let mut fixture = Fixture::new();
-    let leveled = TreeOptions { max_tables_per_guard: 1, level_size_percent: 10, ..options() };
+    let leveled = TreeOptions { max_tables_per_guard: 1, level_size_percent: 10, ..tree_options() };
     let guards = [(2, "m"), (3, "m")];
     let tables = [(1, "a", "d", 9, 9), (2, "a", "c", 5, 5), (2, "m", "z", 4, 4)];
     let mut tree = fixture.tree(leveled, &guards, &tables);
@@ -287,7 +170,7 @@ fn one_table_per_guard_merges_with_the_next_level() {
 fn seeks_and_tombstones_trigger_compactions() {
     let mut fixture = Fixture::new();
     let tables = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8)];
-    let mut tree = fixture.tree(options(), &[], &tables);
+    let mut tree = fixture.tree(tree_options(), &[], &tables);
     let guard = tree.version().level(3).guards[0].clone();
     assert_eq!(guard.merge_cost, 4000, "two tables of 1000 bytes, read and written");
     charge(&guard.charges, 3999);
@@ -295,7 +178,7 @@ fn seeks_and_tombstones_trigger_compactions() {
     charge(&guard.charges, 1);
     assert_eq!(tree.pick(None).unwrap().reason, Reason::Seeks);
 
-    let with_tombstones = TreeOptions { tombstone_percent: 50, ..options() };
+    let with_tombstones = TreeOptions { tombstone_percent: 50, ..tree_options() };
     let mut tree = fixture.tree(with_tombstones, &[], &[]);
     let mut meta = fixture.meta((3, "a", "z", 5, 8));
     meta.tombstones = 5;
@@ -310,7 +193,7 @@ fn guards_without_tables_are_removed_from_all_levels() {
     let mut fixture = Fixture::new();
     let guards = [(1, "m"), (2, "m"), (3, "m"), (3, "p"), (1, "t"), (2, "t"), (3, "t")];
     let tables = [(3, "a", "c", 9, 9), (3, "a", "c", 8, 8), (3, "b", "c", 7, 7), (2, "t", "z", 12, 12)];
-    let mut tree = fixture.tree(options(), &guards, &tables);
+    let mut tree = fixture.tree(tree_options(), &guards, &tables);
     let plan = tree.pick_range(b"m", None, Seq::MAX, None).unwrap().unwrap();
     assert_eq!((plan.source, plan.target, &plan.from[..]), (2, 3, &b"t"[..]));
     assert_eq!(
@@ -342,7 +225,7 @@ fn guards_that_were_both_in_use_are_never_joined() {
     // Nothing lies in [m, p) at any level; but the guard "m" of level 1 reaches up to the end, and has data there.
     let guards = [(1, "m"), (2, "m"), (3, "m"), (3, "p")];
     let tables = [(3, "a", "c", 9, 9), (3, "a", "c", 8, 8), (3, "a", "c", 7, 7), (3, "p", "q", 1, 2)];
-    let mut tree = fixture.tree(options(), &guards, &tables);
+    let mut tree = fixture.tree(tree_options(), &guards, &tables);
     let flush = VersionEdit {
         added: vec![(0, fixture.meta((0, "a", "c", 20, 20))), (0, fixture.meta((0, "a", "b", 21, 21)))],
         ..VersionEdit::default()
@@ -364,7 +247,7 @@ fn a_range_is_compacted_step_by_step_to_one_run_per_guard() {
         (3, "a", "c", 9, 9),
         (3, "a", "c", 8, 8),
     ];
-    let mut tree = fixture.tree(options(), &guards, &tables);
+    let mut tree = fixture.tree(tree_options(), &guards, &tables);
     let mut steps = Vec::new();
     while let Some(plan) = tree.pick_range(b"", None, Seq::MAX, None).unwrap() {
         steps.push((plan.source, plan.target));
@@ -417,17 +300,6 @@ fn edits_survive_encoding() {
     }
 }
 
-/// Marks tables as unreadable, as a failed compaction does.
-pub(crate) fn damage(tree: &Tree, numbers: &[u64]) {
-    let wrong = base::Error::corruption(std::path::Path::new("/db/table"), 0, "damaged, for the test");
-    let tables = tree.version().tables().filter(|(_, t)| numbers.contains(&t.meta.number));
-    assert_eq!(tables.map(|(_, t)| t.note_failed_merge(&wrong)).count(), numbers.len());
-}
-
-pub(crate) fn inputs(plan: &Plan) -> Vec<u64> {
-    plan.numbers().collect()
-}
-
 /// Compacts on request until only the damaged table prevents more, and checks that it is never an input.
 fn exhaust(fixture: &mut Fixture, tree: &mut Tree, damaged: u64) {
     for _ in 0..10 {
@@ -449,7 +321,7 @@ fn older_tables_leave_level_0_below_a_damaged_one_and_newer_ones_stay_above_it()
     let mut fixture = Fixture::new();
     let old = [(0, "a", "m", 1, 2), (0, "b", "n", 3, 4), (0, "e", "k", 5, 6)];
     let specs = [&old[..], &[(0, "a", "z", 7, 8), (0, "x", "y", 9, 10)]].concat();
-    let mut tree = fixture.tree(options(), &[], &specs);
+    let mut tree = fixture.tree(tree_options(), &[], &specs);
     damage(&tree, &[3]);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.target, inputs(&plan)), (1, vec![2, 1]), "5 lies above 4, which has to stay");
@@ -468,13 +340,13 @@ fn older_tables_leave_level_0_below_a_damaged_one_and_newer_ones_stay_above_it()
 fn tables_that_share_no_key_with_a_damaged_one_leave_level_0() {
     let mut fixture = Fixture::new();
     let specs = [(0, "a", "c", 1, 2), (0, "d", "f", 3, 4), (0, "g", "i", 5, 6)];
-    let mut tree = fixture.tree(options(), &[], &specs);
+    let mut tree = fixture.tree(tree_options(), &[], &specs);
     damage(&tree, &[1]);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.reason, plan.target, inputs(&plan)), (Reason::Move, 3, vec![2, 3]));
     // With older keys in the last level, they are merged into the first level.
     let mut fixture = Fixture::new();
-    let mut tree = fixture.tree(options(), &[], &[&specs[..], &[(1, "d", "z", 0, 0)]].concat());
+    let mut tree = fixture.tree(tree_options(), &[], &[&specs[..], &[(1, "d", "z", 0, 0)]].concat());
     damage(&tree, &[1]);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.target, inputs(&plan)), (1, vec![3, 2]));
@@ -486,7 +358,7 @@ fn tables_that_share_no_key_with_a_damaged_one_leave_level_0() {
 fn a_guard_is_compacted_around_a_damaged_table() {
     let mut fixture = Fixture::new();
     let specs = [1, 3, 5, 7, 9].map(|seq| (3, "a", "z", seq, seq + 1));
-    let mut tree = fixture.tree(options(), &[], &specs);
+    let mut tree = fixture.tree(tree_options(), &[], &specs);
     damage(&tree, &[3]);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.target, inputs(&plan)), (3, vec![2, 1]));
@@ -503,7 +375,7 @@ fn a_damaged_table_is_never_merged_along() {
     let mut fixture = Fixture::new();
     let mut specs = vec![(2, "a", "z", 20, 21), (2, "a", "z", 22, 23), (2, "a", "z", 24, 25)];
     specs.extend([1, 3, 5].map(|seq| (3, "a", "z", seq, seq + 1)));
-    let mut tree = fixture.tree(TreeOptions { last_level_merge_factor: 1000, ..options() }, &[], &specs);
+    let mut tree = fixture.tree(TreeOptions { last_level_merge_factor: 1000, ..tree_options() }, &[], &specs);
     damage(&tree, &[5]);
     exhaust(&mut fixture, &mut tree, 5);
 }
@@ -518,7 +390,7 @@ fn on_a_full_disk_plans_fit_and_free_space_first() {
         (3, "a", "p", 3, 4),
         (3, "a", "p", 1, 2),
     ];
-    let mut tree = fixture.tree(options(), &[], &tables);
+    let mut tree = fixture.tree(tree_options(), &[], &tables);
     tree.set_free_space(Some(2600));
     // The guard of the last level is not full, and there is no request for it; but a merge may free space.
     let guard = tree.pick(None).unwrap();

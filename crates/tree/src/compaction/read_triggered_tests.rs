@@ -1,15 +1,13 @@
 //! Read charges, as cases: when a run is due, and when the scheduler learns of it. A table has 1000 bytes.
 
-use crate::compaction::pick_tests::{Fixture, TableSpec, inputs};
-use crate::read::charge::{JOB_COST, LEVEL0_LOOK};
-use crate::tree::Tree;
-use crate::version::level::tests::options;
-use crate::{ReadCharges, Reason, SkipCharge, TreeOptions, VersionEdit, charge, flush_price};
+use crate::read::{JOB_COST, LEVEL0_CHECK};
+use crate::test_support::{Fixture, TableSpec, inputs, tree_options};
+use crate::{ReadCharges, Reason, SkipCharge, Tree, TreeOptions, VersionEdit, charge, flush_price};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn own_shape() -> TreeOptions {
-    TreeOptions { guard_bytes: 4000, level0_tables: 8, max_tables_per_guard: 8, ..options() }
+    TreeOptions { guard_bytes: 4000, level0_tables: 8, max_tables_per_guard: 8, ..tree_options() }
 }
 
 fn reason(tree: &mut Tree, oldest_snapshot: Option<u64>) -> Option<Reason> {
@@ -147,7 +145,7 @@ fn the_scheduler_looks_at_level_0_before_the_charges_of_its_tables_reach_their_p
     let tree = fixture.tree(own_shape(), &[], &tables);
     let charges = ReadCharges::new(256, Arc::default());
     for table in &tree.version().level0 {
-        charges.charge(&table.charges, JOB_COST / 4, LEVEL0_LOOK);
+        charges.charge(&table.charges, JOB_COST / 4, LEVEL0_CHECK);
     }
     assert!(charges.take_due(), "the charges exceed the price");
 }

@@ -25,7 +25,7 @@
 //! Two plans in progress are compared with each other as well ([`is_ordered_with`]); the later one waits. And before an edit is
 //! published, [`describe_misplaced`] checks the tables that were really written.
 
-use crate::compaction::pick::Plan;
+use super::plan::{Plan, key_after};
 use crate::version::{LiveTable, Version};
 use base::Slice;
 use std::cmp::Ordering;
@@ -69,7 +69,7 @@ impl<'a> KeySeqBounds<'a> {
         tables.map(|t| KeySeqBounds::one(&t.meta)).reduce(KeySeqBounds::and)
     }
 
-    pub fn meets(&self, table: &LiveTable) -> bool {
+    pub fn overlaps(&self, table: &LiveTable) -> bool {
         self.overlaps_bounds(&KeySeqBounds::one(&table.meta))
     }
 
@@ -105,7 +105,9 @@ fn out_of_order_with<'v>(
         guards.iter().flat_map(move |g| g.tables.iter().map(move |t| (i + 1, t)))
     });
     let all = version.level0.iter().map(|t| (0, t)).chain(below);
-    all.filter(move |(level, t)| !bounds.fits(target, &KeySeqBounds::one(&t.meta), *level) && bounds.meets(t))
+    all.filter(move |(level, t)| {
+        !bounds.fits(target, &KeySeqBounds::one(&t.meta), *level) && bounds.overlaps(t)
+    })
 }
 
 /// The indices of the pieces of a plan that overlap these bounds.
@@ -141,7 +143,7 @@ fn all_fit(plan: &Plan, pieces: &[Option<KeySeqBounds<'_>>], other: &KeySeqBound
 
 /// Adds the cuts to `plan` that keep its output in order with all other tables.
 pub(crate) fn cut_for_order(version: &Version, plan: &mut Plan) {
-    let Some(whole) = KeySeqBounds::of(plan.inputs.iter().map(|(_, t)| t)) else { return };
+    let Some(whole) = KeySeqBounds::of(plan.input_tables()) else { return };
     let inputs: HashSet<u64> = plan.numbers().collect();
     let others =
         out_of_order_with(version, whole, plan.target).filter(|(_, t)| !inputs.contains(&t.meta.number));
@@ -157,7 +159,7 @@ pub(crate) fn cut_for_order(version: &Version, plan: &mut Plan) {
     {
         let meta = &left[at].1.meta;
         plan.cuts.push(Slice::copy_from(&meta.smallest));
-        plan.cuts.push(Slice::copy_from(&[&meta.largest[..], &[0]].concat()));
+        plan.cuts.push(key_after(&meta.largest));
         let (from, to) = (&plan.from, &plan.to);
         plan.cuts.retain(|key| key > from && to.as_ref().is_none_or(|to| key < to));
         plan.cuts.sort_unstable();
@@ -175,7 +177,7 @@ pub(crate) fn fits_as_one(version: &Version, inputs: &[Arc<LiveTable>], target: 
 /// Whether the outputs of `plan` and of the plans in progress will be in order, whichever ends first.
 pub(crate) fn is_ordered_with<'a>(plan: &'a Plan, in_progress: &'a [Arc<Plan>]) -> bool {
     in_progress.iter().all(|other| {
-        let whole = |plan: &'a Plan| KeySeqBounds::of(plan.inputs.iter().map(|(_, t)| t));
+        let whole = |plan: &'a Plan| KeySeqBounds::of(plan.input_tables());
         let (Some(ours), Some(theirs)) = (whole(plan), whole(other)) else { return true };
         if ours.fits(plan.target, &theirs, other.target) {
             return true;

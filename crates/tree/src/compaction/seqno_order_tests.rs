@@ -1,10 +1,8 @@
 //! The order of sequence numbers with unreadable tables: no sequence of plans breaks it. Every applied edit is verified
 //! with [`crate::check_version`] (debug builds do this in [`Tree::apply`]).
 
-use crate::compaction::pick_tests::{Fixture, TableSpec, cuts, damage, inputs, slice};
-use crate::jobs::compact::CompactionOutput;
-use crate::version::level::tests::options;
-use crate::{Plan, Reason, Tree, TreeOptions, Version, VersionEdit, charge};
+use crate::test_support::{Fixture, TableSpec, cuts, damage, inputs, slice, tree_options};
+use crate::{CompactionOutput, Plan, Reason, Tree, TreeOptions, Version, VersionEdit, charge};
 use base::ErrorKind;
 use std::sync::Arc;
 
@@ -56,7 +54,7 @@ fn sunk(fixture: &mut Fixture, options: TreeOptions) -> (Tree, Vec<Arc<Plan>>) {
 fn tables_moved_past_an_unreadable_one_are_not_merged_across_it() {
     for reopened in [false, true] {
         let mut fixture = Fixture::new();
-        let (mut tree, _) = sunk(&mut fixture, options());
+        let (mut tree, _) = sunk(&mut fixture, tree_options());
         // Two more tables move down, so that the guard of the last level has several runs to merge.
         let more = [(0, "k100", "k199", 301, 310), (0, "k100", "k199", 311, 320)];
         let added = more.map(|spec| (0, fixture.meta(spec))).to_vec();
@@ -67,7 +65,7 @@ fn tables_moved_past_an_unreadable_one_are_not_merged_across_it() {
         if reopened {
             tree = reopen(&mut fixture, tree);
             // Prevents that X and the tables above it move down first.
-            tree = Tree::new(TreeOptions { level0_tables: 10, ..options() }, tree.version().clone());
+            tree = Tree::new(TreeOptions { level0_tables: 10, ..tree_options() }, tree.version().clone());
         }
         let guard = &tree.version().level(3).guards[0];
         assert!(guard.runs > 1, "{guard:?}");
@@ -88,7 +86,7 @@ fn tables_moved_past_an_unreadable_one_are_not_merged_across_it() {
 #[test]
 fn a_plan_to_a_deeper_level_is_cut_for_the_tables_that_it_includes_there() {
     let mut fixture = Fixture::new();
-    let (mut tree, plans) = sunk(&mut fixture, TreeOptions { max_tables_per_guard: 1, ..options() });
+    let (mut tree, plans) = sunk(&mut fixture, TreeOptions { max_tables_per_guard: 1, ..tree_options() });
     let across = plans.iter().find(|plan| inputs(plan).contains(&1)).expect("one plan includes T");
     assert_eq!(cuts(across), ["k050", "k099\0"]);
     tree.version().tables().for_each(|(_, t)| t.clear_damage());
@@ -100,7 +98,7 @@ fn a_plan_to_a_deeper_level_is_cut_for_the_tables_that_it_includes_there() {
 fn tables_that_are_out_of_order_are_not_installed() {
     let mut fixture = Fixture::new();
     let specs = [X, T, (3, "k100", "k199", 201, 210), (3, "k100", "k199", 211, 220)];
-    let mut tree = fixture.tree(options(), &[], &specs);
+    let mut tree = fixture.tree(tree_options(), &[], &specs);
     charge(&tree.version().level(3).guards[0].charges, 1 << 20);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.source, plan.target), (3, 3));
@@ -129,7 +127,7 @@ fn plans_in_progress_at_once_stay_in_order() {
         (2, "k050", "k060", 400, 410),
         (2, "k100", "k110", 250, 260),
     ];
-    let mut tree = fixture.tree(options(), &[], &specs);
+    let mut tree = fixture.tree(tree_options(), &[], &specs);
     charge(&tree.version().level(3).guards[0].charges, 1 << 20);
     let first = tree.pick(None).unwrap();
     assert_eq!(inputs(&first).len(), 3);
@@ -170,7 +168,7 @@ fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
             level_size_percent: [0, 20][random.below(2) as usize],
             space_target: [10.0, 1.05][random.below(2) as usize],
             guard_bytes: [0, 1000, 2000, 16_000][random.below(4) as usize],
-            ..options()
+            ..tree_options()
         };
         let mut fixture = Fixture::new();
         let mut tree = fixture.tree(options, &[], &[]);

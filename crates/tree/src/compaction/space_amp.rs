@@ -12,12 +12,12 @@
 //! which a guard is merged. A merge frees only the space of older versions. So a guard is merged when it has `T` runs,
 //! because reads search all of them. Before that it is merged only if the tree as a whole exceeds `space_target` times
 //! its live data; then the guards with the largest share of older versions come first. Without overwrites, no guard is
-//! merged for space. These rules hold while writes continue; `idle_compaction.rs` has the rules for pauses. See
+//! merged for space. These rules hold while writes continue; `idle.rs` has the rules for pauses. See
 //! `docs/adr/0008-cost-model.md`.
 
-use crate::compaction::pick::{Candidate, Picker, Reason};
-use crate::version::sketch::Sketch;
-use crate::version::{Guard, Version};
+use super::picker::{Candidate, Picker};
+use super::plan::Reason;
+use crate::version::{Guard, Sketch, Version};
 use base::Seq;
 
 /// A guard with a smaller share of older versions is not merged for space: the merge would rewrite at least four times
@@ -29,7 +29,7 @@ const STALE_SHARE_ABOVE: f64 = 0.5;
 
 impl Guard {
     /// The approximate number of bytes that a merge of the guard would free.
-    pub(crate) fn stale_bytes(&self) -> u64 {
+    fn stale_bytes(&self) -> u64 {
         *self.stale_bytes.get_or_init(|| {
             if self.runs < 2 {
                 return 0;
@@ -50,7 +50,7 @@ impl Guard {
 }
 
 /// The approximate size of a tree as a multiple of the size of its newest versions.
-pub(crate) fn amplification(version: &Version) -> f64 {
+pub(super) fn amplification(version: &Version) -> f64 {
     let last = version.level(version.last_level());
     let stale: u64 = last.guards.iter().map(|g| g.stale_bytes()).sum();
     let total = version.bytes();
@@ -59,24 +59,22 @@ pub(crate) fn amplification(version: &Version) -> f64 {
     if total == 0 { 1.0 } else { total as f64 / live.max(1.0) }
 }
 
-impl Picker<'_> {
-    /// The guards of the last level to merge if the tree exceeds `space_target`.
-    pub(crate) fn candidates_for_space(&self, candidates: &mut Vec<Candidate>) {
-        if amplification(self.version) <= self.options.space_target {
-            return;
-        }
-        let last = self.version.last_level();
-        for (guard, g) in self.version.level(last).guards.iter().enumerate() {
-            let share = g.stale_bytes() as f64 / g.bytes().max(1) as f64;
-            // A merge keeps two versions of a key if the oldest snapshot lies between them. A table with entries on
-            // both sides of the snapshot may be full of such pairs. Only newer tables can then make another merge
-            // worthwhile.
-            let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);
-            let in_vain =
-                |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < MIN_STALE_SHARE;
-            if share >= MIN_STALE_SHARE && !self.oldest_snapshot.is_some_and(in_vain) {
-                candidates.push(Candidate { reason: Reason::Space, level: last, guard, score: share });
-            }
+/// The guards of the last level to merge if the tree exceeds `space_target`.
+pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
+    if amplification(picker.version) <= picker.options.space_target {
+        return;
+    }
+    let last = picker.version.last_level();
+    for (guard, g) in picker.version.level(last).guards.iter().enumerate() {
+        let share = g.stale_bytes() as f64 / g.bytes().max(1) as f64;
+        // A merge keeps two versions of a key if the oldest snapshot lies between them. A table with entries on
+        // both sides of the snapshot may be full of such pairs. Only newer tables can then make another merge
+        // worthwhile.
+        let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);
+        let in_vain =
+            |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < MIN_STALE_SHARE;
+        if share >= MIN_STALE_SHARE && !picker.oldest_snapshot.is_some_and(in_vain) {
+            candidates.push(Candidate { reason: Reason::Space, level: last, guard, score: share });
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Compactions for space, as cases. A table has 1000 bytes and 10 entries.
 
-use crate::compaction::pick_tests::{Fixture, TableSpec, inputs};
-use crate::compaction::space_amp::amplification;
-use crate::version::level::tests::options;
+use super::space_amp::amplification;
+use crate::test_support::{Fixture, TableSpec, inputs, tree_options};
 use crate::{Reason, Sketch, Tree, TreeOptions, VersionEdit};
 
 /// A tree of these tables. Each table with a number has ten keys, numbered from it on; the others have no sketch.
@@ -23,7 +22,7 @@ fn tree(fixture: &mut Fixture, options: TreeOptions, specs: &[(TableSpec, Option
 }
 
 fn space(space_target: f64) -> TreeOptions {
-    TreeOptions { space_target, max_tables_per_guard: 8, ..options() }
+    TreeOptions { space_target, max_tables_per_guard: 8, ..tree_options() }
 }
 
 #[test]

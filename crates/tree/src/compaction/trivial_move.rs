@@ -21,8 +21,9 @@
 //! Tables are moved only when a merge is due anyway, before it. A guard or a level 0 that is not full waits, because
 //! its tables may later be merged into fewer.
 
-use crate::compaction::pick::{MAX_TABLES, Picker, Plan, Reason};
-use crate::compaction::seqno_order;
+use super::picker::{MAX_TABLES, Picker};
+use super::plan::{Plan, Reason, key_after};
+use super::seqno_order;
 use crate::version::LiveTable;
 use base::Slice;
 use base::planted::{Bug, planted};
@@ -32,85 +33,82 @@ use std::sync::Arc;
 /// A table with a larger share of tombstones, in per cent, is merged instead of moved.
 const MAX_TOMBSTONE_PERCENT: u64 = 10;
 
-impl Picker<'_> {
-    /// A plan for the tables of level 0 that can be moved.
-    pub(crate) fn move_level0(&self, busy: &HashSet<u64>) -> Option<Plan> {
-        if self.in_progress.iter().any(|plan| plan.source == 0) {
-            return None;
-        }
-        let least = match self.options.skip_levels {
-            true => self.first_used(),
-            false => 1,
-        };
-        self.moves(0, &self.version.level0, least, busy)
+/// A plan for the tables of level 0 that can be moved.
+pub(super) fn of_level0(picker: &Picker<'_>, busy: &HashSet<u64>) -> Option<Plan> {
+    if picker.level0_is_busy() {
+        return None;
     }
+    let min_target = match picker.options.skip_levels {
+        true => picker.first_used(),
+        false => 1,
+    };
+    moves(picker, 0, &picker.version.level0, min_target, busy)
+}
 
-    /// A plan for the tables of a guard that can be moved.
-    pub(crate) fn move_guard(&self, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
-        self.moves(n, &self.version.level(n).guards[index].tables, n + 1, busy)
-    }
+/// A plan for the tables of a guard that can be moved.
+pub(super) fn of_guard(picker: &Picker<'_>, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
+    moves(picker, n, &picker.version.level(n).guards[index].tables, n + 1, busy)
+}
 
-    fn moves(
-        &self,
-        source: usize,
-        stack: &[Arc<LiveTable>],
-        least: usize,
-        busy: &HashSet<u64>,
-    ) -> Option<Plan> {
-        let mut chosen: Vec<Arc<LiveTable>> = Vec::new();
-        let mut target = 0;
-        for table in stack.iter().rev() {
-            let meta = &table.meta;
-            let shared = stack.iter().any(|other| !Arc::ptr_eq(other, table) && other.overlaps(table));
-            let wrongly = Arc::ptr_eq(table, &stack[0]) && planted(Bug::MovePastOlderTables);
-            if (shared && !wrongly)
-                || table.is_unreadable()
-                || busy.contains(&meta.number)
-                || meta.tombstones * 100 > meta.entries * MAX_TOMBSTONE_PERCENT
-            {
-                continue;
-            }
-            let Some(n) = self.deepest_for(source, table).filter(|&n| n >= least) else { continue };
-            if target == 0 || target == n {
-                target = n;
-                chosen.push(table.clone());
-            }
+/// A plan for the tables of `stack` that can be moved to one level: the target of the oldest of them.
+fn moves(
+    picker: &Picker<'_>,
+    source: usize,
+    stack: &[Arc<LiveTable>],
+    min_target: usize,
+    busy: &HashSet<u64>,
+) -> Option<Plan> {
+    let mut chosen: Vec<Arc<LiveTable>> = Vec::new();
+    let mut target = 0;
+    for table in stack.iter().rev() {
+        let meta = &table.meta;
+        let shared = stack.iter().any(|other| !Arc::ptr_eq(other, table) && other.overlaps(table));
+        let wrongly = Arc::ptr_eq(table, &stack[0]) && planted(Bug::MovePastOlderTables);
+        if (shared && !wrongly)
+            || table.is_unreadable()
+            || busy.contains(&meta.number)
+            || meta.tombstones * 100 > meta.entries * MAX_TOMBSTONE_PERCENT
+        {
+            continue;
         }
-        chosen.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
-        let (first, last) = (chosen.first()?, chosen.last()?);
-        let plan = Plan {
-            piece_bytes: 0,
-            guards_removed: Vec::new(),
-            id: 0,
-            reason: Reason::Move,
-            source,
-            target,
-            from: Slice::copy_from(&first.meta.smallest),
-            to: Some(Slice::copy_from(&[&last.meta.largest[..], &[0]].concat())),
-            cuts: chosen[1..].iter().map(|t| Slice::copy_from(&t.meta.smallest)).collect(),
-            bottom: vec![false; chosen.len()],
-            inputs: chosen.iter().map(|t| (source, t.clone())).collect(),
-        };
-        seqno_order::is_ordered_with(&plan, self.in_progress).then_some(plan)
+        let Some(n) = deepest_target(picker, source, table).filter(|&n| n >= min_target) else { continue };
+        if target == 0 || target == n {
+            target = n;
+            chosen.push(table.clone());
+        }
     }
+    chosen.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
+    let (first, last) = (chosen.first()?, chosen.last()?);
+    let plan = Plan {
+        source,
+        target,
+        from: Slice::copy_from(&first.meta.smallest),
+        to: Some(key_after(&last.meta.largest)),
+        cuts: chosen[1..].iter().map(|t| Slice::copy_from(&t.meta.smallest)).collect(),
+        bottom: vec![false; chosen.len()],
+        inputs: chosen.iter().map(|t| (source, t.clone())).collect(),
+        ..Plan::empty(Reason::Move)
+    };
+    seqno_order::is_ordered_with(&plan, picker.in_progress).then_some(plan)
+}
 
-    /// The deepest level below `source` that the table can be moved to.
-    fn deepest_for(&self, source: usize, table: &Arc<LiveTable>) -> Option<usize> {
-        let mut found = None;
-        for n in source + 1..=self.version.last_level() {
-            let level = self.version.level(n);
-            let (first, last) = (level.find(&table.meta.smallest), level.find(&table.meta.largest));
-            let mut there = level.guards[first..=last].iter().flat_map(|g| &g.tables);
-            if there.any(|t| t.overlaps(table)) && !planted(Bug::MovePastOlderTables) {
-                break;
-            }
-            // With adaptive guards, the table may get a guard of its own.
-            let has_room = self.options.guard_bytes > 0 || level.guards[first].tables.len() + 1 < MAX_TABLES;
-            let fits = seqno_order::fits_as_one(self.version, std::slice::from_ref(table), n);
-            if first == last && has_room && (fits || planted(Bug::MovePastOlderTables)) {
-                found = Some(n);
-            }
+/// The deepest level below `source` that the table can be moved to.
+fn deepest_target(picker: &Picker<'_>, source: usize, table: &Arc<LiveTable>) -> Option<usize> {
+    let version = picker.version;
+    let mut found = None;
+    for n in source + 1..=version.last_level() {
+        let level = version.level(n);
+        let (first, last) = (level.find(&table.meta.smallest), level.find(&table.meta.largest));
+        let mut there = level.guards[first..=last].iter().flat_map(|g| &g.tables);
+        if there.any(|t| t.overlaps(table)) && !planted(Bug::MovePastOlderTables) {
+            break;
         }
-        found
+        // With adaptive guards, the table may get a guard of its own.
+        let has_room = picker.options.guard_bytes > 0 || level.guards[first].tables.len() + 1 < MAX_TABLES;
+        let fits = seqno_order::fits_as_one(version, std::slice::from_ref(table), n);
+        if first == last && has_room && (fits || planted(Bug::MovePastOlderTables)) {
+            found = Some(n);
+        }
     }
+    found
 }

@@ -1,12 +1,11 @@
 //! Trivial moves, as cases: which tables are moved, how deep, and which are merged. `seqno_order_tests.rs` makes moves
 //! in random histories.
 
-use crate::compaction::pick_tests::{Fixture, TableSpec, damage, inputs};
-use crate::version::level::tests::options;
+use crate::test_support::{Fixture, TableSpec, damage, inputs, tree_options};
 use crate::{Reason, Tree, TreeOptions, VersionEdit};
 
 fn skipping() -> TreeOptions {
-    TreeOptions { skip_levels: true, ..options() }
+    TreeOptions { skip_levels: true, ..tree_options() }
 }
 
 /// The levels of tables by number.
@@ -82,7 +81,7 @@ fn tables_that_share_keys_with_others_on_their_way_are_merged() {
 fn a_table_stays_inside_of_one_guard() {
     let mut fixture = Fixture::new();
     let guards = [(2, "p"), (3, "b"), (3, "p")];
-    let mut tree = fixture.tree(options(), &guards, &[(0, "d", "f", 8, 9), (0, "a", "c", 6, 7)]);
+    let mut tree = fixture.tree(tree_options(), &guards, &[(0, "d", "f", 8, 9), (0, "a", "c", 6, 7)]);
     let plan = tree.pick(None).unwrap();
     assert_eq!(
         (plan.target, inputs(&plan)),
@@ -114,7 +113,7 @@ fn tables_with_many_tombstones_are_merged_instead() {
 fn a_range_is_compacted_by_moves_where_that_is_possible() {
     let mut fixture = Fixture::new();
     let tables = [(0, "a", "c", 9, 9), (1, "d", "f", 5, 6), (2, "g", "i", 3, 4), (2, "x", "z", 1, 2)];
-    let mut tree = fixture.tree(options(), &[], &tables);
+    let mut tree = fixture.tree(tree_options(), &[], &tables);
     damage(&tree, &[4]);
     while let Ok(Some(plan)) = tree.pick_range(b"", None, base::Seq::MAX, None) {
         assert!(plan.is_move(), "{plan:?}");
@@ -129,7 +128,7 @@ fn plans_in_progress_keep_moves_in_order() {
     // Level 1 is being merged into level 2, across "h". A table of level 0 may be moved below it if it does not
     // overlap.
     let tables = [(1, "a", "m", 21, 22), (1, "a", "m", 23, 24), (1, "a", "m", 25, 26), (2, "n", "p", 1, 2)];
-    let mut tree = fixture.tree(options(), &[(3, "c"), (3, "n")], &tables);
+    let mut tree = fixture.tree(tree_options(), &[(3, "c"), (3, "n")], &tables);
     let down = tree.pick(None).unwrap();
     assert_eq!((down.source, down.target), (1, 2));
     let flush = VersionEdit {

@@ -21,7 +21,7 @@
 //! tables of all levels (`seqno_order.rs`): a plan to a deeper level is cut for them; one in place is not made
 //! (`fits`). So every plan here shortens the stack or moves tables down, and the sequence of plans ends.
 
-use crate::compaction::seqno_order::KeySeqBounds;
+use super::seqno_order::KeySeqBounds;
 use crate::version::LiveTable;
 use std::sync::Arc;
 
@@ -45,11 +45,11 @@ pub(crate) fn unblocked(stack: &Stack) -> Vec<Arc<LiveTable>> {
     unblocked
 }
 
-/// The oldest tables of [`unblocked`], at most `most`, that can be merged and moved below the rest of the stack. Newest
+/// The oldest tables of [`unblocked`], at most `max_tables`, that can be merged and moved below the rest of the stack. Newest
 /// first.
-pub(crate) fn movable_down(stack: &Stack, most: usize) -> Vec<Arc<LiveTable>> {
+pub(crate) fn movable_down(stack: &Stack, max_tables: usize) -> Vec<Arc<LiveTable>> {
     let mut movable = unblocked(stack);
-    movable.truncate(most);
+    movable.truncate(max_tables);
     while !lies_below_others(&movable, stack) {
         movable.pop();
     }
@@ -72,17 +72,17 @@ pub(crate) fn largest_that_fits(
 
 /// Whether all other tables of the stack that overlap the bounds of `tables` are newer.
 fn lies_below_others(tables: &Stack, stack: &Stack) -> bool {
-    let Some(hull) = KeySeqBounds::of(tables.iter()) else { return true };
+    let Some(bounds) = KeySeqBounds::of(tables.iter()) else { return true };
     let mut rest = stack.iter().filter(|t| !tables.iter().any(|one| Arc::ptr_eq(one, t)));
-    rest.all(|t| !hull.meets(t) || t.meta.min_seq > hull.max_seq)
+    rest.all(|t| !bounds.overlaps(t) || t.meta.min_seq > bounds.max_seq)
 }
 
-/// Tables to merge in place, all between two unreadable ones: of the newest such section that has at least `least` of
+/// Tables to merge in place, all between two unreadable ones: of the newest such section that has at least `min_tables` of
 /// them. From the newest on, a table is included if it is no larger than all before it together; with `all`,
 /// unconditionally. One table made of them must fit into the tree (`fits`).
 pub(crate) fn mergeable_in_place(
     stack: &Stack,
-    least: usize,
+    min_tables: usize,
     all: bool,
     fits: impl Fn(&Stack) -> bool,
 ) -> Option<Vec<Arc<LiveTable>>> {
@@ -97,13 +97,13 @@ pub(crate) fn mergeable_in_place(
         while take >= 2 && !fits(&section[..take]) {
             take -= 1;
         }
-        (take >= least.max(2)).then(|| section[..take].to_vec())
+        (take >= min_tables.max(2)).then(|| section[..take].to_vec())
     })
 }
 
 /// The number of tables of a stack with unreadable ones that a compaction could include, for the compaction debt.
-pub(crate) fn compactable(stack: &Stack, least: usize, fits: impl Fn(&Stack) -> bool) -> usize {
+pub(crate) fn compactable(stack: &Stack, min_tables: usize, fits: impl Fn(&Stack) -> bool) -> usize {
     unblocked(stack)
         .len()
-        .max(mergeable_in_place(stack, least, false, fits).map_or(0, |section| section.len()))
+        .max(mergeable_in_place(stack, min_tables, false, fits).map_or(0, |section| section.len()))
 }

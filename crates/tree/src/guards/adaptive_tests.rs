@@ -1,13 +1,12 @@
 //! Adaptive guards, as cases: where guards are divided, which are removed, and what waits. A table has 1000 bytes.
 
-use crate::compaction::pick_tests::{Fixture, TableSpec, cuts, damage, inputs, slice};
-use crate::guards::adaptive::split_keys;
-use crate::version::level::tests::options;
+use super::split_keys;
+use crate::test_support::{Fixture, TableSpec, cuts, damage, inputs, slice, tree_options};
 use crate::{Reason, Tree, TreeOptions, VersionEdit, charge};
 use base::Slice;
 
 fn adaptive(guard_bytes: u64) -> TreeOptions {
-    TreeOptions { skip_levels: true, guard_bytes, level0_tables: 1, ..options() }
+    TreeOptions { skip_levels: true, guard_bytes, level0_tables: 1, ..tree_options() }
 }
 
 fn guards(tree: &Tree, n: usize) -> Vec<String> {
@@ -19,7 +18,7 @@ fn guards(tree: &Tree, n: usize) -> Vec<String> {
 fn a_guard_is_split_where_no_table_lies_across_and_both_parts_are_large_enough() {
     let mut fixture = Fixture::new();
     let places = |fixture: &mut Fixture, specs: &[TableSpec], guard_bytes| -> Vec<Slice> {
-        let tree = fixture.tree(options(), &[], specs);
+        let tree = fixture.tree(tree_options(), &[], specs);
         split_keys(&tree.version().level(3).guards[0], guard_bytes)
     };
     let disjoint = [(3, "a", "b", 1, 2), (3, "c", "d", 3, 4), (3, "e", "f", 5, 6), (3, "g", "h", 7, 8)];

@@ -1,8 +1,8 @@
 //! What a compaction reports: written bytes to the rate limiter, and the oldest reader.
 
-use crate::test_support::stack::{DIR, Entry, TestStack, options};
+use crate::test_support::{DIR, Entry, TestStack, table_options};
 use crate::{CompactionOutput, JobContext, Plan, Reason, compact};
-use base::{EntryKind, RangeSet, RangeTombstone, Seq, Slice, Trailer};
+use base::{EntryKind, RangeSet, RangeTombstone, Seq, Trailer};
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn merge(stack: &TestStack, range_tombstones: &RangeSet, snapshots: &[Seq]) -> (
     let env: Arc<dyn Env> = stack.sim.clone();
     let next = AtomicU64::new(100);
     let reported = Mutex::new(Vec::new());
-    let options = options(4096, Compression::None);
+    let options = table_options(4096, Compression::None);
     let context = JobContext {
         env: &env,
         dir: Path::new(DIR),
@@ -26,19 +26,8 @@ fn merge(stack: &TestStack, range_tombstones: &RangeSet, snapshots: &[Seq]) -> (
         range_tombstones,
         cancelled: &AtomicBool::new(false),
     };
-    let plan = Plan {
-        id: 1,
-        reason: Reason::Manual,
-        source: 1,
-        target: 1,
-        from: Slice::default(),
-        to: None,
-        inputs: stack.guard.tables.iter().map(|t| (1, t.clone())).collect(),
-        cuts: Vec::new(),
-        bottom: vec![true],
-        piece_bytes: 0,
-        guards_removed: Vec::new(),
-    };
+    let inputs = stack.guard.tables.iter().map(|t| (1, t.clone())).collect();
+    let plan = Plan { source: 1, target: 1, inputs, bottom: vec![true], ..Plan::empty(Reason::Manual) };
     let outcome = compact(&plan, &context).unwrap();
     let reported = reported.lock().unwrap().clone();
     (outcome, reported)
@@ -49,7 +38,7 @@ fn stack(entries: usize, value: usize) -> TestStack {
         (format!("{i:08}").into_bytes(), Trailer::new(i as u64 + 1, EntryKind::Put), vec![7; value])
     };
     let tables = (0..2).map(|t| (0..entries).filter(|i| i % 2 == t).map(entry).collect()).collect();
-    TestStack::new(tables, &options(4096, Compression::None), 1 << 20)
+    TestStack::new(tables, &table_options(4096, Compression::None), 1 << 20)
 }
 
 #[test]

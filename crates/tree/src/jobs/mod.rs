@@ -1,5 +1,20 @@
-//! Executes flushes and compactions.
+//! Executes flushes and compactions: merges memtables or tables and writes the result as new tables.
+//!
+//! The library calls [`flush`], [`merge_flushed`] and [`compact`] on its background threads, without locks. They drop entries that no
+//! reader can see, and create, sync and on failure remove files. [`Tree`](crate::Tree) turns their results into edits.
+//!
+//! Imports `compaction` (for [`Plan`](crate::Plan) only), `read`, `guards` and `version`. What is absent: decisions what to compact,
+//! and changes of a version or of the manifest.
 
-pub(crate) mod compact;
+mod compact;
 #[cfg(test)]
-pub(crate) mod compact_tests;
+mod compact_tests;
+mod flush;
+mod job;
+mod output;
+mod range_tombstone_filter;
+mod retention;
+
+pub use compact::compact;
+pub use flush::{flush, merge_flushed};
+pub use job::{CompactionOutput, FlushOutput, JobContext};

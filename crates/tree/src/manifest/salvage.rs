@@ -1,7 +1,8 @@
 //! Reads all intact edits of a damaged manifest, for salvage. [`Manifest::read`](crate::Manifest::read), which opening
 //! uses, accepts a whole manifest only.
 
-use crate::manifest::manifest_file::{DatabaseEdit, KeyspaceCreated, manifest_file_name};
+use super::database_edit::{DatabaseEdit, KeyspaceCreated};
+use super::manifest_file::manifest_file_name;
 use base::{RangeSet, Result, Seq};
 use env::Env;
 use record::SegmentKind;

@@ -1,12 +1,12 @@
 //! Read charges: what reads cost, and which compactions they make worthwhile (ADR 5).
 //!
-//! A cursor that searches several sorted runs of a guard, or skips deleted entries, *charges* the run that causes this: it adds a number of
-//! bytes to a counter of the run, and does nothing else. The bytes are those that a compaction reads and writes in the time of the
-//! additional work.
+//! A cursor that searches several sorted runs of a guard, or skips deleted entries, *charges* the run that causes this: it adds a
+//! number of bytes to a counter of the run, and does nothing else. The bytes are those that a compaction reads and writes in the
+//! time of the additional work.
 //!
 //! | cost to a cursor | charge in bytes | charged run |
 //! | --- | --- | --- |
-//! | a seek searches a guard with *r* > 1 runs | (*r* - 1) × `seek_cost`, and (*r* - 1) / *r* of the bytes that it reads from files | the guard |
+//! | a seek in a guard with *r* > 1 runs | (*r* - 1) × `seek_cost`, and (*r* - 1) / *r* of the bytes read from files | the guard |
 //! | a deleted entry is skipped | `seek_cost` / 8 | the guard, table of level 0 or memtable with the entry |
 //!
 //! Each run has a *price*: the bytes that the compaction or flush reads and writes that removes the cost. A run is *due* when its charges
@@ -15,17 +15,17 @@
 //! | run | price in bytes |
 //! | --- | --- |
 //! | a guard with several runs | twice its size |
-//! | a guard with one run, where a compaction moves tombstones down or drops them | twice its size, twice that of the guards below, [`JOB_COST`] |
+//! | a guard with one run, where a compaction sheds tombstones | twice its size, twice that of the guards below, [`JOB_COST`] |
 //! | a table of level 0, with all older ones | twice their size, [`JOB_COST`] |
 //! | a memtable | its size, [`JOB_COST`] |
 //!
+//! A compaction *sheds* tombstones when it moves them down or, in the last level, drops them.
+//!
 //! A merge begins with no charges. Charges of a memtable beyond its price pass to its table.
 //!
-//! [`Picker::candidates_for_reads`] and [`Picker::level0_is_due_for_reads`] compare charges and prices when the scheduler picks a
-//! compaction. [`ReadCharges::take_due`] tells the scheduler which trees are worth a look. Memtables are compared with their price in
-//! `crates/cairn/src/write_stall.rs`.
+//! `compaction/read_triggered.rs` compares charges and prices when the scheduler picks a compaction. [`ReadCharges::take_due`] tells
+//! the scheduler which trees to check. The library compares memtables with their price (`crates/cairn/src/write_stall.rs`).
 
-use crate::compaction::pick::{Candidate, Picker, Reason};
 use crate::version::Guard;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,7 +36,7 @@ pub(crate) const JOB_COST: u64 = 4 << 20;
 
 /// The charge of one table of level 0 at which the scheduler checks level 0. The price is that of several tables
 /// together: even with the maximal `level0_tables`, a check comes before the sum of their charges reaches the price.
-pub(crate) const LEVEL0_LOOK: u64 = JOB_COST / 64;
+pub(crate) const LEVEL0_CHECK: u64 = JOB_COST / 64;
 
 /// Skipping this many deleted entries takes as long as searching one more run.
 const SKIPPED_PER_RUN: u64 = 8;
@@ -142,45 +142,5 @@ impl Guard {
             true => self.merge_cost,
             false => self.merge_cost + 2 * below + JOB_COST,
         }
-    }
-
-    /// Takes the charges of the guard that this one replaces, with more tables. But charges of a guard with one run are for its tombstones,
-    /// whose price is higher than that of a merge of several runs: where it gets a second run, they are dropped.
-    pub(crate) fn inherit_charges(&self, old: &Guard) {
-        if old.runs > 1 || self.runs < 2 {
-            self.charges.store(old.charges.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
-}
-
-impl Picker<'_> {
-    /// The guards that are due because of reads.
-    pub(crate) fn candidates_for_reads(&self, candidates: &mut Vec<Candidate>) {
-        if self.options.seek_cost == 0 {
-            return;
-        }
-        for n in 1..=self.version.last_level() {
-            for (guard, g) in self.version.level(n).guards.iter().enumerate() {
-                let charges = g.charges.load(Ordering::Relaxed);
-                let sheds = || self.sheds_tombstones(n, g) && charges >= g.price(self.bytes_below(n, guard));
-                if charges >= g.price(0) && (g.runs > 1 || sheds()) {
-                    let score = charges as f64 / g.merge_cost as f64;
-                    candidates.push(Candidate { reason: Reason::Seeks, level: n, guard, score });
-                }
-            }
-        }
-    }
-
-    /// Whether level 0 is due because of reads: some table and all older ones, which go down with it.
-    pub(crate) fn level0_is_due_for_reads(&self) -> bool {
-        if self.options.seek_cost == 0 || !self.allows_early_level0() {
-            return false;
-        }
-        let (mut charges, mut price) = (0, JOB_COST);
-        self.version.level0.iter().rev().any(|table| {
-            charges += table.charges.load(Ordering::Relaxed);
-            price += 2 * table.meta.file_size;
-            charges >= price
-        })
     }
 }

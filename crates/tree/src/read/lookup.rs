@@ -111,15 +111,15 @@ impl Version {
         }
         while at.level <= self.levels.len() {
             let rest = &self.stack(at.level, lookup.key)[at.done..];
-            let step = search(rest, lookup, |place, table| {
+            let step = search(rest, lookup, |index, table| {
                 let mut wanted = None;
                 let found = table.try_get(lookup.key, lookup.hash, lookup.seq, &mut wanted)?;
-                Ok(wanted.map(|wanted| Step::Blocked(place, wanted)).or(found.map(Step::Found)))
+                Ok(wanted.map(|wanted| Step::Blocked(index, wanted)).or(found.map(Step::Found)))
             })?;
             match step {
                 Some(Step::Found(found)) => return Ok(Poll::Ready(Some(found))),
-                Some(Step::Blocked(place, wanted)) => {
-                    (at.done, at.wanted) = (at.done + place, Some(wanted));
+                Some(Step::Blocked(index, wanted)) => {
+                    (at.done, at.wanted) = (at.done + index, Some(wanted));
                     return Ok(Poll::Pending);
                 }
                 None => (at.level, at.done) = (at.level + 1, 0),

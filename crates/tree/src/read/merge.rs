@@ -59,7 +59,7 @@ impl<C: Cursor> MergeCursor<C> {
     /// Moves only the child with the current entry, forward to its first entry at or after (`key`, `seq`), which must
     /// not lie before the current entry.
     pub fn seek_current(&mut self, key: &[u8], seq: Seq) -> Result<()> {
-        self.guard()?;
+        self.check_not_failed()?;
         if self.backward {
             self.turn(false)?;
         }
@@ -69,7 +69,7 @@ impl<C: Cursor> MergeCursor<C> {
     /// Moves only the child with the current entry, backward. With a `seq`: to its newest version of `key` at `seq`,
     /// which must exist and may be the current entry. Without: to its last entry before `key`.
     pub fn seek_current_back(&mut self, key: &[u8], seq: Option<Seq>) -> Result<()> {
-        self.guard()?;
+        self.check_not_failed()?;
         if !self.backward {
             self.turn(true)?;
         }
@@ -168,19 +168,19 @@ impl<C: Cursor> MergeCursor<C> {
         mut seek: impl FnMut(&mut C) -> Result<()>,
     ) -> Result<()> {
         // The reads were started when the last move was deferred.
-        let asked = std::mem::take(&mut self.blocked) && !self.nonblocking;
-        if asked || (self.children.len() < 2 && !self.nonblocking) {
+        let requested = std::mem::take(&mut self.blocked) && !self.nonblocking;
+        if requested || (self.children.len() < 2 && !self.nonblocking) {
             return self.position(backward, seek);
         }
         let mut blocked = false;
         let last = self.children.len().saturating_sub(1);
         let nonblocking = self.nonblocking;
-        let mut place = 0;
+        let mut index = 0;
         self.position(backward, |child| {
             // If no other child waits, the last child may block at once.
-            let patient = place == last && !blocked && !nonblocking;
-            place += 1;
-            if patient {
+            let may_block = index == last && !blocked && !nonblocking;
+            index += 1;
+            if may_block {
                 return seek(child);
             }
             child.set_nonblocking(true);
@@ -283,7 +283,7 @@ impl<C: Cursor> MergeCursor<C> {
         result
     }
 
-    fn guard(&self) -> Result<()> {
+    fn check_not_failed(&self) -> Result<()> {
         match self.failed {
             true => Err(base::Error::new(base::ErrorKind::Io, "a cursor was moved after an error")),
             false => Ok(()),
@@ -310,7 +310,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        self.guard()?;
+        self.check_not_failed()?;
         if self.backward {
             self.turn(false)?;
         }
@@ -319,7 +319,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
 
     #[inline]
     fn next_key(&mut self) -> Result<()> {
-        self.guard()?;
+        self.check_not_failed()?;
         if self.backward {
             self.turn(false)?;
         }
@@ -328,7 +328,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
-        self.guard()?;
+        self.check_not_failed()?;
         if !self.backward {
             self.turn(true)?;
         }
@@ -336,7 +336,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
     }
 
     fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
-        self.guard()?;
+        self.check_not_failed()?;
         if self.backward {
             self.turn(false)?;
         }
@@ -344,7 +344,7 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
     }
 
     fn skip_back(&mut self, from: &[u8], below: Seq) -> Result<()> {
-        self.guard()?;
+        self.check_not_failed()?;
         if !self.backward {
             self.turn(true)?;
         }
@@ -382,9 +382,4 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
     fn value_slice(&self) -> Slice {
         self.children[self.top()].value_slice()
     }
-}
-
-/// The length of the common prefix of two keys, which all keys between them share.
-pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }

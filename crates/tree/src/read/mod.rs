@@ -1,8 +1,35 @@
-//! Reads of a version, and what they cost.
+//! Reads of a version: point lookups, cursors, and the charges by which reads trigger compactions.
+//!
+//! ```text
+//!   sources                    all cursors of a version
+//!      |
+//!   level_cursor               one level of guards
+//!      |
+//!   level_size   lookup        small levels; point lookups
+//!      |
+//!   table_cursor   merge   charge
+//! ```
+//!
+//! The library reads with [`Version::get_above`](crate::Version::get_above) and [`Version::sources`](crate::Version::sources);
+//! compactions read their inputs with [`MergeCursor`]. Imports `version`. What is absent: plans, locks, and the consultation of range
+//! tombstones, which the library does.
 
-pub(crate) mod charge;
-pub(crate) mod level_cursor;
-pub(crate) mod lookup;
-pub(crate) mod merge;
+mod charge;
+mod level_cursor;
+mod level_size;
+mod lookup;
+mod merge;
 #[cfg(test)]
-pub(crate) mod small_level_tests;
+mod small_level_tests;
+mod sources;
+mod table_cursor;
+
+pub(crate) use charge::JOB_COST;
+#[cfg(test)]
+pub(crate) use charge::LEVEL0_CHECK;
+pub use charge::{ReadCharges, SkipCharge, charge, flush_price};
+pub use level_cursor::{KeyRange, LevelCursor};
+pub use lookup::{LookupKey, PendingLookup};
+pub use merge::MergeCursor;
+pub use sources::TreeSource;
+pub(crate) use table_cursor::LiveTableCursor;

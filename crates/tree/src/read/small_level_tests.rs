@@ -1,14 +1,15 @@
 //! Small levels: seeks load their tables into the page cache, and their blocks into the block cache.
 
-use crate::read::level_cursor::{LevelSize, LiveTableCursor};
-use crate::test_support::stack::{TestStack, options};
+use super::LiveTableCursor;
+use super::level_size::LevelSize;
+use crate::test_support::{TestStack, table_options};
 use base::{Cursor, EntryKind, MAX_SEQ, Trailer};
 use env::Rng;
 use table::{BlockClass, BlockKey, Compression};
 
 fn stack(entries: u64, value: usize, cache_bytes: u64) -> TestStack {
     let entries = (0..entries).map(|i| (key(i), Trailer::new(1, EntryKind::Put), vec![1; value])).collect();
-    let stack = TestStack::new(vec![entries], &options(4096, Compression::None), cache_bytes);
+    let stack = TestStack::new(vec![entries], &table_options(4096, Compression::None), cache_bytes);
     stack.sim.set_cached_percent(100);
     stack
 }

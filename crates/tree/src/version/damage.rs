@@ -2,7 +2,7 @@
 //!
 //! A mark changes no answer: each read that needs the table reads the file again, and may fail again. Marks have two
 //! uses. The statistics list damaged tables. And no compaction takes a table that an earlier one could not read
-//! (`unreadable.rs`), so that one bad file does not stop all compactions. Damage that only reads have found does not
+//! (`compaction/unreadable.rs`), so that one bad file does not stop all compactions. Damage that only reads have found does not
 //! exclude a table: a compaction reads neither filter nor index, and repairs a table of which only these are damaged.
 
 use base::{Error, ErrorKind};

@@ -1,6 +1,5 @@
 //! Fence keys: a compact copy of sorted keys, for binary searches that rarely look at the keys themselves.
 
-use crate::read::merge::shared_prefix;
 use base::{compare_keys, head};
 use std::cmp::Ordering;
 
@@ -47,6 +46,11 @@ impl Fences {
         }
         low
     }
+}
+
+/// The length of the common prefix of two keys, which all keys between them share.
+pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
 #[cfg(test)]

@@ -1,12 +1,103 @@
-//! Versions: the tables of a keyspace, and the edits between them.
+//! Versions: what a keyspace consists of on disk. The lowest room of the tree.
+//!
+//! A [`Version`] lists the tables of a keyspace; it never changes, so readers and compactions share it and read it without locks.
+//! A [`VersionEdit`] leads from one version to the next: the manifest logs it ([`VersionEdit::encode`]), and [`Version::apply`]
+//! makes the next version. What changes in place are counters and marks of tables and guards: read charges, damage, and what
+//! seeks have read of small levels.
+//!
+//! ```text
+//!   check  apply  edit_codec                    invariants; the next version; bytes in the manifest
+//!      \    |    /
+//!       edit, range_tombstones                  the difference between two versions
+//!             |
+//!           mod.rs (Version), level             level 0, levels of guards, and the search for a guard
+//!             |
+//!   live_table, fences, uncommitted_guards      one table; sorted keys; keys that may become guards
+//!             |
+//!   damage, sketch, obsolete_files
+//! ```
+//!
+//! Imports no other room of the tree. What is absent: plans, policies, cursors, and the reading of blocks.
 
-pub(crate) mod check;
-pub(crate) mod damage;
-pub(crate) mod edit;
-pub(crate) mod fences;
-pub(crate) mod level;
-pub(crate) mod range_tombstones;
-pub(crate) mod sketch;
+mod apply;
+mod check;
+mod damage;
+mod edit;
+mod edit_codec;
+mod fences;
+mod level;
+mod live_table;
+mod obsolete_files;
+mod range_tombstones;
+mod sketch;
+mod uncommitted_guards;
 
+pub use check::check_version;
+pub use edit::VersionEdit;
+pub(crate) use fences::shared_prefix;
 pub(crate) use level::runs;
-pub use level::{Guard, Level, LiveTable, ObsoleteFiles, Version};
+pub use level::{Guard, Level};
+pub use live_table::LiveTable;
+pub(crate) use live_table::key_bounds;
+pub use obsolete_files::ObsoleteFiles;
+pub use sketch::Sketch;
+pub use uncommitted_guards::UncommittedGuards;
+
+use base::{RangeSet, Seq, Slice};
+use std::sync::Arc;
+
+/// An immutable list of all tables of a keyspace. Its holder keeps the tables readable.
+#[derive(Debug)]
+pub struct Version {
+    /// Flushed tables, newest first.
+    pub level0: Vec<Arc<LiveTable>>,
+    /// Levels 1 and deeper; `levels[0]` is level 1.
+    pub levels: Vec<Arc<Level>>,
+    /// Keys selected as guards that are not yet guards of all their levels.
+    pub uncommitted: Arc<UncommittedGuards>,
+    /// All entries of the keyspace up to this sequence number are in tables.
+    pub flushed_seq: Seq,
+    /// The range tombstones that may still hide entries. See `range_tombstones.rs`.
+    pub range_tombstones: Arc<RangeSet>,
+}
+
+impl Version {
+    /// A version without tables.
+    pub fn empty(levels: usize) -> Version {
+        let level = || Arc::new(Level::new(vec![Guard::new(Slice::default(), Vec::new())]));
+        Version {
+            level0: Vec::new(),
+            levels: (0..levels).map(|_| level()).collect(),
+            uncommitted: Arc::default(),
+            flushed_seq: 0,
+            range_tombstones: Arc::default(),
+        }
+    }
+
+    /// Level `n`, counted from 1.
+    pub fn level(&self, n: usize) -> &Arc<Level> {
+        &self.levels[n - 1]
+    }
+
+    /// The number of the last level.
+    pub fn last_level(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// All tables, with their levels.
+    pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<LiveTable>)> {
+        let upper = self.level0.iter().map(|t| (0, t));
+        let lower = self.levels.iter().enumerate();
+        upper.chain(
+            lower.flat_map(|(i, l)| {
+                l.guards.iter().flat_map(move |g| g.tables.iter().map(move |t| (i + 1, t)))
+            }),
+        )
+    }
+
+    /// Bytes of all tables.
+    pub fn bytes(&self) -> u64 {
+        self.level0.iter().map(|t| t.meta.file_size).sum::<u64>()
+            + self.levels.iter().map(|l| l.bytes()).sum::<u64>()
+    }
+}

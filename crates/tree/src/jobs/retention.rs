@@ -1,0 +1,80 @@
+//! Which versions of a key a flush or a merge keeps for the readers of snapshots.
+
+use base::{Seq, Trailer};
+
+/// Decides which versions of a key a reader can still see. Entries come in order, the newest version of a key first.
+pub(super) struct Retention<'a> {
+    snapshots: &'a [Seq],
+    key: Vec<u8>,
+    /// Whether `key` holds a key.
+    started: bool,
+    /// The number of snapshots that are older than the last version.
+    stripe: usize,
+}
+
+impl<'a> Retention<'a> {
+    pub(super) fn new(snapshots: &'a [Seq]) -> Self {
+        debug_assert!(snapshots.is_sorted());
+        Retention { snapshots, key: Vec::new(), started: false, stripe: 0 }
+    }
+
+    /// Whether the last entry was a version of this key.
+    pub(super) fn has_seen(&self, key: &[u8]) -> bool {
+        self.started && self.key == key
+    }
+
+    /// Whether to keep this entry. `bottom`: no older version of the key exists outside of the merge.
+    #[inline]
+    pub(super) fn keeps(&mut self, key: &[u8], trailer: Trailer, bottom: bool) -> bool {
+        let stripe = match self.snapshots {
+            [] => 0,
+            snapshots => snapshots.partition_point(|&s| s < trailer.seq()),
+        };
+        let same = self.started && self.key == key;
+        // Every reader that could see this version sees a newer one instead.
+        let shadowed = same && stripe == self.stripe;
+        self.stripe = stripe;
+        if !same {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.started = true;
+        }
+        // A tombstone is droppable if there is no older version that it hides from a reader.
+        let is_droppable = bottom && stripe == 0 && trailer.is_delete();
+        !(shadowed || is_droppable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::EntryKind;
+
+    fn kept(snapshots: &[Seq], entries: &[(&str, Seq, EntryKind)], bottom: bool) -> Vec<(String, Seq)> {
+        let mut retention = Retention::new(snapshots);
+        let mut kept = Vec::new();
+        for (key, seq, kind) in entries {
+            if retention.keeps(key.as_bytes(), Trailer::new(*seq, *kind), bottom) {
+                kept.push((key.to_string(), *seq));
+            }
+        }
+        kept
+    }
+
+    #[test]
+    fn only_versions_that_a_reader_sees_are_kept() {
+        use EntryKind::{Delete, Put};
+        let entries = [("a", 9, Put), ("a", 5, Put), ("a", 2, Put), ("b", 8, Delete), ("b", 3, Put)];
+        let numbers = |snapshots: &[Seq], bottom| -> Vec<Seq> {
+            kept(snapshots, &entries, bottom).into_iter().map(|(_, seq)| seq).collect()
+        };
+        assert_eq!(numbers(&[], false), [9, 8]);
+        assert_eq!(numbers(&[], true), [9]);
+        assert_eq!(numbers(&[5], true), [9, 5, 8, 3]);
+        assert_eq!(numbers(&[4], true), [9, 2, 8, 3]);
+        assert_eq!(numbers(&[1], true), [9, 8]);
+        assert_eq!(numbers(&[8], true), [9, 5]);
+        assert_eq!(numbers(&[9], true), [9]);
+        assert_eq!(numbers(&[2, 5], false), [9, 5, 2, 8, 3]);
+    }
+}

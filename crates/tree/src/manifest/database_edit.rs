@@ -1,0 +1,175 @@
+//! [`DatabaseEdit`]: one record of the manifest, and its encoding (docs/format/manifest.md).
+//!
+//! The decoder takes arbitrary bytes: it checks every length and number, and returns `None` for malformed ones.
+
+use crate::version::VersionEdit;
+use base::Seq;
+use base::codec::{Reader, put_bytes, put_varint};
+use base::limits::{MAX_BATCH_LEN, MAX_KEYSPACE_NAME_LEN, MAX_LEVELS};
+
+/// A closed log: all of it is synced, and nothing is appended to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogClosed {
+    /// Its number.
+    pub number: u64,
+    /// Its length, in bytes.
+    pub len: u64,
+}
+
+/// The creation of a keyspace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeyspaceCreated {
+    /// Its number, which is never reused.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// The number of levels of guards of its tree.
+    pub levels: usize,
+    /// Its options, as names and texts.
+    pub options: Vec<(String, String)>,
+}
+
+/// One edit of the whole database. Applied whole or not at all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DatabaseEdit {
+    /// Created keyspaces.
+    pub created: Vec<KeyspaceCreated>,
+    /// Dropped keyspaces, by number.
+    pub dropped: Vec<u64>,
+    /// Edits of trees, by keyspace number.
+    pub trees: Vec<(u64, VersionEdit)>,
+    /// File numbers below this one may be in use.
+    pub next_file: u64,
+    /// Keyspace numbers below this one have been used.
+    pub next_keyspace: u64,
+    /// Sequence numbers up to this one have been used.
+    pub last_seq: Seq,
+    /// Logs with smaller numbers are not needed any more.
+    pub min_log: u64,
+    /// The log with this number exists.
+    pub newest_log: u64,
+    /// Closed logs.
+    pub closed: Vec<LogClosed>,
+}
+
+const TAG_CREATED: u64 = 1;
+const TAG_DROPPED: u64 = 2;
+const TAG_TREE: u64 = 3;
+const TAG_NEXT_FILE: u64 = 4;
+const TAG_NEXT_KEYSPACE: u64 = 5;
+const TAG_LAST_SEQ: u64 = 6;
+const TAG_MIN_LOG: u64 = 7;
+const TAG_NEWEST_LOG: u64 = 8;
+const TAG_CLOSED: u64 = 9;
+
+/// The maximal number of options of a keyspace, and the maximal length of one, that the decoder accepts.
+const MAX_OPTIONS: usize = 1024;
+const MAX_OPTION_LEN: usize = 4096;
+
+impl DatabaseEdit {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for keyspace in &self.created {
+            put_varint(&mut out, TAG_CREATED);
+            put_varint(&mut out, keyspace.id);
+            put_bytes(&mut out, keyspace.name.as_bytes());
+            put_varint(&mut out, keyspace.levels as u64);
+            put_varint(&mut out, keyspace.options.len() as u64);
+            for (name, value) in &keyspace.options {
+                put_bytes(&mut out, name.as_bytes());
+                put_bytes(&mut out, value.as_bytes());
+            }
+        }
+        for id in &self.dropped {
+            put_varint(&mut out, TAG_DROPPED);
+            put_varint(&mut out, *id);
+        }
+        let mut body = Vec::new();
+        for (id, edit) in &self.trees {
+            body.clear();
+            edit.encode(&mut body);
+            put_varint(&mut out, TAG_TREE);
+            put_varint(&mut out, *id);
+            put_bytes(&mut out, &body);
+        }
+        for log in &self.closed {
+            put_varint(&mut out, TAG_CLOSED);
+            put_varint(&mut out, log.number);
+            put_varint(&mut out, log.len);
+        }
+        for (tag, number) in [
+            (TAG_NEXT_FILE, self.next_file),
+            (TAG_NEXT_KEYSPACE, self.next_keyspace),
+            (TAG_LAST_SEQ, self.last_seq),
+            (TAG_MIN_LOG, self.min_log),
+            (TAG_NEWEST_LOG, self.newest_log),
+        ] {
+            if number > 0 {
+                put_varint(&mut out, tag);
+                put_varint(&mut out, number);
+            }
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<DatabaseEdit> {
+        let mut edit = DatabaseEdit::default();
+        let mut reader = Reader::new(bytes);
+        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+        while !reader.is_empty() {
+            match reader.varint()? {
+                TAG_CREATED => {
+                    let id = reader.varint()?;
+                    let name = text(reader.bytes(MAX_KEYSPACE_NAME_LEN)?)?;
+                    let levels = reader.len(MAX_LEVELS)?;
+                    let count = reader.len(MAX_OPTIONS)?;
+                    let mut options = Vec::new();
+                    for _ in 0..count {
+                        options.push((
+                            text(reader.bytes(MAX_OPTION_LEN)?)?,
+                            text(reader.bytes(MAX_OPTION_LEN)?)?,
+                        ));
+                    }
+                    if levels == 0 {
+                        return None;
+                    }
+                    edit.created.push(KeyspaceCreated { id, name, levels, options });
+                }
+                TAG_DROPPED => edit.dropped.push(reader.varint()?),
+                TAG_TREE => {
+                    let id = reader.varint()?;
+                    edit.trees.push((id, VersionEdit::decode(reader.bytes(MAX_BATCH_LEN)?)?));
+                }
+                TAG_CLOSED => edit.closed.push(LogClosed { number: reader.varint()?, len: reader.varint()? }),
+                TAG_NEXT_FILE => edit.next_file = reader.varint()?,
+                TAG_NEXT_KEYSPACE => edit.next_keyspace = reader.varint()?,
+                TAG_LAST_SEQ => edit.last_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?,
+                TAG_MIN_LOG => edit.min_log = reader.varint()?,
+                TAG_NEWEST_LOG => edit.newest_log = reader.varint()?,
+                _ => return None,
+            }
+        }
+        Some(edit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A regression test: the decoder computed the number after it, which overflowed (found by the fuzz target
+    /// `manifest`).
+    #[test]
+    fn an_edit_with_an_impossible_sequence_number_is_refused() {
+        for (seq, known) in [(base::MAX_SEQ, true), (base::MAX_SEQ + 1, false), (u64::MAX, false)] {
+            let flushed = VersionEdit { flushed_seq: Some(seq), ..VersionEdit::default() };
+            let edits = [
+                DatabaseEdit { trees: vec![(1, flushed)], ..DatabaseEdit::default() },
+                DatabaseEdit { last_seq: seq, ..DatabaseEdit::default() },
+            ];
+            for edit in edits {
+                assert_eq!(DatabaseEdit::decode(&edit.encode()), known.then_some(edit), "{seq}");
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! [`ManifestState`]: the sum of the edits of a manifest.
+
+use super::database_edit::{DatabaseEdit, KeyspaceCreated};
+use crate::version::{LiveTable, Version};
+use base::{Error, ErrorKind, Result, Seq};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use table::TableMeta;
+
+/// The state of one keyspace in a manifest.
+#[derive(Debug)]
+pub struct KeyspaceState {
+    /// How it was created.
+    pub created: KeyspaceCreated,
+    /// Its tables and guards.
+    pub version: Version,
+}
+
+/// The state of a database: the sum of all edits of a manifest.
+#[derive(Debug, Default)]
+pub struct ManifestState {
+    /// Keyspaces, by number.
+    pub keyspaces: BTreeMap<u64, KeyspaceState>,
+    /// See [`DatabaseEdit::next_file`].
+    pub next_file: u64,
+    /// See [`DatabaseEdit::next_keyspace`].
+    pub next_keyspace: u64,
+    /// See [`DatabaseEdit::last_seq`].
+    pub last_seq: Seq,
+    /// See [`DatabaseEdit::min_log`].
+    pub min_log: u64,
+    /// See [`DatabaseEdit::newest_log`].
+    pub newest_log: u64,
+    /// The length of each closed log that may still be needed, by number.
+    pub closed: BTreeMap<u64, u64>,
+}
+
+impl ManifestState {
+    /// Applies the next edit of the manifest.
+    pub(super) fn apply(
+        &mut self,
+        edit: DatabaseEdit,
+        open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
+    ) -> Result<()> {
+        let wrong = |what: String| Error::new(ErrorKind::Corruption, what);
+        for created in edit.created {
+            let version = Version::empty(created.levels);
+            let id = created.id;
+            if self.keyspaces.insert(id, KeyspaceState { created, version }).is_some() {
+                return Err(wrong(format!("an edit creates keyspace {id}, which exists")));
+            }
+            self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
+        }
+        for (id, tree) in edit.trees {
+            let keyspace = self
+                .keyspaces
+                .get_mut(&id)
+                .ok_or_else(|| wrong(format!("an edit changes keyspace {id}, which does not exist")))?;
+            keyspace.version = keyspace.version.apply(&tree, open)?;
+            let highest = tree.added.iter().map(|(_, meta)| meta.number.saturating_add(1)).max();
+            self.next_file = self.next_file.max(highest.unwrap_or(0));
+        }
+        for id in edit.dropped {
+            if self.keyspaces.remove(&id).is_none() {
+                return Err(wrong(format!("an edit drops keyspace {id}, which does not exist")));
+            }
+        }
+        self.next_file = self.next_file.max(edit.next_file);
+        self.next_keyspace = self.next_keyspace.max(edit.next_keyspace);
+        self.last_seq = self.last_seq.max(edit.last_seq);
+        self.min_log = self.min_log.max(edit.min_log);
+        self.newest_log = self.newest_log.max(edit.newest_log);
+        self.closed.extend(edit.closed.iter().map(|log| (log.number, log.len)));
+        self.closed = self.closed.split_off(&self.min_log);
+        Ok(())
+    }
+}

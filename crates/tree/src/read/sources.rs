@@ -1,0 +1,58 @@
+//! The cursors that together show all tables of a version. The library merges them with those of its memtables.
+
+use super::charge::{LEVEL0_CHECK, ReadCharges};
+use super::level_cursor::{KeyRange, LevelCursor};
+use super::level_size::LevelSize;
+use super::table_cursor::LiveTableCursor;
+use crate::version::Version;
+use std::sync::Arc;
+use table::TableCursor;
+
+/// A sorted run of a version.
+pub enum TreeSource {
+    /// A table of level 0.
+    Table(LiveTableCursor<TableCursor>),
+    /// A level of guards.
+    Level(LevelCursor),
+}
+
+impl TreeSource {
+    /// Charges deleted entries, which a cursor has skipped, to the table or guard where it stands.
+    pub fn charge_skipped(&self, bytes: u64, charges: &ReadCharges) {
+        match self {
+            TreeSource::Table(cursor) => charges.charge(&cursor.table.charges, bytes, LEVEL0_CHECK),
+            TreeSource::Level(cursor) => {
+                let guard = cursor.current_guard();
+                charges.charge(&guard.charges, bytes, guard.price(0));
+            }
+        }
+    }
+}
+
+impl Version {
+    /// The largest number of cursors that [`Version::sources`] returns.
+    pub fn max_sources(&self) -> usize {
+        self.level0.len() + self.levels.iter().filter(|l| l.tables() > 0).count()
+    }
+
+    /// Cursors over every table of level 0 that has keys in `range`, and over every level that has tables; not yet positioned.
+    pub fn sources<'a>(
+        &'a self,
+        charges: &'a Arc<ReadCharges>,
+        range: &'a KeyRange,
+    ) -> impl Iterator<Item = TreeSource> + 'a {
+        let mut below: u64 = self.levels.iter().map(|l| l.bytes()).sum();
+        let level0_bytes: u64 = self.level0.iter().map(|t| t.meta.file_size).sum();
+        let size = LevelSize::new(level0_bytes, below);
+        let level0 = self.level0.iter().filter(|t| range.meets(t)).map(move |t| size.cursor(t));
+        let levels = self.levels.iter().filter(|l| l.tables() > 0);
+        let levels = levels.map(move |l| {
+            below -= l.bytes();
+            LevelCursor::new(l.clone(), charges.clone(), range.clone())
+                .with_size(LevelSize::new(l.bytes(), below))
+        });
+        level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level))
+    }
+}
+
+base::delegate_cursor!(TreeSource { Table, Level });

@@ -1,0 +1,165 @@
+//! A table of a version: its metadata, its reader, and the marks that change while versions share it.
+//!
+//! Versions, cursors and plans hold a table by an `Arc`. The drop of the last one reports the file as obsolete, if an edit has
+//! removed the table.
+
+use super::damage::Damage;
+use super::obsolete_files::ObsoleteFiles;
+use super::sketch::Sketch;
+use base::{Error, head};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use table::{Table, TableMeta};
+
+/// A table shared by versions. When an edit has removed the table and its last holder (version, cursor) is dropped, its
+/// number is added to the [`ObsoleteFiles`].
+pub struct LiveTable {
+    /// Its entry in the manifest.
+    pub meta: TableMeta,
+    /// Its reader.
+    pub table: Arc<Table>,
+    /// The heads of its smallest and largest keys.
+    heads: (u64, u64),
+    obsolete: std::sync::atomic::AtomicBool,
+    obsolete_files: Arc<ObsoleteFiles>,
+    damage: Damage,
+    sketch: OnceLock<Sketch>,
+    /// Blocks that seeks have read: see [`LiveTable::note_seek_reads`].
+    seek_reads: AtomicU64,
+    /// Read charges, in bytes (`read/charge.rs`). Only level 0 uses them.
+    pub charges: AtomicU64,
+}
+
+/// The number of blocks read one by one for seeks that causes one load.
+const BLOCKS_PER_LOAD: u64 = 16;
+
+/// The bytes of the file that one load requests.
+const LOAD_BYTES: u64 = 1 << 20;
+
+impl LiveTable {
+    /// A table that is in use.
+    pub fn new(meta: TableMeta, table: Arc<Table>, obsolete_files: Arc<ObsoleteFiles>) -> Arc<LiveTable> {
+        let (damage, sketch) = (Damage::default(), OnceLock::new());
+        let heads = (head(&meta.smallest), head(&meta.largest));
+        let (seek_reads, charges) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(LiveTable {
+            meta,
+            table,
+            heads,
+            obsolete: false.into(),
+            obsolete_files,
+            damage,
+            sketch,
+            seek_reads,
+            charges,
+        })
+    }
+
+    /// Records that a seek has read `blocks` data blocks of this table, which belongs to a level that is small compared
+    /// to the levels below. Every seek searches every level, so all blocks of a small level are needed soon. For every
+    /// 16 blocks read one by one, the operating system is asked to load the next MiB of the file into the page cache,
+    /// which takes about as long; cached parts are not read again. This ends when the whole file was requested.
+    #[inline]
+    pub(crate) fn note_seek_reads(&self, blocks: u64) {
+        let enough = self.meta.file_size.div_ceil(LOAD_BYTES) * BLOCKS_PER_LOAD;
+        if blocks == 0 || self.seek_reads.load(Ordering::Relaxed) >= enough {
+            return;
+        }
+        let before = self.seek_reads.fetch_add(blocks, Ordering::Relaxed);
+        let (loaded, wanted) = (before / BLOCKS_PER_LOAD, (before + blocks).min(enough) / BLOCKS_PER_LOAD);
+        for piece in loaded..wanted {
+            self.table.load(piece * LOAD_BYTES, LOAD_BYTES);
+        }
+    }
+
+    /// The sketch of its keys, which estimates how many keys it shares with other tables. Small tables and those of old
+    /// versions have none.
+    pub fn sketch(&self) -> Option<&Sketch> {
+        self.sketch.get()
+    }
+
+    /// Sets the sketch, from the manifest.
+    pub(crate) fn set_sketch(&self, sketch: &Sketch) {
+        let _ = self.sketch.set(sketch.clone());
+    }
+
+    /// Whether `key`, whose head is `wanted`, lies in the table's key range. For most tables the heads decide.
+    #[inline]
+    pub(crate) fn may_hold(&self, key: &[u8], wanted: u64) -> bool {
+        let (smallest, largest) = self.heads;
+        smallest <= wanted
+            && wanted <= largest
+            && (wanted != smallest || key >= &self.meta.smallest[..])
+            && (wanted != largest || key <= &self.meta.largest[..])
+    }
+
+    /// Records that the manifest no longer names the table: its file becomes obsolete when the last holder is dropped.
+    pub fn set_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    /// The first damage that a read or a check has found in the table.
+    pub fn damage(&self) -> Option<Error> {
+        self.damage.first()
+    }
+
+    /// Records an error of a read or a check, if it concerns the content of the file. See `damage.rs`.
+    #[cold]
+    pub fn note_damage(&self, error: &Error) {
+        self.damage.note(error);
+    }
+
+    /// Records an error of a compaction that read the table.
+    #[cold]
+    pub(crate) fn note_failed_merge(&self, error: &Error) {
+        self.damage.note_merge(error);
+    }
+
+    /// Removes the damage mark, because a complete verification of the file found no damage.
+    pub fn clear_damage(&self) {
+        self.damage.clear();
+    }
+
+    /// Allows the next compaction to read the table again.
+    pub fn retry_damaged(&self) {
+        self.damage.retry();
+    }
+
+    /// Whether a compaction could not read the table. Later compactions leave it out.
+    pub fn is_unreadable(&self) -> bool {
+        self.damage.is_unreadable()
+    }
+
+    /// Whether the key ranges of two tables overlap.
+    pub fn overlaps(&self, other: &LiveTable) -> bool {
+        self.meta.smallest <= other.meta.largest && other.meta.smallest <= self.meta.largest
+    }
+
+    /// Whether the table may hold keys in `[from, to)`; `to` of `None` is the end of all keys.
+    pub fn overlaps_range(&self, from: &[u8], to: Option<&[u8]>) -> bool {
+        &self.meta.largest[..] >= from && to.is_none_or(|to| &self.meta.smallest[..] < to)
+    }
+}
+
+impl Drop for LiveTable {
+    fn drop(&mut self) {
+        if *self.obsolete.get_mut() {
+            self.obsolete_files.add(self.meta.number);
+        }
+    }
+}
+
+impl std::fmt::Debug for LiveTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "table {}", self.meta.number)
+    }
+}
+
+/// The smallest and the largest key of some tables; two empty keys if there are none.
+pub(crate) fn key_bounds<'a>(
+    tables: impl Iterator<Item = &'a Arc<LiveTable>> + Clone,
+) -> (&'a [u8], &'a [u8]) {
+    let smallest = tables.clone().map(|t| &t.meta.smallest[..]).min();
+    let largest = tables.map(|t| &t.meta.largest[..]).max();
+    (smallest.unwrap_or_default(), largest.unwrap_or_default())
+}

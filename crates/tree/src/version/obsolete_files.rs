@@ -1,0 +1,24 @@
+//! The list of table files that no version names and no reader holds any more.
+
+use parking_lot::Mutex;
+
+/// Numbers of table files that no version uses any more. The library deletes the files.
+#[derive(Debug, Default)]
+pub struct ObsoleteFiles(Mutex<Vec<u64>>);
+
+impl ObsoleteFiles {
+    /// Removes and returns all numbers.
+    pub fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut self.0.lock())
+    }
+
+    /// Whether there are no numbers.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Adds a number.
+    pub fn add(&self, number: u64) {
+        self.0.lock().push(number);
+    }
+}
