@@ -12,50 +12,22 @@
 //! Only a holder of the writer switches a memtable, and only when everything that has a sequence number is inserted. So an immutable
 //! memtable contains only visible entries.
 
-use crate::Durability;
-use crate::batch::{Batch, check_lengths, keep_value};
+use crate::batch_record::{Entries, put_batch_head, put_entry_head};
+use crate::bounds::check_lengths;
 use crate::db_inner::DbInner;
-use crate::keyspace::{KeyspaceInner, ReadState};
-use crate::log::{Entries, Log, put_batch_head, put_batch_head_of, put_entry_head};
-use crate::sync::{Guard, thread_local, yield_now};
-use crate::write_queue::{self, Waiter, WriteQueue};
-use crate::writer::{PanicGuard, Publishing, Writer, WriterGuard, panicked};
+use crate::keyspace_inner::KeyspaceInner;
+use crate::options::Durability;
+use crate::read_state::ReadState;
+use crate::sync::{Guard, yield_now};
+use crate::write_batch::{Batch, keep_value};
+use crate::writer::Writer;
+use crate::writer_guard::{Publishing, WriterGuard};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
-use base::{EntryKind, Error, ErrorKind, Result, Seq, Trailer};
+use base::{EntryKind, Error, Result, Seq, Trailer};
 use memtable::Memtable;
 use record::LARGE_LEN;
 use std::sync::Arc;
-
-/// `Buffered` writes are handed to the operating system when the buffer has this many bytes.
-const BUFFER_LEN: usize = 64 << 10;
-
-/// A group of this many bytes is committed before more batches join it.
-const MAX_IN_GROUP: u64 = 1 << 20;
-
-/// The writer, and the queue of batches for it.
-pub(crate) type Commit = WriteQueue<Writer, Job, Result<()>>;
-
-/// A queued batch.
-pub(crate) struct Job {
-    batch: Batch,
-    durability: Durability,
-}
-
-/// A queued batch that the leader has taken.
-type Member = write_queue::Member<Job, Result<()>>;
-
-/// The threads to wake when the writer is released.
-type Wakes = Vec<write_queue::Wake<Job, Result<()>>>;
-
-thread_local! {
-    static WAITER: Arc<Waiter<Job, Result<()>>> = Arc::default();
-}
-
-/// For a database whose log is open.
-pub(crate) fn new_commit(writer: Writer) -> Commit {
-    WriteQueue::new(writer, || Err(panicked("the thread that committed for this one")))
-}
 
 impl DbInner {
     /// The writer, if it is free and the queue is empty. Before a write without a sync also waits a moment for it; before a sync it is
@@ -90,16 +62,6 @@ impl DbInner {
         let wakes = self.commit_members(&mut writer, members);
         drop(writer);
         drop(wakes);
-    }
-
-    /// Admits a put, unless the reserve is spent.
-    #[inline]
-    fn admit(&self) -> Result<()> {
-        match self.disk_reserve.is_spent() {
-            false => Ok(()),
-            // When writing has ended, return that error, not the full disk.
-            true => self.check_running().and_then(|()| self.admit_on_full_disk()),
-        }
     }
 
     /// Commits one put or delete. The record goes from the caller's bytes directly into the log's buffer and the memtable.
@@ -188,7 +150,7 @@ impl DbInner {
         let mut writer = self.writer();
         self.check_running()?;
         match durability {
-            Durability::Sync => writer.sync_log(self),
+            Durability::Sync => self.sync_log(&mut writer),
             Durability::Buffered | Durability::Os => self.flush_log(&mut writer),
         }
     }
@@ -277,192 +239,8 @@ impl DbInner {
         Ok(first_seq)
     }
 
-    /// Appends a batch to the log under the next sequence numbers; returns the first of them.
-    fn append_batch(&self, writer: &mut Writer, batch: &Batch) -> (Seq, Result<()>) {
-        let first_seq = writer.next_seq;
-        writer.next_seq += batch.count;
-        batch.note_puts(writer.next_seq - 1);
-        writer.scratch.clear();
-        put_batch_head_of(&mut writer.scratch, batch.has_ranges, first_seq, batch.count);
-        let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];
-        (first_seq, self.append_to(&mut writer.log, &parts, !batch.has_puts))
-    }
-
-    /// Appends a record to the log. A large record is written to the file at once.
-    #[inline]
-    fn append_to(&self, log: &mut Log, record: &[&[u8]], deletes: bool) -> Result<()> {
-        match record.iter().map(|part| part.len()).sum::<usize>() <= LARGE_LEN {
-            true => log.append(record),
-            false => self.check_process().and_then(|()| self.with_room(deletes, || log.append(record))),
-        }
-    }
-
-    /// If what was appended from `start` on could not be persisted, rolls it back; its sequence numbers, from `first_seq` on, are not
-    /// used again.
-    #[inline]
-    fn settle_log(
-        &self,
-        writer: &mut Writer,
-        start: u64,
-        first_seq: Seq,
-        persisted: Result<()>,
-    ) -> Result<()> {
-        if persisted.is_err() {
-            writer.log.rollback(start);
-            self.visible.publish(first_seq, writer.next_seq - 1);
-        }
-        persisted
-    }
-
-    /// Before a write that is acknowledged as durable: establishes the log, so that its loss would be detected. Runs before anything is
-    /// appended, so that an error leaves nothing to roll back.
-    #[inline]
-    fn establish_for(&self, durability: Durability) -> Result<()> {
-        match durability {
-            Durability::Sync if !planted(Bug::AcknowledgeBeforeEstablished) => self.establish_log(),
-            _ => Ok(()),
-        }
-    }
-
-    /// Persists what was appended as the durability demands. `deletes`: there are no puts, so the reserve may be used.
-    #[inline]
-    fn persist(&self, writer: &mut Writer, durability: Durability, deletes: bool) -> Result<()> {
-        self.check_process()?;
-        if deletes {
-            self.disk_reserve.note_deletes();
-        }
-        if durability == Durability::Buffered && writer.log.buffered() < BUFFER_LEN {
-            return Ok(());
-        }
-        self.with_room(deletes, || writer.log.flush())?;
-        match durability {
-            Durability::Buffered | Durability::Os => Ok(()),
-            Durability::Sync if planted(Bug::AcknowledgeBeforeSync) => Ok(()),
-            Durability::Sync => writer.sync(self),
-        }
-    }
-
-    /// Hands data to the operating system, and retries when space was freed for it. `deletes`: may use the space of the reserve.
-    #[inline]
-    fn with_room(&self, deletes: bool, mut hand: impl FnMut() -> Result<()>) -> Result<()> {
-        let handed = match hand() {
-            Err(e) if e.kind() == ErrorKind::NoSpace && self.recycled.give_up() => hand(),
-            handed => handed,
-        };
-        let Err(e) = handed else { return Ok(()) };
-        // The put is refused, but the released reserve serves deletes and compactions from now on.
-        let _ = self.disk_reserve.release_for(&e);
-        match deletes && e.kind() == ErrorKind::NoSpace {
-            true => hand().map_err(|e| self.poison_on_sync_error(e)),
-            false => Err(self.poison_on_sync_error(e)),
-        }
-    }
-
-    /// Hands acknowledged, buffered log records to the operating system, if necessary with the space of the reserve.
-    pub(crate) fn flush_log(&self, writer: &mut Writer) -> Result<()> {
-        self.disk_reserve.retry_after_freeing(|| writer.log.flush()).map_err(|e| self.poison_on_sync_error(e))
-    }
-
-    /// Queues a batch and waits, or leads.
-    fn commit_queued(&self, batch: Batch, durability: Durability) -> Result<()> {
-        if let Some(error) = batch.error {
-            return Err(error);
-        }
-        // In the destructor of a caller's thread-local this thread's waiter may already be destroyed.
-        let waiter = WAITER.try_with(Arc::clone).unwrap_or_default();
-        let job = Job { batch, durability };
-        self.commit.queue(&waiter, job, |writer, members| self.commit_members(writer, members))
-    }
-
-    /// Commits the queued batches, as one group where memory allows. Returns the wakes of the last group.
-    fn commit_members(&self, writer: &mut Writer, members: Vec<Member>) -> Wakes {
-        let _watch = PanicGuard::new(self, "a writer");
-        let mut ready: Vec<Member> = Vec::new();
-        let mut bytes = 0;
-        for member in members {
-            let batch = &member.job.batch;
-            match self.retry_after_freeing(!batch.has_puts, || self.make_ready(writer, batch, &mut ready)) {
-                Ok(()) => {
-                    bytes = if ready.is_empty() { 0 } else { bytes } + batch.user_bytes;
-                    ready.push(member);
-                    if bytes >= MAX_IN_GROUP {
-                        // Woken now, so that they do not wait for the next group.
-                        drop(self.commit_group(writer, std::mem::take(&mut ready)));
-                    }
-                }
-                Err(e) => drop(member.done(Err(e))),
-            }
-        }
-        self.commit_group(writer, ready)
-    }
-
-    /// Reserves memory for a batch. If a memtable has to be switched for it, the group so far is committed first: its reservations are in
-    /// that memtable.
-    fn make_ready(&self, writer: &mut Writer, batch: &Batch, ready: &mut Vec<Member>) -> Result<()> {
-        self.check_running()?;
-        self.throttle(writer, batch.user_bytes);
-        if ready.is_empty() {
-            self.keep_in_bounds(writer)?;
-        }
-        while let Some((keyspace, need)) = self.reserve_batch(writer, batch)? {
-            drop(self.commit_group(writer, std::mem::take(ready)));
-            self.make_room(writer, &keyspace, need)?;
-        }
-        Ok(())
-    }
-
-    /// Commits the members of a group with the highest durability among them, and inserts them. If the disk is too full for the group,
-    /// only the batches without puts are committed.
-    fn commit_group(&self, writer: &mut Writer, mut members: Vec<Member>) -> Wakes {
-        let deletes = members.iter().all(|m| !m.job.batch.has_puts);
-        let committed =
-            self.retry_after_freeing(deletes, || self.log_and_insert(writer, &mut members, deletes));
-        match committed {
-            Err(e) if e.kind() == ErrorKind::NoSpace && !deletes => {
-                let (puts, deletes): (Vec<_>, Vec<_>) =
-                    members.into_iter().partition(|m| m.job.batch.has_puts);
-                puts.into_iter().for_each(|member| drop(member.done(Err(e.clone()))));
-                self.commit_group(writer, deletes)
-            }
-            committed => {
-                let tell = |(i, member): (usize, Member)| match i > 0 && planted(Bug::FollowersSucceed) {
-                    true => member.done(Ok(())),
-                    false => member.done(committed.clone()),
-                };
-                members.into_iter().enumerate().map(tell).collect()
-            }
-        }
-    }
-
-    fn log_and_insert(&self, writer: &mut Writer, members: &mut [Member], deletes: bool) -> Result<()> {
-        if members.is_empty() {
-            return Ok(());
-        }
-        let durability = members.iter().map(|m| m.job.durability).max().unwrap_or(Durability::Os);
-        self.establish_for(durability)?;
-        let (start, first_seq) = (writer.log.len(), writer.next_seq);
-        let mut seqs = Vec::with_capacity(members.len());
-        let mut logged = Ok(());
-        for member in members.iter() {
-            let (seq, appended) = self.append_batch(writer, &member.job.batch);
-            seqs.push(seq);
-            logged = appended;
-            if logged.is_err() {
-                break;
-            }
-        }
-        let persisted = logged.and_then(|()| self.persist(writer, durability, deletes));
-        self.settle_log(writer, start, first_seq, persisted)?;
-        let publishing = Publishing::new(self, first_seq, writer.next_seq - 1);
-        members.iter_mut().zip(seqs).for_each(|(member, seq)| insert(&mut member.job.batch, seq));
-        drop(publishing);
-        let count = members.iter().map(|m| m.job.batch.count).sum();
-        self.counters.note_writes(count, members.iter().map(|m| m.job.batch.user_bytes).sum());
-        Ok(())
-    }
-
     /// Reserves memory for a batch; if a memtable is full, returns that keyspace and the bytes needed.
-    fn reserve_batch(
+    pub(crate) fn reserve_batch(
         &self,
         writer: &mut Writer,
         batch: &Batch,
@@ -489,7 +267,7 @@ impl DbInner {
 }
 
 /// Inserts a batch whose memory is reserved into the memtables of its keyspaces.
-fn insert(batch: &mut Batch, first_seq: Seq) {
+pub(crate) fn insert(batch: &mut Batch, first_seq: Seq) {
     let mut entries = Entries::new(&batch.entries);
     let views: Vec<_> =
         batch.keyspaces.iter().map(|(keyspace, _)| (keyspace.id, keyspace.read_state.load())).collect();

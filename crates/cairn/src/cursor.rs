@@ -1,94 +1,19 @@
 //! Cursors over a keyspace: they merge memtables and tables, and show the newest visible version of each key. Range tombstones are
 //! applied by [`range_del`](crate::range_del); runs of deleted entries are skipped with [`deleted_run`](crate::deleted_run).
 
-use crate::batch::check_lengths;
+use crate::bounds::{Bounds, successor};
 use crate::db_inner::DbInner;
 use crate::deleted_run::DeletedRun;
-use crate::held_seqs::HeldSeq;
-use crate::keyspace::{KeyspaceInner, ReadState};
+use crate::held_seq::HeldSeq;
+use crate::keyspace_inner::KeyspaceInner;
 use crate::range_del::RangeDelFilter;
 use crate::read_cost::{SkipCounter, charge_skipped};
-use base::limits::MAX_KEY_LEN;
+use crate::read_state::ReadState;
 use base::planted::{Bug, planted};
-use base::{Cursor as _, Error, Result, Seq, Slice, compare_keys, same_key};
+use base::{Cursor as _, Error, Result, Seq, Slice, same_key};
 use memtable::MemtableCursor;
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use tree::{KeyRange, MergeCursor, SkipCharge, TreeSource};
-
-/// A range of keys: from an inclusive start to an exclusive end.
-#[derive(Clone, Debug)]
-pub(crate) struct Bounds {
-    pub from: Vec<u8>,
-    pub to: Option<Vec<u8>>,
-}
-
-/// The smallest key greater than `key`.
-pub(crate) fn successor(key: &[u8]) -> Vec<u8> {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
-    next.push(0);
-    next
-}
-
-impl Bounds {
-    pub(crate) fn new<K: AsRef<[u8]>, R: RangeBounds<K>>(range: &R) -> Bounds {
-        let from = match range.start_bound() {
-            Bound::Included(key) => key.as_ref().to_vec(),
-            Bound::Excluded(key) => successor(key.as_ref()),
-            Bound::Unbounded => Vec::new(),
-        };
-        let to = match range.end_bound() {
-            Bound::Included(key) => Some(successor(key.as_ref())),
-            Bound::Excluded(key) => Some(key.as_ref().to_vec()),
-            Bound::Unbounded => None,
-        };
-        Bounds { from, to }
-    }
-
-    pub(crate) fn prefix(prefix: &[u8]) -> Bounds {
-        // The end is the prefix with its last byte that can be counted up counted up, and nothing behind it.
-        let to = prefix.iter().rposition(|&byte| byte < 0xff).map(|last| {
-            let mut end = prefix[..=last].to_vec();
-            end[last] += 1;
-            end
-        });
-        Bounds { from: prefix.to_vec(), to }
-    }
-
-    /// A range to be deleted: its bounds are no longer than keys may be. `None` when no key lies in it.
-    pub(crate) fn of_deleted<K: AsRef<[u8]>, R: RangeBounds<K>>(range: &R) -> Result<Option<Bounds>> {
-        for bound in [range.start_bound(), range.end_bound()] {
-            if let Bound::Included(key) | Bound::Excluded(key) = bound {
-                check_lengths(key.as_ref(), &[])?;
-            }
-        }
-        let mut bounds = Bounds::new(range);
-        // A bound longer than the longest key is replaced by the next one that a key can equal.
-        if bounds.from.len() > MAX_KEY_LEN {
-            match Bounds::prefix(&bounds.from[..MAX_KEY_LEN]).to {
-                Some(next) => bounds.from = next,
-                None => return Ok(None),
-            }
-        }
-        if let Some(to) = bounds.to.take_if(|to| to.len() > MAX_KEY_LEN) {
-            bounds.to = Bounds::prefix(&to[..MAX_KEY_LEN]).to;
-        }
-        // An empty end means no upper bound elsewhere; here it is an empty range.
-        Ok((bounds.to.as_ref().is_none_or(|to| bounds.from < *to)).then_some(bounds))
-    }
-
-    /// Most ranges have no lower bound, and no key is compared then: the call took a fourth of a backward step.
-    #[inline]
-    fn is_before_start(&self, key: &[u8]) -> bool {
-        !self.from.is_empty() && compare_keys(key, &self.from).is_lt()
-    }
-
-    #[inline]
-    fn is_before_end(&self, key: &[u8]) -> bool {
-        self.to.as_ref().is_none_or(|to| compare_keys(key, to).is_lt())
-    }
-}
 
 /// A sorted run of a keyspace. The variants are not boxed: a cursor has few sources, and an indirection would slow each step.
 #[allow(clippy::large_enum_variant)]
@@ -684,46 +609,4 @@ impl Cursor {
 
 fn invalid_move() -> base::Error {
     base::Error::invalid("a cursor that is not valid cannot move: position it first")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bounds_to_delete_are_no_longer_than_keys() {
-        let longest = |last: u8| [&[b'k'; MAX_KEY_LEN - 1][..], &[last]].concat();
-        let deleted = |range: (Bound<Vec<u8>>, Bound<Vec<u8>>)| {
-            let bounds = Bounds::of_deleted(&range)?;
-            Ok::<_, Error>(bounds.map(|bounds| (bounds.from, bounds.to)))
-        };
-        let short = [&[b'k'; MAX_KEY_LEN - 2][..], b"l"].concat();
-        use Bound::{Excluded, Included, Unbounded};
-        let all = (Unbounded, Unbounded);
-        assert_eq!(deleted(all).unwrap(), Some((Vec::new(), None)));
-        assert_eq!(
-            deleted((Excluded(longest(b'a')), Included(longest(b'y')))).unwrap(),
-            Some((longest(b'b'), Some(longest(b'z'))))
-        );
-        assert_eq!(deleted((Excluded(longest(0xff)), Unbounded)).unwrap(), Some((short.clone(), None)));
-        assert_eq!(deleted((Unbounded, Included(longest(0xff)))).unwrap(), Some((Vec::new(), Some(short))));
-        let last = vec![0xff; MAX_KEY_LEN];
-        assert_eq!(deleted((Excluded(last.clone()), Unbounded)).unwrap(), None);
-        assert_eq!(deleted((Unbounded, Included(last))).unwrap(), Some((Vec::new(), None)));
-        for range in [(Included(b"b".to_vec()), Excluded(b"b".to_vec())), (Unbounded, Excluded(Vec::new()))] {
-            assert_eq!(deleted(range).unwrap(), None);
-        }
-        assert!(deleted((Included(vec![0; MAX_KEY_LEN + 1]), Unbounded)).is_err());
-        assert!(deleted((Unbounded, Excluded(vec![0; MAX_KEY_LEN + 1]))).is_err());
-    }
-
-    #[test]
-    fn bounds_are_normalised() {
-        let bounds = Bounds::new(&("a"..="b"));
-        assert_eq!((&bounds.from[..], bounds.to.as_deref()), (&b"a"[..], Some(&b"b\0"[..])));
-        let bounds = Bounds::prefix(b"a\xff\xff");
-        assert_eq!(bounds.to.as_deref(), Some(&b"b"[..]));
-        assert_eq!(Bounds::prefix(b"\xff").to, None);
-        assert_eq!(Bounds::prefix(b"").to, None);
-    }
 }

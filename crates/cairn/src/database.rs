@@ -1,13 +1,18 @@
 //! [`Database`], the public handle of an open database. It delegates to [`DbInner`](crate::db_inner::DbInner) and starts the [background
 //! threads](crate::background).
 
-use crate::background::Background;
-use crate::batch::Batch;
-use crate::db_inner::{DbInner, Handle, missing};
-use crate::keyspace::{Keyspace, KeyspaceInner};
+use crate::close::Handle;
+use crate::collect_stats::stats;
+use crate::db_inner::DbInner;
+use crate::keyspace::Keyspace;
+use crate::keyspace_inner::KeyspaceInner;
+use crate::keyspaces::missing;
+use crate::options::{Durability, KeyspaceOptions, Options};
 use crate::snapshot::{Pin, Snapshot};
+use crate::stats::{CheckProgress, CheckReport, Stats};
 use crate::sync::Mutex;
-use crate::{CheckProgress, CheckReport, Durability, KeyspaceOptions, Options, Stats};
+use crate::threads::Background;
+use crate::write_batch::Batch;
 use base::{ErrorKind, Result};
 use env::{Env, RealEnv};
 use std::path::Path;
@@ -230,7 +235,7 @@ impl Database {
 
     /// The statistics of the database. Their `Display` is for people.
     pub fn stats(&self) -> Stats {
-        crate::counters::stats(self.core())
+        stats(self.core())
     }
 
     /// Reads and verifies everything on disk (tables, closed logs, the manifest) at `rate` bytes per second; 0 means no limit. Writers

@@ -1,31 +1,29 @@
 //! [`DbInner`], the shared state of an open database; creating and dropping keyspaces; closing.
 
 use crate::active_calls::{ActiveCall, ActiveCalls};
-use crate::background::Background;
 use crate::begun_log::BegunLog;
-use crate::commit::Commit;
-use crate::counters::Counters;
-use crate::db_state::{FLUSHED_ALL, FlushedCounts, KeyspaceState, State};
+use crate::closed_logs::{ClosedLogs, LogCounters};
+use crate::counters::{Counters, KeyspaceCounters, Scrub};
+use crate::db_state::State;
 use crate::dead_ranges::DeadRanges;
 use crate::disk_reserve::DiskReserve;
-use crate::keyspace::{CLOSED, DROPPED, KeyspaceInner, OPEN, ReadState, check_name};
-use crate::log::{ClosedLogs, LogCounters};
+use crate::held_seqs::RetiredMemtables;
+use crate::keyspace_inner::{KeyspaceInner, OPEN};
+use crate::options::{KeyspaceOptions, Options};
+use crate::rate_limiter::RateLimiter;
+use crate::read_state::ReadState;
 use crate::recycled_log::RecycledLogs;
-use crate::snapshot::Snapshots;
+use crate::snapshots::Snapshots;
 use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
 use crate::visible_seq::VisibleSeq;
-use crate::writer::{PanicGuard, Writer};
-use crate::{KeyspaceOptions, Options};
-use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result};
+use crate::writer::Commit;
+use base::{Error, ErrorKind, Result, Seq};
 use env::{Env, FileLock, ForkGuard};
 use memtable::Memtable;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use table::{TableCache, TableMeta};
-use tree::{
-    DatabaseEdit, KeyspaceCreated, LiveTable, Manifest, ManifestError, ObsoleteFiles, Tree, VersionEdit,
-};
+use tree::{LiveTable, Manifest, ObsoleteFiles};
 
 /// An open database. Threads, handles, iterators and snapshots share it.
 ///
@@ -43,7 +41,7 @@ pub(crate) struct DbInner {
     pub garbage: Arc<ObsoleteFiles>,
     pub snapshots: Snapshots,
     /// Memtables that cursors still hold although they were flushed or their keyspace dropped.
-    pub retired: crate::held_seqs::RetiredMemtables,
+    pub retired: RetiredMemtables,
     /// The newest visible sequence number.
     pub visible: VisibleSeq,
     pub commit: Commit,
@@ -65,7 +63,7 @@ pub(crate) struct DbInner {
     pub end: Condvar,
     pub next_file: AtomicU64,
     pub counters: Counters,
-    pub scrub: crate::scrub::Scrub,
+    pub scrub: Scrub,
     /// The database counts as at rest until the total bytes of written keys and values pass this.
     pub rest_until: AtomicU64,
     /// Nanoseconds that a writer waits per KiB because compaction is behind.
@@ -88,22 +86,9 @@ pub(crate) struct DbInner {
     /// The same for a guard or level 0 of some tree (`tree::ReadCharges`).
     pub trees_due: Arc<std::sync::atomic::AtomicBool>,
     /// Limits the write rate of compactions.
-    pub rate_limiter: crate::rate_limiter::RateLimiter,
+    pub rate_limiter: RateLimiter,
     /// Tells running jobs to stop.
     pub cancelled: std::sync::atomic::AtomicBool,
-}
-
-/// Shared by the handles of the database and of its keyspaces: dropping the last one closes the database.
-pub(crate) struct Handle {
-    pub core: Arc<DbInner>,
-    pub background: Mutex<Background>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // Errors are dropped here; `close` returns them.
-        let _ = self.core.shut_down(&self.background);
-    }
 }
 
 impl DbInner {
@@ -189,155 +174,6 @@ impl DbInner {
         moved.map_err(|e| self.stop(&e))
     }
 
-    /// Makes an edit durable. The caller holds the manifest.
-    pub(crate) fn log_edit(&self, manifest: &mut Manifest, edit: &mut DatabaseEdit) -> Result<()> {
-        self.check_process()?;
-        self.check_place()?;
-        let _watch = PanicGuard::new(self, "a writer of the manifest");
-        edit.next_file = self.next_file.load(Ordering::Relaxed);
-        let before = manifest.len();
-        let result = loop {
-            match manifest.log(edit) {
-                Err(ManifestError::Rejected(e)) if self.disk_reserve.release_for(&e) => {}
-                result => break result,
-            }
-        };
-        self.counters.manifest_bytes.fetch_add(manifest.len().saturating_sub(before), Ordering::Relaxed);
-        match result {
-            Ok(()) => Ok(()),
-            Err(ManifestError::Rejected(e)) => Err(e),
-            Err(ManifestError::Unknown(e)) => Err(self.stop(&e)),
-        }
-    }
-
-    /// Starts a new manifest when the present one is long. On a failure the old one stays in use.
-    pub(crate) fn renew_manifest(&self, manifest: &mut Manifest) {
-        if !manifest.is_long(self.options.manifest_cap) {
-            return;
-        }
-        let edit = {
-            let state = self.state.lock();
-            let mut edit = self.whole_state(&state);
-            edit.min_log = self.min_log(&state, &FlushedCounts::default());
-            edit.newest_log = self.begun_log.established();
-            edit
-        };
-        let old = manifest.number();
-        let _watch = PanicGuard::new(self, "a writer of the manifest");
-        match Manifest::create(&self.env, &self.dir, self.new_number(), &edit) {
-            Ok(new) => {
-                self.counters.manifest_bytes.fetch_add(new.len(), Ordering::Relaxed);
-                *manifest = new;
-                let _ = self.env.remove(&self.dir.join(tree::manifest_file_name(old)));
-            }
-            Err(ManifestError::Rejected(_)) => {}
-            // It is undetermined which manifest a crash would leave: no edit may be written to either.
-            Err(ManifestError::Unknown(e)) => {
-                self.stop(&e);
-            }
-        }
-    }
-
-    /// The edit that produces the present state from an empty one, without the logs.
-    pub(crate) fn whole_state(&self, state: &State) -> DatabaseEdit {
-        let created = |k: &KeyspaceState| created_edit(&k.core);
-        DatabaseEdit {
-            created: state.keyspaces.values().map(created).collect(),
-            trees: (state.keyspaces.iter())
-                .map(|(id, k)| (*id, VersionEdit::snapshot(k.tree.version())))
-                .collect(),
-            next_file: self.next_file.load(Ordering::Relaxed),
-            next_keyspace: state.next_keyspace,
-            last_seq: self.visible.newest(),
-            closed: self.closed_logs.synced(),
-            ..DatabaseEdit::default()
-        }
-    }
-
-    /// Number of the oldest log that is needed once `flushed` is in tables.
-    pub(crate) fn min_log(&self, state: &State, flushed: &FlushedCounts) -> u64 {
-        // Read first: concurrent writes go to this log or a newer one.
-        let current = self.log_counters.current.load(Ordering::Acquire);
-        if planted(Bug::FreeLogEarly) {
-            return current;
-        }
-        let oldest = state.oldest_unflushed(flushed);
-        oldest.and_then(|seq| self.closed_logs.holding(seq)).unwrap_or(current).min(current)
-    }
-
-    /// Removes the logs that the durable manifest no longer needs.
-    pub(crate) fn remove_logs(&self, min_log: u64) {
-        let gone = self.closed_logs.release(min_log);
-        for log in &gone {
-            match self.disk_reserve.is_spent() {
-                false => self.recycled.offer(log.number, log.len),
-                // Logs that are not removed here are removed by the next opening.
-                true => _ = self.env.remove(&self.dir.join(crate::log::log_file_name(log.number))),
-            }
-        }
-        self.made_room(!gone.is_empty());
-    }
-
-    /// Called when files may have been removed: the reserve may shrink, or be made again if it is spent.
-    fn made_room(&self, gone: bool) {
-        if gone {
-            self.disk_reserve.fit(self.log_bytes());
-            self.trim_log();
-            self.disk_reserve.retake();
-        }
-    }
-
-    /// Bytes of all needed logs.
-    pub(crate) fn log_bytes(&self) -> u64 {
-        self.closed_logs.bytes() + self.log_counters.current_len.load(Ordering::Relaxed)
-    }
-
-    /// Deletes the tables that no version uses any more.
-    pub(crate) fn collect_garbage(&self) {
-        // One thread at a time: when this returns, everything that was garbage before is deleted.
-        let _collecting = self.collecting.lock();
-        let gone = self.garbage.take();
-        // Tables that are not removed here are removed by the next opening.
-        if gone.is_empty() || self.check_place().is_err() {
-            return;
-        }
-        for &number in &gone {
-            self.tables.forget(number);
-            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
-        }
-        self.made_room(!gone.is_empty());
-    }
-
-    pub(crate) fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Arc<KeyspaceInner>> {
-        check_name(name)?;
-        options.validate()?;
-        let late = planted(Bug::CreateAfterClose);
-        let _call = if late { self.check_running().map(|()| None)? } else { Some(self.begin_call()?) };
-        let mut manifest = self.manifest.lock();
-        if !late {
-            self.check_running()?;
-        }
-        let id = {
-            let state = self.state.lock();
-            if state.by_name(name).is_some() {
-                let message = format!("keyspace {name:?} exists already");
-                return Err(Error::new(ErrorKind::AlreadyExists, message));
-            }
-            state.next_keyspace
-        };
-        let core = self.new_keyspace_core(id, name.to_owned(), options, tree::Version::empty);
-        let mut edit =
-            DatabaseEdit { created: vec![created_edit(&core)], next_keyspace: id + 1, ..Default::default() };
-        self.log_edit(&mut manifest, &mut edit)?;
-        let mut state = self.state.lock();
-        state.next_keyspace = id + 1;
-        let tree = Tree::new(core.options.tree_options(id, name), core.read_state.load().version.clone());
-        state.insert(KeyspaceState::new(core.clone(), tree));
-        drop(state);
-        self.renew_manifest(&mut manifest);
-        Ok(core)
-    }
-
     pub(crate) fn new_keyspace_core(
         &self,
         id: u64,
@@ -351,7 +187,7 @@ impl DbInner {
             flushing: Vec::new(),
             version: Arc::new(version(options.levels)),
         };
-        let counters = crate::keyspace::KeyspaceCounters {
+        let counters = KeyspaceCounters {
             compactions: (0..=options.levels).map(|_| Default::default()).collect(),
             ..Default::default()
         };
@@ -371,64 +207,6 @@ impl DbInner {
             counters,
             options,
         })
-    }
-
-    /// Drops a keyspace, holding the writer so that no write runs meanwhile. The log may still name the keyspace: recovery skips entries
-    /// of dropped keyspaces, and their numbers are not used again.
-    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
-        let _call = self.begin_call()?;
-        let mut writer = self.writer();
-        self.check_running()?;
-        // Batches that have a sequence number may still be inserting into memtables.
-        self.visible.wait_for(writer.next_seq - 1);
-        // Before the manifest is locked, because this locks it. The log stays the newest while the writer is held.
-        self.establish_log()?;
-        let mut manifest = self.manifest.lock();
-        let id = self.state.lock().by_name(name).map(|k| k.core.id);
-        let id = id.ok_or_else(|| missing(name))?;
-        // Older writes to other keyspaces must not be lost if the drop survives.
-        writer.sync_log(self)?;
-        let min_log = self.min_log_without(&self.state.lock(), id);
-        let mut edit = DatabaseEdit {
-            dropped: vec![id],
-            last_seq: self.visible.newest(),
-            min_log,
-            closed: self.closed_logs.synced(),
-            ..Default::default()
-        };
-        self.log_edit(&mut manifest, &mut edit)?;
-        let mut state = self.state.lock();
-        if let Some(mut keyspace) = state.remove(id) {
-            self.disk_reserve.note_tables(keyspace.tree.version().bytes(), 0);
-            keyspace.core.state.store(DROPPED, Ordering::Release);
-            writer.forget(&keyspace.core);
-            self.counters.note_dropped(&keyspace.core);
-            keyspace.tree.abandon();
-            self.retired
-                .add(keyspace.core.read_state.load().memtables().filter(|memtable| memtable.capacity() > 0));
-            keyspace.flushing.clear();
-            keyspace.publish(self.idle.clone());
-            // The error may have been this keyspace's. An error of another one reappears when its job is retried.
-            state.compaction_trouble = None;
-            if state.waiting().next().is_none() {
-                state.flush_trouble = None;
-            }
-        }
-        self.progress.notify_all();
-        drop(state);
-        drop(manifest);
-        drop(writer);
-        self.remove_logs(min_log);
-        self.collect_garbage();
-        Ok(())
-    }
-
-    /// Number of the oldest log that is needed once the keyspace is dropped.
-    fn min_log_without(&self, state: &State, id: u64) -> u64 {
-        if planted(Bug::DropFreesLogs) {
-            return self.log_counters.current.load(Ordering::Acquire);
-        }
-        self.min_log(state, &FlushedCounts::from([(id, FLUSHED_ALL)]))
     }
 
     pub(crate) fn check_running(&self) -> Result<()> {
@@ -458,7 +236,7 @@ impl DbInner {
     }
 
     #[cold]
-    fn closed_error(&self) -> Error {
+    pub(crate) fn closed_error(&self) -> Error {
         Error::new(ErrorKind::Closed, format!("{}: the database is closed", self.dir.display()))
     }
 
@@ -468,95 +246,31 @@ impl DbInner {
         self.check_not_closed().err().unwrap_or(error)
     }
 
-    /// Records the length of the log in the manifest, after its last sync: damage to its very end is then distinguished from a torn tail.
-    fn note_end_of_log(&self, writer: &Writer) -> Result<()> {
-        let end = writer.log.closed_at();
-        if end.len == 0 {
-            return Ok(()); // it was never made: the disk was full at the opening
-        }
-        let mut closed = self.closed_logs.synced();
-        closed.push(end);
-        let mut edit = DatabaseEdit { closed, ..DatabaseEdit::default() };
-        match self.log_edit(&mut self.manifest.lock(), &mut edit) {
-            Err(e) if e.kind() == ErrorKind::ReadOnly => Err(e),
-            // The recorded length is additional proof; nothing is lost without it.
-            _ => Ok(()),
-        }
+    /// The sequence numbers that snapshots and cursors of the keyspace hold: ascending, without duplicates. A reader that begins later
+    /// reads at a number that is at least the one visible before this call.
+    pub(crate) fn readers_of(&self, keyspace: &KeyspaceInner) -> Vec<Seq> {
+        // Snapshots first: a cursor made from a snapshot holds its number before the snapshot can be dropped.
+        let mut seqs = self.snapshots.list();
+        seqs.extend(keyspace.readers.in_slots());
+        seqs.extend(keyspace.readers.more.list());
+        seqs.sort_unstable();
+        seqs.dedup();
+        seqs
     }
 
-    /// Stops threads and running calls, makes the log durable, releases the lock of the directory, and returns an error that was not
-    /// reported before.
-    ///
-    /// When it returns nothing uses the directory any more: writers and calls are refused, and log and manifest refuse edits.
-    pub(crate) fn shut_down(&self, background: &Mutex<Background>) -> Result<()> {
-        // A forked child must not touch the threads, the files and the lock, which are the parent's.
-        self.check_process()?;
-        let mut background = background.lock();
-        if self.closed.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
-        // Writers that have begun finish first; later ones are refused.
-        let mut writer = self.writer();
-        self.stopped.store(true, Ordering::SeqCst);
-        let synced = match self.fatal.get() {
-            None => writer.sync_log(self).and_then(|()| self.note_end_of_log(&writer)),
-            Some(fatal) => Err(fatal.clone()),
-        };
-        // Here, and not when the last handle is dropped: another opening may read the file by then.
-        writer.log.trim();
-        drop(writer);
-        self.commit.turn_away(|| Err(self.stop_reason()));
-        self.cancelled.store(true, Ordering::SeqCst);
-        {
-            let state = self.state.lock();
-            state.keyspaces.values().for_each(|k| k.core.state.store(CLOSED, Ordering::Release));
-            self.flush_work.notify_all();
-            self.compact_work.notify_all();
-            self.progress.notify_all();
-            self.end.notify_all();
-        }
-        let joined = background.join();
-        self.calls.end();
-        self.collect_garbage();
-        if self.fatal.get().is_none() && self.check_place().is_ok() {
-            self.recycled.give_up();
-        }
-        self.release_directory();
-        self.commit.turn_away(|| Err(self.stop_reason()));
-        let trouble = self.state.lock().trouble_or_damage();
-        synced.and(joined).and(trouble.map_or(Ok(()), Err))
+    /// The smallest number in [`DbInner::readers_of`].
+    pub(crate) fn oldest_reader(&self, keyspace: &KeyspaceInner) -> Option<Seq> {
+        let snapshot = self.snapshots.oldest();
+        let cursor = keyspace.readers.in_slots().min();
+        [snapshot, cursor, keyspace.readers.more.oldest()].into_iter().flatten().min()
     }
-}
 
-impl DbInner {
-    /// Replaces the log and the manifest by ones that refuse everything, and releases the lock of the directory: from then on another
-    /// opening may own it.
-    fn release_directory(&self) {
-        let reason = self.closed_error();
-        if !planted(Bug::CloseWithoutWaiting) && !planted(Bug::CreateAfterClose) {
-            let mut manifest = self.manifest.lock();
-            let number = manifest.number();
-            *manifest = Manifest::refusing(&self.dir, number, reason.clone());
-        }
-        self.writer().log.refuse(reason);
-        *self.lock.lock() = None;
+    pub(crate) fn ends(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
     }
 }
 
 /// Memtable size of a keyspace: at most an eighth of the memory budget, so that flushing does not stop the writers.
 fn memtable_bytes(database: &Options, keyspace: &KeyspaceOptions) -> usize {
     keyspace.memtable_bytes.min((database.memory_budget / 8) as usize)
-}
-
-fn created_edit(core: &KeyspaceInner) -> KeyspaceCreated {
-    KeyspaceCreated {
-        id: core.id,
-        name: core.name.clone(),
-        levels: core.options.levels,
-        options: core.options.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-    }
-}
-
-pub(crate) fn missing(name: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"))
 }

@@ -5,7 +5,8 @@
 //! them: the keyspaces with data in memory, with waiting flushes, with possible compactions and with compaction debt are kept in sets
 //! that are updated when they change.
 
-use crate::keyspace::{KeyspaceInner, ReadState};
+use crate::keyspace_inner::KeyspaceInner;
+use crate::read_state::ReadState;
 use base::{Error, Seq};
 use memtable::Memtable;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

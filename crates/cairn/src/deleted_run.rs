@@ -2,7 +2,7 @@
 
 use crate::db_inner::DbInner;
 use crate::dead_ranges::{DeadRange, DeadRanges, FoundRun, Known, LONG};
-use crate::keyspace::KeyspaceInner;
+use crate::keyspace_inner::KeyspaceInner;
 use crate::sync::Ordering;
 use base::Seq;
 use std::sync::Arc;

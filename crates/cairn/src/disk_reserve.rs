@@ -18,8 +18,8 @@
 //!
 //! The file is not part of the database's state: it may be missing, have another length, or reappear after a crash.
 
-use crate::ReserveStats;
 use crate::recycled_log::RecycledLogs;
+use crate::stats::ReserveStats;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::{Error, ErrorKind, Result};
 use env::Env;

@@ -1,6 +1,6 @@
 //! Recognizes the files of a database directory by name.
 
-use crate::log::{log_file_name, parse_log_file_name};
+use crate::log_names::{log_file_name, parse_log_file_name};
 use crate::recycled_log::is_spare_file_name;
 use base::planted::{Bug, planted};
 use base::{Error, Result};

@@ -5,9 +5,9 @@
 //! sync, and a flush a few more, however many tables it writes.
 
 use crate::db_inner::DbInner;
-use crate::db_state::{FlushedCounts, ImmutableMemtable, KeyspaceState};
-use crate::keyspace::KeyspaceInner;
-use crate::writer::PanicGuard;
+use crate::db_state::{FlushedCounts, ImmutableMemtable};
+use crate::keyspace_inner::KeyspaceInner;
+use crate::writer_guard::PanicGuard;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use std::sync::Arc;
@@ -251,43 +251,6 @@ impl DbInner {
         self.remove_logs(edit.min_log);
         self.collect_garbage();
         Ok(())
-    }
-
-    /// Flushes the memtables of a keyspace and waits. Later writes are not waited for.
-    pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
-        let _call = self.begin_call()?;
-        keyspace.check_open()?;
-        self.flush_keyspaces(std::slice::from_ref(keyspace))
-    }
-
-    /// Flushes all keyspaces, with one log switch.
-    pub(crate) fn flush_all(&self) -> Result<()> {
-        let _call = self.begin_call()?;
-        let keyspaces: Vec<_> = self.state.lock().dirty().map(|k| k.core.clone()).collect();
-        self.flush_keyspaces(&keyspaces)
-    }
-
-    fn flush_keyspaces(&self, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
-        let newest = {
-            let mut writer = self.writer();
-            self.seal(&mut writer, keyspaces)?;
-            writer.next_seq - 1
-        };
-        if self.is_inline() {
-            self.run_pending();
-        }
-        let mut left: Vec<u64> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
-        self.wait_for(
-            |state| {
-                let is_flushed =
-                    |k: &KeyspaceState| k.flushing.front().is_none_or(|sealed| sealed.last_seq > newest);
-                while left.last().is_some_and(|id| state.keyspaces.get(id).is_none_or(is_flushed)) {
-                    left.pop();
-                }
-                left.is_empty()
-            },
-            |state| state.flush_trouble.clone(),
-        )
     }
 }
 

@@ -17,16 +17,13 @@
 //! compaction sees the slot, or the cursor, after setting its slot, sees that the inputs are visible and reads at that number or a later
 //! one.
 
-use crate::db_inner::DbInner;
-use crate::keyspace::KeyspaceInner;
-use crate::snapshot::Snapshots;
+use crate::snapshots::{HeldCursors, Snapshots};
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, thread_local};
 use crate::visible_seq::VisibleSeq;
 use base::Seq;
 use base::planted::{Bug, planted};
 use memtable::Memtable;
 use std::cell::Cell;
-use std::ops::Deref;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -57,22 +54,7 @@ struct Line([Slot; OF_LINE]);
 pub(crate) struct HeldSeqs {
     lines: OnceLock<Box<[Line; SLOTS / OF_LINE]>>,
     /// The cursors that found no free slot.
-    more: Snapshots,
-}
-
-/// Number and age of a set of cursors.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HeldCursors {
-    pub count: usize,
-    /// Since when the oldest of them is known to be held.
-    pub since: Option<Duration>,
-}
-
-impl HeldCursors {
-    pub(crate) fn add(&mut self, count: usize, since: Option<Duration>) {
-        self.count += count;
-        self.since = self.since.into_iter().chain(since).min();
-    }
+    pub more: Snapshots,
 }
 
 thread_local! {
@@ -97,7 +79,7 @@ impl HeldSeqs {
     }
 
     /// Holds the newest visible sequence number. Returns the number, and its slot if it has one.
-    fn hold_newest(&self, visible: &VisibleSeq) -> (Seq, Option<usize>) {
+    pub(crate) fn hold_newest(&self, visible: &VisibleSeq) -> (Seq, Option<usize>) {
         let mut seq = visible.newest();
         let Some((slot, number)) = self.take(seq) else { return (self.more.take(visible, None), None) };
         loop {
@@ -112,7 +94,7 @@ impl HeldSeqs {
     }
 
     /// Holds a number that another holder keeps held during this call.
-    fn hold(&self, seq: Seq) -> Option<usize> {
+    pub(crate) fn hold(&self, seq: Seq) -> Option<usize> {
         match self.take(seq) {
             Some((_, number)) => Some(number),
             None => {
@@ -141,7 +123,7 @@ impl HeldSeqs {
     }
 
     #[inline]
-    fn release(&self, seq: Seq, slot: Option<usize>) {
+    pub(crate) fn release(&self, seq: Seq, slot: Option<usize>) {
         match (slot, self.lines.get()) {
             (Some(number), Some(lines)) => {
                 HeldSeqs::slot(lines, number).held.store(FREE, Ordering::Release);
@@ -152,7 +134,7 @@ impl HeldSeqs {
 
     /// The numbers in the slots. A cursor that is not among them holds a number no older than what the caller saw as visible before the
     /// call.
-    fn in_slots(&self) -> impl Iterator<Item = Seq> {
+    pub(crate) fn in_slots(&self) -> impl Iterator<Item = Seq> {
         fence(Ordering::SeqCst);
         let held = self.slots().map(|slot| slot.held.load(Ordering::Acquire));
         held.filter(|&held| held != FREE && !planted(Bug::ForgetCursors)).map(|held| held - 1)
@@ -175,61 +157,6 @@ impl HeldSeqs {
         let more = self.more.look(now);
         all.add(more.count, more.since);
         all
-    }
-}
-
-/// A keyspace, and a sequence number held in it until this is dropped.
-pub(crate) struct HeldSeq {
-    keyspace: Arc<KeyspaceInner>,
-    pub seq: Seq,
-    by: By,
-}
-
-enum By {
-    Slot(usize),
-    Map,
-    /// Another `HeldSeq`, which is dropped later.
-    Other,
-}
-
-impl HeldSeq {
-    fn new(keyspace: &Arc<KeyspaceInner>, seq: Seq, slot: Option<usize>) -> HeldSeq {
-        HeldSeq { keyspace: keyspace.clone(), seq, by: slot.map_or(By::Map, By::Slot) }
-    }
-
-    /// Holds the newest visible sequence number.
-    pub(crate) fn newest(keyspace: &Arc<KeyspaceInner>, core: &DbInner) -> HeldSeq {
-        let (seq, slot) = keyspace.readers.hold_newest(&core.visible);
-        HeldSeq::new(keyspace, seq, slot)
-    }
-
-    /// Holds a number that a snapshot keeps held during this call.
-    pub(crate) fn of_snapshot(keyspace: &Arc<KeyspaceInner>, seq: Seq) -> HeldSeq {
-        HeldSeq::new(keyspace, seq, keyspace.readers.hold(seq))
-    }
-
-    /// The same number for a user that is dropped before `self`.
-    pub(crate) fn lend(&self) -> HeldSeq {
-        HeldSeq { keyspace: self.keyspace.clone(), seq: self.seq, by: By::Other }
-    }
-}
-
-impl Deref for HeldSeq {
-    type Target = KeyspaceInner;
-    #[inline]
-    fn deref(&self) -> &KeyspaceInner {
-        &self.keyspace
-    }
-}
-
-impl Drop for HeldSeq {
-    #[inline]
-    fn drop(&mut self) {
-        match self.by {
-            By::Slot(number) => self.keyspace.readers.release(self.seq, Some(number)),
-            By::Map => self.keyspace.readers.release(self.seq, None),
-            By::Other => {}
-        }
     }
 }
 
@@ -267,26 +194,5 @@ impl RetiredMemtables {
         held.iter()
             .map(|m| (m.used_bytes() + m.ranges().map_or(0, |ranges| ranges.memory_bytes())) as u64)
             .sum()
-    }
-}
-
-impl DbInner {
-    /// The sequence numbers that snapshots and cursors of the keyspace hold: ascending, without duplicates. A reader that begins later
-    /// reads at a number that is at least the one visible before this call.
-    pub(crate) fn readers_of(&self, keyspace: &KeyspaceInner) -> Vec<Seq> {
-        // Snapshots first: a cursor made from a snapshot holds its number before the snapshot can be dropped.
-        let mut seqs = self.snapshots.list();
-        seqs.extend(keyspace.readers.in_slots());
-        seqs.extend(keyspace.readers.more.list());
-        seqs.sort_unstable();
-        seqs.dedup();
-        seqs
-    }
-
-    /// The smallest number in [`DbInner::readers_of`].
-    pub(crate) fn oldest_reader(&self, keyspace: &KeyspaceInner) -> Option<Seq> {
-        let snapshot = self.snapshots.oldest();
-        let cursor = keyspace.readers.in_slots().min();
-        [snapshot, cursor, keyspace.readers.more.oldest()].into_iter().flatten().min()
     }
 }

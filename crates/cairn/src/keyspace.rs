@@ -1,196 +1,20 @@
 //! Keyspaces: the public handle [`Keyspace`], the shared [`KeyspaceInner`] behind it, and the [`ReadState`] that every read loads. Point
 //! reads are here; scans are in [`cursor`](crate::cursor) and [`range`](crate::range), batched reads in [`multi_get`](crate::multi_get).
 
-use crate::batch::Batch;
-use crate::cursor::{Bounds, Cursor, ReadView};
+use crate::bounds::Bounds;
+use crate::close::Handle;
+use crate::collect_stats::keyspace_stats;
+use crate::cursor::{Cursor, ReadView};
 use crate::db_inner::DbInner;
-use crate::db_inner::Handle;
-use crate::dead_ranges::DeadRanges;
-use crate::held_seqs::{FlushGeneration, HeldSeq, HeldSeqs};
+use crate::held_seq::HeldSeq;
+use crate::keyspace_inner::KeyspaceInner;
+use crate::options::{Durability, KeyspaceOptions};
 use crate::range::Range;
-use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
-use crate::{Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
-use base::limits::MAX_KEYSPACE_NAME_LEN;
-use base::planted::{Bug, planted};
-use base::{EntryKind, Error, ErrorKind, RangeSet, Result, Seq, Slice, Trailer, hash};
-use memtable::Memtable;
+use crate::stats::{GuardInfo, KeyspaceStats, TableInfo};
+use crate::write_batch::Batch;
+use base::{EntryKind, Result, Slice};
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use tree::{ReadCharges, Version};
-
-/// The memtables and the version that a read of a keyspace searches, from new to old. Immutable; readers load it with one atomic
-/// operation.
-pub(crate) struct ReadState {
-    pub memtable: Arc<Memtable>,
-    /// Full memtables that are being flushed, newest first.
-    pub flushing: Vec<Arc<Memtable>>,
-    pub version: Arc<Version>,
-}
-
-impl ReadState {
-    /// The active memtable and the immutable ones, newest first.
-    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
-        std::iter::once(&self.memtable).chain(&self.flushing)
-    }
-
-    /// All range tombstones; `None` when there are none.
-    pub(crate) fn ranges(&self) -> Option<RangeSet> {
-        let recent: Vec<Arc<RangeSet>> = self.memtables().filter_map(|m| m.ranges()).collect();
-        let all = RangeSet::union(recent.iter().map(|set| &**set).chain([&*self.version.range_tombstones]));
-        (!all.is_empty()).then_some(all)
-    }
-
-    /// The sequence number of the newest range tombstone over `key` visible at `seq`: it hides all older entries. 0 when there is none.
-    #[inline]
-    pub(crate) fn deleted_before(&self, key: &[u8], seq: Seq) -> Seq {
-        // Most keyspaces have no range tombstones: this comparison is then the whole cost.
-        let version = match self.version.range_tombstones.is_empty() {
-            true => 0,
-            false => self.version.range_tombstones.newest(key, seq),
-        };
-        self.memtables().fold(version, |newest, memtable| newest.max(memtable.deleted_before(key, seq)))
-    }
-
-    /// The result of looking `key` up in the memtables, where `deleted` is the newest range tombstone over it: its value, or that it has
-    /// none. `None` when no memtable has an entry for the key.
-    #[inline]
-    pub(crate) fn get_recent(&self, key: &[u8], seq: Seq, deleted: Seq) -> Option<Option<Slice>> {
-        let (trailer, value) = self.memtables().find_map(|memtable| memtable.get(key, seq))?;
-        Some(shows(trailer, deleted).then(|| Slice::copy_from(value)))
-    }
-}
-
-/// The state of a keyspace that its handles, batches and cursors share.
-pub(crate) struct KeyspaceInner {
-    pub id: u64,
-    /// [`DbInner::identity`] of its database.
-    pub database: u64,
-    pub name: String,
-    pub options: KeyspaceOptions,
-    /// Capacity of a new memtable: the option, or less when the memory budget is small.
-    pub memtable_bytes: usize,
-    pub read_state: ArcSwap<ReadState>,
-    /// Number of times that a flush has removed memtables from the read state.
-    pub generation: FlushGeneration,
-    /// The sequence numbers that open cursors hold.
-    pub readers: HeldSeqs,
-    /// Read costs that are charged to tables and guards.
-    pub charges: Arc<ReadCharges>,
-    /// One of [`OPEN`], [`DROPPED`], [`CLOSED`].
-    pub state: AtomicU8,
-    /// Bytes reserved in the active memtable, its own overhead included.
-    pub reserved: AtomicU64,
-    /// Bytes that were reserved in the previous memtable: the estimate for the next one.
-    pub last_used: AtomicUsize,
-    /// Ranges of deleted keys that cursors skip.
-    pub dead: DeadRanges,
-    pub counters: KeyspaceCounters,
-}
-
-/// The keyspace can be used.
-pub(crate) const OPEN: u8 = 0;
-/// It was dropped.
-pub(crate) const DROPPED: u8 = 1;
-/// Its database was closed.
-pub(crate) const CLOSED: u8 = 2;
-
-/// What a keyspace counts.
-#[derive(Default)]
-pub(crate) struct KeyspaceCounters {
-    pub flush: crate::counters::JobCounter,
-    /// By output level; a compaction that avoids an unreadable table counts for level 0.
-    pub compactions: Vec<crate::counters::JobCounter>,
-    pub reasons: Mutex<std::collections::BTreeMap<tree::Reason, u64>>,
-}
-
-impl KeyspaceInner {
-    #[inline]
-    pub(crate) fn check_open(&self) -> Result<()> {
-        match self.state.load(Ordering::Acquire) {
-            OPEN => Ok(()),
-            other => Err(self.gone(other)),
-        }
-    }
-
-    /// Checks that the keyspace belongs to `database` and can be used.
-    #[inline]
-    pub(crate) fn check_of(&self, database: u64) -> Result<()> {
-        match self.database == database {
-            true => self.check_open(),
-            false => Err(Error::invalid(format!("keyspace {:?} belongs to another database", self.name))),
-        }
-    }
-
-    #[cold]
-    fn gone(&self, state: u8) -> Error {
-        let how = if state == DROPPED { "was dropped" } else { "is closed, with its database" };
-        Error::new(ErrorKind::Closed, format!("keyspace {:?} {how}", self.name))
-    }
-
-    pub(crate) fn is_dropped(&self) -> bool {
-        self.state.load(Ordering::Acquire) == DROPPED
-    }
-
-    /// The value of `key` as of `seq`, in `read_state`.
-    pub(crate) fn get_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<Option<Slice>> {
-        let deleted = read_state.deleted_before(key, seq);
-        if let Some(value) = read_state.get_recent(key, seq, deleted) {
-            return Ok(value);
-        }
-        let found = read_state.version.get_above(key, hash(key), seq, deleted)?;
-        Ok(found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value)))
-    }
-
-    pub(crate) fn guards(&self) -> Vec<GuardInfo> {
-        let read_state = self.read_state.load();
-        let tables = |tables: &[Arc<tree::LiveTable>]| {
-            let info = |t: &Arc<tree::LiveTable>| TableInfo {
-                number: t.meta.number,
-                bytes: t.meta.file_size,
-                entries: t.meta.entries,
-                tombstones: t.meta.tombstones,
-                smallest: Slice::copy_from(&t.meta.smallest),
-                largest: Slice::copy_from(&t.meta.largest),
-            };
-            tables.iter().map(info).collect()
-        };
-        let mut guards =
-            vec![GuardInfo { level: 0, key: Slice::default(), tables: tables(&read_state.version.level0) }];
-        for (i, level) in read_state.version.levels.iter().enumerate() {
-            let info = |g: &Arc<tree::Guard>| GuardInfo {
-                level: i + 1,
-                key: g.key.clone(),
-                tables: tables(&g.tables),
-            };
-            guards.extend(level.guards.iter().map(info));
-        }
-        guards
-    }
-}
-
-/// Whether a range tombstone (0: none) hides an entry.
-#[inline]
-pub(crate) fn hides(tombstone: Seq, entry: Seq) -> bool {
-    entry < tombstone || (tombstone > 0 && planted(Bug::RangeHidesNewer))
-}
-
-/// Whether an entry is a value that a range tombstone (0: none) does not hide.
-#[inline]
-pub(crate) fn shows(entry: Trailer, tombstone: Seq) -> bool {
-    !entry.is_delete() && !hides(tombstone, entry.seq())
-}
-
-/// Checks that `name` is allowed for a keyspace.
-pub(crate) fn check_name(name: &str) -> Result<()> {
-    match name {
-        "" => Err(Error::invalid("the name of a keyspace must not be empty")),
-        _ if name.len() > MAX_KEYSPACE_NAME_LEN => Err(Error::invalid(format!(
-            "the name of a keyspace may have {MAX_KEYSPACE_NAME_LEN} bytes; this one has {}",
-            name.len()
-        ))),
-        _ => Ok(()),
-    }
-}
 
 /// A named, ordered map of bytes to bytes. The handle is cheap: clone it and share it between threads.
 ///
@@ -452,12 +276,34 @@ impl Keyspace {
     /// The statistics of the keyspace.
     pub fn stats(&self) -> KeyspaceStats {
         let cursors = self.core.readers.look(self.database().env.monotonic());
-        crate::counters::keyspace_stats(&self.core, cursors)
+        keyspace_stats(&self.core, cursors)
     }
 
     /// Every guard with its tables, by level. Level 0 is shown as one guard.
     pub fn guards(&self) -> Vec<GuardInfo> {
-        self.core.guards()
+        let read_state = self.core.read_state.load();
+        let tables = |tables: &[Arc<tree::LiveTable>]| {
+            let info = |t: &Arc<tree::LiveTable>| TableInfo {
+                number: t.meta.number,
+                bytes: t.meta.file_size,
+                entries: t.meta.entries,
+                tombstones: t.meta.tombstones,
+                smallest: Slice::copy_from(&t.meta.smallest),
+                largest: Slice::copy_from(&t.meta.largest),
+            };
+            tables.iter().map(info).collect()
+        };
+        let mut guards =
+            vec![GuardInfo { level: 0, key: Slice::default(), tables: tables(&read_state.version.level0) }];
+        for (i, level) in read_state.version.levels.iter().enumerate() {
+            let info = |g: &Arc<tree::Guard>| GuardInfo {
+                level: i + 1,
+                key: g.key.clone(),
+                tables: tables(&g.tables),
+            };
+            guards.extend(level.guards.iter().map(info));
+        }
+        guards
     }
 }
 

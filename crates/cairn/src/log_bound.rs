@@ -18,8 +18,10 @@
 //! Memtables that already wait for a flush do not count when this module decides whether more must be flushed: their logs become free
 //! without it.
 
+use crate::compact::RETRY_PAUSE;
 use crate::db_inner::DbInner;
 use crate::db_state::State;
+use crate::read_state::ReadState;
 use crate::sync::Ordering;
 use crate::writer::Writer;
 use base::Result;
@@ -66,9 +68,8 @@ impl DbInner {
         let up_to = self.closed_logs.last_seq_of_first(oldest, (kept - cap / 4).saturating_sub(1));
         let holders: Vec<_> = {
             let state = self.state.lock();
-            let holds = |read_state: &crate::keyspace::ReadState| {
-                read_state.memtable.min_seq().is_some_and(|seq| seq <= up_to)
-            };
+            let holds =
+                |read_state: &ReadState| read_state.memtable.min_seq().is_some_and(|seq| seq <= up_to);
             state.dirty().filter(|k| holds(&k.core.read_state.load())).map(|k| k.core.clone()).collect()
         };
         match holders.is_empty() {
@@ -99,7 +100,7 @@ impl DbInner {
             if let Some(trouble) = &state.flush_trouble {
                 break Err(trouble.clone());
             }
-            self.progress.wait_for(&mut state, crate::background::RETRY_PAUSE);
+            self.progress.wait_for(&mut state, RETRY_PAUSE);
         };
         drop(state);
         self.counters.note_log_wait(self.env.monotonic().saturating_sub(before));

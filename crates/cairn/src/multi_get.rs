@@ -8,7 +8,8 @@
 //! Only part of the keys is in flight at a time: this bounds the memory for suspended lookups and the readahead of the operating system,
 //! which might otherwise be dropped before it is used.
 
-use crate::keyspace::{KeyspaceInner, ReadState, shows};
+use crate::keyspace_inner::KeyspaceInner;
+use crate::read_state::{ReadState, shows};
 use base::planted::{Bug, planted};
 use base::{Error, Result, Seq, Slice, hash};
 use std::task::Poll;

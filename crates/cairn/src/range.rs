@@ -1,6 +1,7 @@
 //! Iterators over a range of keys: two [`Cursor`]s of one [`ReadView`], one for each end, which stop where they meet.
 
-use crate::cursor::{Bounds, Cursor, ReadView, successor};
+use crate::bounds::{Bounds, successor};
+use crate::cursor::{Cursor, ReadView};
 use base::planted::{Bug, planted};
 use base::{Result, Slice};
 

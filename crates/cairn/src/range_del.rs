@@ -3,7 +3,7 @@
 //! The newest tombstone is the same over whole fragments of keys, and the cursor moves in order; so the filter caches the fragment of its
 //! last lookup, and most calls are two comparisons.
 
-use crate::keyspace::hides;
+use crate::read_state::hides;
 use base::{Cursor, RangeSet, Result, Seq};
 
 /// Hidden entries of a fragment that are stepped over one by one before the filter seeks past the fragment.

@@ -9,7 +9,8 @@
 
 use crate::cursor::Source;
 use crate::db_inner::DbInner;
-use crate::keyspace::KeyspaceInner;
+use crate::keyspace_inner::KeyspaceInner;
+use crate::memtable_charge::price;
 use crate::sync::Ordering;
 use base::same_key;
 use memtable::Memtable;
@@ -42,21 +43,6 @@ pub(crate) fn charge_skipped(
 fn may_be_sealed(memtable: &Arc<Memtable>, keyspace: &KeyspaceInner) -> bool {
     let read_state = keyspace.read_state.load();
     Arc::ptr_eq(&read_state.memtable, memtable) && read_state.flushing.is_empty()
-}
-
-/// The read charges at which a memtable is sealed and flushed.
-fn price(memtable: &Memtable) -> u64 {
-    tree::flush_price(memtable.used_bytes() as u64)
-}
-
-/// Whether reads have charged the memtable its price.
-pub(crate) fn is_due(memtable: &Memtable) -> bool {
-    !memtable.is_empty() && memtable.charges().load(Ordering::Relaxed) >= price(memtable)
-}
-
-/// Charges of a memtable beyond its price: they pass to its table.
-pub(crate) fn surplus(memtable: &Memtable) -> u64 {
-    memtable.charges().load(Ordering::Relaxed).saturating_sub(price(memtable))
 }
 
 /// Detects that a cursor steps through many versions of one key.

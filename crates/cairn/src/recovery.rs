@@ -5,39 +5,26 @@
 //! writes the contents of the logs to new tables and the state to a new manifest, and syncs both, before any old file is removed. Until
 //! then nothing is removed or changed, and a crash leaves the old state.
 
-mod keep_logs;
-
-use crate::commit::new_commit;
-use crate::counters::Counters;
+use crate::closed_logs::KeptLog;
 use crate::db_inner::DbInner;
-use crate::db_state::{ImmutableMemtable, KeyspaceState, State};
 use crate::disk_reserve::DiskReserve;
 use crate::file_names::{Files, LOCK_FILE_NAME};
-use crate::log::{ClosedLogs, KeptLog, Log, Logs, MAX_OPEN_LOGS, log_file_name};
-use crate::memtable_size::{allocate, capacity_for};
+use crate::options::{KeyspaceOptions, Options};
 use crate::recovered_tables::Recovered;
 use crate::recycled_log::RecycledLogs;
-use crate::replay::{LogRecord, check_dropped, replay};
-use crate::snapshot::Snapshots;
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
-use crate::visible_seq::VisibleSeq;
-use crate::writer::Writer;
-use crate::{KeyspaceOptions, Options};
+use crate::replay::{LogRecord, replay};
+use crate::replayed::{Keyspaces, Replayed, Spill};
+use crate::sync::{AtomicU64, Ordering};
+use crate::tables::TableSpace;
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, RangeSet, Result, Seq};
-use env::{Env, FileLock, ForkGuard};
+use base::{Error, ErrorKind, Result, Seq};
+use env::{Env, FileLock};
 use memtable::Memtable;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
-use table::{BlockCache, TableCache};
-use tree::{
-    DatabaseEdit, JobContext, LiveTable, Manifest, ManifestError, ObsoleteFiles, Tree, manifest_file_name,
-};
-
-/// The next [`DbInner::identity`].
-static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+use std::sync::Arc;
+use tree::{DatabaseEdit, Manifest, ManifestError, Tree, manifest_file_name};
 
 /// Largest accepted number of a file or keyspace.
 const MAX_NUMBER: u64 = 1 << 62;
@@ -125,86 +112,23 @@ fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::Man
     Ok(tree::ManifestState { next_file: 1, next_keyspace: 1, min_log: 1, ..tree::ManifestState::default() })
 }
 
-/// Files that are open beside the tables being read: logs, the manifest, the lock, and tables being written.
-const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
-
-/// The shared structures for reading tables.
-pub(crate) struct TableSpace {
-    pub tables: Arc<TableCache>,
-    pub garbage: Arc<ObsoleteFiles>,
-}
-
-impl TableSpace {
-    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, options: &Options) -> TableSpace {
-        let cache = Arc::new(BlockCache::new(options.memory_budget / 2));
-        // The other half is for the rest of the process.
-        let most = match options.max_open_files {
-            0 => (env.max_open_files() / 2).clamp(16, 100_000),
-            n => n,
-        };
-        let most = most.saturating_sub(OTHER_FILES).max(4);
-        TableSpace {
-            tables: TableCache::new(env.clone(), dir.to_owned(), cache, most),
-            garbage: Arc::default(),
-        }
-    }
-
-    pub(crate) fn open_table(&self, meta: &table::TableMeta) -> Result<Arc<LiveTable>> {
-        let table = self.tables.open(meta.number, meta.file_size)?;
-        Ok(LiveTable::new(meta.clone(), table, self.garbage.clone()))
-    }
-}
-
-/// A keyspace during replay.
-struct Replayed {
-    /// The version in the manifest.
-    found: Arc<tree::Version>,
-    tree: Tree,
-    options: KeyspaceOptions,
-    name: String,
-    memtable: Arc<Memtable>,
-    /// Full memtables that could not be written to tables, oldest first.
-    full: Vec<Arc<Memtable>>,
-    recovered: Recovered,
-}
-
-impl Replayed {
-    /// Discards everything that was replayed.
-    fn reset(&mut self, idle: &Arc<Memtable>) {
-        self.tree = Tree::new(self.tree.options().clone(), self.found.clone());
-        self.memtable = idle.clone();
-        self.full.clear();
-        self.recovered = Recovered::default();
-    }
-}
-
-type Keyspaces = BTreeMap<u64, Replayed>;
-
-/// What happens to full memtables.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Spill {
-    Tables,
-    /// The disk is full: they stay in memory, and nothing is written.
-    Nowhere,
-}
-
-struct Recovery {
-    env: Arc<dyn Env>,
-    dir: PathBuf,
-    options: Options,
-    lock: Box<dyn FileLock>,
-    files: Files,
+pub(crate) struct Recovery {
+    pub env: Arc<dyn Env>,
+    pub dir: PathBuf,
+    pub options: Options,
+    pub lock: Box<dyn FileLock>,
+    pub files: Files,
     /// Whether tables that the manifest names are missing.
-    lacking: bool,
-    space: TableSpace,
-    state: tree::ManifestState,
-    disk_reserve: DiskReserve,
-    recycled: Arc<RecycledLogs>,
-    next_file: AtomicU64,
+    pub lacking: bool,
+    pub space: TableSpace,
+    pub state: tree::ManifestState,
+    pub disk_reserve: DiskReserve,
+    pub recycled: Arc<RecycledLogs>,
+    pub next_file: AtomicU64,
     /// Logs that are kept, because there is no space for tables with their contents.
-    kept: Vec<KeptLog>,
+    pub kept: Vec<KeptLog>,
     /// The empty memtable that all keyspaces with nothing in memory share.
-    idle: Arc<Memtable>,
+    pub idle: Arc<Memtable>,
 }
 
 impl Recovery {
@@ -266,7 +190,7 @@ impl Recovery {
         Ok((last_seq, self.create_manifest(keyspaces, last_seq)?))
     }
 
-    fn create_manifest(&self, keyspaces: &Keyspaces, last_seq: Seq) -> Result<Manifest> {
+    pub(crate) fn create_manifest(&self, keyspaces: &Keyspaces, last_seq: Seq) -> Result<Manifest> {
         // The manifest before the log: a log without a manifest would look like the rest of a lost database. The manifest names the log
         // only once it exists, so that from then on its absence is damage.
         let number = self.next_file.fetch_add(1, Ordering::Relaxed);
@@ -281,7 +205,7 @@ impl Recovery {
     }
 
     /// The number of the new log.
-    fn next_log(&self) -> u64 {
+    pub(crate) fn next_log(&self) -> u64 {
         let newest = self.files.logs.last().copied().unwrap_or(0).max(self.state.newest_log);
         newest.saturating_add(1).max(self.state.min_log)
     }
@@ -295,7 +219,7 @@ impl Recovery {
         }
     }
 
-    fn replay(
+    pub(crate) fn replay(
         &self,
         keyspaces: &mut Keyspaces,
         logs: &[u64],
@@ -333,254 +257,6 @@ impl Recovery {
             keyspaces.insert(id, replayed);
         }
         Ok(keyspaces)
-    }
-
-    /// Inserts the entries of a batch that are not in tables already. `held`: bytes reserved in memtables so far.
-    fn replay_batch(
-        &self,
-        keyspaces: &mut Keyspaces,
-        record: LogRecord<'_>,
-        held: &Cell<u64>,
-        spill: Spill,
-    ) -> Result<()> {
-        let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
-        let mut entries = record.batch.entries;
-        for seq in record.batch.first_seq..record.batch.first_seq + record.batch.count {
-            let entry = entries.next().ok_or_else(malformed)?;
-            let Some(keyspace) = keyspaces.get_mut(&entry.keyspace) else {
-                check_dropped(entry.keyspace, &self.state, record.path, record.offset)?;
-                continue;
-            };
-            if seq <= keyspace.tree.version().flushed_seq {
-                continue;
-            }
-            let need = entry.cost();
-            if !keyspace.memtable.reserve(need) {
-                self.make_room(keyspace, need, held, spill)?;
-                if !keyspace.memtable.reserve(need) {
-                    return Err(malformed());
-                }
-            }
-            entry.insert(&keyspace.memtable, seq);
-            held.set(held.get() + need as u64);
-            if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
-                // All memtables together exceed their budget: all are flushed, and the count restarts.
-                keyspaces.values_mut().try_for_each(|k| self.flush(k, spill))?;
-                held.set(0);
-            }
-        }
-        match entries.is_empty() {
-            true => Ok(()),
-            false => Err(malformed()),
-        }
-    }
-
-    /// Makes a memtable with room for `need` bytes, or a larger one, or seals a full one and makes the next, like `write_stall.rs`.
-    fn make_room(&self, keyspace: &mut Replayed, need: usize, held: &Cell<u64>, spill: Spill) -> Result<()> {
-        let full = keyspace.options.memtable_bytes.min((self.options.memory_budget / 8) as usize);
-        let wanted = keyspace.memtable.reserved() + need;
-        let capacity = capacity_for(full, wanted.min(full).max(need));
-        if !keyspace.memtable.is_empty()
-            && keyspace.memtable.capacity() < full
-            && wanted <= full
-            && let Ok(grown) = keyspace.memtable.grown(capacity)
-        {
-            keyspace.memtable = grown;
-            return Ok(());
-        }
-        self.flush(keyspace, spill)?;
-        keyspace.memtable = allocate(capacity, need)?;
-        held.set(held.get() + memtable::BASE_BYTES);
-        Ok(())
-    }
-
-    /// Writes a keyspace's memtable to a table, unless the memtable has to stay in memory. No manifest names the table yet.
-    fn flush(&self, keyspace: &mut Replayed, spill: Spill) -> Result<()> {
-        let memtable = std::mem::replace(&mut keyspace.memtable, self.idle.clone());
-        let Some(newest) = memtable.max_seq() else { return Ok(()) };
-        if spill == Spill::Nowhere {
-            keyspace.full.push(memtable);
-            return Ok(());
-        }
-        let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
-        let ranges = memtable.ranges().map_or_else(RangeSet::default, |set| RangeSet::clone(&set));
-        let table = keyspace.tree.options().table.clone();
-        let context = JobContext {
-            env: &self.env,
-            dir: &self.dir,
-            table: &table,
-            next_number: &next_number,
-            snapshots: &[],
-            rate_limiter: &|_| {},
-            range_tombstones: &ranges,
-            cancelled: &std::sync::atomic::AtomicBool::new(false),
-        };
-        let flushed = tree::flush(memtable.cursor(), keyspace.tree.guard_hash(), &context)?;
-        let edit = keyspace.tree.install_flush(&flushed, newest);
-        let open = &mut |meta: &table::TableMeta| self.space.open_table(meta);
-        keyspace.tree.apply(&edit, open)?;
-        edit.added.iter().for_each(|_| keyspace.recovered.add());
-        keyspace.recovered.merge(&mut keyspace.tree, &context, open)?;
-        self.remove_merged();
-        Ok(())
-    }
-
-    /// Removes tables of this opening that were merged into others. Tables of the old manifest are in use until the new one is in force.
-    fn remove_merged(&self) {
-        for number in self.space.garbage.take() {
-            self.space.tables.forget(number);
-            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
-        }
-    }
-
-    /// Starts a new log under the new manifest, then removes the files that they replace. What was recovered is durable by now.
-    fn start(self, keyspaces: Keyspaces, last_seq: Seq, mut manifest: Manifest) -> Result<Arc<DbInner>> {
-        let versions = keyspaces.values().map(|k| k.tree.version());
-        let named =
-            versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>()).collect();
-        let mut leftovers = self.files.leftovers(&named, self.lacking);
-        leftovers.retain(|name| !self.keeps(name));
-        let logs = self.logs();
-        let log = match self.start_log(&logs, last_seq, &mut manifest) {
-            // Then files that are no longer needed are removed first.
-            Err(e) if e.kind() == ErrorKind::NoSpace => {
-                self.remove(&leftovers);
-                self.disk_reserve.release_for(&e);
-                self.start_log(&logs, last_seq, &mut manifest)
-            }
-            log => log,
-        };
-        let (log, refusal) = match log {
-            Ok(log) => (log, None),
-            Err(e) if e.kind() == ErrorKind::NoSpace => {
-                let (log, refusal) = self.no_log(&logs, &e);
-                (log, Some(refusal))
-            }
-            Err(e) => return Err(e),
-        };
-        self.remove(&leftovers);
-        let core = self.build(keyspaces, last_seq, manifest, log, logs);
-        if let Some(refusal) = refusal {
-            core.refuse(refusal);
-        }
-        core.disk_reserve.fit(core.log_bytes());
-        core.disk_reserve.retake();
-        Ok(core)
-    }
-
-    fn logs(&self) -> Logs {
-        let closed = Arc::new(ClosedLogs::keeping(&self.kept));
-        Logs { closed, recycled: self.recycled.clone(), begun: Arc::default(), counters: Arc::default() }
-    }
-
-    fn start_log(&self, logs: &Logs, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
-        let header = self.next_header(last_seq);
-        let number = self.next_log();
-        let path = self.dir.join(log_file_name(number));
-        if self.env.exists(&path)? {
-            // The manifest did not get the edit that names this log: see below.
-            self.env.remove(&path)?;
-        }
-        let log = Log::create(&self.env, &self.dir, number, header, logs.clone())?;
-        let exists = DatabaseEdit { newest_log: number, ..DatabaseEdit::default() };
-        manifest.log(&exists).map_err(|e| match e {
-            ManifestError::Rejected(e) => e,
-            ManifestError::Unknown(e) => e.with_kind(ErrorKind::ReadOnly),
-        })?;
-        Ok(log)
-    }
-
-    /// A log that refuses writes because the disk has no space for a real one, and the error that writers get.
-    fn no_log(&self, logs: &Logs, cause: &Error) -> (Log, Error) {
-        let message = format!(
-            "{}: the disk was full when the database was opened, so it can only be read; free some space and open it again: \
-             {cause}",
-            self.dir.display()
-        );
-        let refusal = Error::new(ErrorKind::ReadOnly, message);
-        let log = Log::refusing(&self.env, &self.dir, self.next_log(), refusal.clone(), logs.clone());
-        (log, refusal)
-    }
-
-    /// Opens for reading only, with the tables on disk and the logs replayed into memory; changes nothing on disk.
-    fn start_without_room(self, keyspaces: Keyspaces, last_seq: Seq, cause: &Error) -> Result<Arc<DbInner>> {
-        self.sync_what_was_found()?;
-        let logs = self.logs();
-        let (log, refusal) = self.no_log(&logs, cause);
-        let number = self.files.manifests.last().copied().unwrap_or(0);
-        let manifest = Manifest::refusing(&self.dir, number, refusal.clone());
-        let core = self.build(keyspaces, last_seq, manifest, log, logs);
-        core.refuse(refusal);
-        Ok(core)
-    }
-
-    /// Syncs the files that reads depend on and that are not rewritten: data that was read must not be lost in a power cut. Tables were
-    /// durable before the manifest named them.
-    fn sync_what_was_found(&self) -> Result<()> {
-        let manifest = self.files.manifests.last().map(|&n| manifest_file_name(n));
-        let logs = self.files.logs.iter().filter(|&&n| n >= self.state.min_log).map(|&n| log_file_name(n));
-        manifest.into_iter().chain(logs).try_for_each(|name| self.env.sync_file(&self.dir.join(name)))?;
-        self.env.sync_dir(&self.dir)
-    }
-
-    /// Best effort: the next opening removes the rest.
-    fn remove(&self, names: &[String]) {
-        for name in names {
-            let _ = self.env.remove(&self.dir.join(name));
-        }
-    }
-
-    fn build(
-        self,
-        keyspaces: Keyspaces,
-        last_seq: Seq,
-        manifest: Manifest,
-        log: Log,
-        logs: Logs,
-    ) -> Arc<DbInner> {
-        let TableSpace { tables, garbage } = self.space;
-        let core = Arc::new(DbInner {
-            tables,
-            garbage,
-            snapshots: Snapshots::default(),
-            retired: Default::default(),
-            visible: VisibleSeq::new(last_seq),
-            commit: new_commit(Writer::new(log, last_seq + 1)),
-            closed_logs: logs.closed,
-            recycled: logs.recycled,
-            begun_log: logs.begun,
-            log_counters: logs.counters,
-            manifest: Mutex::new(manifest),
-            disk_reserve: self.disk_reserve,
-            state: Mutex::new(State::new(self.state.next_keyspace)),
-            idle: self.idle,
-            flush_work: Condvar::new(),
-            compact_work: Condvar::new(),
-            progress: Condvar::new(),
-            end: Condvar::new(),
-            origin: ForkGuard::here(),
-            next_file: self.next_file,
-            counters: Counters::default(),
-            scrub: crate::scrub::Scrub::default(),
-            rest_until: AtomicU64::new(0),
-            slowdown: AtomicU64::new(0),
-            collecting: Mutex::new(()),
-            calls: crate::active_calls::ActiveCalls::default(),
-            lock: Mutex::new(Some(self.lock)),
-            fatal: OnceLock::new(),
-            stopped: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            memtables_due: AtomicBool::new(false),
-            trees_due: Arc::default(),
-            rate_limiter: crate::rate_limiter::RateLimiter::new(self.options.compaction_rate),
-            cancelled: std::sync::atomic::AtomicBool::new(false),
-            env: self.env,
-            dir: self.dir,
-            options: self.options,
-            identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
-        });
-        core.adopt(keyspaces);
-        core
     }
 }
 
@@ -624,23 +300,4 @@ fn whole_state(
     }
 }
 
-impl DbInner {
-    fn adopt(&self, keyspaces: Keyspaces) {
-        let mut state = self.state.lock();
-        for (id, k) in keyspaces {
-            self.disk_reserve.note_tables(0, k.tree.version().bytes());
-            let core = self.new_keyspace_core(id, k.name, k.options, tree::Version::empty);
-            let mut keyspace = KeyspaceState::new(core, k.tree);
-            // In most cases there are none: all that was replayed is in tables.
-            let memtables = k.full.into_iter().chain([k.memtable]).filter(|m| !m.is_empty());
-            keyspace.flushing = memtables
-                .map(|memtable| {
-                    let last_seq = memtable.max_seq().unwrap_or(0);
-                    ImmutableMemtable::new(memtable, last_seq)
-                })
-                .collect();
-            keyspace.publish(self.idle.clone());
-            state.insert(keyspace);
-        }
-    }
-}
+impl Recovery {}

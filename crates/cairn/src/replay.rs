@@ -1,6 +1,8 @@
 //! Replays the logs in the order of sequence numbers, and distinguishes a torn tail from damage.
 
-use crate::log::{LogHeader, batch_error, decode_batch, log_file_name};
+use crate::batch_record::{BatchRecord, batch_error, decode_batch};
+use crate::log_header::LogHeader;
+use crate::log_names::log_file_name;
 use base::planted::{Bug, planted};
 use base::{Error, Result, Seq};
 use env::Env;
@@ -10,7 +12,7 @@ use std::sync::Arc;
 
 /// A record of the log and its position.
 pub(crate) struct LogRecord<'a> {
-    pub batch: crate::log::BatchRecord<'a>,
+    pub batch: BatchRecord<'a>,
     pub path: &'a Path,
     pub offset: u64,
 }

@@ -5,14 +5,13 @@
 //! first), the closed logs that are synced, and the manifest. `Database::scrub` runs one round; with the option `scrub_rate` a thread
 //! runs rounds continuously. Findings are in `Stats::damage` and `Stats::scrub`, and go to `tracing`. Scrubbing changes nothing.
 
-use crate::check::Report;
 use crate::db_inner::DbInner;
-use crate::log::log_file_name;
-use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::{CheckReport, Problem, ScrubStats};
+use crate::log_names::log_file_name;
+use crate::report::Report;
+use crate::stats::CheckReport;
+use crate::sync::Ordering;
 use base::{ErrorKind, Result};
 use record::{SegmentKind, SegmentReader};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tree::{LiveTable, Manifest, manifest_file_name};
@@ -21,24 +20,6 @@ use tree::{LiveTable, Manifest, manifest_file_name};
 const ROUND_PAUSE: Duration = Duration::from_secs(1);
 /// A scrub ahead of its rate by less than this does not pause.
 const MIN_PAUSE: Duration = Duration::from_millis(2);
-
-/// Progress of scrubbing, and damage of logs and manifest. Damage of a table is recorded in the table.
-#[derive(Default)]
-pub(crate) struct Scrub {
-    rounds: AtomicU64,
-    bytes: AtomicU64,
-    findings: Mutex<BTreeMap<String, Problem>>,
-}
-
-impl Scrub {
-    pub(crate) fn stats(&self) -> ScrubStats {
-        ScrubStats { rounds: self.rounds.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
-    }
-
-    pub(crate) fn findings(&self) -> Vec<Problem> {
-        self.findings.lock().values().cloned().collect()
-    }
-}
 
 /// Limits a scrub to its rate, and ends it when the database closes.
 struct ScrubPacer<'a> {

@@ -1,80 +1,14 @@
 //! Snapshots: consistent read-only states of the whole database, and the list of sequence numbers that compactions must preserve.
 
-use crate::cursor::{Bounds, Cursor, ReadView};
+use crate::bounds::Bounds;
+use crate::cursor::{Cursor, ReadView};
 use crate::db_inner::DbInner;
-use crate::held_seqs::{HeldCursors, HeldSeq};
+use crate::held_seq::HeldSeq;
 use crate::keyspace::Keyspace;
 use crate::range::Range;
-use crate::sync::Mutex;
-use crate::visible_seq::VisibleSeq;
 use base::{Result, Seq, Slice};
-use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// The sequence numbers that snapshots hold.
-#[derive(Default)]
-pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, Held>>);
-
-#[derive(Default)]
-struct Held {
-    /// Number of holders.
-    count: usize,
-    /// When the first of them took hold; `None` if unknown.
-    since: Option<Duration>,
-}
-
-impl Snapshots {
-    /// Holds the newest visible sequence number. The number is read under the lock: a compaction that lists the snapshots later finds it,
-    /// and one that listed them before drops only versions that this snapshot does not show.
-    pub(crate) fn take(&self, visible: &VisibleSeq, now: Option<Duration>) -> Seq {
-        let mut held = self.0.lock();
-        let seq = visible.newest();
-        held.entry(seq).or_default().add(now);
-        seq
-    }
-
-    /// Holds a sequence number that is also held elsewhere during the call.
-    pub(crate) fn hold(&self, seq: Seq, now: Option<Duration>) {
-        self.0.lock().entry(seq).or_default().add(now);
-    }
-
-    pub(crate) fn release(&self, seq: Seq) {
-        let mut held = self.0.lock();
-        if let Some(one) = held.get_mut(&seq) {
-            one.count -= 1;
-            if one.count == 0 {
-                held.remove(&seq);
-            }
-        }
-    }
-
-    /// All held sequence numbers, ascending.
-    pub(crate) fn list(&self) -> Vec<Seq> {
-        self.0.lock().keys().copied().collect()
-    }
-
-    pub(crate) fn oldest(&self) -> Option<Seq> {
-        self.0.lock().keys().next().copied()
-    }
-
-    /// The number of holders and the time since which the oldest is held. An unknown time is set to `now`.
-    pub(crate) fn look(&self, now: Duration) -> HeldCursors {
-        let mut all = HeldCursors::default();
-        for held in self.0.lock().values_mut() {
-            all.add(held.count, Some(*held.since.get_or_insert(now)));
-        }
-        all
-    }
-}
-
-impl Held {
-    fn add(&mut self, now: Option<Duration>) {
-        self.count += 1;
-        self.since = self.since.or(now);
-    }
-}
 
 /// Holds a sequence number until it is dropped.
 pub(crate) struct Pin {

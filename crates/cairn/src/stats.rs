@@ -2,7 +2,7 @@
 //!
 //! They are for users: nothing in the engine depends on them.
 
-use base::Slice;
+use base::{Error, Slice};
 
 /// I/O of one kind of background job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -112,7 +112,7 @@ pub struct MemoryStats {
     pub cache: u64,
     /// Guards and table metadata of the current versions, and deleted ranges, those in memtables included.
     pub metadata: u64,
-    /// Flushed memtables that open cursors or iterators keep in memory, until they are moved or dropped. Not part of the budget.
+    /// FlushOutput memtables that open cursors or iterators keep in memory, until they are moved or dropped. Not part of the budget.
     pub pinned: u64,
 }
 
@@ -310,4 +310,18 @@ pub struct Problem {
     pub offset: Option<u64>,
     /// What is wrong.
     pub what: String,
+}
+
+impl Problem {
+    /// The problem that an error describes, in the file that it names, otherwise in `file`.
+    pub(crate) fn of(file: &str, error: &Error) -> Problem {
+        let place = error.place();
+        let named =
+            place.and_then(|(path, _)| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+        Problem {
+            file: named.unwrap_or_else(|| file.to_owned()),
+            offset: place.map(|(_, offset)| offset),
+            what: error.to_string(),
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Statistics as text, for people.
 
-use crate::stats::*;
+use crate::stats::{KeyspaceStats, Problem, Stats};
 use std::fmt;
 
 /// Bytes with a unit: `12.3 MiB`.

@@ -1,10 +1,12 @@
 //! Reads the logs of a damaged database.
 
-use super::report::{Loss, SalvageReport, SalvagedFile};
-use super::sources::Sources;
+use crate::batch_record::{BatchRecord, decode_batch};
 use crate::file_names::Files;
-use crate::log::{BatchRecord, LogHeader, decode_batch, log_file_name};
+use crate::log_header::LogHeader;
+use crate::log_names::{log_file_name, parse_log_file_name};
 use crate::replay::{is_never_established, replay};
+use crate::salvage::report::{Loss, SalvageReport, SalvagedFile};
+use crate::salvage::sources::Sources;
 use base::{Error, ErrorKind, Result};
 use env::Env;
 use memtable::Memtable;
@@ -30,7 +32,7 @@ pub(super) fn read(
     let replayed = files.needed_logs(dir, &state).and_then(|logs| {
         let mut seen: Vec<(u64, u64)> = logs.iter().map(|n| (*n, 0)).collect();
         replay(env, dir, &state, &logs, &mut |mut record| {
-            let number = record.path.file_name().and_then(|n| crate::log::parse_log_file_name(n.to_str()?));
+            let number = record.path.file_name().and_then(|n| parse_log_file_name(n.to_str()?));
             seen.iter_mut().filter(|(n, _)| Some(*n) == number).for_each(|(_, records)| *records += 1);
             match insert(&mut record.batch, Some(&state), sources, report) {
                 true => Ok(()),

@@ -12,14 +12,9 @@
 //! Cost: the tables are read twice, once to survey them and once to merge; the two results are compared, so that a disk that fails in
 //! between is a loss in the report. Memory: the contents of the logs, and for each table a block and 64 KiB.
 
-mod logs;
-mod report;
-mod sources;
-
-pub use report::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace};
-
+use crate::database::Database;
 use crate::file_names::{Files, LOCK_FILE_NAME};
-use crate::{Database, Durability, Options};
+use crate::options::{Durability, Options};
 use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result};
 use env::{Env, RealEnv};
 use memtable::MemtableCursor;
@@ -28,6 +23,12 @@ use std::path::Path;
 use std::sync::Arc;
 use table::SalvageCursor;
 use tree::MergeCursor;
+
+mod logs;
+mod report;
+mod sources;
+
+pub use report::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace};
 
 /// Writes a new database to `to` from the intact parts of the one in `from`. See [`salvage_in`].
 ///

@@ -1,9 +1,9 @@
 //! Finds the keyspaces and tables of a damaged database, and surveys what is intact of them.
 
-use super::report::{Loss, SalvageReport, SalvagedFile};
 use crate::file_names::Files;
-use crate::recovery::TableSpace;
-use crate::{KeyspaceOptions, Options};
+use crate::options::{KeyspaceOptions, Options};
+use crate::salvage::report::{Loss, SalvageReport, SalvagedFile};
+use crate::tables::TableSpace;
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use env::Env;
 use memtable::Memtable;

@@ -5,9 +5,12 @@
 //! has synced them, and recorded that when it closed the database. The logs after a crash may be only in the page cache, or end in a torn
 //! record: they are rewritten to tables, or the database is read-only.
 
-use super::{Keyspaces, Recovery, Spill};
+use crate::closed_logs::KeptLog;
 use crate::db_inner::DbInner;
-use crate::log::{KeptLog, LogHeader, parse_log_file_name};
+use crate::log_header::LogHeader;
+use crate::log_names::parse_log_file_name;
+use crate::recovery::Recovery;
+use crate::replayed::{Keyspaces, Spill};
 use base::{Error, ErrorKind, Result, Seq};
 use std::path::Path;
 use std::sync::Arc;

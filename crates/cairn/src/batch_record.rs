@@ -1,0 +1,201 @@
+//! The record of a batch in the log: `docs/format/log.md` describes it.
+
+use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
+use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use base::{EntryKind, Error, ErrorKind, RangeTombstone, Seq, Trailer};
+use memtable::Memtable;
+use std::path::Path;
+
+/// Version of the batch record; room for records with timestamps.
+const BATCH_PLAIN: u8 = 0;
+
+/// Version of a batch with range deletions: an older Cairn refuses it, instead of reporting damage.
+const BATCH_WITH_RANGES: u8 = 1;
+
+/// Appends the head of a batch record: version, sequence number of the first entry, number of entries.
+pub(crate) fn put_batch_head(out: &mut Vec<u8>, first_seq: Seq, count: u64) {
+    put_batch_head_of(out, false, first_seq, count);
+}
+
+/// The same, for a batch that may delete ranges.
+pub(crate) fn put_batch_head_of(out: &mut Vec<u8>, ranges: bool, first_seq: Seq, count: u64) {
+    out.push(if ranges { BATCH_WITH_RANGES } else { BATCH_PLAIN });
+    put_varint(out, first_seq);
+    put_varint(out, count);
+}
+
+/// Appends the head of an entry: everything before the bytes of the key. The length of the value and its bytes follow the key.
+#[inline]
+pub(crate) fn put_entry_head(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, key_len: usize) {
+    out.push(kind as u8);
+    put_varint(out, keyspace);
+    put_varint(out, key_len as u64);
+}
+
+/// Maximum bytes of an encoded entry beside key and value.
+pub(crate) const MAX_ENTRY_OVERHEAD: usize = 1 + 3 * MAX_VARINT_LEN;
+
+/// Appends a whole entry.
+#[inline]
+pub(crate) fn put_entry(out: &mut Vec<u8>, kind: EntryKind, keyspace: u64, key: &[u8], value: &[u8]) {
+    put_entry_head(out, kind, keyspace, key.len());
+    out.extend_from_slice(key);
+    if kind != EntryKind::Delete {
+        put_varint(out, value.len() as u64);
+        out.extend_from_slice(value);
+    }
+}
+
+/// One entry of a batch.
+pub(crate) struct Entry<'a> {
+    pub kind: EntryKind,
+    pub keyspace: u64,
+    pub key: &'a [u8],
+    /// For a range deletion, the end of the range: empty for the end of all keys.
+    pub value: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// Memtable bytes that the entry needs.
+    pub(crate) fn cost(&self) -> usize {
+        match self.kind {
+            EntryKind::DeleteRange => Memtable::range_cost(self.key.len(), self.value.len()),
+            EntryKind::Put | EntryKind::Delete => Memtable::entry_cost(self.key.len(), self.value.len()),
+        }
+    }
+
+    /// Inserts the entry into a memtable that has reserved room for it.
+    #[inline]
+    pub(crate) fn insert(&self, memtable: &Memtable, seq: Seq) {
+        match self.kind {
+            EntryKind::DeleteRange => {
+                memtable.delete_range(RangeTombstone::new(self.key, self.value, seq));
+            }
+            kind => memtable.insert(self.key, Trailer::new(seq, kind), self.value),
+        }
+    }
+}
+
+/// Iterates over the entries of a batch.
+pub(crate) struct Entries<'a> {
+    reader: Reader<'a>,
+    /// Whether range deletions are allowed.
+    ranges: bool,
+}
+
+impl<'a> Entries<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Entries { reader: Reader::new(bytes), ranges: true }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reader.is_empty()
+    }
+
+    /// The next entry; `None` when it is malformed.
+    pub(crate) fn next(&mut self) -> Option<Entry<'a>> {
+        let kind = match self.reader.u8()? {
+            code if code == EntryKind::DeleteRange as u8 && self.ranges => EntryKind::DeleteRange,
+            code => EntryKind::from_code(code)?,
+        };
+        let keyspace = self.reader.varint()?;
+        let key = self.reader.bytes(MAX_KEY_LEN)?;
+        let value = match kind {
+            EntryKind::Put => self.reader.bytes(MAX_VALUE_LEN)?,
+            EntryKind::Delete => &[],
+            // An empty range is never written.
+            EntryKind::DeleteRange => {
+                self.reader.bytes(MAX_KEY_LEN).filter(|to| to.is_empty() || key < *to)?
+            }
+        };
+        Some(Entry { kind, keyspace, key, value })
+    }
+}
+
+/// A decoded batch record.
+pub(crate) struct BatchRecord<'a> {
+    pub first_seq: Seq,
+    pub count: u64,
+    pub entries: Entries<'a>,
+}
+
+/// Decodes the head of a batch record; `None` when it is malformed.
+pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
+    let mut reader = Reader::new(record);
+    let ranges = match reader.u8()? {
+        BATCH_PLAIN => false,
+        BATCH_WITH_RANGES => true,
+        _ => return None,
+    };
+    let first_seq = reader.varint().filter(|&seq| seq > 0)?;
+    let count = reader.varint()?;
+    (first_seq.checked_add(count)? <= base::MAX_SEQ).then_some(BatchRecord {
+        first_seq,
+        count,
+        entries: Entries { ranges, ..Entries::new(reader.rest()) },
+    })
+}
+
+/// The error for a non-empty record that is not a batch.
+pub(crate) fn batch_error(record: &[u8], log: &Path, offset: u64) -> Error {
+    match record.first() {
+        Some(&version) if version > BATCH_WITH_RANGES => {
+            let what = format!("{}, offset {offset}: a batch of version {version}", log.display());
+            Error::new(ErrorKind::Unsupported, format!("{what}, which this Cairn does not know"))
+        }
+        _ => Error::corruption(log, offset, "this record is no batch"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_round_trip_and_hostile_ones_are_refused() {
+        let mut record = Vec::new();
+        put_batch_head(&mut record, 300, 2);
+        put_entry(&mut record, EntryKind::Put, 7, b"key", b"value");
+        put_entry(&mut record, EntryKind::Delete, 1, b"", b"");
+        let mut batch = decode_batch(&record).unwrap();
+        assert_eq!((batch.first_seq, batch.count), (300, 2));
+        let entry = batch.entries.next().unwrap();
+        assert_eq!(
+            (entry.kind, entry.keyspace, entry.key, entry.value),
+            (EntryKind::Put, 7, &b"key"[..], &b"value"[..])
+        );
+        let entry = batch.entries.next().unwrap();
+        assert_eq!((entry.kind, entry.keyspace, entry.key), (EntryKind::Delete, 1, &b""[..]));
+        assert!(batch.entries.is_empty());
+        for cut in 0..record.len() {
+            let whole = decode_batch(&record[..cut])
+                .is_some_and(|mut batch| (0..batch.count).all(|_| batch.entries.next().is_some()));
+            assert!(!whole, "cut at {cut}");
+        }
+        assert!(decode_batch(&[9, 1, 1]).is_none());
+        assert!(decode_batch(&[0, 0, 1]).is_none());
+        let path = Path::new("wal");
+        assert_eq!(batch_error(&[9, 1, 1], path, 7).kind(), ErrorKind::Unsupported);
+        assert_eq!(batch_error(&[0, 0, 1], path, 7).kind(), ErrorKind::Corruption);
+    }
+
+    #[test]
+    fn deleted_ranges_round_trip_and_only_sound_ones_in_their_version() {
+        for (from, to, sound) in
+            [("a", "b", true), ("a", "", true), ("", "", true), ("a", "a", false), ("b", "a", false)]
+        {
+            for ranges in [true, false] {
+                let mut record = Vec::new();
+                put_batch_head_of(&mut record, ranges, 3, 1);
+                put_entry(&mut record, EntryKind::DeleteRange, 2, from.as_bytes(), to.as_bytes());
+                let mut batch = decode_batch(&record).unwrap();
+                let entry = batch.entries.next();
+                assert_eq!(entry.is_some(), sound && ranges, "{from} {to} {ranges}");
+                if let Some(entry) = entry {
+                    assert_eq!((entry.kind, entry.key), (EntryKind::DeleteRange, from.as_bytes()));
+                    assert_eq!((entry.value, batch.entries.is_empty()), (to.as_bytes(), true));
+                }
+            }
+        }
+    }
+}

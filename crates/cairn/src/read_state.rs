@@ -1,0 +1,61 @@
+//! The [`ReadState`]: what a read of a keyspace searches.
+
+use base::planted::{Bug, planted};
+use base::{RangeSet, Seq, Slice, Trailer};
+use memtable::Memtable;
+use std::sync::Arc;
+use tree::Version;
+
+/// The memtables and the version that a read of a keyspace searches, from new to old. Immutable; readers load it with one atomic
+/// operation.
+pub(crate) struct ReadState {
+    pub memtable: Arc<Memtable>,
+    /// Full memtables that are being flushed, newest first.
+    pub flushing: Vec<Arc<Memtable>>,
+    pub version: Arc<Version>,
+}
+
+impl ReadState {
+    /// The active memtable and the immutable ones, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.memtable).chain(&self.flushing)
+    }
+
+    /// All range tombstones; `None` when there are none.
+    pub(crate) fn ranges(&self) -> Option<RangeSet> {
+        let recent: Vec<Arc<RangeSet>> = self.memtables().filter_map(|m| m.ranges()).collect();
+        let all = RangeSet::union(recent.iter().map(|set| &**set).chain([&*self.version.range_tombstones]));
+        (!all.is_empty()).then_some(all)
+    }
+
+    /// The sequence number of the newest range tombstone over `key` visible at `seq`: it hides all older entries. 0 when there is none.
+    #[inline]
+    pub(crate) fn deleted_before(&self, key: &[u8], seq: Seq) -> Seq {
+        // Most keyspaces have no range tombstones: this comparison is then the whole cost.
+        let version = match self.version.range_tombstones.is_empty() {
+            true => 0,
+            false => self.version.range_tombstones.newest(key, seq),
+        };
+        self.memtables().fold(version, |newest, memtable| newest.max(memtable.deleted_before(key, seq)))
+    }
+
+    /// The result of looking `key` up in the memtables, where `deleted` is the newest range tombstone over it: its value, or that it has
+    /// none. `None` when no memtable has an entry for the key.
+    #[inline]
+    pub(crate) fn get_recent(&self, key: &[u8], seq: Seq, deleted: Seq) -> Option<Option<Slice>> {
+        let (trailer, value) = self.memtables().find_map(|memtable| memtable.get(key, seq))?;
+        Some(shows(trailer, deleted).then(|| Slice::copy_from(value)))
+    }
+}
+
+/// Whether a range tombstone (0: none) hides an entry.
+#[inline]
+pub(crate) fn hides(tombstone: Seq, entry: Seq) -> bool {
+    entry < tombstone || (tombstone > 0 && planted(Bug::RangeHidesNewer))
+}
+
+/// Whether an entry is a value that a range tombstone (0: none) does not hide.
+#[inline]
+pub(crate) fn shows(entry: Trailer, tombstone: Seq) -> bool {
+    !entry.is_delete() && !hides(tombstone, entry.seq())
+}

@@ -1,0 +1,172 @@
+//! Sealing: ends active memtables and switches the log, so that a flush can write the memtables to tables and remove the old log. Called
+//! only by a holder of the writer while no batch has reserved memory.
+//!
+//! A memtable is sealed because it is full or the memory budget is used up (`memory.rs` in `write`), because it holds the oldest log
+//! (`log_bound.rs` there), because the application asks for a flush, because reads have charged it its price, or because it has deletes
+//! while the disk is full: they free no space before a flush moves their tombstones into a table.
+
+use crate::db_inner::DbInner;
+use crate::db_state::{ImmutableMemtable, KeyspaceState, State};
+use crate::keyspace_inner::KeyspaceInner;
+use crate::memtable_charge::is_due;
+use crate::sync::Ordering;
+use crate::writer::Writer;
+use base::Result;
+use base::planted::{Bug, planted};
+use std::sync::Arc;
+
+/// With this many immutable memtables in a keyspace, its active one is sealed only if it has a range deletion: flushed together they may
+/// shrink to nothing, where the others alone do not fit.
+const MAX_WAITING: usize = 16;
+
+impl DbInner {
+    /// Waits until everything that has a sequence number is inserted.
+    pub(crate) fn await_inserts(&self, writer: &Writer) {
+        if !planted(Bug::SwitchUnderInsert) {
+            self.visible.wait_for(writer.next_seq - 1);
+        }
+    }
+
+    /// [`DbInner::seal_due`], unless the writer is busy: then the next group commit leader does it.
+    pub(crate) fn try_seal_due(&self) {
+        if self.memtables_due.load(Ordering::Relaxed)
+            && let Some(mut writer) = self.try_writer_briefly()
+        {
+            self.seal_due(&mut writer);
+        }
+    }
+
+    /// Seals the memtables whose read charges have reached their price, all at once; on a full disk also those with deletes. A memtable stays
+    /// active while an older one of its keyspace waits for its flush, or the memory budget has no room for its successor. The next
+    /// charge sets `memtables_due` again.
+    #[cold]
+    pub(crate) fn seal_due(&self, writer: &mut Writer) {
+        self.switch_deletes(writer);
+        let keyspaces: Vec<_> = {
+            let mut state = self.state.lock();
+            let mut successors = 0;
+            let due = |k: &&KeyspaceState| {
+                let charged = k.flushing.is_empty() && is_due(&k.core.read_state.load().memtable);
+                let fits = charged && !self.is_over_budget(&state, successors + k.core.memtable_bytes);
+                successors += if fits { k.core.memtable_bytes } else { 0 };
+                fits
+            };
+            let due: Vec<_> = state.dirty().filter(due).map(|k| k.core.clone()).collect();
+            // `wait_idle` checks both under the lock.
+            self.memtables_due.store(false, Ordering::Release);
+            if due.is_empty() {
+                return;
+            }
+            state.jobs += 1;
+            due
+        };
+        if let Err(e) = self.seal(writer, &keyspaces) {
+            tracing::warn!(error = %e, memtables = keyspaces.len(), "memtables were not sealed");
+            // Retried when they are due again.
+            for keyspace in &keyspaces {
+                keyspace.read_state.load().memtable.charges().store(0, Ordering::Relaxed);
+            }
+        }
+        self.state.lock().jobs -= 1;
+        self.progress.notify_all();
+    }
+
+    /// Seals the nonempty memtables of some keyspaces and switches the log once, so that the old log can be removed when they are
+    /// flushed.
+    pub(crate) fn seal(&self, writer: &mut Writer, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
+        self.check_process()?;
+        self.check_running()?;
+        // Older commits may still be inserting.
+        self.await_inserts(writer);
+        if keyspaces.iter().any(|keyspace| !keyspace.read_state.load().memtable.is_empty()) {
+            self.rotate_log(writer)?;
+        }
+        let last_seq = writer.next_seq - 1;
+        let mut state = self.state.lock();
+        for keyspace in keyspaces {
+            let old = keyspace.read_state.load().memtable.clone();
+            if old.capacity() == 0 {
+                continue;
+            }
+            writer.forget(keyspace);
+            keyspace.last_used.store(old.reserved(), Ordering::Relaxed);
+            let sealed = (!old.is_empty()).then(|| ImmutableMemtable::new(old, last_seq));
+            state.switch(keyspace.id, self.idle.clone(), sealed);
+        }
+        self.flush_work.notify_one();
+        Ok(())
+    }
+
+    /// Begins the next log. Everything that has a sequence number is inserted. The current log is established first, so that at most the
+    /// newest log is not; usually the flush thread has already done so.
+    fn rotate_log(&self, writer: &mut Writer) -> Result<()> {
+        self.check_place()?;
+        self.establish_log()?;
+        let last_seq = writer.next_seq - 1;
+        self.disk_reserve
+            .retry_after_freeing(|| writer.log.rotate(last_seq))
+            .map_err(|e| self.poison_on_sync_error(e))?;
+        writer.check_log_at = 0;
+        writer.check_holders_at = 0;
+        Ok(())
+    }
+
+    /// Switches the log although no memtable is sealed, and lets the flush thread remove the logs that no keyspace needs.
+    pub(crate) fn free_logs(&self, writer: &mut Writer) -> Result<()> {
+        self.check_process()?;
+        self.check_running()?;
+        self.await_inserts(writer);
+        self.rotate_log(writer)?;
+        self.state.lock().logs_to_free = true;
+        self.flush_work.notify_one();
+        Ok(())
+    }
+
+    /// Whether the immutable memtables leave no room in the budget for another one of `capacity` bytes.
+    pub(crate) fn is_over_budget(&self, state: &State, capacity: usize) -> bool {
+        let limit = self.write_budget().saturating_sub(capacity as u64);
+        let bytes = state.waiting_bytes;
+        bytes > 0 && bytes + capacity as u64 > limit
+    }
+
+    /// While the reserve is spent: seals every memtable with tombstones, so that it is flushed. Returns whether there was any.
+    #[cold]
+    pub(crate) fn switch_deletes(&self, writer: &mut Writer) -> bool {
+        if !self.disk_reserve.take_deletes() {
+            return false;
+        }
+        // A recorded delete may still be on its way into a memtable.
+        self.visible.wait_for(writer.next_seq - 1);
+        let (now, later): (Vec<_>, Vec<_>) = {
+            let mut state = self.state.lock();
+            let with_deletes = state.dirty().filter(|k| k.core.read_state.load().memtable.has_deletes());
+            let (now, later) =
+                with_deletes.map(|k| (may_switch(k), k.core.clone())).partition(|(may, _)| *may);
+            // Counted as a job, so that a thread waiting for idleness waits for it.
+            state.jobs += 1;
+            (now, later)
+        };
+        let now: Vec<_> = now.into_iter().map(|(_, keyspace)| keyspace).collect();
+        let switched = self.seal(writer, &now);
+        if let Err(e) = &switched {
+            tracing::warn!(error = %e, "a memtable was not switched");
+        }
+        if switched.is_err() || !later.is_empty() {
+            self.disk_reserve.note_deletes();
+        }
+        self.state.lock().jobs -= 1;
+        self.progress.notify_all();
+        !now.is_empty()
+    }
+}
+
+/// Whether the active memtable of a keyspace may be added to those that wait for a flush.
+fn may_switch(keyspace: &KeyspaceState) -> bool {
+    let memtable = &keyspace.core.read_state.load().memtable;
+    let waiting: usize = keyspace.flushing.iter().map(|sealed| sealed.memtable.used_bytes()).sum();
+    match memtable.ranges() {
+        Some(_) => keyspace.flushing.len() < MAX_WAITING,
+        // A memtable much smaller than the waiting ones does not help them.
+        None => memtable.used_bytes() >= waiting / 8,
+    }
+}
