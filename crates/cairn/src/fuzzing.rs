@@ -3,9 +3,7 @@
 //!
 //! Not part of the public library: the feature `fuzzing` is only on for those targets.
 
-use crate::batch_record::{decode_batch, put_batch_head_of, put_entry};
-use crate::log_header::LogHeader;
-use crate::log_names::{log_file_name, parse_log_file_name};
+use crate::wal::{LogHeader, decode_batch, log_file_name, parse_log_file_name, put_batch_head_of, put_entry};
 use base::EntryKind;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use table::{parse_table_file_name, table_file_name};

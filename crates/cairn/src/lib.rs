@@ -34,100 +34,35 @@
 
 #![warn(clippy::missing_errors_doc)]
 
-mod active_calls;
-mod admit;
-mod append;
-mod batch;
-mod batch_record;
-mod begun_log;
-mod bounds;
+mod api;
+mod background;
 mod check;
-mod close;
-mod closed_logs;
-mod collect_stats;
-mod commit;
-mod compact;
-mod counters;
-mod cursor;
-mod database;
-mod db_inner;
-mod db_state;
-mod dead_ranges;
-mod deleted_run;
-mod disk_reserve;
-mod establish_log;
-mod file_names;
-mod flush;
+mod disk;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod get;
-mod group;
-mod held_seq;
-mod held_seqs;
-mod install;
-mod keep_logs;
-mod keyspace;
-mod keyspace_inner;
-mod keyspaces;
-mod log;
-mod log_bound;
-mod log_header;
-mod log_names;
-mod logs;
 #[cfg(all(test, loom))]
 mod loom_tests;
-mod low_space;
-mod manifest;
-mod memory;
-mod memtable_charge;
-mod memtable_size;
-mod multi_get;
-mod obsolete;
-mod options;
-mod range;
-mod range_del;
-mod rate_limiter;
-mod read_cost;
-mod read_state;
-mod recovered_tables;
-mod recovery;
-mod recycled_log;
-mod replay;
-mod replayed;
-mod report;
-mod requests;
+mod open;
+mod parts;
+mod read;
 mod salvage;
-mod scrub;
 mod seal;
-mod snapshot;
-mod snapshots;
-mod start;
-mod stats;
-mod stats_text;
+mod state;
 mod sync;
-mod tables;
-mod threads;
-mod visible_seq;
-mod write_batch;
-mod write_queue;
-mod write_stall;
-mod writer;
-mod writer_guard;
+mod types;
+mod wal;
+mod write;
 
+pub use api::{Database, Keyspace, Snapshot};
 #[cfg(feature = "planted-bugs")]
 pub use base::planted;
 pub use base::{Error, ErrorKind, Result, Seq, Slice, limits};
 pub use check::{check, check_in};
-pub use cursor::Cursor;
-pub use database::Database;
-pub use keyspace::Keyspace;
-pub use options::{Compression, Durability, GuardPolicy, KeyspaceOptions, OptionSpec, Options, Preset};
-pub use range::Range;
+pub use read::{Cursor, Range};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
-pub use snapshot::Snapshot;
-pub use stats::*;
-pub use write_batch::Batch;
+pub use state::Batch;
+pub use types::*;
 
 /// The engine's interface to the operating system: files, directories, locks, clock. [`Database::open_in`], [`check_in`] and
 /// [`salvage_in`] take any [`Env`](env::Env); the operating system itself is [`RealEnv`](env::RealEnv).

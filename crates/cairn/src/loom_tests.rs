@@ -3,9 +3,8 @@
 //! `crates/sim/tests/shuttle`. With `--features planted-bugs` the tests prove that they can fail: first `loom -- --skip planted`, then
 //! `loom_planted`.
 
+use crate::parts::{Member, VisibleSeq, Waiter, Wake, WriteQueue};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
-use crate::visible_seq::VisibleSeq;
-use crate::write_queue::{Member, Waiter, Wake, WriteQueue};
 use loom::thread;
 use std::sync::Arc;
 

@@ -130,7 +130,7 @@ fn options_document() -> String {
     let mut out = String::from(
         "# Options
 
-<!-- Written by `UPDATE_DOCS=1 cargo test -p cairn --test all docs`; the tables of crates/cairn/src/options.rs are the source. -->
+<!-- Written by `UPDATE_DOCS=1 cargo test -p cairn --test all docs`; the tables of crates/cairn/src/types/options.rs are the source. -->
 
 Every option has a default for most workloads; `memory_budget` is the first to set. Sizes are in bytes. A value outside of the
 range is an error when the database is opened or the keyspace created. `cairn options` prints the same list, and

@@ -1,12 +1,11 @@
 //! Reads the logs of a damaged database.
 
-use crate::batch_record::{BatchRecord, decode_batch};
-use crate::file_names::Files;
-use crate::log_header::LogHeader;
-use crate::log_names::{log_file_name, parse_log_file_name};
-use crate::replay::{is_never_established, replay};
-use crate::salvage::report::{Loss, SalvageReport, SalvagedFile};
-use crate::salvage::sources::Sources;
+use super::report::{Loss, SalvageReport, SalvagedFile};
+use super::sources::Sources;
+use crate::open::Files;
+use crate::wal::{
+    BatchRecord, LogHeader, decode_batch, is_never_established, log_file_name, parse_log_file_name, replay,
+};
 use base::{Error, ErrorKind, Result};
 use env::Env;
 use memtable::Memtable;

@@ -12,9 +12,9 @@
 //! Cost: the tables are read twice, once to survey them and once to merge; the two results are compared, so that a disk that fails in
 //! between is a loss in the report. Memory: the contents of the logs, and for each table a block and 64 KiB.
 
-use crate::database::Database;
-use crate::file_names::{Files, LOCK_FILE_NAME};
-use crate::options::{Durability, Options};
+use crate::api::Database;
+use crate::open::{Files, LOCK_FILE_NAME};
+use crate::types::{Durability, Options};
 use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result};
 use env::{Env, RealEnv};
 use memtable::MemtableCursor;

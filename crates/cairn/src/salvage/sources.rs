@@ -1,9 +1,9 @@
 //! Finds the keyspaces and tables of a damaged database, and surveys what is intact of them.
 
-use crate::file_names::Files;
-use crate::options::{KeyspaceOptions, Options};
-use crate::salvage::report::{Loss, SalvageReport, SalvagedFile};
-use crate::tables::TableSpace;
+use super::report::{Loss, SalvageReport, SalvagedFile};
+use crate::open::Files;
+use crate::state::TableSpace;
+use crate::types::{KeyspaceOptions, Options, Problem};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use env::Env;
 use memtable::Memtable;
@@ -419,7 +419,7 @@ impl Sources {
 impl Loss {
     /// The loss that an error describes.
     pub(super) fn of(file: &str, error: &Error) -> Loss {
-        let problem = crate::Problem::of(file, error);
+        let problem = Problem::of(file, error);
         Loss { file: problem.file, offset: problem.offset, what: problem.what, ..Loss::default() }
     }
 }

@@ -24,7 +24,7 @@
 //! A merge begins with no charges. Charges of a memtable beyond its price pass to its table.
 //!
 //! `compaction/read_triggered.rs` compares charges and prices when the scheduler picks a compaction. [`ReadCharges::take_due`] tells
-//! the scheduler which trees to check. The library compares memtables with their price (`crates/cairn/src/write_stall.rs`).
+//! the scheduler which trees to check. The library compares memtables with their price (`crates/cairn/src/seal/due.rs`).
 
 use crate::version::Guard;
 use std::sync::Arc;

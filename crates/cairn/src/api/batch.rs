@@ -1,0 +1,65 @@
+//! Writing into a [`Batch`] by the handles of keyspaces.
+
+use super::keyspace::Keyspace;
+use crate::state::Batch;
+use crate::types::{Bounds, check_lengths};
+use base::{EntryKind, Result};
+use std::ops::RangeBounds;
+
+impl Batch {
+    /// Sets `key` to `value`.
+    pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.push(&keyspace.core, EntryKind::Put, key.as_ref(), value.as_ref());
+    }
+
+    /// Deletes `key`.
+    pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
+        self.push(&keyspace.core, EntryKind::Delete, key.as_ref(), &[]);
+    }
+
+    /// Deletes all keys in `bounds`: those in the database, and those put earlier in this batch. See [`Keyspace::delete_range`].
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// # let queue = db.keyspace("queue", cairn::KeyspaceOptions::default())?;
+    /// # let done = db.keyspace("done", cairn::KeyspaceOptions::default())?;
+    /// for job in 0..100u32 {
+    ///     queue.put(job.to_be_bytes(), "work")?;
+    /// }
+    /// let mut batch = db.batch();
+    /// batch.delete_range(&queue, ..50u32.to_be_bytes());
+    /// batch.put(&done, "up to", "50");
+    /// db.write(batch, cairn::Durability::Sync)?;
+    /// assert_eq!(queue.iter().count(), 50);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delete_range<K: AsRef<[u8]>>(&mut self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) {
+        self.push_range(keyspace, Bounds::of_deleted(&bounds));
+    }
+
+    /// Deletes all keys that begin with `prefix`. See [`Batch::delete_range`].
+    pub fn delete_prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) {
+        let prefix = prefix.as_ref();
+        let bounds = check_lengths(prefix, &[]).map(|()| Some(Bounds::prefix(prefix)));
+        self.push_range(keyspace, bounds);
+    }
+
+    /// Adds a range tombstone, unless the range is empty.
+    fn push_range(&mut self, keyspace: &Keyspace, bounds: Result<Option<Bounds>>) {
+        match bounds {
+            Ok(None) => {}
+            Ok(Some(Bounds { from, to })) => {
+                let to = to.unwrap_or_default();
+                if to.is_empty() || from < to {
+                    self.push(&keyspace.core, EntryKind::DeleteRange, &from, &to);
+                }
+            }
+            Err(e) => {
+                self.error.get_or_insert(e);
+            }
+        }
+    }
+}

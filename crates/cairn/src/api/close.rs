@@ -1,0 +1,96 @@
+//! Closing a database: [`Handle`], whose last drop closes it, and the order in which closing ends everything that uses the directory.
+
+use crate::background::Background;
+use crate::state::{CLOSED, DbInner, Writer};
+use crate::sync::{Mutex, Ordering};
+use base::planted::{Bug, planted};
+use base::{ErrorKind, Result};
+use std::sync::Arc;
+use tree::{DatabaseEdit, Manifest};
+
+/// Shared by the handles of the database and of its keyspaces: dropping the last one closes the database.
+pub(crate) struct Handle {
+    pub core: Arc<DbInner>,
+    pub background: Mutex<Background>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Errors are dropped here; `close` returns them.
+        let _ = self.core.shut_down(&self.background);
+    }
+}
+
+impl DbInner {
+    /// Records the length of the log in the manifest, after its last sync: damage to its very end is then distinguished from a torn tail.
+    fn note_end_of_log(&self, writer: &Writer) -> Result<()> {
+        let end = writer.log.closed_at();
+        if end.len == 0 {
+            return Ok(()); // it was never made: the disk was full at the opening
+        }
+        let mut closed = self.closed_logs.synced();
+        closed.push(end);
+        let mut edit = DatabaseEdit { closed, ..DatabaseEdit::default() };
+        match self.log_edit(&mut self.manifest.lock(), &mut edit) {
+            Err(e) if e.kind() == ErrorKind::ReadOnly => Err(e),
+            // The recorded length is additional proof; nothing is lost without it.
+            _ => Ok(()),
+        }
+    }
+
+    /// Stops threads and running calls, makes the log durable, releases the lock of the directory, and returns an error that was not
+    /// reported before.
+    ///
+    /// When it returns nothing uses the directory any more: writers and calls are refused, and log and manifest refuse edits.
+    pub(crate) fn shut_down(&self, background: &Mutex<Background>) -> Result<()> {
+        // A forked child must not touch the threads, the files and the lock, which are the parent's.
+        self.check_process()?;
+        let mut background = background.lock();
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        // Writers that have begun finish first; later ones are refused.
+        let mut writer = self.writer();
+        self.stopped.store(true, Ordering::SeqCst);
+        let synced = match self.fatal.get() {
+            None => self.sync_log(&mut writer).and_then(|()| self.note_end_of_log(&writer)),
+            Some(fatal) => Err(fatal.clone()),
+        };
+        // Here, and not when the last handle is dropped: another opening may read the file by then.
+        writer.log.trim();
+        drop(writer);
+        self.commit.turn_away(|| Err(self.stop_reason()));
+        self.cancelled.store(true, Ordering::SeqCst);
+        {
+            let state = self.state.lock();
+            state.keyspaces.values().for_each(|k| k.core.state.store(CLOSED, Ordering::Release));
+            self.flush_work.notify_all();
+            self.compact_work.notify_all();
+            self.progress.notify_all();
+            self.end.notify_all();
+        }
+        let joined = background.join();
+        self.calls.end();
+        self.collect_garbage();
+        if self.fatal.get().is_none() && self.check_place().is_ok() {
+            self.recycled.give_up();
+        }
+        self.release_directory();
+        self.commit.turn_away(|| Err(self.stop_reason()));
+        let trouble = self.state.lock().trouble_or_damage();
+        synced.and(joined).and(trouble.map_or(Ok(()), Err))
+    }
+
+    /// Replaces the log and the manifest by ones that refuse everything, and releases the lock of the directory: from then on another
+    /// opening may own it.
+    fn release_directory(&self) {
+        let reason = self.closed_error();
+        if !planted(Bug::CloseWithoutWaiting) && !planted(Bug::CreateAfterClose) {
+            let mut manifest = self.manifest.lock();
+            let number = manifest.number();
+            *manifest = Manifest::refusing(&self.dir, number, reason.clone());
+        }
+        self.writer().log.refuse(reason);
+        *self.lock.lock() = None;
+    }
+}

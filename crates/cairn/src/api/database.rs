@@ -1,0 +1,329 @@
+//! [`Database`], the public handle of an open database. It delegates to [`DbInner`](crate::db_inner::DbInner) and starts the [background
+//! threads](crate::background).
+
+use super::close::Handle;
+use super::collect_stats::stats;
+use super::keyspace::Keyspace;
+use super::snapshot::{Pin, Snapshot};
+use crate::background::Background;
+use crate::check::check_open;
+use crate::disk::missing;
+use crate::state::{Batch, DbInner, KeyspaceInner};
+use crate::sync::Mutex;
+use crate::types::{CheckProgress, CheckReport, Durability, KeyspaceOptions, Options, Stats};
+use base::{ErrorKind, Result};
+use env::{Env, RealEnv};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A database: a directory with one log, one manifest and any number of [keyspaces](Keyspace), open in one process at a time. The handle
+/// is cheap: clone it and share it between threads. Dropping the last handle (of the database or of a keyspace) closes the database; call
+/// [`Database::close`] to learn of errors. Iterators, cursors and snapshots are not handles: they do not keep the database open.
+///
+/// ```
+/// use cairn::{Database, Durability, KeyspaceOptions};
+///
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = Database::open(dir.path().join("db"))?;
+/// let users = db.keyspace("users", KeyspaceOptions::default())?;
+/// let cities = db.keyspace("cities", KeyspaceOptions::default())?;
+/// let mut batch = db.batch();
+/// batch.put(&users, "alice", "lives in Oslo");
+/// batch.put(&cities, "Oslo", "alice lives here");
+/// db.write(batch, Durability::Sync)?;
+/// db.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Database {
+    /// Opens the database in `path`, and creates it if it does not exist.
+    ///
+    /// Opening replays the log, which takes time in proportion to the log that still has data not flushed: mostly a few memtables, at most
+    /// `log_cap`.
+    ///
+    /// # Errors
+    /// `Locked` when the database is already open, in this process or another; `Corruption` when damage is found (opening then changes
+    /// nothing); `Unsupported` when a newer version wrote the database.
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path, Options::default())
+    }
+
+    /// [`Database::open`] with options.
+    ///
+    /// # Errors
+    /// As for [`Database::open`]; `InvalidArgument` when an option is out of its range; `NotFound` when there is no database and the option
+    /// `create` is off.
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        Database::open_in(RealEnv::new(), path, options)
+    }
+
+    /// [`Database::open`] with options, in an environment that the caller provides, such as a simulated disk.
+    ///
+    /// # Errors
+    /// As for [`Database::open_with`].
+    pub fn open_in(env: Arc<dyn Env>, path: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let core = crate::open::open(env, path.as_ref(), options)?;
+        let background = Mutex::new(Background::start(&core)?);
+        Ok(Database { handle: Arc::new(Handle { core, background }) })
+    }
+
+    fn core(&self) -> &Arc<DbInner> {
+        &self.handle.core
+    }
+
+    /// Closes the database: makes the log durable, stops background work, and waits for calls that still use the directory, so that it
+    /// can be opened again at once.
+    ///
+    /// Writes that have begun finish first. Other calls that have begun in other threads (`flush`, `compact`, `wait_idle`, creating or
+    /// dropping a keyspace) end as soon as they can, with their result or with `Closed`, and `close` waits for them. A call concurrent
+    /// with `close` either takes effect completely or fails with `Closed`. After `close` has returned, every handle fails with `Closed`,
+    /// and so do every further move of an iterator or a cursor and every read of a snapshot; entries that they have already returned stay
+    /// valid. Dropping the last handle does the same.
+    ///
+    /// # Errors
+    /// An error of the background work that was not reported before, or of closing itself. The database is closed even then. A second
+    /// call does nothing.
+    pub fn close(self) -> Result<()> {
+        self.core().shut_down(&self.handle.background)
+    }
+
+    /// The directory of the database.
+    pub fn path(&self) -> &Path {
+        &self.core().dir
+    }
+
+    /// The options with which the database was opened.
+    pub fn options(&self) -> &Options {
+        &self.core().options
+    }
+
+    fn keyspace_handle(&self, core: Arc<KeyspaceInner>) -> Keyspace {
+        Keyspace { core, handle: self.handle.clone() }
+    }
+
+    /// Opens the keyspace `name`, or creates it with `options`. A keyspace that exists keeps the options with which it was created.
+    /// Creating costs one small synced write, independent of the size of the database.
+    ///
+    /// # Errors
+    /// As for [`Database::create_keyspace`] without `AlreadyExists`.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        // Other threads may create or drop the keyspace between the two calls.
+        loop {
+            match self.open_keyspace(name) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                opened => return opened,
+            }
+            match self.create_keyspace(name, options.clone()) {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                created => return created,
+            }
+        }
+    }
+
+    /// Creates the keyspace `name`.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when a keyspace has this name; `InvalidArgument` when the name is empty or too long, or an option is out of its
+    /// range; `NoSpace`, `Io`: nothing was created; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
+    pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        self.core().create_keyspace(name, options).map(|core| self.keyspace_handle(core))
+    }
+
+    /// Opens the keyspace `name`.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such keyspace; `Closed` when the database is closed.
+    pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.core().check_not_closed()?;
+        let core = self.core().state.lock().by_name(name).map(|k| k.core.clone());
+        core.map(|core| self.keyspace_handle(core)).ok_or_else(|| missing(name))
+    }
+
+    /// The names of all keyspaces, sorted.
+    pub fn keyspaces(&self) -> Vec<String> {
+        let state = self.core().state.lock();
+        let mut names: Vec<String> = state.keyspaces.values().map(|k| k.core.name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Drops the keyspace `name` with all its data. The space is freed once no iterator reads it. Handles of the keyspace fail with
+    /// `Closed` from then on.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such keyspace; `NoSpace`, `Io`: nothing was dropped; `Locked` in a forked child; `ReadOnly` after a
+    /// sync failed; `Closed`.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.core().drop_keyspace(name)
+    }
+
+    /// An empty batch.
+    pub fn batch(&self) -> Batch {
+        Batch::default()
+    }
+
+    /// Applies a batch atomically: all of it, or nothing on an error. An empty batch is a barrier: it gives all writes acknowledged
+    /// before it at least `durability`; with `Sync` it does what [`Database::sync`] does.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`].
+    pub fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
+        self.core().write_batch(batch, durability)
+    }
+
+    /// Takes a snapshot of the present state of all keyspaces.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot(Pin::new(self.core().clone()))
+    }
+
+    /// Makes every write acknowledged so far durable.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io` when the buffered part of the log cannot be written (it stays buffered); `ReadOnly` when the sync fails, and from
+    /// then on; `Locked` in a forked child; `Closed`.
+    pub fn sync(&self) -> Result<()> {
+        self.core().barrier(Durability::Sync)
+    }
+
+    /// Flushes all memtables to tables and waits for it. Writes made during the call are not waited for. The cost is one table and its
+    /// sync for each keyspace with a nonempty memtable, and a few further syncs for every 256 of them.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Io`: the memtables are kept, their writes stay in the log, and the flush is retried later; `ReadOnly` after a sync
+    /// failed; `Locked` in a forked child; `Closed`.
+    pub fn flush(&self) -> Result<()> {
+        self.core().flush_all()
+    }
+
+    /// Compacts all present keyspaces, one after another, and waits. For each keyspace it covers the writes made before the keyspace's
+    /// own compaction begins. See [`Keyspace::compact`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::compact`]; a keyspace dropped during the call is not an error.
+    pub fn compact(&self) -> Result<()> {
+        let _call = self.core().begin_call()?;
+        // One flush of all keyspaces costs less than a flush of each.
+        self.core().flush_all()?;
+        let names = self.keyspaces();
+        names.iter().try_for_each(|name| match self.open_keyspace(name) {
+            Ok(keyspace) => match keyspace.compact() {
+                Err(e) if e.kind() == ErrorKind::Closed && keyspace.core.is_dropped() => Ok(()),
+                other => other,
+            },
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+        })
+    }
+
+    /// Waits until no flush and no compaction is due or running, including idle compactions: those merge guards that have grown, and
+    /// otherwise begin when writers have paused for a second. Concurrent writers may keep this call from returning.
+    ///
+    /// # Errors
+    /// The error that keeps the work from being done: `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Closed`. A damaged table that
+    /// compactions avoid is not an error here.
+    pub fn wait_idle(&self) -> Result<()> {
+        self.core().wait_idle()
+    }
+
+    /// The statistics of the database. Their `Display` is for people.
+    pub fn stats(&self) -> Stats {
+        stats(self.core())
+    }
+
+    /// Reads and verifies everything on disk (tables, closed logs, the manifest) at `rate` bytes per second; 0 means no limit. Writers
+    /// and readers go on, and the block cache is not used. Problems found are also in [`Stats::damage`] from then on. The option
+    /// `scrub_rate` does the same continuously in the background.
+    ///
+    /// # Errors
+    /// `Closed` when the database is closed during the call. Damage is in the report, not an error.
+    pub fn scrub(&self, rate: u64) -> Result<CheckReport> {
+        self.core().scrub_round(rate)
+    }
+
+    /// Verifies every checksum of every table in use, and the invariants of every tree. Reads the whole database; writers go on.
+    ///
+    /// # Errors
+    /// `Io` when the manifest cannot be listed; `Closed`. Damage is in the report.
+    pub fn check(&self, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
+        check_open(self.core(), progress)
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Database({})", self.core().dir.display())
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use env::{ForkGuard, OpInfo, OpKind, Phase, SimEnv, Verdict};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A forked child has a copy of the buffer and of the memtable: a write acknowledged there would be lost.
+    #[test]
+    fn a_forked_child_is_refused_whatever_it_writes() {
+        for durability in [Durability::Buffered, Durability::Os, Durability::Sync] {
+            let options = Options::default().background_threads(0);
+            let mut db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
+            drop(db.create_keyspace("k", KeyspaceOptions::default()).unwrap());
+            let core = Arc::get_mut(&mut db.handle).and_then(|handle| Arc::get_mut(&mut handle.core));
+            core.expect("no other handle is there").origin = ForkGuard::elsewhere();
+            let keyspace = db.open_keyspace("k").unwrap();
+            let mut batch = db.batch();
+            batch.put(&keyspace, "b", "2");
+            let refused = [
+                keyspace.put_with("a", "1", durability),
+                keyspace.delete_with("a", durability),
+                db.write(batch, durability),
+            ];
+            for refused in refused {
+                assert_eq!(refused.unwrap_err().kind(), ErrorKind::Locked, "{durability}");
+            }
+            assert_eq!(keyspace.iter().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_sync_with_nothing_new_does_nothing() {
+        let sim = SimEnv::new(1);
+        let options = Options::default().background_threads(0);
+        let db = Database::open_in(sim.clone(), "/db", options).unwrap();
+        let keyspace = db.create_keyspace("k", KeyspaceOptions::default()).unwrap();
+        let ops = Arc::new(AtomicUsize::new(0));
+        let count = ops.clone();
+        sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+            let changes = matches!(op.kind, OpKind::Append | OpKind::Sync | OpKind::SyncDir);
+            count.fetch_add(usize::from(changes && op.phase == Phase::Before), Ordering::SeqCst);
+            Verdict::Proceed
+        })));
+        let of_sync = || {
+            let before = ops.load(Ordering::SeqCst);
+            db.sync().unwrap();
+            ops.load(Ordering::SeqCst) - before
+        };
+        of_sync();
+        assert_eq!((of_sync(), of_sync()), (0, 0));
+        for durability in [Durability::Buffered, Durability::Os] {
+            keyspace.put_with("a", "1", durability).unwrap();
+            assert!(of_sync() > 0, "{durability}");
+            assert_eq!((of_sync(), of_sync()), (0, 0), "{durability}");
+        }
+        // A closed log that is not synced counts, too.
+        keyspace.put_with("a", "2", Durability::Os).unwrap();
+        let mut writer = db.core().writer();
+        db.core().seal(&mut writer, std::slice::from_ref(&keyspace.core)).unwrap();
+        drop(writer);
+        assert!(of_sync() > 0);
+        assert_eq!(of_sync(), 0);
+        keyspace.put_with("a", "3", Durability::Sync).unwrap();
+        assert_eq!(of_sync(), 0, "a write that is synced leaves nothing to be synced");
+    }
+}

@@ -1,0 +1,308 @@
+//! Keyspaces: the public handle [`Keyspace`], the shared [`KeyspaceInner`] behind it, and the [`ReadState`] that every read loads. Point
+//! reads are here; scans are in `cursor.rs` and `range.rs` of the room `read`, batched reads in `multi_get.rs` there.
+
+use super::close::Handle;
+use super::collect_stats::keyspace_stats;
+use crate::read::{Cursor, HeldSeq, Range, ReadView};
+use crate::state::{Batch, DbInner, KeyspaceInner};
+use crate::types::{Bounds, Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
+use base::{EntryKind, Result, Slice};
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+/// A named, ordered map of bytes to bytes. The handle is cheap: clone it and share it between threads.
+///
+/// Keys are ordered bytewise and have up to 64 KiB; values have up to 256 MiB. Reads wait for no writer, and see every write acknowledged before
+/// they began; a read of several keys (an iterator, [`Keyspace::multi_get`]) sees one consistent state.
+///
+/// ```
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = cairn::Database::open(dir.path())?;
+/// let users = db.keyspace("users", cairn::KeyspaceOptions::default())?;
+/// users.put("alice", "1")?;
+/// assert_eq!(users.get("alice")?.unwrap(), "1");
+/// for entry in users.range("a".."m").rev() {
+///     let (key, value) = entry?;
+///     println!("{key:?} = {value:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Keyspace {
+    pub(crate) core: Arc<KeyspaceInner>,
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl Keyspace {
+    fn database(&self) -> &Arc<DbInner> {
+        &self.handle.core
+    }
+
+    fn read_view(&self) -> ReadView {
+        ReadView::new(self.database(), HeldSeq::newest(&self.core, self.database()))
+    }
+
+    /// The name of the keyspace.
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// The options with which the keyspace was created.
+    pub fn options(&self) -> &KeyspaceOptions {
+        &self.core.options
+    }
+
+    /// Sets `key` to `value`, with the default durability. To write several keys at once, see
+    /// [`Database::batch`](crate::Database::batch).
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a key or value over its limit; `NoSpace` when the disk is full (nothing was written, try again later);
+    /// `ReadOnly` after a sync failed; `Closed`.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, self.database().options.durability)
+    }
+
+    /// [`Keyspace::put`] with the given durability.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`].
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.database().write_one(&self.core, EntryKind::Put, key.as_ref(), value.as_ref(), durability)
+    }
+
+    /// Deletes `key`. Deleting an absent key is not an error.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::put`]. On a full disk deletes may use the reserved space.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_with(key, self.database().options.durability)
+    }
+
+    /// [`Keyspace::delete`] with the given durability.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete`].
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.database().write_one(&self.core, EntryKind::Delete, key.as_ref(), &[], durability)
+    }
+
+    /// Deletes all keys in `bounds`, as one write. A range without keys is not an error, nor is one whose end lies before its start.
+    /// Existing snapshots and iterators go on showing the keys.
+    ///
+    /// The write costs what [`Keyspace::delete`] costs, however many keys there are. Compaction frees the space; tables whose keys all
+    /// lie in the range are dropped without being read, as soon as the write is flushed. Until then the range tombstone stays in memory,
+    /// some hundred bytes each, and every read searches those that still hide something, in O(log n). So use it for ranges of many keys;
+    /// for single keys call [`Keyspace::delete`].
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// # let log = db.keyspace("log", cairn::KeyspaceOptions::default())?;
+    /// for day in ["2024-02-28", "2024-02-29", "2024-03-01"] {
+    ///     log.put(day, "...")?;
+    /// }
+    /// log.delete_range(.."2024-03")?;
+    /// let days: Vec<_> = log.iter().map(|entry| Ok(entry?.0)).collect::<cairn::Result<_>>()?;
+    /// assert_eq!(days, ["2024-03-01"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bound that is longer than a key may be; otherwise as for [`Keyspace::put`].
+    pub fn delete_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<()> {
+        self.delete_range_with(bounds, self.database().options.durability)
+    }
+
+    /// [`Keyspace::delete_range`] with the given durability.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete`].
+    pub fn delete_range_with<K: AsRef<[u8]>>(
+        &self,
+        bounds: impl RangeBounds<K>,
+        durability: Durability,
+    ) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.delete_range(self, bounds);
+        self.write_range(batch, durability)
+    }
+
+    /// Deletes all keys that begin with `prefix`. See [`Keyspace::delete_range`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete`].
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_prefix_with(prefix, self.database().options.durability)
+    }
+
+    /// [`Keyspace::delete_prefix`] with the given durability.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::delete`].
+    pub fn delete_prefix_with(&self, prefix: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        let mut batch = Batch::default();
+        batch.delete_prefix(self, prefix);
+        self.write_range(batch, durability)
+    }
+
+    fn write_range(&self, batch: Batch, durability: Durability) -> Result<()> {
+        // The batch may be empty, and a write to a dropped keyspace is an error even then.
+        self.core.check_open()?;
+        self.database().write_batch(batch, durability)
+    }
+
+    /// The value of `key`. A value in a table is a reference into the cached block, without a copy; it is copied when the block is
+    /// neither cached nor admitted to the cache.
+    ///
+    /// Costs a search of the memtables, a filter probe for each table that may hold the key, and, while index and filters are in memory, one
+    /// block read from the disk or the cache. Each false positive of a filter (one in a hundred probes) reads one more.
+    ///
+    /// # Errors
+    /// `Corruption`, with the file, when a block is damaged; `Io`; `Closed` when the keyspace was dropped or the database is closed.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        // The read state is loaded before the sequence number: it must contain every write up to that number. The check that the keyspace
+        // is open comes after the load, because the read state of a dropped keyspace is empty.
+        let read_state = self.core.read_state.load();
+        self.core.check_open()?;
+        let seq = self.database().visible.newest();
+        self.core.get_in(&read_state, key.as_ref(), seq).map_err(|e| self.database().read_error(e))
+    }
+
+    /// Whether `key` has a value. Costs what [`Keyspace::get`] costs.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`].
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The values of several keys, as of one state, in the order of the keys; a key may occur more than once.
+    ///
+    /// Costs what [`Keyspace::get`] costs for each key, but the disk reads run concurrently: blocks that are not in memory are requested
+    /// together, for about a hundred keys at a time. On a disk that serves many requests at once a batch is several times as fast as
+    /// single reads of its keys.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`]: the error of the first key, in the order given, that has one.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        let read_state = self.core.read_state.load_full();
+        self.core.check_open()?;
+        let seq = self.database().visible.newest();
+        self.core.multi_get_in(&read_state, keys, seq).map_err(|e| self.database().read_error(e))
+    }
+
+    /// The entries whose keys lie in `bounds`, in order; `.rev()` reverses the order, and both ends can be used at once. The iterator
+    /// shows the state at its creation.
+    ///
+    /// While an iterator lives, compaction keeps the versions that it shows, and the tables that it reads stay on disk. A memtable that
+    /// it reads stays in memory until the iterator is first moved after the flush of that memtable (see
+    /// [`MemoryStats::pinned`](crate::MemoryStats)).
+    ///
+    /// The iterator has to skip the tombstones of deleted keys, at about 0.1 us each. It records runs of them, and later iterators skip a
+    /// recorded run as a whole until one of its keys is put again (option `skip_deleted`): so finding the first entry and deleting it
+    /// takes some microseconds, however often that is repeated.
+    pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range {
+        Range::new(self.read_view(), Bounds::new(&bounds))
+    }
+
+    /// The entries whose keys begin with `prefix`. See [`Keyspace::range`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        Range::new(self.read_view(), Bounds::prefix(prefix.as_ref()))
+    }
+
+    /// All entries.
+    pub fn iter(&self) -> Range {
+        self.range::<&[u8]>(..)
+    }
+
+    /// A cursor, which can seek to any key and move in both directions. It shows the state at its creation, and holds the same resources
+    /// as an iterator: see [`Keyspace::range`].
+    pub fn cursor(&self) -> Cursor {
+        self.cursor_bounded::<&[u8]>(..)
+    }
+
+    /// A cursor over `bounds` only.
+    pub fn cursor_bounded<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Cursor {
+        Cursor::new(self.read_view(), Bounds::new(&bounds))
+    }
+
+    /// Flushes the memtables to tables and waits for it. Writes made during the call are not waited for.
+    ///
+    /// # Errors
+    /// As for [`Database::flush`](crate::Database::flush); also `Closed` when the keyspace was dropped.
+    pub fn flush(&self) -> Result<()> {
+        self.database().flush_keyspace(&self.core)
+    }
+
+    /// Compacts everything that was written before the call, and waits. Afterwards these entries lie in the last level, in one sorted run
+    /// for each guard, and the space of overwritten and deleted entries is free, except for versions that a snapshot or an iterator
+    /// holds. When there are no concurrent writes, the tables contain nothing else.
+    ///
+    /// Entries written during the call may be compacted along, but no compaction is started for them only. So the call ends even with
+    /// writers that never pause, after a number of compactions that depends on the tables present at the call. Newer entries then lie in
+    /// upper levels, and tombstones that were merged with newer entries may be left.
+    ///
+    /// # Errors
+    /// `Corruption` when a table cannot be read, after everything else was compacted; `NoSpace`, `Io`; `ReadOnly` after a sync failed;
+    /// `Closed`.
+    pub fn compact(&self) -> Result<()> {
+        self.compact_range::<&[u8]>(..)
+    }
+
+    /// Compacts the guards that overlap `bounds`, and waits. See [`Keyspace::compact`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::compact`].
+    pub fn compact_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<()> {
+        let bounds = Bounds::new(&bounds);
+        self.database().compact_keyspace(&self.core, &bounds.from, bounds.to.as_deref())
+    }
+
+    /// The statistics of the keyspace.
+    pub fn stats(&self) -> KeyspaceStats {
+        let cursors = self.core.readers.look(self.database().env.monotonic());
+        keyspace_stats(&self.core, cursors)
+    }
+
+    /// Every guard with its tables, by level. Level 0 is shown as one guard.
+    pub fn guards(&self) -> Vec<GuardInfo> {
+        let read_state = self.core.read_state.load();
+        let tables = |tables: &[Arc<tree::LiveTable>]| {
+            let info = |t: &Arc<tree::LiveTable>| TableInfo {
+                number: t.meta.number,
+                bytes: t.meta.file_size,
+                entries: t.meta.entries,
+                tombstones: t.meta.tombstones,
+                smallest: Slice::copy_from(&t.meta.smallest),
+                largest: Slice::copy_from(&t.meta.largest),
+            };
+            tables.iter().map(info).collect()
+        };
+        let mut guards =
+            vec![GuardInfo { level: 0, key: Slice::default(), tables: tables(&read_state.version.level0) }];
+        for (i, level) in read_state.version.levels.iter().enumerate() {
+            let info = |g: &Arc<tree::Guard>| GuardInfo {
+                level: i + 1,
+                key: g.key.clone(),
+                tables: tables(&g.tables),
+            };
+            guards.extend(level.guards.iter().map(info));
+        }
+        guards
+    }
+}
+
+impl std::fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Keyspace({:?})", self.core.name)
+    }
+}

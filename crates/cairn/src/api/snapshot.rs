@@ -1,0 +1,115 @@
+//! Snapshots: consistent read-only states of the whole database, and the list of sequence numbers that compactions must preserve.
+
+use super::keyspace::Keyspace;
+use crate::read::{Cursor, HeldSeq, Range, ReadView};
+use crate::state::DbInner;
+use crate::types::Bounds;
+use base::{Result, Seq, Slice};
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+/// Holds a sequence number until it is dropped.
+pub(crate) struct Pin {
+    core: Arc<DbInner>,
+    pub seq: Seq,
+}
+
+impl Pin {
+    pub(crate) fn new(core: Arc<DbInner>) -> Arc<Pin> {
+        let seq = core.snapshots.take(&core.visible, Some(core.env.monotonic()));
+        Arc::new(Pin { core, seq })
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.core.snapshots.release(self.seq);
+    }
+}
+
+/// A consistent, read-only state of all keyspaces. Taking a snapshot costs no I/O; while it lives, compaction keeps the versions that it
+/// shows.
+///
+/// ```
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = cairn::Database::open(dir.path())?;
+/// # let users = db.keyspace("users", cairn::KeyspaceOptions::default())?;
+/// users.put("alice", "1")?;
+/// let snapshot = db.snapshot();
+/// users.put("alice", "2")?;
+/// assert_eq!(snapshot.get(&users, "alice")?.unwrap(), "1");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Snapshot(pub(crate) Arc<Pin>);
+
+impl Snapshot {
+    /// The sequence number of the newest commit that the snapshot shows.
+    pub fn seq(&self) -> Seq {
+        self.0.seq
+    }
+
+    /// The value that `key` had. See [`Keyspace::get`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`]; `InvalidArgument` when the keyspace is of another database.
+    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
+        let read_state = keyspace.core.read_state.load();
+        keyspace.core.check_of(self.0.core.identity)?;
+        keyspace.core.get_in(&read_state, key.as_ref(), self.0.seq).map_err(|e| self.0.core.read_error(e))
+    }
+
+    /// Whether `key` had a value.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::get`].
+    pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(keyspace, key)?.is_some())
+    }
+
+    /// The values that several keys had. See [`Keyspace::multi_get`].
+    ///
+    /// # Errors
+    /// As for [`Keyspace::multi_get`]; `InvalidArgument` when the keyspace is of another database.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
+        let read_state = keyspace.core.read_state.load_full();
+        keyspace.core.check_of(self.0.core.identity)?;
+        keyspace.core.multi_get_in(&read_state, keys, self.0.seq).map_err(|e| self.0.core.read_error(e))
+    }
+
+    /// See [`Keyspace::range`].
+    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, bounds: impl RangeBounds<K>) -> Range {
+        self.bounded(keyspace, Bounds::new(&bounds))
+    }
+
+    /// See [`Keyspace::prefix`].
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
+        self.bounded(keyspace, Bounds::prefix(prefix.as_ref()))
+    }
+
+    /// See [`Keyspace::iter`].
+    pub fn iter(&self, keyspace: &Keyspace) -> Range {
+        self.range::<&[u8]>(keyspace, ..)
+    }
+
+    /// See [`Keyspace::cursor`].
+    pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
+        Cursor::new(self.read_view(keyspace), Bounds::new::<&[u8], _>(&..))
+    }
+
+    fn bounded(&self, keyspace: &Keyspace, bounds: Bounds) -> Range {
+        Range::new(self.read_view(keyspace), bounds)
+    }
+
+    fn read_view(&self, keyspace: &Keyspace) -> ReadView {
+        ReadView::new(&self.0.core, HeldSeq::of_snapshot(&keyspace.core, self.0.seq))
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Snapshot({})", self.0.seq)
+    }
+}

@@ -1,0 +1,179 @@
+//! Compactions: picks the most urgent one of all keyspaces, runs it, and installs its outcome.
+
+use crate::state::{DbInner, FlushedCounts, KeyspaceInner, PanicGuard, PickContext, State};
+use crate::sync::Ordering;
+use base::planted::{Bug, planted};
+use base::{Error, ErrorKind, Result};
+use std::sync::Arc;
+use std::time::Duration;
+use tree::{DatabaseEdit, JobContext, Plan};
+
+/// Pause of a thread after a job failed with an error that may be temporary.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
+impl DbInner {
+    fn is_at_rest(&self) -> bool {
+        self.counters.user_bytes() < self.rest_until.load(Ordering::Relaxed)
+    }
+
+    /// The most urgent compaction of any keyspace. Picking locks the manifest: no other edit may come between the edit of a compaction
+    /// and its application.
+    pub(crate) fn next_compaction(&self) -> Option<(Arc<KeyspaceInner>, Arc<Plan>)> {
+        let _manifest = self.manifest.lock();
+        let mut state = self.state.lock();
+        self.note_charged_trees(&mut state);
+        let (oldest, room) = (self.snapshots.oldest(), self.room_for_plans(&state));
+        let context = PickContext { oldest, at_rest: self.is_at_rest(), room };
+        let picked = self.pick_due(&mut state, &context);
+        match picked.is_none() && self.look_again(&mut state, &context) {
+            true => self.pick_due(&mut state, &context),
+            false => picked,
+        }
+    }
+
+    /// Marks the trees whose read charges have made a compaction due.
+    fn note_charged_trees(&self, state: &mut State) {
+        if !self.trees_due.swap(false, Ordering::Acquire) {
+            return;
+        }
+        let cores = state.keyspaces.values().map(|k| &k.core);
+        let charged: Vec<_> = cores.filter(|core| core.charges.take_due()).cloned().collect();
+        for core in charged {
+            state.note_change(core.id);
+        }
+    }
+
+    /// Marks keyspaces as possibly due when the context of picking has changed, or when cursors that prevented a compaction are gone.
+    /// Returns whether there are any.
+    fn look_again(&self, state: &mut State, now: &PickContext) -> bool {
+        let outdated = state.look_again(now);
+        let released: Vec<u64> = (state.held_by_cursors())
+            .filter(|(core, seq)| self.oldest_reader(core) != Some(*seq))
+            .map(|(core, _)| core.id)
+            .collect();
+        released.iter().for_each(|&id| state.note_change(id));
+        outdated || !released.is_empty()
+    }
+
+    /// A plan of the most urgent keyspace that has one. Keyspaces without one are not looked at again until they change.
+    fn pick_due(&self, state: &mut State, context: &PickContext) -> Option<(Arc<KeyspaceInner>, Arc<Plan>)> {
+        while let Some(id) = state.next_due() {
+            let k = state.keyspaces.get_mut(&id)?;
+            k.tree.set_free_space(context.room);
+            k.tree.set_idle(context.at_rest);
+            let oldest = self.oldest_reader(&k.core);
+            if let Some(plan) = k.tree.pick(oldest) {
+                let core = k.core.clone();
+                state.jobs += 1;
+                return Some((core, plan));
+            }
+            state.not_due(id, context, oldest.filter(|_| oldest != context.oldest));
+        }
+        None
+    }
+
+    /// Bytes that compactions may write when the disk is full; `None` when it is not.
+    pub(crate) fn room_for_plans(&self, state: &State) -> Option<u64> {
+        let full = |e: &Error| e.kind() == ErrorKind::NoSpace && !e.is_file_too_large();
+        match self.disk_reserve.is_spent() || state.compaction_trouble.as_ref().is_some_and(full) {
+            true => self.env.free_space(&self.dir),
+            false => None,
+        }
+    }
+
+    /// Runs a picked plan, which is counted in `jobs`, to its end. Afterwards deletes the tables that it replaced, unless readers still
+    /// use them.
+    pub(crate) fn run_plan(&self, keyspace: &Arc<KeyspaceInner>, plan: Arc<Plan>) -> Result<()> {
+        let _watch = PanicGuard::new(self, "a compaction");
+        let mut result = self.compact_tables(keyspace, &plan);
+        self.stop_if_sync_failed(&result);
+        if result.as_ref().is_err_and(|e| self.disk_reserve.release_for(e)) {
+            // The next plan is chosen to fit into what is left of the reserve.
+            result = Ok(());
+        }
+        let damaged = plan.inputs.iter().any(|(_, t)| t.is_unreadable());
+        let mut state = self.state.lock();
+        match state.keyspaces.get_mut(&keyspace.id) {
+            // The keyspace was dropped meanwhile: the error concerns no caller any more, unless it is that of a sync.
+            None if result.as_ref().is_err_and(|e| e.kind() != ErrorKind::ReadOnly) => result = Ok(()),
+            None => {}
+            Some(k) => {
+                k.tree.done(&plan);
+                if let Err(e) = &result
+                    && damaged
+                    && matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Unsupported | ErrorKind::Io)
+                {
+                    // The unreadable table is marked, and the next plan avoids it: this is progress, and not an error for callers that
+                    // wait.
+                    tracing::error!(error = %e, keyspace = keyspace.name, "a table cannot be read: it is left alone");
+                    result = Ok(());
+                }
+            }
+        }
+        state.note_change(keyspace.id);
+        drop(state);
+        drop(plan);
+        self.collect_garbage();
+        let mut state = self.state.lock();
+        state.jobs -= 1;
+        self.note_outcome(state, &result, |state| &mut state.compaction_trouble);
+        result
+    }
+
+    fn compact_tables(&self, keyspace: &Arc<KeyspaceInner>, plan: &Arc<Plan>) -> Result<()> {
+        self.check_place()?;
+        let started = self.env.monotonic();
+        // Loaded before the readers: a reader that begins later and is not listed sees all of these tombstones.
+        let ranges = keyspace.read_state.load().version.range_tombstones.clone();
+        let snapshots = self.readers_of(keyspace);
+        let next_number = || self.new_number();
+        let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
+        let context = JobContext {
+            env: &self.env,
+            dir: &self.dir,
+            table: &options.table,
+            next_number: &next_number,
+            snapshots: &snapshots,
+            rate_limiter: &|bytes| self.rate_limiter.take(&*self.env, bytes, || self.ends()),
+            range_tombstones: &ranges,
+            cancelled: &self.cancelled,
+        };
+        // A move writes nothing but the edit.
+        let outcome = tree::compact(plan, &context)?;
+        if let Err(e) = self.install_compaction(keyspace, plan, &outcome) {
+            self.discard(&outcome.added);
+            return Err(e);
+        }
+        let time = self.env.monotonic().saturating_sub(started);
+        if !plan.is_move() {
+            keyspace.counters.compactions[plan.target].note(outcome.bytes_read, outcome.bytes_written, time);
+        }
+        *keyspace.counters.reasons.lock().entry(plan.reason).or_default() += 1;
+        Ok(())
+    }
+
+    fn install_compaction(
+        &self,
+        keyspace: &KeyspaceInner,
+        plan: &Plan,
+        outcome: &tree::CompactionOutput,
+    ) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        let edit = {
+            let state = self.state.lock();
+            let Some(k) = state.keyspaces.get(&keyspace.id) else {
+                drop(state);
+                self.discard(&outcome.added);
+                return Ok(());
+            };
+            k.tree.install(plan, outcome, &mut |meta| self.open_table(meta))?
+        };
+        let mut edit = DatabaseEdit { trees: vec![(keyspace.id, edit)], ..DatabaseEdit::default() };
+        self.log_edit(&mut manifest, &mut edit)?;
+        self.apply(&edit.trees, &FlushedCounts::default())?;
+        if planted(Bug::FreeFileInUse) && !plan.is_move() {
+            plan.inputs.iter().for_each(|(_, table)| self.discard(std::slice::from_ref(&table.meta)));
+        }
+        self.renew_manifest(&mut manifest);
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! Flushes: the immutable memtables of a keyspace become one table of level 0; one manifest edit adds the tables of many keyspaces.
+//!
+//! Order: the tables are synced, then their directory, then the older parts of the log that other keyspaces need, then one manifest edit
+//! names all tables; only then are the memtables and their logs released. `docs/recovery.md` argues each step. So each table costs one
+//! sync, and a flush a few more, however many tables it writes.
+
+use crate::state::{DbInner, FlushedCounts, ImmutableMemtable, KeyspaceInner, PanicGuard};
+use base::planted::{Bug, planted};
+use base::{Error, ErrorKind, RangeSet, Result, Seq};
+use std::sync::Arc;
+use std::time::Duration;
+use tree::{DatabaseEdit, FlushOutput, JobContext, MergeCursor};
+
+/// Maximum number of keyspaces in a flush: the first of them waits until the last has its table.
+const MAX_TABLES: usize = 256;
+
+/// No more keyspaces are added to a flush of this many bytes.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// A unit of flush work. Without parts it only frees logs that no keyspace needs.
+pub(crate) struct FlushJob(Vec<Part>);
+
+/// The part of one keyspace.
+struct Part {
+    keyspace: Arc<KeyspaceInner>,
+    /// Oldest first.
+    memtables: Vec<ImmutableMemtable>,
+    rule: tree::GuardHash,
+    table: table::TableOptions,
+}
+
+impl Part {
+    fn last_seq(&self) -> Seq {
+        self.memtables.last().map_or(0, |sealed| sealed.last_seq)
+    }
+
+    /// A part with only the oldest memtable.
+    fn oldest(&self) -> Part {
+        Part {
+            keyspace: self.keyspace.clone(),
+            memtables: self.memtables[..1].to_vec(),
+            rule: self.rule,
+            table: self.table.clone(),
+        }
+    }
+}
+
+/// A part whose table is written.
+struct Written<'a> {
+    part: &'a Part,
+    flushed: FlushOutput,
+    time: Duration,
+}
+
+impl DbInner {
+    /// Takes the immutable memtables of keyspaces, those first that hold the oldest log.
+    pub(crate) fn next_flush(&self) -> Option<FlushJob> {
+        let mut state = self.state.lock();
+        let mut waiting: Vec<(Option<Seq>, u64)> = (state.waiting().filter(|k| !k.busy))
+            .map(|k| (k.flushing.front().and_then(|sealed| sealed.min_seq), k.core.id))
+            .collect();
+        if waiting.is_empty() && !state.logs_to_free {
+            return None;
+        }
+        waiting.sort_unstable();
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        for (_, id) in waiting {
+            let Some(k) = state.keyspaces.get_mut(&id) else { continue };
+            let more: u64 = k.flushing.iter().map(|sealed| sealed.bytes).sum();
+            if !parts.is_empty() && (parts.len() == MAX_TABLES || bytes + more > MAX_BYTES) {
+                break;
+            }
+            bytes += more;
+            k.busy = true;
+            parts.push(Part {
+                keyspace: k.core.clone(),
+                memtables: k.flushing.iter().cloned().collect(),
+                rule: *k.tree.guard_hash(),
+                table: k.tree.options().table.clone(),
+            });
+        }
+        state.jobs += 1;
+        state.flushes += 1;
+        state.logs_to_free = false;
+        Some(FlushJob(parts))
+    }
+
+    pub(crate) fn run_flush(&self, FlushJob(parts): FlushJob) -> Result<()> {
+        let _watch = PanicGuard::new(self, "a flush");
+        if !parts.is_empty() {
+            // At the first flush, because a database that never flushes is too small for a reserve; and before this flush needs it.
+            self.disk_reserve.establish(self.log_bytes());
+        }
+        let mut result = self.flush_by_all_means(&parts);
+        self.stop_if_sync_failed(&result);
+        let mut state = self.state.lock();
+        state.jobs -= 1;
+        state.flushes -= 1;
+        for part in &parts {
+            if let Some(k) = state.keyspaces.get_mut(&part.keyspace.id) {
+                k.busy = false;
+            }
+        }
+        if let Err(e) = &result
+            && e.kind() != ErrorKind::ReadOnly
+        {
+            state.logs_to_free |= parts.is_empty();
+            if !parts.is_empty() && parts.iter().all(|part| part.keyspace.is_dropped()) {
+                // The keyspaces were dropped: the error concerns no caller any more.
+                result = Ok(());
+            }
+        }
+        self.note_outcome(state, &result, |state| &mut state.flush_trouble);
+        result
+    }
+
+    /// Flushes; on a full disk with the space of the reserve, and then one memtable at a time: each frees space for the next, because its
+    /// part of the log is removed.
+    fn flush_by_all_means(&self, parts: &[Part]) -> Result<()> {
+        match self.flush_parts(parts) {
+            Err(e) if e.kind() == ErrorKind::NoSpace => match parts {
+                [] => Err(e),
+                [only] if only.memtables.len() == 1 => Err(e),
+                [first, ..] => self.flush_parts(&[first.oldest()]),
+            },
+            flushed => flushed,
+        }
+    }
+
+    /// Flushes as many parts as possible: a failed one does not prevent the others. Returns the error of the first that failed; on a full
+    /// disk none if any part succeeded, because that frees space.
+    fn flush_parts(&self, parts: &[Part]) -> Result<()> {
+        self.check_place()?;
+        let mut written = Vec::with_capacity(parts.len());
+        let mut trouble = None;
+        for part in parts {
+            let room = match self.disk_reserve.is_spent() {
+                true => self.check_last_room(&part.keyspace, &part.memtables),
+                false => Ok(()),
+            };
+            match room.and_then(|()| self.disk_reserve.retry_after_freeing(|| self.write_table(part))) {
+                Ok(table) => written.push(table),
+                Err(e) => {
+                    trouble.get_or_insert(e.clone());
+                    if matches!(e.kind(), ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Closed) {
+                        break;
+                    }
+                }
+            }
+        }
+        let ends = |e: &Error| matches!(e.kind(), ErrorKind::ReadOnly | ErrorKind::Closed);
+        let in_vain = written.is_empty() && !parts.is_empty();
+        let installed = match &trouble {
+            Some(e) if in_vain || ends(e) => Err(e.clone()),
+            _ => self.install_tables(&written),
+        };
+        if installed.is_err() {
+            let tables: Vec<_> = written.into_iter().filter_map(|w| w.flushed.table).collect();
+            self.discard(&tables);
+        }
+        installed?;
+        match trouble {
+            Some(e) if e.kind() != ErrorKind::NoSpace => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes and syncs the table of one keyspace, but not its directory.
+    fn write_table<'a>(&self, part: &'a Part) -> Result<Written<'a>> {
+        let started = self.env.monotonic();
+        let sets: Vec<_> = part.memtables.iter().filter_map(|s| s.memtable.ranges()).collect();
+        let ranges = RangeSet::union(sets.iter().map(|set| &**set));
+        let snapshots = self.readers_of(&part.keyspace);
+        let next_number = || self.new_number();
+        let context = JobContext {
+            env: &self.env,
+            dir: &self.dir,
+            table: &part.table,
+            next_number: &next_number,
+            snapshots: &snapshots,
+            rate_limiter: &|_| {},
+            range_tombstones: &ranges,
+            cancelled: &self.cancelled,
+        };
+        let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();
+        let flushed = tree::flush(MergeCursor::new(cursors, 0), &part.rule, &context)?;
+        Ok(Written { part, flushed, time: self.env.monotonic().saturating_sub(started) })
+    }
+
+    /// Syncs the directory of the tables and the logs that must be durable with them, and adds the tables to the manifest.
+    fn install_tables(&self, written: &[Written<'_>]) -> Result<()> {
+        let skips = written.len() > 1 && planted(Bug::NameTablesBeforeSync);
+        if written.iter().any(|w| w.flushed.table.is_some()) && !skips {
+            self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
+        }
+        self.sync_older_logs(written)?;
+        self.install_flush(written)?;
+        for w in written {
+            if let Some(table) = &w.flushed.table {
+                w.part.keyspace.counters.flush.note(0, table.file_size, w.time);
+            }
+        }
+        Ok(())
+    }
+
+    /// Before the tables replace a part of the log, the log must be durable up to the time when the newest of the memtables was sealed,
+    /// for writes that are only in memory: otherwise a power cut could keep these keyspaces' writes and lose older writes of other
+    /// keyspaces, or the other parts of the same batch.
+    fn sync_older_logs(&self, written: &[Written<'_>]) -> Result<()> {
+        let sealed_at = written.iter().map(|w| w.part.last_seq()).max().unwrap_or(0);
+        let older = self.state.lock().oldest_unflushed(&counts(written));
+        if older.is_some_and(|seq| seq <= sealed_at) && !planted(Bug::FlushWithoutOlderLogs) {
+            self.closed_logs.sync_up_to(sealed_at, &self.log_counters).map_err(|e| self.stop(&e))?;
+        }
+        Ok(())
+    }
+
+    fn install_flush(&self, written: &[Written<'_>]) -> Result<()> {
+        let mut manifest = self.manifest.lock();
+        let (mut edit, dropped) = {
+            let state = self.state.lock();
+            let there = |w: &&Written<'_>| state.keyspaces.contains_key(&w.part.keyspace.id);
+            let (present, dropped): (Vec<_>, Vec<_>) = written.iter().partition(there);
+            let tree_edit = |w: &&Written<'_>| {
+                let id = w.part.keyspace.id;
+                let newest = w.part.memtables.iter().filter_map(|s| s.memtable.max_seq()).max().unwrap_or(0);
+                (id, state.keyspaces[&id].tree.install_flush(&w.flushed, newest))
+            };
+            let edit = DatabaseEdit {
+                trees: present.iter().map(tree_edit).collect(),
+                last_seq: self.visible.newest(),
+                min_log: self.min_log(&state, &counts(written)),
+                closed: self.closed_logs.synced(),
+                ..DatabaseEdit::default()
+            };
+            (edit, dropped)
+        };
+        if planted(Bug::RecycleBeforeEdit) {
+            self.remove_logs(edit.min_log);
+        }
+        self.log_edit(&mut manifest, &mut edit)?;
+        let counts = counts(written);
+        self.apply(&edit.trees, &counts)?;
+        self.renew_manifest(&mut manifest);
+        drop(manifest);
+        let tables: Vec<_> = dropped.iter().filter_map(|w| w.flushed.table.clone()).collect();
+        self.discard(&tables);
+        self.remove_logs(edit.min_log);
+        self.collect_garbage();
+        Ok(())
+    }
+}
+
+/// The memtables that count as flushed when these tables are in the manifest.
+fn counts(written: &[Written<'_>]) -> FlushedCounts {
+    written.iter().map(|w| (w.part.keyspace.id, w.part.memtables.len())).collect()
+}

@@ -1,0 +1,170 @@
+//! Flushes and compactions that a thread of the application runs, or requests and waits for.
+//!
+//! Without background threads everything runs here ([`DbInner::run_pending`]), in an order that depends only on the calls.
+
+use super::compact::RETRY_PAUSE;
+use crate::state::{DbInner, KeyspaceInner, KeyspaceState, State};
+use crate::sync::Ordering;
+use base::{Error, ErrorKind, Result};
+use std::sync::Arc;
+use tree::PickBlocked;
+
+impl DbInner {
+    /// Flushes and compacts until nothing is due. For databases without threads.
+    pub(crate) fn run_pending(&self) {
+        while !self.ends() {
+            if let Some(job) = self.next_flush() {
+                if self.run_flush(job).is_err() {
+                    return;
+                }
+            } else if let Some((keyspace, plan)) = self.next_compaction() {
+                if self.run_plan(&keyspace, plan).is_err() {
+                    return;
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Flushes the memtables of a keyspace and waits. Later writes are not waited for.
+    pub(crate) fn flush_keyspace(&self, keyspace: &Arc<KeyspaceInner>) -> Result<()> {
+        let _call = self.begin_call()?;
+        keyspace.check_open()?;
+        self.flush_keyspaces(std::slice::from_ref(keyspace))
+    }
+
+    /// Flushes all keyspaces, with one log switch.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        let _call = self.begin_call()?;
+        let keyspaces: Vec<_> = self.state.lock().dirty().map(|k| k.core.clone()).collect();
+        self.flush_keyspaces(&keyspaces)
+    }
+
+    fn flush_keyspaces(&self, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
+        let newest = {
+            let mut writer = self.writer();
+            self.seal(&mut writer, keyspaces)?;
+            writer.next_seq - 1
+        };
+        if self.is_inline() {
+            self.run_pending();
+        }
+        let mut left: Vec<u64> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
+        self.wait_for(
+            |state| {
+                let is_flushed =
+                    |k: &KeyspaceState| k.flushing.front().is_none_or(|sealed| sealed.last_seq > newest);
+                while left.last().is_some_and(|id| state.keyspaces.get(id).is_none_or(is_flushed)) {
+                    left.pop();
+                }
+                left.is_empty()
+            },
+            |state| state.flush_trouble.clone(),
+        )
+    }
+
+    /// Compacts everything in `[from, to)` that is visible now, in this thread. Later writes are not waited for: with concurrent writers
+    /// there is always something new.
+    pub(crate) fn compact_keyspace(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<()> {
+        let _call = self.begin_call()?;
+        let requested_seq = self.visible.newest();
+        self.flush_keyspace(keyspace)?;
+        // An explicit compaction retries tables that could not be read before.
+        let tables = keyspace.read_state.load_full().version.clone();
+        tables.tables().filter(|(_, t)| t.overlaps_range(from, to)).for_each(|(_, t)| t.retry_damaged());
+        drop(tables);
+        loop {
+            self.check_running()?;
+            let picked = {
+                let _manifest = self.manifest.lock();
+                let mut state = self.state.lock();
+                let oldest = self.oldest_reader(keyspace);
+                let room = self.room_for_plans(&state);
+                let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
+                k.tree.set_free_space(room);
+                let picked = k.tree.pick_range(from, to, requested_seq, oldest);
+                if let Ok(Some(_)) = &picked {
+                    state.jobs += 1;
+                }
+                picked
+            };
+            match picked {
+                Ok(None) => return Ok(()),
+                Ok(Some(plan)) => self.run_plan(keyspace, plan)?,
+                Err(obstacle) => {
+                    let mut state = self.state.lock();
+                    if let Some(trouble) = state.trouble() {
+                        return Err(trouble);
+                    }
+                    if obstacle == PickBlocked::Damage {
+                        let met = state.keyspaces.get(&keyspace.id).and_then(|k| k.damage(from, to));
+                        let unknown = || Error::new(ErrorKind::Corruption, "a table cannot be read");
+                        return Err(met.unwrap_or_else(unknown));
+                    }
+                    self.progress.wait_for(&mut state, RETRY_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Waits until nothing is due or running, idle compactions included: they begin at once, without waiting for a pause of the writers.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        let _call = self.begin_call()?;
+        self.rest_until.fetch_max(self.counters.user_bytes() + 1, Ordering::Relaxed);
+        {
+            let mut state = self.state.lock();
+            state.keyspaces.values_mut().for_each(|k| k.tree.set_idle(true));
+            state.note_all();
+        }
+        self.try_seal_due();
+        if self.is_inline() {
+            self.run_pending();
+        }
+        self.compact_work.notify_all();
+        self.wait_for(|state| self.is_quiet(state), State::trouble)?;
+        self.collect_garbage();
+        Ok(())
+    }
+
+    /// Whether nothing is due or running. Looks at all keyspaces only when that seems to be the case.
+    fn is_quiet(&self, state: &mut State) -> bool {
+        // Without background threads no other thread would seal these memtables while this one waits.
+        let unsealed = !self.is_inline() && self.memtables_due.load(Ordering::Acquire);
+        if state.jobs > 0 || unsealed || state.has_flush_work() {
+            return false;
+        }
+        let is_due = |k: &&KeyspaceState| k.tree.is_due(self.oldest_reader(&k.core));
+        let due = state.keyspaces.values().find(|k| !k.flushing.is_empty() || is_due(k));
+        let Some(id) = due.map(|k| k.core.id) else { return true };
+        state.note_change(id);
+        self.compact_work.notify_one();
+        false
+    }
+
+    /// Waits until `done`, until writing ends, or until `trouble` returns an error.
+    pub(crate) fn wait_for(
+        &self,
+        mut done: impl FnMut(&mut State) -> bool,
+        trouble: impl Fn(&State) -> Option<Error>,
+    ) -> Result<()> {
+        let mut state = self.state.lock();
+        loop {
+            if done(&mut state) {
+                return Ok(());
+            }
+            if self.ends() {
+                return Err(self.stop_reason());
+            }
+            if let Some(trouble) = trouble(&state) {
+                return Err(trouble);
+            }
+            self.progress.wait_for(&mut state, RETRY_PAUSE);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The background threads: one flushes, `background_threads` others compact, and one scrubs if `scrub_rate` is set. With
+//! `background_threads` 0 there are none, and everything runs in the thread that triggers it (`requests.rs`).
+
+use super::compact::RETRY_PAUSE;
+use crate::state::DbInner;
+use crate::sync::{Ordering, thread, thread::JoinHandle};
+use base::{Error, ErrorKind, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// `Buffered` writes reach the operating system at least this often.
+const BUFFER_PAUSE: Duration = Duration::from_millis(100);
+
+/// A spent reserve is tried again after this many idle rounds of the flush thread: about once a second.
+const RESERVE_ROUNDS: u32 = 10;
+
+/// Interval at which an idle compaction thread checks whether writers pause.
+const REST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Writers pause when they have written less than this in the interval, in bytes of keys and values: what one core compacts in some
+/// milliseconds.
+const REST_BYTES: u64 = 1 << 20;
+
+/// The last check for a pause: its time, and the bytes of keys and values written until then.
+struct Calm {
+    since: Duration,
+    bytes: u64,
+}
+
+/// The threads of a database.
+#[derive(Default)]
+pub(crate) struct Background(Vec<JoinHandle<()>>);
+
+impl Background {
+    pub(crate) fn start(core: &Arc<DbInner>) -> Result<Background> {
+        let mut threads = Background::default();
+        if core.is_inline() {
+            return Ok(threads);
+        }
+        core.writer().log.expect_rests();
+        let mut start = |name: String, work: fn(&DbInner)| -> Result<()> {
+            let core = core.clone();
+            let body = move || {
+                let run = std::panic::AssertUnwindSafe(|| work(&core));
+                if std::panic::catch_unwind(run).is_err() {
+                    // No thread would flush or compact any more: end writing instead of hanging.
+                    core.stop(&Error::new(ErrorKind::ReadOnly, "a background thread panicked"));
+                }
+            };
+            let spawned = thread::Builder::new().name(name).spawn(body);
+            threads
+                .0
+                .push(spawned.map_err(|e| Error::new(ErrorKind::Io, format!("starting a thread: {e}")))?);
+            Ok(())
+        };
+        let compactors = (0..core.options.background_threads)
+            .map(|i| (format!("cairn-compact-{i}"), DbInner::compact_loop as fn(&DbInner)));
+        let scrub = (core.options.scrub_rate > 0)
+            .then(|| ("cairn-scrub".to_owned(), DbInner::scrub_loop as fn(&DbInner)));
+        let all = std::iter::once(("cairn-flush".to_owned(), DbInner::flush_loop as fn(&DbInner)))
+            .chain(compactors)
+            .chain(scrub);
+        for (name, work) in all {
+            if let Err(e) = start(name, work) {
+                core.stop(&e);
+                let _ = threads.join();
+                return Err(e);
+            }
+        }
+        Ok(threads)
+    }
+
+    /// Waits for the threads to end.
+    pub(crate) fn join(&mut self) -> Result<()> {
+        let ends: Vec<_> = self.0.drain(..).map(JoinHandle::join).collect();
+        match ends.iter().any(|end| end.is_err()) {
+            true => Err(Error::new(ErrorKind::ReadOnly, "a background thread panicked")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl DbInner {
+    fn flush_loop(&self) {
+        let mut rounds = 0u32;
+        while !self.ends() {
+            // A switch has woken this thread. A temporary failure is retried in the next round.
+            let _ = self.establish_log();
+            match self.next_flush() {
+                Some(job) => {
+                    if self.run_flush(job).is_err() && !self.ends() {
+                        self.rest();
+                        rounds += (RETRY_PAUSE.as_millis() / BUFFER_PAUSE.as_millis()) as u32;
+                    }
+                }
+                None => {
+                    let mut state = self.state.lock();
+                    if !self.ends() && !state.has_flush_work() {
+                        self.flush_work.wait_for(&mut state, BUFFER_PAUSE);
+                    }
+                    drop(state);
+                    self.try_seal_due();
+                    if self.trees_due.load(Ordering::Relaxed) {
+                        self.compact_work.notify_one();
+                    }
+                    self.tend_log();
+                    rounds += 1;
+                }
+            }
+            if rounds >= RESERVE_ROUNDS {
+                rounds = 0;
+                self.look_for_space();
+            }
+        }
+    }
+
+    /// Hands waiting `Buffered` writes to the operating system, and lets other processes open the log. Skipped while another thread
+    /// writes, which does both.
+    fn tend_log(&self) {
+        let Some(mut writer) = self.try_writer() else { return };
+        if writer.log.buffered() > 0 && !self.ends() {
+            // On an error the data stays in the buffer, and the next writer gets the error.
+            let _ = self.flush_log(&mut writer);
+        }
+        writer.log.rest();
+    }
+
+    fn rest(&self) {
+        let mut state = self.state.lock();
+        if !self.ends() {
+            self.end.wait_for(&mut state, RETRY_PAUSE);
+        }
+    }
+
+    fn compact_loop(&self) {
+        let mut calm = Calm { since: self.env.monotonic(), bytes: self.counters.user_bytes() };
+        while !self.ends() {
+            match self.next_compaction() {
+                Some((keyspace, plan)) => {
+                    if self.run_plan(&keyspace, plan).is_err() && !self.ends() {
+                        self.rest();
+                    }
+                }
+                None if self.begins_rest(&mut calm) => {}
+                None => {
+                    // A dropped iterator may have been the last user of some tables.
+                    self.collect_garbage();
+                    let mut state = self.state.lock();
+                    self.progress.notify_all();
+                    if !self.ends() {
+                        self.compact_work.wait_for(&mut state, REST_PAUSE);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether writers have (nearly) paused for a while: idle compactions may then run, until writers have written so much again.
+    fn begins_rest(&self, calm: &mut Calm) -> bool {
+        let (now, bytes) = (self.env.monotonic(), self.counters.user_bytes());
+        if now.saturating_sub(calm.since) < REST_PAUSE {
+            return false;
+        }
+        let written = bytes - std::mem::replace(calm, Calm { since: now, bytes }).bytes;
+        written < REST_BYTES && self.rest_until.fetch_max(bytes + REST_BYTES, Ordering::Relaxed) <= bytes
+    }
+}

@@ -1,0 +1,10 @@
+//! Verification of files and trees: of a closed database, of an open one, and scrubbing.
+//!
+//! Imports `types`, `wal`, `state` and `open`. Absent: changes on disk.
+
+mod offline;
+mod report;
+mod scrub;
+
+pub(crate) use offline::check_open;
+pub use offline::{check, check_in};

@@ -1,0 +1,109 @@
+//! Checks every checksum of every file in use, and the invariants of every tree. Writes nothing. Behind `cairn::check` and
+//! `Database::check`.
+
+use super::report::Report;
+use crate::open::{Files, LOCK_FILE_NAME, keyspace_options};
+use crate::state::{DbInner, TableSpace};
+use crate::types::{CheckProgress, CheckReport, Options};
+use crate::wal::{LogRecord, check_dropped, replay};
+use base::{Error, ErrorKind, Result};
+use env::{Env, RealEnv};
+use std::path::Path;
+use std::sync::Arc;
+use tree::{Manifest, Version, manifest_file_name};
+
+/// Checks the database in `path`, which must not be open, without changing anything. See [`check_in`].
+///
+/// # Errors
+/// As for [`check_in`].
+pub fn check(path: impl AsRef<Path>, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
+    check_in(RealEnv::new(), path, progress)
+}
+
+/// Checks the database in `path` of an environment: the manifest, every table (all blocks, the order of keys, the filter, the metadata in
+/// the manifest), the order of guards and levels, and the log. Damage does not end the check: the report lists all of it.
+///
+/// # Errors
+/// `NotFound` when there is no database; `Locked` when it is open; `Io`.
+pub fn check_in(
+    env: Arc<dyn Env>,
+    path: impl AsRef<Path>,
+    progress: &mut dyn FnMut(&CheckProgress),
+) -> Result<CheckReport> {
+    let dir = path.as_ref();
+    let nothing = || Error::new(ErrorKind::NotFound, format!("{}: there is no database", dir.display()));
+    if !env.exists(dir)? || !env.exists(&dir.join(LOCK_FILE_NAME))? {
+        return Err(nothing());
+    }
+    let _lock = env.lock_read_only(&dir.join(LOCK_FILE_NAME))?;
+    let files = Files::list(&env, dir)?;
+    let mut report = Report::default();
+    let Some(&number) = files.manifests.last() else {
+        if files.tables.is_empty() && files.logs.is_empty() {
+            return Err(nothing());
+        }
+        report.problem(&manifest_file_name(1), None, "there are tables or logs, but no manifest".into());
+        return Ok(report.report);
+    };
+    let space = TableSpace::new(&env, dir, &Options::default());
+    let state = match Manifest::read(&env, dir, number, &mut |meta| space.open_table(meta)) {
+        Ok(state) => state,
+        Err(e) => {
+            report.error(&manifest_file_name(number), &e);
+            return Ok(report.report);
+        }
+    };
+    let versions: Vec<&Version> = state.keyspaces.values().map(|k| &k.version).collect();
+    for keyspace in state.keyspaces.values() {
+        report.check_invariants(&keyspace.created.name, &keyspace.version);
+        if let Err(e) = keyspace_options(dir, keyspace) {
+            report.error("manifest", &e);
+        }
+    }
+    report.check_tables(&versions, progress, &|| Ok(()))?;
+    report.check_unnamed(&files, &versions);
+    match files.needed_logs(dir, &state) {
+        Err(e) => report.error("log", &e),
+        Ok(logs) => {
+            let mut records = 0;
+            let replayed = replay(&env, dir, &state, &logs, &mut |record| {
+                records += 1;
+                check_batch(record, &state)
+            });
+            report.report.log_records = records;
+            if let Err(e) = replayed {
+                report.error("log", &e);
+            }
+        }
+    }
+    Ok(report.report)
+}
+
+/// Checks that a record is a batch that recovery can replay.
+fn check_batch(mut record: LogRecord<'_>, state: &tree::ManifestState) -> Result<()> {
+    let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
+    for _ in 0..record.batch.count {
+        let entry = record.batch.entries.next().ok_or_else(malformed)?;
+        if !state.keyspaces.contains_key(&entry.keyspace) {
+            check_dropped(entry.keyspace, state, record.path, record.offset)?;
+        }
+    }
+    match record.batch.entries.is_empty() {
+        true => Ok(()),
+        false => Err(malformed()),
+    }
+}
+
+/// Checks the tables and trees of an open database.
+pub(crate) fn check_open(core: &DbInner, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
+    core.check_not_closed()?;
+    let keyspaces: Vec<_> = core.state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
+    let views: Vec<_> = keyspaces.iter().map(|k| k.read_state.load_full()).collect();
+    let mut report = Report::default();
+    for (keyspace, read_state) in keyspaces.iter().zip(&views) {
+        report.check_invariants(&keyspace.name, &read_state.version);
+    }
+    let versions: Vec<&Version> = views.iter().map(|v| &*v.version).collect();
+    report.check_tables(&versions, progress, &|| core.check_not_closed())?;
+    Ok(report.report)
+}

@@ -1,0 +1,100 @@
+//! A report of damage under construction: checks and scrubs add the findings of tables, trees and other files.
+
+use crate::open::Files;
+use crate::types::{CheckProgress, CheckReport, Problem};
+use base::{Error, ErrorKind, Result};
+use std::collections::HashSet;
+use std::sync::Arc;
+use table::TableMeta;
+use tree::{LiveTable, Version};
+
+/// A report under construction, for checks and scrubs.
+#[derive(Default)]
+pub(crate) struct Report {
+    pub report: CheckReport,
+}
+
+impl Report {
+    pub(crate) fn problem(&mut self, file: &str, offset: Option<u64>, what: String) {
+        self.report.problems.push(Problem { file: file.to_owned(), offset, what });
+    }
+
+    /// Records an error, in the file that it names if it names one.
+    pub(crate) fn error(&mut self, file: &str, error: &Error) {
+        self.report.problems.push(Problem::of(file, error));
+    }
+
+    pub(crate) fn check_invariants(&mut self, keyspace: &str, version: &Version) {
+        self.report.keyspaces += 1;
+        for problem in tree::check_version(version) {
+            self.problem("manifest", None, format!("keyspace {keyspace:?}: {problem}"));
+        }
+    }
+
+    /// Checks all tables. When `go_on` fails, the caller may no longer read the files: the check ends and records nothing.
+    pub(crate) fn check_tables(
+        &mut self,
+        versions: &[&Version],
+        progress: &mut dyn FnMut(&CheckProgress),
+        go_on: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        let tables: Vec<&Arc<LiveTable>> = versions.iter().flat_map(|v| v.tables().map(|(_, t)| t)).collect();
+        let bytes_total = tables.iter().map(|t| t.meta.file_size).sum();
+        let mut done = 0;
+        for table in tables {
+            let file = table::table_file_name(table.meta.number);
+            let mut step = |bytes: u64| {
+                let bytes_done = done + bytes.min(table.meta.file_size);
+                progress(&CheckProgress { bytes_done, bytes_total, file: file.clone() });
+                go_on()
+            };
+            step(0)?;
+            self.verify_table(table, &mut step)?;
+            done += table.meta.file_size;
+        }
+        progress(&CheckProgress { bytes_done: done, bytes_total, file: String::new() });
+        go_on()
+    }
+
+    /// Verifies one table, and records the findings here and in the table. Fails only when `step`, which gets the number of verified
+    /// bytes, fails with `Closed`; `step` is called once more before damage is recorded.
+    pub(crate) fn verify_table(
+        &mut self,
+        table: &LiveTable,
+        step: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let file = table::table_file_name(table.meta.number);
+        match table.table.verify_by_steps(step) {
+            // The file does not record which range tombstones have been applied to it.
+            Ok(found) if found == (TableMeta { cleared_seq: 0, ..table.meta.clone() }) => {
+                table.clear_damage();
+                self.report.entries += found.entries;
+            }
+            Ok(found) => {
+                let what = format!("the manifest has {:?}, the table is {found:?}", table.meta);
+                self.problem(&file, None, what);
+            }
+            Err(e) if e.kind() == ErrorKind::Closed => return Err(e),
+            Err(e) => {
+                step(table.meta.file_size)?;
+                table.note_damage(&e);
+                self.error(&file, &e);
+            }
+        }
+        self.report.tables += 1;
+        self.report.bytes += table.meta.file_size;
+        Ok(())
+    }
+
+    /// Tables that no version names are not damage: a crash leaves them behind, and the next opening removes them.
+    pub(crate) fn check_unnamed(&mut self, files: &Files, versions: &[&Version]) {
+        let named: HashSet<u64> = versions
+            .iter()
+            .flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>())
+            .collect();
+        let unnamed = files.tables.iter().filter(|n| !named.contains(n)).count();
+        if unnamed > 0 {
+            self.report.notes.push(format!("{unnamed} tables are not in use; the next opening removes them"));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Scrubbing: reads and verifies everything on disk at a limited rate while the database is in use, so that damage is found before a read
+//! needs the data, and while a backup may still exist.
+//!
+//! A round reads the tables of all keyspaces (bypassing the block cache, and dropping their pages from the operating system's cache
+//! first), the closed logs that are synced, and the manifest. `Database::scrub` runs one round; with the option `scrub_rate` a thread
+//! runs rounds continuously. Findings are in `Stats::damage` and `Stats::scrub`, and go to `tracing`. Scrubbing changes nothing.
+
+use super::report::Report;
+use crate::state::DbInner;
+use crate::sync::Ordering;
+use crate::types::CheckReport;
+use crate::wal::log_file_name;
+use base::{ErrorKind, Result};
+use record::{SegmentKind, SegmentReader};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tree::{LiveTable, Manifest, manifest_file_name};
+
+/// Pause between two background rounds.
+const ROUND_PAUSE: Duration = Duration::from_secs(1);
+/// A scrub ahead of its rate by less than this does not pause.
+const MIN_PAUSE: Duration = Duration::from_millis(2);
+
+/// Limits a scrub to its rate, and ends it when the database closes.
+struct ScrubPacer<'a> {
+    core: &'a DbInner,
+    /// Bytes per second; 0 is no limit.
+    rate: u64,
+    /// The earliest time for the next read.
+    next: Duration,
+}
+
+impl ScrubPacer<'_> {
+    /// Called after `bytes` were read.
+    fn spend(&mut self, bytes: u64) -> Result<()> {
+        self.core.scrub.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(seconds) = bytes.checked_div(self.rate).map(|_| bytes as f64 / self.rate as f64) {
+            let now = self.core.env.monotonic();
+            // Unused time is not saved up: a later burst would exceed the rate.
+            self.next = self.next.max(now) + Duration::from_secs_f64(seconds);
+            let ahead = self.next.saturating_sub(now);
+            if ahead >= MIN_PAUSE {
+                self.core.pause(ahead);
+            }
+        }
+        self.core.check_not_closed()
+    }
+}
+
+impl DbInner {
+    /// Sleeps for `time`, or until the database closes or writing stops.
+    fn pause(&self, time: Duration) {
+        let mut state = self.state.lock();
+        if !self.closed.load(Ordering::Acquire) {
+            self.end.wait_for(&mut state, time);
+        }
+    }
+
+    /// Scrubs continuously.
+    pub(crate) fn scrub_loop(&self) {
+        while !self.closed.load(Ordering::Acquire) {
+            if let Err(e) = self.scrub_round(self.options.scrub_rate)
+                && e.kind() != ErrorKind::Closed
+            {
+                tracing::warn!(error = %e, "a round of scrubbing ended early");
+            }
+            self.pause(ROUND_PAUSE);
+        }
+    }
+
+    /// Reads and verifies everything once, at `rate` bytes per second; 0 is no limit.
+    pub(crate) fn scrub_round(&self, rate: u64) -> Result<CheckReport> {
+        let mut report = Report::default();
+        let mut rate_limiter = ScrubPacer { core: self, rate, next: Duration::ZERO };
+        self.check_not_closed()?;
+        report.report.keyspaces = self.state.lock().keyspaces.len();
+        for table in self.tables_in_use() {
+            // Skips tables that a compaction has replaced meanwhile: scrubbing does not keep them alive.
+            if let Some(table) = table.upgrade() {
+                self.scrub_table(&table, &mut rate_limiter, &mut report)?;
+            }
+        }
+        let before = report.report.problems.len();
+        self.scrub_logs(&mut rate_limiter, &mut report)?;
+        self.scrub_manifest(&mut rate_limiter, &mut report)?;
+        let found = report.report.problems[before..].iter().map(|p| (p.file.clone(), p.clone())).collect();
+        *self.scrub.findings.lock() = found;
+        self.scrub.rounds.fetch_add(1, Ordering::Relaxed);
+        Ok(report.report)
+    }
+
+    fn tables_in_use(&self) -> Vec<Weak<LiveTable>> {
+        let state = self.state.lock();
+        let versions = state.keyspaces.values().map(|k| k.tree.version());
+        versions.flat_map(|v| v.tables().map(|(_, t)| Arc::downgrade(t)).collect::<Vec<_>>()).collect()
+    }
+
+    fn scrub_table(
+        &self,
+        table: &LiveTable,
+        rate_limiter: &mut ScrubPacer<'_>,
+        report: &mut Report,
+    ) -> Result<()> {
+        // The disk is to be read, not the operating system's cache.
+        table.table.forget_pages();
+        let (known, mut done) = (report.report.problems.len(), 0);
+        report.verify_table(table, &mut |at| {
+            let bytes = at.saturating_sub(done);
+            done = at;
+            rate_limiter.spend(bytes)
+        })?;
+        for problem in &report.report.problems[known..] {
+            tracing::error!(%problem, "scrubbing found damage");
+        }
+        Ok(())
+    }
+
+    fn scrub_logs(&self, rate_limiter: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
+        for log in self.closed_logs.synced() {
+            let path = self.dir.join(log_file_name(log.number));
+            let mut read = || -> Result<()> {
+                let mut reader =
+                    SegmentReader::open_closed(&self.env, &path, SegmentKind::Wal, log.number, log.len)?;
+                let mut record = Vec::new();
+                while let Some(span) = reader.next(&mut record)? {
+                    report.report.log_records += u64::from(!record.is_empty());
+                    rate_limiter.spend(span.end - span.start)?;
+                }
+                Ok(())
+            };
+            let result = read();
+            // The log may have been flushed and removed meanwhile.
+            let needed = || self.closed_logs.synced().iter().any(|other| other.number == log.number);
+            self.note_scrubbed(&log_file_name(log.number), result, needed, report)?;
+        }
+        Ok(())
+    }
+
+    fn scrub_manifest(&self, rate_limiter: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
+        let (number, len) = {
+            let manifest = self.manifest.lock();
+            (manifest.number(), manifest.flushed_len())
+        };
+        let mut done = 0;
+        let result = Manifest::verify(&self.env, &self.dir, number, len, &mut |at| {
+            let bytes = at.saturating_sub(done);
+            done = at;
+            rate_limiter.spend(bytes)
+        });
+        let needed = || self.manifest.lock().number() == number;
+        self.note_scrubbed(&manifest_file_name(number), result, needed, report)
+    }
+
+    /// Records the damage of a file, if the file is still needed. Only the closing of the database ends the round.
+    fn note_scrubbed(
+        &self,
+        name: &str,
+        result: Result<()>,
+        needed: impl FnOnce() -> bool,
+        report: &mut Report,
+    ) -> Result<()> {
+        match result {
+            Err(e) if e.kind() == ErrorKind::Closed => Err(e),
+            Err(_) if self.check_not_closed().is_err() => self.check_not_closed(),
+            Err(e) if needed() => {
+                tracing::error!(error = %e, "scrubbing found damage");
+                report.error(name, &e);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Creates and drops keyspaces. Each is one edit of the manifest; the log needs none, because recovery skips entries of dropped keyspaces.
+
+use super::manifest::created_edit;
+use crate::state::{
+    DROPPED, DbInner, FLUSHED_ALL, FlushedCounts, KeyspaceInner, KeyspaceState, State, check_name,
+};
+use crate::sync::Ordering;
+use crate::types::KeyspaceOptions;
+use base::planted::{Bug, planted};
+use base::{Error, ErrorKind, Result};
+use std::sync::Arc;
+use tree::{DatabaseEdit, Tree};
+
+impl DbInner {
+    pub(crate) fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Arc<KeyspaceInner>> {
+        check_name(name)?;
+        options.validate()?;
+        let late = planted(Bug::CreateAfterClose);
+        let _call = if late { self.check_running().map(|()| None)? } else { Some(self.begin_call()?) };
+        let mut manifest = self.manifest.lock();
+        if !late {
+            self.check_running()?;
+        }
+        let id = {
+            let state = self.state.lock();
+            if state.by_name(name).is_some() {
+                let message = format!("keyspace {name:?} exists already");
+                return Err(Error::new(ErrorKind::AlreadyExists, message));
+            }
+            state.next_keyspace
+        };
+        let core = self.new_keyspace_core(id, name.to_owned(), options, tree::Version::empty);
+        let mut edit =
+            DatabaseEdit { created: vec![created_edit(&core)], next_keyspace: id + 1, ..Default::default() };
+        self.log_edit(&mut manifest, &mut edit)?;
+        let mut state = self.state.lock();
+        state.next_keyspace = id + 1;
+        let tree = Tree::new(core.options.tree_options(id, name), core.read_state.load().version.clone());
+        state.insert(KeyspaceState::new(core.clone(), tree));
+        drop(state);
+        self.renew_manifest(&mut manifest);
+        Ok(core)
+    }
+
+    /// Drops a keyspace, holding the writer so that no write runs meanwhile. The log may still name the keyspace: recovery skips entries
+    /// of dropped keyspaces, and their numbers are not used again.
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let _call = self.begin_call()?;
+        let mut writer = self.writer();
+        self.check_running()?;
+        // Batches that have a sequence number may still be inserting into memtables.
+        self.visible.wait_for(writer.next_seq - 1);
+        // Before the manifest is locked, because this locks it. The log stays the newest while the writer is held.
+        self.establish_log()?;
+        let mut manifest = self.manifest.lock();
+        let id = self.state.lock().by_name(name).map(|k| k.core.id);
+        let id = id.ok_or_else(|| missing(name))?;
+        // Older writes to other keyspaces must not be lost if the drop survives.
+        self.sync_log(&mut writer)?;
+        let min_log = self.min_log_without(&self.state.lock(), id);
+        let mut edit = DatabaseEdit {
+            dropped: vec![id],
+            last_seq: self.visible.newest(),
+            min_log,
+            closed: self.closed_logs.synced(),
+            ..Default::default()
+        };
+        self.log_edit(&mut manifest, &mut edit)?;
+        let mut state = self.state.lock();
+        if let Some(mut keyspace) = state.remove(id) {
+            self.disk_reserve.note_tables(keyspace.tree.version().bytes(), 0);
+            keyspace.core.state.store(DROPPED, Ordering::Release);
+            writer.forget(&keyspace.core);
+            self.counters.note_dropped(&keyspace.core.counters);
+            keyspace.tree.abandon();
+            self.retired
+                .add(keyspace.core.read_state.load().memtables().filter(|memtable| memtable.capacity() > 0));
+            keyspace.flushing.clear();
+            keyspace.publish(self.idle.clone());
+            // The error may have been this keyspace's. An error of another one reappears when its job is retried.
+            state.compaction_trouble = None;
+            if state.waiting().next().is_none() {
+                state.flush_trouble = None;
+            }
+        }
+        self.progress.notify_all();
+        drop(state);
+        drop(manifest);
+        drop(writer);
+        self.remove_logs(min_log);
+        self.collect_garbage();
+        Ok(())
+    }
+
+    /// Number of the oldest log that is needed once the keyspace is dropped.
+    fn min_log_without(&self, state: &State, id: u64) -> u64 {
+        if planted(Bug::DropFreesLogs) {
+            return self.log_counters.current.load(Ordering::Acquire);
+        }
+        self.min_log(state, &FlushedCounts::from([(id, FLUSHED_ALL)]))
+    }
+}
+
+pub(crate) fn missing(name: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("there is no keyspace {name:?}"))
+}

@@ -1,0 +1,82 @@
+//! The manifest of an open database: appends edits, and starts a new manifest when the present one is long.
+
+use crate::state::{DbInner, FlushedCounts, KeyspaceInner, KeyspaceState, PanicGuard, State};
+use crate::sync::Ordering;
+use base::Result;
+use tree::{DatabaseEdit, KeyspaceCreated, Manifest, ManifestError, VersionEdit};
+
+impl DbInner {
+    /// Makes an edit durable. The caller holds the manifest.
+    pub(crate) fn log_edit(&self, manifest: &mut Manifest, edit: &mut DatabaseEdit) -> Result<()> {
+        self.check_process()?;
+        self.check_place()?;
+        let _watch = PanicGuard::new(self, "a writer of the manifest");
+        edit.next_file = self.next_file.load(Ordering::Relaxed);
+        let before = manifest.len();
+        let result = loop {
+            match manifest.log(edit) {
+                Err(ManifestError::Rejected(e)) if self.disk_reserve.release_for(&e) => {}
+                result => break result,
+            }
+        };
+        self.counters.manifest_bytes.fetch_add(manifest.len().saturating_sub(before), Ordering::Relaxed);
+        match result {
+            Ok(()) => Ok(()),
+            Err(ManifestError::Rejected(e)) => Err(e),
+            Err(ManifestError::Unknown(e)) => Err(self.stop(&e)),
+        }
+    }
+
+    /// Starts a new manifest when the present one is long. On a failure the old one stays in use.
+    pub(crate) fn renew_manifest(&self, manifest: &mut Manifest) {
+        if !manifest.is_long(self.options.manifest_cap) {
+            return;
+        }
+        let edit = {
+            let state = self.state.lock();
+            let mut edit = self.whole_state(&state);
+            edit.min_log = self.min_log(&state, &FlushedCounts::default());
+            edit.newest_log = self.begun_log.established();
+            edit
+        };
+        let old = manifest.number();
+        let _watch = PanicGuard::new(self, "a writer of the manifest");
+        match Manifest::create(&self.env, &self.dir, self.new_number(), &edit) {
+            Ok(new) => {
+                self.counters.manifest_bytes.fetch_add(new.len(), Ordering::Relaxed);
+                *manifest = new;
+                let _ = self.env.remove(&self.dir.join(tree::manifest_file_name(old)));
+            }
+            Err(ManifestError::Rejected(_)) => {}
+            // It is undetermined which manifest a crash would leave: no edit may be written to either.
+            Err(ManifestError::Unknown(e)) => {
+                self.stop(&e);
+            }
+        }
+    }
+
+    /// The edit that produces the present state from an empty one, without the logs.
+    pub(crate) fn whole_state(&self, state: &State) -> DatabaseEdit {
+        let created = |k: &KeyspaceState| created_edit(&k.core);
+        DatabaseEdit {
+            created: state.keyspaces.values().map(created).collect(),
+            trees: (state.keyspaces.iter())
+                .map(|(id, k)| (*id, VersionEdit::snapshot(k.tree.version())))
+                .collect(),
+            next_file: self.next_file.load(Ordering::Relaxed),
+            next_keyspace: state.next_keyspace,
+            last_seq: self.visible.newest(),
+            closed: self.closed_logs.synced(),
+            ..DatabaseEdit::default()
+        }
+    }
+}
+
+pub(crate) fn created_edit(core: &KeyspaceInner) -> KeyspaceCreated {
+    KeyspaceCreated {
+        id: core.id,
+        name: core.name.clone(),
+        levels: core.options.levels,
+        options: core.options.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    }
+}

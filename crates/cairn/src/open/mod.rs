@@ -1,0 +1,14 @@
+//! Opening: the manifest, replay of the logs into memtables and tables, and the [`DbInner`](crate::state::DbInner) made of them.
+//!
+//! Imports `types`, `wal`, `parts` and `state`. Absent: threads (the room `api` starts them), and changes of old files before the new ones are durable.
+
+mod file_names;
+mod keep_logs;
+mod recovered_tables;
+mod recovery;
+mod replay_batches;
+mod replayed;
+mod start;
+
+pub(crate) use file_names::{Files, LOCK_FILE_NAME};
+pub(crate) use recovery::{keyspace_options, open};

@@ -1,0 +1,300 @@
+//! Opening: reads the manifest, then replays the log in the order of sequence numbers. `docs/recovery.md` states what is assumed of
+//! disks, and why each crash point is safe.
+//!
+//! Recovery does not assume that the files that it finds are durable: a killed process may have left them only in the page cache. So it
+//! writes the contents of the logs to new tables and the state to a new manifest, and syncs both, before any old file is removed. Until
+//! then nothing is removed or changed, and a crash leaves the old state.
+
+use super::file_names::{Files, LOCK_FILE_NAME};
+use super::recovered_tables::Recovered;
+use super::replayed::{Keyspaces, Replayed, Spill};
+use crate::parts::DiskReserve;
+use crate::state::{DbInner, TableSpace};
+use crate::sync::{AtomicU64, Ordering};
+use crate::types::{KeyspaceOptions, Options};
+use crate::wal::{KeptLog, LogRecord, RecycledLogs, replay};
+use base::planted::{Bug, planted};
+use base::{Error, ErrorKind, Result, Seq};
+use env::{Env, FileLock};
+use memtable::Memtable;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tree::{DatabaseEdit, Manifest, ManifestError, Tree, manifest_file_name};
+
+/// Largest accepted number of a file or keyspace.
+const MAX_NUMBER: u64 = 1 << 62;
+
+/// Opens or creates the database in `dir`.
+pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Arc<DbInner>> {
+    options.validate()?;
+    if !env.exists(dir)? {
+        if !options.create {
+            return Err(no_database(dir));
+        }
+        env.create_dir(dir)?;
+    }
+    if !options.create && Files::list(&env, dir)?.is_empty() {
+        // Checked before locking, which would create the lock file.
+        return Err(no_database(dir));
+    }
+    // Files are found by path while the database is open: a change of the working directory or of a link must not lead elsewhere.
+    let dir = &env.canonical(dir)?;
+    let lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
+    let files = Files::list(&env, dir)?;
+    let space = TableSpace::new(&env, dir, &options);
+    let state = match files.manifests.last() {
+        Some(&number) => Manifest::read(&env, dir, number, &mut |meta| space.open_table(meta))?,
+        None => fresh_state(dir, &files, &options)?,
+    };
+    let lacking = note_missing(&state, &files);
+    // Longer than the largest memtable and its log overhead, but only a part of a small log cap.
+    let longest_spare = (options.memory_budget / 4).min(options.log_cap / 4);
+    let recycled = Arc::new(RecycledLogs::new(&env, dir, longest_spare));
+    let disk_reserve = DiskReserve::new(&env, dir, options.reserve_bytes(), recycled.clone());
+    disk_reserve.adopt();
+    let next_file = AtomicU64::new(files.next_number(&state));
+    let dir = dir.to_owned();
+    let (kept, idle) = (Vec::new(), Memtable::empty());
+    Recovery {
+        env,
+        dir,
+        options,
+        lock,
+        files,
+        lacking,
+        space,
+        state,
+        disk_reserve,
+        recycled,
+        next_file,
+        kept,
+        idle,
+    }
+    .run()
+}
+
+/// Missing tables do not prevent opening: each read that needs one fails with an error. They are recorded as damage at once, so that the
+/// statistics show them before a read fails. Returns whether there are any.
+fn note_missing(state: &tree::ManifestState, files: &Files) -> bool {
+    let mut lacking = false;
+    for (_, table) in state.keyspaces.values().flat_map(|k| k.version.tables()) {
+        if files.tables.binary_search(&table.meta.number).is_err() {
+            let missing = Error::corruption(table.table.path(), 0, "the table is missing");
+            tracing::error!(error = %missing, "opened all the same");
+            table.note_damage(&missing);
+            lacking = true;
+        }
+    }
+    lacking
+}
+
+fn no_database(dir: &Path) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{}: there is no database", dir.display()))
+}
+
+/// The initial state. A directory without a manifest has no database yet: at most a lock file and a manifest that was not renamed.
+fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::ManifestState> {
+    if !files.logs.is_empty() || !files.tables.is_empty() {
+        return Err(Error::corruption(
+            &dir.join(manifest_file_name(1)),
+            0,
+            "the manifest is missing, though there are tables or logs: nothing is created over them",
+        ));
+    }
+    if !options.create {
+        return Err(no_database(dir));
+    }
+    Ok(tree::ManifestState { next_file: 1, next_keyspace: 1, min_log: 1, ..tree::ManifestState::default() })
+}
+
+pub(crate) struct Recovery {
+    pub env: Arc<dyn Env>,
+    pub dir: PathBuf,
+    pub options: Options,
+    pub lock: Box<dyn FileLock>,
+    pub files: Files,
+    /// Whether tables that the manifest names are missing.
+    pub lacking: bool,
+    pub space: TableSpace,
+    pub state: tree::ManifestState,
+    pub disk_reserve: DiskReserve,
+    pub recycled: Arc<RecycledLogs>,
+    pub next_file: AtomicU64,
+    /// Logs that are kept, because there is no space for tables with their contents.
+    pub kept: Vec<KeptLog>,
+    /// The empty memtable that all keyspaces with nothing in memory share.
+    pub idle: Arc<Memtable>,
+}
+
+impl Recovery {
+    /// Recovers into new files. If the disk is too full for them even without the reserve, the replayed data stays in memory, and the
+    /// logs on disk; if that is impossible, too, nothing on disk is changed, and the database is read-only.
+    fn run(mut self) -> Result<Arc<DbInner>> {
+        let logs = self.files.needed_logs(&self.dir, &self.state)?;
+        self.check_numbers(self.next_file.load(Ordering::Relaxed))?;
+        let mut keyspaces = self.open_trees()?;
+        loop {
+            let first_new = self.next_file.load(Ordering::Relaxed);
+            match self.recover(&mut keyspaces, &logs) {
+                Ok((last_seq, manifest)) => return self.start(keyspaces, last_seq, manifest),
+                Err(e) if e.kind() == ErrorKind::NoSpace && !self.files.manifests.is_empty() => {
+                    self.take_back(&mut keyspaces, first_new);
+                    if self.remove_spares() {
+                        continue;
+                    }
+                    if !self.disk_reserve.release_for(&e) {
+                        return self.open_with_little_room(keyspaces, &logs, &e);
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Removes the recycled logs that an earlier process left. Returns whether there were any.
+    fn remove_spares(&mut self) -> bool {
+        let recycled = std::mem::take(&mut self.files.recycled);
+        self.remove(&recycled);
+        !recycled.is_empty()
+    }
+
+    /// Refuses numbers so large that counting on would overflow: no database reaches them, so they are damage.
+    fn check_numbers(&self, next_file: u64) -> Result<()> {
+        let tree::ManifestState { next_keyspace, newest_log, min_log, .. } = self.state;
+        let log = self.files.logs.last().copied().unwrap_or(0).max(newest_log).max(min_log);
+        let largest = next_file.max(next_keyspace).max(log);
+        self.check_number(largest, MAX_NUMBER)
+    }
+
+    fn check_number(&self, number: u64, most: u64) -> Result<()> {
+        if number > most {
+            let what = format!("the number {number} is in use, which no database reaches");
+            return Err(Error::corruption(&self.dir.join("manifest"), 0, what));
+        }
+        Ok(())
+    }
+
+    /// Replays the logs, and makes the result durable under a new manifest.
+    fn recover(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(Seq, Manifest)> {
+        let first_new = self.next_file.load(Ordering::Relaxed);
+        let last_seq = self.replay(keyspaces, logs, Spill::Tables, &mut |_| ())?;
+        keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::Tables))?;
+        if self.next_file.load(Ordering::Relaxed) > first_new {
+            self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
+        }
+        Ok((last_seq, self.create_manifest(keyspaces, last_seq)?))
+    }
+
+    pub(crate) fn create_manifest(&self, keyspaces: &Keyspaces, last_seq: Seq) -> Result<Manifest> {
+        // The manifest before the log: a log without a manifest would look like the rest of a lost database. The manifest names the log
+        // only once it exists, so that from then on its absence is damage.
+        let number = self.next_file.fetch_add(1, Ordering::Relaxed);
+        let next_file = self.next_file.load(Ordering::Relaxed);
+        let mut edit = whole_state(keyspaces, &self.state, last_seq, self.next_log(), next_file);
+        self.name_kept_logs(&mut edit);
+        Manifest::create(&self.env, &self.dir, number, &edit).map_err(|e| match e {
+            ManifestError::Rejected(e) => e,
+            // The new manifest may be in force already, and name the new tables.
+            ManifestError::Unknown(e) => e.with_kind(ErrorKind::ReadOnly),
+        })
+    }
+
+    /// The number of the new log.
+    pub(crate) fn next_log(&self) -> u64 {
+        let newest = self.files.logs.last().copied().unwrap_or(0).max(self.state.newest_log);
+        newest.saturating_add(1).max(self.state.min_log)
+    }
+
+    /// Removes the tables from `first_new` on, which no manifest names, and resets the replay.
+    fn take_back(&self, keyspaces: &mut Keyspaces, first_new: u64) {
+        keyspaces.values_mut().for_each(|k| k.reset(&self.idle));
+        for number in first_new..self.next_file.load(Ordering::Relaxed) {
+            self.space.tables.forget(number);
+            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
+        }
+    }
+
+    pub(crate) fn replay(
+        &self,
+        keyspaces: &mut Keyspaces,
+        logs: &[u64],
+        spill: Spill,
+        note: &mut dyn FnMut(&LogRecord<'_>),
+    ) -> Result<Seq> {
+        let held = Cell::new(0);
+        let replayed = replay(&self.env, &self.dir, &self.state, logs, &mut |record| {
+            note(&record);
+            self.replay_batch(keyspaces, record, &held, spill)
+        })?;
+        let flushed = keyspaces.values().map(|k| k.tree.version().flushed_seq).max();
+        if planted(Bug::ReuseSequenceNumber) {
+            return Ok(self.state.last_seq);
+        }
+        let last_seq = self.state.last_seq.max(replayed).max(flushed.unwrap_or(0));
+        self.check_number(last_seq, base::MAX_SEQ / 2)?;
+        Ok(last_seq)
+    }
+
+    fn open_trees(&mut self) -> Result<Keyspaces> {
+        let mut keyspaces = BTreeMap::new();
+        for (id, found) in std::mem::take(&mut self.state.keyspaces) {
+            let options = keyspace_options(&self.dir, &found)?;
+            let version = Arc::new(found.version);
+            let replayed = Replayed {
+                tree: Tree::new(options.tree_options(id, &found.created.name), version.clone()),
+                found: version,
+                options,
+                name: found.created.name,
+                memtable: self.idle.clone(),
+                full: Vec::new(),
+                recovered: Recovered::default(),
+            };
+            keyspaces.insert(id, replayed);
+        }
+        Ok(keyspaces)
+    }
+}
+
+/// The options of a keyspace, from its state in the manifest.
+pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Result<KeyspaceOptions> {
+    let mut options = KeyspaceOptions::default();
+    for (name, value) in &found.created.options {
+        options.set_kept(name, value).map_err(|e| {
+            let message = format!("{}, keyspace {:?}: {e}", dir.display(), found.created.name);
+            Error::new(ErrorKind::Unsupported, message)
+        })?;
+    }
+    if options.levels != found.version.last_level() {
+        let what = format!("keyspace {:?} has two numbers of levels", found.created.name);
+        return Err(Error::corruption(&dir.join("manifest"), 0, what));
+    }
+    Ok(options)
+}
+
+fn whole_state(
+    keyspaces: &Keyspaces,
+    state: &tree::ManifestState,
+    last_seq: Seq,
+    log: u64,
+    next_file: u64,
+) -> DatabaseEdit {
+    let created = |(id, k): (&u64, &Replayed)| tree::KeyspaceCreated {
+        id: *id,
+        name: k.name.clone(),
+        levels: k.options.levels,
+        options: k.options.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    };
+    DatabaseEdit {
+        created: keyspaces.iter().map(created).collect(),
+        trees: keyspaces.iter().map(|(id, k)| (*id, tree::VersionEdit::snapshot(k.tree.version()))).collect(),
+        next_file,
+        next_keyspace: state.next_keyspace,
+        last_seq,
+        min_log: log,
+        ..DatabaseEdit::default()
+    }
+}
+
+impl Recovery {}

@@ -1,0 +1,110 @@
+//! Inserts the batches of the log into the memtables of their keyspaces, and writes full memtables to tables.
+
+use super::recovery::Recovery;
+use super::replayed::{Keyspaces, Replayed, Spill};
+use crate::parts::{allocate, capacity_for};
+use crate::sync::Ordering;
+use crate::wal::{LogRecord, check_dropped};
+use base::{Error, RangeSet, Result};
+use std::cell::Cell;
+use tree::JobContext;
+
+impl Recovery {
+    /// Inserts the entries of a batch that are not in tables already. `held`: bytes reserved in memtables so far.
+    pub(crate) fn replay_batch(
+        &self,
+        keyspaces: &mut Keyspaces,
+        record: LogRecord<'_>,
+        held: &Cell<u64>,
+        spill: Spill,
+    ) -> Result<()> {
+        let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
+        let mut entries = record.batch.entries;
+        for seq in record.batch.first_seq..record.batch.first_seq + record.batch.count {
+            let entry = entries.next().ok_or_else(malformed)?;
+            let Some(keyspace) = keyspaces.get_mut(&entry.keyspace) else {
+                check_dropped(entry.keyspace, &self.state, record.path, record.offset)?;
+                continue;
+            };
+            if seq <= keyspace.tree.version().flushed_seq {
+                continue;
+            }
+            let need = entry.cost();
+            if !keyspace.memtable.reserve(need) {
+                self.make_room(keyspace, need, held, spill)?;
+                if !keyspace.memtable.reserve(need) {
+                    return Err(malformed());
+                }
+            }
+            entry.insert(&keyspace.memtable, seq);
+            held.set(held.get() + need as u64);
+            if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
+                // All memtables together exceed their budget: all are flushed, and the count restarts.
+                keyspaces.values_mut().try_for_each(|k| self.flush(k, spill))?;
+                held.set(0);
+            }
+        }
+        match entries.is_empty() {
+            true => Ok(()),
+            false => Err(malformed()),
+        }
+    }
+
+    /// Makes a memtable with room for `need` bytes, or a larger one, or seals a full one and makes the next, like `memory.rs` in the room `write`.
+    fn make_room(&self, keyspace: &mut Replayed, need: usize, held: &Cell<u64>, spill: Spill) -> Result<()> {
+        let full = keyspace.options.memtable_bytes.min((self.options.memory_budget / 8) as usize);
+        let wanted = keyspace.memtable.reserved() + need;
+        let capacity = capacity_for(full, wanted.min(full).max(need));
+        if !keyspace.memtable.is_empty()
+            && keyspace.memtable.capacity() < full
+            && wanted <= full
+            && let Ok(grown) = keyspace.memtable.grown(capacity)
+        {
+            keyspace.memtable = grown;
+            return Ok(());
+        }
+        self.flush(keyspace, spill)?;
+        keyspace.memtable = allocate(capacity, need)?;
+        held.set(held.get() + memtable::BASE_BYTES);
+        Ok(())
+    }
+
+    /// Writes a keyspace's memtable to a table, unless the memtable has to stay in memory. No manifest names the table yet.
+    pub(crate) fn flush(&self, keyspace: &mut Replayed, spill: Spill) -> Result<()> {
+        let memtable = std::mem::replace(&mut keyspace.memtable, self.idle.clone());
+        let Some(newest) = memtable.max_seq() else { return Ok(()) };
+        if spill == Spill::Nowhere {
+            keyspace.full.push(memtable);
+            return Ok(());
+        }
+        let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
+        let ranges = memtable.ranges().map_or_else(RangeSet::default, |set| RangeSet::clone(&set));
+        let table = keyspace.tree.options().table.clone();
+        let context = JobContext {
+            env: &self.env,
+            dir: &self.dir,
+            table: &table,
+            next_number: &next_number,
+            snapshots: &[],
+            rate_limiter: &|_| {},
+            range_tombstones: &ranges,
+            cancelled: &std::sync::atomic::AtomicBool::new(false),
+        };
+        let flushed = tree::flush(memtable.cursor(), keyspace.tree.guard_hash(), &context)?;
+        let edit = keyspace.tree.install_flush(&flushed, newest);
+        let open = &mut |meta: &table::TableMeta| self.space.open_table(meta);
+        keyspace.tree.apply(&edit, open)?;
+        edit.added.iter().for_each(|_| keyspace.recovered.add());
+        keyspace.recovered.merge(&mut keyspace.tree, &context, open)?;
+        self.remove_merged();
+        Ok(())
+    }
+
+    /// Removes tables of this opening that were merged into others. Tables of the old manifest are in use until the new one is in force.
+    fn remove_merged(&self) {
+        for number in self.space.garbage.take() {
+            self.space.tables.forget(number);
+            let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The last steps of an opening: a new log under the new manifest, removal of the files that they replace, and the [`DbInner`] itself.
+
+use super::recovery::Recovery;
+use super::replayed::Keyspaces;
+use crate::parts::{ActiveCalls, Counters, RateLimiter, Scrub, Snapshots, VisibleSeq};
+use crate::state::{DbInner, ImmutableMemtable, KeyspaceState, State, TableSpace, Writer, new_commit};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::wal::{ClosedLogs, Log, Logs, log_file_name};
+use base::{Error, ErrorKind, Result, Seq};
+use env::ForkGuard;
+use std::sync::{Arc, OnceLock};
+use tree::{DatabaseEdit, Manifest, ManifestError, manifest_file_name};
+
+/// The next [`DbInner::identity`].
+static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+
+impl Recovery {
+    /// Starts a new log under the new manifest, then removes the files that they replace. What was recovered is durable by now.
+    pub(crate) fn start(
+        self,
+        keyspaces: Keyspaces,
+        last_seq: Seq,
+        mut manifest: Manifest,
+    ) -> Result<Arc<DbInner>> {
+        let versions = keyspaces.values().map(|k| k.tree.version());
+        let named =
+            versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>()).collect();
+        let mut leftovers = self.files.leftovers(&named, self.lacking);
+        leftovers.retain(|name| !self.keeps(name));
+        let logs = self.logs();
+        let log = match self.start_log(&logs, last_seq, &mut manifest) {
+            // Then files that are no longer needed are removed first.
+            Err(e) if e.kind() == ErrorKind::NoSpace => {
+                self.remove(&leftovers);
+                self.disk_reserve.release_for(&e);
+                self.start_log(&logs, last_seq, &mut manifest)
+            }
+            log => log,
+        };
+        let (log, refusal) = match log {
+            Ok(log) => (log, None),
+            Err(e) if e.kind() == ErrorKind::NoSpace => {
+                let (log, refusal) = self.no_log(&logs, &e);
+                (log, Some(refusal))
+            }
+            Err(e) => return Err(e),
+        };
+        self.remove(&leftovers);
+        let core = self.build(keyspaces, last_seq, manifest, log, logs);
+        if let Some(refusal) = refusal {
+            core.refuse(refusal);
+        }
+        core.disk_reserve.fit(core.log_bytes());
+        core.disk_reserve.retake();
+        Ok(core)
+    }
+
+    fn logs(&self) -> Logs {
+        let closed = Arc::new(ClosedLogs::keeping(&self.kept));
+        Logs { closed, recycled: self.recycled.clone(), begun: Arc::default(), counters: Arc::default() }
+    }
+
+    fn start_log(&self, logs: &Logs, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
+        let header = self.next_header(last_seq);
+        let number = self.next_log();
+        let path = self.dir.join(log_file_name(number));
+        if self.env.exists(&path)? {
+            // The manifest did not get the edit that names this log: see below.
+            self.env.remove(&path)?;
+        }
+        let log = Log::create(&self.env, &self.dir, number, header, logs.clone())?;
+        let exists = DatabaseEdit { newest_log: number, ..DatabaseEdit::default() };
+        manifest.log(&exists).map_err(|e| match e {
+            ManifestError::Rejected(e) => e,
+            ManifestError::Unknown(e) => e.with_kind(ErrorKind::ReadOnly),
+        })?;
+        Ok(log)
+    }
+
+    /// A log that refuses writes because the disk has no space for a real one, and the error that writers get.
+    fn no_log(&self, logs: &Logs, cause: &Error) -> (Log, Error) {
+        let message = format!(
+            "{}: the disk was full when the database was opened, so it can only be read; free some space and open it again: \
+             {cause}",
+            self.dir.display()
+        );
+        let refusal = Error::new(ErrorKind::ReadOnly, message);
+        let log = Log::refusing(&self.env, &self.dir, self.next_log(), refusal.clone(), logs.clone());
+        (log, refusal)
+    }
+
+    /// Opens for reading only, with the tables on disk and the logs replayed into memory; changes nothing on disk.
+    pub(crate) fn start_without_room(
+        self,
+        keyspaces: Keyspaces,
+        last_seq: Seq,
+        cause: &Error,
+    ) -> Result<Arc<DbInner>> {
+        self.sync_what_was_found()?;
+        let logs = self.logs();
+        let (log, refusal) = self.no_log(&logs, cause);
+        let number = self.files.manifests.last().copied().unwrap_or(0);
+        let manifest = Manifest::refusing(&self.dir, number, refusal.clone());
+        let core = self.build(keyspaces, last_seq, manifest, log, logs);
+        core.refuse(refusal);
+        Ok(core)
+    }
+
+    /// Syncs the files that reads depend on and that are not rewritten: data that was read must not be lost in a power cut. Tables were
+    /// durable before the manifest named them.
+    pub(crate) fn sync_what_was_found(&self) -> Result<()> {
+        let manifest = self.files.manifests.last().map(|&n| manifest_file_name(n));
+        let logs = self.files.logs.iter().filter(|&&n| n >= self.state.min_log).map(|&n| log_file_name(n));
+        manifest.into_iter().chain(logs).try_for_each(|name| self.env.sync_file(&self.dir.join(name)))?;
+        self.env.sync_dir(&self.dir)
+    }
+
+    /// Best effort: the next opening removes the rest.
+    pub(crate) fn remove(&self, names: &[String]) {
+        for name in names {
+            let _ = self.env.remove(&self.dir.join(name));
+        }
+    }
+
+    fn build(
+        self,
+        keyspaces: Keyspaces,
+        last_seq: Seq,
+        manifest: Manifest,
+        log: Log,
+        logs: Logs,
+    ) -> Arc<DbInner> {
+        let TableSpace { tables, garbage } = self.space;
+        let core = Arc::new(DbInner {
+            tables,
+            garbage,
+            snapshots: Snapshots::default(),
+            retired: Default::default(),
+            visible: VisibleSeq::new(last_seq),
+            commit: new_commit(Writer::new(log, last_seq + 1)),
+            closed_logs: logs.closed,
+            recycled: logs.recycled,
+            begun_log: logs.begun,
+            log_counters: logs.counters,
+            manifest: Mutex::new(manifest),
+            disk_reserve: self.disk_reserve,
+            state: Mutex::new(State::new(self.state.next_keyspace)),
+            idle: self.idle,
+            flush_work: Condvar::new(),
+            compact_work: Condvar::new(),
+            progress: Condvar::new(),
+            end: Condvar::new(),
+            origin: ForkGuard::here(),
+            next_file: self.next_file,
+            counters: Counters::default(),
+            scrub: Scrub::default(),
+            rest_until: AtomicU64::new(0),
+            slowdown: AtomicU64::new(0),
+            collecting: Mutex::new(()),
+            calls: ActiveCalls::default(),
+            lock: Mutex::new(Some(self.lock)),
+            fatal: OnceLock::new(),
+            stopped: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            memtables_due: AtomicBool::new(false),
+            trees_due: Arc::default(),
+            rate_limiter: RateLimiter::new(self.options.compaction_rate),
+            cancelled: std::sync::atomic::AtomicBool::new(false),
+            env: self.env,
+            dir: self.dir,
+            options: self.options,
+            identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
+        });
+        core.adopt(keyspaces);
+        core
+    }
+}
+
+impl DbInner {
+    fn adopt(&self, keyspaces: Keyspaces) {
+        let mut state = self.state.lock();
+        for (id, k) in keyspaces {
+            self.disk_reserve.note_tables(0, k.tree.version().bytes());
+            let core = self.new_keyspace_core(id, k.name, k.options, tree::Version::empty);
+            let mut keyspace = KeyspaceState::new(core, k.tree);
+            // In most cases there are none: all that was replayed is in tables.
+            let memtables = k.full.into_iter().chain([k.memtable]).filter(|m| !m.is_empty());
+            keyspace.flushing = memtables
+                .map(|memtable| {
+                    let last_seq = memtable.max_seq().unwrap_or(0);
+                    ImmutableMemtable::new(memtable, last_seq)
+                })
+                .collect();
+            keyspace.publish(self.idle.clone());
+            state.insert(keyspace);
+        }
+    }
+}

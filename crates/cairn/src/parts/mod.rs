@@ -1,0 +1,28 @@
+//! Parts of the shared state that can be understood alone, each with its own lock or atomics: the write queue, the visible sequence number,
+//! the sequence numbers that readers hold, dead ranges, the disk reserve, counters and limits.
+//!
+//! Imports `types`, `wal` (the reserve gives up recycled logs) and `sync`. Absent: keyspaces and the database.
+
+mod active_calls;
+mod counters;
+mod dead_ranges;
+mod disk_reserve;
+mod held_seqs;
+mod memtable_charge;
+mod memtable_size;
+mod rate_limiter;
+mod snapshots;
+mod visible_seq;
+mod write_queue;
+
+pub(crate) use active_calls::{ActiveCall, ActiveCalls};
+pub(crate) use counters::{Counters, KeyspaceCounters, Scrub, add};
+pub(crate) use dead_ranges::{DeadRange, DeadRanges, FoundRun, Known, LONG};
+pub(crate) use disk_reserve::DiskReserve;
+pub(crate) use held_seqs::{FlushGeneration, HeldSeqs, RetiredMemtables};
+pub(crate) use memtable_charge::{is_due, price, surplus};
+pub(crate) use memtable_size::{allocate, capacity_for};
+pub(crate) use rate_limiter::RateLimiter;
+pub(crate) use snapshots::{HeldCursors, Snapshots};
+pub(crate) use visible_seq::VisibleSeq;
+pub(crate) use write_queue::{Member, Waiter, Wake, WriteQueue};

@@ -1,0 +1,585 @@
+//! Cursors over a keyspace: they merge memtables and tables, and show the newest visible version of each key. Range tombstones are
+//! applied by `range_del.rs`; runs of deleted entries are skipped with `deleted_run.rs`.
+
+use super::deleted_run::DeletedRun;
+use super::held_seq::HeldSeq;
+use super::range_del::RangeDelFilter;
+use super::read_cost::{SkipCounter, charge_skipped};
+use super::sources::{Source, sources};
+use crate::state::{DbInner, KeyspaceInner, ReadState};
+use crate::types::{Bounds, successor};
+use base::planted::{Bug, planted};
+use base::{Cursor as _, Error, Result, Seq, Slice, same_key};
+use std::sync::Arc;
+use tree::{MergeCursor, SkipCharge};
+
+/// The state of one keyspace that a cursor reads: a held sequence number and the read state.
+pub(crate) struct ReadView {
+    keyspace: HeldSeq,
+    core: Arc<DbInner>,
+    read_state: Arc<ReadState>,
+    /// The flush generation of the keyspace when `read_state` was loaded, or an earlier one.
+    pub generation: u64,
+    closed: Option<Error>,
+}
+
+impl ReadView {
+    pub(crate) fn new(core: &Arc<DbInner>, keyspace: HeldSeq) -> ReadView {
+        // The sequence number is held, so a read state loaded later still has every version visible at it. The check that the keyspace is
+        // open comes after the load: a keyspace dropped in between must not appear empty.
+        let generation = keyspace.generation.get();
+        let read_state = keyspace.read_state.load_full();
+        let closed = keyspace.check_of(core.identity).err();
+        ReadView { keyspace, core: core.clone(), read_state, generation, closed }
+    }
+
+    /// The same state for a cursor that is dropped before `self`.
+    pub(crate) fn lend(&self) -> ReadView {
+        ReadView {
+            keyspace: self.keyspace.lend(),
+            core: self.core.clone(),
+            read_state: self.read_state.clone(),
+            generation: self.generation,
+            closed: self.closed.clone(),
+        }
+    }
+
+    /// Reloads the read state, which releases flushed memtables.
+    #[cold]
+    pub(crate) fn renew(&mut self) {
+        self.generation = self.keyspace.generation.get();
+        if let Some(read_state) = present_view(&self.keyspace) {
+            self.read_state = read_state;
+        }
+    }
+}
+
+/// The current read state of an open keyspace. `None` when the keyspace was dropped or the database is closed: readers keep the one that
+/// they have.
+fn present_view(keyspace: &KeyspaceInner) -> Option<Arc<ReadState>> {
+    // Loaded before the check: the read state of a dropped keyspace is empty.
+    let read_state = keyspace.read_state.load_full();
+    keyspace.check_open().is_ok().then_some(read_state)
+}
+
+/// The value of an entry that the merge has moved past. Short values are copied: with values of 128 bytes in memory a backward scan is a
+/// fifth faster than with a reference to the block for each entry.
+#[derive(Default)]
+struct Saved {
+    copy: Vec<u8>,
+    shared: Option<Slice>,
+}
+
+impl Saved {
+    const MAX_COPIED: usize = 1 << 10;
+
+    fn set(&mut self, merge: &MergeCursor<Source>) {
+        let value = merge.value();
+        self.copy.clear();
+        self.shared = (value.len() > Self::MAX_COPIED).then(|| merge.value_slice());
+        if self.shared.is_none() {
+            self.copy.extend_from_slice(value);
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        self.shared.as_deref().unwrap_or(&self.copy)
+    }
+
+    fn slice(&self) -> Slice {
+        self.shared.clone().unwrap_or_else(|| Slice::copy_from(&self.copy))
+    }
+}
+
+/// Position of a cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Not positioned, past an end, or failed.
+    Invalid,
+    /// On the entry that the merge stands on.
+    Forward,
+    /// On the saved entry; the merge stands on the last entry before all versions of its key.
+    Backward,
+}
+
+/// A position among the entries of a keyspace, in a consistent state.
+///
+/// A new cursor is invalid until it is positioned. Moving past either end makes it invalid, and so does an error: position it again after
+/// one.
+///
+/// ```
+/// # fn main() -> cairn::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = cairn::Database::open(dir.path())?;
+/// # let ks = db.keyspace("k", cairn::KeyspaceOptions::default())?;
+/// for key in ["a", "b", "c"] {
+///     ks.put(key, "")?;
+/// }
+/// let mut cursor = ks.cursor();
+/// cursor.seek("b")?;
+/// cursor.next()?;
+/// assert_eq!(cursor.key(), b"c");
+/// cursor.prev()?;
+/// assert_eq!(cursor.key(), b"b");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Cursor {
+    merge: MergeCursor<Source>,
+    seq: Seq,
+    bounds: Bounds,
+    place: Place,
+    /// The filter of range tombstones, if there are any.
+    range_del: Option<Box<RangeDelFilter>>,
+    /// Going forward: the key whose older versions are to be skipped. Going backward: the key of the saved entry.
+    key: Vec<u8>,
+    /// Going backward: the value of the saved entry.
+    saved: Saved,
+    lingering: SkipCounter,
+    skip_charge: SkipCharge,
+    run: DeletedRun,
+    keyspace: HeldSeq,
+    core: Arc<DbInner>,
+    /// The flush generation of the keyspace when the sources were taken, or an earlier one.
+    pub(crate) generation: u64,
+    /// The error that every seek returns because the keyspace was dropped before the cursor was made.
+    closed: Option<Error>,
+}
+
+impl Drop for Cursor {
+    #[inline]
+    fn drop(&mut self) {
+        self.skip_charge.leave(&self.keyspace.charges);
+        if planted(Bug::LateGarbage) {
+            self.core.collect_garbage();
+        }
+    }
+}
+
+impl Cursor {
+    pub(crate) fn new(read_view: ReadView, bounds: Bounds) -> Cursor {
+        let ReadView { keyspace, core, read_state, generation, closed } = read_view;
+        let seq = keyspace.seq;
+        let (merge, range_del) = sources(&read_state, &keyspace, &bounds, seq);
+        Cursor {
+            merge,
+            seq,
+            bounds,
+            place: Place::Invalid,
+            range_del,
+            key: Vec::new(),
+            saved: Saved::default(),
+            lingering: SkipCounter::default(),
+            skip_charge: SkipCharge::default(),
+            run: DeletedRun::new(&keyspace.dead),
+            keyspace,
+            core,
+            generation,
+            closed,
+        }
+    }
+
+    /// Takes the sources again if memtables were flushed since, which releases them. Returns whether it did: the sources are then
+    /// unpositioned, and the caller has to position them.
+    #[inline]
+    fn renewed(&mut self) -> bool {
+        self.keyspace.generation.get() != self.generation && self.renew()
+    }
+
+    #[cold]
+    fn renew(&mut self) -> bool {
+        self.generation = self.keyspace.generation.get();
+        let Some(read_state) = present_view(&self.keyspace) else { return false };
+        if planted(Bug::MovedCursorReadsNewest) {
+            self.seq = self.core.visible.newest();
+        }
+        (self.merge, self.range_del) = sources(&read_state, &self.keyspace, &self.bounds, self.seq);
+        true
+    }
+
+    /// Begins a move: the cursor is invalid until the move succeeds. Fails when the database is closed.
+    #[inline]
+    fn begin_move(&mut self) -> Result<Place> {
+        let place = std::mem::replace(&mut self.place, Place::Invalid);
+        self.core.check_not_closed()?;
+        Ok(place)
+    }
+
+    /// Begins a seek, after which the caller positions the merge.
+    fn begin_seek(&mut self) -> Result<()> {
+        self.begin_move()?;
+        self.renewed();
+        self.closed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Converts the error of a move: a concurrent close may have removed the files that it read.
+    #[inline]
+    fn moved(&self, outcome: Result<()>) -> Result<()> {
+        outcome.map_err(|e| self.core.read_error(e))
+    }
+
+    /// Moves to the first entry.
+    ///
+    /// # Errors
+    /// As for [`Keyspace::get`](crate::Keyspace::get). The cursor is then invalid, and another seek may succeed, except after `Closed`.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        // Before the bounds are taken: taking the sources needs them.
+        self.renewed();
+        let from = std::mem::take(&mut self.bounds.from);
+        let result = self.seek_forward(&from);
+        self.bounds.from = from;
+        result
+    }
+
+    /// Moves to the last entry.
+    ///
+    /// # Errors
+    /// As for [`Cursor::seek_to_first`].
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        // Before the bounds are taken: taking the sources needs them.
+        self.renewed();
+        let to = self.bounds.to.take();
+        let result = self.seek_backward(to.as_deref());
+        self.bounds.to = to;
+        result
+    }
+
+    /// Moves to the first entry at or after `key`.
+    ///
+    /// # Errors
+    /// As for [`Cursor::seek_to_first`].
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = key.as_ref();
+        match key < &self.bounds.from[..] {
+            true => self.seek_to_first(),
+            false => self.seek_forward(key),
+        }
+    }
+
+    /// Moves to the last entry at or before `key`.
+    ///
+    /// # Errors
+    /// As for [`Cursor::seek_to_first`].
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = key.as_ref();
+        match self.bounds.is_before_end(key) {
+            true => self.seek_backward(Some(&successor(key))),
+            false => self.seek_to_last(),
+        }
+    }
+
+    /// Moves to the last entry before `end`, which is within the bounds; `None` moves to the last entry.
+    pub(crate) fn seek_backward(&mut self, end: Option<&[u8]>) -> Result<()> {
+        self.begin_seek()?;
+        let dead = self.keyspace.dead.before(end, self.seq);
+        let end = match &dead {
+            None => end,
+            Some(dead) if dead.from[..] <= self.bounds.from[..] => return Ok(()),
+            Some(dead) => {
+                self.run.look_soon();
+                Some(&dead.from[..])
+            }
+        };
+        let sought = match end {
+            None => self.merge.seek_to_last(),
+            Some(end) => self.merge.seek_before(end),
+        };
+        let found = sought.and_then(|()| self.find_backward(Some(end)));
+        self.moved(found)
+    }
+
+    fn seek_forward(&mut self, key: &[u8]) -> Result<()> {
+        self.begin_seek()?;
+        let dead = self.keyspace.dead.over(key, self.seq);
+        let from = match &dead {
+            None => key,
+            Some(dead) => match dead.to.as_deref().filter(|to| self.bounds.is_before_end(to)) {
+                None => return Ok(()),
+                Some(to) => {
+                    self.run.look_soon();
+                    to
+                }
+            },
+        };
+        let sought = self.merge.seek(from, self.seq);
+        let found = sought.and_then(|()| self.find_forward(false, Some(from)));
+        self.moved(found)
+    }
+
+    /// Charges for a deleted entry, on which the merge stands and which the cursor skips.
+    #[inline]
+    fn charge_skip(&mut self) {
+        if let Some(bytes) = self.skip_charge.skip(&self.keyspace.charges) {
+            charge_skipped(bytes, &self.merge, &self.keyspace, &self.core);
+        }
+    }
+
+    /// Moves one entry forward. The cursor must be valid.
+    ///
+    /// # Errors
+    /// As for [`Cursor::seek_to_first`]; `InvalidArgument` when the cursor is not valid. After an error the cursor stays invalid until it
+    /// is positioned again.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<()> {
+        let stepped = match self.begin_move()? {
+            Place::Invalid => return Err(invalid_move()),
+            Place::Forward => {
+                self.key.clear();
+                self.key.extend_from_slice(self.merge.key());
+                match self.renewed() {
+                    false => self.merge.next_key(),
+                    true => {
+                        let sought = self.merge.seek(&self.key, 0);
+                        let skips = planted(Bug::MovedCursorSkipsEntry) && self.merge.valid();
+                        sought.and_then(|()| if skips { self.merge.next_key() } else { Ok(()) })
+                    }
+                }
+            }
+            // Past every version of the saved key.
+            Place::Backward => {
+                self.renewed();
+                self.merge.seek(&self.key, 0)
+            }
+        };
+        let found = stepped.and_then(|()| self.find_forward(true, None));
+        self.moved(found)
+    }
+
+    /// Moves one entry back. The cursor must be valid.
+    ///
+    /// # Errors
+    /// As for [`Cursor::next`].
+    pub fn prev(&mut self) -> Result<()> {
+        let stepped = match self.begin_move()? {
+            Place::Invalid => return Err(invalid_move()),
+            Place::Forward => {
+                self.key.clear();
+                self.key.extend_from_slice(self.merge.key());
+                self.renewed();
+                self.merge.seek_before(&self.key)
+            }
+            Place::Backward if self.renewed() => self.merge.seek_before(&self.key),
+            Place::Backward => Ok(()),
+        };
+        let found = stepped.and_then(|()| self.find_backward(None));
+        self.moved(found)
+    }
+
+    /// Finds the first key with a visible value from the merge's position on. `sought`: the key to which the merge was sent, if this is a
+    /// seek. `skip`: versions of `self.key` are ignored.
+    #[inline]
+    fn find_forward(&mut self, skip: bool, sought: Option<&[u8]>) -> Result<()> {
+        let found = self.walk_forward(skip);
+        if self.run.has_begun() {
+            self.end_run(sought, found.is_ok());
+        }
+        found
+    }
+
+    /// Finds and saves the last key with a visible value at or before the merge's position. `sought`: the exclusive bound of a backward
+    /// seek.
+    #[inline]
+    fn find_backward(&mut self, sought: Option<Option<&[u8]>>) -> Result<()> {
+        let found = self.walk_backward();
+        if self.run.has_begun() {
+            self.end_run_back(sought, found.is_ok());
+        }
+        found
+    }
+
+    #[cold]
+    fn end_run(&mut self, sought: Option<&[u8]>, is_known: bool) {
+        let to = match self.place {
+            Place::Forward => Some(self.merge.key()),
+            _ => self.bounds.to.as_deref(),
+        };
+        self.run.end(is_known.then_some(self.seq), sought, to, &self.keyspace, &self.core);
+    }
+
+    #[cold]
+    fn end_run_back(&mut self, sought: Option<Option<&[u8]>>, is_known: bool) {
+        let (seq, bound) = (is_known.then_some(self.seq), &self.bounds.from[..]);
+        match self.place {
+            Place::Backward => {
+                self.run.end_back(seq, sought, &successor(&self.key), &self.keyspace, &self.core);
+            }
+            _ => self.run.end_back(seq, sought, bound, &self.keyspace, &self.core),
+        }
+    }
+
+    /// Called on a deleted entry: skips the dead range there, if one is known. Returns whether the merge moved; `None` when the dead
+    /// range extends to the bound of the cursor.
+    #[inline]
+    fn leave_out(&mut self, backward: bool) -> Result<Option<bool>> {
+        match self.run.pass() {
+            true => self.leave_out_dead(backward),
+            false => Ok(Some(false)),
+        }
+    }
+
+    #[cold]
+    fn leave_out_dead(&mut self, backward: bool) -> Result<Option<bool>> {
+        let bounds = (&self.bounds.from[..], self.bounds.to.as_deref());
+        let (keyspace, core) = (&self.keyspace, &self.core);
+        let Some(dead) = self.run.look(self.merge.key(), self.seq, bounds, backward, keyspace, core) else {
+            return Ok(Some(false));
+        };
+        match (&dead.to, backward) {
+            (_, true) if dead.from[..] > self.bounds.from[..] => self.merge.seek_before(&dead.from)?,
+            (Some(to), false) if self.bounds.is_before_end(to) => self.merge.seek(to, self.seq)?,
+            _ => return Ok(None),
+        }
+        Ok(Some(true))
+    }
+
+    fn walk_forward(&mut self, mut skip: bool) -> Result<()> {
+        while self.merge.valid() {
+            let (key, trailer) = (self.merge.key(), self.merge.trailer());
+            if !self.bounds.is_before_end(key) {
+                return Ok(());
+            }
+            if trailer.seq() <= self.seq && !(skip && same_key(key, &self.key)) {
+                if self.range_del.as_mut().is_some_and(|range_del| range_del.hides(key, trailer.seq())) {
+                    self.charge_skip();
+                    match (self.leave_out(false)?, &mut self.range_del) {
+                        (None, _) => return Ok(()),
+                        (Some(false), Some(range_del)) => range_del.pass(&mut self.merge)?,
+                        _ => {}
+                    }
+                    continue;
+                }
+                if !trailer.is_delete() {
+                    self.place = Place::Forward;
+                    return Ok(());
+                }
+                self.key.clear();
+                self.key.extend_from_slice(key);
+                skip = true;
+                match self.leave_out(false)? {
+                    None => return Ok(()),
+                    Some(true) => continue,
+                    Some(false) => {}
+                }
+            }
+            // An entry newer than `self.seq` may be followed by older, visible versions.
+            let (is_new, behind) = match trailer.seq() <= self.seq {
+                true => (false, 0),
+                false => (true, self.seq),
+            };
+            if !is_new && trailer.is_delete() {
+                self.charge_skip();
+            }
+            match self.lingering.on(self.merge.key()) {
+                true => self.merge.seek_current(&self.lingering.key, behind)?,
+                false if is_new => self.merge.next()?,
+                false => self.merge.next_key()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Versions of a key come oldest first in this direction, so the newest visible one is known only when the previous key is reached.
+    fn walk_backward(&mut self) -> Result<()> {
+        let mut found = false;
+        while self.merge.valid() {
+            let (key, trailer) = (self.merge.key(), self.merge.trailer());
+            if found && !same_key(key, &self.key) {
+                break;
+            }
+            if self.bounds.is_before_start(key) {
+                break;
+            }
+            let is_seen = trailer.seq() <= self.seq;
+            if is_seen {
+                if self.range_del.as_mut().is_some_and(|range_del| range_del.hides(key, trailer.seq())) {
+                    // Newer versions of this key may follow; a saved entry of the key is no longer valid.
+                    found = false;
+                    self.charge_skip();
+                    match (self.leave_out(true)?, &mut self.range_del) {
+                        (None, _) => return Ok(()),
+                        (Some(false), Some(range_del)) => range_del.pass_back(&mut self.merge)?,
+                        _ => {}
+                    }
+                    continue;
+                }
+                found = self.save();
+                if !found {
+                    self.charge_skip();
+                    match self.leave_out(true)? {
+                        None => return Ok(()),
+                        Some(true) => continue,
+                        Some(false) => {}
+                    }
+                }
+            }
+            // Of the versions of a key in one run the newest visible one decides; those after it in this direction are too new.
+            match self.lingering.on(self.merge.key()) {
+                true => self.merge.seek_current_back(&self.lingering.key, is_seen.then_some(self.seq))?,
+                false => self.merge.prev()?,
+            }
+        }
+        self.place = if found { Place::Backward } else { Place::Invalid };
+        Ok(())
+    }
+
+    /// Saves the entry at the merge's position unless it is a tombstone; returns whether it did.
+    #[inline]
+    fn save(&mut self) -> bool {
+        if self.merge.trailer().is_delete() {
+            return false;
+        }
+        self.key.clear();
+        self.key.extend_from_slice(self.merge.key());
+        self.saved.set(&self.merge);
+        true
+    }
+
+    /// Whether the cursor is on an entry.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.place != Place::Invalid
+    }
+
+    /// The key of the entry.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        match self.place {
+            Place::Forward => self.merge.key(),
+            Place::Backward => &self.key,
+            Place::Invalid => panic!("the cursor is not valid"),
+        }
+    }
+
+    /// The value of the entry.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        match self.place {
+            Place::Forward => self.merge.value(),
+            Place::Backward => self.saved.value(),
+            Place::Invalid => panic!("the cursor is not valid"),
+        }
+    }
+
+    /// The value as a slice that outlives the cursor. It is not copied when it lies in a cached block, except for short values of a
+    /// cursor that moves backward.
+    ///
+    /// # Panics
+    /// When the cursor is not valid.
+    pub fn value_slice(&self) -> Slice {
+        match self.place {
+            Place::Forward => self.merge.value_slice(),
+            Place::Backward => self.saved.slice(),
+            Place::Invalid => panic!("the cursor is not valid"),
+        }
+    }
+}
+
+fn invalid_move() -> base::Error {
+    base::Error::invalid("a cursor that is not valid cannot move: position it first")
+}

@@ -1,0 +1,138 @@
+//! The run of deleted entries that a cursor is skipping: looks up dead ranges in [`DeadRanges`], and records new ones there.
+
+use crate::parts::{DeadRange, DeadRanges, FoundRun, Known, LONG};
+use crate::state::{DbInner, KeyspaceInner};
+use crate::sync::Ordering;
+use base::Seq;
+use std::sync::Arc;
+
+/// One run: from one position of the cursor to the next.
+pub(crate) struct DeletedRun {
+    passed: u32,
+    /// The number of skipped entries at which dead ranges are looked up.
+    look_at: u32,
+    /// Dead ranges that the cursor met and skipped as a whole.
+    left_out: u32,
+    /// A key from which on (going back: up to which) all keys were deleted.
+    edge: Vec<u8>,
+    has_edge: bool,
+}
+
+impl DeletedRun {
+    pub(crate) fn new(dead: &DeadRanges) -> DeletedRun {
+        let look_at = if dead.noted == 0 { u32::MAX } else { dead.first_look() };
+        DeletedRun { passed: 0, look_at, left_out: 0, edge: Vec::new(), has_edge: false }
+    }
+
+    /// Called where a dead range ends: the next entry may be in another one, so the lookup is due at once.
+    pub(crate) fn look_soon(&mut self) {
+        self.look_at = self.passed + 1;
+    }
+
+    /// Counts a deleted entry; returns whether to look up dead ranges.
+    #[inline]
+    pub(crate) fn pass(&mut self) -> bool {
+        self.passed = self.passed.saturating_add(1);
+        self.passed == self.look_at
+    }
+
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.passed > 0
+    }
+
+    /// Looks up the dead range over the deleted `key` for a cursor at `seq` over `[from, to)`. If none is known and the run is long, the
+    /// keys ahead are watched from now on: the run can then be recorded at its end despite concurrent writes.
+    #[cold]
+    pub(crate) fn look(
+        &mut self,
+        key: &[u8],
+        seq: Seq,
+        (from, to): (&[u8], Option<&[u8]>),
+        backward: bool,
+        keyspace: &KeyspaceInner,
+        core: &DbInner,
+    ) -> Option<Arc<DeadRange>> {
+        let dead = &keyspace.dead;
+        if !self.has_edge {
+            self.edge.clear();
+            self.edge.extend_from_slice(key);
+            self.has_edge = true;
+        }
+        let is_long = self.passed >= LONG * dead.noted;
+        self.look_at = self.passed.saturating_add(if is_long { LONG } else { 1 } * dead.noted);
+        match dead.at(key, seq) {
+            Known::Dead(range) => {
+                self.left_out += 1;
+                self.look_soon();
+                return Some(range);
+            }
+            Known::Nothing if is_long => {
+                let edge = &self.edge[..];
+                let (from, to) = if backward { (from, Some(edge)) } else { (edge, to) };
+                let run = FoundRun { from, to, seq, passed: u64::from(self.passed), backward };
+                if dead.is_worth_a_note(&run)
+                    && let Some(writer) = core.try_writer()
+                {
+                    dead.watch(&run, writer.next_seq - 1);
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Ends a run of a cursor over `[.., to)`: the cursor is at `to`, or nothing lies before `to`. The run begins at `sought` if the
+    /// cursor was sent there, otherwise on its way. `seq`: the cursor's sequence number; `None` when the cursor failed.
+    pub(crate) fn end(
+        &mut self,
+        seq: Option<Seq>,
+        sought: Option<&[u8]>,
+        to: Option<&[u8]>,
+        keyspace: &KeyspaceInner,
+        core: &DbInner,
+    ) {
+        if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
+            let from = sought.unwrap_or(&self.edge);
+            core.note_dead(&FoundRun { from, to, seq, passed, backward: false }, keyspace);
+        }
+    }
+
+    /// [`DeletedRun::end`] going back: for a cursor over `[from, ..)` that was sent to before `sought`.
+    pub(crate) fn end_back(
+        &mut self,
+        seq: Option<Seq>,
+        sought: Option<Option<&[u8]>>,
+        from: &[u8],
+        keyspace: &KeyspaceInner,
+        core: &DbInner,
+    ) {
+        if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
+            // Older versions of the edge key came first; now it is known that none of them is a value.
+            self.edge.push(0);
+            let to = sought.unwrap_or(Some(&self.edge));
+            core.note_dead(&FoundRun { from, to, seq, passed, backward: true }, keyspace);
+        }
+    }
+
+    /// Starts a new run. Returns what the old one skipped, if it is worth recording.
+    fn finish(&mut self, dead: &DeadRanges) -> Option<u64> {
+        let (passed, left_out) = (self.passed, self.left_out);
+        dead.passed.fetch_add(u64::from(passed), Ordering::Relaxed);
+        *self = DeletedRun { edge: std::mem::take(&mut self.edge), ..DeletedRun::new(dead) };
+        // Skipping a dead range costs a seek.
+        let cost = passed.saturating_add(left_out.saturating_mul(dead.first_look()));
+        (dead.noted > 0 && cost >= dead.noted && passed >= dead.first_look()).then_some(u64::from(cost))
+    }
+}
+
+impl DbInner {
+    /// Records a run if the writer is free; otherwise a later cursor will.
+    fn note_dead(&self, run: &FoundRun<'_>, keyspace: &KeyspaceInner) {
+        if keyspace.dead.is_worth_a_note(run)
+            && let Some(writer) = self.try_writer()
+        {
+            keyspace.dead.note(run, writer.next_seq - 1);
+        }
+    }
+}

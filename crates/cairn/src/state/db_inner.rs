@@ -1,0 +1,270 @@
+//! [`DbInner`], the shared state of an open database; creating and dropping keyspaces; closing.
+
+use super::db_state::State;
+use super::keyspace_inner::{KeyspaceInner, OPEN};
+use super::read_state::ReadState;
+use super::writer::Commit;
+use crate::parts::{
+    ActiveCall, ActiveCalls, Counters, DeadRanges, DiskReserve, KeyspaceCounters, RateLimiter,
+    RetiredMemtables, Scrub, Snapshots, VisibleSeq,
+};
+use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::types::{KeyspaceOptions, Options};
+use crate::wal::{BegunLog, ClosedLogs, LogCounters, RecycledLogs};
+use base::{Error, ErrorKind, Result, Seq};
+use env::{Env, FileLock, ForkGuard};
+use memtable::Memtable;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use table::{TableCache, TableMeta};
+use tree::{LiveTable, Manifest, ObsoleteFiles};
+
+/// An open database. Threads, handles, iterators and snapshots share it.
+///
+/// Lock order: the writer, `manifest`, `state`. The locks of the closed logs, of the reserve and of the recycled logs may be taken under
+/// any of these; they take no other lock, except the one of the recycled logs.
+pub(crate) struct DbInner {
+    pub env: Arc<dyn Env>,
+    pub dir: PathBuf,
+    pub options: Options,
+    /// Unique for each opening of a database in this process.
+    pub identity: u64,
+    /// The process that opened the database.
+    pub origin: ForkGuard,
+    pub tables: Arc<TableCache>,
+    pub garbage: Arc<ObsoleteFiles>,
+    pub snapshots: Snapshots,
+    /// Memtables that cursors still hold although they were flushed or their keyspace dropped.
+    pub retired: RetiredMemtables,
+    /// The newest visible sequence number.
+    pub visible: VisibleSeq,
+    pub commit: Commit,
+    pub closed_logs: Arc<ClosedLogs>,
+    pub recycled: Arc<RecycledLogs>,
+    pub begun_log: Arc<BegunLog>,
+    pub log_counters: Arc<LogCounters>,
+    pub manifest: Mutex<Manifest>,
+    pub disk_reserve: DiskReserve,
+    pub state: Mutex<State>,
+    /// The empty memtable that all keyspaces with nothing in memory share.
+    pub idle: Arc<Memtable>,
+    /// Signalled when there may be something to flush, or to compact.
+    pub flush_work: Condvar,
+    pub compact_work: Condvar,
+    /// Signalled when a job has ended.
+    pub progress: Condvar,
+    /// Signalled when writing ends: for threads that pause after a failure.
+    pub end: Condvar,
+    pub next_file: AtomicU64,
+    pub counters: Counters,
+    pub scrub: Scrub,
+    /// The database counts as at rest until the total bytes of written keys and values pass this.
+    pub rest_until: AtomicU64,
+    /// Nanoseconds that a writer waits per KiB because compaction is behind.
+    pub slowdown: AtomicU64,
+    /// Held while tables are deleted.
+    pub collecting: Mutex<()>,
+    /// The lock on the directory, held until the database is closed. This mutex may be taken under any other lock, and is held for at
+    /// most a system call.
+    pub lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// Calls of the application that use the directory.
+    pub calls: ActiveCalls,
+    /// The error that ended all writing.
+    pub fatal: OnceLock<Error>,
+    /// Whether `fatal` is set or the database is closed: each write checks this.
+    pub stopped: AtomicBool,
+    pub closed: AtomicBool,
+    /// Set when the read charges of a memtable have reached its price, or tombstones on a full disk are to be flushed: see
+    /// [`DbInner::seal_due`].
+    pub memtables_due: AtomicBool,
+    /// The same for a guard or level 0 of some tree (`tree::ReadCharges`).
+    pub trees_due: Arc<std::sync::atomic::AtomicBool>,
+    /// Limits the write rate of compactions.
+    pub rate_limiter: RateLimiter,
+    /// Tells running jobs to stop.
+    pub cancelled: std::sync::atomic::AtomicBool,
+}
+
+impl DbInner {
+    pub(crate) fn is_inline(&self) -> bool {
+        self.options.background_threads == 0
+    }
+
+    /// Budget of all memtables together: half of the memory budget.
+    pub(crate) fn write_budget(&self) -> u64 {
+        self.options.memory_budget / 2
+    }
+
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The error that ended all writing, or else that the database is closed.
+    #[cold]
+    pub(crate) fn stop_reason(&self) -> Error {
+        match self.fatal.get() {
+            Some(fatal) => fatal.clone(),
+            None => self.closed_error(),
+        }
+    }
+
+    /// Ends all writing, because the state on disk is unknown or a thread is gone. Reads go on.
+    pub(crate) fn stop(&self, cause: &Error) -> Error {
+        let message = format!("the database is read-only until it is reopened, because: {cause}");
+        self.refuse(Error::new(ErrorKind::ReadOnly, message))
+    }
+
+    /// Ends all writing with `reason`, unless it has already ended. Returns the error that all writers get.
+    pub(crate) fn refuse(&self, reason: Error) -> Error {
+        let fatal = self.fatal.get_or_init(|| reason).clone();
+        tracing::error!(error = %fatal, "writing stopped");
+        self.stopped.store(true, Ordering::SeqCst);
+        let _state = self.state.lock();
+        self.flush_work.notify_all();
+        self.compact_work.notify_all();
+        self.progress.notify_all();
+        self.end.notify_all();
+        fatal
+    }
+
+    /// Fails in a process that was forked from the one that opened the database: both would write to the same files.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        match self.origin.is_here() {
+            true => Ok(()),
+            false => Err(self.forked()),
+        }
+    }
+
+    #[cold]
+    fn forked(&self) -> Error {
+        let message = format!(
+            "{}: the database was opened by process {} and cannot be used in its child {}",
+            self.dir.display(),
+            self.origin.process(),
+            std::process::id()
+        );
+        Error::new(ErrorKind::Locked, message)
+    }
+
+    /// Ends all writing when `error` is that of a failed sync; other errors may be temporary.
+    pub(crate) fn poison_on_sync_error(&self, error: Error) -> Error {
+        match error.kind() {
+            ErrorKind::ReadOnly => self.stop(&error),
+            _ => error,
+        }
+    }
+
+    /// Opens the reader of a table for a version.
+    pub(crate) fn open_table(&self, meta: &TableMeta) -> Result<Arc<LiveTable>> {
+        let table = self.tables.open(meta.number, meta.file_size)?;
+        Ok(LiveTable::new(meta.clone(), table, self.garbage.clone()))
+    }
+
+    /// Ends all writing if the path of the directory now leads elsewhere: files are created and removed by path, and could be another
+    /// database's. Called before such operations. (A move between this check and the operation is not detected.)
+    pub(crate) fn check_place(&self) -> Result<()> {
+        let moved = self.lock.lock().as_ref().map_or(Ok(()), |lock| lock.check_place());
+        moved.map_err(|e| self.stop(&e))
+    }
+
+    pub(crate) fn new_keyspace_core(
+        &self,
+        id: u64,
+        name: String,
+        options: KeyspaceOptions,
+        version: impl FnOnce(usize) -> tree::Version,
+    ) -> Arc<KeyspaceInner> {
+        let memtable_bytes = memtable_bytes(&self.options, &options);
+        let read_state = ReadState {
+            memtable: self.idle.clone(),
+            flushing: Vec::new(),
+            version: Arc::new(version(options.levels)),
+        };
+        let counters = KeyspaceCounters {
+            compactions: (0..=options.levels).map(|_| Default::default()).collect(),
+            ..Default::default()
+        };
+        Arc::new(KeyspaceInner {
+            id,
+            database: self.identity,
+            name,
+            memtable_bytes,
+            read_state: ArcSwap::from_pointee(read_state),
+            generation: Default::default(),
+            readers: Default::default(),
+            charges: tree::ReadCharges::new(options.seek_cost, self.trees_due.clone()),
+            state: AtomicU8::new(OPEN),
+            reserved: AtomicU64::new(0),
+            last_used: AtomicUsize::new(0),
+            dead: DeadRanges::new(self.options.skip_deleted),
+            counters,
+            options,
+        })
+    }
+
+    pub(crate) fn check_running(&self) -> Result<()> {
+        match self.stopped.load(Ordering::Acquire) {
+            true => Err(self.stop_reason()),
+            false => Ok(()),
+        }
+    }
+
+    /// Begins a call that uses the directory: closing waits until the returned value is dropped.
+    ///
+    /// # Errors
+    /// `Closed` once closing has begun; the error that ended writing, if it has ended.
+    pub(crate) fn begin_call(&self) -> Result<ActiveCall<'_>> {
+        let call = self.calls.begin().ok_or_else(|| self.closed_error())?;
+        self.check_running()?;
+        Ok(call)
+    }
+
+    /// Fails once closing has begun. For readers, for which closing does not wait: they end at their next step.
+    #[inline]
+    pub(crate) fn check_not_closed(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(self.closed_error()),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn closed_error(&self) -> Error {
+        Error::new(ErrorKind::Closed, format!("{}: the database is closed", self.dir.display()))
+    }
+
+    /// The error of a read. After closing the files may be gone, which is not damage.
+    #[cold]
+    pub(crate) fn read_error(&self, error: Error) -> Error {
+        self.check_not_closed().err().unwrap_or(error)
+    }
+
+    /// The sequence numbers that snapshots and cursors of the keyspace hold: ascending, without duplicates. A reader that begins later
+    /// reads at a number that is at least the one visible before this call.
+    pub(crate) fn readers_of(&self, keyspace: &KeyspaceInner) -> Vec<Seq> {
+        // Snapshots first: a cursor made from a snapshot holds its number before the snapshot can be dropped.
+        let mut seqs = self.snapshots.list();
+        seqs.extend(keyspace.readers.in_slots());
+        seqs.extend(keyspace.readers.more.list());
+        seqs.sort_unstable();
+        seqs.dedup();
+        seqs
+    }
+
+    /// The smallest number in [`DbInner::readers_of`].
+    pub(crate) fn oldest_reader(&self, keyspace: &KeyspaceInner) -> Option<Seq> {
+        let snapshot = self.snapshots.oldest();
+        let cursor = keyspace.readers.in_slots().min();
+        [snapshot, cursor, keyspace.readers.more.oldest()].into_iter().flatten().min()
+    }
+
+    pub(crate) fn ends(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+}
+
+/// Memtable size of a keyspace: at most an eighth of the memory budget, so that flushing does not stop the writers.
+fn memtable_bytes(database: &Options, keyspace: &KeyspaceOptions) -> usize {
+    keyspace.memtable_bytes.min((database.memory_budget / 8) as usize)
+}

@@ -1,0 +1,327 @@
+//! The state behind the database lock: the keyspaces, their memtables that wait for a flush, and the trees that may be due for a
+//! compaction.
+//!
+//! A database may have very many keyspaces, most of them with empty memtables and no work due. So frequent operations never scan all of
+//! them: the keyspaces with data in memory, with waiting flushes, with possible compactions and with compaction debt are kept in sets
+//! that are updated when they change.
+
+use super::keyspace_inner::KeyspaceInner;
+use super::read_state::ReadState;
+use base::{Error, Seq};
+use memtable::Memtable;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use tree::Tree;
+
+/// A keyspace and its background work.
+pub(crate) struct KeyspaceState {
+    pub core: Arc<KeyspaceInner>,
+    pub tree: Tree,
+    /// Memtables to be flushed, oldest first.
+    pub flushing: VecDeque<ImmutableMemtable>,
+    /// Whether a flush of this keyspace is running.
+    pub busy: bool,
+    /// The key under which the keyspace is in [`State::due`], if it is.
+    due: Option<Debt>,
+}
+
+/// A memtable that no longer accepts writes.
+#[derive(Clone)]
+pub(crate) struct ImmutableMemtable {
+    pub memtable: Arc<Memtable>,
+    /// The newest sequence number given out when the memtable was sealed: batches up to it may have entries in other keyspaces, too.
+    pub last_seq: Seq,
+    /// The oldest sequence number in it.
+    pub min_seq: Option<Seq>,
+    /// Memory that it uses, in bytes.
+    pub bytes: u64,
+}
+
+impl ImmutableMemtable {
+    pub(crate) fn new(memtable: Arc<Memtable>, last_seq: Seq) -> ImmutableMemtable {
+        let (min_seq, bytes) = (memtable.min_seq(), memtable.used_bytes() as u64 + memtable::BASE_BYTES);
+        ImmutableMemtable { memtable, last_seq, min_seq, bytes }
+    }
+}
+
+/// Compaction debt in thousandths, in the order of [`State::due`]: largest first.
+type Debt = std::cmp::Reverse<u64>;
+
+/// By keyspace number: how many of its oldest waiting memtables count as flushed.
+pub(crate) type FlushedCounts = HashMap<u64, usize>;
+
+/// Instead of such a count: everything in the keyspace counts as flushed, the active memtable included.
+pub(crate) const FLUSHED_ALL: usize = usize::MAX;
+
+/// The state behind the database lock. The lock is held briefly: never during I/O or a merge.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Changed only by [`State::insert`] and [`State::remove`].
+    pub keyspaces: BTreeMap<u64, KeyspaceState>,
+    names: HashMap<String, u64>,
+    pub next_keyspace: u64,
+    /// Running flushes and compactions.
+    pub jobs: usize,
+    /// Running flushes.
+    pub flushes: usize,
+    /// The error of the newest flush, if it may be temporary: writers that wait for a flush get it.
+    pub flush_trouble: Option<Error>,
+    /// The same for the newest compaction.
+    pub compaction_trouble: Option<Error>,
+    /// Keyspaces that have a memtable of their own, or immutable ones. All others have nothing in memory.
+    dirty: BTreeSet<u64>,
+    /// Keyspaces with immutable memtables.
+    waiting: BTreeSet<u64>,
+    /// Closed logs exist that no keyspace needs, and no running flush will remove them.
+    pub logs_to_free: bool,
+    /// Keyspaces that may be due for a compaction, largest debt first: all that have changed since they were last found not due.
+    due: BTreeSet<(Debt, u64)>,
+    /// Nonzero debts.
+    debts: HashMap<u64, f64>,
+    /// The contexts in which keyspaces were found not due.
+    looked: NotDueContext,
+    /// Keyspaces in which cursors may prevent a compaction, with the oldest sequence number that these read at.
+    held: HashMap<u64, Seq>,
+    /// Bytes of all immutable memtables.
+    pub waiting_bytes: u64,
+}
+
+/// The inputs of compaction picking that are not part of the tree.
+#[derive(Clone, Copy)]
+pub(crate) struct PickContext {
+    /// The oldest snapshot.
+    pub oldest: Option<Seq>,
+    /// Whether writes have nearly or entirely paused.
+    pub at_rest: bool,
+    /// Free bytes on the disk, when it is nearly full.
+    pub room: Option<u64>,
+}
+
+/// The union of the [`PickContext`]s in which keyspaces were found not due.
+struct NotDueContext {
+    oldest: Seq,
+    /// Some keyspace was looked at while the database was not at rest.
+    busy: bool,
+    /// Some keyspace was looked at while the disk was nearly full.
+    tight: bool,
+}
+
+impl Default for NotDueContext {
+    fn default() -> NotDueContext {
+        NotDueContext { oldest: Seq::MAX, busy: false, tight: false }
+    }
+}
+
+impl NotDueContext {
+    fn add(&mut self, context: &PickContext) {
+        self.oldest = self.oldest.min(context.oldest.unwrap_or(Seq::MAX));
+        self.busy |= !context.at_rest;
+        self.tight |= context.room.is_some();
+    }
+
+    /// Whether keyspaces found not due then may be due in the context `now`, without a change of their own.
+    fn is_outdated(&self, now: &PickContext) -> bool {
+        now.oldest.unwrap_or(Seq::MAX) > self.oldest || (now.at_rest && self.busy) || self.tight
+    }
+}
+
+impl State {
+    pub(crate) fn new(next_keyspace: u64) -> State {
+        State { next_keyspace, ..State::default() }
+    }
+
+    /// The error that prevents background work at present, if any.
+    pub(crate) fn trouble(&self) -> Option<Error> {
+        self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone())
+    }
+
+    /// [`State::trouble`], or damage that a compaction found and that is still present.
+    pub(crate) fn trouble_or_damage(&self) -> Option<Error> {
+        self.trouble().or_else(|| self.keyspaces.values().find_map(|k| k.damage(&[], None)))
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {
+        self.names.get(name).map(|id| &self.keyspaces[id])
+    }
+
+    pub(crate) fn insert(&mut self, keyspace: KeyspaceState) {
+        let id = keyspace.core.id;
+        self.names.insert(keyspace.core.name.clone(), id);
+        if !keyspace.flushing.is_empty() {
+            self.waiting_bytes += keyspace.flushing.iter().map(|sealed| sealed.bytes).sum::<u64>();
+            self.waiting.insert(id);
+            self.dirty.insert(id);
+        }
+        self.keyspaces.insert(id, keyspace);
+        self.note_change(id);
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> Option<KeyspaceState> {
+        let keyspace = self.keyspaces.remove(&id)?;
+        self.names.remove(&keyspace.core.name);
+        self.waiting_bytes -= keyspace.flushing.iter().map(|sealed| sealed.bytes).sum::<u64>();
+        self.dirty.remove(&id);
+        self.waiting.remove(&id);
+        self.debts.remove(&id);
+        self.held.remove(&id);
+        if let Some(debt) = keyspace.due {
+            self.due.remove(&(debt, id));
+        }
+        Some(keyspace)
+    }
+
+    /// Keyspaces that have, or may have, data in memory.
+    pub(crate) fn dirty(&self) -> impl Iterator<Item = &KeyspaceState> {
+        self.dirty.iter().map(|id| &self.keyspaces[id])
+    }
+
+    /// Keyspaces with immutable memtables.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = &KeyspaceState> {
+        self.waiting.iter().map(|id| &self.keyspaces[id])
+    }
+
+    /// Whether there is flush work that no flush has taken yet.
+    pub(crate) fn has_flush_work(&self) -> bool {
+        self.logs_to_free || self.waiting().any(|k| !k.busy)
+    }
+
+    /// The oldest sequence number that is only in memtables, over all keyspaces, without those in `flushed`.
+    pub(crate) fn oldest_unflushed(&self, flushed: &FlushedCounts) -> Option<Seq> {
+        self.dirty().filter_map(|k| k.oldest_unflushed(flushed.get(&k.core.id).copied().unwrap_or(0))).min()
+    }
+
+    /// The oldest sequence number in active memtables.
+    pub(crate) fn oldest_active(&self) -> Option<Seq> {
+        self.dirty().filter_map(|k| k.core.read_state.load().memtable.min_seq()).min()
+    }
+
+    /// Replaces the active memtable of a keyspace. `sealed`: the old one, if it has entries; it waits for a flush.
+    pub(crate) fn switch(&mut self, id: u64, memtable: Arc<Memtable>, sealed: Option<ImmutableMemtable>) {
+        let Some(k) = self.keyspaces.get_mut(&id) else { return };
+        if let Some(sealed) = sealed {
+            self.waiting_bytes += sealed.bytes;
+            k.flushing.push_back(sealed);
+            self.waiting.insert(id);
+        }
+        match memtable.capacity() == 0 && k.flushing.is_empty() {
+            true => self.dirty.remove(&id),
+            false => self.dirty.insert(id),
+        };
+        k.publish(memtable);
+    }
+
+    /// Removes the `count` oldest immutable memtables, which are flushed.
+    pub(crate) fn take_flushed(&mut self, id: u64, count: usize) -> Vec<ImmutableMemtable> {
+        let Some(k) = self.keyspaces.get_mut(&id) else { return Vec::new() };
+        let flushed: Vec<ImmutableMemtable> = k.flushing.drain(..count).collect();
+        self.waiting_bytes -= flushed.iter().map(|sealed| sealed.bytes).sum::<u64>();
+        let active = k.core.read_state.load().memtable.clone();
+        if k.flushing.is_empty() {
+            self.waiting.remove(&id);
+            if active.capacity() == 0 {
+                self.dirty.remove(&id);
+            }
+        }
+        k.publish(active);
+        flushed
+    }
+
+    /// Called when a tree, its running compactions or its read charges have changed: the tree may be due.
+    pub(crate) fn note_change(&mut self, id: u64) {
+        let Some(k) = self.keyspaces.get_mut(&id) else { return };
+        self.held.remove(&id);
+        let debt = k.tree.debt();
+        match debt > 0.0 {
+            true => _ = self.debts.insert(id, debt),
+            false => _ = self.debts.remove(&id),
+        }
+        let new = std::cmp::Reverse((debt * 1000.0) as u64);
+        // An empty tree has nothing to compact.
+        let wanted = (k.tree.version().tables().next().is_some()).then_some(new);
+        if k.due != wanted {
+            if let Some(old) = k.due.take() {
+                self.due.remove(&(old, id));
+            }
+            k.due = wanted;
+            self.due.extend(wanted.map(|debt| (debt, id)));
+        }
+    }
+
+    /// The keyspace with the largest debt among those that may be due.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        self.due.first().map(|(_, id)| *id)
+    }
+
+    /// Marks all keyspaces as possibly due if the context of picking has changed; returns whether it has.
+    pub(crate) fn look_again(&mut self, now: &PickContext) -> bool {
+        let outdated = self.looked.is_outdated(now);
+        if outdated {
+            self.note_all();
+        }
+        outdated
+    }
+
+    /// Marks all keyspaces as possibly due.
+    pub(crate) fn note_all(&mut self) {
+        self.looked = NotDueContext::default();
+        let ids: Vec<u64> = self.keyspaces.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.note_change(id));
+    }
+
+    /// Marks a keyspace as not due until something changes. `cursor`: the sequence number of the oldest cursor, if that is older than
+    /// every snapshot.
+    pub(crate) fn not_due(&mut self, id: u64, context: &PickContext, cursor: Option<Seq>) {
+        self.looked.add(context);
+        self.held.extend(cursor.map(|seq| (id, seq)));
+        if let Some(k) = self.keyspaces.get_mut(&id)
+            && let Some(debt) = k.due.take()
+        {
+            self.due.remove(&(debt, id));
+        }
+    }
+
+    /// Keyspaces that were found not due while a cursor held the returned sequence number.
+    pub(crate) fn held_by_cursors(&self) -> impl Iterator<Item = (&Arc<KeyspaceInner>, Seq)> {
+        self.held.iter().map(|(id, seq)| (&self.keyspaces[id].core, *seq))
+    }
+
+    /// The largest compaction debt of all trees.
+    pub(crate) fn largest_debt(&self) -> f64 {
+        self.debts.values().copied().fold(0.0, f64::max)
+    }
+}
+
+impl KeyspaceState {
+    pub(crate) fn new(core: Arc<KeyspaceInner>, tree: Tree) -> KeyspaceState {
+        KeyspaceState { core, tree, flushing: VecDeque::new(), busy: false, due: None }
+    }
+
+    /// The error of a table that a compaction could not read and that is still in use: first one with keys in `[from, to)`, otherwise any
+    /// that may obstruct other compactions.
+    pub(crate) fn damage(&self, from: &[u8], to: Option<&[u8]>) -> Option<Error> {
+        let tables = self.tree.version().tables().map(|(_, t)| t);
+        let (inside, outside): (Vec<_>, Vec<_>) =
+            tables.filter(|t| t.is_unreadable()).partition(|t| t.overlaps_range(from, to));
+        inside.iter().chain(&outside).find_map(|t| t.damage())
+    }
+
+    /// The oldest sequence number in the memtables, without the `skip` oldest immutable ones.
+    pub(crate) fn oldest_unflushed(&self, skip: usize) -> Option<Seq> {
+        if skip == FLUSHED_ALL {
+            return None;
+        }
+        let read_state = self.core.read_state.load();
+        let flushing = self.flushing.iter().skip(skip).filter_map(|s| s.min_seq);
+        flushing.chain(read_state.memtable.min_seq()).min()
+    }
+
+    /// Publishes the present tree and memtables as the read state.
+    pub(crate) fn publish(&self, memtable: Arc<Memtable>) {
+        let flushing = self.flushing.iter().rev().map(|s| s.memtable.clone()).collect();
+        self.core.read_state.store(Arc::new(ReadState {
+            memtable,
+            flushing,
+            version: self.tree.version().clone(),
+        }));
+    }
+}

@@ -1,0 +1,23 @@
+//! The shared state of an open database: [`DbInner`], the keyspaces with their read states and trees, and the writer.
+//!
+//! Imports `types`, `wal` and `parts`. Absent: threads, I/O on tables and logs, waiting for background work. The methods here take locks,
+//! read and change the state, and end all writing after an error; what is done with it is in the rooms above.
+
+mod db_inner;
+mod db_state;
+mod keyspace_inner;
+mod read_state;
+mod tables;
+mod write_batch;
+mod writer;
+mod writer_guard;
+
+pub(crate) use db_inner::DbInner;
+pub(crate) use db_state::{FLUSHED_ALL, FlushedCounts, ImmutableMemtable, KeyspaceState, PickContext, State};
+pub(crate) use keyspace_inner::{CLOSED, DROPPED, KeyspaceInner, check_name};
+pub(crate) use read_state::{ReadState, hides, shows};
+pub(crate) use tables::TableSpace;
+pub use write_batch::Batch;
+pub(crate) use write_batch::keep_value;
+pub(crate) use writer::{Job, Writer, new_commit};
+pub(crate) use writer_guard::{PanicGuard, Publishing, WriterGuard};

@@ -1,0 +1,40 @@
+//! The shared structures for reading tables.
+
+use crate::types::Options;
+use crate::wal::MAX_OPEN_LOGS;
+use base::Result;
+use env::Env;
+use std::path::Path;
+use std::sync::Arc;
+use table::{BlockCache, TableCache};
+use tree::{LiveTable, ObsoleteFiles};
+
+/// Files that are open beside the tables being read: logs, the manifest, the lock, and tables being written.
+const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
+
+/// The shared structures for reading tables.
+pub(crate) struct TableSpace {
+    pub tables: Arc<TableCache>,
+    pub garbage: Arc<ObsoleteFiles>,
+}
+
+impl TableSpace {
+    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, options: &Options) -> TableSpace {
+        let cache = Arc::new(BlockCache::new(options.memory_budget / 2));
+        // The other half is for the rest of the process.
+        let most = match options.max_open_files {
+            0 => (env.max_open_files() / 2).clamp(16, 100_000),
+            n => n,
+        };
+        let most = most.saturating_sub(OTHER_FILES).max(4);
+        TableSpace {
+            tables: TableCache::new(env.clone(), dir.to_owned(), cache, most),
+            garbage: Arc::default(),
+        }
+    }
+
+    pub(crate) fn open_table(&self, meta: &table::TableMeta) -> Result<Arc<LiveTable>> {
+        let table = self.tables.open(meta.number, meta.file_size)?;
+        Ok(LiveTable::new(meta.clone(), table, self.garbage.clone()))
+    }
+}

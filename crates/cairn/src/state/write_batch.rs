@@ -1,0 +1,179 @@
+//! Batches: several writes that are applied atomically. A [`Batch`] is encoded as the log stores it; the room `write` commits it.
+
+use super::keyspace_inner::KeyspaceInner;
+use crate::types::check_lengths;
+use crate::wal::{Entries, Entry, MAX_ENTRY_OVERHEAD, put_entry};
+use base::limits::MAX_BATCH_LEN;
+use base::{EntryKind, Error, ErrorKind, Result, Seq};
+use memtable::{KeptValue, Memtable};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// From this length on a batch grows by a fourth instead of doubling.
+const GROWS_BY_A_FOURTH: usize = 16 << 20;
+
+/// Writes to any number of keyspaces that [`Database::write`](crate::Database::write) applies atomically: after a crash all of them are
+/// present or none, and every reader sees all of them or none.
+///
+/// A later write to a key replaces an earlier one in the same batch. A batch holds up to 1 GiB. A key or value over its limit makes
+/// [`Database::write`](crate::Database::write) fail.
+#[derive(Default)]
+pub struct Batch {
+    /// The encoded entries, as the log stores them.
+    pub(crate) entries: Vec<u8>,
+    pub(crate) count: u64,
+    /// Bytes of all keys and values.
+    pub(crate) user_bytes: u64,
+    /// Whether the batch contains a put.
+    pub(crate) has_puts: bool,
+    /// Whether the batch contains a range deletion.
+    pub(crate) has_ranges: bool,
+    /// Whether the batch has values that a memtable keeps in separate allocations.
+    has_large: bool,
+    /// Copies of these values, in order; filled when the write begins.
+    pub(crate) kept: VecDeque<KeptValue>,
+    /// Bit set of the indices in `keyspaces` that are put into: one bit for each of the first 63, and one for all others.
+    puts_into: u64,
+    /// The keyspaces that are written to, each with the bytes to reserve in its memtable.
+    pub(crate) keyspaces: Vec<(Arc<KeyspaceInner>, usize)>,
+    /// The first error; [`Database::write`](crate::Database::write) returns it.
+    pub(crate) error: Option<Error>,
+}
+
+impl Batch {
+    pub(crate) fn push(&mut self, keyspace: &Arc<KeyspaceInner>, kind: EntryKind, key: &[u8], value: &[u8]) {
+        if self.error.is_some() {
+            return;
+        }
+        if let Err(e) = check_lengths(key, value) {
+            self.error = Some(e);
+            return;
+        }
+        if self.entries.len() + key.len() + value.len() + 64 > MAX_BATCH_LEN {
+            self.error = Some(Error::invalid(format!("a batch may have {MAX_BATCH_LEN} bytes")));
+            return;
+        }
+        let wanted = key.len() + value.len() + MAX_ENTRY_OVERHEAD;
+        if self.entries.capacity() - self.entries.len() < wanted && !self.grow(wanted) {
+            return;
+        }
+        let cost = Entry { kind, keyspace: keyspace.id, key, value }.cost();
+        let place = match self.keyspaces.iter().position(|(core, _)| Arc::ptr_eq(core, keyspace)) {
+            Some(place) => place,
+            None => {
+                self.keyspaces.push((keyspace.clone(), 0));
+                self.keyspaces.len() - 1
+            }
+        };
+        self.keyspaces[place].1 += cost;
+        if kind == EntryKind::Put {
+            self.puts_into |= bit_of(place);
+        }
+        put_entry(&mut self.entries, kind, keyspace.id, key, value);
+        self.count += 1;
+        self.has_puts |= kind == EntryKind::Put;
+        self.has_ranges |= kind == EntryKind::DeleteRange;
+        self.has_large |= kind == EntryKind::Put && Memtable::lies_outside(value.len());
+        self.user_bytes += (key.len() + value.len()) as u64;
+    }
+
+    /// Reserves another `wanted` bytes. A failed allocation becomes the error of the batch.
+    #[cold]
+    fn grow(&mut self, wanted: usize) -> bool {
+        let len = self.entries.len();
+        let grown = match len < GROWS_BY_A_FOURTH {
+            true => self.entries.try_reserve(wanted),
+            false => self.entries.try_reserve_exact(wanted.max(len / 4)),
+        };
+        if grown.is_err() {
+            self.error = Some(no_memory("a batch", len + wanted));
+        }
+        grown.is_ok()
+    }
+
+    /// Copies large values into the allocations that the memtable will keep. This runs before the log is written, so that it may fail.
+    pub(crate) fn keep_values(&mut self) -> Result<()> {
+        if !self.has_large {
+            return Ok(());
+        }
+        let mut entries = Entries::new(&self.entries);
+        while let Some(entry) = entries.next() {
+            if entry.kind == EntryKind::Put {
+                self.kept.extend(keep_value(entry.value)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Called by the writer when the batch has sequence numbers up to `last_seq`: cuts its put keys out of the dead ranges of their
+    /// keyspaces.
+    pub(crate) fn note_puts(&self, last_seq: Seq) {
+        if !self.has_puts {
+            return;
+        }
+        let mut cuts = false;
+        for (place, (keyspace, _)) in self.keyspaces.iter().enumerate() {
+            if self.puts_into & bit_of(place) != 0 {
+                cuts |= keyspace.dead.note_batch(last_seq);
+            }
+        }
+        if cuts {
+            self.cut_dead_ranges();
+        }
+    }
+
+    #[cold]
+    fn cut_dead_ranges(&self) {
+        let mut entries = Entries::new(&self.entries);
+        while let Some(entry) = entries.next() {
+            let keyspace = self.keyspaces.iter().find(|(keyspace, _)| keyspace.id == entry.keyspace);
+            if let (EntryKind::Put, Some((keyspace, _))) = (entry.kind, keyspace) {
+                keyspace.dead.cut(entry.key);
+            }
+        }
+    }
+
+    /// Number of writes in the batch.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether the batch has no writes.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes that the batch takes in the log.
+    pub fn byte_len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Empties the batch; its memory is kept.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.count = 0;
+        self.user_bytes = 0;
+        self.has_puts = false;
+        self.has_ranges = false;
+        self.has_large = false;
+        self.kept.clear();
+        self.puts_into = 0;
+        self.keyspaces.clear();
+        self.error = None;
+    }
+}
+
+/// The memtable's separate copy of a value; `None` when the value is small.
+pub(crate) fn keep_value(value: &[u8]) -> Result<Option<KeptValue>> {
+    Memtable::keep(value).map_err(|_| no_memory("a value", value.len()))
+}
+
+#[cold]
+fn no_memory(what: &str, len: usize) -> Error {
+    Error::new(ErrorKind::Io, format!("there is no memory for {what} of {len} bytes"))
+}
+
+/// The bit of `puts_into` for the keyspace at index `place`.
+fn bit_of(place: usize) -> u64 {
+    1 << place.min(63)
+}

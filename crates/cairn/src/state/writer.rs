@@ -1,0 +1,87 @@
+//! The [`Writer`], which a thread holds while it commits, and the guard that holds it.
+
+use super::keyspace_inner::KeyspaceInner;
+use super::write_batch::Batch;
+use crate::parts::WriteQueue;
+use crate::sync::Ordering;
+use crate::types::Durability;
+use crate::wal::Log;
+use base::{Error, ErrorKind, Result, Seq};
+use memtable::Memtable;
+
+/// State of the single writer: the log and the accounting of memtable memory and slowdowns.
+pub(crate) struct Writer {
+    pub log: Log,
+    pub next_seq: Seq,
+    pub scratch: Vec<u8>,
+    /// Bytes reserved in active memtables, over all keyspaces.
+    pub active_bytes: u64,
+    /// Slowdown that writers have not yet waited, in nanoseconds.
+    pub owed: u64,
+    /// Length of the current log at which the length of all logs is checked again.
+    pub check_log_at: u64,
+    /// Length of the current log from which on keyspaces may have to be flushed to free older logs.
+    pub check_holders_at: u64,
+    /// Nanoseconds that a writer waits per KiB because the log is near its cap.
+    pub log_slowdown: u64,
+}
+
+impl Writer {
+    pub(crate) fn new(log: Log, next_seq: Seq) -> Writer {
+        Writer {
+            log,
+            next_seq,
+            scratch: Vec::new(),
+            active_bytes: 0,
+            owed: 0,
+            check_log_at: 0,
+            check_holders_at: 0,
+            log_slowdown: 0,
+        }
+    }
+
+    /// Accounts for a new, empty memtable of a keyspace.
+    pub(crate) fn note_memtable(&mut self, keyspace: &KeyspaceInner) {
+        self.forget(keyspace);
+        keyspace.reserved.store(memtable::BASE_BYTES, Ordering::Relaxed);
+        self.active_bytes += memtable::BASE_BYTES;
+    }
+
+    /// Removes a memtable from the accounting: it is sealed, or its keyspace dropped.
+    pub(crate) fn forget(&mut self, keyspace: &KeyspaceInner) {
+        let reserved = keyspace.reserved.swap(0, Ordering::Relaxed);
+        self.active_bytes = self.active_bytes.saturating_sub(reserved);
+    }
+
+    /// Reserves memory in a memtable; returns whether there was room.
+    #[inline]
+    pub(crate) fn reserve(&mut self, keyspace: &KeyspaceInner, memtable: &Memtable, bytes: usize) -> bool {
+        let fits = memtable.reserve(bytes);
+        if fits {
+            let reserved = keyspace.reserved.load(Ordering::Relaxed) + bytes as u64;
+            keyspace.reserved.store(reserved, Ordering::Relaxed);
+            self.active_bytes += bytes as u64;
+        }
+        fits
+    }
+}
+
+/// The error that other threads get after a panic in `what`.
+#[cold]
+pub(crate) fn panicked(what: &str) -> Error {
+    Error::new(ErrorKind::ReadOnly, format!("{what} panicked"))
+}
+
+/// The writer, and the queue of batches for it.
+pub(crate) type Commit = WriteQueue<Writer, Job, Result<()>>;
+
+/// A queued batch.
+pub(crate) struct Job {
+    pub batch: Batch,
+    pub durability: Durability,
+}
+
+/// For a database whose log is open.
+pub(crate) fn new_commit(writer: Writer) -> Commit {
+    WriteQueue::new(writer, || Err(panicked("the thread that committed for this one")))
+}

@@ -1,0 +1,123 @@
+//! Guards: one holds the [`Writer`] and passes the lead on, one publishes a commit, one ends all writing after a panic.
+
+use super::db_inner::DbInner;
+use super::writer::{Writer, panicked};
+use crate::sync::MutexGuard;
+use base::Seq;
+use std::ops::{Deref, DerefMut};
+
+/// Ends all writing when it is dropped by a panic, which only a bug can cause: the thread's operation is half done, and other threads may
+/// wait for it.
+pub(crate) struct PanicGuard<'a> {
+    core: &'a DbInner,
+    what: &'static str,
+    /// Whether the thread was panicking before, and now unwinds through a destructor that uses the database.
+    unwinding: bool,
+}
+
+impl<'a> PanicGuard<'a> {
+    #[inline]
+    pub(crate) fn new(core: &'a DbInner, what: &'static str) -> PanicGuard<'a> {
+        PanicGuard { core, what, unwinding: std::thread::panicking() }
+    }
+}
+
+impl PanicGuard<'_> {
+    /// Does the check of `drop`.
+    #[inline]
+    pub(crate) fn look(&self) {
+        if std::thread::panicking() && !self.unwinding {
+            self.core.stop(&panicked(self.what));
+        }
+    }
+}
+
+impl Drop for PanicGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.look();
+    }
+}
+
+/// Publishes a commit when its insertion ends, even by a panic: later commits wait for it. A panic, which only a bug can cause, ends all
+/// writing.
+pub(crate) struct Publishing<'a> {
+    watch: PanicGuard<'a>,
+    core: &'a DbInner,
+    first_seq: Seq,
+    last_seq: Seq,
+}
+
+impl<'a> Publishing<'a> {
+    #[inline]
+    pub(crate) fn new(core: &'a DbInner, first_seq: Seq, last_seq: Seq) -> Publishing<'a> {
+        Publishing { watch: PanicGuard::new(core, "a writer"), core, first_seq, last_seq }
+    }
+}
+
+impl Drop for Publishing<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.watch.look();
+        self.core.visible.publish(self.first_seq, self.last_seq);
+    }
+}
+
+/// The held writer. Dropping it passes the lead on to the queue; a panic while it is held ends all writing before another thread gets it.
+pub(crate) struct WriterGuard<'a> {
+    // Dropped in this order.
+    _watch: PanicGuard<'a>,
+    writer: MutexGuard<'a, Writer>,
+    _pass_on: LeaderHandoff<'a>,
+}
+
+struct LeaderHandoff<'a>(&'a DbInner);
+
+impl Drop for LeaderHandoff<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.commit.pass_on();
+    }
+}
+
+impl<'a> WriterGuard<'a> {
+    #[inline]
+    fn new(core: &'a DbInner, writer: MutexGuard<'a, Writer>) -> WriterGuard<'a> {
+        WriterGuard { _watch: PanicGuard::new(core, "a writer"), writer, _pass_on: LeaderHandoff(core) }
+    }
+}
+
+impl Deref for WriterGuard<'_> {
+    type Target = Writer;
+    #[inline]
+    fn deref(&self) -> &Writer {
+        &self.writer
+    }
+}
+
+impl DerefMut for WriterGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+}
+
+impl DbInner {
+    /// Waits for the writer.
+    #[inline]
+    pub(crate) fn writer(&self) -> WriterGuard<'_> {
+        WriterGuard::new(self, self.commit.wait())
+    }
+
+    /// The writer, if it becomes free within a moment and the queue is empty.
+    #[inline]
+    pub(crate) fn try_writer_briefly(&self) -> Option<WriterGuard<'_>> {
+        Some(WriterGuard::new(self, self.commit.try_briefly()?))
+    }
+
+    /// The writer, if it is free and the queue is empty.
+    #[inline]
+    pub(crate) fn try_writer(&self) -> Option<WriterGuard<'_>> {
+        Some(WriterGuard::new(self, self.commit.try_now()?))
+    }
+}

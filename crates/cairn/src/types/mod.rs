@@ -1,0 +1,12 @@
+//! Plain data that users see: the options, the statistics, ranges of keys and the limits of keys and values.
+//!
+//! Imports no other room. Absent: state, locks, files.
+
+mod bounds;
+mod options;
+mod stats;
+mod stats_text;
+
+pub(crate) use bounds::{Bounds, check_lengths, successor};
+pub use options::{Compression, Durability, GuardPolicy, KeyspaceOptions, OptionSpec, Options, Preset};
+pub use stats::*;

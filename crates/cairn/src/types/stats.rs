@@ -1,0 +1,327 @@
+//! Statistics of the database as typed values; `stats_text.rs` renders them.
+//!
+//! They are for users: nothing in the engine depends on them.
+
+use base::{Error, Slice};
+
+/// I/O of one kind of background job.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct IoStats {
+    /// Finished jobs.
+    pub jobs: u64,
+    /// Bytes read from tables.
+    pub bytes_read: u64,
+    /// Bytes written to tables.
+    pub bytes_written: u64,
+    /// Seconds of run time, summed over all threads.
+    pub seconds: f64,
+}
+
+/// The write-ahead log.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct LogStats {
+    /// Bytes appended, framing included.
+    pub bytes_written: u64,
+    /// Syncs.
+    pub syncs: u64,
+    /// Segments on disk.
+    pub segments: usize,
+    /// Bytes in these segments.
+    pub live_bytes: u64,
+}
+
+/// The block cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct CacheStats {
+    /// Capacity in bytes.
+    pub capacity: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Lookups of data blocks that hit.
+    pub data_hits: u64,
+    /// Lookups of data blocks that missed.
+    pub data_misses: u64,
+    /// Lookups of index nodes that hit.
+    pub index_hits: u64,
+    /// Lookups of index nodes that missed.
+    pub index_misses: u64,
+    /// Lookups of filter partitions that hit.
+    pub filter_hits: u64,
+    /// Lookups of filter partitions that missed.
+    pub filter_misses: u64,
+    /// Bytes read from tables by point reads and cursors.
+    pub bytes_read: u64,
+}
+
+/// Effectiveness of the filters.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct FilterStats {
+    /// Filter probes.
+    pub probes: u64,
+    /// Negative answers: each saved a search of a table.
+    pub useful: u64,
+    /// Positive answers for a key that the table did not have.
+    pub false_positives: u64,
+}
+
+/// Scrubbing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ScrubStats {
+    /// Completed rounds.
+    pub rounds: u64,
+    /// Bytes read and verified.
+    pub bytes: u64,
+}
+
+/// Write stalls, by reason.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct StallStats {
+    /// Writes slowed down because compaction is behind, or the log is near its cap.
+    pub slowdowns: u64,
+    /// Seconds of these slowdowns.
+    pub slowdown_seconds: f64,
+    /// Writes that waited for a flush because all memtable memory was in use.
+    pub memtable_waits: u64,
+    /// Seconds of these waits.
+    pub memtable_wait_seconds: f64,
+    /// Writes that waited for a flush because the log had reached its cap.
+    pub log_waits: u64,
+    /// Seconds of these waits.
+    pub log_wait_seconds: f64,
+    /// Longest single wait, in seconds.
+    pub longest_seconds: f64,
+    /// The reason of the newest stall.
+    pub last_reason: Option<String>,
+}
+
+/// Memory in use, by part, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct MemoryStats {
+    /// The budget.
+    pub budget: u64,
+    /// Memtables, those being flushed included.
+    pub memtables: u64,
+    /// Block cache: data, index nodes, filters.
+    pub cache: u64,
+    /// Guards and table metadata of the current versions, and deleted ranges, those in memtables included.
+    pub metadata: u64,
+    /// FlushOutput memtables that open cursors or iterators keep in memory, until they are moved or dropped. Not part of the budget.
+    pub pinned: u64,
+}
+
+/// The disk reserve: space held back for deletes, flushes and compactions on a full disk.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ReserveStats {
+    /// Bytes held back.
+    pub held_bytes: u64,
+    /// Whether the reserve was released because the disk was full: puts are refused until it is held again.
+    pub spent: bool,
+    /// Why the last attempt to make the reserve failed; `None` while it is held.
+    pub trouble: Option<String>,
+}
+
+/// One level of a keyspace.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct LevelStats {
+    /// The level; 0 has no guards.
+    pub level: usize,
+    /// Guards, guard 0 included.
+    pub guards: usize,
+    /// Guards without a table.
+    pub empty_guards: usize,
+    /// Tables.
+    pub tables: usize,
+    /// Bytes of these tables.
+    pub bytes: u64,
+    /// Entries, tombstones included.
+    pub entries: u64,
+    /// Tombstones.
+    pub tombstones: u64,
+    /// Most tables in one guard.
+    pub max_tables_in_guard: usize,
+    /// Bytes of the largest guard.
+    pub largest_guard_bytes: u64,
+    /// Compactions into this level.
+    pub compactions: IoStats,
+}
+
+/// One keyspace.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct KeyspaceStats {
+    /// Its name.
+    pub name: String,
+    /// Bytes in the active memtable.
+    pub memtable_bytes: u64,
+    /// Memtables waiting to be flushed.
+    pub immutable_memtables: usize,
+    /// Bytes of all its tables.
+    pub table_bytes: u64,
+    /// Flushes.
+    pub flush: IoStats,
+    /// Level 0 and the levels of guards.
+    pub levels: Vec<LevelStats>,
+    /// Guards chosen from inserted keys that no compaction has created yet.
+    pub uncommitted_guards: usize,
+    /// Open cursors and iterators.
+    pub cursors: usize,
+    /// Range tombstones, in tables and in memory, that may still hide entries.
+    pub range_tombstones: usize,
+    /// Number of compactions by reason.
+    pub compactions_by_reason: Vec<(String, u64)>,
+    /// Deleted entries that cursors have skipped.
+    pub deleted_passed: u64,
+    /// Recorded ranges of deleted keys, and those being watched: see the option `skip_deleted`.
+    pub dead_ranges: usize,
+}
+
+/// Statistics of the whole database since it was opened.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Stats {
+    /// Each keyspace.
+    pub keyspaces: Vec<KeyspaceStats>,
+    /// Puts and deletes.
+    pub user_writes: u64,
+    /// Bytes of their keys and values.
+    pub user_bytes: u64,
+    /// The write-ahead log.
+    pub log: LogStats,
+    /// Flushes of all keyspaces.
+    pub flush: IoStats,
+    /// Compactions of all keyspaces.
+    pub compaction: IoStats,
+    /// Bytes written to manifests.
+    pub manifest_bytes: u64,
+    /// All bytes written divided by user bytes; 0 before the first write.
+    pub write_amplification: f64,
+    /// The block cache.
+    pub cache: CacheStats,
+    /// Filters.
+    pub filter: FilterStats,
+    /// Write stalls.
+    pub stalls: StallStats,
+    /// Memory.
+    pub memory: MemoryStats,
+    /// The disk reserve.
+    pub reserve: ReserveStats,
+    /// Open snapshots.
+    pub snapshots: usize,
+    /// Open cursors and iterators, those of snapshots included.
+    pub cursors: usize,
+    /// Age in seconds of the oldest snapshot or cursor; 0 when there are none. The age of a cursor or an iterator counts from the first
+    /// flush of its keyspace, or the first call for statistics, after its creation.
+    pub oldest_reader_seconds: f64,
+    /// Sequence number of the newest visible commit.
+    pub last_seq: u64,
+    /// The error that stopped writing, or the one that prevents background work at present.
+    pub background_error: Option<String>,
+    /// Scrubbing.
+    pub scrub: ScrubStats,
+    /// Files that a read, a compaction or a check found damaged, each once. Everything else can be used.
+    pub damage: Vec<Problem>,
+}
+
+impl Stats {
+    /// Bytes written to log, tables and manifests.
+    pub fn bytes_written(&self) -> u64 {
+        self.log.bytes_written
+            + self.flush.bytes_written
+            + self.compaction.bytes_written
+            + self.manifest_bytes
+    }
+}
+
+/// One table of a guard.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableInfo {
+    /// File number.
+    pub number: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Entries, tombstones included.
+    pub entries: u64,
+    /// Tombstones.
+    pub tombstones: u64,
+    /// Smallest key.
+    pub smallest: Slice,
+    /// Largest key.
+    pub largest: Slice,
+}
+
+/// One guard; level 0 is shown as a single guard with the empty key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GuardInfo {
+    /// Its level.
+    pub level: usize,
+    /// Smallest key of its range.
+    pub key: Slice,
+    /// Its tables, newest first.
+    pub tables: Vec<TableInfo>,
+}
+
+/// Progress of a check.
+#[derive(Clone, Debug, Default)]
+pub struct CheckProgress {
+    /// Bytes of tables verified.
+    pub bytes_done: u64,
+    /// Bytes of all tables.
+    pub bytes_total: u64,
+    /// The file being read.
+    pub file: String,
+}
+
+/// Result of a check.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct CheckReport {
+    /// Keyspaces.
+    pub keyspaces: usize,
+    /// Verified tables.
+    pub tables: u64,
+    /// Bytes of these tables.
+    pub bytes: u64,
+    /// Entries in intact tables.
+    pub entries: u64,
+    /// Log records that are not in tables yet.
+    pub log_records: u64,
+    /// Everything that is wrong; empty for an intact database.
+    pub problems: Vec<Problem>,
+    /// Observations that are not errors.
+    pub notes: Vec<String>,
+}
+
+/// One defect.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Problem {
+    /// The file.
+    pub file: String,
+    /// Offset in the file, if known.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Problem {
+    /// The problem that an error describes, in the file that it names, otherwise in `file`.
+    pub(crate) fn of(file: &str, error: &Error) -> Problem {
+        let place = error.place();
+        let named =
+            place.and_then(|(path, _)| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+        Problem {
+            file: named.unwrap_or_else(|| file.to_owned()),
+            offset: place.map(|(_, offset)| offset),
+            what: error.to_string(),
+        }
+    }
+}

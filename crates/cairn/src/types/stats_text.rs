@@ -1,0 +1,180 @@
+//! Statistics as text, for people.
+
+use super::stats::{KeyspaceStats, Problem, Stats};
+use std::fmt;
+
+/// Bytes with a unit: `12.3 MiB`.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = self.0 as f64;
+        let mut unit = "B";
+        for next in ["KiB", "MiB", "GiB", "TiB"] {
+            if value < 1024.0 {
+                break;
+            }
+            value /= 1024.0;
+            unit = next;
+        }
+        let text = if unit == "B" { format!("{value} {unit}") } else { format!("{value:.1} {unit}") };
+        f.pad(&text)
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let written = self.bytes_written();
+        writeln!(
+            f,
+            "writes          {} ({} of keys and values); written {} in all, write amplification {:.2}",
+            self.user_writes,
+            Bytes(self.user_bytes),
+            Bytes(written),
+            self.write_amplification
+        )?;
+        for (name, bytes) in [
+            ("log", self.log.bytes_written),
+            ("flush", self.flush.bytes_written),
+            ("compaction", self.compaction.bytes_written),
+            ("manifest", self.manifest_bytes),
+        ] {
+            writeln!(f, "  {name:<13} {:>10}  {:>5.1} %", Bytes(bytes), share(bytes, written))?;
+        }
+        writeln!(
+            f,
+            "log             {} segments, {}, {} syncs",
+            self.log.segments,
+            Bytes(self.log.live_bytes),
+            self.log.syncs
+        )?;
+        let c = &self.cache;
+        writeln!(
+            f,
+            "cache           {} of {}; hits: data {:.1} %, index {:.1} %, filter {:.1} %; read {}",
+            Bytes(c.used_bytes),
+            Bytes(c.capacity),
+            share(c.data_hits, c.data_hits + c.data_misses),
+            share(c.index_hits, c.index_hits + c.index_misses),
+            share(c.filter_hits, c.filter_hits + c.filter_misses),
+            Bytes(c.bytes_read)
+        )?;
+        let p = &self.filter;
+        writeln!(
+            f,
+            "filters         {} probes; {:.1} % saved a search, {:.2} % were wrong",
+            p.probes,
+            share(p.useful, p.probes),
+            share(p.false_positives, p.useful + p.false_positives)
+        )?;
+        let s = &self.stalls;
+        write!(
+            f,
+            "stalls          {} slowdowns ({:.2} s), {} waits for memory ({:.2} s), {} for the log ({:.2} s), longest {:.0} ms",
+            s.slowdowns,
+            s.slowdown_seconds,
+            s.memtable_waits,
+            s.memtable_wait_seconds,
+            s.log_waits,
+            s.log_wait_seconds,
+            s.longest_seconds * 1000.0
+        )?;
+        match &s.last_reason {
+            Some(reason) => writeln!(f, "; last: {reason}")?,
+            None => writeln!(f)?,
+        }
+        let m = &self.memory;
+        write!(
+            f,
+            "memory          memtables {}, cache {}, metadata {}; budget {}",
+            Bytes(m.memtables),
+            Bytes(m.cache),
+            Bytes(m.metadata),
+            Bytes(m.budget)
+        )?;
+        match m.pinned {
+            0 => writeln!(f)?,
+            pinned => writeln!(f, "; flushed memtables that cursors hold {}", Bytes(pinned))?,
+        }
+        let r = &self.reserve;
+        if r.held_bytes > 0 || r.trouble.is_some() || r.spent {
+            let state = if r.spent { "; given up, the disk is full: puts are refused" } else { "" };
+            let trouble = r.trouble.as_ref().map_or(String::new(), |trouble| format!("; {trouble}"));
+            writeln!(f, "reserve         {} held back on the disk{state}{trouble}", Bytes(r.held_bytes))?;
+        }
+        write!(f, "snapshots       {}", self.snapshots)?;
+        if self.cursors > 0 {
+            write!(f, ", and {} open cursors", self.cursors)?;
+        }
+        if self.snapshots + self.cursors > 0 {
+            write!(f, "; the oldest is held for {:.1} s", self.oldest_reader_seconds)?;
+        }
+        writeln!(f, "; newest sequence number {}", self.last_seq)?;
+        if let Some(error) = &self.background_error {
+            writeln!(f, "error           {error}")?;
+        }
+        if self.scrub.bytes > 0 {
+            writeln!(f, "scrubbing       {} in {} whole rounds", Bytes(self.scrub.bytes), self.scrub.rounds)?;
+        }
+        for problem in &self.damage {
+            writeln!(f, "damage          {problem}")?;
+        }
+        self.keyspaces.iter().try_for_each(|keyspace| write!(f, "\n{keyspace}"))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.offset {
+            Some(offset) => write!(f, "{}, offset {offset}: {}", self.file, self.what),
+            None => write!(f, "{}: {}", self.file, self.what),
+        }
+    }
+}
+
+impl fmt::Display for KeyspaceStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "keyspace {:?}: {} in tables, memtable {}, {} being flushed, {} guards not committed yet",
+            self.name,
+            Bytes(self.table_bytes),
+            Bytes(self.memtable_bytes),
+            self.immutable_memtables,
+            self.uncommitted_guards
+        )?;
+        if self.range_tombstones > 0 {
+            writeln!(f, "{} deleted ranges that may still hide something", self.range_tombstones)?;
+        }
+        writeln!(
+            f,
+            "level  guards   empty  tables  most      bytes     entries  tombstones  compacted    written"
+        )?;
+        for l in &self.levels {
+            writeln!(
+                f,
+                "{:>5} {:>7} {:>7} {:>7} {:>5} {:>10} {:>11} {:>11} {:>10} {:>10}",
+                l.level,
+                l.guards,
+                l.empty_guards,
+                l.tables,
+                l.max_tables_in_guard,
+                Bytes(l.bytes),
+                l.entries,
+                l.tombstones,
+                l.compactions.jobs,
+                Bytes(l.compactions.bytes_written)
+            )?;
+        }
+        if !self.compactions_by_reason.is_empty() {
+            let reasons: Vec<String> =
+                self.compactions_by_reason.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
+            writeln!(f, "compactions by reason: {}", reasons.join(", "))?;
+        }
+        Ok(())
+    }
+}

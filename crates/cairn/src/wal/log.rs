@@ -1,0 +1,222 @@
+//! The write-ahead log: a chain of segments, numbered without gaps, shared by all keyspaces.
+//!
+//! Each segment's header has the length of the segment before it, so that recovery detects a gap between the two. A segment is synced
+//! beyond its header only after all older segments that are still needed; so proof that a segment was synced is proof for its
+//! predecessors, too.
+//!
+//! The record of a batch is described in `docs/format/log.md`.
+
+use super::begun_log::BegunLog;
+use super::closed_logs::{ClosedLogs, LogCounters};
+use super::log_header::LogHeader;
+use super::log_names::log_file_name;
+use super::recycled_log::RecycledLogs;
+use crate::sync::Ordering;
+use base::{Error, Result, Seq};
+use env::Env;
+use record::{SegmentKind, SegmentWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The parts of the log that are shared with other modules.
+#[derive(Clone)]
+pub(crate) struct Logs {
+    pub closed: Arc<ClosedLogs>,
+    pub recycled: Arc<RecycledLogs>,
+    pub begun: Arc<BegunLog>,
+    pub counters: Arc<LogCounters>,
+}
+
+/// The log that is written to. One thread at a time holds it.
+pub(crate) struct Log {
+    env: Arc<dyn Env>,
+    dir: PathBuf,
+    writer: SegmentWriter,
+    /// Older logs, which must be synced before the current one.
+    closed: Arc<ClosedLogs>,
+    recycled: Arc<RecycledLogs>,
+    begun: Arc<BegunLog>,
+    counters: Arc<LogCounters>,
+    counted: u64,
+    /// End of the mark of the last sync; 0 before the first. A mark needs no sync itself, because it may be lost.
+    marked: u64,
+    /// Whether [`Log::rest`] is called regularly.
+    rests: bool,
+}
+
+impl Log {
+    /// Creates log `number` durably. The caller names it in the manifest before it writes to the log.
+    pub(crate) fn create(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        number: u64,
+        header: LogHeader,
+        Logs { closed, recycled, begun, counters }: Logs,
+    ) -> Result<Log> {
+        let mut writer = begin_segment(env, dir, number, header, &recycled)?;
+        let synced = writer.sync().and_then(|()| env.sync_dir(dir));
+        if let Err(e) = synced {
+            drop(writer);
+            let _ = env.remove(&dir.join(log_file_name(number)));
+            return Err(e.sync_failed());
+        }
+        begun.note_established(number);
+        counters.current.store(number, Ordering::Release);
+        let (env, dir) = (env.clone(), dir.to_owned());
+        Ok(Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, rests: false })
+    }
+
+    /// A log that refuses every write with `error`, in place of log `number`.
+    pub(crate) fn refusing(
+        env: &Arc<dyn Env>,
+        dir: &Path,
+        number: u64,
+        error: Error,
+        Logs { closed, recycled, begun, counters }: Logs,
+    ) -> Log {
+        let writer =
+            SegmentWriter::refusing(&dir.join(log_file_name(number)), SegmentKind::Wal, number, error);
+        counters.current.store(number, Ordering::Release);
+        let (env, dir) = (env.clone(), dir.to_owned());
+        Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, rests: false }
+    }
+
+    /// Closes the file: every later write fails with `error`.
+    pub(crate) fn refuse(&mut self, error: Error) {
+        let number = self.writer.number();
+        let path = self.dir.join(log_file_name(number));
+        self.writer = SegmentWriter::refusing(&path, SegmentKind::Wal, number, error);
+        self.begun.forget();
+    }
+
+    /// Appends a record, in parts, to the buffer.
+    #[inline]
+    pub(crate) fn append(&mut self, parts: &[&[u8]]) -> Result<()> {
+        self.writer.append(parts)
+    }
+
+    /// Length including the buffer: the argument for [`Log::rollback`].
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        self.writer.len()
+    }
+
+    /// Number and durable length of the current log.
+    pub(crate) fn closed_at(&self) -> tree::LogClosed {
+        tree::LogClosed { number: self.writer.number(), len: self.writer.synced_len() }
+    }
+
+    /// Bytes in the buffer.
+    #[inline]
+    pub(crate) fn buffered(&self) -> usize {
+        self.writer.buffered()
+    }
+
+    /// Removes everything appended after `len`. None of it may be acknowledged.
+    pub(crate) fn rollback(&mut self, len: u64) {
+        self.writer.rollback(len);
+    }
+
+    /// Hands the buffer to the operating system.
+    #[inline]
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        let result = self.writer.flush();
+        self.count();
+        result
+    }
+
+    fn count(&mut self) {
+        let len = self.writer.flushed_len();
+        // Less when a large record was rolled back.
+        self.counters.bytes.fetch_add(len.wrapping_sub(self.counted), Ordering::Relaxed);
+        self.counters.current_len.store(len, Ordering::Relaxed);
+        self.counted = len;
+    }
+
+    /// Makes everything appended here and in older logs durable. Then appends, unsynced, an empty record, the mark: it proves that
+    /// everything before it was synced, so that damage to the newest record is not taken for a torn tail. Does nothing if only such a
+    /// mark was appended since the last sync, and all older logs are synced.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        self.closed.sync_up_to(Seq::MAX, &self.counters)?;
+        // A failed append may have left something to roll back.
+        self.writer.flush()?;
+        if self.writer.len() == self.marked {
+            return Ok(());
+        }
+        let synced = self.writer.synced_len();
+        self.writer.sync()?;
+        if self.writer.synced_len() > synced {
+            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            let marked = self.writer.append(&[]).and_then(|()| self.writer.flush());
+            self.marked = if marked.is_ok() { self.writer.len() } else { 0 };
+        }
+        self.count();
+        Ok(())
+    }
+
+    /// The caller promises to call [`Log::rest`] ten times a second while nothing is appended: appending may then be cheaper.
+    pub(crate) fn expect_rests(&mut self) {
+        self.rests = true;
+        self.writer.allow_lease();
+    }
+
+    /// Called while nothing is appended: lets other processes open the current log.
+    pub(crate) fn rest(&mut self) {
+        self.writer.on_idle();
+    }
+
+    /// Truncates the file of the current log behind its end. Best effort.
+    pub(crate) fn trim(&mut self) {
+        self.writer.trim();
+    }
+
+    /// Closes the current log, which must be established, and begins the next one, without a sync. `last_seq` is the newest assigned
+    /// sequence number.
+    pub(crate) fn rotate(&mut self, last_seq: Seq) -> Result<()> {
+        self.flush()?;
+        let previous_synced = self.writer.synced_len().min(self.writer.len());
+        let header = LogHeader { previous_len: self.writer.len(), last_seq, previous_synced };
+        let number = self.writer.number() + 1;
+        let mut next = begin_segment(&self.env, &self.dir, number, header, &self.recycled)?;
+        self.begun.begin(number, next.front());
+        if self.rests {
+            next.allow_lease();
+        }
+        let mut writer = std::mem::replace(&mut self.writer, next);
+        writer.trim();
+        (self.counted, self.marked) = (0, 0);
+        let len = writer.len();
+        let synced = writer.synced_len() == len;
+        let unsynced = (!synced).then_some(writer);
+        self.closed.push(number - 1, len, last_seq, unsynced);
+        self.counters.current.store(self.writer.number(), Ordering::Release);
+        self.count();
+        // The switch is done; a failed sync ends all writing.
+        self.closed.close_old(&self.counters).map_err(|e| e.sync_failed())
+    }
+}
+
+/// Creates the file of a log under its name, with its header; nothing of it is durable. After a crash, a recycled file whose header was
+/// not synced has the header of an older log, or a torn one.
+fn begin_segment(
+    env: &Arc<dyn Env>,
+    dir: &Path,
+    number: u64,
+    header: LogHeader,
+    recycled: &RecycledLogs,
+) -> Result<SegmentWriter> {
+    let (path, header) = (dir.join(log_file_name(number)), header.encode());
+    let Some((writer, spare)) = recycled.begin(&path, number, &header) else {
+        return SegmentWriter::create(env, &path, SegmentKind::Wal, number, &header);
+    };
+    match env.rename(&spare, &path) {
+        Ok(()) => Ok(writer),
+        Err(e) => {
+            drop(writer);
+            for name in [&spare, &path] {
+                let _ = env.remove(name);
+            }
+            Err(e)
+        }
+    }
+}

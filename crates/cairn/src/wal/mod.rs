@@ -1,0 +1,25 @@
+//! The write-ahead log: its file names, header and records, the log that is written to, those before it, the recycled one, and replay.
+//!
+//! Imports `types` and `sync`. Absent: keyspaces and the database. A log knows sequence numbers and bytes; the room `disk` syncs and removes logs
+//! for the database, and `write` appends to them.
+
+mod batch_record;
+mod begun_log;
+mod closed_logs;
+mod log;
+mod log_header;
+mod log_names;
+mod recycled_log;
+mod replay;
+
+pub(crate) use batch_record::{
+    BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch, put_batch_head, put_batch_head_of,
+    put_entry, put_entry_head,
+};
+pub(crate) use begun_log::BegunLog;
+pub(crate) use closed_logs::{ClosedLogs, KeptLog, LogCounters, MAX_OPEN_LOGS};
+pub(crate) use log::{Log, Logs};
+pub(crate) use log_header::LogHeader;
+pub(crate) use log_names::{log_file_name, parse_log_file_name};
+pub(crate) use recycled_log::{RecycledLogs, is_spare_file_name};
+pub(crate) use replay::{LogRecord, check_dropped, is_never_established, replay};

@@ -1,0 +1,120 @@
+//! Replays the logs in the order of sequence numbers, and distinguishes a torn tail from damage.
+
+use super::batch_record::{BatchRecord, batch_error, decode_batch};
+use super::log_header::LogHeader;
+use super::log_names::log_file_name;
+use base::planted::{Bug, planted};
+use base::{Error, Result, Seq};
+use env::Env;
+use record::{SegmentKind, SegmentReader, Tail};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A record of the log and its position.
+pub(crate) struct LogRecord<'a> {
+    pub batch: BatchRecord<'a>,
+    pub path: &'a Path,
+    pub offset: u64,
+}
+
+/// An entry of the log may belong to a dropped keyspace, but not to one that never existed.
+pub(crate) fn check_dropped(
+    keyspace: u64,
+    state: &tree::ManifestState,
+    log: &Path,
+    offset: u64,
+) -> Result<()> {
+    match keyspace < state.next_keyspace {
+        true => Ok(()),
+        false => Err(Error::corruption(log, offset, format!("keyspace {keyspace} was never created"))),
+    }
+}
+
+/// Whether this is the newest log, begun over a recycled one and never established, and a power cut has lost its header: then nothing in
+/// it was acknowledged as durable, and the log before it is the newest. (A log without any intact header is detected when it is read.)
+pub(crate) fn is_never_established(
+    env: &Arc<dyn Env>,
+    dir: &Path,
+    state: &tree::ManifestState,
+    logs: &[u64],
+    number: u64,
+) -> Result<bool> {
+    let newest = number > state.newest_log && logs.last() == Some(&number);
+    Ok(newest && SegmentReader::is_another(env, &dir.join(log_file_name(number)), SegmentKind::Wal, number)?)
+}
+
+/// Reads the logs in order up to the first torn tail, and passes every batch to `apply`. Returns the newest sequence number in use.
+///
+/// A log shorter than the length in its successor's header leaves a gap: later records are dropped, because they were not acknowledged as
+/// durable; but if a later record proves that the missing part was synced, the gap is damage. A log shorter than its durable length in
+/// its successor's header is damaged, too.
+pub(crate) fn replay(
+    env: &Arc<dyn Env>,
+    dir: &Path,
+    state: &tree::ManifestState,
+    logs: &[u64],
+    apply: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
+) -> Result<Seq> {
+    let mut last_seq = 0;
+    let mut torn: Option<(PathBuf, u64)> = None;
+    let mut read: Option<(PathBuf, u64)> = None;
+    let mut record = Vec::new();
+    for &number in logs {
+        let path = dir.join(log_file_name(number));
+        if is_never_established(env, dir, state, logs, number)? {
+            break;
+        }
+        let mut reader = match state.closed.get(&number) {
+            Some(&len) => SegmentReader::open_closed(env, &path, SegmentKind::Wal, number, len)?,
+            None => SegmentReader::open(env, &path, SegmentKind::Wal, number)?,
+        };
+        let header_len = reader.valid_len();
+        let header = LogHeader::decode(reader.header());
+        if header.is_none() && !matches!(reader.tail(), Some(Tail::TornHeader)) {
+            return Err(Error::corruption(&path, 0, "the header of the log is malformed"));
+        }
+        if header.is_none() && number <= state.newest_log {
+            // The header and the name of a log are durable before the manifest names the log.
+            let what = "the header of the log is damaged, though the manifest says that it was durable";
+            return Err(Error::corruption(&path, 0, what));
+        }
+        if let (Some(header), Some((previous, len))) = (header, &read) {
+            if header.previous_synced > *len && !planted(Bug::ForgetSyncedLength) {
+                let synced = header.previous_synced;
+                let what =
+                    format!("the log ends here, but {} says that {synced} bytes were synced", path.display());
+                return Err(Error::corruption(previous, *len, what));
+            }
+            if torn.is_none() && header.previous_len > *len {
+                torn = Some((previous.clone(), *len));
+            }
+        }
+        if torn.is_none() {
+            last_seq = last_seq.max(header.map_or(0, |h| h.last_seq));
+        }
+        while let Some(span) = reader.next(&mut record)? {
+            if record.is_empty() || torn.is_some() && !planted(Bug::ReplayOverHole) {
+                continue;
+            }
+            let batch = decode_batch(&record).ok_or_else(|| batch_error(&record, &path, span.start))?;
+            if batch.first_seq <= last_seq {
+                let what = format!("sequence number {} comes after {last_seq}", batch.first_seq);
+                return Err(Error::corruption(&path, span.start, what));
+            }
+            last_seq = batch.first_seq + batch.count.max(1) - 1;
+            apply(LogRecord { batch, path: &path, offset: span.start })?;
+        }
+        if let Some((hole, offset)) = &torn {
+            // The header of a log is synced without the older logs; only records after it prove anything about them.
+            if reader.proven_synced() > header_len && !planted(Bug::ReplayOverHole) {
+                let what = format!("the log ends here, but {} proves that more was synced", path.display());
+                return Err(Error::corruption(hole, *offset, what));
+            }
+        }
+        if torn.is_none() && !matches!(reader.tail(), Some(Tail::Clean)) {
+            torn = Some((path.clone(), reader.valid_len()));
+        }
+        read = Some((path, reader.valid_len()));
+    }
+    Ok(last_seq)
+}

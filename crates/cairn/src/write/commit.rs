@@ -1,0 +1,280 @@
+//! Commits: how writes become durable, ordered and visible.
+//!
+//! One thread at a time holds the [`Writer`]. While it does, it reserves memtable memory, assigns the next sequence numbers to its batch,
+//! appends the batch to the log and persists the log as the durability demands. Then it releases the writer, inserts into the memtable
+//! concurrently with other threads, and publishes its batch when all older ones are inserted. So the order in the log, the order of
+//! sequence numbers and the order of visibility are the same, and a reader sees all of a batch or nothing.
+//!
+//! A thread that does not get the writer within a moment queues its batch, and the next thread to hold the writer, the *leader*, commits
+//! the queued batches as one group, with one sync if any of them demands one. A leader that was not queued takes only batches along that
+//! demand no sync. The leader also inserts the batches of queued threads, which may be asleep.
+//!
+//! Only a holder of the writer switches a memtable, and only when everything that has a sequence number is inserted. So an immutable
+//! memtable contains only visible entries.
+
+use crate::state::{Batch, DbInner, KeyspaceInner, Publishing, ReadState, Writer, WriterGuard, keep_value};
+use crate::sync::{Guard, yield_now};
+use crate::types::{Durability, check_lengths};
+use crate::wal::{Entries, put_batch_head, put_entry_head};
+use base::codec::put_varint;
+use base::planted::{Bug, planted};
+use base::{EntryKind, Error, Result, Seq, Trailer};
+use memtable::Memtable;
+use record::LARGE_LEN;
+use std::sync::Arc;
+
+impl DbInner {
+    /// The writer, if it is free and the queue is empty. Before a write without a sync also waits a moment for it; before a sync it is
+    /// better to queue.
+    #[inline]
+    fn take_writer(&self, durability: Durability) -> Option<WriterGuard<'_>> {
+        match durability {
+            Durability::Sync => self.try_writer(),
+            Durability::Buffered | Durability::Os => self.try_writer_briefly(),
+        }
+    }
+
+    /// Inserts a commit after releasing the writer, and publishes it. If threads are queued, inserts first, and then commits the queued
+    /// batches that demand no sync.
+    #[inline]
+    fn insert_and_let_go(
+        &self,
+        mut writer: WriterGuard<'_>,
+        first_seq: Seq,
+        last_seq: Seq,
+        insert: impl FnOnce(),
+    ) {
+        let publishing = Publishing::new(self, first_seq, last_seq);
+        if !self.commit.has_queue() {
+            drop(writer);
+            insert();
+            return drop(publishing);
+        }
+        insert();
+        drop(publishing);
+        let members = self.commit.take_while(|job| job.durability != Durability::Sync);
+        let wakes = self.commit_members(&mut writer, members);
+        drop(writer);
+        drop(wakes);
+    }
+
+    /// Commits one put or delete. The record goes from the caller's bytes directly into the log's buffer and the memtable.
+    pub(crate) fn write_one(
+        &self,
+        keyspace: &Arc<KeyspaceInner>,
+        kind: EntryKind,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<()> {
+        check_lengths(key, value)?;
+        if kind == EntryKind::Put {
+            self.admit()?;
+        }
+        // After the log append nothing may fail.
+        let kept = match Memtable::lies_outside(value.len()) {
+            true => keep_value(value)?,
+            false => None,
+        };
+        let taken = match value.len() >= LARGE_LEN {
+            // Queueing would copy the large value.
+            true => Some(self.writer()),
+            false => self.take_writer(durability),
+        };
+        let Some(mut writer) = taken else {
+            let mut batch = Batch::default();
+            batch.push(keyspace, kind, key, value);
+            batch.kept.extend(kept);
+            return self.commit_queued(batch, durability);
+        };
+        let deletes = kind == EntryKind::Delete;
+        let logged = self.retry_after_freeing(deletes, || {
+            self.log_one(&mut writer, keyspace, kind, key, value, durability)
+        });
+        let (seq, read_state) = logged?;
+        let insert = || match kept {
+            Some(kept) => read_state.memtable.insert_kept(key, Trailer::new(seq, kind), kept),
+            None => read_state.memtable.insert(key, Trailer::new(seq, kind), value),
+        };
+        if planted(Bug::PublishBeforeInsert) {
+            drop(writer);
+            drop(Publishing::new(self, seq, seq));
+            yield_now();
+            insert();
+            return Ok(());
+        }
+        self.insert_and_let_go(writer, seq, seq, insert);
+        Ok(())
+    }
+
+    /// Commits a batch.
+    pub(crate) fn write_batch(&self, mut batch: Batch, durability: Durability) -> Result<()> {
+        if let Some(error) = batch.error {
+            return Err(error);
+        }
+        if batch.is_empty() {
+            return self.barrier(durability);
+        }
+        if planted(Bug::TearBatch) && batch.count > 1 {
+            return self.write_torn(&batch, durability);
+        }
+        if batch.has_puts {
+            self.admit()?;
+        }
+        batch.keep_values()?;
+        let Some(mut writer) = self.take_writer(durability) else {
+            return self.commit_queued(batch, durability);
+        };
+        let logged =
+            self.retry_after_freeing(!batch.has_puts, || self.log_batch(&mut writer, &batch, durability));
+        let first_seq = logged?;
+        let last_seq = first_seq + batch.count - 1;
+        self.insert_and_let_go(writer, first_seq, last_seq, || insert(&mut batch, first_seq));
+        Ok(())
+    }
+
+    /// Gives all writes acknowledged before at least this durability; this is what a write without entries does.
+    #[cold]
+    pub(crate) fn barrier(&self, durability: Durability) -> Result<()> {
+        self.check_running()?;
+        self.check_process()?;
+        if durability == Durability::Buffered {
+            return Ok(());
+        }
+        let mut writer = self.writer();
+        self.check_running()?;
+        match durability {
+            Durability::Sync => self.sync_log(&mut writer),
+            Durability::Buffered | Durability::Os => self.flush_log(&mut writer),
+        }
+    }
+
+    /// [`Bug::TearBatch`].
+    #[cold]
+    fn write_torn(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        let mut entries = Entries::new(&batch.entries);
+        while let Some(entry) = entries.next() {
+            let keyspace = batch.keyspaces.iter().find(|(keyspace, _)| keyspace.id == entry.keyspace);
+            let (keyspace, _) = keyspace.expect("push noted the keyspace");
+            if entry.kind == EntryKind::DeleteRange {
+                let mut batch = Batch::default();
+                batch.push(keyspace, entry.kind, entry.key, entry.value);
+                self.write_batch(batch, durability)?;
+                continue;
+            }
+            self.write_one(keyspace, entry.kind, entry.key, entry.value, durability)?;
+        }
+        Ok(())
+    }
+
+    /// Appends one entry to the log, after reserving memory in the memtable of the returned read state.
+    fn log_one(
+        &self,
+        writer: &mut Writer,
+        keyspace: &Arc<KeyspaceInner>,
+        kind: EntryKind,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<(Seq, Guard<Arc<ReadState>>)> {
+        self.check_running()?;
+        keyspace.check_open()?;
+        let user_bytes = (key.len() + value.len()) as u64;
+        self.throttle(writer, user_bytes);
+        self.keep_in_bounds(writer)?;
+        let need = Memtable::entry_cost(key.len(), value.len());
+        let mut read_state = keyspace.read_state.load();
+        while !writer.reserve(keyspace, &read_state.memtable, need) {
+            drop(read_state);
+            self.make_room(writer, keyspace, need)?;
+            read_state = keyspace.read_state.load();
+        }
+        self.establish_for(durability)?;
+        let seq = writer.next_seq;
+        writer.next_seq += 1;
+        if kind == EntryKind::Put {
+            keyspace.dead.note_put(key, seq);
+        }
+        writer.scratch.clear();
+        put_batch_head(&mut writer.scratch, seq, 1);
+        put_entry_head(&mut writer.scratch, kind, keyspace.id, key.len());
+        let head = writer.scratch.len();
+        let start = writer.log.len();
+        let appended = match kind {
+            EntryKind::DeleteRange => unreachable!("ranges are deleted by batches"),
+            EntryKind::Put => {
+                put_varint(&mut writer.scratch, value.len() as u64);
+                let (head, value_len) = writer.scratch.split_at(head);
+                self.append_to(&mut writer.log, &[head, key, value_len, value], false)
+            }
+            EntryKind::Delete => writer.log.append(&[&writer.scratch, key]),
+        };
+        let deletes = kind == EntryKind::Delete;
+        let persisted = appended.and_then(|()| self.persist(writer, durability, deletes));
+        self.settle_log(writer, start, seq, persisted)?;
+        self.counters.note_writes(1, user_bytes);
+        Ok((seq, read_state))
+    }
+
+    /// Reserves memory for a batch and appends it to the log. Returns the sequence number of its first entry.
+    fn log_batch(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<Seq> {
+        self.check_running()?;
+        self.throttle(writer, batch.user_bytes);
+        self.keep_in_bounds(writer)?;
+        while let Some((keyspace, need)) = self.reserve_batch(writer, batch)? {
+            self.make_room(writer, &keyspace, need)?;
+        }
+        self.establish_for(durability)?;
+        let start = writer.log.len();
+        let (first_seq, appended) = self.append_batch(writer, batch);
+        let persisted = appended.and_then(|()| self.persist(writer, durability, !batch.has_puts));
+        self.settle_log(writer, start, first_seq, persisted)?;
+        self.counters.note_writes(batch.count, batch.user_bytes);
+        Ok(first_seq)
+    }
+
+    /// Reserves memory for a batch; if a memtable is full, returns that keyspace and the bytes needed.
+    pub(crate) fn reserve_batch(
+        &self,
+        writer: &mut Writer,
+        batch: &Batch,
+    ) -> Result<Option<(Arc<KeyspaceInner>, usize)>> {
+        self.check_running()?;
+        batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_of(self.identity))?;
+        // All or nothing: a reservation in one memtable would be lost if another one were switched.
+        for (keyspace, need) in &batch.keyspaces {
+            if *need > memtable::MAX_CAPACITY {
+                return Err(Error::invalid(format!(
+                    "the batch needs {need} bytes of memory in one keyspace"
+                )));
+            }
+            if !keyspace.read_state.load().memtable.has_room(*need) {
+                return Ok(Some((keyspace.clone(), *need)));
+            }
+        }
+        for (keyspace, need) in &batch.keyspaces {
+            let reserved = writer.reserve(keyspace, &keyspace.read_state.load().memtable, *need);
+            debug_assert!(reserved, "only the leader reserves, and there was room");
+        }
+        Ok(None)
+    }
+}
+
+/// Inserts a batch whose memory is reserved into the memtables of its keyspaces.
+pub(crate) fn insert(batch: &mut Batch, first_seq: Seq) {
+    let mut entries = Entries::new(&batch.entries);
+    let views: Vec<_> =
+        batch.keyspaces.iter().map(|(keyspace, _)| (keyspace.id, keyspace.read_state.load())).collect();
+    let mut seq = first_seq;
+    while !entries.is_empty() {
+        let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
+        let (_, read_state) =
+            views.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
+        let outside = entry.kind == EntryKind::Put && Memtable::lies_outside(entry.value.len());
+        match if outside { batch.kept.pop_front() } else { None } {
+            Some(kept) => read_state.memtable.insert_kept(entry.key, Trailer::new(seq, entry.kind), kept),
+            None => entry.insert(&read_state.memtable, seq),
+        }
+        seq += 1;
+    }
+}

@@ -1,0 +1,123 @@
+//! Group commit: the leader commits the queued batches as one group.
+
+use super::commit::insert;
+use crate::parts::Waiter;
+use crate::state::{Batch, DbInner, Job, PanicGuard, Publishing, Writer};
+use crate::sync::thread_local;
+use crate::types::Durability;
+use base::planted::{Bug, planted};
+use base::{ErrorKind, Result};
+use std::sync::Arc;
+
+/// A group of this many bytes is committed before more batches join it.
+const MAX_IN_GROUP: u64 = 1 << 20;
+
+/// A queued batch that the leader has taken.
+type Member = crate::parts::Member<Job, Result<()>>;
+
+/// The threads to wake when the writer is released.
+type Wakes = Vec<crate::parts::Wake<Job, Result<()>>>;
+
+thread_local! {
+    static WAITER: Arc<Waiter<Job, Result<()>>> = Arc::default();
+}
+
+impl DbInner {
+    /// Queues a batch and waits, or leads.
+    pub(crate) fn commit_queued(&self, batch: Batch, durability: Durability) -> Result<()> {
+        if let Some(error) = batch.error {
+            return Err(error);
+        }
+        // In the destructor of a caller's thread-local this thread's waiter may already be destroyed.
+        let waiter = WAITER.try_with(Arc::clone).unwrap_or_default();
+        let job = Job { batch, durability };
+        self.commit.queue(&waiter, job, |writer, members| self.commit_members(writer, members))
+    }
+
+    /// Commits the queued batches, as one group where memory allows. Returns the wakes of the last group.
+    pub(crate) fn commit_members(&self, writer: &mut Writer, members: Vec<Member>) -> Wakes {
+        let _watch = PanicGuard::new(self, "a writer");
+        let mut ready: Vec<Member> = Vec::new();
+        let mut bytes = 0;
+        for member in members {
+            let batch = &member.job.batch;
+            match self.retry_after_freeing(!batch.has_puts, || self.make_ready(writer, batch, &mut ready)) {
+                Ok(()) => {
+                    bytes = if ready.is_empty() { 0 } else { bytes } + batch.user_bytes;
+                    ready.push(member);
+                    if bytes >= MAX_IN_GROUP {
+                        // Woken now, so that they do not wait for the next group.
+                        drop(self.commit_group(writer, std::mem::take(&mut ready)));
+                    }
+                }
+                Err(e) => drop(member.done(Err(e))),
+            }
+        }
+        self.commit_group(writer, ready)
+    }
+
+    /// Reserves memory for a batch. If a memtable has to be switched for it, the group so far is committed first: its reservations are in
+    /// that memtable.
+    fn make_ready(&self, writer: &mut Writer, batch: &Batch, ready: &mut Vec<Member>) -> Result<()> {
+        self.check_running()?;
+        self.throttle(writer, batch.user_bytes);
+        if ready.is_empty() {
+            self.keep_in_bounds(writer)?;
+        }
+        while let Some((keyspace, need)) = self.reserve_batch(writer, batch)? {
+            drop(self.commit_group(writer, std::mem::take(ready)));
+            self.make_room(writer, &keyspace, need)?;
+        }
+        Ok(())
+    }
+
+    /// Commits the members of a group with the highest durability among them, and inserts them. If the disk is too full for the group,
+    /// only the batches without puts are committed.
+    fn commit_group(&self, writer: &mut Writer, mut members: Vec<Member>) -> Wakes {
+        let deletes = members.iter().all(|m| !m.job.batch.has_puts);
+        let committed =
+            self.retry_after_freeing(deletes, || self.log_and_insert(writer, &mut members, deletes));
+        match committed {
+            Err(e) if e.kind() == ErrorKind::NoSpace && !deletes => {
+                let (puts, deletes): (Vec<_>, Vec<_>) =
+                    members.into_iter().partition(|m| m.job.batch.has_puts);
+                puts.into_iter().for_each(|member| drop(member.done(Err(e.clone()))));
+                self.commit_group(writer, deletes)
+            }
+            committed => {
+                let tell = |(i, member): (usize, Member)| match i > 0 && planted(Bug::FollowersSucceed) {
+                    true => member.done(Ok(())),
+                    false => member.done(committed.clone()),
+                };
+                members.into_iter().enumerate().map(tell).collect()
+            }
+        }
+    }
+
+    fn log_and_insert(&self, writer: &mut Writer, members: &mut [Member], deletes: bool) -> Result<()> {
+        if members.is_empty() {
+            return Ok(());
+        }
+        let durability = members.iter().map(|m| m.job.durability).max().unwrap_or(Durability::Os);
+        self.establish_for(durability)?;
+        let (start, first_seq) = (writer.log.len(), writer.next_seq);
+        let mut seqs = Vec::with_capacity(members.len());
+        let mut logged = Ok(());
+        for member in members.iter() {
+            let (seq, appended) = self.append_batch(writer, &member.job.batch);
+            seqs.push(seq);
+            logged = appended;
+            if logged.is_err() {
+                break;
+            }
+        }
+        let persisted = logged.and_then(|()| self.persist(writer, durability, deletes));
+        self.settle_log(writer, start, first_seq, persisted)?;
+        let publishing = Publishing::new(self, first_seq, writer.next_seq - 1);
+        members.iter_mut().zip(seqs).for_each(|(member, seq)| insert(&mut member.job.batch, seq));
+        drop(publishing);
+        let count = members.iter().map(|m| m.job.batch.count).sum();
+        self.counters.note_writes(count, members.iter().map(|m| m.job.batch.user_bytes).sum());
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! Memory for writes: creates and grows memtables, seals full ones, and keeps all of them within the memory budget. Called only by a
+//! holder of the writer while no batch has reserved memory, nearly always by the leader of a commit.
+//!
+//! ```text
+//!   idle (one for all) --- first write ---> 4 KiB --- full: copied ---> 64 KiB ---> 1 MiB ---> memtable_bytes
+//!        ^                                    |                                                    | full
+//!        +---- sealed: flush, log, memory ----+----------------------------------------------------+
+//! ```
+//!
+//! Keyspaces with nothing in memory share one memtable without capacity. `memtable_size.rs` chooses the capacities; after sealing a
+//! keyspace starts with the size that it had, so one with many writes never copies.
+
+use crate::parts::{allocate, capacity_for};
+use crate::state::{DbInner, KeyspaceInner, State, Writer};
+use crate::sync::Ordering;
+use base::Result;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl DbInner {
+    /// Ensures that a keyspace's memtable has room for `need` more bytes: makes one, or a larger one, or seals a full one and makes the
+    /// next. Waits while immutable memtables use up the budget.
+    ///
+    /// # Errors
+    /// `Io` when memory cannot be allocated: nothing is lost, and the next write retries.
+    pub(crate) fn make_room(
+        &self,
+        writer: &mut Writer,
+        keyspace: &Arc<KeyspaceInner>,
+        need: usize,
+    ) -> Result<()> {
+        // A writer that panicked may have left sequence numbers that never become visible.
+        self.check_running()?;
+        let full = keyspace.memtable_bytes;
+        let old = keyspace.read_state.load().memtable.clone();
+        let wanted = old.reserved() + need;
+        if !old.is_empty() && old.capacity() < full && wanted <= full {
+            let capacity = capacity_for(full, wanted.max(old.capacity() + 1));
+            self.await_memory(capacity)?;
+            self.await_inserts(writer);
+            // If memory for that cannot be allocated, sealing and flushing frees some.
+            if let Ok(grown) = old.grown(capacity) {
+                self.state.lock().switch(keyspace.id, grown, None);
+                // After the read state is published without the old memtable, as after a flush.
+                keyspace.generation.advance();
+                self.retired.add([&old].into_iter());
+                return Ok(());
+            }
+        }
+        let used = if old.is_empty() { keyspace.last_used.load(Ordering::Relaxed) } else { wanted };
+        let capacity = capacity_for(full, used.min(full).max(need));
+        self.await_memory(capacity)?;
+        if old.capacity() > 0 {
+            self.seal(writer, std::slice::from_ref(keyspace))?;
+        }
+        let memtable = allocate(capacity, need)?;
+        self.state.lock().switch(keyspace.id, memtable, None);
+        writer.note_memtable(keyspace);
+        if self.is_inline() && !old.is_empty() {
+            self.run_pending();
+        }
+        Ok(())
+    }
+
+    /// Keeps active memtables and logs within their limits. Only the leader calls this, when no member of its group has reserved memory.
+    #[inline]
+    pub(crate) fn keep_in_bounds(&self, writer: &mut Writer) -> Result<()> {
+        let memtables_due = self.memtables_due.load(Ordering::Relaxed);
+        if memtables_due || self.trees_due.load(Ordering::Relaxed) && self.is_inline() {
+            if memtables_due {
+                self.seal_due(writer);
+            }
+            if self.is_inline() {
+                self.run_pending();
+            }
+            self.check_running()?;
+        }
+        match writer.active_bytes > self.write_budget() / 2 || writer.log.len() >= writer.check_log_at {
+            true => self.flush_if_over_limit(writer),
+            false => Ok(()),
+        }
+    }
+
+    /// Seals memtables when all of them together, or the logs, have exceeded their limit.
+    #[cold]
+    fn flush_if_over_limit(&self, writer: &mut Writer) -> Result<()> {
+        // A log, or the table made from it, must stay far below the system's limit for file lengths.
+        let longest = self.env.max_file_len() / 2;
+        if writer.active_bytes > self.write_budget() / 2 || writer.log.len() > longest {
+            self.relieve_memory(writer)?;
+        }
+        self.bound_log(writer, self.options.log_cap.min(longest))
+    }
+
+    /// Seals the largest memtables, until a quarter of the budget of all is sealed: so that with very many small ones not every write
+    /// seals one.
+    fn relieve_memory(&self, writer: &mut Writer) -> Result<()> {
+        let mut largest: Vec<_> = {
+            let state = self.state.lock();
+            state.dirty().map(|k| (k.core.reserved.load(Ordering::Relaxed), k.core.clone())).collect()
+        };
+        largest.retain(|(bytes, _)| *bytes > 0);
+        largest.sort_by_key(|(bytes, keyspace)| (std::cmp::Reverse(*bytes), keyspace.id));
+        let (mut bytes, enough) = (0, self.write_budget() / 8);
+        let is_wanted = |(more, _): &&(u64, Arc<KeyspaceInner>)| {
+            let wanted = bytes < enough;
+            bytes += more;
+            wanted
+        };
+        let count = largest.iter().take_while(is_wanted).count();
+        largest.truncate(count);
+        match largest.first() {
+            None => self.free_logs(writer)?,
+            Some((_, first)) => {
+                self.await_memory(first.memtable_bytes)?;
+                let keyspaces: Vec<_> = largest.into_iter().map(|(_, keyspace)| keyspace).collect();
+                self.seal(writer, &keyspaces)?;
+            }
+        }
+        if self.is_inline() {
+            self.run_pending();
+        }
+        Ok(())
+    }
+
+    /// Waits while the memory budget is exceeded.
+    fn await_memory(&self, capacity: usize) -> Result<()> {
+        let over = |state: &State| self.is_over_budget(state, capacity);
+        let mut state = self.state.lock();
+        if !over(&state) {
+            return Ok(());
+        }
+        if self.is_inline() {
+            drop(state);
+            return self.await_memory_inline(over);
+        }
+        let before = self.env.monotonic();
+        let mut result = Ok(());
+        while over(&state) {
+            if self.stopped.load(Ordering::Acquire) {
+                result = Err(self.stop_reason());
+                break;
+            }
+            if let Some(trouble) = &state.flush_trouble {
+                result = Err(trouble.clone());
+                break;
+            }
+            self.progress.wait(&mut state);
+        }
+        drop(state);
+        self.counters.note_memtable_wait(self.env.monotonic().saturating_sub(before));
+        result
+    }
+
+    /// Without background threads this thread flushes, unless another one already does.
+    fn await_memory_inline(&self, over: impl Fn(&State) -> bool) -> Result<()> {
+        loop {
+            self.run_pending();
+            self.check_running()?;
+            let mut state = self.state.lock();
+            if !over(&state) {
+                return Ok(());
+            }
+            if let Some(trouble) = &state.flush_trouble {
+                return Err(trouble.clone());
+            }
+            if state.jobs > 0 {
+                self.progress.wait_for(&mut state, Duration::from_millis(10));
+            }
+        }
+    }
+}
