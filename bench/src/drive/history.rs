@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Maximum number of versions that a query reads; the thesis has queries of 1 to 200.
-const VERSIONS_MAX: u64 = 200;
+const MAX_VERSIONS: u64 = 200;
 
 /// Chooses the keys of a history.
 struct Chooser {
@@ -145,7 +145,7 @@ pub(crate) fn query_at_rate(job: &Job<'_>, common: &Common, keys: HistoryKeys) -
 /// Reads the versions of a key between two times.
 fn versions(job: &Job<'_>, op: u64, from: &[u8], until: u64, timer: &mut Timer<'_>) -> Result<()> {
     let key = &from[..from.len() - 8];
-    let mut left = VERSIONS_MAX;
+    let mut left = MAX_VERSIONS;
     let mut checked = Ok(());
     let tally = &mut timer.tally;
     job.engine.scan(Some(from), &mut |version, value| {

@@ -31,7 +31,7 @@ use timer::{Common, Share, Timer};
 /// Every so many operations, one that may read is checked for disk reads. The time of the check is not counted.
 const PROBE_EVERY: u64 = 256;
 /// Maximum number of entries of a scan.
-const SCAN_MAX: u64 = 100;
+const MAX_SCAN_ENTRIES: u64 = 100;
 
 /// The result of a run.
 pub struct Outcome {
@@ -196,7 +196,7 @@ fn mixed(
                 engine.delete(key, job.sync)?;
             }
             Kind::Scan => {
-                let entries = 1 + below(random(picker.seed ^ 1, op), SCAN_MAX);
+                let entries = 1 + below(random(picker.seed ^ 1, op), MAX_SCAN_ENTRIES);
                 scan(engine, op, key.of(chooser.number(op)), entries, tally)?;
             }
             Kind::Seek => scan(engine, op, key.of(chooser.number(op)), job.seek_nexts + 1, tally)?,

@@ -11,7 +11,7 @@
 //! threads, and the rest waits for the next flush. The engine has settled when nothing is running or queued,
 //! perhaps before its levels have their target shape.
 
-use super::{locked, quiet};
+use super::{idle, locked};
 use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Visit};
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable};
@@ -141,9 +141,9 @@ impl Engine for Fjall {
 
     fn settle(&self) -> Result<Duration> {
         loop {
-            let idle = quiet::wait();
+            let idle_time = idle::wait();
             if !self.busy() {
-                return Ok(idle);
+                return Ok(idle_time);
             }
         }
     }

@@ -8,7 +8,7 @@
 //! say that the arguments are alive.
 #![allow(unsafe_code)]
 
-use super::quiet;
+use super::idle;
 use crate::engine::{Engine, Error, Kind, RequestedSettings, Result, Visit};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -426,7 +426,7 @@ fn settings(requested: &RequestedSettings) -> BTreeMap<String, String> {
         ("get", "copies the value: the C interface has nothing else".to_string()),
         (
             "settle",
-            "waits until the process has been quiet for half a second, which does not count".to_string(),
+            "waits until the process has been idle for half a second, which does not count".to_string(),
         ),
         ("other options", "default".to_string()),
     ]
@@ -488,9 +488,9 @@ impl Engine for LevelDb {
         // LevelDB cannot report that it is done, but what it reports must agree with the observed idleness within a
         // short time.
         for _ in 0..10 {
-            let quiet = quiet::wait();
+            let idle_time = idle::wait();
             if self.property(c"leveldb.num-files-at-level0")? < LEVEL_0_TRIGGER {
-                return Ok(quiet);
+                return Ok(idle_time);
             }
         }
         Err(Error::new("LevelDB does nothing though tables wait in level 0".to_string()))

@@ -3,14 +3,14 @@
 pub mod cairn;
 #[cfg(feature = "fjall")]
 mod fjall;
+#[cfg(any(feature = "leveldb", feature = "fjall"))]
+mod idle;
 #[cfg(feature = "leveldb")]
 mod leveldb;
 #[cfg(feature = "lmdb")]
 mod lmdb;
 #[cfg(any(feature = "fjall", feature = "lmdb", feature = "redb", feature = "rocksdb"))]
 mod locked;
-#[cfg(any(feature = "leveldb", feature = "fjall"))]
-mod quiet;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "rocksdb")]

@@ -3,7 +3,7 @@
 //! Each put and each delete is its own write transaction. redb has two kinds of durability: `Immediate` syncs the
 //! file, and `None` guarantees nothing: the written pages stay in redb's cache until the next `Immediate` commit,
 //! and are lost when the process ends. There is none between the two that would pass the write to the operating
-//! system. Unsynced writes use `None`, except that a write [`UNSAFE`] or longer after the last `Immediate` commit
+//! system. Unsynced writes use `None`, except that a write [`MAX_UNSYNCED_TIME`] or longer after the last `Immediate` commit
 //! is an `Immediate` one, for two reasons:
 //!
 //! - a program that keeps data needs it, and
@@ -27,7 +27,7 @@ const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("bench");
 const FILE: &str = "redb";
 
 /// Maximum time between durable commits while writes continue.
-const UNSAFE: Duration = Duration::from_secs(1);
+const MAX_UNSYNCED_TIME: Duration = Duration::from_secs(1);
 
 /// redb.
 pub fn kinds() -> Vec<Kind> {
@@ -72,7 +72,7 @@ impl Redb {
         change: impl FnOnce(&mut Table<'_, &[u8], &[u8]>) -> Result<()>,
     ) -> Result<()> {
         let mut transaction = self.db.begin_write().map_err(error)?;
-        let durable = sync || self.unsafe_for() >= UNSAFE;
+        let durable = sync || self.unsafe_for() >= MAX_UNSYNCED_TIME;
         let durability = if durable { Durability::Immediate } else { Durability::None };
         transaction.set_durability(durability).map_err(error)?;
         change(&mut transaction.open_table(TABLE).map_err(error)?)?;
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn a_write_a_second_is_durable() {
         let dir = tempfile::tempdir().unwrap();
-        let redb = open_at(dir.path(), Instant::now().checked_sub(UNSAFE).unwrap());
+        let redb = open_at(dir.path(), Instant::now().checked_sub(MAX_UNSYNCED_TIME).unwrap());
         redb.put(b"first", b"value", false).unwrap();
         redb.put(b"second", b"value", false).unwrap();
         assert!(is_durable(dir.path(), b"first"));

@@ -14,11 +14,11 @@ use crate::record::{Record, Sample};
 use std::collections::BTreeMap;
 
 /// Maximum number of points of a line: neighbouring samples are merged until no more are left.
-const POINTS: usize = 120;
+const MAX_POINTS: usize = 120;
 /// Minimum number of samples for a picture over time.
-const SAMPLES_MIN: usize = 4;
+const MIN_SAMPLES: usize = 4;
 /// If the slowest engine took this many times as long as the fastest, the x axis shows operations instead of time.
-const APART: f64 = 3.0;
+const MAX_TIME_RATIO: f64 = 3.0;
 
 const TIME: Axis = Axis { title: "time", scale: Scale::Linear, show: format::seconds };
 const WORK: Axis = Axis { title: "operations done", scale: Scale::Linear, show: format::count };
@@ -82,7 +82,7 @@ fn far_apart(data: &Data<'_>, group: &str, workload: &Workload<'_>) -> bool {
     let seconds: Vec<f64> =
         typical.filter(|record| !record.samples.is_empty()).map(|record| record.seconds).collect();
     let min = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-    seconds.iter().any(|seconds| *seconds > APART * min)
+    seconds.iter().any(|seconds| *seconds > MAX_TIME_RATIO * min)
 }
 
 /// The queries of histories.
@@ -148,7 +148,7 @@ pub fn aging(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     ]
 }
 
-const SPACE_CAPTION: &str = "What the files take, over the bytes of the keys and values that are live, after each round of inserts, \
+const SPACE_CAPTION: &str = "Total length of the files, relative to the bytes of the keys and values that are live, after each round of inserts, \
                              deletes and updates. Less is better; 1 is as small as it gets without compression.";
 
 /// The round and the kind of a workload of an aging database: `aging-2-insert`.
@@ -159,10 +159,10 @@ pub fn aging_step(workload: &str) -> Option<(u32, &str)> {
 
 /// The samples of a record, merged if there are many.
 fn intervals(record: &Record) -> Vec<Interval> {
-    if record.samples.len() < SAMPLES_MIN {
+    if record.samples.len() < MIN_SAMPLES {
         return Vec::new();
     }
-    let together = record.samples.len().div_ceil(POINTS);
+    let together = record.samples.len().div_ceil(MAX_POINTS);
     let mut before = (0.0, 0.0);
     let mut intervals = Vec::new();
     for samples in record.samples.chunks(together) {

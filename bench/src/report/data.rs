@@ -8,11 +8,11 @@ use crate::record::{Line, Record, RunInfo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Maximum length of an engine's title beside a bar.
-const SHORT_TITLE: usize = 14;
+const MAX_TITLE_LEN: usize = 14;
 /// A report warns if other processes used a larger fraction of the machine.
-const BUSY: f64 = 0.05;
+const MAX_OTHERS_SHARE: f64 = 0.05;
 /// A report warns if the rounds differ by a larger fraction of the median.
-const WIDE: f64 = 0.3;
+const MAX_RANGE: f64 = 0.3;
 
 /// The data of a report.
 pub struct Data<'a> {
@@ -151,20 +151,22 @@ impl<'a> Data<'a> {
             let metric = metric::primary(group);
             workload.runs.keys().filter_map(move |engine| workload.spread(engine, metric))
         });
-        let (wide, all) =
-            spreads.fold((0, 0), |(wide, all), spread| (wide + usize::from(spread.width() > WIDE), all + 1));
+        let (wide, all) = spreads
+            .fold((0, 0), |(wide, all), spread| (wide + usize::from(spread.width() > MAX_RANGE), all + 1));
         if wide > 0 {
             warnings.push(format!(
                 "In {wide} of {all} figures the rounds lie more than {:.0} % of the median apart: small differences say nothing.",
-                WIDE * 100.0
+                MAX_RANGE * 100.0
             ));
         }
-        let busy: Vec<&Record> =
-            self.records().filter(|record| record.busy_others.is_some_and(|share| share > BUSY)).collect();
+        let busy: Vec<&Record> = self
+            .records()
+            .filter(|record| record.busy_others.is_some_and(|share| share > MAX_OTHERS_SHARE))
+            .collect();
         if let Some(worst) = busy.iter().max_by(|a, b| a.busy_others.partial_cmp(&b.busy_others).unwrap()) {
             warnings.push(format!(
                 "Other processes used more than {} of the machine during {}; most, {}, during {} on {} (round {}).",
-                format::percent(BUSY),
+                format::percent(MAX_OTHERS_SHARE),
                 format::plural(busy.len(), "run"),
                 format::percent(worst.busy_others.unwrap_or_default()),
                 worst.workload,
@@ -268,7 +270,7 @@ fn engines<'a>(info: &RunInfo, records: &[&'a Record], failures: &[Failure<'a>])
         .into_iter()
         .map(|(name, version)| {
             let title = info.engines.get(name).cloned().unwrap_or_else(|| name.to_string());
-            let fits = title.chars().count() <= SHORT_TITLE;
+            let fits = title.chars().count() <= MAX_TITLE_LEN;
             let label = if fits { title.clone() } else { name.to_string() };
             Engine { name, label, title, version, style: Style::of(name) }
         })

@@ -13,13 +13,13 @@ pub struct Section<'d, 'a> {
 }
 
 /// Maximum number of workloads of a group that is shown with others of its family.
-const SMALL: usize = 3;
+const MAX_SHARED_WORKLOADS: usize = 3;
 /// Divides groups into sections.
 pub fn sections<'d, 'a>(data: &'d Data<'a>) -> Vec<Section<'d, 'a>> {
     let mut sections: Vec<Section<'d, 'a>> = Vec::new();
     for group in &data.groups {
         let family = group.name.split('-').next().unwrap_or(group.name);
-        let small = group.workloads.len() <= SMALL;
+        let small = group.workloads.len() <= MAX_SHARED_WORKLOADS;
         let name = if small { family } else { group.name };
         match sections.iter_mut().find(|section| small && section.name == name) {
             Some(section) => section.groups.push(group),

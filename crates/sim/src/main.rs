@@ -70,7 +70,7 @@ enum Command {
         seed: u64,
         /// Apply only the damage with this number
         #[arg(long)]
-        wound: Option<usize>,
+        mutation: Option<usize>,
         /// Print the files
         #[arg(long)]
         trace: bool,
@@ -191,9 +191,9 @@ fn run(command: Command) -> Outcome {
             let coverage = turn.map_or(Coverage::EveryKind, Coverage::InTurn);
             println!("recoveries: {}", crash::run(seed, coverage, Focus { at, trace })?);
         }
-        Command::Damage { seed, wound, trace } => {
+        Command::Damage { seed, mutation, trace } => {
             let tally = Tally::default();
-            println!("corrupted images: {}", damage::run(seed, wound, trace, &tally)?);
+            println!("corrupted images: {}", damage::run(seed, mutation, trace, &tally)?);
             let (detected, harmless, tail) = (tally.detected(), tally.harmless(), tally.tail());
             println!("of them detected: {detected}, harmless: {harmless}, indistinguishable tail: {tail}");
         }

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use turn::Fault;
 
 /// Other processes that use a larger fraction of the processors cause a warning.
-const BUSY: f64 = 0.1;
+const MAX_OTHERS_SHARE: f64 = 0.1;
 
 /// Runs the requested workloads.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
@@ -194,7 +194,7 @@ fn wait_for_calm(seconds: f64, interrupted: &AtomicBool, warnings: &mut Vec<Stri
         let busy = Busy::start();
         thread::sleep(Duration::from_secs_f64(seconds.clamp(0.0, 1.0)));
         let others = busy.others(Duration::ZERO).unwrap_or(0.0);
-        if others <= BUSY || interrupted.load(Ordering::Relaxed) {
+        if others <= MAX_OTHERS_SHARE || interrupted.load(Ordering::Relaxed) {
             return;
         }
         if start.elapsed().as_secs_f64() >= seconds {
@@ -318,10 +318,14 @@ impl Run<'_> {
         if finished.is_err() {
             self.info.warnings.push("the run was interrupted".to_string());
         }
-        let busy = self.records.iter().filter(|r| r.busy_others.is_some_and(|share| share > BUSY)).count();
+        let busy = self
+            .records
+            .iter()
+            .filter(|r| r.busy_others.is_some_and(|share| share > MAX_OTHERS_SHARE))
+            .count();
         if busy > 0 {
             let all = self.records.len();
-            let percent = BUSY * 100.0;
+            let percent = MAX_OTHERS_SHARE * 100.0;
             self.info.warnings.push(format!(
                 "other processes used more than {percent:.0} % of the processors during {busy} of {all} workloads"
             ));

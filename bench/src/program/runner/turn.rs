@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Maximum number of bytes kept of a child's standard error: the last ones.
-const STDERR_MAX: usize = 64 << 10;
+const MAX_STDERR: usize = 64 << 10;
 /// Maximum delay until an interruption is noticed.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a turn ended early.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ fn listen(
         if start.elapsed() > limit {
             return Ended::TimeLimit;
         }
-        match lines.recv_timeout(LOOK) {
+        match lines.recv_timeout(POLL_INTERVAL) {
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(Told::Event(event)) => on(event),
                 Ok(Told::Failed(why)) => failed = Some(why),
@@ -159,7 +159,7 @@ fn tail(mut from: impl Read) -> String {
     let (mut kept, mut buffer) = (Vec::new(), [0; 8192]);
     while let Ok(n @ 1..) = from.read(&mut buffer) {
         kept.extend_from_slice(&buffer[..n]);
-        let surplus = kept.len().saturating_sub(STDERR_MAX);
+        let surplus = kept.len().saturating_sub(MAX_STDERR);
         kept.drain(..surplus);
     }
     String::from_utf8_lossy(&kept).into_owned()
@@ -202,6 +202,6 @@ mod tests {
         let stderr = "noise\nthread 'main' panicked at x.rs:1:\nno more\nnote: run with `RUST_BACKTRACE=1`\n";
         assert_eq!(died(status(), stderr), "signal: 9 (SIGKILL): thread 'main' panicked at x.rs:1: no more");
         assert_eq!(tail(&b"abc"[..]), "abc");
-        assert_eq!(tail(&vec![b'x'; STDERR_MAX + 5][..]).len(), STDERR_MAX);
+        assert_eq!(tail(&vec![b'x'; MAX_STDERR + 5][..]).len(), MAX_STDERR);
     }
 }

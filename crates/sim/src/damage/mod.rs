@@ -4,33 +4,33 @@
 //!   script --> Fixture: files, all synced, and true content   (seeded: options, contents, logs, ending)
 //!                 |
 //!                 v
-//!   wounds: each bit, each length, garbage, zeros, swaps, old versions, removed files
+//!   mutations: each bit, each length, garbage, zeros, swaps, old versions, removed files
 //!                 |
 //!                 v
 //!   open, get all keys and absent ones, scan both ways:  each answer is right, or an error that names a file
 //! ```
 //!
-//! No wound may change an answer without an error (P3), with one exception: the end of the newest log (or manifest)
-//! may be lost if no later, intact data proves that it existed. `excuse.rs` decides that from the layout of the files
+//! No mutation may change an answer without an error (P3), with one exception: the end of the newest log (or manifest)
+//! may be lost if no later, intact data proves that it existed. `undetectable.rs` decides that from the layout of the files
 //! alone, and which content must be found then. The database must not lose any commit beyond that.
 
-mod excuse;
 mod fixture;
 mod layout;
+mod mutations;
+mod undetectable;
 mod verdict;
-mod wounds;
 
 use crate::finding::{Finding, Outcome};
 use crate::jobs::{Job, panicked};
 use fixture::Fixture;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use verdict::Fate;
+use verdict::ImageOutcome;
 
 /// Number of findings after which a fixture stops: they usually have the same cause.
 const MAX_FINDINGS: usize = 3;
 
-/// Counts the outcomes of wounds over many fixtures. Shared by the jobs of a test.
+/// Counts the outcomes of mutations over many fixtures. Shared by the jobs of a test.
 #[derive(Default)]
 pub struct Tally {
     detected: AtomicU64,
@@ -54,19 +54,19 @@ impl Tally {
         self.tail.load(Ordering::Relaxed)
     }
 
-    fn note(&self, fate: Fate) {
-        let slot = match fate {
-            Fate::Detected => &self.detected,
-            Fate::Harmless => &self.harmless,
-            Fate::Tail => &self.tail,
+    fn note(&self, outcome: ImageOutcome) {
+        let slot = match outcome {
+            ImageOutcome::Detected => &self.detected,
+            ImageOutcome::Harmless => &self.harmless,
+            ImageOutcome::Tail => &self.tail,
         };
         slot.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Builds the database of `seed` and applies each of its wounds, or only number `wound`. Returns the number of
-/// wounds.
-pub fn run(seed: u64, wound: Option<usize>, trace: bool, tally: &Tally) -> Outcome<u64> {
+/// Builds the database of `seed` and applies each of its mutations, or only number `only`. Returns the number of
+/// mutations.
+pub fn run(seed: u64, only: Option<usize>, trace: bool, tally: &Tally) -> Outcome<u64> {
     let fixture = Fixture::build(seed).map_err(|f| f.context("building the database"))?;
     if trace {
         println!("{fixture}");
@@ -74,26 +74,26 @@ pub fn run(seed: u64, wound: Option<usize>, trace: bool, tally: &Tally) -> Outco
     // The undamaged database must pass, otherwise the test proves nothing.
     let sound =
         verdict::judge(&fixture, &|| fixture.image(), seed).map_err(|f| f.context("without damage"))?;
-    if sound != Fate::Harmless {
+    if sound != ImageOutcome::Harmless {
         return Err(Finding::new("without damage: an error"));
     }
     let (mut count, mut findings) = (0, Vec::new());
-    for (number, inflicted) in wounds::all(&fixture, seed).into_iter().enumerate() {
-        if wound.is_some_and(|only| only != number) {
+    for (number, mutation) in mutations::all(&fixture, seed).into_iter().enumerate() {
+        if only.is_some_and(|only| only != number) {
             continue;
         }
         count += 1;
-        let make = || inflicted.apply(&fixture);
+        let make = || mutation.apply(&fixture);
         let judged = catch_unwind(AssertUnwindSafe(|| verdict::judge(&fixture, &make, seed ^ number as u64)))
             .unwrap_or_else(|payload| Err(panicked(&*payload)));
         match judged {
-            Ok(fate) => {
-                tally.note(fate);
-                if trace && wound.is_some() {
-                    println!("{inflicted}: {fate:?}");
+            Ok(outcome) => {
+                tally.note(outcome);
+                if trace && only.is_some() {
+                    println!("{mutation}: {outcome:?}");
                 }
             }
-            Err(finding) => findings.push(format!("--wound {number}: {inflicted}: {finding}")),
+            Err(finding) => findings.push(format!("--mutation {number}: {mutation}: {finding}")),
         }
         if findings.len() >= MAX_FINDINGS {
             break;
@@ -108,7 +108,7 @@ pub fn run(seed: u64, wound: Option<usize>, trace: bool, tally: &Tally) -> Outco
 /// [`run`] as a job, which counts images.
 pub fn job(seed: u64, tally: std::sync::Arc<Tally>) -> Job {
     let replay = format!(
-        "cargo run --release -p sim -- damage --seed {seed}   (--wound N: that one only; --trace: what is in the files)"
+        "cargo run --release -p sim -- damage --seed {seed}   (--mutation N: that one only; --trace: what is in the files)"
     );
     Job {
         name: format!("damage, seed {seed}"),

@@ -1,7 +1,7 @@
 //! Opens a damaged database, reads all of it, and judges its answers.
 
-use super::excuse::{Excuse, excuse};
 use super::fixture::{Fixture, PATH};
+use super::undetectable::{AllowedLoss, allowed_loss};
 use crate::finding::{Finding, Outcome, ensure, show, show_option};
 use crate::random::Rng;
 use cairn::env::SimEnv;
@@ -13,7 +13,7 @@ const CLOSER_LOOK: u64 = 16;
 
 /// The outcome for an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum ImageOutcome {
     /// At least one call reported damage; all other answers were right.
     Detected,
     /// All answers were right.
@@ -23,28 +23,28 @@ pub(super) enum Fate {
 }
 
 /// Judges the image that `make` creates. Creates it again for the check.
-pub(super) fn judge(fixture: &Fixture, make: &dyn Fn() -> Arc<SimEnv>, seed: u64) -> Outcome<Fate> {
+pub(super) fn judge(fixture: &Fixture, make: &dyn Fn() -> Arc<SimEnv>, seed: u64) -> Outcome<ImageOutcome> {
     let image = make();
-    let excuse = excuse(fixture, &image);
+    let allowed = allowed_loss(fixture, &image);
     let db = match Database::open_in(image.clone(), PATH, fixture.options.clone()) {
         Ok(db) => db,
         Err(error) => {
             honest(&error).map_err(|f| f.context("opening"))?;
             check_finds(make, &error)?;
-            return Ok(Fate::Detected);
+            return Ok(ImageOutcome::Detected);
         }
     };
-    let whole = Excuse { commits: fixture.commits.len(), catalog: fixture.catalog.clone() };
-    let (expected, errors) = match (read_all(&db, fixture, &whole), excuse) {
+    let whole = AllowedLoss { commits: fixture.commits.len(), catalog: fixture.catalog.clone() };
+    let (expected, errors) = match (read_all(&db, fixture, &whole), allowed) {
         (Ok(errors), _) => (whole, errors),
         (Err(finding), None) => {
             return Err(finding.context("P3, and something intact proves that it was there"));
         }
-        (Err(finding), Some(excuse)) => {
-            let errors = read_all(&db, fixture, &excuse).map_err(|f| {
-                f.context(format!("P2: neither is everything there ({finding}), nor just {excuse:?}"))
+        (Err(finding), Some(allowed)) => {
+            let errors = read_all(&db, fixture, &allowed).map_err(|f| {
+                f.context(format!("P2: neither is everything there ({finding}), nor just {allowed:?}"))
             })?;
-            (excuse, errors)
+            (allowed, errors)
         }
     };
     if Rng::new(seed).chance(1, CLOSER_LOOK) {
@@ -52,11 +52,11 @@ pub(super) fn judge(fixture: &Fixture, make: &dyn Fn() -> Arc<SimEnv>, seed: u64
     }
     if let Some(error) = errors.into_iter().next() {
         check_finds(make, &error)?;
-        return Ok(Fate::Detected);
+        return Ok(ImageOutcome::Detected);
     }
     Ok(match expected.commits == fixture.commits.len() && expected.catalog == fixture.catalog {
-        true => Fate::Harmless,
-        false => Fate::Tail,
+        true => ImageOutcome::Harmless,
+        false => ImageOutcome::Tail,
     })
 }
 
@@ -79,7 +79,7 @@ fn check_finds(make: &dyn Fn() -> Arc<SimEnv>, error: &Error) -> Outcome {
 }
 
 /// Neither a compaction nor a reopen may hide damage.
-fn look_closer(db: Database, image: &Arc<SimEnv>, fixture: &Fixture, expected: &Excuse) -> Outcome {
+fn look_closer(db: Database, image: &Arc<SimEnv>, fixture: &Fixture, expected: &AllowedLoss) -> Outcome {
     if let Err(error) = db.compact() {
         honest(&error).map_err(|f| f.context("compacting"))?;
     }
@@ -98,7 +98,7 @@ fn look_closer(db: Database, image: &Arc<SimEnv>, fixture: &Fixture, expected: &
 }
 
 /// Reads all data in all ways and returns the errors. Fails if an answer differs from `expected`.
-fn read_all(db: &Database, fixture: &Fixture, expected: &Excuse) -> Outcome<Vec<Error>> {
+fn read_all(db: &Database, fixture: &Fixture, expected: &AllowedLoss) -> Outcome<Vec<Error>> {
     let names: Vec<String> = expected.catalog.keys().cloned().collect();
     ensure!(db.keyspaces() == names, "the keyspaces are {:?} instead of {names:?}", db.keyspaces());
     let mut errors = Vec::new();
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn wrong_answers_are_found() {
         let fixture = Fixture::build(1).unwrap();
-        assert_eq!(judge(&fixture, &|| fixture.image(), 1), Ok(Fate::Harmless));
+        assert_eq!(judge(&fixture, &|| fixture.image(), 1), Ok(ImageOutcome::Harmless));
         let forgetful = fixture.without_last_commit();
         let finding = judge(&forgetful, &|| fixture.image(), 1).expect_err("a wrong state passed");
         assert!(finding.to_string().contains("P3"), "{finding}");
@@ -205,9 +205,9 @@ mod tests {
                 image.flip_bit(log, end as u64 - 14, 0);
                 image
             };
-            assert_eq!(judge(&fixture, &|| cut(1), 1), Ok(Fate::Harmless), "{fixture}");
-            assert_eq!(judge(&fixture, &flipped, 1), Ok(Fate::Detected), "{fixture}");
-            lost += u64::from(judge(&fixture, &|| cut(14), 1) == Ok(Fate::Tail));
+            assert_eq!(judge(&fixture, &|| cut(1), 1), Ok(ImageOutcome::Harmless), "{fixture}");
+            assert_eq!(judge(&fixture, &flipped, 1), Ok(ImageOutcome::Detected), "{fixture}");
+            lost += u64::from(judge(&fixture, &|| cut(14), 1) == Ok(ImageOutcome::Tail));
         }
         assert!(lost > 2, "{lost}");
     }

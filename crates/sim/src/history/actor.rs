@@ -1,7 +1,7 @@
 //! A thread of a history: writes and reads, and records its operations.
 
-use super::operation::{ABSENT, Action, Operation, Place, Value};
-use super::world::{KEYS, PLACES, SPACES, World, bytes_of, draw_durability, locate, parse, value_of};
+use super::operation::{ABSENT, Action, KeyIndex, Operation, Value};
+use super::world::{KEY_COUNT, KEYS, KEYSPACES, World, bytes_of, draw_durability, locate, parse, value_of};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng};
 use cairn::{Durability, ErrorKind, Range, Snapshot};
@@ -43,7 +43,7 @@ pub struct Held {
 enum HeldReader {
     Snapshot(Snapshot),
     /// An iterator over a keyspace, the entries that it returned, and whether it moves backward.
-    Range(usize, Box<Range>, BTreeMap<Place, Value>, bool),
+    Range(usize, Box<Range>, BTreeMap<KeyIndex, Value>, bool),
 }
 
 /// A thread of a history.
@@ -105,15 +105,15 @@ impl<'a> Actor<'a> {
         }
     }
 
-    fn place(&mut self) -> Place {
-        self.rng.between(0, PLACES - 1)
+    fn draw_index(&mut self) -> KeyIndex {
+        self.rng.between(0, KEY_COUNT - 1)
     }
 
     /// Does a write with `call` and records it.
     fn write(
         &mut self,
         name: &'static str,
-        sets: Vec<(Place, Value)>,
+        sets: Vec<(KeyIndex, Value)>,
         durability: Durability,
         call: impl FnOnce(&World) -> cairn::Result<()>,
     ) -> Outcome<Option<()>> {
@@ -127,7 +127,7 @@ impl<'a> Actor<'a> {
     }
 
     /// Records the values read between `called` and `returned`.
-    fn saw(&mut self, name: &'static str, called: u64, returned: u64, seen: Vec<(Place, Value)>) {
+    fn saw(&mut self, name: &'static str, called: u64, returned: u64, seen: Vec<(KeyIndex, Value)>) {
         let (thread, returned) = (self.thread, Some(returned));
         self.ended.record.push(Operation { thread, name, called, returned, action: Action::Read(seen) });
     }
@@ -142,39 +142,39 @@ impl<'a> Actor<'a> {
     }
 
     fn put(&mut self) -> Outcome<Option<()>> {
-        let (place, value, durability) =
-            (self.place(), self.world.new_value(), draw_durability(&mut self.rng));
-        let (space, key) = locate(place);
+        let (index, value, durability) =
+            (self.draw_index(), self.world.new_value(), draw_durability(&mut self.rng));
+        let (space, key) = locate(index);
         let bytes = bytes_of(value);
         let call = |world: &World| world.spaces[space].put_with(key, bytes, durability);
-        self.write("put", vec![(place, value)], durability, call)
+        self.write("put", vec![(index, value)], durability, call)
     }
 
     fn delete(&mut self) -> Outcome<Option<()>> {
-        let (place, durability) = (self.place(), draw_durability(&mut self.rng));
-        let (space, key) = locate(place);
+        let (index, durability) = (self.draw_index(), draw_durability(&mut self.rng));
+        let (space, key) = locate(index);
         let call = |world: &World| world.spaces[space].delete_with(key, durability);
-        self.write("delete", vec![(place, ABSENT)], durability, call)
+        self.write("delete", vec![(index, ABSENT)], durability, call)
     }
 
-    /// A batch of writes to several places. A place may occur twice; the last entry wins.
+    /// A batch of writes to several keys. a key may occur twice; the last entry wins.
     fn batch(&mut self) -> Outcome<Option<()>> {
         let durability = draw_durability(&mut self.rng);
         let mut batch = self.world.db.batch();
         let mut sets = BTreeMap::new();
         for _ in 0..self.rng.between(2, 5) {
-            let place = self.place();
-            let (space, key) = locate(place);
+            let index = self.draw_index();
+            let (space, key) = locate(index);
             let keyspace = &self.world.spaces[space];
             match self.rng.chance(1, 5) {
                 true => {
                     batch.delete(keyspace, key);
-                    sets.insert(place, ABSENT);
+                    sets.insert(index, ABSENT);
                 }
                 false => {
                     let value = self.world.new_value();
                     batch.put(keyspace, key, bytes_of(value));
-                    sets.insert(place, value);
+                    sets.insert(index, value);
                 }
             }
         }
@@ -187,29 +187,29 @@ impl<'a> Actor<'a> {
     }
 
     fn get(&mut self) -> Outcome<Option<()>> {
-        let place = self.place();
-        let (space, key) = locate(place);
+        let index = self.draw_index();
+        let (space, key) = locate(index);
         let called = self.world.clock.tick();
         let got = self.world.spaces[space].get(key);
         let returned = self.world.clock.tick();
         if let Ok(got) = &got {
             let value = got.as_ref().map_or(Ok(ABSENT), |bytes| value_of(bytes))?;
-            self.saw("get", called, returned, vec![(place, value)]);
+            self.saw("get", called, returned, vec![(index, value)]);
         }
         self.judge(got)
     }
 
     fn multi_get(&mut self) -> Outcome<Option<()>> {
-        let space = self.rng.between(0, SPACES - 1);
-        let places: Vec<Place> = (0..KEYS).map(|i| space * KEYS + i).collect();
-        let keys: Vec<String> = places.iter().map(|&place| locate(place).1).collect();
+        let space = self.rng.between(0, KEYSPACES - 1);
+        let indexes: Vec<KeyIndex> = (0..KEYS).map(|i| space * KEYS + i).collect();
+        let keys: Vec<String> = indexes.iter().map(|&index| locate(index).1).collect();
         let called = self.world.clock.tick();
         let got = self.world.spaces[space].multi_get(&keys);
         let returned = self.world.clock.tick();
         if let Ok(got) = &got {
             let values = got.iter().map(|v| v.as_ref().map_or(Ok(ABSENT), |bytes| value_of(bytes)));
             let values = values.collect::<Outcome<Vec<_>>>()?;
-            self.saw("multi_get", called, returned, places.into_iter().zip(values).collect());
+            self.saw("multi_get", called, returned, indexes.into_iter().zip(values).collect());
         }
         self.judge(got)
     }
@@ -226,7 +226,7 @@ impl<'a> Actor<'a> {
     }
 
     fn hold_range(&mut self) -> Outcome<Option<()>> {
-        let space = self.rng.between(0, SPACES - 1);
+        let space = self.rng.between(0, KEYSPACES - 1);
         let called = self.world.clock.tick();
         let range = self.world.spaces[space].iter();
         let returned = self.world.clock.tick();
@@ -266,7 +266,7 @@ impl<'a> Actor<'a> {
             }
             HeldReader::Snapshot(snapshot) => {
                 let mut seen = Vec::new();
-                for space in 0..SPACES {
+                for space in 0..KEYSPACES {
                     match self.look(&snapshot, space) {
                         Ok(part) => seen.extend(part?),
                         Err(e) => return self.judge(Err::<(), _>(e)),
@@ -279,10 +279,14 @@ impl<'a> Actor<'a> {
     }
 
     /// Reads one keyspace in a snapshot, in one of four ways.
-    fn look(&mut self, snapshot: &Snapshot, space: usize) -> cairn::Result<Outcome<BTreeMap<Place, Value>>> {
+    fn look(
+        &mut self,
+        snapshot: &Snapshot,
+        space: usize,
+    ) -> cairn::Result<Outcome<BTreeMap<KeyIndex, Value>>> {
         let keyspace = &self.world.spaces[space];
-        let places = space * KEYS..(space + 1) * KEYS;
-        let keys: Vec<String> = places.clone().map(|place| locate(place).1).collect();
+        let indexes = space * KEYS..(space + 1) * KEYS;
+        let keys: Vec<String> = indexes.clone().map(|index| locate(index).1).collect();
         let way = self.rng.below(4);
         let entries = match way {
             0 => snapshot.iter(keyspace).collect::<cairn::Result<Vec<_>>>()?,
@@ -303,7 +307,7 @@ impl<'a> Actor<'a> {
         };
         let parsed = entries.iter().map(|entry| parse(space, entry)).collect::<Outcome<Vec<_>>>();
         Ok(parsed.map(|parsed| {
-            let mut seen: BTreeMap<_, _> = places.map(|place| (place, ABSENT)).collect();
+            let mut seen: BTreeMap<_, _> = indexes.map(|index| (index, ABSENT)).collect();
             seen.extend(parsed);
             seen
         }))
@@ -333,13 +337,13 @@ impl Held {
             }
             Some(entry) => entry?,
         };
-        let (place, value) = parse(*space, &entry)?;
+        let (index, value) = parse(*space, &entry)?;
         let in_order = match *backward {
-            true => seen.first_key_value().is_none_or(|(first, _)| place < *first),
-            false => seen.last_key_value().is_none_or(|(last, _)| place > *last),
+            true => seen.first_key_value().is_none_or(|(first, _)| index < *first),
+            false => seen.last_key_value().is_none_or(|(last, _)| index > *last),
         };
-        ensure!(in_order, "an iterator gives place {place} after {seen:?}");
-        seen.insert(place, value);
+        ensure!(in_order, "an iterator gives key {index} after {seen:?}");
+        seen.insert(index, value);
         Ok(Step::Entry)
     }
 
@@ -366,7 +370,7 @@ impl Held {
             }
         }
         let HeldReader::Range(space, _, seen, _) = self.reader else { return Ok(None) };
-        let of = |place| (place, seen.get(&place).copied().unwrap_or(ABSENT));
+        let of = |index| (index, seen.get(&index).copied().unwrap_or(ABSENT));
         Ok(Some(Operation {
             thread: self.thread,
             name: "iterator",

@@ -3,12 +3,12 @@
 use super::actor::SnapshotTaken;
 use super::operation::{Action, Operation, State};
 use super::order::{Recovered, explain};
-use super::world::PLACES;
+use super::world::KEY_COUNT;
 use cairn::Durability;
 
 /// All operations while the database was open once.
 pub struct Epoch {
-    /// The values of all places at the start.
+    /// The values of all keys at the start.
     pub start: State,
     /// All operations of all threads.
     pub record: Vec<Operation>,
@@ -22,7 +22,7 @@ pub struct Cut {
     pub before: u64,
     /// Operations called after this time do not exist.
     pub after: u64,
-    /// The recovered values of all places.
+    /// The recovered values of all keys.
     pub recovered: State,
     /// The recovered state must contain acknowledged writes of this durability and above.
     pub survives: Durability,
@@ -33,15 +33,15 @@ pub struct Cut {
 pub fn check(epoch: &Epoch, cut: &Cut) -> Result<(), String> {
     let recovered = Recovered { state: cut.recovered.clone(), survives: cut.survives };
     let ended = until(&epoch.record, cut);
-    for place in 0..PLACES {
-        let at = |record: &[Operation]| record.iter().filter_map(|o| o.at(place)).collect::<Vec<_>>();
-        let mut start = vec![0; PLACES];
-        start[place] = epoch.start[place];
+    for index in 0..KEY_COUNT {
+        let at = |record: &[Operation]| record.iter().filter_map(|o| o.at(index)).collect::<Vec<_>>();
+        let mut start = vec![0; KEY_COUNT];
+        start[index] = epoch.start[index];
         let start: State = start.into();
         explain(&start, &at(&epoch.record), None)
-            .map_err(|e| format!("place {place} is not linearizable: {e}"))?;
-        explain(&start, &at(&ended), Some(&recovered.at(place)))
-            .map_err(|e| format!("place {place} was not recovered: {e}"))?;
+            .map_err(|e| format!("key {index} is not linearizable: {e}"))?;
+        explain(&start, &at(&ended), Some(&recovered.at(index)))
+            .map_err(|e| format!("key {index} was not recovered: {e}"))?;
     }
     explain(&epoch.start, &epoch.record, None).map_err(|e| format!("not one state in one order: {e}"))?;
     explain(&epoch.start, &ended, Some(&recovered))
@@ -95,7 +95,7 @@ mod tests {
             Operation { thread: 0, name: "put", called, returned: Some(returned), action }
         };
         let state = |value| {
-            let mut state = vec![0; PLACES];
+            let mut state = vec![0; KEY_COUNT];
             state[0] = value;
             State::from(state)
         };

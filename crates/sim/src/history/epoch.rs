@@ -139,7 +139,7 @@ impl Crash {
 pub struct Next {
     /// Where the next epoch opens the database.
     pub site: Site,
-    /// The recovered values of all places.
+    /// The recovered values of all keys.
     pub state: State,
     /// Number of operations checked.
     pub operations: u64,

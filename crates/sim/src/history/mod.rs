@@ -34,7 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tempfile::TempDir;
-use world::{PLACES, Site};
+use world::{KEY_COUNT, Site};
 
 /// Counts over many histories.
 #[derive(Default)]
@@ -74,7 +74,7 @@ pub fn run(seed: u64, crashes: bool, tally: &Tally) -> Outcome<u64> {
     };
     let mut site = Site::draw(env, &path, &mut rng);
     let (clock, values) = (Arc::new(Clock::default()), Arc::new(AtomicU32::new(0)));
-    let mut state = vec![operation::ABSENT; PLACES].into();
+    let mut state = vec![operation::ABSENT; KEY_COUNT].into();
     let mut operations = 0;
     for number in 0..4 {
         let ending = if crashes { Ending::draw_crash(&mut rng) } else { Ending::draw_close(&mut rng) };

@@ -4,15 +4,15 @@ use cairn::Durability;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A key of a keyspace, numbered over all keyspaces.
-pub type Place = usize;
+pub type KeyIndex = usize;
 
-/// The value of a place: the unique number of the write that set it, or [`ABSENT`].
+/// The value of a key: the unique number of the write that set it, or [`ABSENT`].
 pub type Value = u32;
 
 /// The value of an absent key.
 pub const ABSENT: Value = 0;
 
-/// The values of all places at one moment.
+/// The values of all keys at one time.
 pub type State = Box<[Value]>;
 
 /// The clock of a history. Each call and each return gets a unique number, and causally ordered events get increasing
@@ -30,15 +30,15 @@ impl Clock {
 /// The effect or result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A commit, which takes effect atomically. Without places it is a call of `Database::sync`.
+    /// A commit, which takes effect atomically. Without keys it is a call of `Database::sync`.
     Write {
-        /// The new values of places.
-        sets: Vec<(Place, Value)>,
+        /// The keys and their new values.
+        sets: Vec<(KeyIndex, Value)>,
         /// The durability that is guaranteed on return.
         durability: Durability,
     },
-    /// A read of some places: they had these values at one moment.
-    Read(Vec<(Place, Value)>),
+    /// A read of some keys: they had these values at one time.
+    Read(Vec<(KeyIndex, Value)>),
 }
 
 /// One operation.
@@ -57,9 +57,9 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// The part of the operation that concerns one place; `None` if there is none.
-    pub fn at(&self, place: Place) -> Option<Operation> {
-        let here = |pairs: &[(Place, Value)]| pairs.iter().copied().find(|pair| pair.0 == place);
+    /// The part of the operation that concerns one key; `None` if there is none.
+    pub fn at(&self, index: KeyIndex) -> Option<Operation> {
+        let here = |pairs: &[(KeyIndex, Value)]| pairs.iter().copied().find(|pair| pair.0 == index);
         let action = match &self.action {
             Action::Write { sets, durability } => {
                 Action::Write { sets: vec![here(sets)?], durability: *durability }
@@ -81,11 +81,11 @@ impl std::fmt::Display for Operation {
         match &self.action {
             Action::Write { sets, durability } => {
                 write!(f, " ({durability}) writes")?;
-                sets.iter().try_for_each(|(place, value)| write!(f, " {place}={value}"))
+                sets.iter().try_for_each(|(index, value)| write!(f, " {index}={value}"))
             }
             Action::Read(seen) => {
                 write!(f, " sees")?;
-                seen.iter().try_for_each(|(place, value)| write!(f, " {place}={value}"))
+                seen.iter().try_for_each(|(index, value)| write!(f, " {index}={value}"))
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The algorithm is that of Wing and Gong (1993) in Lowe's version ("Testing for linearizability", 2017): *just in
 //! time*, with a memory of tried configurations. It processes calls and returns in clock order and keeps all
-//! *configurations* that explain them so far: the values of all places, and which open operations have taken effect.
+//! *configurations* that explain them so far: the values of all keys, and which open operations have taken effect.
 //! An operation must have taken effect when it returns, so only at that point the search tries the orders in which
 //! open operations may precede it. The number of configurations is bounded by the number of concurrently open
 //! operations, not by the length of the history.
@@ -14,7 +14,7 @@
 //! surviving-guaranteed write after it: a prefix of the commits that contains all durable writes (P2). A
 //! configuration records whether it has passed such a moment.
 
-use super::operation::{Action, Operation, Place, State, Value};
+use super::operation::{Action, KeyIndex, Operation, State, Value};
 use cairn::Durability;
 use std::collections::{BTreeMap, HashSet};
 
@@ -27,17 +27,17 @@ const MAX_OPEN: usize = 64;
 /// The end of a history: the recovered state, and which writes it must contain.
 #[derive(Clone, Debug)]
 pub struct Recovered {
-    /// The recovered values of all places.
+    /// The recovered values of all keys.
     pub state: State,
     /// Returned writes of this durability and above must have survived.
     pub survives: Durability,
 }
 
 impl Recovered {
-    /// The part that concerns one place.
-    pub fn at(&self, place: Place) -> Recovered {
+    /// The part that concerns one key.
+    pub fn at(&self, index: KeyIndex) -> Recovered {
         let mut state = vec![0; self.state.len()];
-        state[place] = self.state[place];
+        state[index] = self.state[index];
         Recovered { state: state.into(), survives: self.survives }
     }
 }
@@ -111,7 +111,7 @@ impl Search<'_> {
     fn read_all(&self, mut configuration: Configuration) -> Configuration {
         for (slot, &index) in &self.open {
             if let Action::Read(seen) = &self.operations[index].action
-                && seen.iter().all(|&(place, value)| configuration.state[place] == value)
+                && seen.iter().all(|&(index, value)| configuration.state[index] == value)
             {
                 configuration.done |= 1 << slot;
             }
@@ -120,10 +120,16 @@ impl Search<'_> {
     }
 
     /// The configuration after the write in `slot` takes effect.
-    fn write(&self, from: &Configuration, slot: u32, sets: &[(Place, Value)], must: bool) -> Configuration {
+    fn write(
+        &self,
+        from: &Configuration,
+        slot: u32,
+        sets: &[(KeyIndex, Value)],
+        must: bool,
+    ) -> Configuration {
         let mut next = from.clone();
         next.done |= 1 << slot;
-        sets.iter().for_each(|&(place, value)| next.state[place] = value);
+        sets.iter().for_each(|&(index, value)| next.state[index] = value);
         if let Some(recovered) = self.recovered {
             next.survived = next.state == recovered.state || next.survived && !must;
         }
@@ -199,7 +205,7 @@ impl Search<'_> {
         let open: Vec<String> =
             self.open.values().map(|&i| format!("\n    {}", self.operations[i])).collect();
         format!(
-            "no order explains this: {operation}\n  while the places held one of {}\n  and these were under way:{}",
+            "no order explains this: {operation}\n  while the indexes held one of {}\n  and these were under way:{}",
             states(seen),
             open.concat()
         )

@@ -1,10 +1,10 @@
 //! Handmade histories, some without a valid order.
 
-use super::operation::{ABSENT, Action, Operation, Place, Value};
+use super::operation::{ABSENT, Action, KeyIndex, Operation, Value};
 use super::order::{Recovered, explain};
 use cairn::Durability::{self, Buffered, Os, Sync};
 
-type Pairs<'a> = &'a [(Place, Value)];
+type Pairs<'a> = &'a [(KeyIndex, Value)];
 
 fn write(
     called: u64,
@@ -78,9 +78,9 @@ fn a_batch_is_seen_whole_or_not_at_all() {
     assert!(holds(&[batch(), see(2, 3, &[(0, ABSENT), (1, ABSENT)]), see(4, 5, &[(0, 1), (1, 2)])]));
     assert!(!holds(&[batch(), see(2, 3, &[(0, 1), (1, ABSENT)])]));
     // Each key alone is consistent.
-    for place in 0..2 {
+    for index in 0..2 {
         let part: Vec<_> =
-            [batch(), see(2, 3, &[(0, 1), (1, ABSENT)])].iter().filter_map(|o| o.at(place)).collect();
+            [batch(), see(2, 3, &[(0, 1), (1, ABSENT)])].iter().filter_map(|o| o.at(index)).collect();
         assert!(holds(&part));
     }
 }

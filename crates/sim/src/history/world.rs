@@ -1,6 +1,6 @@
 //! The database of a history: two keyspaces with a few keys each, and values that identify their write.
 
-use super::operation::{ABSENT, Clock, Place, State, Value};
+use super::operation::{ABSENT, Clock, KeyIndex, State, Value};
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::random::{Draw, Rng};
 use cairn::env::Env;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Number of keyspaces.
-pub const SPACES: usize = 2;
+pub const KEYSPACES: usize = 2;
 /// Keys per keyspace.
 pub const KEYS: usize = 4;
 /// Number of all keys.
-pub const PLACES: usize = SPACES * KEYS;
+pub const KEY_COUNT: usize = KEYSPACES * KEYS;
 
 /// The names of the keyspaces.
-const NAMES: [&str; SPACES] = ["left", "right"];
+const NAMES: [&str; KEYSPACES] = ["left", "right"];
 
 /// An open database, and the state shared by its threads.
 pub struct World {
@@ -41,7 +41,7 @@ pub struct Site {
     /// The directory.
     pub path: PathBuf,
     options: Options,
-    keyspaces: [KeyspaceOptions; SPACES],
+    keyspaces: [KeyspaceOptions; KEYSPACES],
 }
 
 impl Site {
@@ -92,22 +92,22 @@ impl World {
         !self.stop.load(Ordering::SeqCst)
     }
 
-    /// The present values of all places. No other thread may write.
+    /// The present values of all keys. No other thread may write.
     pub fn state(&self) -> Outcome<State> {
-        let mut state = vec![ABSENT; PLACES];
+        let mut state = vec![ABSENT; KEY_COUNT];
         for (space, keyspace) in self.spaces.iter().enumerate() {
             for entry in keyspace.iter() {
-                let (place, value) = parse(space, &entry?)?;
-                state[place] = value;
+                let (index, value) = parse(space, &entry?)?;
+                state[index] = value;
             }
         }
         Ok(state.into())
     }
 }
 
-/// The keyspace and key of a place.
-pub fn locate(place: Place) -> (usize, String) {
-    (place / KEYS, format!("key/{}", place % KEYS))
+/// The keyspace of a key, and its bytes.
+pub fn locate(index: KeyIndex) -> (usize, String) {
+    (index / KEYS, format!("key/{}", index % KEYS))
 }
 
 /// The encoded value: its number, followed by filler of a length and content that follow from the number.
@@ -126,12 +126,12 @@ pub fn value_of(bytes: &[u8]) -> Outcome<Value> {
     value.ok_or_else(|| Finding::new(format!("{} was never written", show(bytes))))
 }
 
-/// The place and the value of an entry of keyspace `space`.
-pub fn parse<K: AsRef<[u8]>, V: AsRef<[u8]>>(space: usize, entry: &(K, V)) -> Outcome<(Place, Value)> {
+/// The key and the value of an entry of keyspace `space`.
+pub fn parse<K: AsRef<[u8]>, V: AsRef<[u8]>>(space: usize, entry: &(K, V)) -> Outcome<(KeyIndex, Value)> {
     let key = entry.0.as_ref();
-    let place = (space * KEYS..(space + 1) * KEYS).find(|&place| locate(place).1.as_bytes() == key);
-    ensure!(place.is_some(), "there is a key {} that was never written", show(key));
-    Ok((place.unwrap_or_default(), value_of(entry.1.as_ref())?))
+    let index = (space * KEYS..(space + 1) * KEYS).find(|&index| locate(index).1.as_bytes() == key);
+    ensure!(index.is_some(), "there is a key {} that was never written", show(key));
+    Ok((index.unwrap_or_default(), value_of(entry.1.as_ref())?))
 }
 
 /// A random durability.
@@ -151,8 +151,8 @@ mod tests {
             wrong.push(0);
             assert!(value_of(&wrong).is_err() && value_of(&wrong[..4]).is_err());
         }
-        let (space, key) = locate(PLACES - 1);
-        assert_eq!(parse(space, &(&key, bytes_of(5))), Ok((PLACES - 1, 5)));
+        let (space, key) = locate(KEY_COUNT - 1);
+        assert_eq!(parse(space, &(&key, bytes_of(5))), Ok((KEY_COUNT - 1, 5)));
         assert!(parse(space, &("key/x", bytes_of(5))).is_err());
     }
 }

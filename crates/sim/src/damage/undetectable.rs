@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 /// The content that must be found where damage may go unnoticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Excuse {
+pub(super) struct AllowedLoss {
     /// Number of remaining commits.
     pub(super) commits: usize,
     /// The remaining keyspaces.
@@ -28,9 +28,9 @@ struct Change {
 }
 
 /// The content that is allowed without an error; `None` if any loss must be reported.
-pub(super) fn excuse(fixture: &Fixture, image: &SimEnv) -> Option<Excuse> {
-    let whole = Excuse { commits: fixture.commits.len(), catalog: fixture.catalog.clone() };
-    let mut excuse = whole.clone();
+pub(super) fn allowed_loss(fixture: &Fixture, image: &SimEnv) -> Option<AllowedLoss> {
+    let whole = AllowedLoss { commits: fixture.commits.len(), catalog: fixture.catalog.clone() };
+    let mut allowed = whole.clone();
     let changes = changes(fixture, image)?;
     let manifest_changed = changes.iter().any(|change| is_manifest(&change.path));
     for change in changes {
@@ -39,13 +39,13 @@ pub(super) fn excuse(fixture: &Fixture, image: &SimEnv) -> Option<Excuse> {
             if !manifest_changed && change.from < Layout::of(&fixture.files[&change.path]).header_len {
                 return None;
             }
-            excuse.commits = excuse.commits.min(commits_before(fixture, &change)?);
+            allowed.commits = allowed.commits.min(commits_before(fixture, &change)?);
         } else if is_manifest(&change.path) {
-            excuse.catalog = catalog_before(fixture, &change)?;
+            allowed.catalog = catalog_before(fixture, &change)?;
         }
         // Damage to a table is always detectable: its loss would not leave a prefix of the commits.
     }
-    (excuse != whole).then_some(excuse)
+    (allowed != whole).then_some(allowed)
 }
 
 /// The changed files; `None` if a required file is gone.

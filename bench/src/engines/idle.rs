@@ -1,6 +1,6 @@
 //! Waits for the background work of an engine that cannot report when it is done.
 //!
-//! Observes the process through the kernel until it has been idle for [`QUIET`]: no thread waits for the disk (a
+//! Observes the process through the kernel until it has been idle for [`IDLE_TIME`]: no thread waits for the disk (a
 //! compaction that waits for its `fsync` neither writes nor computes, but its thread is in disk sleep), almost
 //! nothing is written, and almost no processor time is used. "Almost", because a progress bar may be drawn
 //! meanwhile.
@@ -16,28 +16,28 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 /// Required length of the idle time.
-const QUIET: Duration = Duration::from_millis(500);
+const IDLE_TIME: Duration = Duration::from_millis(500);
 /// Time between two polls.
-const POLL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum processor time during the idle time: a twentieth of it.
-const CPU_MAX: Duration = QUIET.checked_div(20).unwrap();
+const MAX_CPU: Duration = IDLE_TIME.checked_div(20).unwrap();
 /// Maximum number of bytes written during the idle time: less than the buffer (64 KiB) through which tables are
 /// written.
-const WRITTEN_MAX: u64 = 32 << 10;
+const MAX_WRITTEN: u64 = 32 << 10;
 
-/// Waits until the process has been idle for [`QUIET`]. Returns the length of the idle time at the end.
+/// Waits until the process has been idle for [`IDLE_TIME`]. Returns the length of the idle time at the end.
 pub fn wait() -> Duration {
     let mut start = Counters::now();
     loop {
-        std::thread::sleep(POLL);
+        std::thread::sleep(POLL_INTERVAL);
         let now = Counters::now();
-        if a_thread_waits_for_the_disk() || !now.quiet_since(&start) {
+        if a_thread_waits_for_the_disk() || !now.idle_since(&start) {
             start = now;
             continue;
         }
-        let quiet = now.at - start.at;
-        if quiet >= QUIET {
-            return quiet;
+        let idle = now.at - start.at;
+        if idle >= IDLE_TIME {
+            return idle;
         }
     }
 }
@@ -59,8 +59,8 @@ impl Counters {
         }
     }
 
-    fn quiet_since(&self, start: &Counters) -> bool {
-        self.cpu.saturating_sub(start.cpu) <= CPU_MAX && self.written - start.written <= WRITTEN_MAX
+    fn idle_since(&self, start: &Counters) -> bool {
+        self.cpu.saturating_sub(start.cpu) <= MAX_CPU && self.written - start.written <= MAX_WRITTEN
     }
 }
 
@@ -89,13 +89,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_thread_is_waited_for_and_the_quiet_time_is_told() {
+    fn a_busy_thread_is_waited_for_and_the_idle_time_is_returned() {
         const BUSY: Duration = Duration::from_millis(300);
         let start = Instant::now();
         let busy = std::thread::spawn(move || while start.elapsed() < BUSY {});
-        let quiet = wait();
-        assert!(quiet >= QUIET);
-        assert!(start.elapsed() - quiet >= BUSY - POLL, "{quiet:?} of {:?} were quiet", start.elapsed());
+        let idle = wait();
+        assert!(idle >= IDLE_TIME);
+        assert!(
+            start.elapsed() - idle >= BUSY - POLL_INTERVAL,
+            "{idle:?} of {:?} were idle",
+            start.elapsed()
+        );
         busy.join().unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! The wounds of a fixture: all changes applied to its files.
+//! The mutations of a fixture: all changes applied to its files.
 
 use super::fixture::{Fixture, file_name, is_log, is_manifest};
 use crate::random::{Draw, Rng, derive};
@@ -17,7 +17,7 @@ const EXTENSIONS: [usize; 8] = [1, 4, 11, 64, 80, 512, 4096, 33_000];
 const RANGES: [usize; 4] = [16, 64, 256, 512];
 
 /// One change to the files.
-pub(super) enum Wound {
+pub(super) enum Mutation {
     /// A bit is flipped.
     Flip { path: PathBuf, offset: usize, bit: u32 },
     /// The file is cut.
@@ -36,32 +36,32 @@ pub(super) enum Wound {
     Remove { path: PathBuf },
 }
 
-impl fmt::Display for Wound {
+impl fmt::Display for Mutation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wound::Flip { path, offset, bit } => {
+            Mutation::Flip { path, offset, bit } => {
                 write!(f, "bit {bit} of byte {offset} of {} flipped", file_name(path))
             }
-            Wound::Cut { path, len } => write!(f, "{} cut to {len} bytes", file_name(path)),
-            Wound::Extend { path, tail, what } => {
+            Mutation::Cut { path, len } => write!(f, "{} cut to {len} bytes", file_name(path)),
+            Mutation::Extend { path, tail, what } => {
                 write!(f, "{} extended by {} bytes of {what}", file_name(path), tail.len())
             }
-            Wound::Overwrite { path, offset, bytes, what } => {
+            Mutation::Overwrite { path, offset, bytes, what } => {
                 write!(f, "{} bytes at {offset} of {} overwritten by {what}", bytes.len(), file_name(path))
             }
-            Wound::Swap { a, b, len } => {
+            Mutation::Swap { a, b, len } => {
                 let (a_name, b_name) = (file_name(&a.0), file_name(&b.0));
                 write!(f, "{len} bytes at {} of {a_name} swapped with those at {} of {b_name}", a.1, b.1)
             }
-            Wound::Replace { path, what, .. } => write!(f, "{} replaced by {what}", file_name(path)),
-            Wound::Exchange { a, b } => write!(f, "{} and {} exchanged", file_name(a), file_name(b)),
-            Wound::Remove { path } => write!(f, "{} removed", file_name(path)),
+            Mutation::Replace { path, what, .. } => write!(f, "{} replaced by {what}", file_name(path)),
+            Mutation::Exchange { a, b } => write!(f, "{} and {} exchanged", file_name(a), file_name(b)),
+            Mutation::Remove { path } => write!(f, "{} removed", file_name(path)),
         }
     }
 }
 
-impl Wound {
-    /// A copy of the disk with this wound.
+impl Mutation {
+    /// A copy of the disk with this mutation.
     pub(super) fn apply(&self, fixture: &Fixture) -> Arc<SimEnv> {
         let image = fixture.image();
         let edit = |path: &Path, change: &dyn Fn(&mut Vec<u8>)| {
@@ -70,46 +70,46 @@ impl Wound {
             image.write_file(path, bytes);
         };
         match self {
-            Wound::Flip { path, offset, bit } => edit(path, &|bytes| bytes[*offset] ^= 1 << bit),
-            Wound::Cut { path, len } => edit(path, &|bytes| bytes.truncate(*len)),
-            Wound::Extend { path, tail, .. } => edit(path, &|bytes| bytes.extend_from_slice(tail)),
-            Wound::Overwrite { path, offset, bytes: new, .. } => {
+            Mutation::Flip { path, offset, bit } => edit(path, &|bytes| bytes[*offset] ^= 1 << bit),
+            Mutation::Cut { path, len } => edit(path, &|bytes| bytes.truncate(*len)),
+            Mutation::Extend { path, tail, .. } => edit(path, &|bytes| bytes.extend_from_slice(tail)),
+            Mutation::Overwrite { path, offset, bytes: new, .. } => {
                 edit(path, &|bytes| bytes[*offset..offset + new.len()].copy_from_slice(new));
             }
-            Wound::Swap { a, b, len } => {
+            Mutation::Swap { a, b, len } => {
                 let of = |at: &(PathBuf, usize)| fixture.files[&at.0][at.1..at.1 + len].to_vec();
                 let (from_a, from_b) = (of(a), of(b));
                 edit(&a.0, &|bytes| bytes[a.1..a.1 + len].copy_from_slice(&from_b));
                 edit(&b.0, &|bytes| bytes[b.1..b.1 + len].copy_from_slice(&from_a));
             }
-            Wound::Replace { path, bytes, .. } => image.write_file(path, bytes.clone()),
-            Wound::Exchange { a, b } => {
+            Mutation::Replace { path, bytes, .. } => image.write_file(path, bytes.clone()),
+            Mutation::Exchange { a, b } => {
                 image.write_file(a, fixture.files[b].clone());
                 image.write_file(b, fixture.files[a].clone());
             }
-            Wound::Remove { path } => image.remove_file(path),
+            Mutation::Remove { path } => image.remove_file(path),
         }
         image
     }
 }
 
-/// All wounds of a fixture, in an order that follows from the seed.
-pub(super) fn all(fixture: &Fixture, seed: u64) -> Vec<Wound> {
+/// All mutations of a fixture, in an order that follows from the seed.
+pub(super) fn all(fixture: &Fixture, seed: u64) -> Vec<Mutation> {
     let mut rng = Rng::new(derive(seed, 7));
-    let mut wounds = Vec::new();
+    let mut mutations = Vec::new();
     for (path, bytes) in &fixture.files {
-        wounds.push(Wound::Remove { path: path.clone() });
-        flips(path, bytes, &mut rng, &mut wounds);
-        wounds.extend((0..bytes.len()).map(|len| Wound::Cut { path: path.clone(), len }));
-        extensions(path, bytes, &mut rng, &mut wounds);
-        overwrites(path, bytes, &mut rng, &mut wounds);
+        mutations.push(Mutation::Remove { path: path.clone() });
+        flips(path, bytes, &mut rng, &mut mutations);
+        mutations.extend((0..bytes.len()).map(|len| Mutation::Cut { path: path.clone(), len }));
+        extensions(path, bytes, &mut rng, &mut mutations);
+        overwrites(path, bytes, &mut rng, &mut mutations);
     }
-    swaps(fixture, &mut rng, &mut wounds);
-    replacements(fixture, &mut wounds);
-    wounds
+    swaps(fixture, &mut rng, &mut mutations);
+    replacements(fixture, &mut mutations);
+    mutations
 }
 
-fn flips(path: &Path, bytes: &[u8], rng: &mut Rng, wounds: &mut Vec<Wound>) {
+fn flips(path: &Path, bytes: &[u8], rng: &mut Rng, mutations: &mut Vec<Mutation>) {
     for offset in 0..bytes.len() {
         let bits = match bytes.len() <= EVERY_BIT {
             true => 0..8,
@@ -118,28 +118,28 @@ fn flips(path: &Path, bytes: &[u8], rng: &mut Rng, wounds: &mut Vec<Wound>) {
                 bit..bit + 1
             }
         };
-        wounds.extend(bits.map(|bit| Wound::Flip { path: path.to_owned(), offset, bit }));
+        mutations.extend(bits.map(|bit| Mutation::Flip { path: path.to_owned(), offset, bit }));
     }
 }
 
-fn extensions(path: &Path, bytes: &[u8], rng: &mut Rng, wounds: &mut Vec<Wound>) {
+fn extensions(path: &Path, bytes: &[u8], rng: &mut Rng, mutations: &mut Vec<Mutation>) {
     for len in EXTENSIONS {
         let mut garbage = vec![0; len];
         rng.fill(&mut garbage);
         let own: Vec<u8> =
             bytes.iter().copied().cycle().take(if bytes.is_empty() { 0 } else { len }).collect();
         for (tail, what) in [(vec![0; len], "zeros"), (garbage, "garbage"), (own, "its own front")] {
-            wounds.push(Wound::Extend { path: path.to_owned(), tail, what });
+            mutations.push(Mutation::Extend { path: path.to_owned(), tail, what });
         }
     }
 }
 
-fn overwrites(path: &Path, bytes: &[u8], rng: &mut Rng, wounds: &mut Vec<Wound>) {
+fn overwrites(path: &Path, bytes: &[u8], rng: &mut Rng, mutations: &mut Vec<Mutation>) {
     let mut overwrite = |from: usize, to: usize, rng: &mut Rng| {
         let mut garbage = vec![0; to - from];
         rng.fill(&mut garbage);
         for (bytes, what) in [(vec![0; to - from], "zeros"), (garbage, "garbage")] {
-            wounds.push(Wound::Overwrite { path: path.to_owned(), offset: from, bytes, what });
+            mutations.push(Mutation::Overwrite { path: path.to_owned(), offset: from, bytes, what });
         }
     };
     for len in RANGES {
@@ -156,7 +156,7 @@ fn overwrites(path: &Path, bytes: &[u8], rng: &mut Rng, wounds: &mut Vec<Wound>)
 }
 
 /// Swaps of ranges, within a file and between two files.
-fn swaps(fixture: &Fixture, rng: &mut Rng, wounds: &mut Vec<Wound>) {
+fn swaps(fixture: &Fixture, rng: &mut Rng, mutations: &mut Vec<Mutation>) {
     let files: Vec<_> = fixture.files.iter().filter(|(_, bytes)| !bytes.is_empty()).collect();
     for _ in 0..512 {
         let (a, b) = (*rng.pick(&files), *rng.pick(&files));
@@ -170,27 +170,27 @@ fn swaps(fixture: &Fixture, rng: &mut Rng, wounds: &mut Vec<Wound>) {
         };
         let (a, b) = (place(a), place(b));
         if a.0 != b.0 || a.1.abs_diff(b.1) >= len {
-            wounds.push(Wound::Swap { a, b, len });
+            mutations.push(Mutation::Swap { a, b, len });
         }
     }
 }
 
 /// Replacements of files by others of their kind, or by older versions.
-fn replacements(fixture: &Fixture, wounds: &mut Vec<Wound>) {
+fn replacements(fixture: &Fixture, mutations: &mut Vec<Mutation>) {
     let kind = |path: &Path| (is_log(path), is_manifest(path));
     let paths: Vec<_> = fixture.files.keys().collect();
     for (i, a) in paths.iter().enumerate() {
         for b in &paths[..i] {
-            wounds.push(Wound::Exchange { a: (*a).clone(), b: (*b).clone() });
+            mutations.push(Mutation::Exchange { a: (*a).clone(), b: (*b).clone() });
         }
         for b in paths.iter().filter(|b| *b != a && kind(b) == kind(a)) {
             let what = format!("a copy of {}", file_name(b));
-            wounds.push(Wound::Replace { path: (*a).clone(), bytes: fixture.files[*b].clone(), what });
+            mutations.push(Mutation::Replace { path: (*a).clone(), bytes: fixture.files[*b].clone(), what });
         }
         let old = fixture.older.iter().filter(|(path, _)| kind(path) == kind(a));
         for (path, bytes) in old {
             let what = format!("{} as it was with {} bytes", file_name(path), bytes.len());
-            wounds.push(Wound::Replace { path: (*a).clone(), bytes: bytes.clone(), what });
+            mutations.push(Mutation::Replace { path: (*a).clone(), bytes: bytes.clone(), what });
         }
     }
 }
