@@ -272,9 +272,9 @@ fn directories_of_others_stay_as_they_are() {
     fs::create_dir(&theirs).unwrap();
     fs::write(theirs.join("thesis.txt"), "years").unwrap();
     let output = bed.run(&["--dir", theirs.to_str().unwrap()], 2);
-    assert!(text(&output.stderr).contains("did not make"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("did not create"), "{}", text(&output.stderr));
     assert_eq!(fs::read(theirs.join("thesis.txt")).unwrap(), b"years");
-    assert!(!bed.out().exists(), "nothing was begun");
+    assert!(!bed.out().exists(), "nothing was written");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn wrong_usage_is_told() {
     }
     let missing = program().args(["report", "nowhere.jsonl", "--out"]).arg(bed.out()).output().unwrap();
     assert_eq!(missing.status.code(), Some(2));
-    assert!(!bed.out().exists(), "nothing was begun");
+    assert!(!bed.out().exists(), "nothing was written");
 }
 
 #[test]

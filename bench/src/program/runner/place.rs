@@ -108,11 +108,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_made_stays() {
+    fn files_of_others_stay() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("thesis.txt"), "years").unwrap();
         let refused = Place::take(root.path()).err().unwrap();
-        assert!(refused.contains("did not make"), "{refused}");
+        assert!(refused.contains("did not create"), "{refused}");
         assert!(root.path().join("thesis.txt").exists());
         assert!(Place::take(&root.path().join("thesis.txt")).is_err());
     }
