@@ -1,4 +1,7 @@
 //! The engines: Cairn, and each peer that is built in.
+//!
+//! Each adapter implements [`crate::engine::Engine`] and imports nothing else of this crate but `process`: an adapter must not
+//! know which workload runs on it. `locked` (versions) and `idle` (waiting for background work) are helpers of several.
 
 pub mod cairn;
 #[cfg(feature = "fjall")]

@@ -12,6 +12,9 @@
 //!     \-- metric, stats, format     what a metric is, its median, and how it is written
 //! ```
 //!
+//! This folder reads records ([`crate::record`]), the comparison of contents ([`crate::agreement`]) and the descriptions of the
+//! suite. It must not run or measure anything.
+//!
 //! The page is self-contained: no network, no script, no font. It addresses readers who do not know the code:
 //! before any figure, it says what was measured on which machine, what disturbed the measurement, and what each
 //! metric means.

@@ -12,6 +12,9 @@
 //! there are exactly two (`key` and `value` in JSON); otherwise the whole record in its original form without the
 //! line end, so that no data is lost.
 //!
+//! `record` has what the formats share, `lines` splits the input, each format has a module, and `reader` and `writer` choose among them.
+//! The folder must not know databases or arguments.
+//!
 //! Guarantee: [`Reader`] reads back the same keys and values that [`Writer`] wrote, byte for byte. The writer rejects
 //! records that the format cannot express.
 

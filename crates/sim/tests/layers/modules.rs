@@ -9,10 +9,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::path::Path;
 
-/// Crates that have circles, and how many of their modules and folders lie on one. Lower a number when there are fewer;
-/// a crate that is free of circles leaves the list.
-const CIRCLES_LEFT: &[(&str, usize)] = &[];
-
 /// The names of a module and of its parents, from the root of the crate down.
 type Module = Vec<String>;
 
@@ -271,18 +267,11 @@ fn no_circles_between_the_modules_of_a_crate() {
     for (crate_name, dir) in crates() {
         let graph = imports(&files(&dir));
         let circles = circles(&graph);
-        let left = CIRCLES_LEFT.iter().find(|(listed, _)| *listed == crate_name).map_or(0, |(_, left)| *left);
-        if circles.len() < left {
-            println!(
-                "note: crate {crate_name} has {} modules on circles; CIRCLES_LEFT says {left}",
-                circles.len()
-            );
-        }
-        if circles.len() > left {
+        if !circles.is_empty() {
             let ways: BTreeSet<&String> = circles.values().collect();
             problems.push(format!(
-                "crate {crate_name}: {} modules and folders lie on circles, {left} may: move what both sides need down, or a method \
-                 of the lower type into an `impl` in the upper module:",
+                "crate {crate_name}: {} modules and folders lie on circles: move what both sides need down, or a method of the lower \
+                 type into an `impl` in the upper module:",
                 circles.len()
             ));
             problems.extend(ways.into_iter().map(|way| format!("  {way}")));
