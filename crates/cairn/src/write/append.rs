@@ -1,57 +1,91 @@
-//! Appending to the log, and persisting what was appended.
+//! The path of every write from reserved memory to the log: a single put or delete, a batch, and a group of batches take it.
+//!
+//! [`DbInner::log`] establishes the log if the durability demands it, lets its caller append under the next sequence numbers, and persists
+//! what was appended, or rolls it back. Afterwards nothing may fail: the caller inserts into memtables, which have memory reserved.
 
+use crate::parts::DeadRanges;
 use crate::state::{Batch, DbInner, Writer};
 use crate::types::Durability;
-use crate::wal::{Log, put_batch_head_of};
+use crate::wal::{Entries, Entry, Log, put_batch_head, put_batch_head_of, put_entry_head};
+use base::codec::put_varint;
 use base::planted::{Bug, planted};
-use base::{ErrorKind, Result, Seq};
+use base::{EntryKind, ErrorKind, Result, Seq, Trailer};
+use memtable::Memtable;
 use record::LARGE_LEN;
 
 /// `Buffered` writes are handed to the operating system when the buffer has this many bytes.
 const BUFFER_LEN: usize = 64 << 10;
 
 impl DbInner {
-    /// Appends a batch to the log under the next sequence numbers; returns the first of them.
-    pub(crate) fn append_batch(&self, writer: &mut Writer, batch: &Batch) -> (Seq, Result<()>) {
+    /// Appends with `append`, which assigns sequence numbers from `writer.next_seq` on, and persists what it appended. Returns the first of
+    /// the numbers. After an error nothing is appended, and the numbers are not used again. `deletes`: there are no puts, so the reserve may
+    /// be used.
+    #[inline]
+    pub(super) fn log(
+        &self,
+        writer: &mut Writer,
+        durability: Durability,
+        deletes: bool,
+        append: impl FnOnce(&mut Writer) -> Result<()>,
+    ) -> Result<Seq> {
+        self.establish_for(durability)?;
+        let (start, first_seq) = (writer.log.len(), writer.next_seq);
+        let appended = append(writer);
+        let persisted = appended.and_then(|()| self.persist(writer, durability, deletes));
+        if persisted.is_err() {
+            writer.log.rollback(start);
+            self.visible.publish(first_seq, writer.next_seq - 1);
+        }
+        persisted.map(|()| first_seq)
+    }
+
+    /// Appends one entry under the next sequence number. Its record goes from the caller's bytes directly into the buffer.
+    #[inline]
+    pub(super) fn append_one(&self, writer: &mut Writer, entry: &Entry<'_>, dead: &DeadRanges) -> Result<()> {
+        let seq = writer.next_seq;
+        writer.next_seq += 1;
+        if entry.kind == EntryKind::Put {
+            dead.note_put(entry.key, seq);
+        }
+        writer.scratch.clear();
+        put_batch_head(&mut writer.scratch, seq, 1);
+        put_entry_head(&mut writer.scratch, entry.kind, entry.keyspace, entry.key.len());
+        let head = writer.scratch.len();
+        match entry.kind {
+            EntryKind::DeleteRange => unreachable!("ranges are deleted by batches"),
+            EntryKind::Put => {
+                put_varint(&mut writer.scratch, entry.value.len() as u64);
+                let (head, value_len) = writer.scratch.split_at(head);
+                self.append_to(&mut writer.log, &[head, entry.key, value_len, entry.value], false)
+            }
+            EntryKind::Delete => writer.log.append(&[&writer.scratch, entry.key]),
+        }
+    }
+
+    /// Appends a batch under the next sequence numbers.
+    pub(super) fn append_batch(&self, writer: &mut Writer, batch: &Batch) -> Result<()> {
         let first_seq = writer.next_seq;
         writer.next_seq += batch.count;
         batch.note_puts(writer.next_seq - 1);
         writer.scratch.clear();
         put_batch_head_of(&mut writer.scratch, batch.has_ranges, first_seq, batch.count);
         let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];
-        (first_seq, self.append_to(&mut writer.log, &parts, !batch.has_puts))
+        self.append_to(&mut writer.log, &parts, !batch.has_puts)
     }
 
     /// Appends a record to the log. A large record is written to the file at once.
     #[inline]
-    pub(crate) fn append_to(&self, log: &mut Log, record: &[&[u8]], deletes: bool) -> Result<()> {
+    fn append_to(&self, log: &mut Log, record: &[&[u8]], deletes: bool) -> Result<()> {
         match record.iter().map(|part| part.len()).sum::<usize>() <= LARGE_LEN {
             true => log.append(record),
             false => self.check_process().and_then(|()| self.with_room(deletes, || log.append(record))),
         }
     }
 
-    /// If what was appended from `start` on could not be persisted, rolls it back; its sequence numbers, from `first_seq` on, are not
-    /// used again.
-    #[inline]
-    pub(crate) fn settle_log(
-        &self,
-        writer: &mut Writer,
-        start: u64,
-        first_seq: Seq,
-        persisted: Result<()>,
-    ) -> Result<()> {
-        if persisted.is_err() {
-            writer.log.rollback(start);
-            self.visible.publish(first_seq, writer.next_seq - 1);
-        }
-        persisted
-    }
-
     /// Before a write that is acknowledged as durable: establishes the log, so that its loss would be detected. Runs before anything is
     /// appended, so that an error leaves nothing to roll back.
     #[inline]
-    pub(crate) fn establish_for(&self, durability: Durability) -> Result<()> {
+    fn establish_for(&self, durability: Durability) -> Result<()> {
         match durability {
             Durability::Sync if !planted(Bug::AcknowledgeBeforeEstablished) => self.establish_log(),
             _ => Ok(()),
@@ -60,7 +94,7 @@ impl DbInner {
 
     /// Persists what was appended as the durability demands. `deletes`: there are no puts, so the reserve may be used.
     #[inline]
-    pub(crate) fn persist(&self, writer: &mut Writer, durability: Durability, deletes: bool) -> Result<()> {
+    fn persist(&self, writer: &mut Writer, durability: Durability, deletes: bool) -> Result<()> {
         self.check_process()?;
         if deletes {
             self.disk_reserve.note_deletes();
@@ -78,7 +112,7 @@ impl DbInner {
 
     /// Hands data to the operating system, and retries when space was freed for it. `deletes`: may use the space of the reserve.
     #[inline]
-    pub(crate) fn with_room(&self, deletes: bool, mut hand: impl FnMut() -> Result<()>) -> Result<()> {
+    fn with_room(&self, deletes: bool, mut hand: impl FnMut() -> Result<()>) -> Result<()> {
         let handed = match hand() {
             Err(e) if e.kind() == ErrorKind::NoSpace && self.recycled.give_up() => hand(),
             handed => handed,
@@ -90,5 +124,24 @@ impl DbInner {
             true => hand().map_err(|e| self.poison_on_sync_error(e)),
             false => Err(self.poison_on_sync_error(e)),
         }
+    }
+}
+
+/// Inserts a batch whose memory is reserved into the memtables of its keyspaces.
+pub(super) fn insert(batch: &mut Batch, first_seq: Seq) {
+    let mut entries = Entries::new(&batch.entries);
+    let views: Vec<_> =
+        batch.keyspaces.iter().map(|(keyspace, _)| (keyspace.id, keyspace.read_state.load())).collect();
+    let mut seq = first_seq;
+    while !entries.is_empty() {
+        let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
+        let (_, read_state) =
+            views.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
+        let outside = entry.kind == EntryKind::Put && Memtable::lies_outside(entry.value.len());
+        match if outside { batch.kept.pop_front() } else { None } {
+            Some(kept) => read_state.memtable.insert_kept(entry.key, Trailer::new(seq, entry.kind), kept),
+            None => entry.insert(&read_state.memtable, seq),
+        }
+        seq += 1;
     }
 }

@@ -9,16 +9,16 @@
 //! the queued batches as one group, with one sync if any of them demands one. A leader that was not queued takes only batches along that
 //! demand no sync. The leader also inserts the batches of queued threads, which may be asleep.
 //!
-//! Only a holder of the writer switches a memtable, and only when everything that has a sequence number is inserted. So an immutable
+//! Only a holder of the writer seals a memtable, and only when everything that has a sequence number is inserted. So an immutable
 //! memtable contains only visible entries.
 
+use super::append::insert;
 use crate::state::{Batch, DbInner, KeyspaceInner, Publishing, ReadState, Writer, WriterGuard, keep_value};
 use crate::sync::{Guard, yield_now};
 use crate::types::{Durability, check_lengths};
-use crate::wal::{Entries, put_batch_head, put_entry_head};
-use base::codec::put_varint;
+use crate::wal::{Entries, Entry};
 use base::planted::{Bug, planted};
-use base::{EntryKind, Error, Result, Seq, Trailer};
+use base::{EntryKind, Result, Seq, Trailer};
 use memtable::Memtable;
 use record::LARGE_LEN;
 use std::sync::Arc;
@@ -125,9 +125,12 @@ impl DbInner {
         let Some(mut writer) = self.take_writer(durability) else {
             return self.commit_queued(batch, durability);
         };
-        let logged =
-            self.retry_after_freeing(!batch.has_puts, || self.log_batch(&mut writer, &batch, durability));
+        let logged = self.retry_after_freeing(!batch.has_puts, || {
+            self.reserve_for(&mut writer, &batch, &mut Vec::new())?;
+            self.log(&mut writer, durability, !batch.has_puts, |writer| self.append_batch(writer, &batch))
+        });
         let first_seq = logged?;
+        self.counters.note_writes(batch.count, batch.user_bytes);
         let last_seq = first_seq + batch.count - 1;
         self.insert_and_let_go(writer, first_seq, last_seq, || insert(&mut batch, first_seq));
         Ok(())
@@ -189,92 +192,11 @@ impl DbInner {
             self.make_room(writer, keyspace, need)?;
             read_state = keyspace.read_state.load();
         }
-        self.establish_for(durability)?;
-        let seq = writer.next_seq;
-        writer.next_seq += 1;
-        if kind == EntryKind::Put {
-            keyspace.dead.note_put(key, seq);
-        }
-        writer.scratch.clear();
-        put_batch_head(&mut writer.scratch, seq, 1);
-        put_entry_head(&mut writer.scratch, kind, keyspace.id, key.len());
-        let head = writer.scratch.len();
-        let start = writer.log.len();
-        let appended = match kind {
-            EntryKind::DeleteRange => unreachable!("ranges are deleted by batches"),
-            EntryKind::Put => {
-                put_varint(&mut writer.scratch, value.len() as u64);
-                let (head, value_len) = writer.scratch.split_at(head);
-                self.append_to(&mut writer.log, &[head, key, value_len, value], false)
-            }
-            EntryKind::Delete => writer.log.append(&[&writer.scratch, key]),
-        };
+        let entry = Entry { kind, keyspace: keyspace.id, key, value };
         let deletes = kind == EntryKind::Delete;
-        let persisted = appended.and_then(|()| self.persist(writer, durability, deletes));
-        self.settle_log(writer, start, seq, persisted)?;
+        let append = |writer: &mut Writer| self.append_one(writer, &entry, &keyspace.dead);
+        let seq = self.log(writer, durability, deletes, append)?;
         self.counters.note_writes(1, user_bytes);
         Ok((seq, read_state))
-    }
-
-    /// Reserves memory for a batch and appends it to the log. Returns the sequence number of its first entry.
-    fn log_batch(&self, writer: &mut Writer, batch: &Batch, durability: Durability) -> Result<Seq> {
-        self.check_running()?;
-        self.throttle(writer, batch.user_bytes);
-        self.keep_in_bounds(writer)?;
-        while let Some((keyspace, need)) = self.reserve_batch(writer, batch)? {
-            self.make_room(writer, &keyspace, need)?;
-        }
-        self.establish_for(durability)?;
-        let start = writer.log.len();
-        let (first_seq, appended) = self.append_batch(writer, batch);
-        let persisted = appended.and_then(|()| self.persist(writer, durability, !batch.has_puts));
-        self.settle_log(writer, start, first_seq, persisted)?;
-        self.counters.note_writes(batch.count, batch.user_bytes);
-        Ok(first_seq)
-    }
-
-    /// Reserves memory for a batch; if a memtable is full, returns that keyspace and the bytes needed.
-    pub(crate) fn reserve_batch(
-        &self,
-        writer: &mut Writer,
-        batch: &Batch,
-    ) -> Result<Option<(Arc<KeyspaceInner>, usize)>> {
-        self.check_running()?;
-        batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_of(self.identity))?;
-        // All or nothing: a reservation in one memtable would be lost if another one were switched.
-        for (keyspace, need) in &batch.keyspaces {
-            if *need > memtable::MAX_CAPACITY {
-                return Err(Error::invalid(format!(
-                    "the batch needs {need} bytes of memory in one keyspace"
-                )));
-            }
-            if !keyspace.read_state.load().memtable.has_room(*need) {
-                return Ok(Some((keyspace.clone(), *need)));
-            }
-        }
-        for (keyspace, need) in &batch.keyspaces {
-            let reserved = writer.reserve(keyspace, &keyspace.read_state.load().memtable, *need);
-            debug_assert!(reserved, "only the leader reserves, and there was room");
-        }
-        Ok(None)
-    }
-}
-
-/// Inserts a batch whose memory is reserved into the memtables of its keyspaces.
-pub(crate) fn insert(batch: &mut Batch, first_seq: Seq) {
-    let mut entries = Entries::new(&batch.entries);
-    let views: Vec<_> =
-        batch.keyspaces.iter().map(|(keyspace, _)| (keyspace.id, keyspace.read_state.load())).collect();
-    let mut seq = first_seq;
-    while !entries.is_empty() {
-        let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
-        let (_, read_state) =
-            views.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
-        let outside = entry.kind == EntryKind::Put && Memtable::lies_outside(entry.value.len());
-        match if outside { batch.kept.pop_front() } else { None } {
-            Some(kept) => read_state.memtable.insert_kept(entry.key, Trailer::new(seq, entry.kind), kept),
-            None => entry.insert(&read_state.memtable, seq),
-        }
-        seq += 1;
     }
 }

@@ -1,6 +1,6 @@
 //! Group commit: the leader commits the queued batches as one group.
 
-use super::commit::insert;
+use super::append::insert;
 use crate::parts::Waiter;
 use crate::state::{Batch, DbInner, Job, PanicGuard, Publishing, Writer};
 use crate::sync::thread_local;
@@ -41,7 +41,7 @@ impl DbInner {
         let mut bytes = 0;
         for member in members {
             let batch = &member.job.batch;
-            match self.retry_after_freeing(!batch.has_puts, || self.make_ready(writer, batch, &mut ready)) {
+            match self.retry_after_freeing(!batch.has_puts, || self.reserve_for(writer, batch, &mut ready)) {
                 Ok(()) => {
                     bytes = if ready.is_empty() { 0 } else { bytes } + batch.user_bytes;
                     ready.push(member);
@@ -56,9 +56,14 @@ impl DbInner {
         self.commit_group(writer, ready)
     }
 
-    /// Reserves memory for a batch. If a memtable has to be switched for it, the group so far is committed first: its reservations are in
-    /// that memtable.
-    fn make_ready(&self, writer: &mut Writer, batch: &Batch, ready: &mut Vec<Member>) -> Result<()> {
+    /// Reserves memory for a batch, after the `ready` ones of its group. If a memtable has to be sealed for it, the group so far is committed
+    /// first: its reservations are in that memtable.
+    pub(super) fn reserve_for(
+        &self,
+        writer: &mut Writer,
+        batch: &Batch,
+        ready: &mut Vec<Member>,
+    ) -> Result<()> {
         self.check_running()?;
         self.throttle(writer, batch.user_bytes);
         if ready.is_empty() {
@@ -99,22 +104,15 @@ impl DbInner {
             return Ok(());
         }
         let durability = members.iter().map(|m| m.job.durability).max().unwrap_or(Durability::Os);
-        self.establish_for(durability)?;
-        let (start, first_seq) = (writer.log.len(), writer.next_seq);
-        let mut seqs = Vec::with_capacity(members.len());
-        let mut logged = Ok(());
-        for member in members.iter() {
-            let (seq, appended) = self.append_batch(writer, &member.job.batch);
-            seqs.push(seq);
-            logged = appended;
-            if logged.is_err() {
-                break;
-            }
-        }
-        let persisted = logged.and_then(|()| self.persist(writer, durability, deletes));
-        self.settle_log(writer, start, first_seq, persisted)?;
+        let mut batches = members.iter().map(|m| &m.job.batch);
+        let append = |writer: &mut Writer| batches.try_for_each(|batch| self.append_batch(writer, batch));
+        let first_seq = self.log(writer, durability, deletes, append)?;
         let publishing = Publishing::new(self, first_seq, writer.next_seq - 1);
-        members.iter_mut().zip(seqs).for_each(|(member, seq)| insert(&mut member.job.batch, seq));
+        let mut seq = first_seq;
+        for Job { batch, .. } in members.iter_mut().map(|m| &mut m.job) {
+            insert(batch, seq);
+            seq += batch.count;
+        }
         drop(publishing);
         let count = members.iter().map(|m| m.job.batch.count).sum();
         self.counters.note_writes(count, members.iter().map(|m| m.job.batch.user_bytes).sum());

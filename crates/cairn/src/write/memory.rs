@@ -11,9 +11,9 @@
 //! keyspace starts with the size that it had, so one with many writes never copies.
 
 use crate::parts::{allocate, capacity_for};
-use crate::state::{DbInner, KeyspaceInner, State, Writer};
+use crate::state::{Batch, DbInner, KeyspaceInner, State, Writer};
 use crate::sync::Ordering;
-use base::Result;
+use base::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -168,5 +168,31 @@ impl DbInner {
                 self.progress.wait_for(&mut state, Duration::from_millis(10));
             }
         }
+    }
+
+    /// Reserves memory for a batch; if a memtable is full, returns that keyspace and the bytes needed.
+    pub(super) fn reserve_batch(
+        &self,
+        writer: &mut Writer,
+        batch: &Batch,
+    ) -> Result<Option<(Arc<KeyspaceInner>, usize)>> {
+        self.check_running()?;
+        batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_of(self.identity))?;
+        // All or nothing: a reservation in one memtable would be lost if another one were switched.
+        for (keyspace, need) in &batch.keyspaces {
+            if *need > memtable::MAX_CAPACITY {
+                return Err(Error::invalid(format!(
+                    "the batch needs {need} bytes of memory in one keyspace"
+                )));
+            }
+            if !keyspace.read_state.load().memtable.has_room(*need) {
+                return Ok(Some((keyspace.clone(), *need)));
+            }
+        }
+        for (keyspace, need) in &batch.keyspaces {
+            let reserved = writer.reserve(keyspace, &keyspace.read_state.load().memtable, *need);
+            debug_assert!(reserved, "only the leader reserves, and there was room");
+        }
+        Ok(None)
     }
 }
