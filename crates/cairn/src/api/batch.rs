@@ -9,12 +9,12 @@ use std::ops::RangeBounds;
 impl Batch {
     /// Sets `key` to `value`.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        self.push(&keyspace.core, EntryKind::Put, key.as_ref(), value.as_ref());
+        self.push(&keyspace.inner, EntryKind::Put, key.as_ref(), value.as_ref());
     }
 
     /// Deletes `key`.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
-        self.push(&keyspace.core, EntryKind::Delete, key.as_ref(), &[]);
+        self.push(&keyspace.inner, EntryKind::Delete, key.as_ref(), &[]);
     }
 
     /// Deletes all keys in `bounds`: those in the database, and those put earlier in this batch. See [`Keyspace::delete_range`].
@@ -54,7 +54,7 @@ impl Batch {
             Ok(Some(Bounds { from, to })) => {
                 let to = to.unwrap_or_default();
                 if to.is_empty() || from < to {
-                    self.push(&keyspace.core, EntryKind::DeleteRange, &from, &to);
+                    self.push(&keyspace.inner, EntryKind::DeleteRange, &from, &to);
                 }
             }
             Err(e) => {

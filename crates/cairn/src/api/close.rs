@@ -10,14 +10,14 @@ use tree::{DatabaseEdit, Manifest};
 
 /// Shared by the handles of the database and of its keyspaces: dropping the last one closes the database.
 pub(crate) struct Handle {
-    pub core: Arc<DbInner>,
+    pub db: Arc<DbInner>,
     pub background: Mutex<Background>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         // Errors are dropped here; `close` returns them.
-        let _ = self.core.shut_down(&self.background);
+        let _ = self.db.shut_down(&self.background);
     }
 }
 
@@ -63,7 +63,7 @@ impl DbInner {
         self.cancelled.store(true, Ordering::SeqCst);
         {
             let state = self.state.lock();
-            state.keyspaces.values().for_each(|k| k.core.state.store(CLOSED, Ordering::Release));
+            state.keyspaces.values().for_each(|k| k.inner.state.store(CLOSED, Ordering::Release));
             self.flush_work.notify_all();
             self.compact_work.notify_all();
             self.progress.notify_all();
@@ -71,14 +71,14 @@ impl DbInner {
         }
         let joined = background.join();
         self.calls.end();
-        self.collect_garbage();
+        self.collect_obsolete();
         if self.fatal.get().is_none() && self.check_place().is_ok() {
             self.recycled.give_up();
         }
         self.release_directory();
         self.commit.turn_away(|| Err(self.stop_reason()));
-        let trouble = self.state.lock().trouble_or_damage();
-        synced.and(joined).and(trouble.map_or(Ok(()), Err))
+        let error = self.state.lock().error_or_damage();
+        synced.and(joined).and(error.map_or(Ok(()), Err))
     }
 
     /// Replaces the log and the manifest by ones that refuse everything, and releases the lock of the directory: from then on another

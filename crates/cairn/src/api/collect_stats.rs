@@ -8,8 +8,8 @@ use crate::types::{
 };
 use std::sync::Arc;
 
-pub(crate) fn keyspace_stats(core: &KeyspaceInner, cursors: HeldCursors) -> KeyspaceStats {
-    let read_state = core.read_state.load();
+pub(crate) fn keyspace_stats(keyspace: &KeyspaceInner, cursors: HeldCursors) -> KeyspaceStats {
+    let read_state = keyspace.read_state.load();
     let version = &read_state.version;
     let mut levels = vec![LevelStats {
         level: 0,
@@ -17,7 +17,7 @@ pub(crate) fn keyspace_stats(core: &KeyspaceInner, cursors: HeldCursors) -> Keys
         tables: version.level0.len(),
         bytes: version.level0.iter().map(|t| t.meta.file_size).sum(),
         max_tables_in_guard: version.level0.len(),
-        compactions: core.counters.compactions[0].stats(),
+        compactions: keyspace.counters.compactions[0].stats(),
         ..LevelStats::default()
     }];
     for (i, level) in version.levels.iter().enumerate() {
@@ -29,7 +29,7 @@ pub(crate) fn keyspace_stats(core: &KeyspaceInner, cursors: HeldCursors) -> Keys
             bytes: level.bytes(),
             max_tables_in_guard: level.guards.iter().map(|g| g.tables.len()).max().unwrap_or(0),
             largest_guard_bytes: level.guards.iter().map(|g| g.bytes()).max().unwrap_or(0),
-            compactions: core.counters.compactions[i + 1].stats(),
+            compactions: keyspace.counters.compactions[i + 1].stats(),
             ..LevelStats::default()
         });
     }
@@ -37,26 +37,26 @@ pub(crate) fn keyspace_stats(core: &KeyspaceInner, cursors: HeldCursors) -> Keys
         levels[level].entries += table.meta.entries;
         levels[level].tombstones += table.meta.tombstones;
     }
-    let reasons = core.counters.reasons.lock();
+    let reasons = keyspace.counters.reasons.lock();
     KeyspaceStats {
-        name: core.name.clone(),
+        name: keyspace.name.clone(),
         memtable_bytes: read_state.memtable.used_bytes() as u64,
-        immutable_memtables: read_state.flushing.len(),
+        immutable_memtables: read_state.immutable.len(),
         table_bytes: version.bytes(),
-        flush: core.counters.flush.stats(),
+        flush: keyspace.counters.flush.stats(),
         levels,
         uncommitted_guards: version.uncommitted.len(),
         cursors: cursors.count,
         range_tombstones: read_state.ranges().map_or(0, |ranges| ranges.len()),
         compactions_by_reason: reasons.iter().map(|(reason, n)| (reason.to_string(), *n)).collect(),
-        deleted_passed: core.dead.passed.load(Ordering::Relaxed),
-        dead_ranges: core.dead.len(),
+        deleted_passed: keyspace.dead.passed.load(Ordering::Relaxed),
+        dead_ranges: keyspace.dead.len(),
     }
 }
 
 /// Approximate memory of a version: metadata and handles of its tables, keys and lists of its guards.
-fn metadata_bytes(core: &KeyspaceInner) -> u64 {
-    let read_state = core.read_state.load();
+fn metadata_bytes(keyspace: &KeyspaceInner) -> u64 {
+    let read_state = keyspace.read_state.load();
     let tables: usize =
         read_state.version.tables().map(|(_, t)| 400 + t.meta.smallest.len() + t.meta.largest.len()).sum();
     let guards: usize =
@@ -72,41 +72,41 @@ fn damaged_tables(version: &tree::Version) -> Vec<Problem> {
     version.tables().filter_map(|(_, table)| problem(table)).collect()
 }
 
-pub(crate) fn stats(core: &DbInner) -> Stats {
-    let cores: Vec<_> = core.state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
-    let now = core.env.monotonic();
-    let snapshots = core.snapshots.look(now);
+pub(crate) fn stats(db: &DbInner) -> Stats {
+    let inners: Vec<_> = db.state.lock().keyspaces.values().map(|k| k.inner.clone()).collect();
+    let now = db.env.monotonic();
+    let snapshots = db.snapshots.look(now);
     let mut readers = snapshots;
-    let with_cursors = |core: &Arc<KeyspaceInner>| {
-        let cursors = core.readers.look(now);
+    let with_cursors = |keyspace: &Arc<KeyspaceInner>| {
+        let cursors = keyspace.readers.look(now);
         readers.add(cursors.count, cursors.since);
-        keyspace_stats(core, cursors)
+        keyspace_stats(keyspace, cursors)
     };
-    let keyspaces: Vec<KeyspaceStats> = cores.iter().map(with_cursors).collect();
-    let (mut flush, mut compaction) = *core.counters.dropped.lock();
+    let keyspaces: Vec<KeyspaceStats> = inners.iter().map(with_cursors).collect();
+    let (mut flush, mut compaction) = *db.counters.dropped.lock();
     for keyspace in &keyspaces {
         add(&mut flush, &keyspace.flush);
         keyspace.levels.iter().for_each(|level| add(&mut compaction, &level.compactions));
     }
-    let cache = core.tables.cache();
+    let cache = db.tables.cache();
     let classes = cache.stats();
-    let tables = core.tables.stats();
-    let views: Vec<_> = cores.iter().map(|c| c.read_state.load_full()).collect();
-    let memtables = views.iter().flat_map(|v| std::iter::once(&v.memtable).chain(&v.flushing));
-    let trouble = core.state.lock().trouble().map(|e| e.to_string());
-    let log = &core.log_counters;
+    let tables = db.tables.stats();
+    let read_states: Vec<_> = inners.iter().map(|c| c.read_state.load_full()).collect();
+    let memtables = read_states.iter().flat_map(|v| std::iter::once(&v.memtable).chain(&v.immutable));
+    let error = db.state.lock().background_error().map(|e| e.to_string());
+    let log = &db.log_counters;
     let mut stats = Stats {
         flush,
         compaction,
-        user_writes: core.counters.writes.load(Ordering::Relaxed),
-        user_bytes: core.counters.user_bytes.load(Ordering::Relaxed),
+        user_writes: db.counters.writes.load(Ordering::Relaxed),
+        user_bytes: db.counters.user_bytes.load(Ordering::Relaxed),
         log: LogStats {
             bytes_written: log.bytes.load(Ordering::Relaxed),
             syncs: log.syncs.load(Ordering::Relaxed),
-            segments: core.closed_logs.count() + 1,
-            live_bytes: core.closed_logs.bytes() + log.current_len.load(Ordering::Relaxed),
+            segments: db.closed_logs.count() + 1,
+            live_bytes: db.closed_logs.bytes() + log.current_len.load(Ordering::Relaxed),
         },
-        manifest_bytes: core.counters.manifest_bytes.load(Ordering::Relaxed),
+        manifest_bytes: db.counters.manifest_bytes.load(Ordering::Relaxed),
         write_amplification: 0.0,
         cache: CacheStats {
             capacity: cache.capacity(),
@@ -124,23 +124,23 @@ pub(crate) fn stats(core: &DbInner) -> Stats {
             useful: tables.filter_negatives,
             false_positives: tables.filter_false_positives,
         },
-        stalls: core.counters.stalls(),
+        stalls: db.counters.stalls(),
         memory: MemoryStats {
-            budget: core.options.memory_budget,
+            budget: db.options.memory_budget,
             memtables: memtables.map(|m| m.used_bytes() as u64).sum(),
             cache: cache.used_bytes(),
-            metadata: cores.iter().map(|c| metadata_bytes(c)).sum(),
-            pinned: core.retired.pinned_bytes(),
+            metadata: inners.iter().map(|c| metadata_bytes(c)).sum(),
+            pinned: db.retired.pinned_bytes(),
         },
-        reserve: core.disk_reserve.stats(),
+        reserve: db.disk_reserve.stats(),
         snapshots: snapshots.count,
         cursors: readers.count - snapshots.count,
         oldest_reader_seconds: readers.since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64()),
-        last_seq: core.visible.newest(),
-        background_error: core.fatal.get().map(|e| e.to_string()).or(trouble),
-        scrub: core.scrub.stats(),
-        damage: (views.iter().flat_map(|v| damaged_tables(&v.version)))
-            .chain(core.scrub.findings())
+        last_seq: db.visible.newest(),
+        background_error: db.fatal.get().map(|e| e.to_string()).or(error),
+        scrub: db.scrub.stats(),
+        damage: (read_states.iter().flat_map(|v| damaged_tables(&v.version)))
+            .chain(db.scrub.findings())
             .collect(),
         keyspaces,
     };

@@ -4,7 +4,7 @@
 use super::close::Handle;
 use super::collect_stats::stats;
 use super::keyspace::Keyspace;
-use super::snapshot::{Pin, Snapshot};
+use super::snapshot::{Snapshot, SnapshotHold};
 use crate::background::Background;
 use crate::check::check_open;
 use crate::disk::missing;
@@ -68,13 +68,13 @@ impl Database {
     /// # Errors
     /// As for [`Database::open_with`].
     pub fn open_in(env: Arc<dyn Env>, path: impl AsRef<Path>, options: Options) -> Result<Database> {
-        let core = crate::open::open(env, path.as_ref(), options)?;
-        let background = Mutex::new(Background::start(&core)?);
-        Ok(Database { handle: Arc::new(Handle { core, background }) })
+        let db = crate::open::open(env, path.as_ref(), options)?;
+        let background = Mutex::new(Background::start(&db)?);
+        Ok(Database { handle: Arc::new(Handle { db, background }) })
     }
 
-    fn core(&self) -> &Arc<DbInner> {
-        &self.handle.core
+    fn inner(&self) -> &Arc<DbInner> {
+        &self.handle.db
     }
 
     /// Closes the database: makes the log durable, stops background work, and waits for calls that still use the directory, so that it
@@ -90,21 +90,21 @@ impl Database {
     /// An error of the background work that was not reported before, or of closing itself. The database is closed even then. A second
     /// call does nothing.
     pub fn close(self) -> Result<()> {
-        self.core().shut_down(&self.handle.background)
+        self.inner().shut_down(&self.handle.background)
     }
 
     /// The directory of the database.
     pub fn path(&self) -> &Path {
-        &self.core().dir
+        &self.inner().dir
     }
 
     /// The options with which the database was opened.
     pub fn options(&self) -> &Options {
-        &self.core().options
+        &self.inner().options
     }
 
-    fn keyspace_handle(&self, core: Arc<KeyspaceInner>) -> Keyspace {
-        Keyspace { core, handle: self.handle.clone() }
+    fn keyspace_handle(&self, inner: Arc<KeyspaceInner>) -> Keyspace {
+        Keyspace { inner, handle: self.handle.clone() }
     }
 
     /// Opens the keyspace `name`, or creates it with `options`. A keyspace that exists keeps the options with which it was created.
@@ -132,7 +132,7 @@ impl Database {
     /// `AlreadyExists` when a keyspace has this name; `InvalidArgument` when the name is empty or too long, or an option is out of its
     /// range; `NoSpace`, `Io`: nothing was created; `Locked` in a forked child; `ReadOnly` after a sync failed; `Closed`.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
-        self.core().create_keyspace(name, options).map(|core| self.keyspace_handle(core))
+        self.inner().create_keyspace(name, options).map(|inner| self.keyspace_handle(inner))
     }
 
     /// Opens the keyspace `name`.
@@ -140,15 +140,15 @@ impl Database {
     /// # Errors
     /// `NotFound` when there is no such keyspace; `Closed` when the database is closed.
     pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
-        self.core().check_not_closed()?;
-        let core = self.core().state.lock().by_name(name).map(|k| k.core.clone());
-        core.map(|core| self.keyspace_handle(core)).ok_or_else(|| missing(name))
+        self.inner().check_not_closed()?;
+        let inner = self.inner().state.lock().by_name(name).map(|k| k.inner.clone());
+        inner.map(|inner| self.keyspace_handle(inner)).ok_or_else(|| missing(name))
     }
 
     /// The names of all keyspaces, sorted.
     pub fn keyspaces(&self) -> Vec<String> {
-        let state = self.core().state.lock();
-        let mut names: Vec<String> = state.keyspaces.values().map(|k| k.core.name.clone()).collect();
+        let state = self.inner().state.lock();
+        let mut names: Vec<String> = state.keyspaces.values().map(|k| k.inner.name.clone()).collect();
         names.sort_unstable();
         names
     }
@@ -160,7 +160,7 @@ impl Database {
     /// `NotFound` when there is no such keyspace; `NoSpace`, `Io`: nothing was dropped; `Locked` in a forked child; `ReadOnly` after a
     /// sync failed; `Closed`.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
-        self.core().drop_keyspace(name)
+        self.inner().drop_keyspace(name)
     }
 
     /// An empty batch.
@@ -174,12 +174,12 @@ impl Database {
     /// # Errors
     /// As for [`Keyspace::put`].
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<()> {
-        self.core().write_batch(batch, durability)
+        self.inner().write_batch(batch, durability)
     }
 
     /// Takes a snapshot of the present state of all keyspaces.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot(Pin::new(self.core().clone()))
+        Snapshot(SnapshotHold::new(self.inner().clone()))
     }
 
     /// Makes every write acknowledged so far durable.
@@ -188,7 +188,7 @@ impl Database {
     /// `NoSpace`, `Io` when the buffered part of the log cannot be written (it stays buffered); `ReadOnly` when the sync fails, and from
     /// then on; `Locked` in a forked child; `Closed`.
     pub fn sync(&self) -> Result<()> {
-        self.core().barrier(Durability::Sync)
+        self.inner().barrier(Durability::Sync)
     }
 
     /// Flushes all memtables to tables and waits for it. Writes made during the call are not waited for. The cost is one table and its
@@ -198,7 +198,7 @@ impl Database {
     /// `NoSpace`, `Io`: the memtables are kept, their writes stay in the log, and the flush is retried later; `ReadOnly` after a sync
     /// failed; `Locked` in a forked child; `Closed`.
     pub fn flush(&self) -> Result<()> {
-        self.core().flush_all()
+        self.inner().flush_all()
     }
 
     /// Compacts all present keyspaces, one after another, and waits. For each keyspace it covers the writes made before the keyspace's
@@ -207,13 +207,13 @@ impl Database {
     /// # Errors
     /// As for [`Keyspace::compact`]; a keyspace dropped during the call is not an error.
     pub fn compact(&self) -> Result<()> {
-        let _call = self.core().begin_call()?;
+        let _call = self.inner().begin_call()?;
         // One flush of all keyspaces costs less than a flush of each.
-        self.core().flush_all()?;
+        self.inner().flush_all()?;
         let names = self.keyspaces();
         names.iter().try_for_each(|name| match self.open_keyspace(name) {
             Ok(keyspace) => match keyspace.compact() {
-                Err(e) if e.kind() == ErrorKind::Closed && keyspace.core.is_dropped() => Ok(()),
+                Err(e) if e.kind() == ErrorKind::Closed && keyspace.inner.is_dropped() => Ok(()),
                 other => other,
             },
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
@@ -228,12 +228,12 @@ impl Database {
     /// The error that keeps the work from being done: `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Closed`. A damaged table that
     /// compactions avoid is not an error here.
     pub fn wait_idle(&self) -> Result<()> {
-        self.core().wait_idle()
+        self.inner().wait_idle()
     }
 
     /// The statistics of the database. Their `Display` is for people.
     pub fn stats(&self) -> Stats {
-        stats(self.core())
+        stats(self.inner())
     }
 
     /// Reads and verifies everything on disk (tables, closed logs, the manifest) at `rate` bytes per second; 0 means no limit. Writers
@@ -243,7 +243,7 @@ impl Database {
     /// # Errors
     /// `Closed` when the database is closed during the call. Damage is in the report, not an error.
     pub fn scrub(&self, rate: u64) -> Result<CheckReport> {
-        self.core().scrub_round(rate)
+        self.inner().scrub_round(rate)
     }
 
     /// Verifies every checksum of every table in use, and the invariants of every tree. Reads the whole database; writers go on.
@@ -251,13 +251,13 @@ impl Database {
     /// # Errors
     /// `Io` when the manifest cannot be listed; `Closed`. Damage is in the report.
     pub fn check(&self, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
-        check_open(self.core(), progress)
+        check_open(self.inner(), progress)
     }
 }
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Database({})", self.core().dir.display())
+        write!(f, "Database({})", self.inner().dir.display())
     }
 }
 
@@ -274,8 +274,8 @@ mod tests {
             let options = Options::default().background_threads(0);
             let mut db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
             drop(db.create_keyspace("k", KeyspaceOptions::default()).unwrap());
-            let core = Arc::get_mut(&mut db.handle).and_then(|handle| Arc::get_mut(&mut handle.core));
-            core.expect("no other handle is there").origin = ForkGuard::elsewhere();
+            let inner = Arc::get_mut(&mut db.handle).and_then(|handle| Arc::get_mut(&mut handle.db));
+            inner.expect("no other handle is there").origin = ForkGuard::elsewhere();
             let keyspace = db.open_keyspace("k").unwrap();
             let mut batch = db.batch();
             batch.put(&keyspace, "b", "2");
@@ -318,8 +318,8 @@ mod tests {
         }
         // A closed log that is not synced counts, too.
         keyspace.put_with("a", "2", Durability::Os).unwrap();
-        let mut writer = db.core().writer();
-        db.core().seal(&mut writer, std::slice::from_ref(&keyspace.core)).unwrap();
+        let mut writer = db.inner().writer();
+        db.inner().seal(&mut writer, std::slice::from_ref(&keyspace.inner)).unwrap();
         drop(writer);
         assert!(of_sync() > 0);
         assert_eq!(of_sync(), 0);

@@ -31,27 +31,27 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Keyspace {
-    pub(crate) core: Arc<KeyspaceInner>,
+    pub(crate) inner: Arc<KeyspaceInner>,
     pub(crate) handle: Arc<Handle>,
 }
 
 impl Keyspace {
     fn database(&self) -> &Arc<DbInner> {
-        &self.handle.core
+        &self.handle.db
     }
 
     fn read_view(&self) -> ReadView {
-        ReadView::new(self.database(), HeldSeq::newest(&self.core, self.database()))
+        ReadView::new(self.database(), HeldSeq::newest(&self.inner, self.database()))
     }
 
     /// The name of the keyspace.
     pub fn name(&self) -> &str {
-        &self.core.name
+        &self.inner.name
     }
 
     /// The options with which the keyspace was created.
     pub fn options(&self) -> &KeyspaceOptions {
-        &self.core.options
+        &self.inner.options
     }
 
     /// Sets `key` to `value`, with the default durability. To write several keys at once, see
@@ -74,7 +74,7 @@ impl Keyspace {
         value: impl AsRef<[u8]>,
         durability: Durability,
     ) -> Result<()> {
-        self.database().write_one(&self.core, EntryKind::Put, key.as_ref(), value.as_ref(), durability)
+        self.database().write_one(&self.inner, EntryKind::Put, key.as_ref(), value.as_ref(), durability)
     }
 
     /// Deletes `key`. Deleting an absent key is not an error.
@@ -90,7 +90,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::delete`].
     pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        self.database().write_one(&self.core, EntryKind::Delete, key.as_ref(), &[], durability)
+        self.database().write_one(&self.inner, EntryKind::Delete, key.as_ref(), &[], durability)
     }
 
     /// Deletes all keys in `bounds`, as one write. A range without keys is not an error, nor is one whose end lies before its start.
@@ -156,7 +156,7 @@ impl Keyspace {
 
     fn write_range(&self, batch: Batch, durability: Durability) -> Result<()> {
         // The batch may be empty, and a write to a dropped keyspace is an error even then.
-        self.core.check_open()?;
+        self.inner.check_open()?;
         self.database().write_batch(batch, durability)
     }
 
@@ -171,10 +171,10 @@ impl Keyspace {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         // The read state is loaded before the sequence number: it must contain every write up to that number. The check that the keyspace
         // is open comes after the load, because the read state of a dropped keyspace is empty.
-        let read_state = self.core.read_state.load();
-        self.core.check_open()?;
+        let read_state = self.inner.read_state.load();
+        self.inner.check_open()?;
         let seq = self.database().visible.newest();
-        self.core.get_in(&read_state, key.as_ref(), seq).map_err(|e| self.database().read_error(e))
+        self.inner.get_in(&read_state, key.as_ref(), seq).map_err(|e| self.database().read_error(e))
     }
 
     /// Whether `key` has a value. Costs what [`Keyspace::get`] costs.
@@ -194,10 +194,10 @@ impl Keyspace {
     /// # Errors
     /// As for [`Keyspace::get`]: the error of the first key, in the order given, that has one.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let read_state = self.core.read_state.load_full();
-        self.core.check_open()?;
+        let read_state = self.inner.read_state.load_full();
+        self.inner.check_open()?;
         let seq = self.database().visible.newest();
-        self.core.multi_get_in(&read_state, keys, seq).map_err(|e| self.database().read_error(e))
+        self.inner.multi_get_in(&read_state, keys, seq).map_err(|e| self.database().read_error(e))
     }
 
     /// The entries whose keys lie in `bounds`, in order; `.rev()` reverses the order, and both ends can be used at once. The iterator
@@ -240,7 +240,7 @@ impl Keyspace {
     /// # Errors
     /// As for [`Database::flush`](crate::Database::flush); also `Closed` when the keyspace was dropped.
     pub fn flush(&self) -> Result<()> {
-        self.database().flush_keyspace(&self.core)
+        self.database().flush_keyspace(&self.inner)
     }
 
     /// Compacts everything that was written before the call, and waits. Afterwards these entries lie in the last level, in one sorted run
@@ -264,18 +264,18 @@ impl Keyspace {
     /// As for [`Keyspace::compact`].
     pub fn compact_range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<()> {
         let bounds = Bounds::new(&bounds);
-        self.database().compact_keyspace(&self.core, &bounds.from, bounds.to.as_deref())
+        self.database().compact_keyspace(&self.inner, &bounds.from, bounds.to.as_deref())
     }
 
     /// The statistics of the keyspace.
     pub fn stats(&self) -> KeyspaceStats {
-        let cursors = self.core.readers.look(self.database().env.monotonic());
-        keyspace_stats(&self.core, cursors)
+        let cursors = self.inner.readers.look(self.database().env.monotonic());
+        keyspace_stats(&self.inner, cursors)
     }
 
     /// Every guard with its tables, by level. Level 0 is shown as one guard.
     pub fn guards(&self) -> Vec<GuardInfo> {
-        let read_state = self.core.read_state.load();
+        let read_state = self.inner.read_state.load();
         let tables = |tables: &[Arc<tree::LiveTable>]| {
             let info = |t: &Arc<tree::LiveTable>| TableInfo {
                 number: t.meta.number,
@@ -303,6 +303,6 @@ impl Keyspace {
 
 impl std::fmt::Debug for Keyspace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Keyspace({:?})", self.core.name)
+        write!(f, "Keyspace({:?})", self.inner.name)
     }
 }

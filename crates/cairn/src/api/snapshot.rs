@@ -9,21 +9,21 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 /// Holds a sequence number until it is dropped.
-pub(crate) struct Pin {
-    core: Arc<DbInner>,
+pub(crate) struct SnapshotHold {
+    db: Arc<DbInner>,
     pub seq: Seq,
 }
 
-impl Pin {
-    pub(crate) fn new(core: Arc<DbInner>) -> Arc<Pin> {
-        let seq = core.snapshots.take(&core.visible, Some(core.env.monotonic()));
-        Arc::new(Pin { core, seq })
+impl SnapshotHold {
+    pub(crate) fn new(db: Arc<DbInner>) -> Arc<SnapshotHold> {
+        let seq = db.snapshots.take(&db.visible, Some(db.env.monotonic()));
+        Arc::new(SnapshotHold { db, seq })
     }
 }
 
-impl Drop for Pin {
+impl Drop for SnapshotHold {
     fn drop(&mut self) {
-        self.core.snapshots.release(self.seq);
+        self.db.snapshots.release(self.seq);
     }
 }
 
@@ -43,7 +43,7 @@ impl Drop for Pin {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Snapshot(pub(crate) Arc<Pin>);
+pub struct Snapshot(pub(crate) Arc<SnapshotHold>);
 
 impl Snapshot {
     /// The sequence number of the newest commit that the snapshot shows.
@@ -56,9 +56,9 @@ impl Snapshot {
     /// # Errors
     /// As for [`Keyspace::get`]; `InvalidArgument` when the keyspace is of another database.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
-        let read_state = keyspace.core.read_state.load();
-        keyspace.core.check_of(self.0.core.identity)?;
-        keyspace.core.get_in(&read_state, key.as_ref(), self.0.seq).map_err(|e| self.0.core.read_error(e))
+        let read_state = keyspace.inner.read_state.load();
+        keyspace.inner.check_of(self.0.db.identity)?;
+        keyspace.inner.get_in(&read_state, key.as_ref(), self.0.seq).map_err(|e| self.0.db.read_error(e))
     }
 
     /// Whether `key` had a value.
@@ -74,9 +74,9 @@ impl Snapshot {
     /// # Errors
     /// As for [`Keyspace::multi_get`]; `InvalidArgument` when the keyspace is of another database.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
-        let read_state = keyspace.core.read_state.load_full();
-        keyspace.core.check_of(self.0.core.identity)?;
-        keyspace.core.multi_get_in(&read_state, keys, self.0.seq).map_err(|e| self.0.core.read_error(e))
+        let read_state = keyspace.inner.read_state.load_full();
+        keyspace.inner.check_of(self.0.db.identity)?;
+        keyspace.inner.multi_get_in(&read_state, keys, self.0.seq).map_err(|e| self.0.db.read_error(e))
     }
 
     /// See [`Keyspace::range`].
@@ -104,7 +104,7 @@ impl Snapshot {
     }
 
     fn read_view(&self, keyspace: &Keyspace) -> ReadView {
-        ReadView::new(&self.0.core, HeldSeq::of_snapshot(&keyspace.core, self.0.seq))
+        ReadView::new(&self.0.db, HeldSeq::of_snapshot(&keyspace.inner, self.0.seq))
     }
 }
 

@@ -11,8 +11,8 @@ use tree::{DatabaseEdit, JobContext, Plan};
 /// Pause of a thread after a job failed with an error that may be temporary.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 impl DbInner {
-    fn is_at_rest(&self) -> bool {
-        self.counters.user_bytes() < self.rest_until.load(Ordering::Relaxed)
+    fn is_idle(&self) -> bool {
+        self.counters.user_bytes() < self.idle_until.load(Ordering::Relaxed)
     }
 
     /// The most urgent compaction of any keyspace. Picking locks the manifest: no other edit may come between the edit of a compaction
@@ -21,10 +21,10 @@ impl DbInner {
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
         self.note_charged_trees(&mut state);
-        let (oldest, room) = (self.snapshots.oldest(), self.room_for_plans(&state));
-        let context = PickContext { oldest, at_rest: self.is_at_rest(), room };
+        let (oldest, free_space) = (self.snapshots.oldest(), self.free_space_if_low(&state));
+        let context = PickContext { oldest, idle: self.is_idle(), free_space };
         let picked = self.pick_due(&mut state, &context);
-        match picked.is_none() && self.look_again(&mut state, &context) {
+        match picked.is_none() && self.recheck(&mut state, &context) {
             true => self.pick_due(&mut state, &context),
             false => picked,
         }
@@ -35,20 +35,20 @@ impl DbInner {
         if !self.trees_due.swap(false, Ordering::Acquire) {
             return;
         }
-        let cores = state.keyspaces.values().map(|k| &k.core);
-        let charged: Vec<_> = cores.filter(|core| core.charges.take_due()).cloned().collect();
-        for core in charged {
-            state.note_change(core.id);
+        let inners = state.keyspaces.values().map(|k| &k.inner);
+        let charged: Vec<_> = inners.filter(|inner| inner.charges.take_due()).cloned().collect();
+        for inner in charged {
+            state.note_change(inner.id);
         }
     }
 
-    /// Marks keyspaces as possibly due when the context of picking has changed, or when cursors that prevented a compaction are gone.
+    /// Marks keyspaces as possibly due when the context of picking has changed, or when cursors that prevented a compaction were dropped.
     /// Returns whether there are any.
-    fn look_again(&self, state: &mut State, now: &PickContext) -> bool {
-        let outdated = state.look_again(now);
+    fn recheck(&self, state: &mut State, now: &PickContext) -> bool {
+        let outdated = state.recheck(now);
         let released: Vec<u64> = (state.held_by_cursors())
-            .filter(|(core, seq)| self.oldest_reader(core) != Some(*seq))
-            .map(|(core, _)| core.id)
+            .filter(|(inner, seq)| self.oldest_reader(inner) != Some(*seq))
+            .map(|(inner, _)| inner.id)
             .collect();
         released.iter().for_each(|&id| state.note_change(id));
         outdated || !released.is_empty()
@@ -58,13 +58,13 @@ impl DbInner {
     fn pick_due(&self, state: &mut State, context: &PickContext) -> Option<(Arc<KeyspaceInner>, Arc<Plan>)> {
         while let Some(id) = state.next_due() {
             let k = state.keyspaces.get_mut(&id)?;
-            k.tree.set_free_space(context.room);
-            k.tree.set_idle(context.at_rest);
-            let oldest = self.oldest_reader(&k.core);
+            k.tree.set_free_space(context.free_space);
+            k.tree.set_idle(context.idle);
+            let oldest = self.oldest_reader(&k.inner);
             if let Some(plan) = k.tree.pick(oldest) {
-                let core = k.core.clone();
+                let inner = k.inner.clone();
                 state.jobs += 1;
-                return Some((core, plan));
+                return Some((inner, plan));
             }
             state.not_due(id, context, oldest.filter(|_| oldest != context.oldest));
         }
@@ -72,9 +72,9 @@ impl DbInner {
     }
 
     /// Bytes that compactions may write when the disk is full; `None` when it is not.
-    pub(crate) fn room_for_plans(&self, state: &State) -> Option<u64> {
+    pub(crate) fn free_space_if_low(&self, state: &State) -> Option<u64> {
         let full = |e: &Error| e.kind() == ErrorKind::NoSpace && !e.is_file_too_large();
-        match self.disk_reserve.is_spent() || state.compaction_trouble.as_ref().is_some_and(full) {
+        match self.disk_reserve.is_spent() || state.compaction_error.as_ref().is_some_and(full) {
             true => self.env.free_space(&self.dir),
             false => None,
         }
@@ -112,10 +112,10 @@ impl DbInner {
         state.note_change(keyspace.id);
         drop(state);
         drop(plan);
-        self.collect_garbage();
+        self.collect_obsolete();
         let mut state = self.state.lock();
         state.jobs -= 1;
-        self.note_outcome(state, &result, |state| &mut state.compaction_trouble);
+        self.note_outcome(state, &result, |state| &mut state.compaction_error);
         result
     }
 

@@ -57,7 +57,7 @@ impl DbInner {
     pub(crate) fn next_flush(&self) -> Option<FlushJob> {
         let mut state = self.state.lock();
         let mut waiting: Vec<(Option<Seq>, u64)> = (state.waiting().filter(|k| !k.busy))
-            .map(|k| (k.flushing.front().and_then(|sealed| sealed.min_seq), k.core.id))
+            .map(|k| (k.immutable.front().and_then(|sealed| sealed.min_seq), k.inner.id))
             .collect();
         if waiting.is_empty() && !state.logs_to_free {
             return None;
@@ -66,15 +66,15 @@ impl DbInner {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         for (_, id) in waiting {
             let Some(k) = state.keyspaces.get_mut(&id) else { continue };
-            let more: u64 = k.flushing.iter().map(|sealed| sealed.bytes).sum();
+            let more: u64 = k.immutable.iter().map(|sealed| sealed.bytes).sum();
             if !parts.is_empty() && (parts.len() == MAX_TABLES || bytes + more > MAX_BYTES) {
                 break;
             }
             bytes += more;
             k.busy = true;
             parts.push(Part {
-                keyspace: k.core.clone(),
-                memtables: k.flushing.iter().cloned().collect(),
+                keyspace: k.inner.clone(),
+                memtables: k.immutable.iter().cloned().collect(),
                 rule: *k.tree.guard_hash(),
                 table: k.tree.options().table.clone(),
             });
@@ -110,7 +110,7 @@ impl DbInner {
                 result = Ok(());
             }
         }
-        self.note_outcome(state, &result, |state| &mut state.flush_trouble);
+        self.note_outcome(state, &result, |state| &mut state.flush_error);
         result
     }
 
@@ -132,16 +132,16 @@ impl DbInner {
     fn flush_parts(&self, parts: &[Part]) -> Result<()> {
         self.check_place()?;
         let mut written = Vec::with_capacity(parts.len());
-        let mut trouble = None;
+        let mut error = None;
         for part in parts {
-            let room = match self.disk_reserve.is_spent() {
-                true => self.check_last_room(&part.keyspace, &part.memtables),
+            let admitted = match self.disk_reserve.is_spent() {
+                true => self.check_flush_space(&part.keyspace, &part.memtables),
                 false => Ok(()),
             };
-            match room.and_then(|()| self.disk_reserve.retry_after_freeing(|| self.write_table(part))) {
+            match admitted.and_then(|()| self.disk_reserve.retry_after_freeing(|| self.write_table(part))) {
                 Ok(table) => written.push(table),
                 Err(e) => {
-                    trouble.get_or_insert(e.clone());
+                    error.get_or_insert(e.clone());
                     if matches!(e.kind(), ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Closed) {
                         break;
                     }
@@ -150,7 +150,7 @@ impl DbInner {
         }
         let ends = |e: &Error| matches!(e.kind(), ErrorKind::ReadOnly | ErrorKind::Closed);
         let in_vain = written.is_empty() && !parts.is_empty();
-        let installed = match &trouble {
+        let installed = match &error {
             Some(e) if in_vain || ends(e) => Err(e.clone()),
             _ => self.install_tables(&written),
         };
@@ -159,7 +159,7 @@ impl DbInner {
             self.discard(&tables);
         }
         installed?;
-        match trouble {
+        match error {
             Some(e) if e.kind() != ErrorKind::NoSpace => Err(e),
             _ => Ok(()),
         }
@@ -246,7 +246,7 @@ impl DbInner {
         let tables: Vec<_> = dropped.iter().filter_map(|w| w.flushed.table.clone()).collect();
         self.discard(&tables);
         self.remove_logs(edit.min_log);
-        self.collect_garbage();
+        self.collect_obsolete();
         Ok(())
     }
 }

@@ -74,8 +74,8 @@ impl DbInner {
                 && let Some(k) = state.keyspaces.get(id)
             {
                 // After the read state is published without them: a cursor that sees the new generation loads the new read state.
-                k.core.generation.advance();
-                k.core.readers.look(self.env.monotonic());
+                k.inner.generation.advance();
+                k.inner.readers.look(self.env.monotonic());
                 self.retired.add(flushed.iter().map(|sealed| &sealed.memtable));
             }
             state.note_change(*id);

@@ -27,7 +27,7 @@ impl DbInner {
 
     /// While the reserve is spent: refuses a flush that frees no log, deletes nothing, and takes more than half of the free space.
     /// Several keyspaces share a log: flushing only some of them frees nothing and would leave no room for deletes.
-    pub(crate) fn check_last_room(
+    pub(crate) fn check_flush_space(
         &self,
         keyspace: &KeyspaceInner,
         memtables: &[ImmutableMemtable],

@@ -37,7 +37,7 @@ impl DbInner {
     /// Flushes all keyspaces, with one log switch.
     pub(crate) fn flush_all(&self) -> Result<()> {
         let _call = self.begin_call()?;
-        let keyspaces: Vec<_> = self.state.lock().dirty().map(|k| k.core.clone()).collect();
+        let keyspaces: Vec<_> = self.state.lock().dirty().map(|k| k.inner.clone()).collect();
         self.flush_keyspaces(&keyspaces)
     }
 
@@ -54,13 +54,13 @@ impl DbInner {
         self.wait_for(
             |state| {
                 let is_flushed =
-                    |k: &KeyspaceState| k.flushing.front().is_none_or(|sealed| sealed.last_seq > newest);
+                    |k: &KeyspaceState| k.immutable.front().is_none_or(|sealed| sealed.last_seq > newest);
                 while left.last().is_some_and(|id| state.keyspaces.get(id).is_none_or(is_flushed)) {
                     left.pop();
                 }
                 left.is_empty()
             },
-            |state| state.flush_trouble.clone(),
+            |state| state.flush_error.clone(),
         )
     }
 
@@ -85,7 +85,7 @@ impl DbInner {
                 let _manifest = self.manifest.lock();
                 let mut state = self.state.lock();
                 let oldest = self.oldest_reader(keyspace);
-                let room = self.room_for_plans(&state);
+                let room = self.free_space_if_low(&state);
                 let Some(k) = state.keyspaces.get_mut(&keyspace.id) else { return keyspace.check_open() };
                 k.tree.set_free_space(room);
                 let picked = k.tree.pick_range(from, to, requested_seq, oldest);
@@ -99,8 +99,8 @@ impl DbInner {
                 Ok(Some(plan)) => self.run_plan(keyspace, plan)?,
                 Err(obstacle) => {
                     let mut state = self.state.lock();
-                    if let Some(trouble) = state.trouble() {
-                        return Err(trouble);
+                    if let Some(error) = state.background_error() {
+                        return Err(error);
                     }
                     if obstacle == PickBlocked::Damage {
                         let met = state.keyspaces.get(&keyspace.id).and_then(|k| k.damage(from, to));
@@ -116,7 +116,7 @@ impl DbInner {
     /// Waits until nothing is due or running, idle compactions included: they begin at once, without waiting for a pause of the writers.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         let _call = self.begin_call()?;
-        self.rest_until.fetch_max(self.counters.user_bytes() + 1, Ordering::Relaxed);
+        self.idle_until.fetch_max(self.counters.user_bytes() + 1, Ordering::Relaxed);
         {
             let mut state = self.state.lock();
             state.keyspaces.values_mut().for_each(|k| k.tree.set_idle(true));
@@ -127,8 +127,8 @@ impl DbInner {
             self.run_pending();
         }
         self.compact_work.notify_all();
-        self.wait_for(|state| self.is_quiet(state), State::trouble)?;
-        self.collect_garbage();
+        self.wait_for(|state| self.is_quiet(state), State::background_error)?;
+        self.collect_obsolete();
         Ok(())
     }
 
@@ -139,19 +139,19 @@ impl DbInner {
         if state.jobs > 0 || unsealed || state.has_flush_work() {
             return false;
         }
-        let is_due = |k: &&KeyspaceState| k.tree.is_due(self.oldest_reader(&k.core));
-        let due = state.keyspaces.values().find(|k| !k.flushing.is_empty() || is_due(k));
-        let Some(id) = due.map(|k| k.core.id) else { return true };
+        let is_due = |k: &&KeyspaceState| k.tree.is_due(self.oldest_reader(&k.inner));
+        let due = state.keyspaces.values().find(|k| !k.immutable.is_empty() || is_due(k));
+        let Some(id) = due.map(|k| k.inner.id) else { return true };
         state.note_change(id);
         self.compact_work.notify_one();
         false
     }
 
-    /// Waits until `done`, until writing ends, or until `trouble` returns an error.
+    /// Waits until `done`, until writing ends, or until `error` returns an error.
     pub(crate) fn wait_for(
         &self,
         mut done: impl FnMut(&mut State) -> bool,
-        trouble: impl Fn(&State) -> Option<Error>,
+        error: impl Fn(&State) -> Option<Error>,
     ) -> Result<()> {
         let mut state = self.state.lock();
         loop {
@@ -161,8 +161,8 @@ impl DbInner {
             if self.ends() {
                 return Err(self.stop_reason());
             }
-            if let Some(trouble) = trouble(&state) {
-                return Err(trouble);
+            if let Some(error) = error(&state) {
+                return Err(error);
             }
             self.progress.wait_for(&mut state, RETRY_PAUSE);
         }

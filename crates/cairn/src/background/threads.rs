@@ -15,11 +15,11 @@ const BUFFER_PAUSE: Duration = Duration::from_millis(100);
 const RESERVE_ROUNDS: u32 = 10;
 
 /// Interval at which an idle compaction thread checks whether writers pause.
-const REST_PAUSE: Duration = Duration::from_secs(1);
+const IDLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Writers pause when they have written less than this in the interval, in bytes of keys and values: what one core compacts in some
 /// milliseconds.
-const REST_BYTES: u64 = 1 << 20;
+const IDLE_BYTES: u64 = 1 << 20;
 
 /// The last check for a pause: its time, and the bytes of keys and values written until then.
 struct Calm {
@@ -32,19 +32,19 @@ struct Calm {
 pub(crate) struct Background(Vec<JoinHandle<()>>);
 
 impl Background {
-    pub(crate) fn start(core: &Arc<DbInner>) -> Result<Background> {
+    pub(crate) fn start(db: &Arc<DbInner>) -> Result<Background> {
         let mut threads = Background::default();
-        if core.is_inline() {
+        if db.is_inline() {
             return Ok(threads);
         }
-        core.writer().log.expect_rests();
+        db.writer().log.allow_lease();
         let mut start = |name: String, work: fn(&DbInner)| -> Result<()> {
-            let core = core.clone();
+            let db = db.clone();
             let body = move || {
-                let run = std::panic::AssertUnwindSafe(|| work(&core));
+                let run = std::panic::AssertUnwindSafe(|| work(&db));
                 if std::panic::catch_unwind(run).is_err() {
                     // No thread would flush or compact any more: end writing instead of hanging.
-                    core.stop(&Error::new(ErrorKind::ReadOnly, "a background thread panicked"));
+                    db.stop(&Error::new(ErrorKind::ReadOnly, "a background thread panicked"));
                 }
             };
             let spawned = thread::Builder::new().name(name).spawn(body);
@@ -53,16 +53,16 @@ impl Background {
                 .push(spawned.map_err(|e| Error::new(ErrorKind::Io, format!("starting a thread: {e}")))?);
             Ok(())
         };
-        let compactors = (0..core.options.background_threads)
+        let compactors = (0..db.options.background_threads)
             .map(|i| (format!("cairn-compact-{i}"), DbInner::compact_loop as fn(&DbInner)));
-        let scrub = (core.options.scrub_rate > 0)
+        let scrub = (db.options.scrub_rate > 0)
             .then(|| ("cairn-scrub".to_owned(), DbInner::scrub_loop as fn(&DbInner)));
         let all = std::iter::once(("cairn-flush".to_owned(), DbInner::flush_loop as fn(&DbInner)))
             .chain(compactors)
             .chain(scrub);
         for (name, work) in all {
             if let Err(e) = start(name, work) {
-                core.stop(&e);
+                db.stop(&e);
                 let _ = threads.join();
                 return Err(e);
             }
@@ -89,7 +89,7 @@ impl DbInner {
             match self.next_flush() {
                 Some(job) => {
                     if self.run_flush(job).is_err() && !self.ends() {
-                        self.rest();
+                        self.pause_after_failure();
                         rounds += (RETRY_PAUSE.as_millis() / BUFFER_PAUSE.as_millis()) as u32;
                     }
                 }
@@ -122,10 +122,10 @@ impl DbInner {
             // On an error the data stays in the buffer, and the next writer gets the error.
             let _ = self.flush_log(&mut writer);
         }
-        writer.log.rest();
+        writer.log.on_idle();
     }
 
-    fn rest(&self) {
+    fn pause_after_failure(&self) {
         let mut state = self.state.lock();
         if !self.ends() {
             self.end.wait_for(&mut state, RETRY_PAUSE);
@@ -138,17 +138,17 @@ impl DbInner {
             match self.next_compaction() {
                 Some((keyspace, plan)) => {
                     if self.run_plan(&keyspace, plan).is_err() && !self.ends() {
-                        self.rest();
+                        self.pause_after_failure();
                     }
                 }
-                None if self.begins_rest(&mut calm) => {}
+                None if self.begins_idle(&mut calm) => {}
                 None => {
                     // A dropped iterator may have been the last user of some tables.
-                    self.collect_garbage();
+                    self.collect_obsolete();
                     let mut state = self.state.lock();
                     self.progress.notify_all();
                     if !self.ends() {
-                        self.compact_work.wait_for(&mut state, REST_PAUSE);
+                        self.compact_work.wait_for(&mut state, IDLE_PAUSE);
                     }
                 }
             }
@@ -156,12 +156,12 @@ impl DbInner {
     }
 
     /// Whether writers have (nearly) paused for a while: idle compactions may then run, until writers have written so much again.
-    fn begins_rest(&self, calm: &mut Calm) -> bool {
+    fn begins_idle(&self, calm: &mut Calm) -> bool {
         let (now, bytes) = (self.env.monotonic(), self.counters.user_bytes());
-        if now.saturating_sub(calm.since) < REST_PAUSE {
+        if now.saturating_sub(calm.since) < IDLE_PAUSE {
             return false;
         }
         let written = bytes - std::mem::replace(calm, Calm { since: now, bytes }).bytes;
-        written < REST_BYTES && self.rest_until.fetch_max(bytes + REST_BYTES, Ordering::Relaxed) <= bytes
+        written < IDLE_BYTES && self.idle_until.fetch_max(bytes + IDLE_BYTES, Ordering::Relaxed) <= bytes
     }
 }

@@ -95,15 +95,15 @@ fn check_batch(mut record: LogRecord<'_>, state: &tree::ManifestState) -> Result
 }
 
 /// Checks the tables and trees of an open database.
-pub(crate) fn check_open(core: &DbInner, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
-    core.check_not_closed()?;
-    let keyspaces: Vec<_> = core.state.lock().keyspaces.values().map(|k| k.core.clone()).collect();
-    let views: Vec<_> = keyspaces.iter().map(|k| k.read_state.load_full()).collect();
+pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
+    db.check_not_closed()?;
+    let keyspaces: Vec<_> = db.state.lock().keyspaces.values().map(|k| k.inner.clone()).collect();
+    let read_states: Vec<_> = keyspaces.iter().map(|k| k.read_state.load_full()).collect();
     let mut report = Report::default();
-    for (keyspace, read_state) in keyspaces.iter().zip(&views) {
+    for (keyspace, read_state) in keyspaces.iter().zip(&read_states) {
         report.check_invariants(&keyspace.name, &read_state.version);
     }
-    let versions: Vec<&Version> = views.iter().map(|v| &*v.version).collect();
-    report.check_tables(&versions, progress, &|| core.check_not_closed())?;
+    let versions: Vec<&Version> = read_states.iter().map(|v| &*v.version).collect();
+    report.check_tables(&versions, progress, &|| db.check_not_closed())?;
     Ok(report.report)
 }

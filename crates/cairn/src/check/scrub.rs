@@ -23,7 +23,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(2);
 
 /// Limits a scrub to its rate, and ends it when the database closes.
 struct ScrubPacer<'a> {
-    core: &'a DbInner,
+    db: &'a DbInner,
     /// Bytes per second; 0 is no limit.
     rate: u64,
     /// The earliest time for the next read.
@@ -33,17 +33,17 @@ struct ScrubPacer<'a> {
 impl ScrubPacer<'_> {
     /// Called after `bytes` were read.
     fn spend(&mut self, bytes: u64) -> Result<()> {
-        self.core.scrub.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.db.scrub.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(seconds) = bytes.checked_div(self.rate).map(|_| bytes as f64 / self.rate as f64) {
-            let now = self.core.env.monotonic();
+            let now = self.db.env.monotonic();
             // Unused time is not saved up: a later burst would exceed the rate.
             self.next = self.next.max(now) + Duration::from_secs_f64(seconds);
             let ahead = self.next.saturating_sub(now);
             if ahead >= MIN_PAUSE {
-                self.core.pause(ahead);
+                self.db.pause(ahead);
             }
         }
-        self.core.check_not_closed()
+        self.db.check_not_closed()
     }
 }
 
@@ -71,7 +71,7 @@ impl DbInner {
     /// Reads and verifies everything once, at `rate` bytes per second; 0 is no limit.
     pub(crate) fn scrub_round(&self, rate: u64) -> Result<CheckReport> {
         let mut report = Report::default();
-        let mut rate_limiter = ScrubPacer { core: self, rate, next: Duration::ZERO };
+        let mut rate_limiter = ScrubPacer { db: self, rate, next: Duration::ZERO };
         self.check_not_closed()?;
         report.report.keyspaces = self.state.lock().keyspaces.len();
         for table in self.tables_in_use() {

@@ -74,7 +74,7 @@ impl DbInner {
     /// Truncates the newest log, a recycled one, behind its end, if the rest is long compared with the database. Skipped while another
     /// thread writes.
     pub(crate) fn trim_log(&self) {
-        if self.recycled.taken() > self.disk_reserve.longest_spare(self.log_bytes())
+        if self.recycled.taken() > self.disk_reserve.max_recycled_len(self.log_bytes())
             && let Some(mut writer) = self.try_writer()
             && !self.ends()
         {

@@ -29,17 +29,17 @@ impl DbInner {
             }
             state.next_keyspace
         };
-        let core = self.new_keyspace_core(id, name.to_owned(), options, tree::Version::empty);
+        let inner = self.new_keyspace(id, name.to_owned(), options, tree::Version::empty);
         let mut edit =
-            DatabaseEdit { created: vec![created_edit(&core)], next_keyspace: id + 1, ..Default::default() };
+            DatabaseEdit { created: vec![created_edit(&inner)], next_keyspace: id + 1, ..Default::default() };
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
         state.next_keyspace = id + 1;
-        let tree = Tree::new(core.options.tree_options(id, name), core.read_state.load().version.clone());
-        state.insert(KeyspaceState::new(core.clone(), tree));
+        let tree = Tree::new(inner.options.tree_options(id, name), inner.read_state.load().version.clone());
+        state.insert(KeyspaceState::new(inner.clone(), tree));
         drop(state);
         self.renew_manifest(&mut manifest);
-        Ok(core)
+        Ok(inner)
     }
 
     /// Drops a keyspace, holding the writer so that no write runs meanwhile. The log may still name the keyspace: recovery skips entries
@@ -53,7 +53,7 @@ impl DbInner {
         // Before the manifest is locked, because this locks it. The log stays the newest while the writer is held.
         self.establish_log()?;
         let mut manifest = self.manifest.lock();
-        let id = self.state.lock().by_name(name).map(|k| k.core.id);
+        let id = self.state.lock().by_name(name).map(|k| k.inner.id);
         let id = id.ok_or_else(|| missing(name))?;
         // Older writes to other keyspaces must not be lost if the drop survives.
         self.sync_log(&mut writer)?;
@@ -69,18 +69,18 @@ impl DbInner {
         let mut state = self.state.lock();
         if let Some(mut keyspace) = state.remove(id) {
             self.disk_reserve.note_tables(keyspace.tree.version().bytes(), 0);
-            keyspace.core.state.store(DROPPED, Ordering::Release);
-            writer.forget(&keyspace.core);
-            self.counters.note_dropped(&keyspace.core.counters);
+            keyspace.inner.state.store(DROPPED, Ordering::Release);
+            writer.forget(&keyspace.inner);
+            self.counters.note_dropped(&keyspace.inner.counters);
             keyspace.tree.abandon();
             self.retired
-                .add(keyspace.core.read_state.load().memtables().filter(|memtable| memtable.capacity() > 0));
-            keyspace.flushing.clear();
-            keyspace.publish(self.idle.clone());
+                .add(keyspace.inner.read_state.load().memtables().filter(|memtable| memtable.capacity() > 0));
+            keyspace.immutable.clear();
+            keyspace.publish(self.empty_memtable.clone());
             // The error may have been this keyspace's. An error of another one reappears when its job is retried.
-            state.compaction_trouble = None;
+            state.compaction_error = None;
             if state.waiting().next().is_none() {
-                state.flush_trouble = None;
+                state.flush_error = None;
             }
         }
         self.progress.notify_all();
@@ -88,7 +88,7 @@ impl DbInner {
         drop(manifest);
         drop(writer);
         self.remove_logs(min_log);
-        self.collect_garbage();
+        self.collect_obsolete();
         Ok(())
     }
 

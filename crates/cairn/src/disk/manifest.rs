@@ -57,7 +57,7 @@ impl DbInner {
 
     /// The edit that produces the present state from an empty one, without the logs.
     pub(crate) fn whole_state(&self, state: &State) -> DatabaseEdit {
-        let created = |k: &KeyspaceState| created_edit(&k.core);
+        let created = |k: &KeyspaceState| created_edit(&k.inner);
         DatabaseEdit {
             created: state.keyspaces.values().map(created).collect(),
             trees: (state.keyspaces.iter())
@@ -72,11 +72,16 @@ impl DbInner {
     }
 }
 
-pub(crate) fn created_edit(core: &KeyspaceInner) -> KeyspaceCreated {
+pub(crate) fn created_edit(keyspace: &KeyspaceInner) -> KeyspaceCreated {
     KeyspaceCreated {
-        id: core.id,
-        name: core.name.clone(),
-        levels: core.options.levels,
-        options: core.options.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        id: keyspace.id,
+        name: keyspace.name.clone(),
+        levels: keyspace.options.levels,
+        options: keyspace
+            .options
+            .to_pairs()
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
     }
 }

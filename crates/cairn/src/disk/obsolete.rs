@@ -7,20 +7,20 @@ use crate::wal::log_file_name;
 impl DbInner {
     /// Removes the logs that the durable manifest no longer needs.
     pub(crate) fn remove_logs(&self, min_log: u64) {
-        let gone = self.closed_logs.release(min_log);
-        for log in &gone {
+        let removed = self.closed_logs.release(min_log);
+        for log in &removed {
             match self.disk_reserve.is_spent() {
                 false => self.recycled.offer(log.number, log.len),
                 // Logs that are not removed here are removed by the next opening.
                 true => _ = self.env.remove(&self.dir.join(log_file_name(log.number))),
             }
         }
-        self.made_room(!gone.is_empty());
+        self.after_removal(!removed.is_empty());
     }
 
     /// Called when files may have been removed: the reserve may shrink, or be made again if it is spent.
-    fn made_room(&self, gone: bool) {
-        if gone {
+    fn after_removal(&self, removed: bool) {
+        if removed {
             self.disk_reserve.fit(self.log_bytes());
             self.trim_log();
             self.disk_reserve.retake();
@@ -28,19 +28,19 @@ impl DbInner {
     }
 
     /// Deletes the tables that no version uses any more.
-    pub(crate) fn collect_garbage(&self) {
-        // One thread at a time: when this returns, everything that was garbage before is deleted.
+    pub(crate) fn collect_obsolete(&self) {
+        // One thread at a time: when this returns, everything that was obsolete before is deleted.
         let _collecting = self.collecting.lock();
-        let gone = self.garbage.take();
+        let removed = self.obsolete.take();
         // Tables that are not removed here are removed by the next opening.
-        if gone.is_empty() || self.check_place().is_err() {
+        if removed.is_empty() || self.check_place().is_err() {
             return;
         }
-        for &number in &gone {
+        for &number in &removed {
             self.tables.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
         }
-        self.made_room(!gone.is_empty());
+        self.after_removal(!removed.is_empty());
     }
 
     /// Removes tables that did not get into the manifest. If that is uncertain, they stay.

@@ -1,6 +1,6 @@
 //! Recognizes the files of a database directory by name.
 
-use crate::wal::{is_spare_file_name, log_file_name, parse_log_file_name};
+use crate::wal::{is_recycled_file_name, log_file_name, parse_log_file_name};
 use base::planted::{Bug, planted};
 use base::{Error, Result};
 use env::Env;
@@ -37,7 +37,7 @@ impl Files {
                 files.tables.push(number);
             } else if name.strip_suffix(".tmp").is_some_and(|n| parse_manifest_file_name(n).is_some()) {
                 files.temporary.push(name);
-            } else if is_spare_file_name(&name) {
+            } else if is_recycled_file_name(&name) {
                 files.recycled.push(name);
             }
         }

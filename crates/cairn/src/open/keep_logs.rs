@@ -16,7 +16,7 @@ use tree::{DatabaseEdit, LogClosed};
 
 impl Recovery {
     /// Opens without new tables: for writing if there is space for a manifest and a log, otherwise for reading only.
-    pub(super) fn open_with_little_room(
+    pub(super) fn open_with_little_space(
         mut self,
         mut keyspaces: Keyspaces,
         logs: &[u64],
@@ -35,7 +35,7 @@ impl Recovery {
                 Err(e) => return Err(e),
             }
         }
-        self.start_without_room(keyspaces, last_seq, cause)
+        self.start_without_space(keyspaces, last_seq, cause)
     }
 
     /// Replays the logs, and returns their descriptions when all of them can be kept.

@@ -1,6 +1,7 @@
 //! Opening: the manifest, replay of the logs into memtables and tables, and the [`DbInner`](crate::state::DbInner) made of them.
 //!
-//! Imports `types`, `wal`, `parts` and `state`. Absent: threads (the room `api` starts them), and changes of old files before the new ones are durable.
+//! Imports `types`, `wal`, `parts` and `state`. Absent: threads (the room `api` starts them), and changes of old files before the new ones
+//! are durable.
 
 mod file_names;
 mod keep_logs;

@@ -50,13 +50,13 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     };
     let lacking = note_missing(&state, &files);
     // Longer than the largest memtable and its log overhead, but only a part of a small log cap.
-    let longest_spare = (options.memory_budget / 4).min(options.log_cap / 4);
-    let recycled = Arc::new(RecycledLogs::new(&env, dir, longest_spare));
+    let max_recycled_len = (options.memory_budget / 4).min(options.log_cap / 4);
+    let recycled = Arc::new(RecycledLogs::new(&env, dir, max_recycled_len));
     let disk_reserve = DiskReserve::new(&env, dir, options.reserve_bytes(), recycled.clone());
     disk_reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
     let dir = dir.to_owned();
-    let (kept, idle) = (Vec::new(), Memtable::empty());
+    let (kept, empty_memtable) = (Vec::new(), Memtable::empty());
     Recovery {
         env,
         dir,
@@ -70,7 +70,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         recycled,
         next_file,
         kept,
-        idle,
+        empty_memtable,
     }
     .run()
 }
@@ -125,7 +125,7 @@ pub(crate) struct Recovery {
     /// Logs that are kept, because there is no space for tables with their contents.
     pub kept: Vec<KeptLog>,
     /// The empty memtable that all keyspaces with nothing in memory share.
-    pub idle: Arc<Memtable>,
+    pub empty_memtable: Arc<Memtable>,
 }
 
 impl Recovery {
@@ -141,11 +141,11 @@ impl Recovery {
                 Ok((last_seq, manifest)) => return self.start(keyspaces, last_seq, manifest),
                 Err(e) if e.kind() == ErrorKind::NoSpace && !self.files.manifests.is_empty() => {
                     self.take_back(&mut keyspaces, first_new);
-                    if self.remove_spares() {
+                    if self.remove_recycled() {
                         continue;
                     }
                     if !self.disk_reserve.release_for(&e) {
-                        return self.open_with_little_room(keyspaces, &logs, &e);
+                        return self.open_with_little_space(keyspaces, &logs, &e);
                     }
                 }
                 Err(e) => return Err(e),
@@ -154,7 +154,7 @@ impl Recovery {
     }
 
     /// Removes the recycled logs that an earlier process left. Returns whether there were any.
-    fn remove_spares(&mut self) -> bool {
+    fn remove_recycled(&mut self) -> bool {
         let recycled = std::mem::take(&mut self.files.recycled);
         self.remove(&recycled);
         !recycled.is_empty()
@@ -209,7 +209,7 @@ impl Recovery {
 
     /// Removes the tables from `first_new` on, which no manifest names, and resets the replay.
     fn take_back(&self, keyspaces: &mut Keyspaces, first_new: u64) {
-        keyspaces.values_mut().for_each(|k| k.reset(&self.idle));
+        keyspaces.values_mut().for_each(|k| k.reset(&self.empty_memtable));
         for number in first_new..self.next_file.load(Ordering::Relaxed) {
             self.space.tables.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
@@ -247,7 +247,7 @@ impl Recovery {
                 found: version,
                 options,
                 name: found.created.name,
-                memtable: self.idle.clone(),
+                memtable: self.empty_memtable.clone(),
                 full: Vec::new(),
                 recovered: Recovered::default(),
             };

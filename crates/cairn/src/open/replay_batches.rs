@@ -50,7 +50,8 @@ impl Recovery {
         }
     }
 
-    /// Makes a memtable with room for `need` bytes, or a larger one, or seals a full one and makes the next, like `memory.rs` in the room `write`.
+    /// Makes a memtable with room for `need` bytes, or a larger one, or seals a full one and makes the next, like `memory.rs` in the room
+    /// `write`.
     fn make_room(&self, keyspace: &mut Replayed, need: usize, held: &Cell<u64>, spill: Spill) -> Result<()> {
         let full = keyspace.options.memtable_bytes.min((self.options.memory_budget / 8) as usize);
         let wanted = keyspace.memtable.reserved() + need;
@@ -71,7 +72,7 @@ impl Recovery {
 
     /// Writes a keyspace's memtable to a table, unless the memtable has to stay in memory. No manifest names the table yet.
     pub(crate) fn flush(&self, keyspace: &mut Replayed, spill: Spill) -> Result<()> {
-        let memtable = std::mem::replace(&mut keyspace.memtable, self.idle.clone());
+        let memtable = std::mem::replace(&mut keyspace.memtable, self.empty_memtable.clone());
         let Some(newest) = memtable.max_seq() else { return Ok(()) };
         if spill == Spill::Nowhere {
             keyspace.full.push(memtable);
@@ -102,7 +103,7 @@ impl Recovery {
 
     /// Removes tables of this opening that were merged into others. Tables of the old manifest are in use until the new one is in force.
     fn remove_merged(&self) {
-        for number in self.space.garbage.take() {
+        for number in self.space.obsolete.take() {
             self.space.tables.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
         }

@@ -22,9 +22,9 @@ pub(crate) struct Replayed {
 
 impl Replayed {
     /// Discards everything that was replayed.
-    pub(crate) fn reset(&mut self, idle: &Arc<Memtable>) {
+    pub(crate) fn reset(&mut self, empty_memtable: &Arc<Memtable>) {
         self.tree = Tree::new(self.tree.options().clone(), self.found.clone());
-        self.memtable = idle.clone();
+        self.memtable = empty_memtable.clone();
         self.full.clear();
         self.recovered = Recovered::default();
     }

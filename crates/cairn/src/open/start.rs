@@ -46,13 +46,13 @@ impl Recovery {
             Err(e) => return Err(e),
         };
         self.remove(&leftovers);
-        let core = self.build(keyspaces, last_seq, manifest, log, logs);
+        let db = self.build(keyspaces, last_seq, manifest, log, logs);
         if let Some(refusal) = refusal {
-            core.refuse(refusal);
+            db.refuse(refusal);
         }
-        core.disk_reserve.fit(core.log_bytes());
-        core.disk_reserve.retake();
-        Ok(core)
+        db.disk_reserve.fit(db.log_bytes());
+        db.disk_reserve.retake();
+        Ok(db)
     }
 
     fn logs(&self) -> Logs {
@@ -90,7 +90,7 @@ impl Recovery {
     }
 
     /// Opens for reading only, with the tables on disk and the logs replayed into memory; changes nothing on disk.
-    pub(crate) fn start_without_room(
+    pub(crate) fn start_without_space(
         self,
         keyspaces: Keyspaces,
         last_seq: Seq,
@@ -101,9 +101,9 @@ impl Recovery {
         let (log, refusal) = self.no_log(&logs, cause);
         let number = self.files.manifests.last().copied().unwrap_or(0);
         let manifest = Manifest::refusing(&self.dir, number, refusal.clone());
-        let core = self.build(keyspaces, last_seq, manifest, log, logs);
-        core.refuse(refusal);
-        Ok(core)
+        let db = self.build(keyspaces, last_seq, manifest, log, logs);
+        db.refuse(refusal);
+        Ok(db)
     }
 
     /// Syncs the files that reads depend on and that are not rewritten: data that was read must not be lost in a power cut. Tables were
@@ -130,10 +130,10 @@ impl Recovery {
         log: Log,
         logs: Logs,
     ) -> Arc<DbInner> {
-        let TableSpace { tables, garbage } = self.space;
-        let core = Arc::new(DbInner {
+        let TableSpace { tables, obsolete } = self.space;
+        let db = Arc::new(DbInner {
             tables,
-            garbage,
+            obsolete,
             snapshots: Snapshots::default(),
             retired: Default::default(),
             visible: VisibleSeq::new(last_seq),
@@ -145,7 +145,7 @@ impl Recovery {
             manifest: Mutex::new(manifest),
             disk_reserve: self.disk_reserve,
             state: Mutex::new(State::new(self.state.next_keyspace)),
-            idle: self.idle,
+            empty_memtable: self.empty_memtable,
             flush_work: Condvar::new(),
             compact_work: Condvar::new(),
             progress: Condvar::new(),
@@ -154,7 +154,7 @@ impl Recovery {
             next_file: self.next_file,
             counters: Counters::default(),
             scrub: Scrub::default(),
-            rest_until: AtomicU64::new(0),
+            idle_until: AtomicU64::new(0),
             slowdown: AtomicU64::new(0),
             collecting: Mutex::new(()),
             calls: ActiveCalls::default(),
@@ -171,8 +171,8 @@ impl Recovery {
             options: self.options,
             identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
         });
-        core.adopt(keyspaces);
-        core
+        db.adopt(keyspaces);
+        db
     }
 }
 
@@ -181,17 +181,17 @@ impl DbInner {
         let mut state = self.state.lock();
         for (id, k) in keyspaces {
             self.disk_reserve.note_tables(0, k.tree.version().bytes());
-            let core = self.new_keyspace_core(id, k.name, k.options, tree::Version::empty);
-            let mut keyspace = KeyspaceState::new(core, k.tree);
+            let inner = self.new_keyspace(id, k.name, k.options, tree::Version::empty);
+            let mut keyspace = KeyspaceState::new(inner, k.tree);
             // In most cases there are none: all that was replayed is in tables.
             let memtables = k.full.into_iter().chain([k.memtable]).filter(|m| !m.is_empty());
-            keyspace.flushing = memtables
+            keyspace.immutable = memtables
                 .map(|memtable| {
                     let last_seq = memtable.max_seq().unwrap_or(0);
                     ImmutableMemtable::new(memtable, last_seq)
                 })
                 .collect();
-            keyspace.publish(self.idle.clone());
+            keyspace.publish(self.empty_memtable.clone());
             state.insert(keyspace);
         }
     }

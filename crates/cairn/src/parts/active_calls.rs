@@ -22,7 +22,7 @@ struct State {
 pub(crate) struct ActiveCalls {
     state: Mutex<State>,
     /// Signalled when the last running call has returned.
-    idle: Condvar,
+    all_returned: Condvar,
 }
 
 impl ActiveCalls {
@@ -41,7 +41,7 @@ impl ActiveCalls {
         let mut state = self.state.lock();
         state.ended = true;
         while state.running > 0 && !planted(Bug::CloseWithoutWaiting) {
-            self.idle.wait(&mut state);
+            self.all_returned.wait(&mut state);
         }
     }
 }
@@ -55,7 +55,7 @@ impl Drop for ActiveCall<'_> {
         let mut state = self.0.state.lock();
         state.running -= 1;
         if state.running == 0 {
-            self.0.idle.notify_all();
+            self.0.all_returned.notify_all();
         }
     }
 }

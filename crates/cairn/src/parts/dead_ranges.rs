@@ -25,7 +25,7 @@
 //! - A part that was already watched from a number `<= seq` on is now dead since `seq`: puts up to `watched` were visible to the cursor,
 //!   later ones have been cut out.
 //!
-//! Afterwards only a put can give a key of the range a value, and puts are cut out. Deletes, range deletions, flushes and compactions do
+//! Afterwards only a put can give a key of the range a value, and puts are cut out. Deletes, range tombstones, flushes and compactions do
 //! not give a key a value. A write that fails after its cut loses only the optimization.
 //!
 //! A reader at `seq` skips a range that is dead since `<= seq`. It takes its number before it loads the ranges; a put visible to it was
@@ -397,8 +397,8 @@ impl DeadRanges {
         while list.ranges.len() > MAX {
             let worth = |range: &Arc<DeadRange>| range.worth.load(Ordering::Relaxed);
             let least = (0..list.ranges.len()).min_by_key(|&i| worth(&list.ranges[i])).unwrap_or(0);
-            let gone = list.ranges.remove(least);
-            list.floor = list.floor.max(worth(&gone));
+            let evicted = list.ranges.remove(least);
+            list.floor = list.floor.max(worth(&evicted));
         }
         self.any.store(!list.ranges.is_empty(), Ordering::Relaxed);
         self.list.store(Arc::new(list));

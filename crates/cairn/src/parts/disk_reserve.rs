@@ -168,12 +168,12 @@ impl DiskReserve {
             ReserveState::Held | ReserveState::Absent => {}
         }
         drop(state);
-        self.recycled.forget_longer(self.longest_spare(logs));
+        self.recycled.forget_longer(self.max_recycled_len(logs));
     }
 
     /// Maximum length of a recycled log, or of its unused rest behind the newest log: a longer one would be most of the space of a small
     /// database.
-    pub(crate) fn longest_spare(&self, logs: u64) -> u64 {
+    pub(crate) fn max_recycled_len(&self, logs: u64) -> u64 {
         self.tables.load(Ordering::Relaxed).saturating_add(logs).saturating_mul(4)
     }
 

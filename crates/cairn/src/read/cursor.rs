@@ -16,7 +16,7 @@ use tree::{MergeCursor, SkipCharge};
 /// The state of one keyspace that a cursor reads: a held sequence number and the read state.
 pub(crate) struct ReadView {
     keyspace: HeldSeq,
-    core: Arc<DbInner>,
+    db: Arc<DbInner>,
     read_state: Arc<ReadState>,
     /// The flush generation of the keyspace when `read_state` was loaded, or an earlier one.
     pub generation: u64,
@@ -24,20 +24,20 @@ pub(crate) struct ReadView {
 }
 
 impl ReadView {
-    pub(crate) fn new(core: &Arc<DbInner>, keyspace: HeldSeq) -> ReadView {
+    pub(crate) fn new(db: &Arc<DbInner>, keyspace: HeldSeq) -> ReadView {
         // The sequence number is held, so a read state loaded later still has every version visible at it. The check that the keyspace is
         // open comes after the load: a keyspace dropped in between must not appear empty.
         let generation = keyspace.generation.get();
         let read_state = keyspace.read_state.load_full();
-        let closed = keyspace.check_of(core.identity).err();
-        ReadView { keyspace, core: core.clone(), read_state, generation, closed }
+        let closed = keyspace.check_of(db.identity).err();
+        ReadView { keyspace, db: db.clone(), read_state, generation, closed }
     }
 
     /// The same state for a cursor that is dropped before `self`.
     pub(crate) fn lend(&self) -> ReadView {
         ReadView {
             keyspace: self.keyspace.lend(),
-            core: self.core.clone(),
+            db: self.db.clone(),
             read_state: self.read_state.clone(),
             generation: self.generation,
             closed: self.closed.clone(),
@@ -48,7 +48,7 @@ impl ReadView {
     #[cold]
     pub(crate) fn renew(&mut self) {
         self.generation = self.keyspace.generation.get();
-        if let Some(read_state) = present_view(&self.keyspace) {
+        if let Some(read_state) = current_read_state(&self.keyspace) {
             self.read_state = read_state;
         }
     }
@@ -56,7 +56,7 @@ impl ReadView {
 
 /// The current read state of an open keyspace. `None` when the keyspace was dropped or the database is closed: readers keep the one that
 /// they have.
-fn present_view(keyspace: &KeyspaceInner) -> Option<Arc<ReadState>> {
+fn current_read_state(keyspace: &KeyspaceInner) -> Option<Arc<ReadState>> {
     // Loaded before the check: the read state of a dropped keyspace is empty.
     let read_state = keyspace.read_state.load_full();
     keyspace.check_open().is_ok().then_some(read_state)
@@ -135,11 +135,11 @@ pub struct Cursor {
     key: Vec<u8>,
     /// Going backward: the value of the saved entry.
     saved: Saved,
-    lingering: SkipCounter,
+    skip_counter: SkipCounter,
     skip_charge: SkipCharge,
     run: DeletedRun,
     keyspace: HeldSeq,
-    core: Arc<DbInner>,
+    db: Arc<DbInner>,
     /// The flush generation of the keyspace when the sources were taken, or an earlier one.
     pub(crate) generation: u64,
     /// The error that every seek returns because the keyspace was dropped before the cursor was made.
@@ -151,14 +151,14 @@ impl Drop for Cursor {
     fn drop(&mut self) {
         self.skip_charge.leave(&self.keyspace.charges);
         if planted(Bug::LateGarbage) {
-            self.core.collect_garbage();
+            self.db.collect_obsolete();
         }
     }
 }
 
 impl Cursor {
     pub(crate) fn new(read_view: ReadView, bounds: Bounds) -> Cursor {
-        let ReadView { keyspace, core, read_state, generation, closed } = read_view;
+        let ReadView { keyspace, db, read_state, generation, closed } = read_view;
         let seq = keyspace.seq;
         let (merge, range_del) = sources(&read_state, &keyspace, &bounds, seq);
         Cursor {
@@ -169,11 +169,11 @@ impl Cursor {
             range_del,
             key: Vec::new(),
             saved: Saved::default(),
-            lingering: SkipCounter::default(),
+            skip_counter: SkipCounter::default(),
             skip_charge: SkipCharge::default(),
             run: DeletedRun::new(&keyspace.dead),
             keyspace,
-            core,
+            db,
             generation,
             closed,
         }
@@ -189,9 +189,9 @@ impl Cursor {
     #[cold]
     fn renew(&mut self) -> bool {
         self.generation = self.keyspace.generation.get();
-        let Some(read_state) = present_view(&self.keyspace) else { return false };
+        let Some(read_state) = current_read_state(&self.keyspace) else { return false };
         if planted(Bug::MovedCursorReadsNewest) {
-            self.seq = self.core.visible.newest();
+            self.seq = self.db.visible.newest();
         }
         (self.merge, self.range_del) = sources(&read_state, &self.keyspace, &self.bounds, self.seq);
         true
@@ -201,7 +201,7 @@ impl Cursor {
     #[inline]
     fn begin_move(&mut self) -> Result<Place> {
         let place = std::mem::replace(&mut self.place, Place::Invalid);
-        self.core.check_not_closed()?;
+        self.db.check_not_closed()?;
         Ok(place)
     }
 
@@ -215,7 +215,7 @@ impl Cursor {
     /// Converts the error of a move: a concurrent close may have removed the files that it read.
     #[inline]
     fn moved(&self, outcome: Result<()>) -> Result<()> {
-        outcome.map_err(|e| self.core.read_error(e))
+        outcome.map_err(|e| self.db.read_error(e))
     }
 
     /// Moves to the first entry.
@@ -310,7 +310,7 @@ impl Cursor {
     #[inline]
     fn charge_skip(&mut self) {
         if let Some(bytes) = self.skip_charge.skip(&self.keyspace.charges) {
-            charge_skipped(bytes, &self.merge, &self.keyspace, &self.core);
+            charge_skipped(bytes, &self.merge, &self.keyspace, &self.db);
         }
     }
 
@@ -393,7 +393,7 @@ impl Cursor {
             Place::Forward => Some(self.merge.key()),
             _ => self.bounds.to.as_deref(),
         };
-        self.run.end(is_known.then_some(self.seq), sought, to, &self.keyspace, &self.core);
+        self.run.end(is_known.then_some(self.seq), sought, to, &self.keyspace, &self.db);
     }
 
     #[cold]
@@ -401,9 +401,9 @@ impl Cursor {
         let (seq, bound) = (is_known.then_some(self.seq), &self.bounds.from[..]);
         match self.place {
             Place::Backward => {
-                self.run.end_back(seq, sought, &successor(&self.key), &self.keyspace, &self.core);
+                self.run.end_back(seq, sought, &successor(&self.key), &self.keyspace, &self.db);
             }
-            _ => self.run.end_back(seq, sought, bound, &self.keyspace, &self.core),
+            _ => self.run.end_back(seq, sought, bound, &self.keyspace, &self.db),
         }
     }
 
@@ -420,8 +420,8 @@ impl Cursor {
     #[cold]
     fn leave_out_dead(&mut self, backward: bool) -> Result<Option<bool>> {
         let bounds = (&self.bounds.from[..], self.bounds.to.as_deref());
-        let (keyspace, core) = (&self.keyspace, &self.core);
-        let Some(dead) = self.run.look(self.merge.key(), self.seq, bounds, backward, keyspace, core) else {
+        let (keyspace, db) = (&self.keyspace, &self.db);
+        let Some(dead) = self.run.look(self.merge.key(), self.seq, bounds, backward, keyspace, db) else {
             return Ok(Some(false));
         };
         match (&dead.to, backward) {
@@ -469,8 +469,8 @@ impl Cursor {
             if !is_new && trailer.is_delete() {
                 self.charge_skip();
             }
-            match self.lingering.on(self.merge.key()) {
-                true => self.merge.seek_current(&self.lingering.key, behind)?,
+            match self.skip_counter.on(self.merge.key()) {
+                true => self.merge.seek_current(&self.skip_counter.key, behind)?,
                 false if is_new => self.merge.next()?,
                 false => self.merge.next_key()?,
             }
@@ -513,8 +513,8 @@ impl Cursor {
                 }
             }
             // Of the versions of a key in one run the newest visible one decides; those after it in this direction are too new.
-            match self.lingering.on(self.merge.key()) {
-                true => self.merge.seek_current_back(&self.lingering.key, is_seen.then_some(self.seq))?,
+            match self.skip_counter.on(self.merge.key()) {
+                true => self.merge.seek_current_back(&self.skip_counter.key, is_seen.then_some(self.seq))?,
                 false => self.merge.prev()?,
             }
         }

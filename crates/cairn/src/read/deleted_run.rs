@@ -51,7 +51,7 @@ impl DeletedRun {
         (from, to): (&[u8], Option<&[u8]>),
         backward: bool,
         keyspace: &KeyspaceInner,
-        core: &DbInner,
+        db: &DbInner,
     ) -> Option<Arc<DeadRange>> {
         let dead = &keyspace.dead;
         if !self.has_edge {
@@ -72,7 +72,7 @@ impl DeletedRun {
                 let (from, to) = if backward { (from, Some(edge)) } else { (edge, to) };
                 let run = FoundRun { from, to, seq, passed: u64::from(self.passed), backward };
                 if dead.is_worth_a_note(&run)
-                    && let Some(writer) = core.try_writer()
+                    && let Some(writer) = db.try_writer()
                 {
                     dead.watch(&run, writer.next_seq - 1);
                 }
@@ -90,11 +90,11 @@ impl DeletedRun {
         sought: Option<&[u8]>,
         to: Option<&[u8]>,
         keyspace: &KeyspaceInner,
-        core: &DbInner,
+        db: &DbInner,
     ) {
         if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
             let from = sought.unwrap_or(&self.edge);
-            core.note_dead(&FoundRun { from, to, seq, passed, backward: false }, keyspace);
+            db.note_dead(&FoundRun { from, to, seq, passed, backward: false }, keyspace);
         }
     }
 
@@ -105,13 +105,13 @@ impl DeletedRun {
         sought: Option<Option<&[u8]>>,
         from: &[u8],
         keyspace: &KeyspaceInner,
-        core: &DbInner,
+        db: &DbInner,
     ) {
         if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
             // Older versions of the edge key came first; now it is known that none of them is a value.
             self.edge.push(0);
             let to = sought.unwrap_or(Some(&self.edge));
-            core.note_dead(&FoundRun { from, to, seq, passed, backward: true }, keyspace);
+            db.note_dead(&FoundRun { from, to, seq, passed, backward: true }, keyspace);
         }
     }
 

@@ -25,8 +25,8 @@ impl HeldSeq {
     }
 
     /// Holds the newest visible sequence number.
-    pub(crate) fn newest(keyspace: &Arc<KeyspaceInner>, core: &DbInner) -> HeldSeq {
-        let (seq, slot) = keyspace.readers.hold_newest(&core.visible);
+    pub(crate) fn newest(keyspace: &Arc<KeyspaceInner>, db: &DbInner) -> HeldSeq {
+        let (seq, slot) = keyspace.readers.hold_newest(&db.visible);
         HeldSeq::new(keyspace, seq, slot)
     }
 

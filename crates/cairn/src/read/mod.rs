@@ -1,7 +1,7 @@
 //! Reads: point reads, batched reads, and cursors with what they skip and charge.
 //!
-//! Imports `types`, `parts` and `state`. Absent: writes, flushes, compactions and waiting. A read changes nothing but counters, except that a cursor
-//! records dead ranges, for which it holds the writer if that is free at the moment.
+//! Imports `types`, `parts` and `state`. Absent: writes, flushes, compactions and waiting. A read changes nothing but counters, except that
+//! a cursor records dead ranges, for which it holds the writer if that is free at the moment.
 
 mod cursor;
 mod deleted_run;

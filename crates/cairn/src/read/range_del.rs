@@ -68,13 +68,13 @@ impl RangeDelFilter {
     }
 
     fn look(&mut self, key: &[u8]) {
-        let stretch = self.ranges.at(key, self.upto);
-        self.seq = stretch.seq;
+        let fragment = self.ranges.at(key, self.upto);
+        self.seq = fragment.seq;
         self.from.clear();
-        self.from.extend_from_slice(stretch.from);
+        self.from.extend_from_slice(fragment.from);
         self.to.clear();
-        self.to.extend_from_slice(stretch.to.unwrap_or_default());
-        self.endless = stretch.to.is_none();
+        self.to.extend_from_slice(fragment.to.unwrap_or_default());
+        self.endless = fragment.to.is_none();
         self.known = true;
         self.passed = 0;
     }

@@ -25,14 +25,14 @@ pub(crate) fn charge_skipped(
     bytes: u64,
     merge: &MergeCursor<Source>,
     keyspace: &KeyspaceInner,
-    core: &DbInner,
+    db: &DbInner,
 ) {
     match &merge.children()[merge.current()] {
         Source::Tree(source) => source.charge_skipped(bytes, &keyspace.charges),
         Source::Memtable(cursor) => {
             let memtable = cursor.memtable();
             if charge(memtable.charges(), bytes) >= price(memtable) && may_be_sealed(memtable, keyspace) {
-                core.memtables_due.store(true, Ordering::Relaxed);
+                db.memtables_due.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -41,7 +41,7 @@ pub(crate) fn charge_skipped(
 /// Whether the memtable is the active one of its keyspace, and no older one waits for its flush.
 fn may_be_sealed(memtable: &Arc<Memtable>, keyspace: &KeyspaceInner) -> bool {
     let read_state = keyspace.read_state.load();
-    Arc::ptr_eq(&read_state.memtable, memtable) && read_state.flushing.is_empty()
+    Arc::ptr_eq(&read_state.memtable, memtable) && read_state.immutable.is_empty()
 }
 
 /// Detects that a cursor steps through many versions of one key.
@@ -91,7 +91,7 @@ mod tests {
         }
         let early = db.snapshot();
         (0..1_900).try_for_each(|_| keyspace.delete("b")).unwrap();
-        let memtable = keyspace.core.read_state.load().memtable.clone();
+        let memtable = keyspace.inner.read_state.load().memtable.clone();
         let charges = || memtable.charges().load(Ordering::Relaxed);
         let skipped = |run: &dyn Fn() -> usize| {
             let before = charges();
@@ -114,12 +114,12 @@ mod tests {
         let keyspace = db.keyspace("k", KeyspaceOptions::default().seek_cost(1 << 20)).unwrap();
         (0..100u32).try_for_each(|i| keyspace.delete(i.to_be_bytes())).unwrap();
         assert_eq!(keyspace.range::<&str>(..).count(), 0);
-        let core = &keyspace.handle.core;
-        let entries = || keyspace.core.read_state.load().memtable.entries();
-        assert!(core.memtables_due.load(Ordering::Relaxed) && entries() == 100);
+        let inner = &keyspace.handle.db;
+        let entries = || keyspace.inner.read_state.load().memtable.entries();
+        assert!(inner.memtables_due.load(Ordering::Relaxed) && entries() == 100);
         assert_eq!(db.stats().flush.jobs, 0);
         keyspace.delete("b").unwrap();
-        assert!(!core.memtables_due.load(Ordering::Relaxed) && entries() == 1);
+        assert!(!inner.memtables_due.load(Ordering::Relaxed) && entries() == 1);
         assert_eq!(db.stats().flush.jobs, 1);
     }
 
@@ -134,11 +134,11 @@ mod tests {
         (0..100u32).try_for_each(|i| keyspace.delete(i.to_be_bytes())).unwrap();
         keyspace.flush().unwrap();
         assert_eq!(keyspace.range::<&str>(..).count(), 0);
-        let core = &keyspace.handle.core;
+        let inner = &keyspace.handle.db;
         let before = db.stats().compaction.jobs;
-        assert!(core.trees_due.load(Ordering::Relaxed));
+        assert!(inner.trees_due.load(Ordering::Relaxed));
         keyspace.put("b", "1").unwrap();
-        assert!(!core.trees_due.load(Ordering::Relaxed) && db.stats().compaction.jobs > before);
+        assert!(!inner.trees_due.load(Ordering::Relaxed) && db.stats().compaction.jobs > before);
         drop(early);
     }
 
@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(keyspace.range::<&str>(..).count(), 0);
         }
         db.wait_idle().unwrap();
-        assert!(keyspaces.iter().all(|k| k.core.read_state.load().memtable.entries() == 0));
+        assert!(keyspaces.iter().all(|k| k.inner.read_state.load().memtable.entries() == 0));
         assert_eq!((db.stats().flush.jobs, logs), (3, 1));
     }
 
@@ -169,7 +169,7 @@ mod tests {
         (0..100u32).try_for_each(|i| keyspace.delete(i.to_be_bytes())).unwrap();
         assert_eq!(keyspace.range::<&str>(..).count(), 0);
         let begun = std::time::Instant::now();
-        while keyspace.core.read_state.load().memtable.entries() > 0 {
+        while keyspace.inner.read_state.load().memtable.entries() > 0 {
             assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it was not sealed");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }

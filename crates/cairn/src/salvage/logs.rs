@@ -199,12 +199,12 @@ fn insert(
         return false;
     }
     for (seq, entry) in entries {
-        let gone = match state {
+        let dropped = match state {
             // A keyspace that no manifest names was never created, or was dropped.
             Some(state) => !state.keyspaces.contains_key(&entry.keyspace),
             None => sources.remains.dropped.contains(&entry.keyspace),
         };
-        if gone {
+        if dropped {
             continue;
         }
         let keyspace = sources.keyspace(entry.keyspace, report);

@@ -5,7 +5,7 @@ use crate::parts::is_due;
 use crate::state::{DbInner, KeyspaceState, Writer};
 use crate::sync::Ordering;
 
-/// With this many immutable memtables in a keyspace, its active one is sealed only if it has a range deletion: flushed together they may
+/// With this many immutable memtables in a keyspace, its active one is sealed only if it has a range tombstone: flushed together they may
 /// shrink to nothing, where the others alone do not fit.
 const MAX_WAITING: usize = 16;
 
@@ -24,17 +24,17 @@ impl DbInner {
     /// charge sets `memtables_due` again.
     #[cold]
     pub(crate) fn seal_due(&self, writer: &mut Writer) {
-        self.switch_deletes(writer);
+        self.seal_deletes(writer);
         let keyspaces: Vec<_> = {
             let mut state = self.state.lock();
             let mut successors = 0;
             let due = |k: &&KeyspaceState| {
-                let charged = k.flushing.is_empty() && is_due(&k.core.read_state.load().memtable);
-                let fits = charged && !self.is_over_budget(&state, successors + k.core.memtable_bytes);
-                successors += if fits { k.core.memtable_bytes } else { 0 };
+                let charged = k.immutable.is_empty() && is_due(&k.inner.read_state.load().memtable);
+                let fits = charged && !self.is_over_budget(&state, successors + k.inner.memtable_bytes);
+                successors += if fits { k.inner.memtable_bytes } else { 0 };
                 fits
             };
-            let due: Vec<_> = state.dirty().filter(due).map(|k| k.core.clone()).collect();
+            let due: Vec<_> = state.dirty().filter(due).map(|k| k.inner.clone()).collect();
             // `wait_idle` checks both under the lock.
             self.memtables_due.store(false, Ordering::Release);
             if due.is_empty() {
@@ -56,7 +56,7 @@ impl DbInner {
 
     /// While the reserve is spent: seals every memtable with tombstones, so that it is flushed. Returns whether there was any.
     #[cold]
-    pub(crate) fn switch_deletes(&self, writer: &mut Writer) -> bool {
+    pub(crate) fn seal_deletes(&self, writer: &mut Writer) -> bool {
         if !self.disk_reserve.take_deletes() {
             return false;
         }
@@ -64,19 +64,19 @@ impl DbInner {
         self.visible.wait_for(writer.next_seq - 1);
         let (now, later): (Vec<_>, Vec<_>) = {
             let mut state = self.state.lock();
-            let with_deletes = state.dirty().filter(|k| k.core.read_state.load().memtable.has_deletes());
+            let with_deletes = state.dirty().filter(|k| k.inner.read_state.load().memtable.has_deletes());
             let (now, later) =
-                with_deletes.map(|k| (may_switch(k), k.core.clone())).partition(|(may, _)| *may);
+                with_deletes.map(|k| (may_seal(k), k.inner.clone())).partition(|(may, _)| *may);
             // Counted as a job, so that a thread waiting for idleness waits for it.
             state.jobs += 1;
             (now, later)
         };
         let now: Vec<_> = now.into_iter().map(|(_, keyspace)| keyspace).collect();
-        let switched = self.seal(writer, &now);
-        if let Err(e) = &switched {
+        let sealed = self.seal(writer, &now);
+        if let Err(e) = &sealed {
             tracing::warn!(error = %e, "a memtable was not switched");
         }
-        if switched.is_err() || !later.is_empty() {
+        if sealed.is_err() || !later.is_empty() {
             self.disk_reserve.note_deletes();
         }
         self.state.lock().jobs -= 1;
@@ -86,11 +86,11 @@ impl DbInner {
 }
 
 /// Whether the active memtable of a keyspace may be added to those that wait for a flush.
-fn may_switch(keyspace: &KeyspaceState) -> bool {
-    let memtable = &keyspace.core.read_state.load().memtable;
-    let waiting: usize = keyspace.flushing.iter().map(|sealed| sealed.memtable.used_bytes()).sum();
+fn may_seal(keyspace: &KeyspaceState) -> bool {
+    let memtable = &keyspace.inner.read_state.load().memtable;
+    let waiting: usize = keyspace.immutable.iter().map(|sealed| sealed.memtable.used_bytes()).sum();
     match memtable.ranges() {
-        Some(_) => keyspace.flushing.len() < MAX_WAITING,
+        Some(_) => keyspace.immutable.len() < MAX_WAITING,
         // A memtable much smaller than the waiting ones does not help them.
         None => memtable.used_bytes() >= waiting / 8,
     }

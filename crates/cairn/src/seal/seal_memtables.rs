@@ -27,7 +27,7 @@ impl DbInner {
         // Older commits may still be inserting.
         self.await_inserts(writer);
         if keyspaces.iter().any(|keyspace| !keyspace.read_state.load().memtable.is_empty()) {
-            self.rotate_log(writer)?;
+            self.switch_log(writer)?;
         }
         let last_seq = writer.next_seq - 1;
         let mut state = self.state.lock();
@@ -39,7 +39,7 @@ impl DbInner {
             writer.forget(keyspace);
             keyspace.last_used.store(old.reserved(), Ordering::Relaxed);
             let sealed = (!old.is_empty()).then(|| ImmutableMemtable::new(old, last_seq));
-            state.switch(keyspace.id, self.idle.clone(), sealed);
+            state.replace_memtable(keyspace.id, self.empty_memtable.clone(), sealed);
         }
         self.flush_work.notify_one();
         Ok(())
@@ -47,12 +47,12 @@ impl DbInner {
 
     /// Begins the next log. Everything that has a sequence number is inserted. The current log is established first, so that at most the
     /// newest log is not; usually the flush thread has already done so.
-    fn rotate_log(&self, writer: &mut Writer) -> Result<()> {
+    fn switch_log(&self, writer: &mut Writer) -> Result<()> {
         self.check_place()?;
         self.establish_log()?;
         let last_seq = writer.next_seq - 1;
         self.disk_reserve
-            .retry_after_freeing(|| writer.log.rotate(last_seq))
+            .retry_after_freeing(|| writer.log.switch(last_seq))
             .map_err(|e| self.poison_on_sync_error(e))?;
         writer.check_log_at = 0;
         writer.check_holders_at = 0;
@@ -64,7 +64,7 @@ impl DbInner {
         self.check_process()?;
         self.check_running()?;
         self.await_inserts(writer);
-        self.rotate_log(writer)?;
+        self.switch_log(writer)?;
         self.state.lock().logs_to_free = true;
         self.flush_work.notify_one();
         Ok(())

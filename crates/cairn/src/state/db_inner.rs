@@ -32,7 +32,7 @@ pub(crate) struct DbInner {
     /// The process that opened the database.
     pub origin: ForkGuard,
     pub tables: Arc<TableCache>,
-    pub garbage: Arc<ObsoleteFiles>,
+    pub obsolete: Arc<ObsoleteFiles>,
     pub snapshots: Snapshots,
     /// Memtables that cursors still hold although they were flushed or their keyspace dropped.
     pub retired: RetiredMemtables,
@@ -47,7 +47,7 @@ pub(crate) struct DbInner {
     pub disk_reserve: DiskReserve,
     pub state: Mutex<State>,
     /// The empty memtable that all keyspaces with nothing in memory share.
-    pub idle: Arc<Memtable>,
+    pub empty_memtable: Arc<Memtable>,
     /// Signalled when there may be something to flush, or to compact.
     pub flush_work: Condvar,
     pub compact_work: Condvar,
@@ -58,8 +58,8 @@ pub(crate) struct DbInner {
     pub next_file: AtomicU64,
     pub counters: Counters,
     pub scrub: Scrub,
-    /// The database counts as at rest until the total bytes of written keys and values pass this.
-    pub rest_until: AtomicU64,
+    /// The database counts as idle until the total bytes of written keys and values pass this.
+    pub idle_until: AtomicU64,
     /// Nanoseconds that a writer waits per KiB because compaction is behind.
     pub slowdown: AtomicU64,
     /// Held while tables are deleted.
@@ -108,7 +108,7 @@ impl DbInner {
         }
     }
 
-    /// Ends all writing, because the state on disk is unknown or a thread is gone. Reads go on.
+    /// Ends all writing, because the state on disk is unknown or a thread has ended. Reads go on.
     pub(crate) fn stop(&self, cause: &Error) -> Error {
         let message = format!("the database is read-only until it is reopened, because: {cause}");
         self.refuse(Error::new(ErrorKind::ReadOnly, message))
@@ -158,7 +158,7 @@ impl DbInner {
     /// Opens the reader of a table for a version.
     pub(crate) fn open_table(&self, meta: &TableMeta) -> Result<Arc<LiveTable>> {
         let table = self.tables.open(meta.number, meta.file_size)?;
-        Ok(LiveTable::new(meta.clone(), table, self.garbage.clone()))
+        Ok(LiveTable::new(meta.clone(), table, self.obsolete.clone()))
     }
 
     /// Ends all writing if the path of the directory now leads elsewhere: files are created and removed by path, and could be another
@@ -168,7 +168,7 @@ impl DbInner {
         moved.map_err(|e| self.stop(&e))
     }
 
-    pub(crate) fn new_keyspace_core(
+    pub(crate) fn new_keyspace(
         &self,
         id: u64,
         name: String,
@@ -177,8 +177,8 @@ impl DbInner {
     ) -> Arc<KeyspaceInner> {
         let memtable_bytes = memtable_bytes(&self.options, &options);
         let read_state = ReadState {
-            memtable: self.idle.clone(),
-            flushing: Vec::new(),
+            memtable: self.empty_memtable.clone(),
+            immutable: Vec::new(),
             version: Arc::new(version(options.levels)),
         };
         let counters = KeyspaceCounters {
@@ -234,7 +234,7 @@ impl DbInner {
         Error::new(ErrorKind::Closed, format!("{}: the database is closed", self.dir.display()))
     }
 
-    /// The error of a read. After closing the files may be gone, which is not damage.
+    /// The error of a read. After closing the files may be removed, which is not damage.
     #[cold]
     pub(crate) fn read_error(&self, error: Error) -> Error {
         self.check_not_closed().err().unwrap_or(error)

@@ -15,10 +15,10 @@ use tree::Tree;
 
 /// A keyspace and its background work.
 pub(crate) struct KeyspaceState {
-    pub core: Arc<KeyspaceInner>,
+    pub inner: Arc<KeyspaceInner>,
     pub tree: Tree,
     /// Memtables to be flushed, oldest first.
-    pub flushing: VecDeque<ImmutableMemtable>,
+    pub immutable: VecDeque<ImmutableMemtable>,
     /// Whether a flush of this keyspace is running.
     pub busy: bool,
     /// The key under which the keyspace is in [`State::due`], if it is.
@@ -65,9 +65,9 @@ pub(crate) struct State {
     /// Running flushes.
     pub flushes: usize,
     /// The error of the newest flush, if it may be temporary: writers that wait for a flush get it.
-    pub flush_trouble: Option<Error>,
+    pub flush_error: Option<Error>,
     /// The same for the newest compaction.
-    pub compaction_trouble: Option<Error>,
+    pub compaction_error: Option<Error>,
     /// Keyspaces that have a memtable of their own, or immutable ones. All others have nothing in memory.
     dirty: BTreeSet<u64>,
     /// Keyspaces with immutable memtables.
@@ -79,7 +79,7 @@ pub(crate) struct State {
     /// Nonzero debts.
     debts: HashMap<u64, f64>,
     /// The contexts in which keyspaces were found not due.
-    looked: NotDueContext,
+    not_due_context: NotDueContext,
     /// Keyspaces in which cursors may prevent a compaction, with the oldest sequence number that these read at.
     held: HashMap<u64, Seq>,
     /// Bytes of all immutable memtables.
@@ -92,36 +92,36 @@ pub(crate) struct PickContext {
     /// The oldest snapshot.
     pub oldest: Option<Seq>,
     /// Whether writes have nearly or entirely paused.
-    pub at_rest: bool,
+    pub idle: bool,
     /// Free bytes on the disk, when it is nearly full.
-    pub room: Option<u64>,
+    pub free_space: Option<u64>,
 }
 
 /// The union of the [`PickContext`]s in which keyspaces were found not due.
 struct NotDueContext {
     oldest: Seq,
-    /// Some keyspace was looked at while the database was not at rest.
+    /// Some keyspace was looked at while the database was not idle.
     busy: bool,
     /// Some keyspace was looked at while the disk was nearly full.
-    tight: bool,
+    low_space: bool,
 }
 
 impl Default for NotDueContext {
     fn default() -> NotDueContext {
-        NotDueContext { oldest: Seq::MAX, busy: false, tight: false }
+        NotDueContext { oldest: Seq::MAX, busy: false, low_space: false }
     }
 }
 
 impl NotDueContext {
     fn add(&mut self, context: &PickContext) {
         self.oldest = self.oldest.min(context.oldest.unwrap_or(Seq::MAX));
-        self.busy |= !context.at_rest;
-        self.tight |= context.room.is_some();
+        self.busy |= !context.idle;
+        self.low_space |= context.free_space.is_some();
     }
 
     /// Whether keyspaces found not due then may be due in the context `now`, without a change of their own.
     fn is_outdated(&self, now: &PickContext) -> bool {
-        now.oldest.unwrap_or(Seq::MAX) > self.oldest || (now.at_rest && self.busy) || self.tight
+        now.oldest.unwrap_or(Seq::MAX) > self.oldest || (now.idle && self.busy) || self.low_space
     }
 }
 
@@ -131,13 +131,13 @@ impl State {
     }
 
     /// The error that prevents background work at present, if any.
-    pub(crate) fn trouble(&self) -> Option<Error> {
-        self.flush_trouble.clone().or_else(|| self.compaction_trouble.clone())
+    pub(crate) fn background_error(&self) -> Option<Error> {
+        self.flush_error.clone().or_else(|| self.compaction_error.clone())
     }
 
-    /// [`State::trouble`], or damage that a compaction found and that is still present.
-    pub(crate) fn trouble_or_damage(&self) -> Option<Error> {
-        self.trouble().or_else(|| self.keyspaces.values().find_map(|k| k.damage(&[], None)))
+    /// [`State::background_error`], or damage that a compaction found and that is still present.
+    pub(crate) fn error_or_damage(&self) -> Option<Error> {
+        self.background_error().or_else(|| self.keyspaces.values().find_map(|k| k.damage(&[], None)))
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<&KeyspaceState> {
@@ -145,10 +145,10 @@ impl State {
     }
 
     pub(crate) fn insert(&mut self, keyspace: KeyspaceState) {
-        let id = keyspace.core.id;
-        self.names.insert(keyspace.core.name.clone(), id);
-        if !keyspace.flushing.is_empty() {
-            self.waiting_bytes += keyspace.flushing.iter().map(|sealed| sealed.bytes).sum::<u64>();
+        let id = keyspace.inner.id;
+        self.names.insert(keyspace.inner.name.clone(), id);
+        if !keyspace.immutable.is_empty() {
+            self.waiting_bytes += keyspace.immutable.iter().map(|sealed| sealed.bytes).sum::<u64>();
             self.waiting.insert(id);
             self.dirty.insert(id);
         }
@@ -158,8 +158,8 @@ impl State {
 
     pub(crate) fn remove(&mut self, id: u64) -> Option<KeyspaceState> {
         let keyspace = self.keyspaces.remove(&id)?;
-        self.names.remove(&keyspace.core.name);
-        self.waiting_bytes -= keyspace.flushing.iter().map(|sealed| sealed.bytes).sum::<u64>();
+        self.names.remove(&keyspace.inner.name);
+        self.waiting_bytes -= keyspace.immutable.iter().map(|sealed| sealed.bytes).sum::<u64>();
         self.dirty.remove(&id);
         self.waiting.remove(&id);
         self.debts.remove(&id);
@@ -187,23 +187,28 @@ impl State {
 
     /// The oldest sequence number that is only in memtables, over all keyspaces, without those in `flushed`.
     pub(crate) fn oldest_unflushed(&self, flushed: &FlushedCounts) -> Option<Seq> {
-        self.dirty().filter_map(|k| k.oldest_unflushed(flushed.get(&k.core.id).copied().unwrap_or(0))).min()
+        self.dirty().filter_map(|k| k.oldest_unflushed(flushed.get(&k.inner.id).copied().unwrap_or(0))).min()
     }
 
     /// The oldest sequence number in active memtables.
     pub(crate) fn oldest_active(&self) -> Option<Seq> {
-        self.dirty().filter_map(|k| k.core.read_state.load().memtable.min_seq()).min()
+        self.dirty().filter_map(|k| k.inner.read_state.load().memtable.min_seq()).min()
     }
 
     /// Replaces the active memtable of a keyspace. `sealed`: the old one, if it has entries; it waits for a flush.
-    pub(crate) fn switch(&mut self, id: u64, memtable: Arc<Memtable>, sealed: Option<ImmutableMemtable>) {
+    pub(crate) fn replace_memtable(
+        &mut self,
+        id: u64,
+        memtable: Arc<Memtable>,
+        sealed: Option<ImmutableMemtable>,
+    ) {
         let Some(k) = self.keyspaces.get_mut(&id) else { return };
         if let Some(sealed) = sealed {
             self.waiting_bytes += sealed.bytes;
-            k.flushing.push_back(sealed);
+            k.immutable.push_back(sealed);
             self.waiting.insert(id);
         }
-        match memtable.capacity() == 0 && k.flushing.is_empty() {
+        match memtable.capacity() == 0 && k.immutable.is_empty() {
             true => self.dirty.remove(&id),
             false => self.dirty.insert(id),
         };
@@ -213,10 +218,10 @@ impl State {
     /// Removes the `count` oldest immutable memtables, which are flushed.
     pub(crate) fn take_flushed(&mut self, id: u64, count: usize) -> Vec<ImmutableMemtable> {
         let Some(k) = self.keyspaces.get_mut(&id) else { return Vec::new() };
-        let flushed: Vec<ImmutableMemtable> = k.flushing.drain(..count).collect();
+        let flushed: Vec<ImmutableMemtable> = k.immutable.drain(..count).collect();
         self.waiting_bytes -= flushed.iter().map(|sealed| sealed.bytes).sum::<u64>();
-        let active = k.core.read_state.load().memtable.clone();
-        if k.flushing.is_empty() {
+        let active = k.inner.read_state.load().memtable.clone();
+        if k.immutable.is_empty() {
             self.waiting.remove(&id);
             if active.capacity() == 0 {
                 self.dirty.remove(&id);
@@ -253,8 +258,8 @@ impl State {
     }
 
     /// Marks all keyspaces as possibly due if the context of picking has changed; returns whether it has.
-    pub(crate) fn look_again(&mut self, now: &PickContext) -> bool {
-        let outdated = self.looked.is_outdated(now);
+    pub(crate) fn recheck(&mut self, now: &PickContext) -> bool {
+        let outdated = self.not_due_context.is_outdated(now);
         if outdated {
             self.note_all();
         }
@@ -263,7 +268,7 @@ impl State {
 
     /// Marks all keyspaces as possibly due.
     pub(crate) fn note_all(&mut self) {
-        self.looked = NotDueContext::default();
+        self.not_due_context = NotDueContext::default();
         let ids: Vec<u64> = self.keyspaces.keys().copied().collect();
         ids.into_iter().for_each(|id| self.note_change(id));
     }
@@ -271,7 +276,7 @@ impl State {
     /// Marks a keyspace as not due until something changes. `cursor`: the sequence number of the oldest cursor, if that is older than
     /// every snapshot.
     pub(crate) fn not_due(&mut self, id: u64, context: &PickContext, cursor: Option<Seq>) {
-        self.looked.add(context);
+        self.not_due_context.add(context);
         self.held.extend(cursor.map(|seq| (id, seq)));
         if let Some(k) = self.keyspaces.get_mut(&id)
             && let Some(debt) = k.due.take()
@@ -282,7 +287,7 @@ impl State {
 
     /// Keyspaces that were found not due while a cursor held the returned sequence number.
     pub(crate) fn held_by_cursors(&self) -> impl Iterator<Item = (&Arc<KeyspaceInner>, Seq)> {
-        self.held.iter().map(|(id, seq)| (&self.keyspaces[id].core, *seq))
+        self.held.iter().map(|(id, seq)| (&self.keyspaces[id].inner, *seq))
     }
 
     /// The largest compaction debt of all trees.
@@ -292,8 +297,8 @@ impl State {
 }
 
 impl KeyspaceState {
-    pub(crate) fn new(core: Arc<KeyspaceInner>, tree: Tree) -> KeyspaceState {
-        KeyspaceState { core, tree, flushing: VecDeque::new(), busy: false, due: None }
+    pub(crate) fn new(inner: Arc<KeyspaceInner>, tree: Tree) -> KeyspaceState {
+        KeyspaceState { inner, tree, immutable: VecDeque::new(), busy: false, due: None }
     }
 
     /// The error of a table that a compaction could not read and that is still in use: first one with keys in `[from, to)`, otherwise any
@@ -310,17 +315,17 @@ impl KeyspaceState {
         if skip == FLUSHED_ALL {
             return None;
         }
-        let read_state = self.core.read_state.load();
-        let flushing = self.flushing.iter().skip(skip).filter_map(|s| s.min_seq);
-        flushing.chain(read_state.memtable.min_seq()).min()
+        let read_state = self.inner.read_state.load();
+        let immutable = self.immutable.iter().skip(skip).filter_map(|s| s.min_seq);
+        immutable.chain(read_state.memtable.min_seq()).min()
     }
 
     /// Publishes the present tree and memtables as the read state.
     pub(crate) fn publish(&self, memtable: Arc<Memtable>) {
-        let flushing = self.flushing.iter().rev().map(|s| s.memtable.clone()).collect();
-        self.core.read_state.store(Arc::new(ReadState {
+        let immutable = self.immutable.iter().rev().map(|s| s.memtable.clone()).collect();
+        self.inner.read_state.store(Arc::new(ReadState {
             memtable,
-            flushing,
+            immutable,
             version: self.tree.version().clone(),
         }));
     }

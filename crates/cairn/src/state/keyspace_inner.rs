@@ -50,7 +50,7 @@ impl KeyspaceInner {
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.state.load(Ordering::Acquire) {
             OPEN => Ok(()),
-            other => Err(self.gone(other)),
+            other => Err(self.closed_error(other)),
         }
     }
 
@@ -64,7 +64,7 @@ impl KeyspaceInner {
     }
 
     #[cold]
-    fn gone(&self, state: u8) -> Error {
+    fn closed_error(&self, state: u8) -> Error {
         let how = if state == DROPPED { "was dropped" } else { "is closed, with its database" };
         Error::new(ErrorKind::Closed, format!("keyspace {:?} {how}", self.name))
     }

@@ -11,14 +11,14 @@ use tree::Version;
 pub(crate) struct ReadState {
     pub memtable: Arc<Memtable>,
     /// Full memtables that are being flushed, newest first.
-    pub flushing: Vec<Arc<Memtable>>,
+    pub immutable: Vec<Arc<Memtable>>,
     pub version: Arc<Version>,
 }
 
 impl ReadState {
     /// The active memtable and the immutable ones, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
-        std::iter::once(&self.memtable).chain(&self.flushing)
+        std::iter::once(&self.memtable).chain(&self.immutable)
     }
 
     /// All range tombstones; `None` when there are none.

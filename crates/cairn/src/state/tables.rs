@@ -15,7 +15,7 @@ const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
 /// The shared structures for reading tables.
 pub(crate) struct TableSpace {
     pub tables: Arc<TableCache>,
-    pub garbage: Arc<ObsoleteFiles>,
+    pub obsolete: Arc<ObsoleteFiles>,
 }
 
 impl TableSpace {
@@ -29,12 +29,12 @@ impl TableSpace {
         let most = most.saturating_sub(OTHER_FILES).max(4);
         TableSpace {
             tables: TableCache::new(env.clone(), dir.to_owned(), cache, most),
-            garbage: Arc::default(),
+            obsolete: Arc::default(),
         }
     }
 
     pub(crate) fn open_table(&self, meta: &table::TableMeta) -> Result<Arc<LiveTable>> {
         let table = self.tables.open(meta.number, meta.file_size)?;
-        Ok(LiveTable::new(meta.clone(), table, self.garbage.clone()))
+        Ok(LiveTable::new(meta.clone(), table, self.obsolete.clone()))
     }
 }

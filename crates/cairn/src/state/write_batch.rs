@@ -26,7 +26,7 @@ pub struct Batch {
     pub(crate) user_bytes: u64,
     /// Whether the batch contains a put.
     pub(crate) has_puts: bool,
-    /// Whether the batch contains a range deletion.
+    /// Whether the batch contains a range tombstone.
     pub(crate) has_ranges: bool,
     /// Whether the batch has values that a memtable keeps in separate allocations.
     has_large: bool,
@@ -58,7 +58,7 @@ impl Batch {
             return;
         }
         let cost = Entry { kind, keyspace: keyspace.id, key, value }.cost();
-        let place = match self.keyspaces.iter().position(|(core, _)| Arc::ptr_eq(core, keyspace)) {
+        let place = match self.keyspaces.iter().position(|(inner, _)| Arc::ptr_eq(inner, keyspace)) {
             Some(place) => place,
             None => {
                 self.keyspaces.push((keyspace.clone(), 0));

@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 /// Ends all writing when it is dropped by a panic, which only a bug can cause: the thread's operation is half done, and other threads may
 /// wait for it.
 pub(crate) struct PanicGuard<'a> {
-    core: &'a DbInner,
+    db: &'a DbInner,
     what: &'static str,
     /// Whether the thread was panicking before, and now unwinds through a destructor that uses the database.
     unwinding: bool,
@@ -17,8 +17,8 @@ pub(crate) struct PanicGuard<'a> {
 
 impl<'a> PanicGuard<'a> {
     #[inline]
-    pub(crate) fn new(core: &'a DbInner, what: &'static str) -> PanicGuard<'a> {
-        PanicGuard { core, what, unwinding: std::thread::panicking() }
+    pub(crate) fn new(db: &'a DbInner, what: &'static str) -> PanicGuard<'a> {
+        PanicGuard { db, what, unwinding: std::thread::panicking() }
     }
 }
 
@@ -27,7 +27,7 @@ impl PanicGuard<'_> {
     #[inline]
     pub(crate) fn look(&self) {
         if std::thread::panicking() && !self.unwinding {
-            self.core.stop(&panicked(self.what));
+            self.db.stop(&panicked(self.what));
         }
     }
 }
@@ -43,15 +43,15 @@ impl Drop for PanicGuard<'_> {
 /// writing.
 pub(crate) struct Publishing<'a> {
     watch: PanicGuard<'a>,
-    core: &'a DbInner,
+    db: &'a DbInner,
     first_seq: Seq,
     last_seq: Seq,
 }
 
 impl<'a> Publishing<'a> {
     #[inline]
-    pub(crate) fn new(core: &'a DbInner, first_seq: Seq, last_seq: Seq) -> Publishing<'a> {
-        Publishing { watch: PanicGuard::new(core, "a writer"), core, first_seq, last_seq }
+    pub(crate) fn new(db: &'a DbInner, first_seq: Seq, last_seq: Seq) -> Publishing<'a> {
+        Publishing { watch: PanicGuard::new(db, "a writer"), db, first_seq, last_seq }
     }
 }
 
@@ -59,7 +59,7 @@ impl Drop for Publishing<'_> {
     #[inline]
     fn drop(&mut self) {
         self.watch.look();
-        self.core.visible.publish(self.first_seq, self.last_seq);
+        self.db.visible.publish(self.first_seq, self.last_seq);
     }
 }
 
@@ -82,8 +82,8 @@ impl Drop for LeaderHandoff<'_> {
 
 impl<'a> WriterGuard<'a> {
     #[inline]
-    fn new(core: &'a DbInner, writer: MutexGuard<'a, Writer>) -> WriterGuard<'a> {
-        WriterGuard { _watch: PanicGuard::new(core, "a writer"), writer, _pass_on: LeaderHandoff(core) }
+    fn new(db: &'a DbInner, writer: MutexGuard<'a, Writer>) -> WriterGuard<'a> {
+        WriterGuard { _watch: PanicGuard::new(db, "a writer"), writer, _pass_on: LeaderHandoff(db) }
     }
 }
 

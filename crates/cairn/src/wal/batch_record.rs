@@ -9,7 +9,7 @@ use std::path::Path;
 /// Version of the batch record; room for records with timestamps.
 const BATCH_PLAIN: u8 = 0;
 
-/// Version of a batch with range deletions: an older Cairn refuses it, instead of reporting damage.
+/// Version of a batch with range tombstones: an older Cairn refuses it, instead of reporting damage.
 const BATCH_WITH_RANGES: u8 = 1;
 
 /// Appends the head of a batch record: version, sequence number of the first entry, number of entries.
@@ -51,7 +51,7 @@ pub(crate) struct Entry<'a> {
     pub kind: EntryKind,
     pub keyspace: u64,
     pub key: &'a [u8],
-    /// For a range deletion, the end of the range: empty for the end of all keys.
+    /// For a range tombstone, the end of the range: empty for the end of all keys.
     pub value: &'a [u8],
 }
 
@@ -79,7 +79,7 @@ impl Entry<'_> {
 /// Iterates over the entries of a batch.
 pub(crate) struct Entries<'a> {
     reader: Reader<'a>,
-    /// Whether range deletions are allowed.
+    /// Whether range tombstones are allowed.
     ranges: bool,
 }
 

@@ -114,8 +114,8 @@ impl ClosedLogs {
 
     /// Removes the logs before `min_log` from the list, and returns their numbers and lengths.
     pub(crate) fn release(&self, min_log: u64) -> Vec<tree::LogClosed> {
-        let gone: Vec<Closed> = self.0.lock().extract_if(.., |log| log.number < min_log).collect();
-        gone.iter().map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
+        let released: Vec<Closed> = self.0.lock().extract_if(.., |log| log.number < min_log).collect();
+        released.iter().map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -40,8 +40,8 @@ pub(crate) struct Log {
     counted: u64,
     /// End of the mark of the last sync; 0 before the first. A mark needs no sync itself, because it may be lost.
     marked: u64,
-    /// Whether [`Log::rest`] is called regularly.
-    rests: bool,
+    /// Whether [`Log::on_idle`] is called regularly.
+    leases: bool,
 }
 
 impl Log {
@@ -63,7 +63,7 @@ impl Log {
         begun.note_established(number);
         counters.current.store(number, Ordering::Release);
         let (env, dir) = (env.clone(), dir.to_owned());
-        Ok(Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, rests: false })
+        Ok(Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, leases: false })
     }
 
     /// A log that refuses every write with `error`, in place of log `number`.
@@ -78,7 +78,7 @@ impl Log {
             SegmentWriter::refusing(&dir.join(log_file_name(number)), SegmentKind::Wal, number, error);
         counters.current.store(number, Ordering::Release);
         let (env, dir) = (env.clone(), dir.to_owned());
-        Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, rests: false }
+        Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, leases: false }
     }
 
     /// Closes the file: every later write fails with `error`.
@@ -154,14 +154,14 @@ impl Log {
         Ok(())
     }
 
-    /// The caller promises to call [`Log::rest`] ten times a second while nothing is appended: appending may then be cheaper.
-    pub(crate) fn expect_rests(&mut self) {
-        self.rests = true;
+    /// The caller promises to call [`Log::on_idle`] ten times a second while nothing is appended: appending may then be cheaper.
+    pub(crate) fn allow_lease(&mut self) {
+        self.leases = true;
         self.writer.allow_lease();
     }
 
     /// Called while nothing is appended: lets other processes open the current log.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn on_idle(&mut self) {
         self.writer.on_idle();
     }
 
@@ -172,14 +172,14 @@ impl Log {
 
     /// Closes the current log, which must be established, and begins the next one, without a sync. `last_seq` is the newest assigned
     /// sequence number.
-    pub(crate) fn rotate(&mut self, last_seq: Seq) -> Result<()> {
+    pub(crate) fn switch(&mut self, last_seq: Seq) -> Result<()> {
         self.flush()?;
         let previous_synced = self.writer.synced_len().min(self.writer.len());
         let header = LogHeader { previous_len: self.writer.len(), last_seq, previous_synced };
         let number = self.writer.number() + 1;
         let mut next = begin_segment(&self.env, &self.dir, number, header, &self.recycled)?;
         self.begun.begin(number, next.front());
-        if self.rests {
+        if self.leases {
             next.allow_lease();
         }
         let mut writer = std::mem::replace(&mut self.writer, next);
@@ -206,14 +206,14 @@ fn begin_segment(
     recycled: &RecycledLogs,
 ) -> Result<SegmentWriter> {
     let (path, header) = (dir.join(log_file_name(number)), header.encode());
-    let Some((writer, spare)) = recycled.begin(&path, number, &header) else {
+    let Some((writer, old_path)) = recycled.begin(&path, number, &header) else {
         return SegmentWriter::create(env, &path, SegmentKind::Wal, number, &header);
     };
-    match env.rename(&spare, &path) {
+    match env.rename(&old_path, &path) {
         Ok(()) => Ok(writer),
         Err(e) => {
             drop(writer);
-            for name in [&spare, &path] {
+            for name in [&old_path, &path] {
                 let _ = env.remove(name);
             }
             Err(e)

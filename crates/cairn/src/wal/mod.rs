@@ -1,7 +1,7 @@
 //! The write-ahead log: its file names, header and records, the log that is written to, those before it, the recycled one, and replay.
 //!
-//! Imports `types` and `sync`. Absent: keyspaces and the database. A log knows sequence numbers and bytes; the room `disk` syncs and removes logs
-//! for the database, and `write` appends to them.
+//! Imports `types` and `sync`. Absent: keyspaces and the database. A log knows sequence numbers and bytes; the room `disk` syncs and
+//! removes logs for the database, and `write` appends to them.
 
 mod batch_record;
 mod begun_log;
@@ -21,5 +21,5 @@ pub(crate) use closed_logs::{ClosedLogs, KeptLog, LogCounters, MAX_OPEN_LOGS};
 pub(crate) use log::{Log, Logs};
 pub(crate) use log_header::LogHeader;
 pub(crate) use log_names::{log_file_name, parse_log_file_name};
-pub(crate) use recycled_log::{RecycledLogs, is_spare_file_name};
+pub(crate) use recycled_log::{RecycledLogs, is_recycled_file_name};
 pub(crate) use replay::{LogRecord, check_dropped, is_never_established, replay};

@@ -10,9 +10,9 @@
 //!   wal-000007.spare --- the header of log 9 is in it ---> wal-000009.log
 //! ```
 //!
-//! Until log 9 is established (`establish_log.rs` in the room `disk`), a power cut may leave the header of log 7, or half of one, under the name of log 9. From
-//! the moment of its renaming a recycled log holds no needed data: an opening removes one that an earlier process left, and so does any
-//! operation that finds the disk full.
+//! Until log 9 is established (`establish_log.rs` in the room `disk`), a power cut may leave the header of log 7, or half of one, under the
+//! name of log 9. From the moment of its renaming a recycled log holds no needed data: an opening removes one that an earlier process left,
+//! and so does any operation that finds the disk full.
 
 use super::log_names::{log_file_name, parse_log_file_name};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
@@ -30,12 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SUFFIX: &str = ".spare";
 
 /// File name of log `number` after it was recycled.
-fn spare_file_name(number: u64) -> String {
+fn recycled_file_name(number: u64) -> String {
     log_file_name(number).replace(".log", SUFFIX)
 }
 
 /// Whether a file name is that of a recycled log.
-pub(crate) fn is_spare_file_name(name: &str) -> bool {
+pub(crate) fn is_recycled_file_name(name: &str) -> bool {
     name.strip_suffix(SUFFIX).is_some_and(|stem| parse_log_file_name(&format!("{stem}.log")).is_some())
 }
 
@@ -74,7 +74,7 @@ impl RecycledLogs {
     /// Recycles the file of a log of `len` bytes that is durably no longer needed, or removes it if it is unsuitable. Of the new and the
     /// present recycled log the longer one is kept.
     pub(crate) fn offer(&self, number: u64, len: u64) {
-        let (path, name) = (self.dir.join(log_file_name(number)), self.dir.join(spare_file_name(number)));
+        let (path, name) = (self.dir.join(log_file_name(number)), self.dir.join(recycled_file_name(number)));
         let wanted =
             len <= self.longest.min(self.env.max_file_len()) && !self.useless.load(Ordering::Relaxed);
         // A file that was not truncated is longer than its log.
@@ -87,30 +87,30 @@ impl RecycledLogs {
         // The longer one saves more in the next log.
         let surplus = {
             let mut kept = self.kept.lock();
-            match kept.as_ref().is_some_and(|spare| spare.len > len) {
+            match kept.as_ref().is_some_and(|log| log.len > len) {
                 true => Some(new),
                 false => kept.replace(new),
             }
         };
-        surplus.iter().for_each(|spare| self.remove(&spare.old.path));
+        surplus.iter().for_each(|log| self.remove(&log.old.path));
     }
 
     /// Begins log `number` in the recycled file: writes its header, without a sync. Returns the writer and the present name of the file;
     /// `None` when there is no recycled log, or it cannot be used.
     pub(crate) fn begin(&self, path: &Path, number: u64, header: &[u8]) -> Option<(SegmentWriter, PathBuf)> {
         self.taken.store(0, Ordering::Relaxed);
-        let spare = self.kept.lock().take()?;
-        let begun = SegmentWriter::create_over(&self.env, &spare.old, path, number, header);
+        let log = self.kept.lock().take()?;
+        let begun = SegmentWriter::create_over(&self.env, &log.old, path, number, header);
         if let Ok(None) = begun {
             self.useless.store(true, Ordering::Relaxed);
         }
         match begun {
             Ok(Some(writer)) => {
-                self.taken.store(spare.len, Ordering::Relaxed);
-                Some((writer, spare.old.path))
+                self.taken.store(log.len, Ordering::Relaxed);
+                Some((writer, log.old.path))
             }
             _ => {
-                self.remove(&spare.old.path);
+                self.remove(&log.old.path);
                 None
             }
         }
@@ -119,7 +119,7 @@ impl RecycledLogs {
     /// Removes the recycled log if it is too old.
     pub(crate) fn forget_old(&self) {
         let now = self.env.monotonic();
-        self.forget(|spare| now.saturating_sub(spare.since) >= PATIENCE);
+        self.forget(|log| now.saturating_sub(log.since) >= PATIENCE);
     }
 
     /// Length that the newest log's file may have from its recycling.
@@ -134,7 +134,7 @@ impl RecycledLogs {
 
     /// Removes the recycled log if it is longer than `than`.
     pub(crate) fn forget_longer(&self, than: u64) {
-        self.forget(|spare| spare.len > than);
+        self.forget(|log| log.len > than);
     }
 
     /// Removes the recycled log, because its space is needed. Returns whether there was one.
@@ -143,9 +143,9 @@ impl RecycledLogs {
     }
 
     fn forget(&self, which: impl FnOnce(&mut RecycledLog) -> bool) -> bool {
-        let gone = self.kept.lock().take_if(which);
-        gone.iter().for_each(|spare| self.remove(&spare.old.path));
-        gone.is_some()
+        let removed = self.kept.lock().take_if(which);
+        removed.iter().for_each(|log| self.remove(&log.old.path));
+        removed.is_some()
     }
 
     /// A file that is not removed here is removed by the next opening.
@@ -190,7 +190,7 @@ mod tests {
         sim.write_file("/db/wal-000005.log", [1; 500]);
         recycled.offer(5, 499);
         assert_eq!(names(&sim), ["wal-000003.spare"]);
-        assert!(names(&sim).iter().all(|name| is_spare_file_name(name)));
+        assert!(names(&sim).iter().all(|name| is_recycled_file_name(name)));
         let (path, number) = (Path::new("/db/wal-000006.log"), 6);
         let (mut log, name) = recycled.begin(path, number, b"header").unwrap();
         assert!(name.ends_with("wal-000003.spare") && log.path() == path && log.number() == number);

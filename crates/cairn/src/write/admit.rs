@@ -40,7 +40,7 @@ impl DbInner {
         }
         // Closing the database waits for the writer.
         let Some(mut writer) = self.try_writer_briefly() else { return false };
-        let done = self.switch_deletes(&mut writer);
+        let done = self.seal_deletes(&mut writer);
         if done {
             self.run_pending();
             if !self.disk_reserve.retake() {

@@ -18,8 +18,8 @@ const BUFFER_LEN: usize = 64 << 10;
 
 impl DbInner {
     /// Appends with `append`, which assigns sequence numbers from `writer.next_seq` on, and persists what it appended. Returns the first of
-    /// the numbers. After an error nothing is appended, and the numbers are not used again. `deletes`: there are no puts, so the reserve may
-    /// be used.
+    /// the numbers. After an error nothing is appended, and the numbers are not used again. `deletes`: there are no puts, so the reserve
+    /// may be used.
     #[inline]
     pub(super) fn log(
         &self,
@@ -78,7 +78,7 @@ impl DbInner {
     fn append_to(&self, log: &mut Log, record: &[&[u8]], deletes: bool) -> Result<()> {
         match record.iter().map(|part| part.len()).sum::<usize>() <= LARGE_LEN {
             true => log.append(record),
-            false => self.check_process().and_then(|()| self.with_room(deletes, || log.append(record))),
+            false => self.check_process().and_then(|()| self.with_space(deletes, || log.append(record))),
         }
     }
 
@@ -102,7 +102,7 @@ impl DbInner {
         if durability == Durability::Buffered && writer.log.buffered() < BUFFER_LEN {
             return Ok(());
         }
-        self.with_room(deletes, || writer.log.flush())?;
+        self.with_space(deletes, || writer.log.flush())?;
         match durability {
             Durability::Buffered | Durability::Os => Ok(()),
             Durability::Sync if planted(Bug::AcknowledgeBeforeSync) => Ok(()),
@@ -112,7 +112,7 @@ impl DbInner {
 
     /// Hands data to the operating system, and retries when space was freed for it. `deletes`: may use the space of the reserve.
     #[inline]
-    fn with_room(&self, deletes: bool, mut hand: impl FnMut() -> Result<()>) -> Result<()> {
+    fn with_space(&self, deletes: bool, mut hand: impl FnMut() -> Result<()>) -> Result<()> {
         let handed = match hand() {
             Err(e) if e.kind() == ErrorKind::NoSpace && self.recycled.give_up() => hand(),
             handed => handed,
@@ -130,13 +130,13 @@ impl DbInner {
 /// Inserts a batch whose memory is reserved into the memtables of its keyspaces.
 pub(super) fn insert(batch: &mut Batch, first_seq: Seq) {
     let mut entries = Entries::new(&batch.entries);
-    let views: Vec<_> =
+    let read_states: Vec<_> =
         batch.keyspaces.iter().map(|(keyspace, _)| (keyspace.id, keyspace.read_state.load())).collect();
     let mut seq = first_seq;
     while !entries.is_empty() {
         let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
         let (_, read_state) =
-            views.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
+            read_states.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
         let outside = entry.kind == EntryKind::Put && Memtable::lies_outside(entry.value.len());
         match if outside { batch.kept.pop_front() } else { None } {
             Some(kept) => read_state.memtable.insert_kept(entry.key, Trailer::new(seq, entry.kind), kept),

@@ -37,7 +37,7 @@ impl DbInner {
     /// Inserts a commit after releasing the writer, and publishes it. If threads are queued, inserts first, and then commits the queued
     /// batches that demand no sync.
     #[inline]
-    fn insert_and_let_go(
+    fn insert_and_release(
         &self,
         mut writer: WriterGuard<'_>,
         first_seq: Seq,
@@ -103,7 +103,7 @@ impl DbInner {
             insert();
             return Ok(());
         }
-        self.insert_and_let_go(writer, seq, seq, insert);
+        self.insert_and_release(writer, seq, seq, insert);
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl DbInner {
         let first_seq = logged?;
         self.counters.note_writes(batch.count, batch.user_bytes);
         let last_seq = first_seq + batch.count - 1;
-        self.insert_and_let_go(writer, first_seq, last_seq, || insert(&mut batch, first_seq));
+        self.insert_and_release(writer, first_seq, last_seq, || insert(&mut batch, first_seq));
         Ok(())
     }
 

@@ -56,8 +56,8 @@ impl DbInner {
         self.commit_group(writer, ready)
     }
 
-    /// Reserves memory for a batch, after the `ready` ones of its group. If a memtable has to be sealed for it, the group so far is committed
-    /// first: its reservations are in that memtable.
+    /// Reserves memory for a batch, after the `ready` ones of its group. If a memtable has to be sealed for it, the group so far is
+    /// committed first: its reservations are in that memtable.
     pub(super) fn reserve_for(
         &self,
         writer: &mut Writer,

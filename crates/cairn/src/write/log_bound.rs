@@ -41,10 +41,10 @@ impl DbInner {
             self.await_logs(writer, cap)?;
             total = self.bytes_with(writer);
         }
-        let (begin, room) = (cap / 4 * 3, cap.saturating_sub(total));
+        let (begin, left) = (cap / 4 * 3, cap.saturating_sub(total));
         let excess = (total.saturating_sub(begin) as f64 / (cap - begin) as f64).min(1.0);
         writer.log_slowdown = (SLOWDOWN_NANOS * excess * excess) as u64;
-        writer.check_log_at = writer.log.len() + (cap / 64).min(room / 4).max(MIN_STEP);
+        writer.check_log_at = writer.log.len() + (cap / 64).min(left / 4).max(MIN_STEP);
         Ok(())
     }
 
@@ -67,7 +67,7 @@ impl DbInner {
             let state = self.state.lock();
             let holds =
                 |read_state: &ReadState| read_state.memtable.min_seq().is_some_and(|seq| seq <= up_to);
-            state.dirty().filter(|k| holds(&k.core.read_state.load())).map(|k| k.core.clone()).collect()
+            state.dirty().filter(|k| holds(&k.inner.read_state.load())).map(|k| k.inner.clone()).collect()
         };
         match holders.is_empty() {
             true => self.free_logs(writer)?,
@@ -94,8 +94,8 @@ impl DbInner {
             if self.stopped.load(Ordering::Acquire) {
                 break Err(self.stop_reason());
             }
-            if let Some(trouble) = &state.flush_trouble {
-                break Err(trouble.clone());
+            if let Some(error) = &state.flush_error {
+                break Err(error.clone());
             }
             self.progress.wait_for(&mut state, RETRY_PAUSE);
         };

@@ -2,9 +2,9 @@
 //! holder of the writer while no batch has reserved memory, nearly always by the leader of a commit.
 //!
 //! ```text
-//!   idle (one for all) --- first write ---> 4 KiB --- full: copied ---> 64 KiB ---> 1 MiB ---> memtable_bytes
-//!        ^                                    |                                                    | full
-//!        +---- sealed: flush, log, memory ----+----------------------------------------------------+
+//!   empty (one for all) --- first write ---> 4 KiB --- full: copied ---> 64 KiB ---> 1 MiB ---> memtable_bytes
+//!        ^                                     |                                                    | full
+//!        +---- sealed: flush, log, memory -----+----------------------------------------------------+
 //! ```
 //!
 //! Keyspaces with nothing in memory share one memtable without capacity. `memtable_size.rs` chooses the capacities; after sealing a
@@ -40,7 +40,7 @@ impl DbInner {
             self.await_inserts(writer);
             // If memory for that cannot be allocated, sealing and flushing frees some.
             if let Ok(grown) = old.grown(capacity) {
-                self.state.lock().switch(keyspace.id, grown, None);
+                self.state.lock().replace_memtable(keyspace.id, grown, None);
                 // After the read state is published without the old memtable, as after a flush.
                 keyspace.generation.advance();
                 self.retired.add([&old].into_iter());
@@ -54,7 +54,7 @@ impl DbInner {
             self.seal(writer, std::slice::from_ref(keyspace))?;
         }
         let memtable = allocate(capacity, need)?;
-        self.state.lock().switch(keyspace.id, memtable, None);
+        self.state.lock().replace_memtable(keyspace.id, memtable, None);
         writer.note_memtable(keyspace);
         if self.is_inline() && !old.is_empty() {
             self.run_pending();
@@ -97,7 +97,7 @@ impl DbInner {
     fn relieve_memory(&self, writer: &mut Writer) -> Result<()> {
         let mut largest: Vec<_> = {
             let state = self.state.lock();
-            state.dirty().map(|k| (k.core.reserved.load(Ordering::Relaxed), k.core.clone())).collect()
+            state.dirty().map(|k| (k.inner.reserved.load(Ordering::Relaxed), k.inner.clone())).collect()
         };
         largest.retain(|(bytes, _)| *bytes > 0);
         largest.sort_by_key(|(bytes, keyspace)| (std::cmp::Reverse(*bytes), keyspace.id));
@@ -141,8 +141,8 @@ impl DbInner {
                 result = Err(self.stop_reason());
                 break;
             }
-            if let Some(trouble) = &state.flush_trouble {
-                result = Err(trouble.clone());
+            if let Some(error) = &state.flush_error {
+                result = Err(error.clone());
                 break;
             }
             self.progress.wait(&mut state);
@@ -161,8 +161,8 @@ impl DbInner {
             if !over(&state) {
                 return Ok(());
             }
-            if let Some(trouble) = &state.flush_trouble {
-                return Err(trouble.clone());
+            if let Some(error) = &state.flush_error {
+                return Err(error.clone());
             }
             if state.jobs > 0 {
                 self.progress.wait_for(&mut state, Duration::from_millis(10));

@@ -1,6 +1,7 @@
 //! Writes: commits, group commit, and what they wait for: memory, the log's cap, compactions that are behind, space on a full disk.
 //!
-//! Imports `types`, `wal`, `parts`, `state`, `disk`, `seal` and `background`: without background threads a writer flushes and compacts itself. Absent: reads.
+//! Imports `types`, `wal`, `parts`, `state`, `disk`, `seal` and `background`: without background threads a writer flushes and compacts
+//! itself. Absent: reads.
 
 mod admit;
 mod append;

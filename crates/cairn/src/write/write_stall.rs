@@ -1,15 +1,5 @@
-//! Memory and log space for writes: creates, grows and seals memtables, switches the log, keeps memory and logs within their limits, and
-//! makes writers wait when flushes or compactions are behind. Called only by a holder of the writer while no batch has reserved memory,
-//! nearly always by the leader of a commit.
-//!
-//! ```text
-//!   idle (one for all) --- first write ---> 4 KiB --- full: copied ---> 64 KiB ---> 1 MiB ---> memtable_bytes
-//!        ^                                    |                                                    | full
-//!        +---- sealed: flush, log, memory ----+----------------------------------------------------+
-//! ```
-//!
-//! Keyspaces with nothing in memory share one memtable without capacity. `memtable_size.rs` chooses the capacities; after sealing a
-//! keyspace starts with the size that it had, so one with many writes never copies.
+//! Write stalls: writers are slowed while compactions are behind or the log is near its cap, and deletes on a full disk wait for background
+//! jobs that free space.
 
 use crate::background::RETRY_PAUSE;
 use crate::state::{DbInner, Writer};
@@ -18,7 +8,7 @@ use base::{ErrorKind, Result};
 use std::time::Duration;
 
 /// Maximum number of times that a delete waits for background work when the disk is full.
-const ROUNDS_FOR_ROOM: u32 = 5;
+const ROUNDS_FOR_SPACE: u32 = 5;
 /// Maximum wait for a running job, each time.
 const LONGEST_JOB: Duration = Duration::from_secs(1);
 
@@ -33,12 +23,12 @@ impl DbInner {
     pub(crate) fn throttle(&self, writer: &mut Writer, bytes: u64) {
         let slowdown = self.slowdown.load(Ordering::Relaxed) + writer.log_slowdown;
         if slowdown > 0 {
-            self.pay(writer, slowdown * bytes / 1024);
+            self.delay(writer, slowdown * bytes / 1024);
         }
     }
 
     #[cold]
-    fn pay(&self, writer: &mut Writer, nanos: u64) {
+    fn delay(&self, writer: &mut Writer, nanos: u64) {
         writer.owed += nanos;
         if writer.owed >= MIN_SLEEP.as_nanos() as u64 {
             let before = self.env.monotonic();
@@ -61,7 +51,7 @@ impl DbInner {
     ) -> Result<T> {
         let mut done = work();
         if deletes {
-            for _ in 0..ROUNDS_FOR_ROOM {
+            for _ in 0..ROUNDS_FOR_SPACE {
                 match &done {
                     Err(e) if e.kind() == ErrorKind::NoSpace && self.await_background() => done = work(),
                     _ => break,
@@ -78,7 +68,7 @@ impl DbInner {
         if self.is_inline() || self.stopped.load(Ordering::Acquire) {
             return false;
         }
-        let patience = match (state.jobs, state.trouble()) {
+        let patience = match (state.jobs, state.background_error()) {
             (0, None) => return false,
             (0, Some(_)) => RETRY_PAUSE,
             _ => LONGEST_JOB,
