@@ -28,7 +28,7 @@ impl DbInner {
         if end.len == 0 {
             return Ok(()); // it was never made: the disk was full at the opening
         }
-        let mut closed = self.closed_logs.synced();
+        let mut closed = self.logs.closed.synced();
         closed.push(end);
         let mut edit = DatabaseEdit { closed, ..DatabaseEdit::default() };
         match self.log_edit(&mut self.manifest.lock(), &mut edit) {
@@ -46,37 +46,34 @@ impl DbInner {
         // A forked child must not touch the threads, the files and the lock, which are the parent's.
         self.check_process()?;
         let mut background = background.lock();
-        if self.closed.swap(true, Ordering::SeqCst) {
+        if self.status.closed.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
         // Writers that have begun finish first; later ones are refused.
         let mut writer = self.writer();
-        self.stopped.store(true, Ordering::SeqCst);
-        let synced = match self.fatal.get() {
+        self.status.stopped.store(true, Ordering::SeqCst);
+        let synced = match self.status.fatal.get() {
             None => self.sync_log(&mut writer).and_then(|()| self.note_end_of_log(&writer)),
             Some(fatal) => Err(fatal.clone()),
         };
         // Here, and not when the last handle is dropped: another opening may read the file by then.
         writer.log.trim();
         drop(writer);
-        self.commit.turn_away(|| Err(self.stop_reason()));
-        self.cancelled.store(true, Ordering::SeqCst);
+        self.commit.turn_away(|| Err(self.status.stop_reason()));
+        self.status.cancelled.store(true, Ordering::SeqCst);
         {
             let state = self.state.lock();
             state.keyspaces.values().for_each(|k| k.inner.state.store(CLOSED, Ordering::Release));
-            self.flush_work.notify_all();
-            self.compact_work.notify_all();
-            self.progress.notify_all();
-            self.end.notify_all();
+            self.signals.notify_all();
         }
         let joined = background.join();
         self.calls.end();
         self.collect_obsolete();
-        if self.fatal.get().is_none() && self.check_place().is_ok() {
-            self.recycled.give_up();
+        if self.status.fatal.get().is_none() && self.check_place().is_ok() {
+            self.logs.recycled.give_up();
         }
         self.release_directory();
-        self.commit.turn_away(|| Err(self.stop_reason()));
+        self.commit.turn_away(|| Err(self.status.stop_reason()));
         let error = self.state.lock().error_or_damage();
         synced.and(joined).and(error.map_or(Ok(()), Err))
     }
@@ -84,7 +81,7 @@ impl DbInner {
     /// Replaces the log and the manifest by ones that refuse everything, and releases the lock of the directory: from then on another
     /// opening may own it.
     fn release_directory(&self) {
-        let reason = self.closed_error();
+        let reason = self.status.closed_error();
         if !planted(Bug::CloseWithoutWaiting) && !planted(Bug::CreateAfterClose) {
             let mut manifest = self.manifest.lock();
             let number = manifest.number();

@@ -88,13 +88,13 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         add(&mut flush, &keyspace.flush);
         keyspace.levels.iter().for_each(|level| add(&mut compaction, &level.compactions));
     }
-    let cache = db.tables.cache();
+    let cache = db.tables.cache.cache();
     let classes = cache.stats();
-    let tables = db.tables.stats();
+    let tables = db.tables.cache.stats();
     let read_states: Vec<_> = inners.iter().map(|c| c.read_state.load_full()).collect();
     let memtables = read_states.iter().flat_map(|v| std::iter::once(&v.memtable).chain(&v.immutable));
     let error = db.state.lock().background_error().map(|e| e.to_string());
-    let log = &db.log_counters;
+    let log = &db.logs.counters;
     let mut stats = Stats {
         flush,
         compaction,
@@ -103,8 +103,8 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         log: LogStats {
             bytes_written: log.bytes.load(Ordering::Relaxed),
             syncs: log.syncs.load(Ordering::Relaxed),
-            segments: db.closed_logs.count() + 1,
-            live_bytes: db.closed_logs.bytes() + log.current_len.load(Ordering::Relaxed),
+            segments: db.logs.closed.count() + 1,
+            live_bytes: db.logs.closed.bytes() + log.current_len.load(Ordering::Relaxed),
         },
         manifest_bytes: db.counters.manifest_bytes.load(Ordering::Relaxed),
         write_amplification: 0.0,
@@ -137,7 +137,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         cursors: readers.count - snapshots.count,
         oldest_reader_seconds: readers.since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64()),
         last_seq: db.visible.newest(),
-        background_error: db.fatal.get().map(|e| e.to_string()).or(error),
+        background_error: db.status.fatal.get().map(|e| e.to_string()).or(error),
         scrub: db.scrub.stats(),
         damage: (read_states.iter().flat_map(|v| damaged_tables(&v.version)))
             .chain(db.scrub.findings())

@@ -140,7 +140,7 @@ impl Database {
     /// # Errors
     /// `NotFound` when there is no such keyspace; `Closed` when the database is closed.
     pub fn open_keyspace(&self, name: &str) -> Result<Keyspace> {
-        self.inner().check_not_closed()?;
+        self.inner().status.check_not_closed()?;
         let inner = self.inner().state.lock().by_name(name).map(|k| k.inner.clone());
         inner.map(|inner| self.keyspace_handle(inner)).ok_or_else(|| missing(name))
     }

@@ -174,7 +174,7 @@ impl Keyspace {
         let read_state = self.inner.read_state.load();
         self.inner.check_open()?;
         let seq = self.database().visible.newest();
-        self.inner.get_in(&read_state, key.as_ref(), seq).map_err(|e| self.database().read_error(e))
+        self.inner.get_in(&read_state, key.as_ref(), seq).map_err(|e| self.database().status.read_error(e))
     }
 
     /// Whether `key` has a value. Costs what [`Keyspace::get`] costs.
@@ -197,7 +197,7 @@ impl Keyspace {
         let read_state = self.inner.read_state.load_full();
         self.inner.check_open()?;
         let seq = self.database().visible.newest();
-        self.inner.multi_get_in(&read_state, keys, seq).map_err(|e| self.database().read_error(e))
+        self.inner.multi_get_in(&read_state, keys, seq).map_err(|e| self.database().status.read_error(e))
     }
 
     /// The entries whose keys lie in `bounds`, in order; `.rev()` reverses the order, and both ends can be used at once. The iterator

@@ -58,7 +58,10 @@ impl Snapshot {
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Slice>> {
         let read_state = keyspace.inner.read_state.load();
         keyspace.inner.check_of(self.0.db.identity)?;
-        keyspace.inner.get_in(&read_state, key.as_ref(), self.0.seq).map_err(|e| self.0.db.read_error(e))
+        keyspace
+            .inner
+            .get_in(&read_state, key.as_ref(), self.0.seq)
+            .map_err(|e| self.0.db.status.read_error(e))
     }
 
     /// Whether `key` had a value.
@@ -76,7 +79,7 @@ impl Snapshot {
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Result<Vec<Option<Slice>>> {
         let read_state = keyspace.inner.read_state.load_full();
         keyspace.inner.check_of(self.0.db.identity)?;
-        keyspace.inner.multi_get_in(&read_state, keys, self.0.seq).map_err(|e| self.0.db.read_error(e))
+        keyspace.inner.multi_get_in(&read_state, keys, self.0.seq).map_err(|e| self.0.db.status.read_error(e))
     }
 
     /// See [`Keyspace::range`].

@@ -32,7 +32,7 @@ impl DbInner {
 
     /// Marks the trees whose read charges have made a compaction due.
     fn note_charged_trees(&self, state: &mut State) {
-        if !self.trees_due.swap(false, Ordering::Acquire) {
+        if !self.signals.trees_due.swap(false, Ordering::Acquire) {
             return;
         }
         let inners = state.keyspaces.values().map(|k| &k.inner);
@@ -133,9 +133,9 @@ impl DbInner {
             table: &options.table,
             next_number: &next_number,
             snapshots: &snapshots,
-            rate_limiter: &|bytes| self.rate_limiter.take(&*self.env, bytes, || self.ends()),
+            rate_limiter: &|bytes| self.rate_limiter.take(&*self.env, bytes, || self.status.ends()),
             range_tombstones: &ranges,
-            cancelled: &self.cancelled,
+            cancelled: &self.status.cancelled,
         };
         // A move writes nothing but the edit.
         let outcome = tree::compact(plan, &context)?;
@@ -165,7 +165,7 @@ impl DbInner {
                 self.discard(&outcome.added);
                 return Ok(());
             };
-            k.tree.install(plan, outcome, &mut |meta| self.open_table(meta))?
+            k.tree.install(plan, outcome, &mut |meta| self.tables.open(meta))?
         };
         let mut edit = DatabaseEdit { trees: vec![(keyspace.id, edit)], ..DatabaseEdit::default() };
         self.log_edit(&mut manifest, &mut edit)?;

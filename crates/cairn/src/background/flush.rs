@@ -180,7 +180,7 @@ impl DbInner {
             snapshots: &snapshots,
             rate_limiter: &|_| {},
             range_tombstones: &ranges,
-            cancelled: &self.cancelled,
+            cancelled: &self.status.cancelled,
         };
         let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();
         let flushed = tree::flush(MergeCursor::new(cursors, 0), &part.rule, &context)?;
@@ -210,7 +210,7 @@ impl DbInner {
         let sealed_at = written.iter().map(|w| w.part.last_seq()).max().unwrap_or(0);
         let older = self.state.lock().oldest_unflushed(&counts(written));
         if older.is_some_and(|seq| seq <= sealed_at) && !planted(Bug::FlushWithoutOlderLogs) {
-            self.closed_logs.sync_up_to(sealed_at, &self.log_counters).map_err(|e| self.stop(&e))?;
+            self.logs.closed.sync_up_to(sealed_at, &self.logs.counters).map_err(|e| self.stop(&e))?;
         }
         Ok(())
     }
@@ -230,7 +230,7 @@ impl DbInner {
                 trees: present.iter().map(tree_edit).collect(),
                 last_seq: self.visible.newest(),
                 min_log: self.min_log(&state, &counts(written)),
-                closed: self.closed_logs.synced(),
+                closed: self.logs.closed.synced(),
                 ..DatabaseEdit::default()
             };
             (edit, dropped)

@@ -39,8 +39,8 @@ impl DbInner {
             }
         }
         self.update_slowdown(&state);
-        self.compact_work.notify_all();
-        self.progress.notify_all();
+        self.signals.compact_work.notify_all();
+        self.signals.progress.notify_all();
         drop(state);
         if let Err(e) = result
             && e.kind() == ErrorKind::ReadOnly
@@ -57,7 +57,7 @@ impl DbInner {
         for (id, edit) in trees {
             let Some(k) = state.keyspaces.get_mut(id) else { continue };
             let before = k.tree.version().bytes();
-            if let Err(e) = k.tree.apply(edit, &mut |meta| self.open_table(meta)) {
+            if let Err(e) = k.tree.apply(edit, &mut |meta| self.tables.open(meta)) {
                 drop(state);
                 return Err(self.stop(&e));
             }
@@ -80,7 +80,7 @@ impl DbInner {
             }
             state.note_change(*id);
         }
-        self.progress.notify_all();
+        self.signals.progress.notify_all();
         Ok(())
     }
 

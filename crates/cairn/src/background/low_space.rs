@@ -16,11 +16,11 @@ impl DbInner {
         if self.check_place().is_err() {
             return;
         }
-        self.recycled.forget_old();
+        self.logs.recycled.forget_old();
         self.trim_log();
         if !self.disk_reserve.retake() {
             // If another thread holds the writer, the next group commit leader seals them.
-            self.memtables_due.store(true, Ordering::Release);
+            self.signals.memtables_due.store(true, Ordering::Release);
             self.try_seal_due();
         }
     }

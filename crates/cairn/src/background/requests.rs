@@ -12,7 +12,7 @@ use tree::PickBlocked;
 impl DbInner {
     /// Flushes and compacts until nothing is due. For databases without threads.
     pub(crate) fn run_pending(&self) {
-        while !self.ends() {
+        while !self.status.ends() {
             if let Some(job) = self.next_flush() {
                 if self.run_flush(job).is_err() {
                     return;
@@ -80,7 +80,7 @@ impl DbInner {
         tables.tables().filter(|(_, t)| t.overlaps_range(from, to)).for_each(|(_, t)| t.retry_damaged());
         drop(tables);
         loop {
-            self.check_running()?;
+            self.status.check_running()?;
             let picked = {
                 let _manifest = self.manifest.lock();
                 let mut state = self.state.lock();
@@ -107,7 +107,7 @@ impl DbInner {
                         let unknown = || Error::new(ErrorKind::Corruption, "a table cannot be read");
                         return Err(met.unwrap_or_else(unknown));
                     }
-                    self.progress.wait_for(&mut state, RETRY_PAUSE);
+                    self.signals.progress.wait_for(&mut state, RETRY_PAUSE);
                 }
             }
         }
@@ -126,7 +126,7 @@ impl DbInner {
         if self.is_inline() {
             self.run_pending();
         }
-        self.compact_work.notify_all();
+        self.signals.compact_work.notify_all();
         self.wait_for(|state| self.is_quiet(state), State::background_error)?;
         self.collect_obsolete();
         Ok(())
@@ -135,7 +135,7 @@ impl DbInner {
     /// Whether nothing is due or running. Looks at all keyspaces only when that seems to be the case.
     fn is_quiet(&self, state: &mut State) -> bool {
         // Without background threads no other thread would seal these memtables while this one waits.
-        let unsealed = !self.is_inline() && self.memtables_due.load(Ordering::Acquire);
+        let unsealed = !self.is_inline() && self.signals.memtables_due.load(Ordering::Acquire);
         if state.jobs > 0 || unsealed || state.has_flush_work() {
             return false;
         }
@@ -143,7 +143,7 @@ impl DbInner {
         let due = state.keyspaces.values().find(|k| !k.immutable.is_empty() || is_due(k));
         let Some(id) = due.map(|k| k.inner.id) else { return true };
         state.note_change(id);
-        self.compact_work.notify_one();
+        self.signals.compact_work.notify_one();
         false
     }
 
@@ -158,13 +158,13 @@ impl DbInner {
             if done(&mut state) {
                 return Ok(());
             }
-            if self.ends() {
-                return Err(self.stop_reason());
+            if self.status.ends() {
+                return Err(self.status.stop_reason());
             }
             if let Some(error) = error(&state) {
                 return Err(error);
             }
-            self.progress.wait_for(&mut state, RETRY_PAUSE);
+            self.signals.progress.wait_for(&mut state, RETRY_PAUSE);
         }
     }
 }

@@ -83,25 +83,25 @@ impl Background {
 impl DbInner {
     fn flush_loop(&self) {
         let mut rounds = 0u32;
-        while !self.ends() {
+        while !self.status.ends() {
             // A switch has woken this thread. A temporary failure is retried in the next round.
             let _ = self.establish_log();
             match self.next_flush() {
                 Some(job) => {
-                    if self.run_flush(job).is_err() && !self.ends() {
+                    if self.run_flush(job).is_err() && !self.status.ends() {
                         self.pause_after_failure();
                         rounds += (RETRY_PAUSE.as_millis() / BUFFER_PAUSE.as_millis()) as u32;
                     }
                 }
                 None => {
                     let mut state = self.state.lock();
-                    if !self.ends() && !state.has_flush_work() {
-                        self.flush_work.wait_for(&mut state, BUFFER_PAUSE);
+                    if !self.status.ends() && !state.has_flush_work() {
+                        self.signals.flush_work.wait_for(&mut state, BUFFER_PAUSE);
                     }
                     drop(state);
                     self.try_seal_due();
-                    if self.trees_due.load(Ordering::Relaxed) {
-                        self.compact_work.notify_one();
+                    if self.signals.trees_due.load(Ordering::Relaxed) {
+                        self.signals.compact_work.notify_one();
                     }
                     self.tend_log();
                     rounds += 1;
@@ -118,7 +118,7 @@ impl DbInner {
     /// writes, which does both.
     fn tend_log(&self) {
         let Some(mut writer) = self.try_writer() else { return };
-        if writer.log.buffered() > 0 && !self.ends() {
+        if writer.log.buffered() > 0 && !self.status.ends() {
             // On an error the data stays in the buffer, and the next writer gets the error.
             let _ = self.flush_log(&mut writer);
         }
@@ -127,17 +127,17 @@ impl DbInner {
 
     fn pause_after_failure(&self) {
         let mut state = self.state.lock();
-        if !self.ends() {
-            self.end.wait_for(&mut state, RETRY_PAUSE);
+        if !self.status.ends() {
+            self.signals.end.wait_for(&mut state, RETRY_PAUSE);
         }
     }
 
     fn compact_loop(&self) {
         let mut calm = Calm { since: self.env.monotonic(), bytes: self.counters.user_bytes() };
-        while !self.ends() {
+        while !self.status.ends() {
             match self.next_compaction() {
                 Some((keyspace, plan)) => {
-                    if self.run_plan(&keyspace, plan).is_err() && !self.ends() {
+                    if self.run_plan(&keyspace, plan).is_err() && !self.status.ends() {
                         self.pause_after_failure();
                     }
                 }
@@ -146,9 +146,9 @@ impl DbInner {
                     // A dropped iterator may have been the last user of some tables.
                     self.collect_obsolete();
                     let mut state = self.state.lock();
-                    self.progress.notify_all();
-                    if !self.ends() {
-                        self.compact_work.wait_for(&mut state, IDLE_PAUSE);
+                    self.signals.progress.notify_all();
+                    if !self.status.ends() {
+                        self.signals.compact_work.wait_for(&mut state, IDLE_PAUSE);
                     }
                 }
             }

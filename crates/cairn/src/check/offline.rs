@@ -3,7 +3,7 @@
 
 use super::report::Report;
 use crate::open::{Files, LOCK_FILE_NAME, keyspace_options};
-use crate::state::{DbInner, TableSpace};
+use crate::state::{DbInner, Tables};
 use crate::types::{CheckProgress, CheckReport, Options};
 use crate::wal::{LogRecord, check_dropped, replay};
 use base::{Error, ErrorKind, Result};
@@ -45,8 +45,8 @@ pub fn check_in(
         report.problem(&manifest_file_name(1), None, "there are tables or logs, but no manifest".into());
         return Ok(report.report);
     };
-    let space = TableSpace::new(&env, dir, &Options::default());
-    let state = match Manifest::read(&env, dir, number, &mut |meta| space.open_table(meta)) {
+    let space = Tables::new(&env, dir, &Options::default());
+    let state = match Manifest::read(&env, dir, number, &mut |meta| space.open(meta)) {
         Ok(state) => state,
         Err(e) => {
             report.error(&manifest_file_name(number), &e);
@@ -96,7 +96,7 @@ fn check_batch(mut record: LogRecord<'_>, state: &tree::ManifestState) -> Result
 
 /// Checks the tables and trees of an open database.
 pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
-    db.check_not_closed()?;
+    db.status.check_not_closed()?;
     let keyspaces: Vec<_> = db.state.lock().keyspaces.values().map(|k| k.inner.clone()).collect();
     let read_states: Vec<_> = keyspaces.iter().map(|k| k.read_state.load_full()).collect();
     let mut report = Report::default();
@@ -104,6 +104,6 @@ pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress))
         report.check_invariants(&keyspace.name, &read_state.version);
     }
     let versions: Vec<&Version> = read_states.iter().map(|v| &*v.version).collect();
-    report.check_tables(&versions, progress, &|| db.check_not_closed())?;
+    report.check_tables(&versions, progress, &|| db.status.check_not_closed())?;
     Ok(report.report)
 }

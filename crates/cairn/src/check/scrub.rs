@@ -43,7 +43,7 @@ impl ScrubPacer<'_> {
                 self.db.pause(ahead);
             }
         }
-        self.db.check_not_closed()
+        self.db.status.check_not_closed()
     }
 }
 
@@ -51,14 +51,14 @@ impl DbInner {
     /// Sleeps for `time`, or until the database closes or writing stops.
     fn pause(&self, time: Duration) {
         let mut state = self.state.lock();
-        if !self.closed.load(Ordering::Acquire) {
-            self.end.wait_for(&mut state, time);
+        if !self.status.closed.load(Ordering::Acquire) {
+            self.signals.end.wait_for(&mut state, time);
         }
     }
 
     /// Scrubs continuously.
     pub(crate) fn scrub_loop(&self) {
-        while !self.closed.load(Ordering::Acquire) {
+        while !self.status.closed.load(Ordering::Acquire) {
             if let Err(e) = self.scrub_round(self.options.scrub_rate)
                 && e.kind() != ErrorKind::Closed
             {
@@ -72,7 +72,7 @@ impl DbInner {
     pub(crate) fn scrub_round(&self, rate: u64) -> Result<CheckReport> {
         let mut report = Report::default();
         let mut rate_limiter = ScrubPacer { db: self, rate, next: Duration::ZERO };
-        self.check_not_closed()?;
+        self.status.check_not_closed()?;
         report.report.keyspaces = self.state.lock().keyspaces.len();
         for table in self.tables_in_use() {
             // Skips tables that a compaction has replaced meanwhile: scrubbing does not keep them alive.
@@ -116,7 +116,7 @@ impl DbInner {
     }
 
     fn scrub_logs(&self, rate_limiter: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
-        for log in self.closed_logs.synced() {
+        for log in self.logs.closed.synced() {
             let path = self.dir.join(log_file_name(log.number));
             let mut read = || -> Result<()> {
                 let mut reader =
@@ -130,7 +130,7 @@ impl DbInner {
             };
             let result = read();
             // The log may have been flushed and removed meanwhile.
-            let needed = || self.closed_logs.synced().iter().any(|other| other.number == log.number);
+            let needed = || self.logs.closed.synced().iter().any(|other| other.number == log.number);
             self.note_scrubbed(&log_file_name(log.number), result, needed, report)?;
         }
         Ok(())
@@ -161,7 +161,7 @@ impl DbInner {
     ) -> Result<()> {
         match result {
             Err(e) if e.kind() == ErrorKind::Closed => Err(e),
-            Err(_) if self.check_not_closed().is_err() => self.check_not_closed(),
+            Err(_) if self.status.check_not_closed().is_err() => self.status.check_not_closed(),
             Err(e) if needed() => {
                 tracing::error!(error = %e, "scrubbing found damage");
                 report.error(name, &e);

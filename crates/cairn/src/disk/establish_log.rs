@@ -25,7 +25,7 @@ impl DbInner {
     /// # Errors
     /// A failed sync ends all writing. Any other error, such as that of a full disk, leaves the log as it is, for the next call.
     pub(crate) fn establish_log(&self) -> Result<()> {
-        if self.begun_log.begun().is_none() {
+        if self.logs.begun.begun().is_none() {
             return Ok(());
         }
         self.check_process()?;
@@ -33,18 +33,18 @@ impl DbInner {
         // On a panic, ends writing before the manifest is unlocked.
         let _watch = PanicGuard::new(self, "a thread that establishes a log");
         // Another thread may have established it, or have failed.
-        let Some((number, header)) = self.begun_log.begun() else { return Ok(()) };
-        if let Some(fatal) = self.fatal.get() {
+        let Some((number, header)) = self.logs.begun.begun() else { return Ok(()) };
+        if let Some(fatal) = self.status.fatal.get() {
             return Err(fatal.clone());
         }
         self.check_place()?;
         let synced = header.sync().and_then(|()| self.env.sync_dir(&self.dir));
         synced.map_err(|e| self.poison_on_sync_error(e.sync_failed()))?;
         let newest_log = if planted(Bug::NameLogLate) { number - 1 } else { number };
-        let closed = self.closed_logs.synced();
+        let closed = self.logs.closed.synced();
         let mut edit = DatabaseEdit { newest_log, closed, ..DatabaseEdit::default() };
         self.log_edit(&mut manifest, &mut edit)?;
-        self.begun_log.note_established(number);
+        self.logs.begun.note_established(number);
         Ok(())
     }
 
@@ -74,12 +74,12 @@ impl DbInner {
     /// Truncates the newest log, a recycled one, behind its end, if the rest is long compared with the database. Skipped while another
     /// thread writes.
     pub(crate) fn trim_log(&self) {
-        if self.recycled.taken() > self.disk_reserve.max_recycled_len(self.log_bytes())
+        if self.logs.recycled.taken() > self.disk_reserve.max_recycled_len(self.log_bytes())
             && let Some(mut writer) = self.try_writer()
-            && !self.ends()
+            && !self.status.ends()
         {
             writer.log.trim();
-            self.recycled.note_trimmed();
+            self.logs.recycled.note_trimmed();
         }
     }
 }

@@ -16,10 +16,10 @@ impl DbInner {
         check_name(name)?;
         options.validate()?;
         let late = planted(Bug::CreateAfterClose);
-        let _call = if late { self.check_running().map(|()| None)? } else { Some(self.begin_call()?) };
+        let _call = if late { self.status.check_running().map(|()| None)? } else { Some(self.begin_call()?) };
         let mut manifest = self.manifest.lock();
         if !late {
-            self.check_running()?;
+            self.status.check_running()?;
         }
         let id = {
             let state = self.state.lock();
@@ -47,7 +47,7 @@ impl DbInner {
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
         let _call = self.begin_call()?;
         let mut writer = self.writer();
-        self.check_running()?;
+        self.status.check_running()?;
         // Batches that have a sequence number may still be inserting into memtables.
         self.visible.wait_for(writer.next_seq - 1);
         // Before the manifest is locked, because this locks it. The log stays the newest while the writer is held.
@@ -62,7 +62,7 @@ impl DbInner {
             dropped: vec![id],
             last_seq: self.visible.newest(),
             min_log,
-            closed: self.closed_logs.synced(),
+            closed: self.logs.closed.synced(),
             ..Default::default()
         };
         self.log_edit(&mut manifest, &mut edit)?;
@@ -83,7 +83,7 @@ impl DbInner {
                 state.flush_error = None;
             }
         }
-        self.progress.notify_all();
+        self.signals.progress.notify_all();
         drop(state);
         drop(manifest);
         drop(writer);
@@ -95,7 +95,7 @@ impl DbInner {
     /// Number of the oldest log that is needed once the keyspace is dropped.
     fn min_log_without(&self, state: &State, id: u64) -> u64 {
         if planted(Bug::DropFreesLogs) {
-            return self.log_counters.current.load(Ordering::Acquire);
+            return self.logs.counters.current.load(Ordering::Acquire);
         }
         self.min_log(state, &FlushedCounts::from([(id, FLUSHED_ALL)]))
     }

@@ -36,7 +36,7 @@ impl DbInner {
             let state = self.state.lock();
             let mut edit = self.whole_state(&state);
             edit.min_log = self.min_log(&state, &FlushedCounts::default());
-            edit.newest_log = self.begun_log.established();
+            edit.newest_log = self.logs.begun.established();
             edit
         };
         let old = manifest.number();
@@ -66,7 +66,7 @@ impl DbInner {
             next_file: self.next_file.load(Ordering::Relaxed),
             next_keyspace: state.next_keyspace,
             last_seq: self.visible.newest(),
-            closed: self.closed_logs.synced(),
+            closed: self.logs.closed.synced(),
             ..DatabaseEdit::default()
         }
     }

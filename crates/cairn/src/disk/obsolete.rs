@@ -7,10 +7,10 @@ use crate::wal::log_file_name;
 impl DbInner {
     /// Removes the logs that the durable manifest no longer needs.
     pub(crate) fn remove_logs(&self, min_log: u64) {
-        let removed = self.closed_logs.release(min_log);
+        let removed = self.logs.closed.release(min_log);
         for log in &removed {
             match self.disk_reserve.is_spent() {
-                false => self.recycled.offer(log.number, log.len),
+                false => self.logs.recycled.offer(log.number, log.len),
                 // Logs that are not removed here are removed by the next opening.
                 true => _ = self.env.remove(&self.dir.join(log_file_name(log.number))),
             }
@@ -30,14 +30,14 @@ impl DbInner {
     /// Deletes the tables that no version uses any more.
     pub(crate) fn collect_obsolete(&self) {
         // One thread at a time: when this returns, everything that was obsolete before is deleted.
-        let _collecting = self.collecting.lock();
-        let removed = self.obsolete.take();
+        let _collecting = self.tables.deleting.lock();
+        let removed = self.tables.obsolete.take();
         // Tables that are not removed here are removed by the next opening.
         if removed.is_empty() || self.check_place().is_err() {
             return;
         }
         for &number in &removed {
-            self.tables.forget(number);
+            self.tables.cache.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
         }
         self.after_removal(!removed.is_empty());
@@ -45,11 +45,11 @@ impl DbInner {
 
     /// Removes tables that did not get into the manifest. If that is uncertain, they stay.
     pub(crate) fn discard(&self, tables: &[table::TableMeta]) {
-        if self.fatal.get().is_some() {
+        if self.status.fatal.get().is_some() {
             return;
         }
         for table in tables {
-            self.tables.forget(table.number);
+            self.tables.cache.forget(table.number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(table.number)));
         }
     }

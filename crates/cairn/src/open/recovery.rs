@@ -9,7 +9,7 @@ use super::file_names::{Files, LOCK_FILE_NAME};
 use super::recovered_tables::Recovered;
 use super::replayed::{Keyspaces, Replayed, Spill};
 use crate::parts::DiskReserve;
-use crate::state::{DbInner, TableSpace};
+use crate::state::{DbInner, Tables};
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::{KeyspaceOptions, Options};
 use crate::wal::{KeptLog, LogRecord, RecycledLogs, replay};
@@ -43,9 +43,9 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     let dir = &env.canonical(dir)?;
     let lock = env.lock(&dir.join(LOCK_FILE_NAME))?;
     let files = Files::list(&env, dir)?;
-    let space = TableSpace::new(&env, dir, &options);
+    let space = Tables::new(&env, dir, &options);
     let state = match files.manifests.last() {
-        Some(&number) => Manifest::read(&env, dir, number, &mut |meta| space.open_table(meta))?,
+        Some(&number) => Manifest::read(&env, dir, number, &mut |meta| space.open(meta))?,
         None => fresh_state(dir, &files, &options)?,
     };
     let lacking = note_missing(&state, &files);
@@ -117,7 +117,7 @@ pub(crate) struct Recovery {
     pub files: Files,
     /// Whether tables that the manifest names are missing.
     pub lacking: bool,
-    pub space: TableSpace,
+    pub space: Tables,
     pub state: tree::ManifestState,
     pub disk_reserve: DiskReserve,
     pub recycled: Arc<RecycledLogs>,
@@ -211,7 +211,7 @@ impl Recovery {
     fn take_back(&self, keyspaces: &mut Keyspaces, first_new: u64) {
         keyspaces.values_mut().for_each(|k| k.reset(&self.empty_memtable));
         for number in first_new..self.next_file.load(Ordering::Relaxed) {
-            self.space.tables.forget(number);
+            self.space.cache.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
         }
     }

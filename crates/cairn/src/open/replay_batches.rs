@@ -93,7 +93,7 @@ impl Recovery {
         };
         let flushed = tree::flush(memtable.cursor(), keyspace.tree.guard_hash(), &context)?;
         let edit = keyspace.tree.install_flush(&flushed, newest);
-        let open = &mut |meta: &table::TableMeta| self.space.open_table(meta);
+        let open = &mut |meta: &table::TableMeta| self.space.open(meta);
         keyspace.tree.apply(&edit, open)?;
         edit.added.iter().for_each(|_| keyspace.recovered.add());
         keyspace.recovered.merge(&mut keyspace.tree, &context, open)?;
@@ -104,7 +104,7 @@ impl Recovery {
     /// Removes tables of this opening that were merged into others. Tables of the old manifest are in use until the new one is in force.
     fn remove_merged(&self) {
         for number in self.space.obsolete.take() {
-            self.space.tables.forget(number);
+            self.space.cache.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
         }
     }

@@ -3,12 +3,12 @@
 use super::recovery::Recovery;
 use super::replayed::Keyspaces;
 use crate::parts::{ActiveCalls, Counters, RateLimiter, Scrub, Snapshots, VisibleSeq};
-use crate::state::{DbInner, ImmutableMemtable, KeyspaceState, State, TableSpace, Writer, new_commit};
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::state::{DbInner, ImmutableMemtable, KeyspaceState, Signals, State, Status, Writer, new_commit};
+use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::wal::{ClosedLogs, Log, Logs, log_file_name};
 use base::{Error, ErrorKind, Result, Seq};
 use env::ForkGuard;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tree::{DatabaseEdit, Manifest, ManifestError, manifest_file_name};
 
 /// The next [`DbInner::identity`].
@@ -130,42 +130,28 @@ impl Recovery {
         log: Log,
         logs: Logs,
     ) -> Arc<DbInner> {
-        let TableSpace { tables, obsolete } = self.space;
         let db = Arc::new(DbInner {
-            tables,
-            obsolete,
+            tables: self.space,
             snapshots: Snapshots::default(),
             retired: Default::default(),
             visible: VisibleSeq::new(last_seq),
             commit: new_commit(Writer::new(log, last_seq + 1)),
-            closed_logs: logs.closed,
-            recycled: logs.recycled,
-            begun_log: logs.begun,
-            log_counters: logs.counters,
+            logs,
             manifest: Mutex::new(manifest),
             disk_reserve: self.disk_reserve,
             state: Mutex::new(State::new(self.state.next_keyspace)),
             empty_memtable: self.empty_memtable,
-            flush_work: Condvar::new(),
-            compact_work: Condvar::new(),
-            progress: Condvar::new(),
-            end: Condvar::new(),
+            signals: Signals::default(),
             origin: ForkGuard::here(),
             next_file: self.next_file,
             counters: Counters::default(),
             scrub: Scrub::default(),
             idle_until: AtomicU64::new(0),
             slowdown: AtomicU64::new(0),
-            collecting: Mutex::new(()),
             calls: ActiveCalls::default(),
             lock: Mutex::new(Some(self.lock)),
-            fatal: OnceLock::new(),
-            stopped: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            memtables_due: AtomicBool::new(false),
-            trees_due: Arc::default(),
+            status: Status::new(&self.dir),
             rate_limiter: RateLimiter::new(self.options.compaction_rate),
-            cancelled: std::sync::atomic::AtomicBool::new(false),
             env: self.env,
             dir: self.dir,
             options: self.options,

@@ -201,7 +201,7 @@ impl Cursor {
     #[inline]
     fn begin_move(&mut self) -> Result<Place> {
         let place = std::mem::replace(&mut self.place, Place::Invalid);
-        self.db.check_not_closed()?;
+        self.db.status.check_not_closed()?;
         Ok(place)
     }
 
@@ -215,7 +215,7 @@ impl Cursor {
     /// Converts the error of a move: a concurrent close may have removed the files that it read.
     #[inline]
     fn moved(&self, outcome: Result<()>) -> Result<()> {
-        outcome.map_err(|e| self.db.read_error(e))
+        outcome.map_err(|e| self.db.status.read_error(e))
     }
 
     /// Moves to the first entry.

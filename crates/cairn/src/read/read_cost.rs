@@ -32,7 +32,7 @@ pub(crate) fn charge_skipped(
         Source::Memtable(cursor) => {
             let memtable = cursor.memtable();
             if charge(memtable.charges(), bytes) >= price(memtable) && may_be_sealed(memtable, keyspace) {
-                db.memtables_due.store(true, Ordering::Relaxed);
+                db.signals.memtables_due.store(true, Ordering::Relaxed);
             }
         }
     }
@@ -116,10 +116,10 @@ mod tests {
         assert_eq!(keyspace.range::<&str>(..).count(), 0);
         let inner = &keyspace.handle.db;
         let entries = || keyspace.inner.read_state.load().memtable.entries();
-        assert!(inner.memtables_due.load(Ordering::Relaxed) && entries() == 100);
+        assert!(inner.signals.memtables_due.load(Ordering::Relaxed) && entries() == 100);
         assert_eq!(db.stats().flush.jobs, 0);
         keyspace.delete("b").unwrap();
-        assert!(!inner.memtables_due.load(Ordering::Relaxed) && entries() == 1);
+        assert!(!inner.signals.memtables_due.load(Ordering::Relaxed) && entries() == 1);
         assert_eq!(db.stats().flush.jobs, 1);
     }
 
@@ -136,9 +136,9 @@ mod tests {
         assert_eq!(keyspace.range::<&str>(..).count(), 0);
         let inner = &keyspace.handle.db;
         let before = db.stats().compaction.jobs;
-        assert!(inner.trees_due.load(Ordering::Relaxed));
+        assert!(inner.signals.trees_due.load(Ordering::Relaxed));
         keyspace.put("b", "1").unwrap();
-        assert!(!inner.trees_due.load(Ordering::Relaxed) && db.stats().compaction.jobs > before);
+        assert!(!inner.signals.trees_due.load(Ordering::Relaxed) && db.stats().compaction.jobs > before);
         drop(early);
     }
 

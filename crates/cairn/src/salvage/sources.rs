@@ -2,7 +2,7 @@
 
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use crate::open::Files;
-use crate::state::TableSpace;
+use crate::state::Tables;
 use crate::types::{KeyspaceOptions, Options, Problem};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use env::Env;
@@ -127,10 +127,10 @@ impl Sources {
             });
             return Ok(());
         };
-        let space = TableSpace::new(env, dir, &Options::default());
+        let space = Tables::new(env, dir, &Options::default());
         let name = manifest_file_name(newest);
         let bytes = env.len(&dir.join(&name)).unwrap_or(0);
-        match Manifest::read(env, dir, newest, &mut |meta| space.open_table(meta)) {
+        match Manifest::read(env, dir, newest, &mut |meta| space.open(meta)) {
             Ok(state) => {
                 report.files.push(SalvagedFile { name, bytes, read: 1, outcome: "sound".to_owned() });
                 self.state = Some(state);

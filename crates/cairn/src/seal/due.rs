@@ -12,7 +12,7 @@ const MAX_WAITING: usize = 16;
 impl DbInner {
     /// [`DbInner::seal_due`], unless the writer is busy: then the next group commit leader does it.
     pub(crate) fn try_seal_due(&self) {
-        if self.memtables_due.load(Ordering::Relaxed)
+        if self.signals.memtables_due.load(Ordering::Relaxed)
             && let Some(mut writer) = self.try_writer_briefly()
         {
             self.seal_due(&mut writer);
@@ -36,7 +36,7 @@ impl DbInner {
             };
             let due: Vec<_> = state.dirty().filter(due).map(|k| k.inner.clone()).collect();
             // `wait_idle` checks both under the lock.
-            self.memtables_due.store(false, Ordering::Release);
+            self.signals.memtables_due.store(false, Ordering::Release);
             if due.is_empty() {
                 return;
             }
@@ -51,7 +51,7 @@ impl DbInner {
             }
         }
         self.state.lock().jobs -= 1;
-        self.progress.notify_all();
+        self.signals.progress.notify_all();
     }
 
     /// While the reserve is spent: seals every memtable with tombstones, so that it is flushed. Returns whether there was any.
@@ -80,7 +80,7 @@ impl DbInner {
             self.disk_reserve.note_deletes();
         }
         self.state.lock().jobs -= 1;
-        self.progress.notify_all();
+        self.signals.progress.notify_all();
         !now.is_empty()
     }
 }

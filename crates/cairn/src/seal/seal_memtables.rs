@@ -23,7 +23,7 @@ impl DbInner {
     /// flushed.
     pub(crate) fn seal(&self, writer: &mut Writer, keyspaces: &[Arc<KeyspaceInner>]) -> Result<()> {
         self.check_process()?;
-        self.check_running()?;
+        self.status.check_running()?;
         // Older commits may still be inserting.
         self.await_inserts(writer);
         if keyspaces.iter().any(|keyspace| !keyspace.read_state.load().memtable.is_empty()) {
@@ -41,7 +41,7 @@ impl DbInner {
             let sealed = (!old.is_empty()).then(|| ImmutableMemtable::new(old, last_seq));
             state.replace_memtable(keyspace.id, self.empty_memtable.clone(), sealed);
         }
-        self.flush_work.notify_one();
+        self.signals.flush_work.notify_one();
         Ok(())
     }
 
@@ -62,11 +62,11 @@ impl DbInner {
     /// Switches the log although no memtable is sealed, and lets the flush thread remove the logs that no keyspace needs.
     pub(crate) fn free_logs(&self, writer: &mut Writer) -> Result<()> {
         self.check_process()?;
-        self.check_running()?;
+        self.status.check_running()?;
         self.await_inserts(writer);
         self.switch_log(writer)?;
         self.state.lock().logs_to_free = true;
-        self.flush_work.notify_one();
+        self.signals.flush_work.notify_one();
         Ok(())
     }
 

@@ -3,21 +3,23 @@
 use super::db_state::State;
 use super::keyspace_inner::{KeyspaceInner, OPEN};
 use super::read_state::ReadState;
+use super::signals::Signals;
+use super::status::Status;
+use super::tables::Tables;
 use super::writer::Commit;
 use crate::parts::{
     ActiveCall, ActiveCalls, Counters, DeadRanges, DiskReserve, KeyspaceCounters, RateLimiter,
     RetiredMemtables, Scrub, Snapshots, VisibleSeq,
 };
-use crate::sync::{ArcSwap, AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::types::{KeyspaceOptions, Options};
-use crate::wal::{BegunLog, ClosedLogs, LogCounters, RecycledLogs};
+use crate::wal::Logs;
 use base::{Error, ErrorKind, Result, Seq};
 use env::{Env, FileLock, ForkGuard};
 use memtable::Memtable;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
-use table::{TableCache, TableMeta};
-use tree::{LiveTable, Manifest, ObsoleteFiles};
+use std::sync::Arc;
+use tree::Manifest;
 
 /// An open database. Threads, handles, iterators and snapshots share it.
 ///
@@ -31,30 +33,20 @@ pub(crate) struct DbInner {
     pub identity: u64,
     /// The process that opened the database.
     pub origin: ForkGuard,
-    pub tables: Arc<TableCache>,
-    pub obsolete: Arc<ObsoleteFiles>,
+    pub tables: Tables,
     pub snapshots: Snapshots,
     /// Memtables that cursors still hold although they were flushed or their keyspace dropped.
     pub retired: RetiredMemtables,
     /// The newest visible sequence number.
     pub visible: VisibleSeq,
     pub commit: Commit,
-    pub closed_logs: Arc<ClosedLogs>,
-    pub recycled: Arc<RecycledLogs>,
-    pub begun_log: Arc<BegunLog>,
-    pub log_counters: Arc<LogCounters>,
+    pub logs: Logs,
     pub manifest: Mutex<Manifest>,
     pub disk_reserve: DiskReserve,
     pub state: Mutex<State>,
     /// The empty memtable that all keyspaces with nothing in memory share.
     pub empty_memtable: Arc<Memtable>,
-    /// Signalled when there may be something to flush, or to compact.
-    pub flush_work: Condvar,
-    pub compact_work: Condvar,
-    /// Signalled when a job has ended.
-    pub progress: Condvar,
-    /// Signalled when writing ends: for threads that pause after a failure.
-    pub end: Condvar,
+    pub signals: Signals,
     pub next_file: AtomicU64,
     pub counters: Counters,
     pub scrub: Scrub,
@@ -62,27 +54,14 @@ pub(crate) struct DbInner {
     pub idle_until: AtomicU64,
     /// Nanoseconds that a writer waits per KiB because compaction is behind.
     pub slowdown: AtomicU64,
-    /// Held while tables are deleted.
-    pub collecting: Mutex<()>,
     /// The lock on the directory, held until the database is closed. This mutex may be taken under any other lock, and is held for at
     /// most a system call.
     pub lock: Mutex<Option<Box<dyn FileLock>>>,
     /// Calls of the application that use the directory.
     pub calls: ActiveCalls,
-    /// The error that ended all writing.
-    pub fatal: OnceLock<Error>,
-    /// Whether `fatal` is set or the database is closed: each write checks this.
-    pub stopped: AtomicBool,
-    pub closed: AtomicBool,
-    /// Set when the read charges of a memtable have reached its price, or tombstones on a full disk are to be flushed: see
-    /// [`DbInner::seal_due`].
-    pub memtables_due: AtomicBool,
-    /// The same for a guard or level 0 of some tree (`tree::ReadCharges`).
-    pub trees_due: Arc<std::sync::atomic::AtomicBool>,
+    pub status: Status,
     /// Limits the write rate of compactions.
     pub rate_limiter: RateLimiter,
-    /// Tells running jobs to stop.
-    pub cancelled: std::sync::atomic::AtomicBool,
 }
 
 impl DbInner {
@@ -99,15 +78,6 @@ impl DbInner {
         self.next_file.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The error that ended all writing, or else that the database is closed.
-    #[cold]
-    pub(crate) fn stop_reason(&self) -> Error {
-        match self.fatal.get() {
-            Some(fatal) => fatal.clone(),
-            None => self.closed_error(),
-        }
-    }
-
     /// Ends all writing, because the state on disk is unknown or a thread has ended. Reads go on.
     pub(crate) fn stop(&self, cause: &Error) -> Error {
         let message = format!("the database is read-only until it is reopened, because: {cause}");
@@ -116,14 +86,11 @@ impl DbInner {
 
     /// Ends all writing with `reason`, unless it has already ended. Returns the error that all writers get.
     pub(crate) fn refuse(&self, reason: Error) -> Error {
-        let fatal = self.fatal.get_or_init(|| reason).clone();
+        let fatal = self.status.fatal.get_or_init(|| reason).clone();
         tracing::error!(error = %fatal, "writing stopped");
-        self.stopped.store(true, Ordering::SeqCst);
+        self.status.stopped.store(true, Ordering::SeqCst);
         let _state = self.state.lock();
-        self.flush_work.notify_all();
-        self.compact_work.notify_all();
-        self.progress.notify_all();
-        self.end.notify_all();
+        self.signals.notify_all();
         fatal
     }
 
@@ -153,12 +120,6 @@ impl DbInner {
             ErrorKind::ReadOnly => self.stop(&error),
             _ => error,
         }
-    }
-
-    /// Opens the reader of a table for a version.
-    pub(crate) fn open_table(&self, meta: &TableMeta) -> Result<Arc<LiveTable>> {
-        let table = self.tables.open(meta.number, meta.file_size)?;
-        Ok(LiveTable::new(meta.clone(), table, self.obsolete.clone()))
     }
 
     /// Ends all writing if the path of the directory now leads elsewhere: files are created and removed by path, and could be another
@@ -193,7 +154,7 @@ impl DbInner {
             read_state: ArcSwap::from_pointee(read_state),
             generation: Default::default(),
             readers: Default::default(),
-            charges: tree::ReadCharges::new(options.seek_cost, self.trees_due.clone()),
+            charges: tree::ReadCharges::new(options.seek_cost, self.signals.trees_due.clone()),
             state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
             last_used: AtomicUsize::new(0),
@@ -203,41 +164,14 @@ impl DbInner {
         })
     }
 
-    pub(crate) fn check_running(&self) -> Result<()> {
-        match self.stopped.load(Ordering::Acquire) {
-            true => Err(self.stop_reason()),
-            false => Ok(()),
-        }
-    }
-
     /// Begins a call that uses the directory: closing waits until the returned value is dropped.
     ///
     /// # Errors
     /// `Closed` once closing has begun; the error that ended writing, if it has ended.
     pub(crate) fn begin_call(&self) -> Result<ActiveCall<'_>> {
-        let call = self.calls.begin().ok_or_else(|| self.closed_error())?;
-        self.check_running()?;
+        let call = self.calls.begin().ok_or_else(|| self.status.closed_error())?;
+        self.status.check_running()?;
         Ok(call)
-    }
-
-    /// Fails once closing has begun. For readers, for which closing does not wait: they end at their next step.
-    #[inline]
-    pub(crate) fn check_not_closed(&self) -> Result<()> {
-        match self.closed.load(Ordering::Acquire) {
-            true => Err(self.closed_error()),
-            false => Ok(()),
-        }
-    }
-
-    #[cold]
-    pub(crate) fn closed_error(&self) -> Error {
-        Error::new(ErrorKind::Closed, format!("{}: the database is closed", self.dir.display()))
-    }
-
-    /// The error of a read. After closing the files may be removed, which is not damage.
-    #[cold]
-    pub(crate) fn read_error(&self, error: Error) -> Error {
-        self.check_not_closed().err().unwrap_or(error)
     }
 
     /// The sequence numbers that snapshots and cursors of the keyspace hold: ascending, without duplicates. A reader that begins later
@@ -257,10 +191,6 @@ impl DbInner {
         let snapshot = self.snapshots.oldest();
         let cursor = keyspace.readers.in_slots().min();
         [snapshot, cursor, keyspace.readers.more.oldest()].into_iter().flatten().min()
-    }
-
-    pub(crate) fn ends(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
     }
 }
 

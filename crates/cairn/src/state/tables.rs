@@ -1,5 +1,6 @@
 //! The shared structures for reading tables.
 
+use crate::sync::Mutex;
 use crate::types::Options;
 use crate::wal::MAX_OPEN_LOGS;
 use base::Result;
@@ -13,13 +14,15 @@ use tree::{LiveTable, ObsoleteFiles};
 const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
 
 /// The shared structures for reading tables.
-pub(crate) struct TableSpace {
-    pub tables: Arc<TableCache>,
+pub(crate) struct Tables {
+    pub cache: Arc<TableCache>,
     pub obsolete: Arc<ObsoleteFiles>,
+    /// Held while tables are deleted.
+    pub deleting: Mutex<()>,
 }
 
-impl TableSpace {
-    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, options: &Options) -> TableSpace {
+impl Tables {
+    pub(crate) fn new(env: &Arc<dyn Env>, dir: &Path, options: &Options) -> Tables {
         let cache = Arc::new(BlockCache::new(options.memory_budget / 2));
         // The other half is for the rest of the process.
         let most = match options.max_open_files {
@@ -27,14 +30,16 @@ impl TableSpace {
             n => n,
         };
         let most = most.saturating_sub(OTHER_FILES).max(4);
-        TableSpace {
-            tables: TableCache::new(env.clone(), dir.to_owned(), cache, most),
+        Tables {
+            cache: TableCache::new(env.clone(), dir.to_owned(), cache, most),
             obsolete: Arc::default(),
+            deleting: Mutex::default(),
         }
     }
 
-    pub(crate) fn open_table(&self, meta: &table::TableMeta) -> Result<Arc<LiveTable>> {
-        let table = self.tables.open(meta.number, meta.file_size)?;
+    /// Opens the reader of a table for a version.
+    pub(crate) fn open(&self, meta: &table::TableMeta) -> Result<Arc<LiveTable>> {
+        let table = self.cache.open(meta.number, meta.file_size)?;
         Ok(LiveTable::new(meta.clone(), table, self.obsolete.clone()))
     }
 }

@@ -16,8 +16,7 @@ pub(crate) use batch_record::{
     BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch, put_batch_head, put_batch_head_of,
     put_entry, put_entry_head,
 };
-pub(crate) use begun_log::BegunLog;
-pub(crate) use closed_logs::{ClosedLogs, KeptLog, LogCounters, MAX_OPEN_LOGS};
+pub(crate) use closed_logs::{ClosedLogs, KeptLog, MAX_OPEN_LOGS};
 pub(crate) use log::{Log, Logs};
 pub(crate) use log_header::LogHeader;
 pub(crate) use log_names::{log_file_name, parse_log_file_name};

@@ -17,7 +17,7 @@ impl DbInner {
         match self.disk_reserve.is_spent() {
             false => Ok(()),
             // When writing has ended, return that error, not the full disk.
-            true => self.check_running().and_then(|()| self.admit_on_full_disk()),
+            true => self.status.check_running().and_then(|()| self.admit_on_full_disk()),
         }
     }
 

@@ -114,7 +114,7 @@ impl DbInner {
     #[inline]
     fn with_space(&self, deletes: bool, mut hand: impl FnMut() -> Result<()>) -> Result<()> {
         let handed = match hand() {
-            Err(e) if e.kind() == ErrorKind::NoSpace && self.recycled.give_up() => hand(),
+            Err(e) if e.kind() == ErrorKind::NoSpace && self.logs.recycled.give_up() => hand(),
             handed => handed,
         };
         let Err(e) = handed else { return Ok(()) };

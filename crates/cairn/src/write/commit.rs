@@ -139,13 +139,13 @@ impl DbInner {
     /// Gives all writes acknowledged before at least this durability; this is what a write without entries does.
     #[cold]
     pub(crate) fn barrier(&self, durability: Durability) -> Result<()> {
-        self.check_running()?;
+        self.status.check_running()?;
         self.check_process()?;
         if durability == Durability::Buffered {
             return Ok(());
         }
         let mut writer = self.writer();
-        self.check_running()?;
+        self.status.check_running()?;
         match durability {
             Durability::Sync => self.sync_log(&mut writer),
             Durability::Buffered | Durability::Os => self.flush_log(&mut writer),
@@ -180,7 +180,7 @@ impl DbInner {
         value: &[u8],
         durability: Durability,
     ) -> Result<(Seq, Guard<Arc<ReadState>>)> {
-        self.check_running()?;
+        self.status.check_running()?;
         keyspace.check_open()?;
         let user_bytes = (key.len() + value.len()) as u64;
         self.throttle(writer, user_bytes);

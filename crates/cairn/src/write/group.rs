@@ -64,7 +64,7 @@ impl DbInner {
         batch: &Batch,
         ready: &mut Vec<Member>,
     ) -> Result<()> {
-        self.check_running()?;
+        self.status.check_running()?;
         self.throttle(writer, batch.user_bytes);
         if ready.is_empty() {
             self.keep_in_bounds(writer)?;

@@ -50,19 +50,19 @@ impl DbInner {
 
     /// Bytes of all logs, buffered ones included.
     fn bytes_with(&self, writer: &Writer) -> u64 {
-        self.closed_logs.bytes() + writer.log.len()
+        self.logs.closed.bytes() + writer.log.len()
     }
 
     /// Seals the memtables that hold the oldest logs, as many as needed for the others to fit into a quarter of the cap.
     fn flush_holders(&self, writer: &mut Writer, cap: u64) -> Result<()> {
         let len = writer.log.len();
         let oldest = self.state.lock().oldest_active();
-        let kept = self.closed_logs.bytes_from(oldest) + len;
+        let kept = self.logs.closed.bytes_from(oldest) + len;
         if kept <= cap / 2 {
             writer.check_holders_at = len + (cap / 2 - kept).max(MIN_STEP);
             return Ok(());
         }
-        let up_to = self.closed_logs.last_seq_of_first(oldest, (kept - cap / 4).saturating_sub(1));
+        let up_to = self.logs.closed.last_seq_of_first(oldest, (kept - cap / 4).saturating_sub(1));
         let holders: Vec<_> = {
             let state = self.state.lock();
             let holds =
@@ -91,13 +91,13 @@ impl DbInner {
             if self.bytes_with(writer) <= cap || !is_freeing_logs(&state) {
                 break Ok(());
             }
-            if self.stopped.load(Ordering::Acquire) {
-                break Err(self.stop_reason());
+            if self.status.stopped.load(Ordering::Acquire) {
+                break Err(self.status.stop_reason());
             }
             if let Some(error) = &state.flush_error {
                 break Err(error.clone());
             }
-            self.progress.wait_for(&mut state, RETRY_PAUSE);
+            self.signals.progress.wait_for(&mut state, RETRY_PAUSE);
         };
         drop(state);
         self.counters.note_log_wait(self.env.monotonic().saturating_sub(before));

@@ -30,7 +30,7 @@ impl DbInner {
         need: usize,
     ) -> Result<()> {
         // A writer that panicked may have left sequence numbers that never become visible.
-        self.check_running()?;
+        self.status.check_running()?;
         let full = keyspace.memtable_bytes;
         let old = keyspace.read_state.load().memtable.clone();
         let wanted = old.reserved() + need;
@@ -65,15 +65,15 @@ impl DbInner {
     /// Keeps active memtables and logs within their limits. Only the leader calls this, when no member of its group has reserved memory.
     #[inline]
     pub(crate) fn keep_in_bounds(&self, writer: &mut Writer) -> Result<()> {
-        let memtables_due = self.memtables_due.load(Ordering::Relaxed);
-        if memtables_due || self.trees_due.load(Ordering::Relaxed) && self.is_inline() {
+        let memtables_due = self.signals.memtables_due.load(Ordering::Relaxed);
+        if memtables_due || self.signals.trees_due.load(Ordering::Relaxed) && self.is_inline() {
             if memtables_due {
                 self.seal_due(writer);
             }
             if self.is_inline() {
                 self.run_pending();
             }
-            self.check_running()?;
+            self.status.check_running()?;
         }
         match writer.active_bytes > self.write_budget() / 2 || writer.log.len() >= writer.check_log_at {
             true => self.flush_if_over_limit(writer),
@@ -137,15 +137,15 @@ impl DbInner {
         let before = self.env.monotonic();
         let mut result = Ok(());
         while over(&state) {
-            if self.stopped.load(Ordering::Acquire) {
-                result = Err(self.stop_reason());
+            if self.status.stopped.load(Ordering::Acquire) {
+                result = Err(self.status.stop_reason());
                 break;
             }
             if let Some(error) = &state.flush_error {
                 result = Err(error.clone());
                 break;
             }
-            self.progress.wait(&mut state);
+            self.signals.progress.wait(&mut state);
         }
         drop(state);
         self.counters.note_memtable_wait(self.env.monotonic().saturating_sub(before));
@@ -156,7 +156,7 @@ impl DbInner {
     fn await_memory_inline(&self, over: impl Fn(&State) -> bool) -> Result<()> {
         loop {
             self.run_pending();
-            self.check_running()?;
+            self.status.check_running()?;
             let mut state = self.state.lock();
             if !over(&state) {
                 return Ok(());
@@ -165,7 +165,7 @@ impl DbInner {
                 return Err(error.clone());
             }
             if state.jobs > 0 {
-                self.progress.wait_for(&mut state, Duration::from_millis(10));
+                self.signals.progress.wait_for(&mut state, Duration::from_millis(10));
             }
         }
     }
@@ -176,7 +176,7 @@ impl DbInner {
         writer: &mut Writer,
         batch: &Batch,
     ) -> Result<Option<(Arc<KeyspaceInner>, usize)>> {
-        self.check_running()?;
+        self.status.check_running()?;
         batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_of(self.identity))?;
         // All or nothing: a reservation in one memtable would be lost if another one were switched.
         for (keyspace, need) in &batch.keyspaces {

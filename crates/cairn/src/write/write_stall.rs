@@ -65,7 +65,7 @@ impl DbInner {
     #[cold]
     fn await_background(&self) -> bool {
         let mut state = self.state.lock();
-        if self.is_inline() || self.stopped.load(Ordering::Acquire) {
+        if self.is_inline() || self.status.stopped.load(Ordering::Acquire) {
             return false;
         }
         let patience = match (state.jobs, state.background_error()) {
@@ -73,7 +73,7 @@ impl DbInner {
             (0, Some(_)) => RETRY_PAUSE,
             _ => LONGEST_JOB,
         };
-        self.progress.wait_for(&mut state, patience);
+        self.signals.progress.wait_for(&mut state, patience);
         true
     }
 }
