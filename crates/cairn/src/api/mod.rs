@@ -1,6 +1,7 @@
-//! The public handles: [`Database`], [`Keyspace`], [`Snapshot`] and what they collect and close. Each method delegates to a room below.
+//! The public handles: [`Database`], [`Keyspace`], [`Snapshot`], what they collect, and closing. Each method delegates to a room below.
 //!
-//! Imports all other rooms but `salvage`. Absent: anything that another room would need.
+//! Imports all rooms below but `wal`. Absent: anything that another room would need, except `salvage`, which writes its new database as any
+//! user does.
 
 mod batch;
 mod close;

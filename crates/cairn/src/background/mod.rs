@@ -1,6 +1,6 @@
 //! Background work: flushes, compactions, their installation, the threads that run them, and the calls that request them.
 //!
-//! Imports `types`, `parts`, `state`, `disk`, `seal` and `check` (for scrubbing). Absent: commits. A job never waits for a writer; threads
+//! Imports `parts` and `state`, and calls `disk`, `seal` and the scrub of `check`. Absent: commits. A job never waits for a writer: threads
 //! only try to take it, and a requested flush takes it to seal.
 
 mod compact;

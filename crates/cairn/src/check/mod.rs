@@ -1,6 +1,6 @@
 //! Verification of files and trees: of a closed database, of an open one, and scrubbing.
 //!
-//! Imports `types`, `wal`, `state` and `open`. Absent: changes on disk.
+//! Imports `types`, `wal`, `state`, and `open` for the names of files. Absent: changes on disk.
 
 mod offline;
 mod report;

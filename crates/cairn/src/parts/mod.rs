@@ -1,7 +1,7 @@
 //! Parts of the shared state that can be understood alone, each with its own lock or atomics: the write queue, the visible sequence number,
 //! the sequence numbers that readers hold, dead ranges, the disk reserve, counters and limits.
 //!
-//! Imports `types`, `wal` (the reserve gives up recycled logs) and `sync`. Absent: keyspaces and the database.
+//! Imports `types`, and `wal` because the reserve gives up recycled logs. Absent: keyspaces and the database.
 
 mod active_calls;
 mod counters;

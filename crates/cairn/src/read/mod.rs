@@ -1,7 +1,8 @@
 //! Reads: point reads, batched reads, and cursors with what they skip and charge.
 //!
-//! Imports `types`, `parts` and `state`. Absent: writes, flushes, compactions and waiting. A read changes nothing but counters, except that
-//! a cursor records dead ranges, for which it holds the writer if that is free at the moment.
+//! Imports `types`, `parts` and `state`. Of `DbInner` a read uses the status, the visible sequence number and the flag that memtables are
+//! due; a cursor that records a dead range also takes the writer, if it is free at the moment. Absent: writes, flushes, compactions, and
+//! waiting for any of them. (A planted bug deletes obsolete files, which `disk` does.)
 
 mod cursor;
 mod deleted_run;

@@ -11,6 +11,8 @@
 //!
 //! Cost: the tables are read twice, once to survey them and once to merge; the two results are compared, so that a disk that fails in
 //! between is a loss in the report. Memory: the contents of the logs, and for each table a block and 64 KiB.
+//!
+//! Imports `types`, `wal`, `state`, `open` and `api`. Absent: changes of the damaged database; other rooms import nothing from here.
 
 use crate::api::Database;
 use crate::open::{Files, LOCK_FILE_NAME};

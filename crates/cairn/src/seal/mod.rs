@@ -1,6 +1,6 @@
 //! Sealing memtables and switching the log.
 //!
-//! Imports `parts`, `state` and `disk`. Absent: flushing what is sealed, and waiting for flushes.
+//! Imports `parts` and `state`, and calls `disk` to establish the log. Absent: flushing what is sealed, and waiting for flushes.
 
 mod due;
 mod seal_memtables;

@@ -1,7 +1,8 @@
 //! The shared state of an open database: [`DbInner`], the keyspaces with their read states and trees, and the writer.
 //!
 //! Imports `types`, `wal` and `parts`. Absent: threads, I/O on tables and logs, waiting for background work. The methods here take locks,
-//! read and change the state, and end all writing after an error; what is done with it is in the rooms above.
+//! read and change the state, and end all writing after an error; what is done with it is in the rooms above, most of it in methods of
+//! `DbInner`.
 
 mod db_inner;
 mod db_state;

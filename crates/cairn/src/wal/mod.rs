@@ -1,7 +1,7 @@
 //! The write-ahead log: its file names, header and records, the log that is written to, those before it, the recycled one, and replay.
 //!
-//! Imports `types` and `sync`. Absent: keyspaces and the database. A log knows sequence numbers and bytes; the room `disk` syncs and
-//! removes logs for the database, and `write` appends to them.
+//! Imports no other room. Absent: keyspaces and the database. A log knows sequence numbers and bytes; the room `disk` syncs and removes
+//! logs for the database, and `write` appends to them.
 
 mod batch_record;
 mod begun_log;

@@ -1,7 +1,7 @@
-//! Writes: commits, group commit, and what they wait for: memory, the log's cap, compactions that are behind, space on a full disk.
+//! Writes: commits, group commit, and what they wait for: memory, the cap of the log, compactions that are behind, space on a full disk.
 //!
-//! Imports `types`, `wal`, `parts`, `state`, `disk`, `seal` and `background`: without background threads a writer flushes and compacts
-//! itself. Absent: reads.
+//! Imports `types`, `wal`, `parts`, `state` and `background`, and calls `disk` and `seal`: without background threads a writer flushes and
+//! compacts itself. Absent: reads.
 
 mod admit;
 mod append;
