@@ -12,7 +12,9 @@ fn min_recoveries() -> u64 {
 }
 
 /// Number of histories started together.
-const ROUND: u64 = 16;
+fn histories_per_round() -> u64 {
+    sim::scaled(16, 6)
+}
 
 /// A history takes seconds. One that takes longer than this hangs.
 const HANG: Duration = Duration::from_secs(900);
@@ -26,7 +28,7 @@ fn recovery_yields_a_prefix_with_everything_synced() {
     println!("fresh seed: {fresh}");
     let mut recoveries = 0;
     for round in 0.. {
-        let histories = round * ROUND..(round + 1) * ROUND;
+        let histories = round * histories_per_round()..(round + 1) * histories_per_round();
         let report = run_all(histories.map(|i| job(i, fresh)).collect(), HANG);
         report.expect_clean();
         recoveries += report.count;
