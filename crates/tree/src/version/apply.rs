@@ -164,32 +164,29 @@ impl LevelChange<'_> {
         let mut source = 0; // the first old guard that overlaps the new one
         for (i, key) in keys.iter().enumerate() {
             let end = keys.get(i + 1);
+            let before_end = |t: &LiveTable| end.is_none_or(|end| t.meta.smallest[..] < end[..]);
             while old.end_of(source).is_some_and(|end| end <= key) {
                 source += 1;
             }
-            let comes = added.peek().is_some_and(|t| end.is_none_or(|end| t.meta.smallest[..] < end[..]));
             let same = &old.guards[source];
+            let same_range = same.key == *key && old.end_of(source) == end;
+            let comes = added.peek().is_some_and(|t| before_end(t));
             let goes = same.tables.iter().any(|t| self.removed.contains(&t.meta.number));
-            if same.key == *key && old.end_of(source) == end && !comes && !goes {
+            if same_range && !comes && !goes {
                 guards.push(same.clone());
                 continue;
             }
             let mut tables = Vec::new();
-            for guard in &old.guards[source..] {
-                if end.is_some_and(|end| &guard.key >= end) {
-                    break;
-                }
-                for table in &guard.tables {
-                    let inside = table.meta.smallest[..] >= key[..]
-                        && end.is_none_or(|end| table.meta.smallest[..] < end[..]);
-                    match (inside, self.removed.contains(&table.meta.number)) {
-                        (true, true) => removed += 1,
-                        (true, false) => tables.push(table.clone()),
-                        (false, _) => {}
-                    }
+            let overlapped = old.guards[source..].iter().take_while(|g| end.is_none_or(|end| g.key < *end));
+            for table in overlapped.flat_map(|g| &g.tables) {
+                let inside = table.meta.smallest[..] >= key[..] && before_end(table);
+                match (inside, self.removed.contains(&table.meta.number)) {
+                    (true, true) => removed += 1,
+                    (true, false) => tables.push(table.clone()),
+                    (false, _) => {}
                 }
             }
-            while let Some(table) = added.next_if(|t| end.is_none_or(|end| t.meta.smallest[..] < end[..])) {
+            while let Some(table) = added.next_if(|t| before_end(t)) {
                 tables.push(table);
             }
             if let Some(table) = tables.iter().find(|t| end.is_some_and(|end| t.meta.largest[..] >= end[..]))
@@ -202,7 +199,7 @@ impl LevelChange<'_> {
             }
             tables.sort_by_key(|t| Reverse(t.meta.max_seq));
             let guard = Guard::new(key.clone(), tables);
-            if same.key == *key && old.end_of(source) == end && !goes {
+            if same_range && !goes {
                 guard.inherit_charges(same);
             }
             guards.push(guard);
