@@ -1,13 +1,19 @@
 //! Entries that cursors skip: read charges cause their compaction, and keys with many versions are read correctly.
 
-use cairn::env::{Rng, SimEnv};
+use cairn::env::{OpKind, Rng, SimEnv, Verdict};
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result, Slice, Snapshot};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 fn open(threads: usize, seek_cost: u32) -> Result<(Database, Keyspace)> {
+    open_in(SimEnv::new(1), threads, seek_cost)
+}
+
+fn open_in(env: Arc<SimEnv>, threads: usize, seek_cost: u32) -> Result<(Database, Keyspace)> {
     // Entries in dead ranges are not charged.
     let options = Options::default().background_threads(threads).skip_deleted(0);
-    let db = Database::open_in(SimEnv::new(1), "/db", options)?;
+    let db = Database::open_in(env, "/db", options)?;
     // No other reason causes a compaction of the tombstones.
     let options = KeyspaceOptions::default().tombstone_percent(0).space_target(10.0);
     let keyspace = db.keyspace("k", options.seek_cost(seek_cost))?;
@@ -87,6 +93,49 @@ fn going_back_charges_too_and_without_a_cost_nothing_is_charged() -> Result<()> 
     }
     db.wait_idle()?;
     assert_eq!(entries(&keyspace), (10_000, 0));
+    Ok(())
+}
+
+/// Without background threads, a call that waits for another thread's compaction also runs what becomes due meanwhile: no later call would.
+#[test]
+fn what_reads_make_due_while_a_thread_waits_for_idleness_is_compacted_by_that_thread() -> Result<()> {
+    let env = SimEnv::new(1);
+    let (db, keyspace) = open_in(env.clone(), 0, 512 << 10)?;
+    deleted(&keyspace)?;
+    keyspace.flush()?;
+    db.wait_idle()?;
+    let before = entries(&keyspace);
+    let other = db.keyspace("other", KeyspaceOptions::default())?;
+    for key in ["a", "b", "a"] {
+        other.put(key, "1")?;
+        other.flush()?;
+    }
+    // A compaction that has been picked, and waits at its first table until it is told to go on.
+    let (picked, is_picked) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let gate = Mutex::new(Some((picked, may_go_on)));
+    env.set_hook(Some(Box::new(move |op| {
+        if op.kind == OpKind::Create
+            && op.path.extension().is_some_and(|extension| extension == "tbl")
+            && let Some((picked, may_go_on)) = gate.lock().unwrap().take()
+        {
+            picked.send(()).unwrap();
+            may_go_on.recv().unwrap();
+        }
+        Verdict::Proceed
+    })));
+    let compaction = std::thread::spawn(move || other.compact());
+    is_picked.recv().unwrap();
+    let (done, is_done) = mpsc::channel();
+    let waiting = db.clone();
+    std::thread::spawn(move || done.send(waiting.wait_idle()));
+    // It has found nothing due, and waits for the compaction.
+    assert!(is_done.recv_timeout(Duration::from_millis(100)).is_err());
+    scan(&keyspace)?;
+    go_on.send(()).unwrap();
+    compaction.join().unwrap()?;
+    is_done.recv_timeout(Duration::from_secs(60)).expect("it does not wait for ever")?;
+    assert!(entries(&keyspace) < before, "nothing was due");
     Ok(())
 }
 

@@ -111,7 +111,7 @@ impl Run {
     /// Expects an exit code and one line on standard error, `cairn: ...`, that contains all of `parts`.
     #[track_caller]
     pub fn fails(self, code: i32, parts: &[&str]) -> Run {
-        assert_eq!(self.code, code, "{}", self.err);
+        assert_eq!(self.code, code, "{}{}", self.err, String::from_utf8_lossy(&self.out));
         assert_eq!(self.err.lines().count(), 1, "{}", self.err);
         assert!(self.err.starts_with("cairn: "), "{}", self.err);
         for part in parts {
