@@ -26,35 +26,6 @@ fn put(ks: &Keyspace, runs: u64) -> Result<()> {
 }
 
 #[test]
-fn seeks_load_a_small_level_into_the_page_cache_and_no_large_one() -> Result<()> {
-    let (sim, db, ks) = database()?;
-    let seek = |times: u64| -> Result<u64> {
-        let before = sim.will_need_bytes();
-        for i in 0..times {
-            let mut cursor = ks.cursor();
-            cursor.seek(key(i * 6007 % 8000))?;
-            assert!(cursor.valid());
-        }
-        Ok(sim.will_need_bytes() - before)
-    };
-    sim.set_cached_percent(100);
-    put(&ks, 4)?;
-    ks.compact()?;
-    assert_eq!(seek(300)?, 0, "nothing lies below");
-    for i in 0..500 {
-        ks.put(key(i * 16), [1; 1000])?;
-    }
-    ks.flush()?;
-    let levels = db.stats().keyspaces.remove(0).levels;
-    let (small, large) = (levels[0].bytes, levels.last().unwrap().bytes);
-    assert!((500_000..600_000).contains(&small) && large > 8_000_000, "{small} above {large}");
-    assert_eq!(seek(8)?, 0, "few seeks say nothing");
-    assert_eq!(seek(300)?, small);
-    assert_eq!(seek(300)?, 0, "once");
-    Ok(())
-}
-
-#[test]
 fn idle_compactions_drop_their_inputs_from_the_page_cache_and_others_do_not() -> Result<()> {
     let (sim, db, ks) = database()?;
     let by_reason = |reason: &str| {

@@ -32,7 +32,7 @@ mod read;
 mod write;
 
 pub use cache::block_cache::{BlockCache, BlockClass, BlockKey, CacheStats, ClassStats, Pin};
-pub use cache::table_cache::{TableCache, TableStats, blocks_read_by_this_thread, bytes_read_by_this_thread};
+pub use cache::table_cache::{TableCache, TableStats, bytes_read_by_this_thread};
 pub use check::salvage::{Gap, SalvageCursor, Survey};
 pub use format::compression::Compression;
 pub use format::options::{TableMeta, TableOptions, TableOwner, parse_table_file_name, table_file_name};

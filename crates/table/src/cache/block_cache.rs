@@ -3,15 +3,13 @@
 //! It is sharded; a hit takes one shard's read lock for a few dozen nanoseconds. An evicted block stays in memory only while a
 //! reader holds a slice of it. The cache holds bytes and does not know tables.
 //!
-//! Admission: a data block enters the cache when it is requested for the third time in recent requests ([`BlockCache::admits`]).
-//! Blocks of levels that every seek reads enter at their first read while there is room. A block that was just read is also in the
-//! operating system's page cache, which serves a second read almost as fast, and a block cached twice wastes memory. So the block
-//! cache holds blocks that are used often, and the page cache blocks that were used recently.
+//! A data block enters the cache when it is requested for the third time in recent requests ([`BlockCache::admits`], `read_policy.rs`).
 //!
 //! Tables *pin* part of the budget for filters and indexes that they keep outside of the cache ([`BlockCache::pin`]): at most half of
 //! it. Blocks then have less, so that both together stay within the budget.
 
 use crate::cache::counters::Counters;
+use crate::cache::read_policy::Admission;
 use base::Slice;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
@@ -125,8 +123,7 @@ pub struct BlockCache {
     counters: Counters<9>,
     spaces: AtomicU32,
     capacity: u64,
-    /// How often data blocks were requested recently: one slot for each block that fits the budget. See [`AdmissionCounter`].
-    asked: Box<[AtomicU32]>,
+    admission: Admission,
     /// Bytes that are pinned.
     pinned: AtomicU64,
     /// Steps of the budget that are taken from blocks for pins.
@@ -135,35 +132,6 @@ pub struct BlockCache {
 
 /// Number of steps of the budget. The capacity for blocks changes by whole steps, because each change visits all shards.
 const STEPS: u64 = 64;
-
-/// The content of a slot: the fingerprint of one block's key, and a count. A request of this block adds two; a request of another block
-/// that maps to the slot takes one off, and takes the slot over when the count is 0. So few of many equally hot blocks that share a slot
-/// are admitted (of seven: at one miss in fifty), but two blocks that are requested alternately are both admitted.
-#[derive(Clone, Copy)]
-struct AdmissionCounter(u32);
-
-impl AdmissionCounter {
-    const COUNT: u32 = 0xf;
-    /// What a request adds, and the count that admits a block: its third request, with at most one of another block in between.
-    const USE: u32 = 2;
-    const ENOUGH: u32 = 5;
-
-    fn count(self) -> u32 {
-        self.0 & Self::COUNT
-    }
-
-    /// The slot after a request of the block with this hash; `None` when the block is admitted.
-    fn then(self, hash: u64) -> Option<AdmissionCounter> {
-        let print = hash as u32 & !Self::COUNT;
-        let own = self.0 & !Self::COUNT == print;
-        match self.count() {
-            count if own && count + Self::USE >= Self::ENOUGH => None,
-            count if own => Some(AdmissionCounter(print | (count + Self::USE))),
-            0 => Some(AdmissionCounter(print | Self::USE)),
-            _ => Some(AdmissionCounter(self.0 - 1)),
-        }
-    }
-}
 
 /// Part of a cache's budget, for memory that its owner keeps outside of the cache. Returned on drop.
 pub struct Pin {
@@ -192,7 +160,7 @@ impl BlockCache {
             counters: Counters::new(),
             spaces: AtomicU32::new(0),
             capacity: bytes,
-            asked: (0..(bytes / 4096).clamp(1, 1 << 24)).map(|_| AtomicU32::new(0)).collect(),
+            admission: Admission::new(bytes / 4096),
             pinned: AtomicU64::new(0),
             given_up: Mutex::new(0),
         }
@@ -261,18 +229,7 @@ impl BlockCache {
     /// Whether a data block that missed is to be inserted: at its third recent request. Call it once per read of the block, because it
     /// counts the request.
     pub fn admits(&self, key: BlockKey) -> bool {
-        let hash = Mix(0).hash_one(key);
-        let place = &self.asked[((u128::from(hash) * self.asked.len() as u128) >> 64) as usize];
-        // Of two concurrent requests one may not be counted.
-        let asked = AdmissionCounter(place.load(Ordering::Relaxed)).then(hash);
-        // An admitted block frees its slot.
-        place.store(asked.map_or(0, |asked| asked.0), Ordering::Relaxed);
-        asked.is_none() && self.capacity > 0
-    }
-
-    /// Whether at least a quarter of the capacity is free: inserts will not evict soon.
-    pub(crate) fn has_room(&self) -> bool {
-        self.blocks.weight() < self.blocks.capacity() / 4 * 3
+        self.admission.admits(Mix(0).hash_one(key)) && self.capacity > 0
     }
 
     /// Drops one block, if it is cached.

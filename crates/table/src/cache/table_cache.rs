@@ -41,7 +41,6 @@ pub(crate) const FILTER_FALSE_POSITIVES: usize = 5;
 
 thread_local! {
     static READ_HERE: Cell<u64> = const { Cell::new(0) };
-    static BLOCKS_READ_HERE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Bytes that this thread has read from tables' files since it started, without what a seek has read ahead. The difference of two
@@ -49,17 +48,6 @@ thread_local! {
 #[inline]
 pub fn bytes_read_by_this_thread() -> u64 {
     READ_HERE.get()
-}
-
-/// Number of data blocks that this thread has read singly since it started: without filters, indexes and readahead.
-#[inline]
-pub fn blocks_read_by_this_thread() -> u64 {
-    BLOCKS_READ_HERE.get()
-}
-
-#[inline]
-pub(crate) fn note_block_read() {
-    BLOCKS_READ_HERE.set(BLOCKS_READ_HERE.get().wrapping_add(1));
 }
 
 #[inline]

@@ -83,12 +83,6 @@ impl TableCursor {
         }
     }
 
-    /// With `true`, the cache admits every block that the cursor reads while it has room: for tables that every seek reads.
-    pub fn fill_cache(mut self, keeps: bool) -> Self {
-        self.ahead.keeps = keeps;
-        self
-    }
-
     /// Builds the path from the root to the data block that `toward` asks for.
     fn descend_from_root(&mut self, toward: Toward<'_>) -> Result<()> {
         self.ahead.restart(&self.table);

@@ -7,7 +7,6 @@ pub(crate) mod get;
 pub(crate) mod index;
 pub(crate) mod nonblocking_read;
 pub(crate) mod pinned_index;
-pub(crate) mod prefetch;
 pub(crate) mod readahead;
 pub(crate) mod scan;
 pub(crate) mod table;

@@ -12,14 +12,14 @@
 
 use crate::cache::block_cache::BlockClass;
 use crate::cache::buffer_pool::Buffer;
-use crate::cache::table_cache;
+use crate::cache::read_policy::PIECE;
 use crate::format::frame::{self, Handle, Kind};
 use crate::format::node::Layout;
 use crate::read::block::{Block, MAX_OWN, Payload};
-use crate::read::prefetch::PIECE;
 use crate::read::table::Table;
 use base::Result;
 use base::planted::{Bug, planted};
+use std::sync::atomic::Ordering;
 
 /// A data block that a look-up needs and that is not in the cache.
 #[derive(Clone, Copy, Debug)]
@@ -59,9 +59,7 @@ impl Table {
     ) -> Result<bool> {
         let offset = wanted.handle.offset;
         match reading {
-            Reading::Waits if !self.warm.may_warm(&self.tables, &self.file, offset) => {
-                self.read_at(bytes, offset)?
-            }
+            Reading::Waits if !self.counts_waits(offset) => self.read_at(bytes, offset)?,
             Reading::Waits => {
                 if !self.try_read_cached(bytes, offset)? {
                     self.read_at(bytes, offset)?;
@@ -76,7 +74,6 @@ impl Table {
                 }
             }
         }
-        table_cache::note_block_read();
         Ok(true)
     }
 
@@ -121,9 +118,20 @@ impl Table {
         Ok(Block { payload, layout, offset: handle.offset })
     }
 
+    /// Whether a wait at `offset` may cause the load of its piece: the tables fit into memory, and it was not loaded yet.
+    #[inline]
+    fn counts_waits(&self, offset: u64) -> bool {
+        let tables = self.tables.bytes.load(Ordering::Relaxed);
+        tables <= self.tables.memory && self.prefetch.counts(self.file.size, offset)
+    }
+
+    /// Loads the piece at its second wait, if the tables fit into memory beside the block cache.
     #[cold]
     fn note_waited(&self, offset: u64) {
-        if let Some(piece) = self.warm.note_waited(&self.tables, &self.file, offset) {
+        let used = self.tables.bytes.load(Ordering::Relaxed) + self.tables.cache.used_bytes();
+        if let Some(piece) = self.prefetch.note_waited(self.file.size, offset)
+            && used <= self.tables.memory
+        {
             self.load(piece, PIECE);
         }
     }

@@ -27,8 +27,6 @@ pub(crate) struct Readahead {
     next: u64,
     /// Whether the cursor walks backward.
     back: bool,
-    /// Whether the cache admits every block that the cursor reads, while it has room.
-    pub(crate) keeps: bool,
     pub(crate) nonblocking: Nonblocking,
 }
 
@@ -45,7 +43,7 @@ impl Readahead {
         if self.walks {
             return self.read_one(table, wanted);
         }
-        let payload = match !late && table.expects_walk() && self.read_on(table, wanted.handle)? {
+        let payload = match !late && table.read_on.is_likely() && self.read_on(table, wanted.handle)? {
             true => self.take(table, wanted)?,
             false => self.read_one(table, wanted)?,
         };
@@ -92,8 +90,7 @@ impl Readahead {
         let read = self.read_around(table, handle, size + ahead, false).unwrap_or(false);
         if read {
             self.next = 2 * ahead;
-            // The block counts as read by the seek; what follows it costs the seek hardly more.
-            table_cache::note_block_read();
+            // What follows the block costs the seek hardly more.
             table_cache::note_ahead(self.bytes.len() as u64 - size);
         }
         Ok(read)
@@ -161,7 +158,7 @@ impl Readahead {
     /// Called when the cursor leaves its block; `walked`: for the next one. Tells the table if a seek had read the block.
     pub(crate) fn leave(&mut self, table: &Table, walked: bool) {
         if std::mem::take(&mut self.sought) {
-            table.note_walk(walked);
+            table.read_on.note(walked);
         }
     }
 
@@ -186,11 +183,7 @@ impl Table {
             return self.block(Payload::Shared(bytes), handle).map(Some);
         }
         let noted = noted.filter(|wanted| wanted.handle == handle);
-        let wanted = match (noted, ahead.keeps) {
-            (Some(noted), _) => noted,
-            (None, true) if self.tables().cache.has_room() => PendingRead { handle, admitted: true },
-            (None, _) => self.want(handle),
-        };
+        let wanted = noted.unwrap_or_else(|| self.want(handle));
         match ahead.read(self, wanted, noted.is_some())? {
             Some(payload) => self.block(payload, handle).map(Some),
             None => Ok(None),

@@ -9,6 +9,7 @@
 //! them.
 
 use crate::cache::block_cache::{BlockClass, BlockKey};
+use crate::cache::read_policy::{Prefetch, ReadOn};
 use crate::cache::table_cache::{self, TableCache, TableFile};
 use crate::format::decode_error::DecodeError;
 use crate::format::footer::{self, Footer};
@@ -18,12 +19,11 @@ use crate::format::options::TableMeta;
 use crate::format::properties;
 use crate::read::block::Node;
 use crate::read::pinned_index::PinnedIndex;
-use crate::read::prefetch::Prefetcher;
 use base::checksum::Place;
 use base::{Error, Result, Slice};
 use env::ReadFile;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// An immutable sorted table. Shared between threads without locks.
@@ -35,13 +35,9 @@ pub struct Table {
     pub(crate) resident: OnceLock<Option<Box<PinnedIndex>>>,
     /// The file, if it is not one of those that the table cache holds open.
     own_file: Option<Arc<dyn ReadFile>>,
-    pub(crate) warm: Prefetcher,
-    /// How often recent seeks were followed by a step to the next block: from 0 to [`MAX_WALKED`].
-    walked: AtomicU8,
+    pub(crate) prefetch: Prefetch,
+    pub(crate) read_on: ReadOn,
 }
-
-/// Maximum of the count of walks. From half of it on, a seek reads the next block along.
-const MAX_WALKED: u8 = 8;
 
 impl Drop for Table {
     fn drop(&mut self) {
@@ -70,8 +66,8 @@ impl Table {
         }
         let (root, resident) = (OnceLock::new(), OnceLock::new());
         tables.bytes.fetch_add(file.size, Ordering::Relaxed);
-        let (own_file, warm, walked) = (None, Prefetcher::default(), AtomicU8::new(0));
-        Ok(Table { tables, file, root, resident, own_file, warm, walked })
+        let (own_file, prefetch, read_on) = (None, Prefetch::default(), ReadOn::default());
+        Ok(Table { tables, file, root, resident, own_file, prefetch, read_on })
     }
 
     /// The same table with its file opened anew, and nothing of it in memory.
@@ -107,23 +103,6 @@ impl Table {
         BlockKey { space: self.tables.space, file: self.file.number, offset: handle.offset }
     }
 
-    /// Counts whether a seek that had to read its block was followed by a step to the next one. Concurrent updates may be lost.
-    #[inline]
-    pub(crate) fn note_walk(&self, walked: bool) {
-        let before = self.walked.load(Ordering::Relaxed);
-        let after = if walked { (before + 1).min(MAX_WALKED) } else { before.saturating_sub(1) };
-        // Avoids writing a shared cache line when nothing changes.
-        if after != before {
-            self.walked.store(after, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether a seek is likely to be followed by a step to the next block, judging by recent ones.
-    #[inline]
-    pub(crate) fn expects_walk(&self) -> bool {
-        self.walked.load(Ordering::Relaxed) >= MAX_WALKED / 2
-    }
-
     /// The content of the properties block. Reads it from the file at each call.
     pub fn meta(&self) -> Result<TableMeta> {
         let handle = self.root()?.footer.properties;
@@ -140,7 +119,7 @@ impl Table {
     }
 
     /// Asks the operating system to load these bytes of the file into the page cache.
-    pub fn load(&self, offset: u64, len: u64) {
+    pub(crate) fn load(&self, offset: u64, len: u64) {
         self.will_need(offset, len.min(self.file.size.saturating_sub(offset)));
     }
 

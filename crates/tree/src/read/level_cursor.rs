@@ -3,7 +3,6 @@
 //! A seek charges the guard that it searches (`charge.rs`).
 
 use super::charge::ReadCharges;
-use super::level_size::LevelSize;
 use super::merge::MergeCursor;
 use super::table_cursor::LiveTableCursor;
 use crate::version::{Guard, Level, LiveTable, key_bounds, shared_prefix};
@@ -45,7 +44,6 @@ pub struct LevelCursor {
     level: Arc<Level>,
     charges: Arc<ReadCharges>,
     range: KeyRange,
-    size: LevelSize,
     /// The guards whose ranges meet `range`.
     guards: std::ops::Range<usize>,
     /// Index of the guard that `tables` shows.
@@ -63,24 +61,17 @@ impl LevelCursor {
     pub fn new(level: Arc<Level>, charges: Arc<ReadCharges>, range: KeyRange) -> LevelCursor {
         let guards = level.overlapping(&range.from, range.to.as_deref());
         let tables = GuardCursor::Merge(MergeCursor::new(Vec::new(), 0));
-        let (size, open) = (LevelSize::default(), false);
         LevelCursor {
             level,
             charges,
             range,
-            size,
             guards,
             guard: 0,
             tables,
-            open,
+            open: false,
             nonblocking: false,
             read: 0,
         }
-    }
-
-    /// Sets the size of the level.
-    pub(super) fn with_size(self, size: LevelSize) -> LevelCursor {
-        LevelCursor { size, ..self }
     }
 
     /// The guard of the current position.
@@ -99,14 +90,13 @@ impl LevelCursor {
 
     /// A cursor over the tables of a guard that have keys in the range.
     fn guard_cursor(&self, guard: &Arc<Guard>) -> GuardCursor {
-        let child = |t: &Arc<LiveTable>| self.size.cursor(t);
         let mut tables = guard.tables.iter().filter(|t| self.range.meets(t));
         if let (Some(table), None) = (tables.next(), tables.next()) {
-            return GuardCursor::One(child(table));
+            return GuardCursor::One(LiveTableCursor::of(table));
         }
         let tables = || guard.tables.iter().filter(|t| self.range.meets(t));
         let (smallest, largest) = key_bounds(tables());
-        let children = tables().map(child).collect();
+        let children = tables().map(LiveTableCursor::of).collect();
         GuardCursor::Merge(MergeCursor::new(children, shared_prefix(smallest, largest)))
     }
 

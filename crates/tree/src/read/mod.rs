@@ -5,7 +5,7 @@
 //!      |
 //!   level_cursor               one level of guards
 //!      |
-//!   level_size   lookup        small levels; point lookups
+//!   lookup                     point lookups
 //!      |
 //!   table_cursor   merge   charge
 //! ```
@@ -16,11 +16,8 @@
 
 mod charge;
 mod level_cursor;
-mod level_size;
 mod lookup;
 mod merge;
-#[cfg(test)]
-mod small_level_tests;
 mod sources;
 mod table_cursor;
 

@@ -2,7 +2,6 @@
 
 use super::charge::{LEVEL0_CHECK, ReadCharges};
 use super::level_cursor::{KeyRange, LevelCursor};
-use super::level_size::LevelSize;
 use super::table_cursor::LiveTableCursor;
 use crate::version::Version;
 use std::sync::Arc;
@@ -41,16 +40,9 @@ impl Version {
         charges: &'a Arc<ReadCharges>,
         range: &'a KeyRange,
     ) -> impl Iterator<Item = TreeSource> + 'a {
-        let mut below: u64 = self.levels.iter().map(|l| l.bytes()).sum();
-        let level0_bytes: u64 = self.level0.iter().map(|t| t.meta.file_size).sum();
-        let size = LevelSize::new(level0_bytes, below);
-        let level0 = self.level0.iter().filter(|t| range.meets(t)).map(move |t| size.cursor(t));
+        let level0 = self.level0.iter().filter(|t| range.meets(t)).map(LiveTableCursor::of);
         let levels = self.levels.iter().filter(|l| l.tables() > 0);
-        let levels = levels.map(move |l| {
-            below -= l.bytes();
-            LevelCursor::new(l.clone(), charges.clone(), range.clone())
-                .with_size(LevelSize::new(l.bytes(), below))
-        });
+        let levels = levels.map(|l| LevelCursor::new(l.clone(), charges.clone(), range.clone()));
         level0.map(TreeSource::Table).chain(levels.map(TreeSource::Level))
     }
 }

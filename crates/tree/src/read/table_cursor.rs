@@ -1,8 +1,9 @@
-//! A cursor over one table of a version, which keeps the table's marks: damage, and the blocks that seeks read.
+//! A cursor over one table of a version, which marks damage that it meets.
 
 use crate::version::LiveTable;
 use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer, compare_keys};
 use std::sync::Arc;
+use table::TableCursor;
 
 /// A cursor over one table. It does not read the file if the table's key range decides a seek, and prevents the
 /// deletion of the file.
@@ -14,33 +15,16 @@ pub struct LiveTableCursor<C> {
     blocked: bool,
     /// Whether a compaction reads through the cursor.
     merges: bool,
-    /// Whether the table belongs to a level (or level 0) that is small compared to the levels below.
-    small: bool,
 }
 
 impl<C: Cursor> LiveTableCursor<C> {
     pub(crate) fn new(table: Arc<LiveTable>, inner: C) -> Self {
-        LiveTableCursor { table, inner, valid: false, blocked: false, merges: false, small: false }
+        LiveTableCursor { table, inner, valid: false, blocked: false, merges: false }
     }
 
     /// For a compaction. If it fails, later compactions leave the table out.
     pub(crate) fn for_merging(table: Arc<LiveTable>, inner: C) -> Self {
-        LiveTableCursor { table, inner, valid: false, blocked: false, merges: true, small: false }
-    }
-
-    /// Sets whether the level is small compared to the levels below: see [`LiveTable::note_seek_reads`].
-    pub(crate) fn small_level(self, small: bool) -> Self {
-        LiveTableCursor { small, ..self }
-    }
-
-    /// Runs a seek in the table.
-    fn seeking(&mut self, seek: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
-        let before = table::blocks_read_by_this_thread();
-        let moved = seek(&mut self.inner);
-        if self.small {
-            self.table.note_seek_reads(table::blocks_read_by_this_thread().wrapping_sub(before));
-        }
-        self.settle_seek(moved)
+        LiveTableCursor { table, inner, valid: false, blocked: false, merges: true }
     }
 
     /// The table's key range shows that there is no such entry.
@@ -70,6 +54,13 @@ impl<C: Cursor> LiveTableCursor<C> {
     }
 }
 
+impl LiveTableCursor<TableCursor> {
+    /// A cursor over a table, for readers.
+    pub(crate) fn of(table: &Arc<LiveTable>) -> Self {
+        LiveTableCursor::new(table.clone(), table.table.cursor())
+    }
+}
+
 impl<C: Cursor> Cursor for LiveTableCursor<C> {
     fn seek_to_first(&mut self) -> Result<()> {
         let moved = self.inner.seek_to_first();
@@ -86,7 +77,8 @@ impl<C: Cursor> Cursor for LiveTableCursor<C> {
             return self.set_invalid();
         }
         let first = compare_keys(key, &self.table.meta.smallest).is_lt();
-        self.seeking(|inner| if first { inner.seek_to_first() } else { inner.seek(key, seq) })
+        let moved = if first { self.inner.seek_to_first() } else { self.inner.seek(key, seq) };
+        self.settle_seek(moved)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
@@ -94,7 +86,8 @@ impl<C: Cursor> Cursor for LiveTableCursor<C> {
             return self.set_invalid();
         }
         let last = compare_keys(key, &self.table.meta.largest).is_gt();
-        self.seeking(|inner| if last { inner.seek_to_last() } else { inner.seek_before(key) })
+        let moved = if last { self.inner.seek_to_last() } else { self.inner.seek_before(key) };
+        self.settle_seek(moved)
     }
 
     #[inline]

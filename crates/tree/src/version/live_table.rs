@@ -24,24 +24,15 @@ pub struct LiveTable {
     obsolete_files: Arc<ObsoleteFiles>,
     damage: Damage,
     sketch: OnceLock<Sketch>,
-    /// Blocks that seeks have read: see [`LiveTable::note_seek_reads`].
-    seek_reads: AtomicU64,
     /// Read charges, in bytes (`read/charge.rs`). Only level 0 uses them.
     pub charges: AtomicU64,
 }
-
-/// The number of blocks read one by one for seeks that causes one load.
-const BLOCKS_PER_LOAD: u64 = 16;
-
-/// The bytes of the file that one load requests.
-const LOAD_BYTES: u64 = 1 << 20;
 
 impl LiveTable {
     /// A table that is in use.
     pub fn new(meta: TableMeta, table: Arc<Table>, obsolete_files: Arc<ObsoleteFiles>) -> Arc<LiveTable> {
         let (damage, sketch) = (Damage::default(), OnceLock::new());
         let heads = (head(&meta.smallest), head(&meta.largest));
-        let (seek_reads, charges) = (AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(LiveTable {
             meta,
             table,
@@ -50,26 +41,8 @@ impl LiveTable {
             obsolete_files,
             damage,
             sketch,
-            seek_reads,
-            charges,
+            charges: AtomicU64::new(0),
         })
-    }
-
-    /// Records that a seek has read `blocks` data blocks of this table, which belongs to a level that is small compared
-    /// to the levels below. Every seek searches every level, so all blocks of a small level are needed soon. For every
-    /// 16 blocks read one by one, the operating system is asked to load the next MiB of the file into the page cache,
-    /// which takes about as long; cached parts are not read again. This ends when the whole file was requested.
-    #[inline]
-    pub(crate) fn note_seek_reads(&self, blocks: u64) {
-        let enough = self.meta.file_size.div_ceil(LOAD_BYTES) * BLOCKS_PER_LOAD;
-        if blocks == 0 || self.seek_reads.load(Ordering::Relaxed) >= enough {
-            return;
-        }
-        let before = self.seek_reads.fetch_add(blocks, Ordering::Relaxed);
-        let (loaded, wanted) = (before / BLOCKS_PER_LOAD, (before + blocks).min(enough) / BLOCKS_PER_LOAD);
-        for piece in loaded..wanted {
-            self.table.load(piece * LOAD_BYTES, LOAD_BYTES);
-        }
     }
 
     /// The sketch of its keys, which estimates how many keys it shares with other tables. Small tables and those of old

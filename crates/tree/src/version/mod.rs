@@ -2,8 +2,7 @@
 //!
 //! A [`Version`] lists the tables of a keyspace; it never changes, so readers and compactions share it and read it without locks.
 //! A [`VersionEdit`] leads from one version to the next: the manifest logs it ([`VersionEdit::encode`]), and [`Version::apply`]
-//! makes the next version. What changes in place are counters and marks of tables and guards: read charges, damage, and what
-//! seeks have read of small levels.
+//! makes the next version. What changes in place are counters and marks of tables and guards: read charges and damage.
 //!
 //! ```text
 //!   check  apply  edit_codec                    invariants; the next version; bytes in the manifest
