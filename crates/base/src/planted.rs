@@ -104,7 +104,7 @@ bugs! {
     /// a keyspace is created although the database was closed while the creation waited for the manifest
     CreateAfterClose,
     /// an iterator that is dropped after the database was closed deletes tables that it was the last to read
-    LateGarbage,
+    DeleteTablesAfterClose,
     /// the manifest names a log only when the next log is established
     NameLogLate,
     /// a synced write is acknowledged before its log is established
@@ -119,7 +119,7 @@ bugs! {
     RangeHidesNewer,
     /// a table counts as filtered by range tombstones although a snapshot made the compaction keep the entries that
     /// they hide
-    SiftedDespiteSnapshot,
+    FilteredDespiteSnapshot,
     /// flushes and compactions ignore the sequence numbers of cursors
     ForgetCursors,
     /// a cursor registers its sequence number without checking for a newer one

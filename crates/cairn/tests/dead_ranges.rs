@@ -11,8 +11,8 @@ fn key(i: u64) -> [u8; 8] {
     i.to_be_bytes()
 }
 
-fn open(skip_deleted: u32) -> Result<(Database, Keyspace)> {
-    let options = Options::default().background_threads(0).skip_deleted(skip_deleted);
+fn open(dead_range_entries: u32) -> Result<(Database, Keyspace)> {
+    let options = Options::default().background_threads(0).dead_range_entries(dead_range_entries);
     let db = Database::open_in(SimEnv::new(1), "/db", options)?;
     let keyspace = db.keyspace("k", KeyspaceOptions::default())?;
     Ok((db, keyspace))

@@ -46,7 +46,7 @@ struct Maker {
 impl Maker {
     fn new() -> Maker {
         let sim = SimEnv::new(1);
-        let db = Database::open_in(sim.clone(), "/db", options().create(true)).unwrap();
+        let db = Database::open_in(sim.clone(), "/db", options().create_if_missing(true)).unwrap();
         Maker { sim, db, contents: Contents::new() }
     }
 
@@ -111,7 +111,7 @@ impl Maker {
 }
 
 fn options() -> Options {
-    Options::default().background_threads(0).memory_budget(1 << 20).create(false)
+    Options::default().background_threads(0).memory_budget(1 << 20).create_if_missing(false)
 }
 
 /// All intact fixtures: name, files and content.

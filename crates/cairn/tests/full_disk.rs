@@ -17,7 +17,7 @@ fn options(threads: usize) -> Options {
     Options::default()
         .background_threads(threads)
         .memory_budget(1 << 20)
-        .reserve(RESERVE)
+        .disk_reserve(RESERVE)
         .manifest_cap(4 << 10)
         .durability(Durability::Sync)
 }
@@ -398,7 +398,7 @@ fn leftovers_do_not_keep_a_database_from_opening() {
     assert_eq!(db.stats().reserve.held_bytes, RESERVE);
     db.close().unwrap();
     assert_eq!(sim.read_file("/db/core"), b"whatever");
-    let without = Database::open_in(sim.clone(), "/db", options(0).reserve(0)).unwrap();
+    let without = Database::open_in(sim.clone(), "/db", options(0).disk_reserve(0)).unwrap();
     assert!(!has_reserve(&sim));
     without.flush().unwrap();
     assert_eq!(without.stats().reserve, cairn::ReserveStats::default());

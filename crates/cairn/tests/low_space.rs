@@ -12,7 +12,7 @@ fn options(threads: usize) -> Options {
     Options::default()
         .background_threads(threads)
         .memory_budget(1 << 20)
-        .reserve(RESERVE)
+        .disk_reserve(RESERVE)
         .manifest_cap(4 << 10)
         .durability(Durability::Os)
 }

@@ -165,7 +165,7 @@ pub fn holds_database(dir: &Path) -> Result<bool> {
 
 /// The options of the database: from its arguments and `--set`.
 pub fn database_options(args: &DbArgs, with: &CreateArgs, create: bool) -> Result<Options> {
-    let mut options = Options::default().create(create);
+    let mut options = Options::default().create_if_missing(create);
     if let Some(bytes) = args.memory_budget {
         options.memory_budget = bytes;
     }
@@ -262,8 +262,11 @@ mod tests {
         assert_eq!(keyspace_options(&with).unwrap().block_size, 8192);
         let args = DbArgs { db: "x".into(), memory_budget: Some(64 << 20) };
         let options = database_options(&args, &with, false).unwrap();
-        assert_eq!((options.background_threads, options.memory_budget, options.create), (1, 64 << 20, false));
-        assert!(with.names_keyspace_options() && !set(&["create=true"]).names_keyspace_options());
+        assert_eq!(
+            (options.background_threads, options.memory_budget, options.create_if_missing),
+            (1, 64 << 20, false)
+        );
+        assert!(with.names_keyspace_options() && !set(&["create_if_missing=true"]).names_keyspace_options());
     }
 
     #[test]

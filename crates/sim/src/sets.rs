@@ -39,7 +39,7 @@ fn set(name: &'static str, threads: usize, keyspaces: &[KeyspaceOptions], sizes:
         .manifest_cap(16 << 10)
         .background_threads(threads)
         // Runs of two or more deleted entries are recorded.
-        .skip_deleted(2);
+        .dead_range_entries(2);
     OptionSet { name, options, keyspaces: keyspaces.to_vec(), sizes, real: false }
 }
 
@@ -159,15 +159,15 @@ pub fn option_sets() -> Vec<OptionSet> {
     for set in &mut sets {
         match set.name {
             "real-files" => set.real = true,
-            "defaults" => set.options.skip_deleted = Options::default().skip_deleted,
-            "inline-large" | "stack" | "lazy" => set.options.skip_deleted = 1,
-            "merges" => set.options.skip_deleted = 0,
+            "defaults" => set.options.dead_range_entries = Options::default().dead_range_entries,
+            "inline-large" | "stack" | "lazy" => set.options.dead_range_entries = 1,
+            "merges" => set.options.dead_range_entries = 0,
             "presets" => set.options.durability = Durability::Buffered,
             "inline" => set.options.durability = Durability::Sync,
             "guards" => set.options.log_cap = 64 << 10,
             "seeks" => {
                 set.options.memory_budget = 1 << 20;
-                set.options.skip_deleted = 0;
+                set.options.dead_range_entries = 0;
             }
             "few-files" => set.options.max_open_files = 16,
             "sync-threads" => set.options.durability = Durability::Sync,

@@ -54,7 +54,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::StopAfterWait
         | Bug::ForgetRangeTombstone
         | Bug::RangeHidesNewer
-        | Bug::SiftedDespiteSnapshot
+        | Bug::FilteredDespiteSnapshot
         | Bug::PutsStayDead
         | Bug::DeadForOldReaders
         | Bug::ForgetCursors
@@ -83,7 +83,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::NameLogLate
         | Bug::ForgetSyncedLength => DAMAGE,
         Bug::GoOnAfterFailedSync => FAULT,
-        Bug::CloseWithoutWaiting | Bug::CreateAfterClose | Bug::LateGarbage => LIFETIMES,
+        Bug::CloseWithoutWaiting | Bug::CreateAfterClose | Bug::DeleteTablesAfterClose => LIFETIMES,
         // See `is_for_schedules`.
         Bug::PublishOutOfOrder
         | Bug::SwitchUnderInsert

@@ -56,7 +56,7 @@ impl DbInner {
     /// Takes the immutable memtables of keyspaces, those first that hold the oldest log.
     pub(crate) fn next_flush(&self) -> Option<FlushJob> {
         let mut state = self.state.lock();
-        let mut waiting: Vec<(Option<Seq>, u64)> = (state.waiting().filter(|k| !k.busy))
+        let mut waiting: Vec<(Option<Seq>, u64)> = (state.waiting().filter(|k| !k.flushing))
             .map(|k| (k.immutable.front().and_then(|sealed| sealed.min_seq), k.inner.id))
             .collect();
         if waiting.is_empty() && !state.logs_to_free {
@@ -71,7 +71,7 @@ impl DbInner {
                 break;
             }
             bytes += more;
-            k.busy = true;
+            k.flushing = true;
             parts.push(Part {
                 keyspace: k.inner.clone(),
                 memtables: k.immutable.iter().cloned().collect(),
@@ -98,7 +98,7 @@ impl DbInner {
         state.flushes -= 1;
         for part in &parts {
             if let Some(k) = state.keyspaces.get_mut(&part.keyspace.id) {
-                k.busy = false;
+                k.flushing = false;
             }
         }
         if let Err(e) = &result

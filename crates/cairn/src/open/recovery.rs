@@ -30,12 +30,12 @@ const MAX_NUMBER: u64 = 1 << 62;
 pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Arc<DbInner>> {
     options.validate()?;
     if !env.exists(dir)? {
-        if !options.create {
+        if !options.create_if_missing {
             return Err(no_database(dir));
         }
         env.create_dir(dir)?;
     }
-    if !options.create && Files::list(&env, dir)?.is_empty() {
+    if !options.create_if_missing && Files::list(&env, dir)?.is_empty() {
         // Checked before locking, which would create the lock file.
         return Err(no_database(dir));
     }
@@ -103,7 +103,7 @@ fn fresh_state(dir: &Path, files: &Files, options: &Options) -> Result<tree::Man
             "the manifest is missing, though there are tables or logs: nothing is created over them",
         ));
     }
-    if !options.create {
+    if !options.create_if_missing {
         return Err(no_database(dir));
     }
     Ok(tree::ManifestState { next_file: 1, next_keyspace: 1, min_log: 1, ..tree::ManifestState::default() })

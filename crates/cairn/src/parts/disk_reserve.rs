@@ -12,7 +12,7 @@
 //!                                                            Spent: puts are refused
 //! ```
 //!
-//! Its size is that of all tables and logs together, because at worst all of them must be rewritten; but at most the option `reserve`, by
+//! Its size is that of all tables and logs together, because at worst all of them must be rewritten; but at most the option `disk_reserve`, by
 //! default the largest memtable: so each flush has space, and only compactions that fit are chosen. It grows when a flush begins, and
 //! shrinks when the database has become much smaller.
 //!
@@ -65,7 +65,7 @@ impl State {
 pub(crate) struct DiskReserve {
     env: Arc<dyn Env>,
     dir: PathBuf,
-    /// The option `reserve`: 0 holds nothing back.
+    /// The option `disk_reserve`: 0 holds nothing back.
     largest: u64,
     /// Bytes of all tables in use.
     tables: AtomicU64,

@@ -150,7 +150,7 @@ impl Drop for Cursor {
     #[inline]
     fn drop(&mut self) {
         self.skip_charge.leave(&self.keyspace.charges);
-        if planted(Bug::LateGarbage) {
+        if planted(Bug::DeleteTablesAfterClose) {
             self.db.collect_obsolete();
         }
     }

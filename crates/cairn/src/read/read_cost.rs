@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn without_threads_the_next_write_compacts_a_tree_that_is_due() {
-        let options = Options::default().background_threads(0).skip_deleted(0);
+        let options = Options::default().background_threads(0).dead_range_entries(0);
         let db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
         let keyspace = db.keyspace("k", KeyspaceOptions::default().seek_cost(1 << 20)).unwrap();
         let early = db.snapshot();

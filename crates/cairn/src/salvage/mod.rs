@@ -76,7 +76,7 @@ pub fn salvage_in(
     let mut sources = Sources::find(&env, from, &files, &mut report)?;
     logs::read(&env, from, &files, &mut sources, &mut report)?;
     sources.judge_logs(&mut report);
-    let db = Database::open_in(env.clone(), to, options.create(true))?;
+    let db = Database::open_in(env.clone(), to, options.create_if_missing(true))?;
     for id in sources.ids() {
         write(&db, &env, from, &sources.keyspaces[&id], &mut report)?;
     }

@@ -1,4 +1,4 @@
-//! [`DbInner`], the shared state of an open database; creating and dropping keyspaces; closing.
+//! [`DbInner`], the shared state of an open database. The rooms above define its methods, each those of its task.
 
 use super::db_state::State;
 use super::keyspace_inner::{KeyspaceInner, OPEN};
@@ -158,7 +158,7 @@ impl DbInner {
             state: AtomicU8::new(OPEN),
             reserved: AtomicU64::new(0),
             last_used: AtomicUsize::new(0),
-            dead: DeadRanges::new(self.options.skip_deleted),
+            dead: DeadRanges::new(self.options.dead_range_entries),
             counters,
             options,
         })
@@ -167,8 +167,9 @@ impl DbInner {
     /// Begins a call that uses the directory: closing waits until the returned value is dropped.
     ///
     /// # Errors
-    /// `Closed` once closing has begun; the error that ended writing, if it has ended.
+    /// `Closed` once closing has begun; the error that ended writing, if it has ended; `Locked` in a forked process.
     pub(crate) fn begin_call(&self) -> Result<ActiveCall<'_>> {
+        self.check_process()?;
         let call = self.calls.begin().ok_or_else(|| self.status.closed_error())?;
         self.status.check_running()?;
         Ok(call)

@@ -20,7 +20,7 @@ pub(crate) struct KeyspaceState {
     /// Memtables to be flushed, oldest first.
     pub immutable: VecDeque<ImmutableMemtable>,
     /// Whether a flush of this keyspace is running.
-    pub busy: bool,
+    pub flushing: bool,
     /// The key under which the keyspace is in [`State::due`], if it is.
     due: Option<Debt>,
 }
@@ -101,27 +101,27 @@ pub(crate) struct PickContext {
 struct NotDueContext {
     oldest: Seq,
     /// Some keyspace was looked at while the database was not idle.
-    busy: bool,
+    not_idle: bool,
     /// Some keyspace was looked at while the disk was nearly full.
     low_space: bool,
 }
 
 impl Default for NotDueContext {
     fn default() -> NotDueContext {
-        NotDueContext { oldest: Seq::MAX, busy: false, low_space: false }
+        NotDueContext { oldest: Seq::MAX, not_idle: false, low_space: false }
     }
 }
 
 impl NotDueContext {
     fn add(&mut self, context: &PickContext) {
         self.oldest = self.oldest.min(context.oldest.unwrap_or(Seq::MAX));
-        self.busy |= !context.idle;
+        self.not_idle |= !context.idle;
         self.low_space |= context.free_space.is_some();
     }
 
     /// Whether keyspaces found not due then may be due in the context `now`, without a change of their own.
     fn is_outdated(&self, now: &PickContext) -> bool {
-        now.oldest.unwrap_or(Seq::MAX) > self.oldest || (now.idle && self.busy) || self.low_space
+        now.oldest.unwrap_or(Seq::MAX) > self.oldest || (now.idle && self.not_idle) || self.low_space
     }
 }
 
@@ -182,7 +182,7 @@ impl State {
 
     /// Whether there is flush work that no flush has taken yet.
     pub(crate) fn has_flush_work(&self) -> bool {
-        self.logs_to_free || self.waiting().any(|k| !k.busy)
+        self.logs_to_free || self.waiting().any(|k| !k.flushing)
     }
 
     /// The oldest sequence number that is only in memtables, over all keyspaces, without those in `flushed`.
@@ -298,7 +298,7 @@ impl State {
 
 impl KeyspaceState {
     pub(crate) fn new(inner: Arc<KeyspaceInner>, tree: Tree) -> KeyspaceState {
-        KeyspaceState { inner, tree, immutable: VecDeque::new(), busy: false, due: None }
+        KeyspaceState { inner, tree, immutable: VecDeque::new(), flushing: false, due: None }
     }
 
     /// The error of a table that a compaction could not read and that is still in use: first one with keys in `[from, to)`, otherwise any

@@ -1,4 +1,4 @@
-//! The [`Writer`], which a thread holds while it commits, and the guard that holds it.
+//! The [`Writer`], which a thread holds while it commits. The guard that holds it is in `writer_guard.rs`.
 
 use super::keyspace_inner::KeyspaceInner;
 use super::write_batch::Batch;
@@ -17,7 +17,7 @@ pub(crate) struct Writer {
     /// Bytes reserved in active memtables, over all keyspaces.
     pub active_bytes: u64,
     /// Slowdown that writers have not yet waited, in nanoseconds.
-    pub owed: u64,
+    pub delay_nanos: u64,
     /// Length of the current log at which the length of all logs is checked again.
     pub check_log_at: u64,
     /// Length of the current log from which on keyspaces may have to be flushed to free older logs.
@@ -33,7 +33,7 @@ impl Writer {
             next_seq,
             scratch: Vec::new(),
             active_bytes: 0,
-            owed: 0,
+            delay_nanos: 0,
             check_log_at: 0,
             check_holders_at: 0,
             log_slowdown: 0,

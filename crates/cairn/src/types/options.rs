@@ -195,7 +195,7 @@ option_table! {
     /// larger value writes manifests less often and makes opening read more.
     manifest_cap: u64 = 1 << 20, "1 KiB to 1 GiB", |v| (1 << 10..=1 << 30).contains(v);
     /// Create the database if the directory contains none. With `false`, opening a directory without a database is an error.
-    create: bool = true, "true, false", |_| true;
+    create_if_missing: bool = true, "true, false", |_| true;
     /// Limit for the bytes per second that all compactions together write. 0 is no limit. Set it to leave disk bandwidth to other
     /// programs. A rate that is too low slows writers: compactions write nearly every flushed byte at least once.
     compaction_rate: u64 = 0, "0 and more", |_| true;
@@ -207,7 +207,7 @@ option_table! {
     /// together, rounded up to a power of two, at least 1 MiB; it shrinks when a quarter is enough. The default is reduced to an eighth
     /// of `memory_budget` if that is smaller; any other value holds as given, also one below 1 MiB. 0 holds nothing back: a full disk
     /// then also stops deletes.
-    reserve: u64 = DEFAULT_RESERVE, "0 to 1 TiB", |v| *v <= 1 << 40;
+    disk_reserve: u64 = DEFAULT_RESERVE, "0 to 1 TiB", |v| *v <= 1 << 40;
     /// Limit for open files, not counting those that threads read from at this moment. 0 takes half of what the process may open, 16 to
     /// 100000. Logs, the manifest and new tables come first, tables get the rest; the table handle that was used longest ago is closed.
     /// A low limit makes reads open tables again.
@@ -215,7 +215,7 @@ option_table! {
     /// A cursor that skips this many deleted entries in a row records the range in memory, and later cursors jump over it until a key
     /// in it is put again. This makes queues and scans over deleted data fast, and costs at most 128 recorded ranges per keyspace and a
     /// check in each put. 0 turns it off.
-    skip_deleted: u32 = 16, "0 to 1000000", |v| *v <= 1_000_000;
+    dead_range_entries: u32 = 16, "0 to 1000000", |v| *v <= 1_000_000;
 }
 
 option_table! {
@@ -291,7 +291,7 @@ const DEFAULT_RESERVE: u64 = 64 << 20;
 impl Options {
     /// Largest size of the disk reserve. The default is that of the largest memtable, so that it can be flushed on a full disk and its log removed.
     pub(crate) fn reserve_bytes(&self) -> u64 {
-        match self.reserve {
+        match self.disk_reserve {
             DEFAULT_RESERVE => DEFAULT_RESERVE.min(self.memory_budget / 8),
             bytes => bytes,
         }

@@ -180,7 +180,7 @@ pub struct KeyspaceStats {
     pub compactions_by_reason: Vec<(String, u64)>,
     /// Deleted entries that cursors have skipped.
     pub deleted_passed: u64,
-    /// Recorded ranges of deleted keys, and those being watched: see the option `skip_deleted`.
+    /// Recorded ranges of deleted keys, and those being watched: see the option `dead_range_entries`.
     pub dead_ranges: usize,
 }
 

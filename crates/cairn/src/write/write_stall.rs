@@ -29,14 +29,16 @@ impl DbInner {
 
     #[cold]
     fn delay(&self, writer: &mut Writer, nanos: u64) {
-        writer.owed += nanos;
-        if writer.owed >= MIN_SLEEP.as_nanos() as u64 {
+        writer.delay_nanos += nanos;
+        if writer.delay_nanos >= MIN_SLEEP.as_nanos() as u64 {
             let before = self.env.monotonic();
-            self.env.sleep(Duration::from_nanos(writer.owed).min(LONGEST_SLEEP));
+            self.env.sleep(Duration::from_nanos(writer.delay_nanos).min(LONGEST_SLEEP));
             let slept = self.env.monotonic().saturating_sub(before);
             // A long sleep is not carried over: it reflects an earlier state.
-            writer.owed =
-                writer.owed.saturating_sub(slept.as_nanos() as u64).min(LONGEST_SLEEP.as_nanos() as u64);
+            writer.delay_nanos = writer
+                .delay_nanos
+                .saturating_sub(slept.as_nanos() as u64)
+                .min(LONGEST_SLEEP.as_nanos() as u64);
             self.counters.note_slowdown(slept);
         }
     }

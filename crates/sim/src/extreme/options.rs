@@ -17,9 +17,9 @@ const DATABASE: &[Row] = &[
     ("manifest_cap", ["1024", "1073741824"], &["1023", "1073741825"]),
     ("compaction_rate", ["0", "18446744073709551615"], &["18446744073709551616"]),
     ("scrub_rate", ["0", "18446744073709551615"], &["-1"]),
-    ("reserve", ["0", "1099511627776"], &["1099511627777"]),
+    ("disk_reserve", ["0", "1099511627776"], &["1099511627777"]),
     ("max_open_files", ["16", "18446744073709551615"], &["1", "15"]),
-    ("skip_deleted", ["0", "1000000"], &["1000001", "-1"]),
+    ("dead_range_entries", ["0", "1000000"], &["1000001", "-1"]),
 ];
 
 const KEYSPACE: &[Row] = &[
@@ -123,7 +123,7 @@ mod tests {
 
     /// Options that are not numeric.
     const CHOICES: [&str; 6] =
-        ["durability", "create", "compression", "guard_policy", "guards_by_size", "skip_levels"];
+        ["durability", "create_if_missing", "compression", "guard_policy", "guards_by_size", "skip_levels"];
 
     /// A new option needs bounds here.
     #[test]

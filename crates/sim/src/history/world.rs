@@ -51,7 +51,7 @@ impl Site {
             .memory_budget(1 << 20)
             .log_cap(64 << 10)
             .manifest_cap(2 << 10)
-            .skip_deleted(1)
+            .dead_range_entries(1)
             .background_threads(*rng.pick(&[0, 1, 1, 2]));
         let mut keyspace = || {
             KeyspaceOptions::default()

@@ -196,7 +196,7 @@ impl Trial {
             .log_cap(*rng.pick(&[64 << 10, 1 << 20]))
             .manifest_cap(1 << 10)
             .background_threads(rng.below(3) as usize)
-            .reserve(*rng.pick(&[0, 256 << 10, Options::default().reserve]));
+            .disk_reserve(*rng.pick(&[0, 256 << 10, Options::default().disk_reserve]));
         let durability = *rng.pick(&[Durability::Sync, Durability::Os]);
         let load = |thread| Load::new(derive(seed, thread), thread, durability, (0, 3000));
         Trial { disk, size, options, keyspace, loads: (0..WRITERS).map(load).collect(), fulls: 0 }

@@ -91,7 +91,7 @@ pub fn tiny() -> KeyspaceOptions {
 }
 
 fn options(threads: usize) -> Options {
-    Options::default().memory_budget(1 << 20).background_threads(threads).skip_deleted(1)
+    Options::default().memory_budget(1 << 20).background_threads(threads).dead_range_entries(1)
 }
 
 /// A long value: three of them fill a memtable.

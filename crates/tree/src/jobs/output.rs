@@ -74,7 +74,7 @@ impl<'a> Output<'a> {
             let mut meta = writer.finish()?;
             meta.cleared_seq = self.context.range_tombstones.max_seq();
             if let Some(&oldest) = self.context.snapshots.first()
-                && !planted(Bug::SiftedDespiteSnapshot)
+                && !planted(Bug::FilteredDespiteSnapshot)
             {
                 meta.cleared_seq = meta.cleared_seq.min(oldest);
             }
