@@ -1,4 +1,4 @@
-//! [`Database`], the public handle of an open database. It delegates to [`DbInner`](crate::db_inner::DbInner) and starts the [background
+//! [`Database`], the public handle of an open database. It delegates to [`DbInner`] and starts the [background
 //! threads](crate::background).
 
 use super::close::Handle;
@@ -58,7 +58,7 @@ impl Database {
     ///
     /// # Errors
     /// As for [`Database::open`]; `InvalidArgument` when an option is out of its range; `NotFound` when there is no database and the option
-    /// `create` is off.
+    /// `create_if_missing` is off.
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database> {
         Database::open_in(RealEnv::new(), path, options)
     }
@@ -225,8 +225,8 @@ impl Database {
     /// otherwise begin when writers have paused for a second. Concurrent writers may keep this call from returning.
     ///
     /// # Errors
-    /// The error that keeps the work from being done: `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Closed`. A damaged table that
-    /// compactions avoid is not an error here.
+    /// The error that keeps the work from being done: `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Locked` in a forked child; `Closed`.
+    /// A damaged table that compactions avoid is not an error here.
     pub fn wait_idle(&self) -> Result<()> {
         self.inner().wait_idle()
     }
@@ -269,7 +269,7 @@ mod tests {
 
     /// A forked child has a copy of the buffer and of the memtable: a write acknowledged there would be lost.
     #[test]
-    fn a_forked_child_is_refused_whatever_it_writes() {
+    fn a_forked_child_is_refused_writes_and_work_on_files() {
         for durability in [Durability::Buffered, Durability::Os, Durability::Sync] {
             let options = Options::default().background_threads(0);
             let mut db = Database::open_in(SimEnv::new(1), "/db", options).unwrap();
@@ -283,6 +283,11 @@ mod tests {
                 keyspace.put_with("a", "1", durability),
                 keyspace.delete_with("a", durability),
                 db.write(batch, durability),
+                keyspace.flush(),
+                keyspace.compact(),
+                db.flush(),
+                db.compact(),
+                db.wait_idle(),
             ];
             for refused in refused {
                 assert_eq!(refused.unwrap_err().kind(), ErrorKind::Locked, "{durability}");

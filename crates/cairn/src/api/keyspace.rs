@@ -1,5 +1,4 @@
-//! Keyspaces: the public handle [`Keyspace`], the shared [`KeyspaceInner`] behind it, and the [`ReadState`] that every read loads. Point
-//! reads are here; scans are in `cursor.rs` and `range.rs` of the room `read`, batched reads in `multi_get.rs` there.
+//! [`Keyspace`], the public handle of a keyspace. It delegates to the rooms `write`, `read` and `background`.
 
 use super::close::Handle;
 use super::collect_stats::keyspace_stats;
@@ -208,7 +207,7 @@ impl Keyspace {
     /// [`MemoryStats::pinned`](crate::MemoryStats)).
     ///
     /// The iterator has to skip the tombstones of deleted keys, at about 0.1 us each. It records runs of them, and later iterators skip a
-    /// recorded run as a whole until one of its keys is put again (option `skip_deleted`): so finding the first entry and deleting it
+    /// recorded run as a whole until one of its keys is put again (option `dead_range_entries`): so finding the first entry and deleting it
     /// takes some microseconds, however often that is repeated.
     pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Range {
         Range::new(self.read_view(), Bounds::new(&bounds))
@@ -253,7 +252,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// `Corruption` when a table cannot be read, after everything else was compacted; `NoSpace`, `Io`; `ReadOnly` after a sync failed;
-    /// `Closed`.
+    /// `Locked` in a forked child; `Closed`.
     pub fn compact(&self) -> Result<()> {
         self.compact_range::<&[u8]>(..)
     }

@@ -31,7 +31,7 @@ impl DbInner {
     }
 
     /// Marks the trees whose read charges have made a compaction due.
-    fn note_charged_trees(&self, state: &mut State) {
+    pub(super) fn note_charged_trees(&self, state: &mut State) {
         if !self.signals.trees_due.swap(false, Ordering::Acquire) {
             return;
         }
@@ -84,13 +84,15 @@ impl DbInner {
     /// use them.
     pub(crate) fn run_plan(&self, keyspace: &Arc<KeyspaceInner>, plan: Arc<Plan>) -> Result<()> {
         let _watch = PanicGuard::new(self, "a compaction");
+        let unreadable = || plan.inputs.iter().filter(|(_, table)| table.is_unreadable()).count();
+        let unreadable_before = unreadable();
         let mut result = self.compact_tables(keyspace, &plan);
         self.stop_if_sync_failed(&result);
         if result.as_ref().is_err_and(|e| self.disk_reserve.release_for(e)) {
             // The next plan is chosen to fit into what is left of the reserve.
             result = Ok(());
         }
-        let damaged = plan.inputs.iter().any(|(_, t)| t.is_unreadable());
+        let damaged = unreadable() > unreadable_before;
         let mut state = self.state.lock();
         match state.keyspaces.get_mut(&keyspace.id) {
             // The keyspace was dropped meanwhile: the error concerns no caller any more, unless it is that of a sync.

@@ -1,7 +1,7 @@
 //! Background work: flushes, compactions, their installation, the threads that run them, and the calls that request them.
 //!
-//! Imports `parts` and `state`, and calls `disk`, `seal` and the scrub of `check`. Absent: commits. A job never waits for a writer: threads
-//! only try to take it, and a requested flush takes it to seal.
+//! Imports `parts` and `state`, and calls `disk`, `seal` and the scrub of `check`. Absent: commits. No job waits for the `Writer`:
+//! background threads only try to take it; a requested flush waits for it, in the thread of the caller.
 
 mod compact;
 mod flush;

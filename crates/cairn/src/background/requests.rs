@@ -12,18 +12,24 @@ use tree::PickBlocked;
 impl DbInner {
     /// Flushes and compacts until nothing is due. For databases without threads.
     pub(crate) fn run_pending(&self) {
-        while !self.status.ends() {
-            if let Some(job) = self.next_flush() {
-                if self.run_flush(job).is_err() {
-                    return;
-                }
-            } else if let Some((keyspace, plan)) = self.next_compaction() {
-                if self.run_plan(&keyspace, plan).is_err() {
-                    return;
-                }
-            } else {
-                return;
-            }
+        while let Ok(true) = self.run_job() {}
+    }
+
+    /// Runs one flush, or otherwise one compaction, if any is due. Returns whether there was one.
+    fn run_job(&self) -> Result<bool> {
+        if self.status.ends() {
+            return Ok(false);
+        }
+        if let Some(job) = self.next_flush() {
+            // If it fails, `next_compaction` does not get to clear the signal, and each write would try the flush again.
+            return self
+                .run_flush(job)
+                .inspect_err(|_| self.note_charged_trees(&mut self.state.lock()))
+                .map(|()| true);
+        }
+        match self.next_compaction() {
+            Some((keyspace, plan)) => self.run_plan(&keyspace, plan).map(|()| true),
+            None => Ok(false),
         }
     }
 
@@ -47,6 +53,9 @@ impl DbInner {
             self.seal(&mut writer, keyspaces)?;
             writer.next_seq - 1
         };
+        if self.is_inline() {
+            self.run_pending();
+        }
         let mut left: Vec<u64> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
         self.wait_for(
             |state| {
@@ -96,10 +105,10 @@ impl DbInner {
                 Ok(Some(plan)) => self.run_plan(keyspace, plan)?,
                 Err(obstacle) => {
                     let mut state = self.state.lock();
-                    if let Some(error) = state.background_error() {
-                        return Err(error);
-                    }
                     if obstacle == PickBlocked::Damage {
+                        if let Some(error) = state.background_error() {
+                            return Err(error);
+                        }
                         let met = state.keyspaces.get(&keyspace.id).and_then(|k| k.damage(from, to));
                         let unknown = || Error::new(ErrorKind::Corruption, "a table cannot be read");
                         return Err(met.unwrap_or_else(unknown));
@@ -120,6 +129,9 @@ impl DbInner {
             state.note_all();
         }
         self.try_seal_due();
+        if self.is_inline() {
+            self.run_pending();
+        }
         self.signals.compact_work.notify_all();
         self.wait_for(|state| self.is_quiet(state), State::background_error)?;
         self.collect_obsolete();
@@ -128,8 +140,7 @@ impl DbInner {
 
     /// Whether nothing is due or running. Looks at all keyspaces only when that seems to be the case.
     fn is_quiet(&self, state: &mut State) -> bool {
-        // Without background threads no other thread would seal these memtables while this one waits.
-        let unsealed = !self.is_inline() && self.signals.memtables_due.load(Ordering::Acquire);
+        let unsealed = self.signals.memtables_due.load(Ordering::Acquire);
         if state.jobs > 0 || unsealed || state.has_flush_work() {
             return false;
         }
@@ -142,16 +153,14 @@ impl DbInner {
     }
 
     /// Waits until `done`, until writing ends, or until `error` returns an error. Without background threads, what becomes due meanwhile (by
-    /// reads of another thread, or when a snapshot is dropped) runs here: no other thread has to make a call that would run it.
+    /// reads of another thread, or when a snapshot is dropped) is run here, since no other thread need make a call that would run it.
     pub(crate) fn wait_for(
         &self,
         mut done: impl FnMut(&mut State) -> bool,
         error: impl Fn(&State) -> Option<Error>,
     ) -> Result<()> {
+        let mut may_run = self.is_inline();
         loop {
-            if self.is_inline() {
-                self.run_pending();
-            }
             let mut state = self.state.lock();
             if done(&mut state) {
                 return Ok(());
@@ -162,7 +171,17 @@ impl DbInner {
             if let Some(error) = error(&state) {
                 return Err(error);
             }
-            self.signals.progress.wait_for(&mut state, RETRY_PAUSE);
+            if may_run {
+                drop(state);
+                self.try_seal_due();
+                match self.run_job() {
+                    Ok(ran) => may_run = ran,
+                    Err(_) => self.pause_after_failure(),
+                }
+            } else {
+                self.signals.progress.wait_for(&mut state, RETRY_PAUSE);
+                may_run = self.is_inline();
+            }
         }
     }
 }

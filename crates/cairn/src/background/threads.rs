@@ -125,7 +125,7 @@ impl DbInner {
         writer.log.on_idle();
     }
 
-    fn pause_after_failure(&self) {
+    pub(super) fn pause_after_failure(&self) {
         let mut state = self.state.lock();
         if !self.status.ends() {
             self.signals.end.wait_for(&mut state, RETRY_PAUSE);

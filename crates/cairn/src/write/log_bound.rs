@@ -81,13 +81,13 @@ impl DbInner {
 
     /// Waits until the logs have at most `cap` bytes. The caller holds the writer, which no flush needs.
     fn await_logs(&self, writer: &mut Writer, cap: u64) -> Result<()> {
-        if self.is_inline() {
-            self.run_pending();
-        }
         let before = self.env.monotonic();
-        let mut state = self.state.lock();
-        // Closed logs are removed before a flush reports its end.
         let result = loop {
+            if self.is_inline() {
+                self.run_pending();
+            }
+            let mut state = self.state.lock();
+            // Closed logs are removed before a flush reports its end.
             if self.bytes_with(writer) <= cap || !is_freeing_logs(&state) {
                 break Ok(());
             }
@@ -99,7 +99,6 @@ impl DbInner {
             }
             self.signals.progress.wait_for(&mut state, RETRY_PAUSE);
         };
-        drop(state);
         self.counters.note_log_wait(self.env.monotonic().saturating_sub(before));
         result
     }
