@@ -38,8 +38,8 @@ impl DbInner {
         }
     }
 
-    /// Stops threads and running calls, makes the log durable, releases the lock of the directory, and returns an error that was not
-    /// reported before.
+    /// Refuses new writes, makes the log durable, ends threads and running calls, releases the lock of the directory, and returns an error
+    /// that was not reported before.
     ///
     /// When it returns nothing uses the directory any more: writers and calls are refused, and log and manifest refuse edits.
     pub(crate) fn shut_down(&self, background: &Mutex<Background>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The public handles: [`Database`], [`Keyspace`], [`Snapshot`], what they collect, and closing. Each method delegates to a room below.
 //!
-//! Imports all rooms below but `wal`. Absent: anything that another room would need, except `salvage`, which writes its new database as any
-//! user does.
+//! Imports all rooms below but `wal`, `write` and `seal`, of which it calls methods of `DbInner`. No other room imports it but `salvage`,
+//! which writes its new database as any user does. Absent: what the calls do.
 
 mod batch;
 mod close;

@@ -1,4 +1,4 @@
-//! Snapshots: consistent read-only states of the whole database, and the list of sequence numbers that compactions must preserve.
+//! Snapshots: consistent read-only states of the whole database. The list of those that exist is in `parts/snapshots.rs`.
 
 use super::keyspace::Keyspace;
 use crate::read::{Cursor, HeldSeq, Range, ReadView};

@@ -2,7 +2,7 @@
 //!
 //! Imports `types`, `parts` and `state`. Of `DbInner` a read uses the status, the visible sequence number and the flag that memtables are
 //! due; a cursor that records a dead range also takes the writer, if it is free at the moment. Absent: writes, flushes, compactions, and
-//! waiting for any of them. (A planted bug deletes obsolete files, which `disk` does.)
+//! waiting for any of them. (Under one planted bug a dropped cursor calls `disk`.)
 
 mod cursor;
 mod deleted_run;

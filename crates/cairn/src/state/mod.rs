@@ -1,8 +1,7 @@
 //! The shared state of an open database: [`DbInner`], the keyspaces with their read states and trees, and the writer.
 //!
 //! Imports `types`, `wal` and `parts`. Absent: threads, I/O on tables and logs, waiting for background work. The methods here take locks,
-//! read and change the state, and end all writing after an error; what is done with it is in the rooms above, most of it in methods of
-//! `DbInner`.
+//! read and change the state, and end all writing after an error; the rooms above define most methods of `DbInner`.
 
 mod db_inner;
 mod db_state;

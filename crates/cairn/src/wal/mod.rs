@@ -1,7 +1,7 @@
 //! The write-ahead log: its file names, header and records, the log that is written to, those before it, the recycled one, and replay.
 //!
-//! Imports no other room. Absent: keyspaces and the database. A log knows sequence numbers and bytes; the room `disk` syncs and removes
-//! logs for the database, and `write` appends to them.
+//! Imports no other room. Absent: keyspaces and the database. A log knows sequence numbers and bytes; `write` appends to logs, `seal`
+//! switches them, `background` syncs those behind the current one, and `disk` establishes and removes them.
 
 mod batch_record;
 mod begun_log;
