@@ -3,7 +3,7 @@
 use super::close::Handle;
 use super::collect_stats::keyspace_stats;
 use crate::read::{Cursor, HeldSeq, Range, ReadView};
-use crate::state::{Batch, DbInner, KeyspaceInner};
+use crate::state::{Batch, DbInner, KeyspaceInner, Reader};
 use crate::types::{Bounds, Durability, GuardInfo, KeyspaceOptions, KeyspaceStats, TableInfo};
 use base::{EntryKind, Result, Slice};
 use std::ops::RangeBounds;
@@ -40,7 +40,9 @@ impl Keyspace {
     }
 
     fn read_view(&self) -> ReadView {
-        ReadView::new(self.database(), HeldSeq::newest(&self.inner, self.database()))
+        let db = Reader::new(self.database());
+        let held = HeldSeq::newest(&self.inner, &db);
+        ReadView::new(db, held)
     }
 
     /// The name of the keyspace.

@@ -2,7 +2,7 @@
 
 use super::keyspace::Keyspace;
 use crate::read::{Cursor, HeldSeq, Range, ReadView};
-use crate::state::DbInner;
+use crate::state::{DbInner, Reader};
 use crate::types::Bounds;
 use base::{Result, Seq, Slice};
 use std::ops::RangeBounds;
@@ -107,7 +107,7 @@ impl Snapshot {
     }
 
     fn read_view(&self, keyspace: &Keyspace) -> ReadView {
-        ReadView::new(&self.0.db, HeldSeq::of_snapshot(&keyspace.inner, self.0.seq))
+        ReadView::new(Reader::new(&self.0.db), HeldSeq::of_snapshot(&keyspace.inner, self.0.seq))
     }
 }
 

@@ -6,7 +6,7 @@ use super::held_seq::HeldSeq;
 use super::range_del::RangeDelFilter;
 use super::read_cost::{SkipCounter, charge_skipped};
 use super::sources::{Source, sources};
-use crate::state::{DbInner, KeyspaceInner, ReadState};
+use crate::state::{KeyspaceInner, ReadState, Reader};
 use crate::types::{Bounds, successor};
 use base::planted::{Bug, planted};
 use base::{Cursor as _, Error, Result, Seq, Slice, same_key};
@@ -16,7 +16,7 @@ use tree::{MergeCursor, SkipCharge};
 /// The state of one keyspace that a cursor reads: a held sequence number and the read state.
 pub(crate) struct ReadView {
     keyspace: HeldSeq,
-    db: Arc<DbInner>,
+    db: Reader,
     read_state: Arc<ReadState>,
     /// The flush generation of the keyspace when `read_state` was loaded, or an earlier one.
     pub generation: u64,
@@ -24,13 +24,13 @@ pub(crate) struct ReadView {
 }
 
 impl ReadView {
-    pub(crate) fn new(db: &Arc<DbInner>, keyspace: HeldSeq) -> ReadView {
+    pub(crate) fn new(db: Reader, keyspace: HeldSeq) -> ReadView {
         // The sequence number is held, so a read state loaded later still has every version visible at it. The check that the keyspace is
         // open comes after the load: a keyspace dropped in between must not appear empty.
         let generation = keyspace.generation.get();
         let read_state = keyspace.read_state.load_full();
-        let closed = keyspace.check_of(db.identity).err();
-        ReadView { keyspace, db: db.clone(), read_state, generation, closed }
+        let closed = keyspace.check_of(db.identity()).err();
+        ReadView { keyspace, db, read_state, generation, closed }
     }
 
     /// The same state for a cursor that is dropped before `self`.
@@ -139,7 +139,7 @@ pub struct Cursor {
     skip_charge: SkipCharge,
     run: DeletedRun,
     keyspace: HeldSeq,
-    db: Arc<DbInner>,
+    db: Reader,
     /// The flush generation of the keyspace when the sources were taken, or an earlier one.
     pub(crate) generation: u64,
     /// The error that every seek returns because the keyspace was dropped before the cursor was made.
@@ -151,7 +151,7 @@ impl Drop for Cursor {
     fn drop(&mut self) {
         self.skip_charge.leave(&self.keyspace.charges);
         if planted(Bug::DeleteTablesAfterClose) {
-            self.db.collect_obsolete();
+            self.db.delete_obsolete_tables();
         }
     }
 }
@@ -191,7 +191,7 @@ impl Cursor {
         self.generation = self.keyspace.generation.get();
         let Some(read_state) = current_read_state(&self.keyspace) else { return false };
         if planted(Bug::MovedCursorReadsNewest) {
-            self.seq = self.db.visible.newest();
+            self.seq = self.db.visible().newest();
         }
         (self.merge, self.range_del) = sources(&read_state, &self.keyspace, &self.bounds, self.seq);
         true
@@ -201,7 +201,7 @@ impl Cursor {
     #[inline]
     fn begin_move(&mut self) -> Result<Place> {
         let place = std::mem::replace(&mut self.place, Place::Invalid);
-        self.db.status.check_not_closed()?;
+        self.db.check_not_closed()?;
         Ok(place)
     }
 
@@ -215,7 +215,7 @@ impl Cursor {
     /// Converts the error of a move: a concurrent close may have removed the files that it read.
     #[inline]
     fn moved(&self, outcome: Result<()>) -> Result<()> {
-        outcome.map_err(|e| self.db.status.read_error(e))
+        outcome.map_err(|e| self.db.read_error(e))
     }
 
     /// Moves to the first entry.

@@ -1,7 +1,7 @@
 //! The run of deleted entries that a cursor is skipping: looks up dead ranges in [`DeadRanges`], and records new ones there.
 
 use crate::parts::{DeadRange, DeadRanges, FoundRun, Known, LONG};
-use crate::state::{DbInner, KeyspaceInner};
+use crate::state::{KeyspaceInner, Reader};
 use crate::sync::Ordering;
 use base::Seq;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl DeletedRun {
         (from, to): (&[u8], Option<&[u8]>),
         backward: bool,
         keyspace: &KeyspaceInner,
-        db: &DbInner,
+        db: &Reader,
     ) -> Option<Arc<DeadRange>> {
         let dead = &keyspace.dead;
         if !self.has_edge {
@@ -71,11 +71,7 @@ impl DeletedRun {
                 let edge = &self.edge[..];
                 let (from, to) = if backward { (from, Some(edge)) } else { (edge, to) };
                 let run = FoundRun { from, to, seq, passed: u64::from(self.passed), backward };
-                if dead.is_worth_a_note(&run)
-                    && let Some(writer) = db.try_writer()
-                {
-                    dead.watch(&run, writer.next_seq - 1);
-                }
+                db.record_dead(&run, keyspace, DeadRanges::watch);
             }
             _ => {}
         }
@@ -90,11 +86,11 @@ impl DeletedRun {
         sought: Option<&[u8]>,
         to: Option<&[u8]>,
         keyspace: &KeyspaceInner,
-        db: &DbInner,
+        db: &Reader,
     ) {
         if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
             let from = sought.unwrap_or(&self.edge);
-            db.note_dead(&FoundRun { from, to, seq, passed, backward: false }, keyspace);
+            db.record_dead(&FoundRun { from, to, seq, passed, backward: false }, keyspace, DeadRanges::note);
         }
     }
 
@@ -105,13 +101,13 @@ impl DeletedRun {
         sought: Option<Option<&[u8]>>,
         from: &[u8],
         keyspace: &KeyspaceInner,
-        db: &DbInner,
+        db: &Reader,
     ) {
         if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
             // Older versions of the edge key came first; now it is known that none of them is a value.
             self.edge.push(0);
             let to = sought.unwrap_or(Some(&self.edge));
-            db.note_dead(&FoundRun { from, to, seq, passed, backward: true }, keyspace);
+            db.record_dead(&FoundRun { from, to, seq, passed, backward: true }, keyspace, DeadRanges::note);
         }
     }
 
@@ -123,16 +119,5 @@ impl DeletedRun {
         // Skipping a dead range costs a seek.
         let cost = passed.saturating_add(left_out.saturating_mul(dead.first_look()));
         (dead.noted > 0 && cost >= dead.noted && passed >= dead.first_look()).then_some(u64::from(cost))
-    }
-}
-
-impl DbInner {
-    /// Records a run if the writer is free; otherwise a later cursor will.
-    fn note_dead(&self, run: &FoundRun<'_>, keyspace: &KeyspaceInner) {
-        if keyspace.dead.is_worth_a_note(run)
-            && let Some(writer) = self.try_writer()
-        {
-            keyspace.dead.note(run, writer.next_seq - 1);
-        }
     }
 }

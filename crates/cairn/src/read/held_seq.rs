@@ -1,6 +1,6 @@
 //! [`HeldSeq`]: a sequence number that a cursor holds.
 
-use crate::state::{DbInner, KeyspaceInner};
+use crate::state::{KeyspaceInner, Reader};
 use base::Seq;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ impl HeldSeq {
     }
 
     /// Holds the newest visible sequence number.
-    pub(crate) fn newest(keyspace: &Arc<KeyspaceInner>, db: &DbInner) -> HeldSeq {
-        let (seq, slot) = keyspace.readers.hold_newest(&db.visible);
+    pub(crate) fn newest(keyspace: &Arc<KeyspaceInner>, db: &Reader) -> HeldSeq {
+        let (seq, slot) = keyspace.readers.hold_newest(db.visible());
         HeldSeq::new(keyspace, seq, slot)
     }
 

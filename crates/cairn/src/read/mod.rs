@@ -1,8 +1,7 @@
 //! Reads: point reads, batched reads, and cursors with what they skip and charge.
 //!
-//! Imports `types`, `parts` and `state`. Of `DbInner` a read uses the status, the visible sequence number and the flag that memtables are
-//! due; a cursor that records a dead range also takes the writer, if it is free at the moment. Absent: writes, flushes, compactions, and
-//! waiting for any of them. (Under one planted bug a dropped cursor calls `disk`.)
+//! Imports `types`, `parts` and `state`. Of the database a read sees a `Reader`: it looks at the status and the visible sequence number, and
+//! notes charges and dead ranges. Absent: `DbInner`, writes, flushes, compactions, and waiting for any of them.
 
 mod cursor;
 mod deleted_run;

@@ -2,15 +2,14 @@
 //!
 //! Deleted entries: the cursor charges them to the run that contains them (`tree::ReadCharges` has the cost model), until a flush or a
 //! compaction removes them. Charging is all that the cursor does: the flush thread or the next writer seals a memtable that is due
-//! ([`DbInner::seal_due`]), and a compaction thread compacts a guard or level 0 that is due.
+//! (`DbInner::seal_due`), and a compaction thread compacts a guard or level 0 that is due.
 //!
 //! Keys with very many versions: the cursor does not step through all of them. It checks from time to time whether it still stands on the
 //! same key, and then seeks past its versions.
 
 use super::sources::Source;
 use crate::parts::price;
-use crate::state::{DbInner, KeyspaceInner};
-use crate::sync::Ordering;
+use crate::state::{KeyspaceInner, Reader};
 use base::same_key;
 use memtable::Memtable;
 use std::sync::Arc;
@@ -21,18 +20,13 @@ const SAME_KEY_STEPS: u32 = 64;
 
 /// The cursor over `merge` has skipped deleted entries: charges the run where it stands.
 #[cold]
-pub(crate) fn charge_skipped(
-    bytes: u64,
-    merge: &MergeCursor<Source>,
-    keyspace: &KeyspaceInner,
-    db: &DbInner,
-) {
+pub(crate) fn charge_skipped(bytes: u64, merge: &MergeCursor<Source>, keyspace: &KeyspaceInner, db: &Reader) {
     match &merge.children()[merge.current()] {
         Source::Tree(source) => source.charge_skipped(bytes, &keyspace.charges),
         Source::Memtable(cursor) => {
             let memtable = cursor.memtable();
             if charge(memtable.charges(), bytes) >= price(memtable) && may_be_sealed(memtable, keyspace) {
-                db.signals.memtables_due.store(true, Ordering::Relaxed);
+                db.note_due_memtable();
             }
         }
     }
@@ -74,7 +68,7 @@ impl SkipCounter {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::Ordering;
+    use crate::sync::Ordering;
     use crate::{Database, KeyspaceOptions, Options};
     use env::SimEnv;
 

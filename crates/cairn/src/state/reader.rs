@@ -1,0 +1,66 @@
+//! [`Reader`]: the database as reads see it.
+
+use super::db_inner::DbInner;
+use super::keyspace_inner::KeyspaceInner;
+use crate::parts::{DeadRanges, FoundRun, VisibleSeq};
+use crate::sync::Ordering;
+use base::{Error, Result, Seq};
+use std::sync::Arc;
+
+/// The database as reads see it. The methods are all that a read may do: it looks, and leaves notes. What else the database does, such as
+/// commits, flushes and compactions, is out of its reach.
+#[derive(Clone)]
+pub(crate) struct Reader(Arc<DbInner>);
+
+impl Reader {
+    pub(crate) fn new(db: &Arc<DbInner>) -> Reader {
+        Reader(db.clone())
+    }
+
+    /// Distinguishes this opening from others.
+    pub(crate) fn identity(&self) -> u64 {
+        self.0.identity
+    }
+
+    pub(crate) fn visible(&self) -> &VisibleSeq {
+        &self.0.visible
+    }
+
+    /// # Errors
+    /// `Closed` once the database is closed.
+    #[inline]
+    pub(crate) fn check_not_closed(&self) -> Result<()> {
+        self.0.status.check_not_closed()
+    }
+
+    /// The error to report when a read has failed: `Closed` once the database is closed.
+    pub(crate) fn read_error(&self, error: Error) -> Error {
+        self.0.status.read_error(error)
+    }
+
+    /// Notes that the charges of some active memtable have reached its price. The flush thread or the next writer seals it.
+    pub(crate) fn note_due_memtable(&self) {
+        self.0.signals.memtables_due.store(true, Ordering::Relaxed);
+    }
+
+    /// Calls `record`, which notes a run of deleted keys in the dead ranges of a keyspace, with the last sequence number assigned, if the
+    /// run is worth it and no write is going on. Otherwise a later cursor may record it.
+    pub(crate) fn record_dead(
+        &self,
+        run: &FoundRun<'_>,
+        keyspace: &KeyspaceInner,
+        record: fn(&DeadRanges, &FoundRun<'_>, Seq),
+    ) {
+        if keyspace.dead.is_worth_a_note(run)
+            && let Some(writer) = self.0.try_writer()
+        {
+            record(&keyspace.dead, run, writer.next_seq - 1);
+        }
+    }
+
+    /// A planted bug: a cursor that is dropped deletes obsolete files.
+    #[cold]
+    pub(crate) fn delete_obsolete_tables(&self) {
+        self.0.collect_obsolete();
+    }
+}
