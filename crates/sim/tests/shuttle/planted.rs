@@ -10,8 +10,8 @@ use cairn::planted::{Bug, plant};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Maximum number of schedules for finding a bug.
-const MAX: usize = 4000;
+/// Maximum number of schedules for finding a bug. The rarest takes some thousands; how many changes with each lock that the code takes.
+const MAX: usize = 100_000;
 
 /// The files of failing schedules so far.
 fn schedules() -> BTreeSet<PathBuf> {
