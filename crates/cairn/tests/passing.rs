@@ -1,8 +1,9 @@
 //! Entries that cursors skip: read charges cause their compaction, and keys with many versions are read correctly.
 
-use cairn::env::{OpKind, Rng, SimEnv, Verdict};
+use cairn::env::{Fault, OpKind, Phase, Rng, SimEnv, Verdict};
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result, Slice, Snapshot};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -145,6 +146,36 @@ fn reads_beside_a_thread_that_waits(flushed: bool) -> Result<()> {
     is_done.recv_timeout(Duration::from_secs(60)).expect("it does not wait for ever")?;
     assert_ne!(entries(&keyspace), before, "nothing was due");
     Ok(())
+}
+
+/// A tree that reads have made due stays due until it is compacted, which comes after flushes. A flush that fails must not be tried by each
+/// write meanwhile.
+#[test]
+fn beside_a_tree_that_is_due_a_failing_flush_is_not_tried_by_each_write() -> Result<()> {
+    let env = SimEnv::new(1);
+    let (_db, keyspace) = open_in(env.clone(), 0, 512 << 10)?;
+    deleted(&keyspace)?;
+    keyspace.flush()?;
+    keyspace.put("~", "1")?;
+    let tried = Arc::new(AtomicUsize::new(0));
+    let count = tried.clone();
+    env.set_hook(Some(Box::new(move |op| {
+        let is_table = op.path.extension().is_some_and(|extension| extension == "tbl");
+        match op.kind == OpKind::Create && op.phase == Phase::Before && is_table {
+            true => {
+                count.fetch_add(1, Ordering::SeqCst);
+                Verdict::Fail(Fault::EIO)
+            }
+            false => Verdict::Proceed,
+        }
+    })));
+    assert!(keyspace.flush().is_err());
+    assert_eq!(keyspace.range::<&[u8]>(..).count(), 1_001);
+    let before = tried.load(Ordering::SeqCst);
+    (0..100).try_for_each(|i| keyspace.put("~", [i]))?;
+    assert_eq!(tried.load(Ordering::SeqCst) - before, 1);
+    env.set_hook(None);
+    keyspace.flush()
 }
 
 #[test]

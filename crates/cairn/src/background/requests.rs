@@ -53,9 +53,6 @@ impl DbInner {
             self.seal(&mut writer, keyspaces)?;
             writer.next_seq - 1
         };
-        if self.is_inline() {
-            self.run_pending();
-        }
         let mut left: Vec<u64> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
         self.wait_for(
             |state| {
@@ -129,9 +126,6 @@ impl DbInner {
             state.note_all();
         }
         self.try_seal_due();
-        if self.is_inline() {
-            self.run_pending();
-        }
         self.signals.compact_work.notify_all();
         self.wait_for(|state| self.is_quiet(state), State::background_error)?;
         self.collect_obsolete();
@@ -152,13 +146,17 @@ impl DbInner {
         false
     }
 
-    /// Waits until `done`, until writing ends, or until `error` returns an error. Without background threads, what becomes due meanwhile (by
-    /// reads of another thread, or when a snapshot is dropped) is run here, since no other thread need make a call that would run it.
+    /// Waits until `done`, until writing ends, or until `error` returns an error. Without background threads, what is due runs here first, and
+    /// then what becomes due meanwhile, by reads of another thread or when a snapshot is dropped: no other thread need make a call that
+    /// would run it.
     pub(crate) fn wait_for(
         &self,
         mut done: impl FnMut(&mut State) -> bool,
         error: impl Fn(&State) -> Option<Error>,
     ) -> Result<()> {
+        if self.is_inline() {
+            self.run_pending();
+        }
         let mut may_run = self.is_inline();
         loop {
             let mut state = self.state.lock();

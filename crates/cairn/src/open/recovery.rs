@@ -296,5 +296,3 @@ fn whole_state(
         ..DatabaseEdit::default()
     }
 }
-
-impl Recovery {}

@@ -191,7 +191,7 @@ impl Cursor {
         self.generation = self.keyspace.generation.get();
         let Some(read_state) = current_read_state(&self.keyspace) else { return false };
         if planted(Bug::MovedCursorReadsNewest) {
-            self.seq = self.db.visible().newest();
+            self.seq = self.db.newest();
         }
         (self.merge, self.range_del) = sources(&read_state, &self.keyspace, &self.bounds, self.seq);
         true

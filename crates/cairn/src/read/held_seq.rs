@@ -26,7 +26,7 @@ impl HeldSeq {
 
     /// Holds the newest visible sequence number.
     pub(crate) fn newest(keyspace: &Arc<KeyspaceInner>, db: &Reader) -> HeldSeq {
-        let (seq, slot) = keyspace.readers.hold_newest(db.visible());
+        let (seq, slot) = db.hold_newest(keyspace);
         HeldSeq::new(keyspace, seq, slot)
     }
 

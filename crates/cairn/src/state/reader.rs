@@ -2,7 +2,7 @@
 
 use super::db_inner::DbInner;
 use super::keyspace_inner::KeyspaceInner;
-use crate::parts::{DeadRanges, FoundRun, VisibleSeq};
+use crate::parts::{DeadRanges, FoundRun};
 use crate::sync::Ordering;
 use base::{Error, Result, Seq};
 use std::sync::Arc;
@@ -22,8 +22,15 @@ impl Reader {
         self.0.identity
     }
 
-    pub(crate) fn visible(&self) -> &VisibleSeq {
-        &self.0.visible
+    /// The newest visible sequence number.
+    pub(crate) fn newest(&self) -> Seq {
+        self.0.visible.newest()
+    }
+
+    /// Holds the newest visible sequence number in a keyspace. Returns the number, and its slot if it has one.
+    #[inline]
+    pub(crate) fn hold_newest(&self, keyspace: &KeyspaceInner) -> (Seq, Option<usize>) {
+        keyspace.readers.hold_newest(&self.0.visible)
     }
 
     /// # Errors
