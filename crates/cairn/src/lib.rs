@@ -85,7 +85,7 @@ pub use types::*;
 /// ```
 pub mod env {
     #[doc(inline)]
-    pub use ::env::{Env, FileFront, FileLock, LOG_END, ReadFile, RealEnv, WriteFile};
+    pub use ::env::{Env, FileLock, FrontSync, LOG_END, ReadFile, RealEnv, WriteFile};
 
     /// The simulated disk, for the tests of this repository.
     #[doc(hidden)]

@@ -15,4 +15,4 @@ pub use mapped::ForkGuard;
 pub use real::RealEnv;
 pub use rng::Rng;
 pub use sim::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
-pub use traits::{Env, FileFront, FileLock, LOG_END, ReadFile, WriteFile};
+pub use traits::{Env, FileLock, FrontSync, LOG_END, ReadFile, WriteFile};

@@ -93,8 +93,8 @@ pub trait Env: Send + Sync + 'static {
 /// A file that grows at its end. Used by one thread at a time.
 pub trait WriteFile: Send + Sync {
     /// Appends `data`. On success the operating system has all of it. After an error an unknown prefix of `data` may
-    /// be in the file. [`WriteFile::len`] still returns the length after the last successful append, and the next
-    /// append starts there and overwrites the remains. [`WriteFile::truncate`] removes them.
+    /// be in the file. The next append starts behind the last successful one and overwrites the remains.
+    /// [`WriteFile::truncate`] removes them.
     fn append(&mut self, data: &[u8]) -> Result<()>;
     /// Makes all appended data and the length of the file durable.
     ///
@@ -114,24 +114,13 @@ pub trait WriteFile: Send + Sync {
     /// Called while there is nothing to append. Gives a lease back if there was no append for a tenth of a second.
     /// Cheap if there is no lease.
     fn on_idle(&mut self) {}
-    /// The first `len` bytes, which are appended, for a thread that syncs them while this one appends.
-    fn front(&self, len: u64) -> Arc<dyn FileFront>;
-    /// Length in bytes: the data of all successful appends.
-    fn len(&self) -> u64;
-    /// Whether nothing was appended.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// Hint that the file will grow to about `len` bytes. Does not change its length. May have no effect.
-    fn reserve(&mut self, len: u64);
+    /// The sync of the first `len` bytes, which are appended, for a thread that syncs them while this one appends.
+    fn front(&self, len: u64) -> FrontSync;
 }
 
-/// The first bytes of a [`WriteFile`]. Keeps the file open.
-pub trait FileFront: Send + Sync {
-    /// Makes these bytes durable; data behind them may become durable too. After an error the [`WriteFile`] is
-    /// poisoned, and after an error of a sync of the [`WriteFile`] this fails.
-    fn sync(&self) -> Result<()>;
-}
+/// Makes the first bytes of a [`WriteFile`] durable; data behind them may become durable too. Keeps the file open.
+/// After an error the [`WriteFile`] is poisoned, and after an error of a sync of the [`WriteFile`] this fails.
+pub type FrontSync = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 /// A file open for reading. Shared by threads.
 #[allow(clippy::len_without_is_empty)]
@@ -165,11 +154,9 @@ pub trait ReadFile: Send + Sync {
 
 /// The lock on a database directory. Held while the value lives.
 ///
-/// A forked child inherits the value without the right to use it: [`FileLock::check_owner`] fails in the child, and
-/// dropping the copy does not release the lock.
+/// A forked child inherits the value without the right to use it ([`ForkGuard`](crate::ForkGuard) tells the two
+/// processes apart); dropping the copy does not release the lock.
 pub trait FileLock: Send + Sync {
-    /// Fails with `ErrorKind::Locked` in any process other than the one that took the lock.
-    fn check_owner(&self) -> Result<()>;
     /// Fails with `ErrorKind::Locked` if the path of the lock names another file now, or none: the directory was
     /// moved or replaced. Writes by path would then go to the wrong directory. Costs one system call.
     fn check_place(&self) -> Result<()> {

@@ -33,12 +33,10 @@ fn appends_are_read_back() {
     with_each(|env, dir| {
         let path = dir.join("a");
         let mut file = env.create(&path).unwrap();
-        assert!(file.is_empty());
-        file.reserve(1 << 20);
         file.append(b"one").unwrap();
         file.append(b"").unwrap();
         file.append(b"two").unwrap();
-        assert_eq!((file.len(), env.len(&path).unwrap()), (6, 6));
+        assert_eq!(env.len(&path).unwrap(), 6);
         assert_eq!(read(env, &path), b"onetwo");
         let reader = env.open(&path).unwrap();
         file.append(&[7; 100_000]).unwrap();
@@ -145,7 +143,7 @@ fn truncating_cuts_and_appending_goes_on_there() {
         let mut file = env.create(&path).unwrap();
         file.append(b"0123456789").unwrap();
         file.truncate(4).unwrap();
-        assert_eq!(file.len(), 4);
+        assert_eq!(env.len(&path).unwrap(), 4);
         assert_eq!(file.truncate(5).unwrap_err().kind(), ErrorKind::InvalidArgument);
         file.append(b"ab").unwrap();
         file.sync().unwrap();
@@ -174,12 +172,11 @@ fn a_log_may_have_zeros_behind_its_end_until_it_is_trimmed() {
                 }
                 _ => {}
             }
-            assert_eq!(log.len(), expected.len() as u64);
             let found = read(env, &path);
             assert!(found.starts_with(&expected) && found[expected.len()..].iter().all(|&b| b == 0), "{i}");
         }
         log.trim();
-        assert_eq!(env.len(&path).unwrap(), log.len());
+        assert_eq!(env.len(&path).unwrap(), expected.len() as u64);
         assert_eq!(read(env, &path), expected);
     });
 }
@@ -191,7 +188,7 @@ fn a_log_over_an_older_one_has_zeros_behind_its_end() {
         let old_len = 700_000;
         put(env, &old, &vec![0xee; old_len]);
         let Some(mut log) = env.reuse_log(&old, &path).unwrap() else { return };
-        assert_eq!((log.len(), read(env, &old).len()), (0, old_len));
+        assert_eq!(read(env, &old).len(), old_len);
         env.rename(&old, &path).unwrap();
         let mut expected = Vec::new();
         for i in 0..1000_u32 {
@@ -201,7 +198,6 @@ fn a_log_over_an_older_one_has_zeros_behind_its_end() {
             if i % 100 == 50 {
                 log.sync().unwrap();
             }
-            assert_eq!(log.len(), expected.len() as u64);
             let found = read(env, &path);
             assert!(found.len() >= old_len.max(expected.len()) && found.starts_with(&expected), "{i}");
             let behind = &found[expected.len()..];
@@ -290,7 +286,6 @@ fn a_lock_is_held_once() {
     with_each(|env, dir| {
         let path = dir.join("LOCK");
         let lock = env.lock(&path).unwrap();
-        lock.check_owner().unwrap();
         for _ in 0..2 {
             let error = env.lock(&path).err().unwrap();
             assert_eq!(error.kind(), ErrorKind::Locked);

@@ -7,7 +7,7 @@ use crate::format::{
 };
 use base::limits::MAX_BATCH_LEN;
 use base::{Error, ErrorKind, Result};
-use env::{Env, FileFront, WriteFile};
+use env::{Env, FrontSync, WriteFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ pub struct OldSegment {
 /// ([`SegmentWriter::rollback`]) and may continue, for example when the disk has space again. After a *failed sync*,
 /// the content of the disk is unknown, and every later call fails with [`ErrorKind::ReadOnly`].
 pub struct SegmentWriter {
-    file: Box<dyn WriteFile>,
+    /// After a failed sync, the error of every later call.
+    file: Result<Box<dyn WriteFile>>,
     path: PathBuf,
     id: Identity,
     buffer: Vec<u8>,
@@ -51,7 +52,6 @@ pub struct SegmentWriter {
     ahead: bool,
     /// A flush failed, and its remains may still be in the file.
     remains: bool,
-    poison: Option<Error>,
 }
 
 impl SegmentWriter {
@@ -80,7 +80,7 @@ impl SegmentWriter {
             let _ = env.remove(path);
             return Err(error);
         }
-        Ok(SegmentWriter::begun(file, path, id, encoded.len()))
+        Ok(SegmentWriter::begun(Ok(file), path, id, encoded.len()))
     }
 
     /// Starts a log in the file of the unneeded log `old`, and writes its header. `None` where recycling gains
@@ -104,10 +104,10 @@ impl SegmentWriter {
         let id = Identity { kind: SegmentKind::Wal, number };
         let encoded = encode_segment_header(id, Some(old.number), header);
         file.append(&encoded)?;
-        Ok(Some(SegmentWriter::begun(file, path, id, encoded.len())))
+        Ok(Some(SegmentWriter::begun(Ok(file), path, id, encoded.len())))
     }
 
-    fn begun(file: Box<dyn WriteFile>, path: &Path, id: Identity, len: usize) -> SegmentWriter {
+    fn begun(file: Result<Box<dyn WriteFile>>, path: &Path, id: Identity, len: usize) -> SegmentWriter {
         SegmentWriter {
             file,
             path: path.to_owned(),
@@ -117,23 +117,12 @@ impl SegmentWriter {
             synced_len: 0,
             ahead: false,
             remains: false,
-            poison: None,
         }
     }
 
     /// A writer without a file, for a database that must not write: every call fails with `error`.
     pub fn refusing(path: &Path, kind: SegmentKind, number: u64, error: Error) -> SegmentWriter {
-        SegmentWriter {
-            file: Box::new(NoFile(error.clone())),
-            path: path.to_owned(),
-            id: Identity { kind, number },
-            buffer: Vec::new(),
-            flushed_len: 0,
-            synced_len: 0,
-            ahead: false,
-            remains: false,
-            poison: Some(error),
-        }
+        SegmentWriter::begun(Err(error), path, Identity { kind, number }, 0)
     }
 
     /// Appends a record, given in parts, to the buffer. Accesses the file only to clean up after a failed flush. A
@@ -145,7 +134,7 @@ impl SegmentWriter {
     #[inline]
     pub fn append(&mut self, record: &[&[u8]]) -> Result<()> {
         let len: usize = record.iter().map(|part| part.len()).sum();
-        if len > MAX_BATCH_LEN || self.remains || self.poison.is_some() {
+        if len > MAX_BATCH_LEN || self.remains || self.file.is_err() {
             self.check(len)?;
         }
         let offset = self.len();
@@ -193,10 +182,18 @@ impl SegmentWriter {
 
     /// Appends the buffer to the file.
     fn hand_over(&mut self) -> Result<()> {
-        self.file.append(&self.buffer)?;
+        self.file.as_mut().map_err(|e| e.clone())?.append(&self.buffer)?;
         self.flushed_len += self.buffer.len() as u64;
-        self.buffer.clear();
+        self.cut_buffer(0);
         Ok(())
+    }
+
+    /// Keeps the first `len` bytes of the buffer.
+    fn cut_buffer(&mut self, len: usize) {
+        self.buffer.truncate(len);
+        if len == 0 && self.buffer.capacity() > KEEP_BUFFER_LEN {
+            self.buffer = Vec::new();
+        }
     }
 
     /// Cuts the file back to `len` bytes: now if possible, otherwise before the next write. Clears the buffer.
@@ -261,13 +258,9 @@ impl SegmentWriter {
             self.ahead = false;
             return Ok(());
         }
-        let written = self.file.append(&self.buffer);
+        let written = self.hand_over();
         match written {
-            Ok(()) => {
-                self.flushed_len += self.buffer.len() as u64;
-                self.ahead = false;
-                self.clear_buffer();
-            }
+            Ok(()) => self.ahead = false,
             Err(_) => {
                 self.remains = true;
                 // If it fails, the next call tries again and returns the error.
@@ -277,13 +270,6 @@ impl SegmentWriter {
         written
     }
 
-    fn clear_buffer(&mut self) {
-        self.buffer.clear();
-        if self.buffer.capacity() > KEEP_BUFFER_LEN {
-            self.buffer = Vec::new();
-        }
-    }
-
     /// Drops the records at or behind offset `len`, which must be the start of a record. Removes records that were
     /// appended but not flushed. Flushed records stay, unless a large record was appended since the last flush: then
     /// everything at or behind `len` is cut off the file.
@@ -291,12 +277,7 @@ impl SegmentWriter {
         if self.ahead && len < self.flushed_len {
             return self.take_back(len);
         }
-        let keep = len.saturating_sub(self.flushed_len) as usize;
-        if keep == 0 {
-            self.clear_buffer();
-        } else {
-            self.buffer.truncate(keep);
-        }
+        self.cut_buffer(len.saturating_sub(self.flushed_len) as usize);
     }
 
     /// Flushes, then makes all appended records durable. After a failed sync, every call fails.
@@ -310,12 +291,11 @@ impl SegmentWriter {
     }
 
     fn sync_file(&mut self) -> Result<()> {
-        if let Err(error) = self.file.sync() {
+        let synced = self.file.as_mut().map_err(|e| e.clone())?.sync();
+        synced.inspect_err(|error| {
             let stopped = error.context("writing stopped after a failed sync").with_kind(ErrorKind::ReadOnly);
-            self.poison = Some(stopped);
-            return Err(error);
-        }
-        Ok(())
+            self.file = Err(stopped);
+        })
     }
 
     /// Fails after a failed sync. Removes what a failed flush left in the file.
@@ -323,11 +303,9 @@ impl SegmentWriter {
     /// The cut is synced before anything is written over it. Otherwise a crash could keep the new records and lose
     /// the cut. An old record that begins exactly where a new one ends would then reappear behind it.
     fn clean_up(&mut self) -> Result<()> {
-        if let Some(error) = &self.poison {
-            return Err(error.clone());
-        }
+        let file = self.file.as_mut().map_err(|e| e.clone())?;
         if self.remains {
-            self.file.truncate(self.flushed_len)?;
+            file.truncate(self.flushed_len)?;
             // Not counted in `synced_len`: chunks must claim only syncs that the caller asked for. The caller may
             // attach a meaning to them, for example that the earlier segments are synced too.
             self.sync_file()?;
@@ -338,23 +316,24 @@ impl SegmentWriter {
 
     /// No appends follow for now: cuts off the bytes behind the end of a log. Best effort.
     pub fn trim(&mut self) {
-        self.file.trim();
+        if let Ok(file) = &mut self.file {
+            file.trim();
+        }
     }
 
     /// The caller promises to call [`SegmentWriter::on_idle`] ten times a second while idle: see
     /// [`WriteFile::allow_lease`].
     pub fn allow_lease(&mut self) {
-        self.file.allow_lease();
+        if let Ok(file) = &mut self.file {
+            file.allow_lease();
+        }
     }
 
     /// The writer is idle: gives the lease on the file back, see [`WriteFile::on_idle`].
     pub fn on_idle(&mut self) {
-        self.file.on_idle();
-    }
-
-    /// Hint that the segment will grow to about `len` bytes.
-    pub fn reserve(&mut self, len: u64) {
-        self.file.reserve(len);
+        if let Ok(file) = &mut self.file {
+            file.on_idle();
+        }
     }
 
     /// Length of the segment in bytes, including the buffer: the offset of the next chunk.
@@ -386,10 +365,10 @@ impl SegmentWriter {
         self.synced_len
     }
 
-    /// What the operating system holds so far, for a thread that syncs it while this one appends. Such a sync does not count in
-    /// [`SegmentWriter::synced_len`]: no chunk claims it.
-    pub fn front(&self) -> Arc<dyn FileFront> {
-        self.file.front(self.flushed_len)
+    /// The sync of what the operating system holds so far, for a thread that runs it while this one appends. Such a sync does not
+    /// count in [`SegmentWriter::synced_len`]: no chunk claims it.
+    pub fn front(&self) -> Result<FrontSync> {
+        self.file.as_ref().map(|file| file.front(self.flushed_len)).map_err(Error::clone)
     }
 
     /// The number of the segment.
@@ -400,39 +379,6 @@ impl SegmentWriter {
     /// The path of the segment.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-}
-
-/// The file of [`SegmentWriter::refusing`].
-struct NoFile(Error);
-
-impl WriteFile for NoFile {
-    fn append(&mut self, _data: &[u8]) -> Result<()> {
-        Err(self.0.clone())
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        Err(self.0.clone())
-    }
-
-    fn truncate(&mut self, _len: u64) -> Result<()> {
-        Err(self.0.clone())
-    }
-
-    fn front(&self, _len: u64) -> Arc<dyn FileFront> {
-        Arc::new(NoFile(self.0.clone()))
-    }
-
-    fn len(&self) -> u64 {
-        0
-    }
-
-    fn reserve(&mut self, _len: u64) {}
-}
-
-impl FileFront for NoFile {
-    fn sync(&self) -> Result<()> {
-        Err(self.0.clone())
     }
 }
 

@@ -33,12 +33,12 @@ impl DbInner {
         // On a panic, ends writing before the manifest is unlocked.
         let _watch = PanicGuard::new(self, "a thread that establishes a log");
         // Another thread may have established it, or have failed.
-        let Some((number, header)) = self.logs.begun.begun() else { return Ok(()) };
+        let Some((number, sync_header)) = self.logs.begun.begun() else { return Ok(()) };
         if let Some(fatal) = self.status.fatal.get() {
             return Err(fatal.clone());
         }
         self.check_place()?;
-        let synced = header.sync().and_then(|()| self.env.sync_dir(&self.dir));
+        let synced = sync_header().and_then(|()| self.env.sync_dir(&self.dir));
         synced.map_err(|e| self.poison_on_sync_error(e.sync_failed()))?;
         let newest_log = if planted(Bug::NameLogLate) { number - 1 } else { number };
         let closed = self.logs.closed.synced();

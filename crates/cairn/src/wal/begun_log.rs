@@ -1,8 +1,7 @@
 //! The newest log while it is begun, but not yet established: see `establish_log.rs`.
 
 use crate::sync::Mutex;
-use env::FileFront;
-use std::sync::Arc;
+use env::FrontSync;
 
 /// The state of the newest log. No other lock is taken under its lock.
 #[derive(Default)]
@@ -12,14 +11,14 @@ pub(crate) struct BegunLog(Mutex<Newest>);
 struct Newest {
     /// Number of the newest established log; 0 when there is none.
     established: u64,
-    /// The next log, if it is begun, with its header.
-    begun: Option<(u64, Arc<dyn FileFront>)>,
+    /// The next log, if it is begun, with the sync of its header.
+    begun: Option<(u64, FrontSync)>,
 }
 
 impl BegunLog {
     /// Records that log `number` is written to from now on.
-    pub(crate) fn begin(&self, number: u64, header: Arc<dyn FileFront>) {
-        self.0.lock().begun = Some((number, header));
+    pub(crate) fn begin(&self, number: u64, sync_header: FrontSync) {
+        self.0.lock().begun = Some((number, sync_header));
     }
 
     /// Records that log `number`, the newest, is established.
@@ -37,7 +36,7 @@ impl BegunLog {
         self.0.lock().begun = None;
     }
 
-    pub(crate) fn begun(&self) -> Option<(u64, Arc<dyn FileFront>)> {
+    pub(crate) fn begun(&self) -> Option<(u64, FrontSync)> {
         self.0.lock().begun.clone()
     }
 }

@@ -178,7 +178,7 @@ impl Log {
         let header = LogHeader { previous_len: self.writer.len(), last_seq, previous_synced };
         let number = self.writer.number() + 1;
         let mut next = begin_segment(&self.env, &self.dir, number, header, &self.recycled)?;
-        self.begun.begin(number, next.front());
+        self.begun.begin(number, next.front()?);
         if self.leases {
             next.allow_lease();
         }

@@ -6,8 +6,8 @@
 //! - OFD locks and `flock` belong to the open file. Any second open conflicts, and unrelated closes are harmless. But
 //!   a forked child shares the open file and thus the lock.
 //!
-//! Cairn uses `flock`, and stores the process id to detect a fork. The copy in a forked child fails its check
-//! ([`FileLock::check_owner`]). Dropping the copy closes a shared descriptor, and the parent keeps the lock. An
+//! Cairn uses `flock`, and stores the process id to detect a fork. (That the child does not use the database is
+//! checked with [`crate::ForkGuard`].) Dropping the copy closes a shared descriptor, and the parent keeps the lock. An
 //! attempt of the child to take the lock again fails as in any other process. The parent unlocks explicitly: after a
 //! mere close, a child between `fork` and `exec` would still hold the lock, and reopening would fail at random. If
 //! the parent is killed, the lock lasts until that child ends or executes another program (the descriptor is
@@ -94,20 +94,6 @@ impl RealLock {
 }
 
 impl FileLock for RealLock {
-    fn check_owner(&self) -> Result<()> {
-        if std::process::id() == self.pid {
-            return Ok(());
-        }
-        Err(locked(
-            &self.path,
-            format_args!(
-                "it was opened by process {} and cannot be used in its forked child {}",
-                self.pid,
-                std::process::id()
-            ),
-        ))
-    }
-
     fn check_place(&self) -> Result<()> {
         match rustix::fs::lstat(&self.path) {
             Ok(stat) if (stat.st_dev, stat.st_ino) == self.id => Ok(()),

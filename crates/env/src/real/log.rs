@@ -37,12 +37,11 @@
 use super::limits;
 use super::mappable::is_mappable;
 use super::write_file::RealWriteFile;
-use crate::mapped::{self, PAGE, Window, sync_front};
-use crate::traits::{FileFront, LOG_END, WriteFile};
+use crate::mapped::{self, PAGE, Window};
+use crate::traits::{FrontSync, LOG_END, WriteFile};
 use base::Result;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Length of a window, in bytes. Creating one takes a tenth of a millisecond.
@@ -92,7 +91,7 @@ pub(super) struct LogFile {
 
 impl LogFile {
     pub(super) fn new(file: RealWriteFile) -> LogFile {
-        let no_windows = !is_mappable(&file.file);
+        let no_windows = !is_mappable(&file.open.file);
         let (since, process) = (now(), std::process::id());
         LogFile {
             file,
@@ -111,8 +110,8 @@ impl LogFile {
     /// A log over the content of `file`. `None` where windows are not supported: recycling was not measured to gain
     /// there.
     pub(super) fn recycle(file: RealWriteFile) -> io::Result<Option<LogFile>> {
-        let total = file.file.metadata()?.len();
-        if !is_mappable(&file.file) || total > file.max_len {
+        let total = file.open.file.metadata()?.len();
+        if !is_mappable(&file.open.file) || total > file.max_len {
             return Ok(None);
         }
         let mut log = LogFile::new(file);
@@ -130,7 +129,7 @@ impl LogFile {
             (self.since, self.appended) = (now, 0);
         }
         let allowed = self.lease_allowed && !self.no_windows && data.len() <= MAX_WINDOW_APPEND;
-        if busy && allowed && self.file.check_poison().is_ok() {
+        if busy && allowed && self.file.open.check_poison().is_ok() {
             if let Some(mut window) = self.next_window() {
                 window.write(self.file.len, data);
                 self.file.len += data.len() as u64;
@@ -155,7 +154,7 @@ impl LogFile {
         if self.zeros_end >= self.file_len || end + LOG_END as u64 <= self.zeros_end {
             return Ok(self.zeros_end);
         }
-        self.file.check_poison()?;
+        self.file.open.check_poison()?;
         let to = (end + LOG_END as u64).next_multiple_of(END_ZEROS_ALIGN).min(self.file_len);
         let from = self.zeros_end.max(end);
         if from < to {
@@ -173,7 +172,7 @@ impl LogFile {
         }
         while self.zeros_end < to {
             let part = ((to - self.zeros_end) as usize).min(ZEROS.len());
-            if self.file.file.write_all_at(&ZEROS[..part], self.zeros_end).is_err() {
+            if self.file.open.file.write_all_at(&ZEROS[..part], self.zeros_end).is_err() {
                 // The disk may be full: free the space taken by zeros.
                 self.cut_excess(true);
                 return None;
@@ -181,7 +180,7 @@ impl LogFile {
             self.zeros_end += part as u64;
             self.file_len = self.file_len.max(self.zeros_end);
         }
-        let window = Window::open(&self.file.file, from, WINDOW_LEN as usize);
+        let window = Window::open(&self.file.open.file, from, WINDOW_LEN as usize);
         self.no_windows = window.is_err();
         window.ok()
     }
@@ -190,9 +189,9 @@ impl LogFile {
     /// to open.
     fn take_lease(&mut self) -> bool {
         if self.leased {
-            return mapped::has_lease(&self.file.file);
+            return mapped::has_lease(&self.file.open.file);
         }
-        match mapped::take_lease(&self.file.file) {
+        match mapped::take_lease(&self.file.open.file) {
             Ok(()) => self.leased = true,
             Err(e) => {
                 self.no_windows |= e.kind() != io::ErrorKind::WouldBlock;
@@ -201,8 +200,12 @@ impl LogFile {
         }
         // Another process may have cut the file before the lease. Nothing is mapped, so this is safe here; recovery
         // reports the lost data when it reads the log.
-        let whole =
-            self.file.file.metadata().is_ok_and(|found| found.len() >= self.zeros_end.max(self.file.len));
+        let whole = self
+            .file
+            .open
+            .file
+            .metadata()
+            .is_ok_and(|found| found.len() >= self.zeros_end.max(self.file.len));
         self.no_windows |= !whole;
         whole
     }
@@ -211,14 +214,14 @@ impl LogFile {
     fn release_lease(&mut self) {
         self.window = None;
         if std::mem::take(&mut self.leased) {
-            mapped::end_lease(&self.file.file);
+            mapped::end_lease(&self.file.open.file);
         }
     }
 
     /// Cuts off the bytes behind the appended data. `all`: there may be more of them than `file_len` says.
     fn cut_excess(&mut self, all: bool) {
         self.release_lease();
-        if (all || self.file_len > self.file.len) && self.file.file.set_len(self.file.len).is_ok() {
+        if (all || self.file_len > self.file.len) && self.file.open.file.set_len(self.file.len).is_ok() {
             (self.zeros_end, self.file_len) = (self.file.len, self.file.len);
         }
     }
@@ -252,11 +255,8 @@ impl WriteFile for LogFile {
 
     fn sync(&mut self) -> Result<()> {
         self.end_window();
-        match self.zeros_end < self.file_len {
-            // All bytes that this log wrote lie before the end of the zeros.
-            true => self.file.sync_by(|file| sync_front(file, self.zeros_end)),
-            false => self.file.sync(),
-        }
+        // All bytes that this log wrote lie before the end of the zeros.
+        self.file.open.sync((self.zeros_end < self.file_len).then_some(self.zeros_end))
     }
 
     fn truncate(&mut self, len: u64) -> Result<()> {
@@ -278,22 +278,14 @@ impl WriteFile for LogFile {
 
     fn trim(&mut self) {
         self.release_lease();
-        if self.file.check_poison().is_ok() {
+        if self.file.open.check_poison().is_ok() {
             self.cut_excess(false);
         }
     }
 
-    fn front(&self, len: u64) -> Arc<dyn FileFront> {
+    fn front(&self, len: u64) -> FrontSync {
         // Of a recycled log, which lies where windows are supported, the old content need not be written back.
-        self.file.front_by((!self.no_windows).then_some(len))
-    }
-
-    fn len(&self) -> u64 {
-        self.file.len
-    }
-
-    fn reserve(&mut self, len: u64) {
-        self.file.reserve(len);
+        self.file.front_sync((!self.no_windows).then_some(len))
     }
 }
 
@@ -324,6 +316,7 @@ mod tests {
     use crate::{Env, RealEnv};
     use std::fs::File;
     use std::path::{Path, PathBuf};
+    use std::sync::Arc;
 
     const RECORD: [u8; 1000] = [7; 1000];
 
@@ -342,19 +335,19 @@ mod tests {
     fn append_to_a_window(log: &mut LogFile) -> u64 {
         while log.window.is_none() {
             assert!(
-                log.len() <= 2 * MIN_RECENT_BYTES,
+                log.file.len <= 2 * MIN_RECENT_BYTES,
                 "there is no window: does /tmp lie on a file system of another kind?"
             );
             log.append(&RECORD).unwrap();
             log.since = now() + Duration::from_secs(3600);
         }
-        log.len()
+        log.file.len
     }
 
     /// Reads through the open handle: the file cannot be opened by name while there is a window.
     fn content(log: &LogFile) -> Vec<u8> {
-        let mut found = vec![0; log.file.file.metadata().unwrap().len() as usize];
-        log.file.file.read_exact_at(&mut found, 0).unwrap();
+        let mut found = vec![0; log.file.open.file.metadata().unwrap().len() as usize];
+        log.file.open.file.read_exact_at(&mut found, 0).unwrap();
         found
     }
 
@@ -370,7 +363,7 @@ mod tests {
         }
         let (mut log, path) = log(dir.path());
         append_to_a_window(&mut log);
-        let mut expected = vec![7; log.len() as usize];
+        let mut expected = vec![7; log.file.len as usize];
         for i in 0..2000_u32 {
             let data = vec![i as u8 | 1; (i * 7 % 613) as usize];
             log.append(&data).unwrap();
@@ -383,11 +376,11 @@ mod tests {
         let zeros = &found[expected.len()..];
         assert!(!zeros.is_empty() && zeros.len() as u64 <= WINDOW_LEN && zeros.iter().all(|&b| b == 0));
         log.trim();
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), log.len());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), log.file.len);
         log.append(&RECORD).unwrap();
         expected.extend_from_slice(&RECORD);
         append_to_a_window(&mut log);
-        let len = log.len();
+        let len = log.file.len;
         drop(log);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), len, "dropping trims");
         assert!(std::fs::read(&path).unwrap().starts_with(&expected));
@@ -407,7 +400,7 @@ mod tests {
         log.appended = MIN_RECENT_BYTES;
         append_to_a_window(&mut log);
         log.sync().unwrap();
-        assert!(log.window.is_none() && log.zeros_end > log.len());
+        assert!(log.window.is_none() && log.zeros_end > log.file.len);
         log.append(&RECORD).unwrap();
         assert!(log.window.is_none());
         log.appended = MIN_RECENT_BYTES;
@@ -441,7 +434,7 @@ mod tests {
             if i % 90 == 0 {
                 log.sync().unwrap();
             }
-            let len = log.len() as usize;
+            let len = log.file.len as usize;
             if len + 2 * WINDOW_LEN as usize > total {
                 break;
             }
@@ -454,7 +447,7 @@ mod tests {
         }
         assert!(by_map > 100 && by_write > 100, "{by_map} by map, {by_write} by write");
         log.trim();
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), log.len());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), log.file.len);
     }
 
     #[test]
@@ -477,16 +470,16 @@ mod tests {
     fn a_failed_sync_of_the_front_poisons_the_log_and_the_other_way_round() {
         for front_first in [true, false] {
             let dir = tempfile::tempdir().unwrap();
-            let (mut log, _) = log(dir.path());
+            let (mut log, path) = log(dir.path());
             log.append(&RECORD).unwrap();
-            log.front(10).sync().unwrap();
+            log.front(10)().unwrap();
             log.sync().unwrap();
             let (_read, write) = std::io::pipe().unwrap();
-            log.file.file = Arc::new(File::from(std::os::fd::OwnedFd::from(write)));
+            log.file.open = RealWriteFile::new(File::from(std::os::fd::OwnedFd::from(write)), &path).open;
             let front = log.front(10);
             let kinds = match front_first {
-                true => [front.sync(), log.sync()],
-                false => [log.sync(), front.sync()],
+                true => [front(), log.sync()],
+                false => [log.sync(), front()],
             };
             let kinds = kinds.map(|synced| synced.unwrap_err().kind());
             assert_eq!(kinds, [base::ErrorKind::Io, base::ErrorKind::ReadOnly], "{front_first}");
@@ -498,11 +491,11 @@ mod tests {
     fn a_failed_sync_leaves_no_window() {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, path) = log(dir.path());
-        while log.len() < 2 * MIN_RECENT_BYTES {
+        while log.file.len < 2 * MIN_RECENT_BYTES {
             log.append(&RECORD).unwrap();
         }
         let (_read, write) = std::io::pipe().unwrap();
-        log.file.file = Arc::new(File::from(std::os::fd::OwnedFd::from(write)));
+        log.file.open = RealWriteFile::new(File::from(std::os::fd::OwnedFd::from(write)), &path).open;
         assert_eq!(log.sync().unwrap_err().kind(), base::ErrorKind::Io);
         let before = std::fs::metadata(&path).unwrap().len();
         for _ in 0..2 * MIN_RECENT_BYTES / RECORD.len() as u64 {
@@ -519,9 +512,9 @@ mod tests {
         let path = dir.path().join("log");
         let mut log = env.create_log(&path).unwrap();
         log.allow_lease();
-        for _ in 0..MIN_RECENT_BYTES / 1000 {
+        for appended in 1..=MIN_RECENT_BYTES / 1000 {
             log.append(&RECORD).unwrap();
-            assert_eq!(std::fs::metadata(&path).unwrap().len(), log.len());
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), appended * 1000);
         }
     }
 }

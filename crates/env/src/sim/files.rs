@@ -5,7 +5,7 @@ use super::fault::{Fault, OpKind, Stop};
 use super::handles::Handle;
 use super::state::Shared;
 use crate::checks::{check_file_len, check_truncate, ends_early, poisoned};
-use crate::traits::{FileFront, FileLock, LOG_END, ReadFile, WriteFile};
+use crate::traits::{FileLock, FrontSync, LOG_END, ReadFile, WriteFile};
 use base::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -23,6 +23,23 @@ pub(super) fn sync_inode(inode: &Inode, front: Option<u64>, stop: Option<Stop>, 
         Some(_) => {}
     }
     stop.map_or(Ok(()), |stop| Err(stop.error("sync", path)))
+}
+
+/// Syncs an open file like [`sync_inode`], and poisons it on an error.
+fn sync_file(
+    shared: &Shared,
+    inode: &Inode,
+    path: &Path,
+    front: Option<u64>,
+    poison: &OnceLock<Error>,
+) -> Result<()> {
+    check_poison(poison)?;
+    let synced = shared.op(OpKind::Sync, path, |_, stop| sync_inode(inode, front, stop, path));
+    synced.inspect_err(|error| _ = poison.set(error.clone()))
+}
+
+fn check_poison(poison: &OnceLock<Error>) -> Result<()> {
+    poison.get().map_or(Ok(()), |e| Err(poisoned(e)))
 }
 
 pub(super) struct SimWriteFile {
@@ -54,33 +71,11 @@ impl SimWriteFile {
         }
         (to < total).then_some(to as u64)
     }
-
-    fn check_poison(&self) -> Result<()> {
-        self.poison.get().map_or(Ok(()), |e| Err(poisoned(e)))
-    }
-}
-
-struct SimFront {
-    shared: Arc<Shared>,
-    inode: Inode,
-    path: PathBuf,
-    len: u64,
-    poison: Arc<OnceLock<Error>>,
-}
-
-impl FileFront for SimFront {
-    fn sync(&self) -> Result<()> {
-        self.poison.get().map_or(Ok(()), |e| Err(poisoned(e)))?;
-        let synced = self.shared.op(OpKind::Sync, &self.path, |_, stop| {
-            sync_inode(&self.inode, Some(self.len), stop, &self.path)
-        });
-        synced.inspect_err(|error| _ = self.poison.set(error.clone()))
-    }
 }
 
 impl WriteFile for SimWriteFile {
     fn append(&mut self, data: &[u8]) -> Result<()> {
-        self.check_poison()?;
+        check_poison(&self.poison)?;
         let (path, len) = (&self.path, self.len as usize);
         let max_len = self.shared.max_file_len.load(Ordering::SeqCst);
         check_file_len("append to", path, self.len + data.len() as u64, max_len)?;
@@ -118,15 +113,11 @@ impl WriteFile for SimWriteFile {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.check_poison()?;
-        let synced = self.shared.op(OpKind::Sync, &self.path, |_, stop| {
-            sync_inode(&self.inode, self.over_from, stop, &self.path)
-        });
-        synced.inspect_err(|error| _ = self.poison.set(error.clone()))
+        sync_file(&self.shared, &self.inode, &self.path, self.over_from, &self.poison)
     }
 
     fn truncate(&mut self, len: u64) -> Result<()> {
-        self.check_poison()?;
+        check_poison(&self.poison)?;
         check_truncate(&self.path, self.len, len)?;
         self.shared.simple(OpKind::Truncate, "truncate", &self.path, |_| {
             disk::lock(&self.inode).truncate(len as usize);
@@ -149,21 +140,11 @@ impl WriteFile for SimWriteFile {
         }
     }
 
-    fn front(&self, len: u64) -> Arc<dyn FileFront> {
-        Arc::new(SimFront {
-            shared: self.shared.clone(),
-            inode: self.inode.clone(),
-            path: self.path.clone(),
-            len,
-            poison: self.poison.clone(),
-        })
+    fn front(&self, len: u64) -> FrontSync {
+        let (shared, inode) = (self.shared.clone(), self.inode.clone());
+        let (path, poison) = (self.path.clone(), self.poison.clone());
+        Arc::new(move || sync_file(&shared, &inode, &path, Some(len), &poison))
     }
-
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn reserve(&mut self, _len: u64) {}
 }
 
 pub(super) struct SimReadFile {
@@ -224,11 +205,7 @@ pub(super) struct SimLock {
     pub(super) key: PathBuf,
 }
 
-impl FileLock for SimLock {
-    fn check_owner(&self) -> Result<()> {
-        Ok(())
-    }
-}
+impl FileLock for SimLock {}
 
 impl Drop for SimLock {
     fn drop(&mut self) {

@@ -6,7 +6,7 @@
 use super::record::{AT_KILL_POINT, Record};
 use crate::random::{Draw, Rng};
 use cairn::Result;
-use cairn::env::{Env, FileFront, FileLock, ReadFile, RealEnv, WriteFile};
+use cairn::env::{Env, FileLock, FrontSync, ReadFile, RealEnv, WriteFile};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -302,18 +302,6 @@ struct MortalFile {
     countdown: Arc<Countdown>,
 }
 
-struct MortalFront {
-    front: Arc<dyn FileFront>,
-    kind: Option<Kind>,
-    countdown: Arc<Countdown>,
-}
-
-impl FileFront for MortalFront {
-    fn sync(&self) -> Result<()> {
-        self.countdown.around(Operation::Sync, self.kind, || self.front.sync())
-    }
-}
-
 impl WriteFile for MortalFile {
     fn append(&mut self, data: &[u8]) -> Result<()> {
         if !self.countdown.is_now(Operation::Append, self.kind) {
@@ -349,20 +337,9 @@ impl WriteFile for MortalFile {
         self.file.on_idle();
     }
 
-    fn front(&self, len: u64) -> Arc<dyn FileFront> {
-        Arc::new(MortalFront {
-            front: self.file.front(len),
-            kind: self.kind,
-            countdown: self.countdown.clone(),
-        })
-    }
-
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-
-    fn reserve(&mut self, len: u64) {
-        self.file.reserve(len);
+    fn front(&self, len: u64) -> FrontSync {
+        let (sync, kind, countdown) = (self.file.front(len), self.kind, self.countdown.clone());
+        Arc::new(move || countdown.around(Operation::Sync, kind, || sync()))
     }
 }
 

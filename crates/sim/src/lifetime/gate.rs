@@ -7,7 +7,7 @@
 use crate::finding::{Outcome, ensure};
 use crate::random::derive;
 use cairn::Result;
-use cairn::env::{Env, FileFront, FileLock, ReadFile, WriteFile};
+use cairn::env::{Env, FileLock, FrontSync, ReadFile, WriteFile};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -187,8 +187,8 @@ struct GatedLock {
 }
 
 impl FileLock for GatedLock {
-    fn check_owner(&self) -> Result<()> {
-        self.lock.check_owner()
+    fn check_place(&self) -> Result<()> {
+        self.lock.check_place()
     }
 }
 
@@ -203,19 +203,6 @@ struct GatedFile {
     file: Box<dyn WriteFile>,
     path: PathBuf,
     watch: Arc<Watch>,
-}
-
-struct GatedFront {
-    front: Arc<dyn FileFront>,
-    path: PathBuf,
-    watch: Arc<Watch>,
-}
-
-impl FileFront for GatedFront {
-    fn sync(&self) -> Result<()> {
-        self.watch.pass("sync", &self.path);
-        self.front.sync()
-    }
 }
 
 impl WriteFile for GatedFile {
@@ -239,17 +226,12 @@ impl WriteFile for GatedFile {
         self.file.trim();
     }
 
-    fn front(&self, len: u64) -> Arc<dyn FileFront> {
-        let front = self.file.front(len);
-        Arc::new(GatedFront { front, path: self.path.clone(), watch: self.watch.clone() })
-    }
-
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-
-    fn reserve(&mut self, len: u64) {
-        self.file.reserve(len);
+    fn front(&self, len: u64) -> FrontSync {
+        let (sync, path, watch) = (self.file.front(len), self.path.clone(), self.watch.clone());
+        Arc::new(move || {
+            watch.pass("sync", &path);
+            sync()
+        })
     }
 }
 
