@@ -93,7 +93,7 @@ fn the_manifest_is_as_documented() {
     db.sync().unwrap();
     let env: Arc<dyn Env> = sim;
     let path = Path::new("/db/manifest-000001");
-    let mut reader = SegmentReader::open(&env, path, SegmentKind::Manifest, 1).unwrap();
+    let mut reader = SegmentReader::open(&env, path, SegmentKind::Manifest, 1, None).unwrap();
     let mut records = Vec::new();
     let mut record = Vec::new();
     while reader.next(&mut record).unwrap().is_some() {

@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Minimum number of zero bytes behind the end of a recycled log.
 pub const LOG_END: usize = 32;
 
+/// The unit of the reads of [`ReadFile::read_readable_at`] after a larger read failed.
+const SECTOR: usize = 4 << 10;
+
 /// The operating system, as the engine sees it. Paths are complete paths.
 ///
 /// An implementation must not call back into the store that uses it. The error of each method names the file. EINTR
@@ -137,6 +140,23 @@ pub trait ReadFile: Send + Sync {
     /// would wait, and then waits for them one after the other.
     fn try_read_cached(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
         self.read_exact_at(buf, offset).map(|()| true)
+    }
+    /// For salvage: the same, but sectors that cannot be read become zeros. Returns whether all of them were read.
+    fn read_readable_at(&self, buf: &mut [u8], offset: u64) -> bool {
+        if self.read_exact_at(buf, offset).is_ok() {
+            return true;
+        }
+        let (mut at, mut all) = (0, true);
+        while at < buf.len() {
+            let in_sector = ((offset + at as u64) % SECTOR as u64) as usize;
+            let to = (at + SECTOR - in_sector).min(buf.len());
+            if self.read_exact_at(&mut buf[at..to], offset + at as u64).is_err() {
+                buf[at..to].fill(0);
+                all = false;
+            }
+            at = to;
+        }
+        all
     }
     /// Length in bytes.
     fn len(&self) -> Result<u64>;

@@ -355,7 +355,8 @@ fn all_records(files: &Files, end: &str, kind: SegmentKind) -> Vec<Vec<u8>> {
         };
         let Some(number) = digits.parse().ok().filter(|_| ours) else { continue };
         sim.write_file("/segment", &bytes[..]);
-        let mut reader = SegmentReader::open(&env, Path::new("/segment"), kind, number).expect("a real file");
+        let mut reader =
+            SegmentReader::open(&env, Path::new("/segment"), kind, number, None).expect("a real file");
         let mut record = Vec::new();
         while reader.next(&mut record).expect("a real file").is_some() {
             records.push(record.clone());

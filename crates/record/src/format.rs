@@ -55,8 +55,6 @@ pub enum SegmentKind {
     Wal = 1,
     /// The manifest of a database.
     Manifest = 2,
-    /// Anything else.
-    Other = 3,
 }
 
 impl SegmentKind {
@@ -71,7 +69,6 @@ impl fmt::Display for SegmentKind {
         f.write_str(match self {
             SegmentKind::Wal => "write-ahead log",
             SegmentKind::Manifest => "manifest",
-            SegmentKind::Other => "other",
         })
     }
 }
@@ -129,22 +126,16 @@ impl Identity {
     }
 }
 
-/// The offset of a chunk, and the length of the segment that was synced when the chunk was written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ChunkPlace {
-    pub(crate) offset: u64,
-    pub(crate) synced: u64,
-}
-
-/// Fills in the header of `chunk`, which has space for the header followed by the payload.
+/// Fills in the header of `chunk`, which has space for the header followed by the payload. `synced`: the length of the
+/// segment that is synced.
 #[inline]
-pub(crate) fn seal(id: Identity, at: ChunkPlace, kind: ChunkType, chunk: &mut [u8]) {
+pub(crate) fn seal(id: Identity, offset: u64, synced: u64, kind: ChunkType, chunk: &mut [u8]) {
     let len = (chunk.len() - CHUNK_HEADER_LEN) as u16;
-    let unsynced = u32::try_from(at.offset - at.synced).unwrap_or(u32::MAX);
+    let unsynced = u32::try_from(offset - synced).unwrap_or(u32::MAX);
     chunk[4..6].copy_from_slice(&len.to_le_bytes());
     chunk[6] = kind as u8;
     chunk[7..11].copy_from_slice(&unsynced.to_le_bytes());
-    let sum = checksum(id.place(at.offset), &chunk[SUM_LEN..]);
+    let sum = checksum(id.place(offset), &chunk[SUM_LEN..]);
     chunk[..SUM_LEN].copy_from_slice(&sum.to_le_bytes());
 }
 

@@ -16,7 +16,7 @@
 //! log.flush()?;                                  // survives the process
 //! log.sync()?;                                   // survives the machine
 //!
-//! let mut reader = SegmentReader::open(&env, path, SegmentKind::Wal, 1)?;
+//! let mut reader = SegmentReader::open(&env, path, SegmentKind::Wal, 1, None)?;
 //! let mut record = Vec::new();
 //! while let Some(span) = reader.next(&mut record)? {
 //!     println!("{} bytes at {}", record.len(), span.start);
@@ -38,4 +38,4 @@ pub use format::{
 };
 pub use reader::{SegmentReader, Span, Tail};
 pub use salvage::{Salvaged, salvage};
-pub use writer::{LARGE_LEN, OldSegment, SegmentWriter};
+pub use writer::{LARGE_LEN, SegmentWriter};

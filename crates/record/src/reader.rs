@@ -9,10 +9,6 @@ use env::{Env, ReadFile};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The unit of reads in salvage after a larger read failed. Block boundaries are multiples of it.
-const SECTOR: usize = 4 << 10;
-const _: () = assert!(BLOCK_LEN.is_multiple_of(SECTOR));
-
 /// Number of blocks in one read.
 const BLOCKS_PER_READ: usize = 8;
 
@@ -30,12 +26,9 @@ pub enum Tail {
     /// A power failure may replace the unsynced end of a log by zeros. This cannot be told from a clean end, as when
     /// the end of the file is lost. If a synced chunk follows the zeros, they are damage.
     Clean,
-    /// Bytes that are no complete record follow from `offset` on: the remains of writes that were never synced. All
-    /// records before them are intact.
-    Torn {
-        /// The first byte behind the last complete record.
-        offset: u64,
-    },
+    /// Bytes that are no complete record follow [`SegmentReader::valid_len`]: the remains of writes that were never
+    /// synced. All records before them are intact.
+    Torn,
     /// The segment header is not intact, and no chunk proves that it was synced.
     TornHeader,
 }
@@ -69,44 +62,23 @@ pub struct SegmentReader {
 }
 
 impl SegmentReader {
-    /// Opens a segment that may have been open when the process or the machine stopped.
+    /// Opens a segment that was closed at `expected_len` after a sync, or that may have been open when the process or the
+    /// machine stopped (`None`). Bad bytes before the expected length are corruption; bytes behind it are not read.
     ///
     /// Fails with `Corruption` if the header is damaged although it was synced, or belongs to another segment; with
     /// `Unsupported` if a newer version wrote it. If the header may never have reached the disk, returns a reader
     /// without records whose tail is [`Tail::TornHeader`]. ([`SegmentReader::is_another`] tells a recycled log that never got its own.)
-    pub fn open(env: &Arc<dyn Env>, path: &Path, kind: SegmentKind, number: u64) -> Result<SegmentReader> {
-        SegmentReader::open_with(env, path, Identity { kind, number }, None)
-    }
-
-    /// Whether the file begins with the intact header of another segment: that of a recycled log whose new header was lost.
-    pub fn is_another(env: &Arc<dyn Env>, path: &Path, kind: SegmentKind, number: u64) -> Result<bool> {
-        let mut window = Window::open(env.open(path)?, None)?;
-        let header = decode_segment_header(window.rest(0)?);
-        Ok(header.is_some_and(|header| header.kind == kind.code() && header.number != number))
-    }
-
-    /// Opens a segment that was closed at `expected_len` after a sync. Bad bytes before that length are corruption;
-    /// bytes behind it are not read.
-    pub fn open_closed(
+    pub fn open(
         env: &Arc<dyn Env>,
         path: &Path,
         kind: SegmentKind,
         number: u64,
-        expected_len: u64,
-    ) -> Result<SegmentReader> {
-        SegmentReader::open_with(env, path, Identity { kind, number }, Some(expected_len))
-    }
-
-    fn open_with(
-        env: &Arc<dyn Env>,
-        path: &Path,
-        id: Identity,
         expected_len: Option<u64>,
     ) -> Result<SegmentReader> {
         let window = Window::open(env.open(path)?, expected_len)?;
         let mut reader = SegmentReader {
             window,
-            id,
+            id: Identity { kind, number },
             over: None,
             header: Vec::new(),
             expected_len,
@@ -119,12 +91,18 @@ impl SegmentReader {
         Ok(reader)
     }
 
+    /// Whether the file begins with the intact header of another segment: that of a recycled log whose new header was lost.
+    pub fn is_another(env: &Arc<dyn Env>, path: &Path, kind: SegmentKind, number: u64) -> Result<bool> {
+        let mut window = Window::open(env.open(path)?, None)?;
+        let header = decode_segment_header(window.rest(0)?);
+        Ok(header.is_some_and(|header| header.kind == kind.code() && header.number != number))
+    }
+
     fn read_header(&mut self) -> Result<()> {
         let path = self.path().to_owned();
         let front = self.window.rest(0)?;
         let Some(header) = decode_segment_header(front) else {
-            let tail = self.classify(0, "the header of the segment is damaged")?;
-            debug_assert_eq!(tail, Tail::Torn { offset: 0 });
+            self.check_torn(0, "the header of the segment is damaged")?;
             self.end = Some(Ok(Tail::TornHeader));
             return Ok(());
         };
@@ -176,8 +154,13 @@ impl SegmentReader {
         loop {
             let offset = match self.next_chunk_offset() {
                 Some(offset) => offset,
-                None if start.is_none() && self.only_zeros_follow()? => return self.at_end(),
-                None => return self.torn(self.position, "a record lacks its end"),
+                None if start.is_none() && self.window.is_zero(self.position, u64::MAX)? => {
+                    return self.at_end();
+                }
+                None => {
+                    self.check_torn(self.position, "a record lacks its end")?;
+                    return Ok(Step::End(Tail::Torn));
+                }
             };
             let rest = self.window.rest(offset)?;
             let counts =
@@ -187,10 +170,13 @@ impl SegmentReader {
                 chunk = chunk.or_else(|| self.over.as_ref().and_then(counts));
             }
             let Some(chunk) = chunk else {
-                if start.is_none() && (self.only_zeros_follow()? || self.ends_over_another(offset)?) {
+                if start.is_none()
+                    && (self.window.is_zero(self.position, u64::MAX)? || self.ends_over_another(offset)?)
+                {
                     return self.at_end();
                 }
-                return self.torn(offset, "a chunk is damaged");
+                self.check_torn(offset, "a chunk is damaged")?;
+                return Ok(Step::End(Tail::Torn));
             };
             if chunk.kind.begins() != start.is_none() {
                 return Err(self.corruption(offset, "an intact chunk does not continue the record before it"));
@@ -217,32 +203,12 @@ impl SegmentReader {
         (offset < self.window.len).then_some(offset)
     }
 
-    /// Whether only zeros follow up to the end.
-    fn only_zeros_follow(&mut self) -> Result<bool> {
-        let mut offset = self.position;
-        while offset < self.window.len {
-            let rest = self.window.rest(offset)?;
-            if rest.iter().any(|&byte| byte != 0) {
-                return Ok(false);
-            }
-            offset += rest.len() as u64;
-        }
-        Ok(true)
-    }
-
     /// Whether this is a recycled segment that ends before `offset`: zeros are in place of the next chunk header, and
     /// no chunk of this segment follows.
     fn ends_over_another(&mut self, offset: u64) -> Result<bool> {
-        let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
-        if self.over.is_none() {
-            return Ok(false);
-        }
-        let filler = (offset - self.position) as usize;
-        if filler > 0 && !is_zero(&self.window.rest(self.position)?[..filler]) {
-            return Ok(false);
-        }
-        let rest = self.window.rest(offset)?;
-        Ok(is_zero(&rest[..rest.len().min(CHUNK_HEADER_LEN)]) && !self.search(offset)?.any)
+        Ok(self.over.is_some()
+            && self.window.is_zero(self.position, offset + CHUNK_HEADER_LEN as u64)?
+            && !self.search(offset)?.any)
     }
 
     /// The file ends after a complete record. A closed segment must not end early.
@@ -256,18 +222,11 @@ impl SegmentReader {
         }
     }
 
-    fn torn(&mut self, offset: u64, what: &str) -> Result<Step> {
-        match self.classify(offset, what)? {
-            // The segment ends after its last complete record, which may be before the bad chunk.
-            Tail::Torn { .. } => Ok(Step::End(Tail::Torn { offset: self.valid_len })),
-            tail => Ok(Step::End(tail)),
-        }
-    }
-
-    /// Classifies the bad bytes at `offset`: corruption if they had been synced, otherwise a torn tail.
-    fn classify(&mut self, offset: u64, what: &str) -> Result<Tail> {
+    /// Fails if the bad bytes at `offset` had been synced. Otherwise they are a torn tail. (The segment then ends after its last
+    /// complete record, which may be before them.)
+    fn check_torn(&mut self, offset: u64, what: &str) -> Result<()> {
         if planted(Bug::DamageIsATornTail) {
-            return Ok(Tail::Torn { offset });
+            return Ok(());
         }
         if let Some(expected) = self.expected_len {
             let message = format!("{what}, in a segment that was closed with {expected} bytes");
@@ -283,7 +242,7 @@ impl SegmentReader {
                 );
                 Err(self.corruption(offset, message))
             }
-            None => Ok(Tail::Torn { offset }),
+            None => Ok(()),
         }
     }
 
@@ -477,31 +436,32 @@ impl Window {
         Ok(&self.data[from.min(to)..to])
     }
 
+    /// Whether all bytes before `to`, as far as the segment has them, are zeros.
+    pub(crate) fn is_zero(&mut self, from: u64, to: u64) -> Result<bool> {
+        let (mut offset, to) = (from, to.min(self.len));
+        while offset < to {
+            let rest = self.rest(offset)?;
+            let rest = &rest[..rest.len().min((to - offset) as usize)];
+            if rest.iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+            offset += rest.len() as u64;
+        }
+        Ok(true)
+    }
+
     fn load(&mut self, offset: u64) -> Result<()> {
         let start = offset - offset % BLOCK_LEN as u64;
         let len = self.len.saturating_sub(start).min((BLOCK_LEN * BLOCKS_PER_READ) as u64);
         self.data.resize(len as usize, 0);
         self.start = start;
-        if let Err(error) = self.file.read_exact_at(&mut self.data, start) {
-            if self.zeros_for_unreadable {
-                self.load_sectors();
-                return Ok(());
-            }
+        if self.zeros_for_unreadable {
+            self.has_unreadable |= !self.file.read_readable_at(&mut self.data, start);
+        } else if let Err(error) = self.file.read_exact_at(&mut self.data, start) {
             self.data.clear();
             return Err(error);
         }
         self.file.will_need(start + len, len);
         Ok(())
-    }
-
-    /// Reads the sectors one by one, and replaces unreadable ones by zeros.
-    fn load_sectors(&mut self) {
-        let sectors = (self.start..).step_by(SECTOR).zip(self.data.chunks_mut(SECTOR));
-        for (offset, sector) in sectors {
-            if self.file.read_exact_at(sector, offset).is_err() {
-                sector.fill(0);
-                self.has_unreadable = true;
-            }
-        }
     }
 }

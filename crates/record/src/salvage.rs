@@ -75,24 +75,6 @@ fn salvage_file(
     Ok(walk.found)
 }
 
-/// Whether the bytes up to `to` are zeros, as behind the end of a log, and the whole file was readable.
-fn is_end_of_log(window: &mut Window, from: u64, to: u64) -> bool {
-    let mut offset = from;
-    while offset < to.min(window.len) {
-        match window.rest(offset) {
-            Ok(rest) => {
-                let rest = &rest[..rest.len().min((to - offset) as usize)];
-                if rest.iter().any(|&byte| byte != 0) {
-                    return false;
-                }
-                offset += rest.len() as u64;
-            }
-            Err(_) => return false,
-        }
-    }
-    !window.has_unreadable
-}
-
 struct Walk {
     id: Identity,
     /// The old segment in a recycled file.
@@ -199,9 +181,10 @@ impl Walk {
             Some(_) => CHUNK_HEADER_LEN as u64,
             None => window.len,
         };
-        // `bad` is the offset of the next chunk header, behind any filler.
+        // `bad` is the offset of the next chunk header, behind any filler. Zeros in place of unreadable bytes are no end.
         if let Some(from) = self.bad.filter(|_| !self.stray)
-            && is_end_of_log(window, from, from.saturating_add(zeros))
+            && window.is_zero(from, from.saturating_add(zeros)).unwrap_or(false)
+            && !window.has_unreadable
         {
             self.bad = None;
             self.found.end = from;

@@ -2,8 +2,8 @@
 //! failures.
 
 use crate::format::{
-    BLOCK_LEN, CHUNK_HEADER_LEN, ChunkPlace, ChunkType, Identity, MAX_HEADER_LEN, MAX_HEADER_LEN_OVER,
-    SegmentKind, encode_segment_header, seal,
+    BLOCK_LEN, CHUNK_HEADER_LEN, ChunkType, Identity, MAX_HEADER_LEN, MAX_HEADER_LEN_OVER, SegmentKind,
+    encode_segment_header, seal,
 };
 use base::limits::MAX_BATCH_LEN;
 use base::{Error, ErrorKind, Result};
@@ -19,15 +19,6 @@ pub const LARGE_LEN: usize = 1 << 20;
 
 /// A large record is written in pieces of this length, in bytes, plus at most one chunk.
 const PIECE_LEN: usize = 256 << 10;
-
-/// An unneeded segment whose file can be recycled. The file contains nothing else.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OldSegment {
-    /// Its path.
-    pub path: PathBuf,
-    /// Its number.
-    pub number: u64,
-}
 
 /// Appends records to a new segment.
 ///
@@ -65,10 +56,7 @@ impl SegmentWriter {
         number: u64,
         header: &[u8],
     ) -> Result<SegmentWriter> {
-        if header.len() > MAX_HEADER_LEN {
-            let message = format!("{}: a header of {} bytes is too long", path.display(), header.len());
-            return Err(Error::invalid(message));
-        }
+        assert!(header.len() <= MAX_HEADER_LEN, "a header of {} bytes is too long", header.len());
         let id = Identity { kind, number };
         let mut file = match kind {
             SegmentKind::Wal => env.create_log(path)?,
@@ -83,26 +71,24 @@ impl SegmentWriter {
         Ok(SegmentWriter::begun(Ok(file), path, id, encoded.len()))
     }
 
-    /// Starts a log in the file of the unneeded log `old`, and writes its header. `None` where recycling gains
-    /// nothing ([`Env::reuse_log`]). The caller renames the file to `path`. Until the header is synced, the file may
+    /// Starts a log in the file of the unneeded log `old`, which has nothing else in it, and writes its header. `None` where
+    /// recycling gains nothing ([`Env::reuse_log`]). The caller renames the file to `path`. Until the header is synced, the file may
     /// have the old header after a crash, or none. Otherwise like [`SegmentWriter::create`].
     pub fn create_over(
         env: &Arc<dyn Env>,
-        old: &OldSegment,
+        old: &Path,
+        old_number: u64,
         path: &Path,
         number: u64,
         header: &[u8],
     ) -> Result<Option<SegmentWriter>> {
-        if header.len() > MAX_HEADER_LEN_OVER || number == old.number {
-            return Err(Error::invalid(format!(
-                "{}: it cannot be written over segment {}",
-                path.display(),
-                old.number
-            )));
-        }
-        let Some(mut file) = env.reuse_log(&old.path, path)? else { return Ok(None) };
+        assert!(
+            header.len() <= MAX_HEADER_LEN_OVER && number != old_number,
+            "cannot be written over segment {old_number}"
+        );
+        let Some(mut file) = env.reuse_log(old, path)? else { return Ok(None) };
         let id = Identity { kind: SegmentKind::Wal, number };
-        let encoded = encode_segment_header(id, Some(old.number), header);
+        let encoded = encode_segment_header(id, Some(old_number), header);
         file.append(&encoded)?;
         Ok(Some(SegmentWriter::begun(Ok(file), path, id, encoded.len())))
     }
@@ -149,8 +135,7 @@ impl SegmentWriter {
         for part in record {
             self.buffer.extend_from_slice(part);
         }
-        let at = ChunkPlace { offset, synced: self.synced_len };
-        seal(self.id, at, ChunkType::Full, &mut self.buffer[start..]);
+        seal(self.id, offset, self.synced_len, ChunkType::Full, &mut self.buffer[start..]);
         Ok(())
     }
 
@@ -234,8 +219,8 @@ impl SegmentWriter {
                 part = rest;
             }
             left -= payload;
-            let at = ChunkPlace { offset, synced: self.synced_len };
-            seal(self.id, at, ChunkType::of(begins, left == 0), &mut self.buffer[start..]);
+            let kind = ChunkType::of(begins, left == 0);
+            seal(self.id, offset, self.synced_len, kind, &mut self.buffer[start..]);
             begins = false;
             if left == 0 {
                 return Ok(());
@@ -374,11 +359,6 @@ impl SegmentWriter {
     /// The number of the segment.
     pub fn number(&self) -> u64 {
         self.id.number
-    }
-
-    /// The path of the segment.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 }
 

@@ -51,7 +51,7 @@ fn the_worked_example_is_read() {
     let path = Path::new("/000007.log");
     sim.write_file(path, documented());
     let env: Arc<dyn Env> = sim;
-    let mut reader = SegmentReader::open(&env, path, SegmentKind::Wal, 7).unwrap();
+    let mut reader = SegmentReader::open(&env, path, SegmentKind::Wal, 7, None).unwrap();
     assert_eq!(reader.header(), b"prev");
     let mut record = Vec::new();
     for expected in ["cairn", "", "stone"] {
@@ -73,7 +73,6 @@ fn the_constants_are_documented() {
         format!("at least {LOG_END} zeros"),
         format!("`{}` write-ahead log", SegmentKind::Wal.code()),
         format!("`{}` manifest", SegmentKind::Manifest.code()),
-        format!("`{}` other", SegmentKind::Other.code()),
         format!("{} bytes", base::limits::MAX_BATCH_LEN),
     ] {
         assert!(DOC.contains(&text), "{text}");

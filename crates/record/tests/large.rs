@@ -24,7 +24,7 @@ fn create() -> (Arc<SimEnv>, SegmentWriter) {
 /// The first byte and the length of each record.
 fn read(env: &Arc<SimEnv>) -> Result<Vec<(u8, usize)>> {
     let env: Arc<dyn Env> = env.clone();
-    let mut reader = SegmentReader::open(&env, path(), SegmentKind::Wal, 7)?;
+    let mut reader = SegmentReader::open(&env, path(), SegmentKind::Wal, 7, None)?;
     let (mut records, mut record) = (Vec::new(), Vec::new());
     while reader.next(&mut record)?.is_some() {
         assert!(record.iter().all(|byte| *byte == record[0]), "a mixed record");

@@ -120,7 +120,7 @@ impl DbInner {
             let path = self.dir.join(log_file_name(log.number));
             let mut read = || -> Result<()> {
                 let mut reader =
-                    SegmentReader::open_closed(&self.env, &path, SegmentKind::Wal, log.number, log.len)?;
+                    SegmentReader::open(&self.env, &path, SegmentKind::Wal, log.number, Some(log.len))?;
                 let mut record = Vec::new();
                 while let Some(span) = reader.next(&mut record)? {
                     report.report.log_records += u64::from(!record.is_empty());

@@ -18,7 +18,7 @@ use super::log_names::{log_file_name, parse_log_file_name};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::Result;
 use env::Env;
-use record::{OldSegment, SegmentWriter};
+use record::SegmentWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,8 @@ pub(crate) fn is_recycled_file_name(name: &str) -> bool {
 }
 
 struct RecycledLog {
-    old: OldSegment,
+    path: PathBuf,
+    number: u64,
     len: u64,
     since: Duration,
 }
@@ -83,7 +84,7 @@ impl RecycledLogs {
             self.remove(&path);
             return;
         }
-        let new = RecycledLog { old: OldSegment { path: name, number }, len, since: self.env.monotonic() };
+        let new = RecycledLog { path: name, number, len, since: self.env.monotonic() };
         // The longer one saves more in the next log.
         let surplus = {
             let mut kept = self.kept.lock();
@@ -92,7 +93,7 @@ impl RecycledLogs {
                 false => kept.replace(new),
             }
         };
-        surplus.iter().for_each(|log| self.remove(&log.old.path));
+        surplus.iter().for_each(|log| self.remove(&log.path));
     }
 
     /// Begins log `number` in the recycled file: writes its header, without a sync. Returns the writer and the present name of the file;
@@ -100,17 +101,17 @@ impl RecycledLogs {
     pub(crate) fn begin(&self, path: &Path, number: u64, header: &[u8]) -> Option<(SegmentWriter, PathBuf)> {
         self.taken.store(0, Ordering::Relaxed);
         let log = self.kept.lock().take()?;
-        let begun = SegmentWriter::create_over(&self.env, &log.old, path, number, header);
+        let begun = SegmentWriter::create_over(&self.env, &log.path, log.number, path, number, header);
         if let Ok(None) = begun {
             self.useless.store(true, Ordering::Relaxed);
         }
         match begun {
             Ok(Some(writer)) => {
                 self.taken.store(log.len, Ordering::Relaxed);
-                Some((writer, log.old.path))
+                Some((writer, log.path))
             }
             _ => {
-                self.remove(&log.old.path);
+                self.remove(&log.path);
                 None
             }
         }
@@ -144,7 +145,7 @@ impl RecycledLogs {
 
     fn forget(&self, which: impl FnOnce(&mut RecycledLog) -> bool) -> bool {
         let removed = self.kept.lock().take_if(which);
-        removed.iter().for_each(|log| self.remove(&log.old.path));
+        removed.iter().for_each(|log| self.remove(&log.path));
         removed.is_some()
     }
 
@@ -193,7 +194,7 @@ mod tests {
         assert!(names(&sim).iter().all(|name| is_recycled_file_name(name)));
         let (path, number) = (Path::new("/db/wal-000006.log"), 6);
         let (mut log, name) = recycled.begin(path, number, b"header").unwrap();
-        assert!(name.ends_with("wal-000003.spare") && log.path() == path && log.number() == number);
+        assert!(name.ends_with("wal-000003.spare") && log.number() == number);
         log.sync().unwrap();
         assert_eq!(sim.read_file(&name).len(), 300);
         // The recycled log was removed by another program.

@@ -64,10 +64,8 @@ pub(crate) fn replay(
         if is_never_established(env, dir, state, logs, number)? {
             break;
         }
-        let mut reader = match state.closed.get(&number) {
-            Some(&len) => SegmentReader::open_closed(env, &path, SegmentKind::Wal, number, len)?,
-            None => SegmentReader::open(env, &path, SegmentKind::Wal, number)?,
-        };
+        let closed_at = state.closed.get(&number).copied();
+        let mut reader = SegmentReader::open(env, &path, SegmentKind::Wal, number, closed_at)?;
         let header_len = reader.valid_len();
         let header = LogHeader::decode(reader.header());
         if header.is_none() && !matches!(reader.tail(), Some(Tail::TornHeader)) {

@@ -17,14 +17,12 @@ use crate::format::properties;
 use crate::read::entry_cursor::EntryCursor;
 use base::checksum::Place;
 use base::{Cursor, Error, ErrorKind, Result, Seq, Slice, Trailer};
-use env::{Env, ReadFile};
+use env::Env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Bytes per read.
 const READ: usize = 64 << 10;
-/// Unit of reads after a larger read has failed: a bad sector loses no more than this.
-const SECTOR: usize = 4 << 10;
 /// Maximum size of a block that the search byte by byte finds. Larger ones are found only after an intact block.
 const SEARCHED_BLOCK: u64 = 8 << 20;
 /// Minimum bytes of a block's payload: the header of a node.
@@ -414,22 +412,7 @@ impl SalvageCursor {
         self.window.bytes.resize(want, 0);
         self.window.offset = offset;
         let Ok(file) = self.env.open(&self.path) else { return };
-        if file.read_exact_at(&mut self.window.bytes, offset).is_err() {
-            read_sectors(&*file, &mut self.window.bytes, offset);
-        }
-    }
-}
-
-/// Reads sector by sector; unreadable sectors become zeros.
-fn read_sectors(file: &dyn ReadFile, bytes: &mut [u8], offset: u64) {
-    let mut at = 0;
-    while at < bytes.len() {
-        let in_sector = ((offset + at as u64) % SECTOR as u64) as usize;
-        let to = (at + SECTOR - in_sector).min(bytes.len());
-        if file.read_exact_at(&mut bytes[at..to], offset + at as u64).is_err() {
-            bytes[at..to].fill(0);
-        }
-        at = to;
+        file.read_readable_at(&mut self.window.bytes, offset);
     }
 }
 

@@ -144,7 +144,7 @@ impl Manifest {
         step: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let path = dir.join(manifest_file_name(number));
-        let mut reader = SegmentReader::open_closed(env, &path, SegmentKind::Manifest, number, len)?;
+        let mut reader = SegmentReader::open(env, &path, SegmentKind::Manifest, number, Some(len))?;
         let mut record = Vec::new();
         while let Some(span) = reader.next(&mut record)? {
             if !record.is_empty() {
@@ -173,7 +173,7 @@ impl Manifest {
         open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<ManifestState> {
         let path = dir.join(manifest_file_name(number));
-        let mut reader = SegmentReader::open(env, &path, SegmentKind::Manifest, number)?;
+        let mut reader = SegmentReader::open(env, &path, SegmentKind::Manifest, number, None)?;
         let mut state = ManifestState::default();
         let mut record = Vec::new();
         let mut edits = 0;
