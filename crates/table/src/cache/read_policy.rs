@@ -10,7 +10,7 @@
 //! updates may be lost.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// How often data blocks were requested recently: one slot for each block that fits the budget of a cache. See [`Slot`].
 ///
@@ -68,48 +68,36 @@ impl Slot {
 /// piece makes the operating system load it, once in the life of the table. Where the tables do not fit, nothing is prefetched: it
 /// would evict pages that are needed more.
 #[derive(Default)]
-pub(crate) struct Prefetch(OnceLock<Box<[AtomicU64]>>);
+pub(crate) struct Prefetch(OnceLock<Box<[AtomicU8]>>);
 
 /// Bytes of a piece: the unit of counting and loading.
 pub(crate) const PIECE: u64 = 1 << 20;
 
 /// Waits in a piece after which it is loaded. One wait may be a single random read.
-const WAITS: u64 = 2;
-
-/// Counts per word, and bits per count.
-const COUNTS: u64 = 32;
-const BITS: u64 = 2;
+const WAITS: u8 = 2;
 
 impl Prefetch {
-    /// The word with the count of the piece at `offset`, and the position of the count in it.
+    /// The count of the piece at `offset`.
     #[inline]
-    fn count(&self, file_size: u64, offset: u64) -> Option<(&AtomicU64, u64)> {
-        let words = || (0..file_size.div_ceil(COUNTS * PIECE)).map(|_| AtomicU64::new(0)).collect();
-        let piece = offset / PIECE;
-        let word = self.0.get_or_init(words).get((piece / COUNTS) as usize)?;
-        Some((word, piece % COUNTS * BITS))
+    fn waits(&self, file_size: u64, offset: u64) -> Option<&AtomicU8> {
+        let pieces = || (0..file_size.div_ceil(PIECE)).map(|_| AtomicU8::new(0)).collect();
+        self.0.get_or_init(pieces).get((offset / PIECE) as usize)
     }
 
     /// Whether the piece at `offset` was not loaded yet, so that a wait there is to be reported. Ask only where the tables fit.
     #[inline]
     pub(crate) fn counts(&self, file_size: u64, offset: u64) -> bool {
-        let count = self.count(file_size, offset);
-        count.is_some_and(|(word, shift)| count_in(word.load(Ordering::Relaxed), shift) < WAITS)
+        self.waits(file_size, offset).is_some_and(|waits| waits.load(Ordering::Relaxed) < WAITS)
     }
 
     /// Counts a wait for a block at `offset`. Returns the offset of the piece to load, at its second wait.
     #[cold]
     pub(crate) fn note_waited(&self, file_size: u64, offset: u64) -> Option<u64> {
-        let (word, shift) = self.count(file_size, offset)?;
-        let one_more = |word: u64| (count_in(word, shift) < WAITS).then_some(word + (1 << shift));
-        let before = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        let loads = before.is_ok_and(|word| count_in(word, shift) + 1 == WAITS);
-        loads.then_some(offset / PIECE * PIECE)
+        let one_more = |waits: u8| (waits < WAITS).then_some(waits + 1);
+        let waits = self.waits(file_size, offset)?;
+        let before = waits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        (before == Ok(WAITS - 1)).then_some(offset / PIECE * PIECE)
     }
-}
-
-fn count_in(word: u64, shift: u64) -> u64 {
-    word >> shift & ((1 << BITS) - 1)
 }
 
 /// How often recent seeks in a table were followed by a step to the next block: from 0 to [`MAX_WALKED`].
