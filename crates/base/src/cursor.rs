@@ -1,32 +1,40 @@
 //! The trait [`Cursor`]: an ordered walk over entries. Memtables, tables and merges of them implement it, so that reads, flushes and
 //! compactions treat all of them alike.
 
-use crate::{Result, Seq, Slice, Trailer};
+use crate::{Error, Result, Seq, Slice, Trailer};
 
 /// A position in a sorted run of entries: a memtable, a table, or a merge of several cursors.
 ///
 /// A new cursor is invalid until a seek positions it. Entries come in the order of [`crate::compare`]: key ascending,
 /// and the newest version of a key first. A move past either end makes the cursor invalid. An error makes it invalid
 /// too: every later move returns an error until a seek succeeds. So a caller never takes an error for the end.
+///
+/// Some cursors read forward only: of the moves they have [`Cursor::seek_to_first`] and [`Cursor::next`], and the others, as provided
+/// here, return an error.
 pub trait Cursor {
     /// Moves to the first entry.
     fn seek_to_first(&mut self) -> Result<()>;
     /// Moves to the last entry (the oldest version of the largest key).
-    fn seek_to_last(&mut self) -> Result<()>;
+    fn seek_to_last(&mut self) -> Result<()> {
+        forward_only()
+    }
     /// Moves to the first entry at or after `key` as of `seq`: the newest version of `key` that is not newer than
     /// `seq`, or the entry after it if there is no such version.
-    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()>;
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
+        let _ = (key, seq);
+        forward_only()
+    }
     /// Moves to the last entry whose key is smaller than `key`.
-    fn seek_before(&mut self, key: &[u8]) -> Result<()>;
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        let _ = key;
+        forward_only()
+    }
     /// Moves one entry forward. The cursor must be valid.
     fn next(&mut self) -> Result<()>;
-    /// Moves to an entry behind the current one. It may skip older versions of the current key without reading them.
-    /// Callers that need only the next key use it. The cursor must be valid.
-    fn next_key(&mut self) -> Result<()> {
-        self.next()
-    }
     /// Moves one entry back. The cursor must be valid.
-    fn prev(&mut self) -> Result<()>;
+    fn prev(&mut self) -> Result<()> {
+        forward_only()
+    }
     /// Moves at least one entry forward. It may skip entries before `to` (`None`: the end of all keys) that are older
     /// than `below` without reading them. The cursor must be valid.
     fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
@@ -59,7 +67,14 @@ pub trait Cursor {
     /// The value of the current entry; empty for a tombstone.
     fn value(&self) -> &[u8];
     /// The value as a slice that outlives the cursor. Not copied if the entry lies in a cached block.
-    fn value_slice(&self) -> Slice;
+    fn value_slice(&self) -> Slice {
+        Slice::copy_from(self.value())
+    }
+}
+
+#[cold]
+fn forward_only() -> Result<()> {
+    Err(Error::invalid("the cursor reads forward only"))
 }
 
 /// Implements [`Cursor`] for an enum with one cursor in each variant: each call goes to the cursor of the current
@@ -68,63 +83,33 @@ pub trait Cursor {
 macro_rules! delegate_cursor {
     ($type:ty { $($variant:ident),+ }) => {
         impl $crate::Cursor for $type {
-            fn seek_to_first(&mut self) -> $crate::Result<()> {
-                match self { $(Self::$variant(cursor) => cursor.seek_to_first()),+ }
-            }
-            fn seek_to_last(&mut self) -> $crate::Result<()> {
-                match self { $(Self::$variant(cursor) => cursor.seek_to_last()),+ }
-            }
-            fn seek(&mut self, key: &[u8], seq: $crate::Seq) -> $crate::Result<()> {
-                match self { $(Self::$variant(cursor) => cursor.seek(key, seq)),+ }
-            }
-            fn seek_before(&mut self, key: &[u8]) -> $crate::Result<()> {
-                match self { $(Self::$variant(cursor) => cursor.seek_before(key)),+ }
-            }
-            #[inline]
-            fn next(&mut self) -> $crate::Result<()> {
-                match self { $(Self::$variant(cursor) => cursor.next()),+ }
-            }
-            #[inline]
-            fn next_key(&mut self) -> $crate::Result<()> {
-                match self { $(Self::$variant(cursor) => cursor.next_key()),+ }
-            }
-            #[inline]
-            fn prev(&mut self) -> $crate::Result<()> {
-                match self { $(Self::$variant(cursor) => cursor.prev()),+ }
-            }
-            fn skip(&mut self, to: Option<&[u8]>, below: $crate::Seq) -> $crate::Result<()> {
-                match self { $(Self::$variant(cursor) => cursor.skip(to, below)),+ }
-            }
-            fn skip_back(&mut self, from: &[u8], below: $crate::Seq) -> $crate::Result<()> {
-                match self { $(Self::$variant(cursor) => cursor.skip_back(from, below)),+ }
-            }
-            #[inline]
-            fn set_nonblocking(&mut self, on: bool) {
-                match self { $(Self::$variant(cursor) => cursor.set_nonblocking(on)),+ }
-            }
-            #[inline]
-            fn would_block(&self) -> bool {
-                match self { $(Self::$variant(cursor) => cursor.would_block()),+ }
-            }
-            #[inline]
-            fn valid(&self) -> bool {
-                match self { $(Self::$variant(cursor) => cursor.valid()),+ }
-            }
-            #[inline]
-            fn key(&self) -> &[u8] {
-                match self { $(Self::$variant(cursor) => cursor.key()),+ }
-            }
-            #[inline]
-            fn trailer(&self) -> $crate::Trailer {
-                match self { $(Self::$variant(cursor) => cursor.trailer()),+ }
-            }
-            #[inline]
-            fn value(&self) -> &[u8] {
-                match self { $(Self::$variant(cursor) => cursor.value()),+ }
-            }
-            fn value_slice(&self) -> $crate::Slice {
-                match self { $(Self::$variant(cursor) => cursor.value_slice()),+ }
+            $crate::delegate_cursor! { @methods self [$($variant),+]
+                seek_to_first[&mut self]() -> $crate::Result<()>;
+                seek_to_last[&mut self]() -> $crate::Result<()>;
+                seek[&mut self](key: &[u8], seq: $crate::Seq) -> $crate::Result<()>;
+                seek_before[&mut self](key: &[u8]) -> $crate::Result<()>;
+                next[&mut self]() -> $crate::Result<()>;
+                prev[&mut self]() -> $crate::Result<()>;
+                skip[&mut self](to: Option<&[u8]>, below: $crate::Seq) -> $crate::Result<()>;
+                skip_back[&mut self](from: &[u8], below: $crate::Seq) -> $crate::Result<()>;
+                set_nonblocking[&mut self](on: bool) -> ();
+                would_block[&self]() -> bool;
+                valid[&self]() -> bool;
+                key[&self]() -> &[u8];
+                trailer[&self]() -> $crate::Trailer;
+                value[&self]() -> &[u8];
+                value_slice[&self]() -> $crate::Slice;
             }
         }
+    };
+    (@methods $self:ident $variants:tt
+        $($name:ident[$($receiver:tt)+]($($arg:ident: $arg_type:ty),*) -> $result:ty;)+) => {$(
+        #[inline]
+        fn $name($($receiver)+ $(, $arg: $arg_type)*) -> $result {
+            $crate::delegate_cursor!(@call $self $variants $name($($arg),*))
+        }
+    )+};
+    (@call $self:ident [$($variant:ident),+] $name:ident $args:tt) => {
+        match $self { $(Self::$variant(cursor) => cursor.$name $args),+ }
     };
 }

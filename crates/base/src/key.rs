@@ -111,6 +111,12 @@ pub fn compare_keys(a: &[u8], b: &[u8]) -> Ordering {
     a[24..].cmp(&b[24..])
 }
 
+/// The length of the common prefix of two keys, which all keys between them share.
+#[inline]
+pub fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
 /// Whether two user keys are equal. Compares the last eight bytes first, since adjacent keys mostly differ at their
 /// ends.
 #[inline]

@@ -15,6 +15,6 @@ mod slice;
 
 pub use cursor::Cursor;
 pub use error::{Error, ErrorKind, Result};
-pub use key::{EntryKind, MAX_SEQ, Seq, Trailer, compare, compare_keys, hash, head, same_key};
+pub use key::{EntryKind, MAX_SEQ, Seq, Trailer, compare, compare_keys, hash, head, same_key, shared_prefix};
 pub use range_tombstone::{Fragment, RangeSet, RangeTombstone};
 pub use slice::Slice;

@@ -166,10 +166,6 @@ impl Cursor for MemtableCursor {
     fn value(&self) -> &[u8] {
         self.list().nodes.value(self.current())
     }
-
-    fn value_slice(&self) -> Slice {
-        Slice::copy_from(self.value())
-    }
 }
 
 impl fmt::Debug for MemtableCursor {

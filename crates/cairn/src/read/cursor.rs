@@ -327,11 +327,11 @@ impl Cursor {
                 self.key.clear();
                 self.key.extend_from_slice(self.merge.key());
                 match self.renewed() {
-                    false => self.merge.next_key(),
+                    false => self.merge.next(),
                     true => {
                         let sought = self.merge.seek(&self.key, 0);
                         let skips = planted(Bug::MovedCursorSkipsEntry) && self.merge.valid();
-                        sought.and_then(|()| if skips { self.merge.next_key() } else { Ok(()) })
+                        sought.and_then(|()| if skips { self.merge.next() } else { Ok(()) })
                     }
                 }
             }
@@ -471,8 +471,7 @@ impl Cursor {
             }
             match self.skip_counter.on(self.merge.key()) {
                 true => self.merge.seek_current(&self.skip_counter.key, behind)?,
-                false if is_new => self.merge.next()?,
-                false => self.merge.next_key()?,
+                false => self.merge.next()?,
             }
         }
         Ok(())

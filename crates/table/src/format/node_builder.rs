@@ -3,8 +3,8 @@
 
 use crate::format::frame::Handle;
 use crate::format::node::{AT_TRAILER, BEFORE_ALL, HEADER_LEN};
-use base::codec::put_varint;
-use base::{MAX_SEQ, Seq, Trailer, head};
+use base::codec::{put_varint, varint_len};
+use base::{MAX_SEQ, Seq, Trailer, head, shared_prefix};
 
 /// Gathers the entries of one node.
 pub(crate) struct NodeBuilder {
@@ -102,7 +102,7 @@ impl NodeBuilder {
         } else if key.starts_with(&self.keys[..self.prefix]) {
             self.prefix
         } else {
-            common_prefix(&self.keys[..self.prefix], key)
+            shared_prefix(&self.keys[..self.prefix], key)
         }
     }
 
@@ -193,32 +193,10 @@ fn offset_width(bytes: usize, count: usize) -> usize {
     if bytes + MAX_OVERHEAD * count <= usize::from(u16::MAX) { 2 } else { 4 }
 }
 
-/// Bytes of a varint.
-#[inline]
-fn varint_len(value: u64) -> usize {
-    (70 - (value | 1).leading_zeros() as usize) / 7
-}
-
-/// Length of the common prefix of `a` and `b`.
-pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use base::EntryKind;
-
-    #[test]
-    fn varints_have_the_length_that_is_said() {
-        for shift in 0..64 {
-            for value in [1u64 << shift, (1 << shift) - 1, u64::MAX >> shift] {
-                let mut out = Vec::new();
-                put_varint(&mut out, value);
-                assert_eq!(varint_len(value), out.len(), "{value}");
-            }
-        }
-    }
 
     #[test]
     fn a_leaf_is_as_long_as_was_said_or_a_little_shorter() {

@@ -9,7 +9,7 @@ use crate::format::filter::{self, FilterShape};
 use crate::format::footer;
 use crate::format::footer::Footer;
 use crate::format::frame::{self, Handle, Kind};
-use crate::format::node_builder::{NodeBuilder, common_prefix};
+use crate::format::node_builder::NodeBuilder;
 use crate::format::options::{TableMeta, TableOptions};
 use crate::format::options::{TableOwner, table_file_name};
 use crate::format::properties;
@@ -17,7 +17,7 @@ use crate::write::block_align::BlockAligner;
 use base::checksum::Place;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::planted::{Bug, planted};
-use base::{Error, MAX_SEQ, Result, Trailer};
+use base::{Error, MAX_SEQ, Result, Trailer, shared_prefix};
 use env::{Env, WriteFile};
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -261,7 +261,7 @@ impl TableWriter {
             self.bound.0.extend_from_slice(key);
             self.bound.1 = Trailer(last.0 - 1);
         } else {
-            let len = common_prefix(last_key, key) + 1;
+            let len = shared_prefix(last_key, key) + 1;
             self.bound.0.extend_from_slice(&key[..len]);
             self.bound.1 = Trailer(u64::MAX);
         }

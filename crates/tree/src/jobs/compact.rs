@@ -6,9 +6,9 @@ use super::range_tombstone_filter::RangeTombstoneFilter;
 use super::retention::Retention;
 use crate::compaction::{Plan, Reason};
 use crate::read::{LiveTableCursor, MergeCursor};
-use crate::version::{LiveTable, key_bounds, shared_prefix};
+use crate::version::{LiveTable, key_bounds};
 use base::planted::{Bug, planted};
-use base::{Cursor, Result, hash};
+use base::{Cursor, Result, hash, shared_prefix};
 use std::sync::Arc;
 
 /// A piece whose range overlaps other tables is cut only at this many times `piece_bytes`: the cut cannot become a

@@ -5,8 +5,8 @@
 use super::charge::ReadCharges;
 use super::merge::MergeCursor;
 use super::table_cursor::LiveTableCursor;
-use crate::version::{Guard, Level, LiveTable, key_bounds, shared_prefix};
-use base::{Cursor, Result, Seq, Slice, Trailer};
+use crate::version::{Guard, Level, LiveTable, key_bounds};
+use base::{Cursor, Result, Seq, Slice, Trailer, shared_prefix};
 use std::sync::Arc;
 use table::TableCursor;
 
@@ -105,7 +105,8 @@ impl LevelCursor {
         self.enter(self.level.find(key));
     }
 
-    /// Enters the next guard that has tables, at its first entry. The cursor becomes invalid if there is none.
+    /// If the cursor has left the tables of its guard, enters the next guard that has tables, at its first entry. The cursor becomes
+    /// invalid if there is none.
     fn forward(&mut self) -> Result<()> {
         while !self.tables.valid() && !self.tables.would_block() && self.guard + 1 < self.guards.end {
             self.enter(self.guard + 1);
@@ -173,15 +174,6 @@ impl Cursor for LevelCursor {
     }
 
     #[inline]
-    fn next_key(&mut self) -> Result<()> {
-        self.tables.next_key()?;
-        match self.tables.valid() {
-            true => Ok(()),
-            false => self.forward(),
-        }
-    }
-
-    #[inline]
     fn prev(&mut self) -> Result<()> {
         self.tables.prev()?;
         match self.tables.valid() {
@@ -192,18 +184,12 @@ impl Cursor for LevelCursor {
 
     fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
         self.tables.skip(to, below)?;
-        match self.tables.valid() {
-            true => Ok(()),
-            false => self.forward(),
-        }
+        self.forward()
     }
 
     fn skip_back(&mut self, from: &[u8], below: Seq) -> Result<()> {
         self.tables.skip_back(from, below)?;
-        match self.tables.valid() {
-            true => Ok(()),
-            false => self.back(),
-        }
+        self.back()
     }
 
     fn set_nonblocking(&mut self, on: bool) {

@@ -59,21 +59,13 @@ impl<C: Cursor> MergeCursor<C> {
     /// Moves only the child with the current entry, forward to its first entry at or after (`key`, `seq`), which must
     /// not lie before the current entry.
     pub fn seek_current(&mut self, key: &[u8], seq: Seq) -> Result<()> {
-        self.check_not_failed()?;
-        if self.backward {
-            self.turn(false)?;
-        }
-        self.step(|child| child.seek(key, seq))
+        self.go(false, |child| child.seek(key, seq))
     }
 
     /// Moves only the child with the current entry, backward. With a `seq`: to its newest version of `key` at `seq`,
     /// which must exist and may be the current entry. Without: to its last entry before `key`.
     pub fn seek_current_back(&mut self, key: &[u8], seq: Option<Seq>) -> Result<()> {
-        self.check_not_failed()?;
-        if !self.backward {
-            self.turn(true)?;
-        }
-        self.step(|child| match seq {
+        self.go(true, |child| match seq {
             Some(seq) => child.seek(key, seq),
             None => child.seek_before(key),
         })
@@ -238,6 +230,16 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
+    /// Moves the current child in one direction, after a turn if the cursor has moved in the other one.
+    #[inline]
+    fn go(&mut self, backward: bool, advance: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
+        self.check_not_failed()?;
+        if self.backward != backward {
+            self.turn(backward)?;
+        }
+        self.step(advance)
+    }
+
     /// Whether the current child is known to come before all others.
     #[inline]
     fn is_still_first(&self, top: usize) -> bool {
@@ -310,45 +312,20 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        self.check_not_failed()?;
-        if self.backward {
-            self.turn(false)?;
-        }
-        self.step(C::next)
-    }
-
-    #[inline]
-    fn next_key(&mut self) -> Result<()> {
-        self.check_not_failed()?;
-        if self.backward {
-            self.turn(false)?;
-        }
-        self.step(C::next_key)
+        self.go(false, C::next)
     }
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
-        self.check_not_failed()?;
-        if !self.backward {
-            self.turn(true)?;
-        }
-        self.step(C::prev)
+        self.go(true, C::prev)
     }
 
     fn skip(&mut self, to: Option<&[u8]>, below: Seq) -> Result<()> {
-        self.check_not_failed()?;
-        if self.backward {
-            self.turn(false)?;
-        }
-        self.step(|child| child.skip(to, below))
+        self.go(false, |child| child.skip(to, below))
     }
 
     fn skip_back(&mut self, from: &[u8], below: Seq) -> Result<()> {
-        self.check_not_failed()?;
-        if !self.backward {
-            self.turn(true)?;
-        }
-        self.step(|child| child.skip_back(from, below))
+        self.go(true, |child| child.skip_back(from, below))
     }
 
     fn set_nonblocking(&mut self, on: bool) {

@@ -1,6 +1,6 @@
 //! Fence keys: a compact copy of sorted keys, for binary searches that rarely look at the keys themselves.
 
-use base::{compare_keys, head};
+use base::{compare_keys, head, shared_prefix};
 use std::cmp::Ordering;
 
 /// The common prefix of sorted keys, and the head of the rest of each. The prefix is left out because keys often begin
@@ -46,11 +46,6 @@ impl Fences {
         }
         low
     }
-}
-
-/// The length of the common prefix of two keys, which all keys between them share.
-pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
 #[cfg(test)]

@@ -33,7 +33,6 @@ mod uncommitted_guards;
 
 pub use check::check_version;
 pub use edit::VersionEdit;
-pub(crate) use fences::shared_prefix;
 pub(crate) use level::runs;
 pub use level::{Guard, Level};
 pub use live_table::LiveTable;
