@@ -10,7 +10,6 @@ use crate::format::footer::{self, Footer};
 use crate::format::frame::{self, HEADER_LEN, Handle, Kind};
 use crate::format::node::Layout;
 use crate::format::node_builder::NodeBuilder;
-use crate::format::options::TableMeta;
 use crate::format::properties;
 use crate::read::entry_cursor::EntryCursor;
 use base::checksum::{Place, checksum};
@@ -106,13 +105,11 @@ pub fn filter(data: &[u8]) -> bool {
 
 /// The payload of a properties block.
 pub fn properties(data: &[u8]) -> bool {
-    let Ok(meta) = properties::decode(data, 7, 8) else { return false };
+    let Ok((meta, owner)) = properties::decode(data, 7, 8) else { return false };
     assert!(meta.smallest.len() <= MAX_KEY_LEN && meta.largest.len() <= MAX_KEY_LEN);
     let mut out = Vec::new();
-    let owner = properties::owner(data);
     properties::encode(&meta, owner.as_ref(), &mut out);
-    assert_eq!(properties::owner(&out), owner);
-    assert_eq!(properties::decode(&out, 7, 8), Ok(TableMeta { ..meta }));
+    assert_eq!(properties::decode(&out, 7, 8), Ok((meta, owner)));
     assert!(out.len() <= data.len(), "the canonical form is the shortest");
     true
 }

@@ -47,5 +47,5 @@ fn the_documented_example_is_the_table() {
         assert_eq!(current(&cursor), Some(e));
         cursor.next().unwrap();
     }
-    assert_eq!(table.verify(&mut |_| ()).unwrap(), meta);
+    assert_eq!(table.verify(&mut |_| Ok(())).unwrap(), meta);
 }

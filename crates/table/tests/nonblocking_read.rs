@@ -156,7 +156,7 @@ fn a_second_wait_nearby_prefetches_the_neighbourhood_if_memory_suffices() {
         assert!((2 * MIB..3 * MIB).contains(&meta.file_size));
         sim.set_memory(meta.file_size.checked_add_signed(beyond).unwrap());
         let table = open(&env, &meta, 0);
-        table.approximate_offset(b"").unwrap();
+        table.may_contain(0).unwrap();
         sim.set_cached_percent(in_memory);
         let mut asked = Vec::new();
         // Two keys in the first MiB, then keys in the third and the second, and some of them again.

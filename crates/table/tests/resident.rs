@@ -56,7 +56,7 @@ fn lookups_read_data_blocks_only() {
             Default::default(),
             "neither index nor filter is cached by blocks"
         );
-        assert_eq!(table.verify(&mut |_| ()).unwrap(), meta);
+        assert_eq!(table.verify(&mut |_| Ok(())).unwrap(), meta);
         drop((cursor, table));
         assert_eq!(cache.pinned_bytes(), 0, "dropping the table releases its pinned memory");
     }
@@ -119,7 +119,7 @@ fn damage_to_a_block_of_index_or_filter_fails_only_reads_that_need_it() {
                 }
             }
             assert!(failed > 0 && right > failed, "kind {kind}: {right} right, {failed} failed");
-            assert!(table.verify(&mut |_| ()).is_err());
+            assert!(table.verify(&mut |_| Ok(())).is_err());
             sim.flip_bit(path(1), (at + len / 2) as u64, 3);
         }
     }

@@ -64,7 +64,7 @@ impl Report {
         step: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<()> {
         let file = table::table_file_name(table.meta.number);
-        match table.table.verify_by_steps(step) {
+        match table.table.verify(step) {
             // The file does not record which range tombstones have been applied to it.
             Ok(found) if found == (TableMeta { cleared_seq: 0, ..table.meta.clone() }) => {
                 table.clear_damage();

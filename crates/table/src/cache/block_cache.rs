@@ -1,4 +1,4 @@
-//! The block cache: verified, decompressed blocks by space, file and offset, within a budget of bytes.
+//! The block cache: verified, decompressed blocks by file and offset, within a budget of bytes.
 //!
 //! It is sharded; a hit takes one shard's read lock for a few dozen nanoseconds. An evicted block stays in memory only while a
 //! reader holds a slice of it. The cache holds bytes and does not know tables.
@@ -13,8 +13,8 @@ use crate::cache::read_policy::Admission;
 use base::Slice;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
-use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a block is, for the statistics.
@@ -29,27 +29,19 @@ pub enum BlockClass {
 }
 
 /// Where a cached block comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockKey {
-    /// The directory that numbered the file: [`BlockCache::new_space`].
-    pub space: u32,
     /// Number of the file.
     pub file: u64,
     /// Offset of the block in it.
     pub offset: u64,
 }
 
-impl Hash for BlockKey {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.offset);
-        state.write_u64(self.file ^ u64::from(self.space).rotate_right(16));
-    }
-}
-
 /// Mixes the two words of a [`BlockKey`]. Keys are offsets in our own files: an attacker cannot choose colliding ones.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Mix(u64);
+
+type BuildMix = BuildHasherDefault<Mix>;
 
 impl Hasher for Mix {
     #[inline]
@@ -67,14 +59,6 @@ impl Hasher for Mix {
     #[inline]
     fn finish(&self) -> u64 {
         self.0
-    }
-}
-
-impl BuildHasher for Mix {
-    type Hasher = Mix;
-    #[inline]
-    fn build_hasher(&self) -> Mix {
-        Mix(0)
     }
 }
 
@@ -119,9 +103,8 @@ const INSERTS: usize = 6;
 
 /// Blocks in memory, shared by all tables of a database.
 pub struct BlockCache {
-    blocks: Cache<BlockKey, Slice, ByBytes, Mix, DefaultLifecycle<BlockKey, Slice>>,
+    blocks: Cache<BlockKey, Slice, ByBytes, BuildMix, DefaultLifecycle<BlockKey, Slice>>,
     counters: Counters<9>,
-    spaces: AtomicU32,
     capacity: u64,
     admission: Admission,
     /// Bytes that are pinned.
@@ -156,9 +139,8 @@ impl BlockCache {
             .build()
             .expect("both capacities are given");
         BlockCache {
-            blocks: Cache::with_options(options, ByBytes, Mix(0), DefaultLifecycle::default()),
+            blocks: Cache::with_options(options, ByBytes, BuildMix::default(), DefaultLifecycle::default()),
             counters: Counters::new(),
-            spaces: AtomicU32::new(0),
             capacity: bytes,
             admission: Admission::new(bytes / 4096),
             pinned: AtomicU64::new(0),
@@ -201,11 +183,6 @@ impl BlockCache {
         (self.capacity / STEPS).max(1)
     }
 
-    /// A number that distinguishes the files of one directory from those of others that share the cache.
-    pub fn new_space(&self) -> u32 {
-        self.spaces.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// The block, if it is cached.
     #[inline]
     pub fn get(&self, key: BlockKey, class: BlockClass) -> Option<Slice> {
@@ -229,12 +206,7 @@ impl BlockCache {
     /// Whether a data block that missed is to be inserted: at its third recent request. Call it once per read of the block, because it
     /// counts the request.
     pub fn admits(&self, key: BlockKey) -> bool {
-        self.admission.admits(Mix(0).hash_one(key)) && self.capacity > 0
-    }
-
-    /// Drops one block, if it is cached.
-    pub fn remove(&self, key: BlockKey) {
-        self.blocks.remove(&key);
+        self.admission.admits(BuildMix::default().hash_one(key)) && self.capacity > 0
     }
 
     /// Bytes in use, pinned ones included.
@@ -267,7 +239,7 @@ mod tests {
     use super::*;
 
     fn key(file: u64, offset: u64) -> BlockKey {
-        BlockKey { space: 0, file, offset }
+        BlockKey { file, offset }
     }
 
     #[test]
@@ -378,16 +350,12 @@ mod tests {
     }
 
     #[test]
-    fn spaces_keep_files_of_one_number_apart_and_hits_are_counted() {
+    fn hits_are_counted() {
         let cache = BlockCache::new(1 << 20);
-        let (a, b) = (cache.new_space(), cache.new_space());
-        let at = |space| BlockKey { space, file: 1, offset: 0 };
-        cache.insert(at(a), BlockClass::Filter, Slice::copy_from(b"a"));
-        assert!(cache.get(at(b), BlockClass::Filter).is_none());
-        assert_eq!(cache.get(at(a), BlockClass::Filter).unwrap(), "a");
+        cache.insert(key(1, 0), BlockClass::Filter, Slice::copy_from(b"a"));
+        assert!(cache.get(key(2, 0), BlockClass::Filter).is_none());
+        assert_eq!(cache.get(key(1, 0), BlockClass::Filter).unwrap(), "a");
         let expected = ClassStats { hits: 1, misses: 1, inserts: 1 };
         assert_eq!(cache.stats(), CacheStats { filter: expected, ..CacheStats::default() });
-        cache.remove(at(a));
-        assert!(cache.get(at(a), BlockClass::Filter).is_none());
     }
 }

@@ -22,8 +22,6 @@ pub struct TableStats {
     pub bytes_read: u64,
     /// Reads of files.
     pub reads: u64,
-    /// Files opened.
-    pub files_opened: u64,
     /// Filter probes.
     pub filter_probes: u64,
     /// Filter probes that excluded the key, so that no block was read.
@@ -34,10 +32,9 @@ pub struct TableStats {
 
 pub(crate) const BYTES_READ: usize = 0;
 pub(crate) const READS: usize = 1;
-pub(crate) const FILES_OPENED: usize = 2;
-pub(crate) const FILTER_POSITIVES: usize = 3;
-pub(crate) const FILTER_NEGATIVES: usize = 4;
-pub(crate) const FILTER_FALSE_POSITIVES: usize = 5;
+pub(crate) const FILTER_POSITIVES: usize = 2;
+pub(crate) const FILTER_NEGATIVES: usize = 3;
+pub(crate) const FILTER_FALSE_POSITIVES: usize = 4;
 
 thread_local! {
     static READ_HERE: Cell<u64> = const { Cell::new(0) };
@@ -77,9 +74,8 @@ pub struct TableCache {
     env: Arc<dyn Env>,
     dir: PathBuf,
     pub(crate) cache: Arc<BlockCache>,
-    pub(crate) space: u32,
     files: Cache<u64, Arc<dyn ReadFile>>,
-    pub(crate) counters: Counters<6>,
+    pub(crate) counters: Counters<5>,
     /// Bytes of all tables that exist as [`Table`](crate::Table), and the memory that the process may use.
     pub(crate) bytes: AtomicU64,
     pub(crate) memory: u64,
@@ -87,7 +83,8 @@ pub struct TableCache {
 
 impl TableCache {
     /// The tables in `dir`, whose blocks go through `cache`, with at most `max_open_files` files held open (at least one;
-    /// a file that is being read while it is put out of the set stays open until the read ends).
+    /// a file that is being read while it is put out of the set stays open until the read ends). The tables of another directory need
+    /// a cache of their own.
     pub fn new(
         env: Arc<dyn Env>,
         dir: PathBuf,
@@ -107,9 +104,9 @@ impl TableCache {
             DefaultHashBuilder::default(),
             DefaultLifecycle::default(),
         );
-        let (space, memory) = (cache.new_space(), env.memory());
+        let memory = env.memory();
         let (counters, bytes) = (Counters::new(), AtomicU64::new(0));
-        Arc::new(TableCache { env, dir, cache, space, files, counters, bytes, memory })
+        Arc::new(TableCache { env, dir, cache, files, counters, bytes, memory })
     }
 
     /// The file of table `number`, which must be `size` bytes long.
@@ -120,11 +117,6 @@ impl TableCache {
     /// Closes the file of a deleted table once no read uses it. Its blocks age out of the cache.
     pub fn forget(&self, number: u64) {
         self.files.remove(&number);
-    }
-
-    /// Number of files that are held open.
-    pub fn open_files(&self) -> usize {
-        self.files.len()
     }
 
     /// The cache that blocks go through.
@@ -138,7 +130,6 @@ impl TableCache {
         TableStats {
             bytes_read: sum(BYTES_READ),
             reads: sum(READS),
-            files_opened: sum(FILES_OPENED),
             filter_probes: sum(FILTER_POSITIVES) + sum(FILTER_NEGATIVES),
             filter_negatives: sum(FILTER_NEGATIVES),
             filter_false_positives: sum(FILTER_FALSE_POSITIVES),
@@ -180,7 +171,6 @@ impl TableCache {
             ErrorKind::NotFound => Error::corruption(&table.path, 0, "the table is missing"),
             _ => e,
         })?;
-        self.counters.add(FILES_OPENED, 1);
         let len = file.len()?;
         if len != table.size {
             let what = format!("the file is {len} bytes long, the table {}", table.size);

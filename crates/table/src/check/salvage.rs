@@ -16,7 +16,7 @@ use crate::format::options::{TableOwner, table_file_name};
 use crate::format::properties;
 use crate::read::entry_cursor::EntryCursor;
 use base::checksum::Place;
-use base::{Cursor, Error, ErrorKind, Result, Seq, Slice, Trailer};
+use base::{Cursor, Result, Seq, Trailer};
 use env::Env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,8 +58,6 @@ pub struct Survey {
     pub largest: Vec<u8>,
     /// Smallest sequence number that can be read.
     pub min_seq: Seq,
-    /// Largest sequence number that can be read.
-    pub max_seq: Seq,
     /// Places where entries may be missing.
     pub gaps: Vec<Gap>,
     /// Whether a part without entries is damaged: footer, index, filter or properties.
@@ -84,7 +82,6 @@ pub struct SalvageCursor {
     payload: Vec<u8>,
     layout: Option<Layout>,
     at: EntryCursor,
-    valid: bool,
     /// Kind of the block before.
     last_kind: Kind,
     /// A gap without the key after it yet.
@@ -119,7 +116,6 @@ impl SalvageCursor {
             payload: Vec::new(),
             layout: None,
             at: EntryCursor::new(),
-            valid: false,
             last_kind: Kind::Data,
             open_gap: None,
             fingerprint: 0,
@@ -153,9 +149,9 @@ impl SalvageCursor {
     }
 
     fn note_properties(&mut self) {
-        let meta = properties::decode(&self.payload, self.number, self.len).ok();
+        let (meta, owner) = properties::decode(&self.payload, self.number, self.len).ok().unzip();
         self.survey.promised = meta.map(|meta| meta.entries);
-        self.survey.owner = properties::owner(&self.payload);
+        self.survey.owner = owner.flatten();
     }
 
     /// Reads the whole file and summarizes it. Call it on a new cursor.
@@ -172,10 +168,9 @@ impl SalvageCursor {
             }
             survey.entries += 1;
             survey.min_seq = survey.min_seq.min(seq);
-            survey.max_seq = survey.max_seq.max(seq);
         };
         self.rewind();
-        while self.valid {
+        while self.valid() {
             survey(&mut self, &mut last);
             self.step();
         }
@@ -256,7 +251,6 @@ impl SalvageCursor {
         let Some(layout) = &self.layout else { return self.next_block() };
         match self.at.move_to(&self.payload, layout, i) {
             Ok(()) => {
-                self.valid = true;
                 let entry =
                     base::hash(self.at.key()) ^ self.at.trailer().0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 self.fingerprint = self.fingerprint.wrapping_add(entry);
@@ -298,7 +292,7 @@ impl SalvageCursor {
 
     /// Moves to the first entry of the next intact data block.
     fn next_block(&mut self) {
-        self.valid = false;
+        self.at.leave();
         while self.position < self.end {
             let offset = self.position;
             let kinds = match self.footer {
@@ -416,31 +410,15 @@ impl SalvageCursor {
     }
 }
 
-fn forward_only() -> Result<()> {
-    Err(Error::new(ErrorKind::InvalidArgument, "a salvage cursor reads forward only"))
-}
-
 impl Cursor for SalvageCursor {
     fn seek_to_first(&mut self) -> Result<()> {
         self.rewind();
         Ok(())
     }
 
-    fn seek_to_last(&mut self) -> Result<()> {
-        forward_only()
-    }
-
-    fn seek(&mut self, _: &[u8], _: Seq) -> Result<()> {
-        forward_only()
-    }
-
-    fn seek_before(&mut self, _: &[u8]) -> Result<()> {
-        forward_only()
-    }
-
     fn next(&mut self) -> Result<()> {
         self.step();
-        if !self.valid {
+        if !self.valid() {
             // The end: frees memory for other cursors of a merge.
             self.window = Window::default();
             self.payload = Vec::new();
@@ -448,12 +426,8 @@ impl Cursor for SalvageCursor {
         Ok(())
     }
 
-    fn prev(&mut self) -> Result<()> {
-        forward_only()
-    }
-
     fn valid(&self) -> bool {
-        self.valid
+        self.at.valid()
     }
 
     fn key(&self) -> &[u8] {
@@ -466,9 +440,5 @@ impl Cursor for SalvageCursor {
 
     fn value(&self) -> &[u8] {
         self.at.value(&self.payload)
-    }
-
-    fn value_slice(&self) -> Slice {
-        Slice::copy_from(self.value())
     }
 }

@@ -4,14 +4,16 @@
 //! list, its entries must lie between its bounds, and the filter must contain all its keys.
 
 use crate::format::decode_error::DecodeError;
-use crate::format::filter::{self, FilterShape};
+use crate::format::filter;
 use crate::format::footer;
 use crate::format::frame::{self, Handle, Kind};
 use crate::format::options::TableMeta;
 use crate::read::block::Node;
 use crate::read::entry_cursor::EntryCursor;
+use crate::read::index::read_filter;
+use crate::read::pinned_index::Line;
 use crate::read::table::Table;
-use base::{MAX_SEQ, Result, Slice, Trailer, compare};
+use base::{Result, Trailer, compare};
 use std::cmp::Ordering;
 
 /// A key and a trailer: an entry without its value, or a bound.
@@ -20,25 +22,18 @@ type Mark = (Vec<u8>, Trailer);
 impl Table {
     /// Opens the file anew, reads all of it and checks all of it: its length, every checksum, the order of the entries, that index, filter and
     /// properties agree with them, and that every byte belongs to a part of the table. Returns what was found, which equals the
-    /// properties. Calls `progress` after each data block with the number of bytes that are done.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<TableMeta> {
-        self.verify_by_steps(&mut |done| {
-            progress(done);
-            Ok(())
-        })
-    }
-
-    /// Like [`Table::verify`], but returns the error of `step` when that fails: for verifications that are throttled or cancelled.
-    pub fn verify_by_steps(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
+    /// properties. Calls `step` after each data block with the number of bytes that are done, and returns its error when it fails: for
+    /// verifications that are throttled or cancelled.
+    pub fn verify(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
         verify(&self.anew()?, step)
     }
 }
 
 fn verify(table: &Table, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
     let footer = table.root()?.footer;
-    let filter = read_filter(table)?;
+    let filter = read_filter(table, &footer.filter)?;
     let leaves = read_index(table)?;
-    let mut walk = Walk::new(table, footer.filter, filter);
+    let mut walk = Walk::new(table, filter, footer.filter.probes);
     let mut next = 0;
     for (i, (bound, handle)) in leaves.iter().enumerate() {
         if handle.offset != next {
@@ -58,23 +53,6 @@ fn verify(table: &Table, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<Tabl
     }
     step(table.file_size())?;
     Ok(found)
-}
-
-/// All partitions of the filter.
-fn read_filter(table: &Table) -> Result<Vec<Slice>> {
-    let shape = table.root()?.footer.filter;
-    let mut partitions = Vec::new();
-    for i in 0..shape.partitions {
-        let handle = shape.handle(i);
-        let partition = table.read(handle, Kind::Filter, shape.partition_len())?;
-        if partition.len() != shape.partition_len() {
-            return Err(
-                table.fault(DecodeError::Corrupt("filter partition has a wrong length"), handle.offset)
-            );
-        }
-        partitions.push(partition);
-    }
-    Ok(partitions)
 }
 
 /// Reads the index from the root down; returns the bounds and handles of the data blocks.
@@ -132,28 +110,17 @@ fn children(table: &Table, node: &Node, bound: &Mark, out: &mut Vec<(Mark, Handl
 /// The data that was read so far.
 struct Walk<'a> {
     table: &'a Table,
-    shape: FilterShape,
-    filter: Vec<Slice>,
+    filter: Vec<Line>,
+    probes: u8,
     last: Option<Mark>,
     at: EntryCursor,
     meta: TableMeta,
 }
 
 impl<'a> Walk<'a> {
-    fn new(table: &'a Table, shape: FilterShape, filter: Vec<Slice>) -> Self {
-        let meta = TableMeta {
-            number: table.number(),
-            file_size: table.file_size(),
-            entries: 0,
-            tombstones: 0,
-            smallest: Vec::new(),
-            largest: Vec::new(),
-            min_seq: MAX_SEQ,
-            max_seq: 0,
-            user_bytes: 0,
-            cleared_seq: 0,
-        };
-        Walk { table, shape, filter, last: None, at: EntryCursor::new(), meta }
+    fn new(table: &'a Table, filter: Vec<Line>, probes: u8) -> Self {
+        let meta = TableMeta::empty(table.number(), table.file_size());
+        Walk { table, filter, probes, last: None, at: EntryCursor::new(), meta }
     }
 
     /// Checks the data block at `handle`, with entries in `bound..next`, and the zero padding after it. Returns the end of the padding.
@@ -211,22 +178,16 @@ impl<'a> Walk<'a> {
             return Err(DecodeError::Corrupt("entries are out of order"));
         }
         let hash = base::hash(key);
-        if self.shape.probes > 0 {
-            let (partition, line) = self.shape.locate(hash);
-            if filter::may_contain(&self.filter[partition as usize], line, hash, self.shape.probes)
-                != Some(true)
-            {
+        if self.probes > 0 {
+            let line = &self.filter[filter::line(hash, self.filter.len() as u64) as usize].0;
+            if !filter::line_may_contain(line, hash, self.probes) {
                 return Err(DecodeError::Corrupt("the filter lacks a key"));
             }
         }
         if self.meta.entries == 0 {
             self.meta.smallest = key.to_vec();
         }
-        self.meta.entries += 1;
-        self.meta.tombstones += u64::from(trailer.is_delete());
-        self.meta.min_seq = self.meta.min_seq.min(trailer.seq());
-        self.meta.max_seq = self.meta.max_seq.max(trailer.seq());
-        self.meta.user_bytes += (key.len() + value_len) as u64;
+        self.meta.count(trailer, key.len() + value_len);
         let last = self.last.get_or_insert_with(|| (Vec::new(), trailer));
         last.0.clear();
         last.0.extend_from_slice(key);

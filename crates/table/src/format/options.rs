@@ -1,7 +1,7 @@
 //! The options of a writer, the description of a finished table, and the names of table files.
 
 use crate::format::compression::Compression;
-use base::Seq;
+use base::{MAX_SEQ, Seq, Trailer};
 use std::sync::Arc;
 
 /// How a table is written. Readers do not need the options: the file describes itself.
@@ -61,6 +61,34 @@ pub struct TableMeta {
     /// The table has no entry that a range tombstone with this sequence number or a smaller one deletes: they were dropped when the table
     /// was written. Stored in the manifest; 0 when read from the file.
     pub cleared_seq: Seq,
+}
+
+impl TableMeta {
+    /// The description of a table to which entries are [counted](TableMeta::count).
+    pub(crate) fn empty(number: u64, file_size: u64) -> TableMeta {
+        TableMeta {
+            number,
+            file_size,
+            entries: 0,
+            tombstones: 0,
+            smallest: Vec::new(),
+            largest: Vec::new(),
+            min_seq: MAX_SEQ,
+            max_seq: 0,
+            user_bytes: 0,
+            cleared_seq: 0,
+        }
+    }
+
+    /// Counts an entry whose key and value have this many bytes. Smallest and largest key are set by the caller.
+    #[inline]
+    pub(crate) fn count(&mut self, trailer: Trailer, user_bytes: usize) {
+        self.entries += 1;
+        self.tombstones += u64::from(trailer.is_delete());
+        self.min_seq = self.min_seq.min(trailer.seq());
+        self.max_seq = self.max_seq.max(trailer.seq());
+        self.user_bytes += user_bytes as u64;
+    }
 }
 
 const SUFFIX: &str = ".tbl";

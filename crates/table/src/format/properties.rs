@@ -54,26 +54,14 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
     }
 }
 
-/// The owner of the table, if the block names it.
-pub(crate) fn owner(payload: &[u8]) -> Option<TableOwner> {
-    let (mut number, mut name) = (None, None);
-    let mut reader = Reader::new(payload);
-    while !reader.is_empty() {
-        let tag = reader.u8()?;
-        let bytes = reader.bytes(MAX_KEY_LEN)?;
-        match tag {
-            OWNER => number = Reader::new(bytes).varint(),
-            OWNER_NAME => name = std::str::from_utf8(bytes).ok(),
-            _ => {}
-        }
-    }
-    Some(TableOwner { number: number?, name: name?.into() })
-}
-
-/// Decodes the block's payload; the caller gives number and size of the file.
-pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<TableMeta, DecodeError> {
+/// Decodes the block's payload; the caller gives number and size of the file. Also returns the owner of the table, if the block names it.
+pub(crate) fn decode(
+    payload: &[u8],
+    number: u64,
+    file_size: u64,
+) -> Result<(TableMeta, Option<TableOwner>), DecodeError> {
     const BAD: DecodeError = DecodeError::Corrupt("properties are malformed");
-    let mut fields: [Option<&[u8]>; 8] = [None; 8];
+    let mut fields: [Option<&[u8]>; 10] = [None; 10];
     let mut reader = Reader::new(payload);
     while !reader.is_empty() {
         let tag = reader.u8().ok_or(BAD)?;
@@ -87,7 +75,10 @@ pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<Tabl
         let mut reader = Reader::new(bytes(tag)?);
         reader.varint().filter(|_| reader.is_empty()).ok_or(BAD)
     };
-    Ok(TableMeta {
+    let name = bytes(OWNER_NAME).ok().and_then(|name| std::str::from_utf8(name).ok());
+    let owner = name.zip(number_of(OWNER).ok());
+    let owner = owner.map(|(name, number)| TableOwner { number, name: name.into() });
+    let meta = TableMeta {
         number,
         file_size,
         entries: number_of(ENTRIES)?,
@@ -98,7 +89,8 @@ pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<Tabl
         max_seq: number_of(MAX_SEQ)?,
         user_bytes: number_of(USER_BYTES)?,
         cleared_seq: 0,
-    })
+    };
+    Ok((meta, owner))
 }
 
 #[cfg(test)]
@@ -122,9 +114,9 @@ mod tests {
         let mut out = vec![200, 2, 1, 1];
         let us = TableOwner { number: 300, name: "us".into() };
         encode(&meta, Some(&us), &mut out);
-        assert_eq!(owner(&out), Some(us));
+        assert_eq!(decode(&out, 5, 6), Ok((meta.clone(), Some(us))));
         out.truncate(out.len() - 8);
-        assert_eq!((decode(&out, 5, 6), owner(&out)), (Ok(meta), None));
+        assert_eq!(decode(&out, 5, 6), Ok((meta, None)));
         assert!(decode(&out[7..], 5, 6).is_err());
         for len in 0..out.len() {
             assert!(decode(&out[..len], 5, 6).is_err(), "{len}");

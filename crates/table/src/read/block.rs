@@ -52,18 +52,10 @@ impl Deref for Payload {
     }
 }
 
-/// A data block with its structure checked.
-pub(crate) struct Block {
-    pub payload: Payload,
-    pub layout: Layout,
-    /// Its offset in the file.
-    pub offset: u64,
-}
-
-/// A node with its structure checked.
+/// A node with its structure checked: a node of the index, or with a [`Payload`] a data block.
 #[derive(Clone)]
-pub(crate) struct Node {
-    pub bytes: Slice,
+pub(crate) struct Node<B = Slice> {
+    pub bytes: B,
     pub layout: Layout,
     /// Its offset in the file, for errors.
     pub offset: u64,

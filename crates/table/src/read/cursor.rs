@@ -5,12 +5,12 @@
 //! does not leave the block.
 
 use crate::format::decode_error::DecodeError;
-use crate::format::frame::{Handle, Kind};
-use crate::read::block::{Block, Node};
+use crate::format::frame::Handle;
+use crate::read::block::{Node, Payload};
 use crate::read::entry_cursor::EntryCursor;
 use crate::read::readahead::Readahead;
 use crate::read::table::Table;
-use base::{Cursor, Error, MAX_SEQ, Result, Seq, Slice, Trailer};
+use base::{Cursor, MAX_SEQ, Result, Seq, Slice, Trailer};
 use std::sync::Arc;
 
 /// Walks a table entry by entry. See [`base::Cursor`].
@@ -19,11 +19,9 @@ pub struct TableCursor {
     /// Index nodes from the root down, with the number of the child that the path takes in each.
     path: Vec<(PathNode, usize)>,
     /// The data block at the end of the path, if it was read.
-    block: Option<Block>,
+    block: Option<Node<Payload>>,
     at: EntryCursor,
     ahead: Readahead,
-    valid: bool,
-    error: Option<Error>,
 }
 
 impl Table {
@@ -46,7 +44,7 @@ impl PathNode {
     fn of(table: &Table, handle: Handle, child: usize) -> Result<PathNode> {
         match table.resident().and_then(|resident| resident.place(handle, child)) {
             Some(place) => Ok(PathNode::PinnedIndex(place)),
-            None => table.node(handle, Kind::Index).map(Box::new).map(PathNode::Own),
+            None => table.node(handle).map(Box::new).map(PathNode::Own),
         }
     }
 
@@ -68,6 +66,8 @@ enum Toward<'a> {
     First,
     Last,
     Entry(&'a [u8], Trailer),
+    /// This child of the first node, and from there on the first one; with `true`, the last one.
+    Child(usize, bool),
 }
 
 impl TableCursor {
@@ -78,8 +78,6 @@ impl TableCursor {
             block: None,
             at: EntryCursor::new(),
             ahead: Readahead::default(),
-            valid: false,
-            error: None,
         }
     }
 
@@ -92,7 +90,7 @@ impl TableCursor {
     }
 
     /// Extends the path by a node and its descendants down to the data block.
-    fn descend(&mut self, mut stop: PathNode, toward: Toward<'_>) -> Result<()> {
+    fn descend(&mut self, mut stop: PathNode, mut toward: Toward<'_>) -> Result<()> {
         let levels = usize::from(self.table.root()?.footer.levels);
         loop {
             let node = stop.node(&self.table)?;
@@ -100,6 +98,10 @@ impl TableCursor {
                 Toward::First => Ok(0),
                 Toward::Last => Ok(node.layout.count() - 1),
                 Toward::Entry(key, trailer) => node.layout.child(&node.bytes, key, trailer),
+                Toward::Child(child, back) => {
+                    toward = if back { Toward::Last } else { Toward::First };
+                    Ok(child)
+                }
             };
             let child = child.map_err(|f| self.table.fault(f, node.offset))?;
             let handle = node.handle(child).map_err(|f| self.table.fault(f, node.offset))?;
@@ -115,47 +117,24 @@ impl TableCursor {
     fn enter(&mut self, handle: Handle) -> Result<()> {
         let (table, ahead) = (&self.table, &mut self.ahead);
         let Some(block) = table.block_for(handle, ahead)? else { return Ok(()) };
-        self.at.enter(&block.payload, &block.layout);
+        self.at.enter(&block.bytes, &block.layout);
         self.block = Some(block);
         Ok(())
     }
 
-    /// Moves to the first entry of the next data block.
-    fn next_block(&mut self) -> Result<()> {
-        self.ahead.step(&self.table, false);
+    /// Moves to the first entry of the next data block; `back`: to the last entry of the one before.
+    fn walk(&mut self, back: bool) -> Result<()> {
+        self.ahead.step(&self.table, back);
         self.block = None;
         while let Some((stop, child)) = self.path.pop() {
-            if child + 1 < stop.node(&self.table)?.layout.count() {
-                self.step_to(stop, child + 1, Toward::First)?;
-                return self.stand(0);
+            let neighbour = if back { child.checked_sub(1) } else { Some(child + 1) };
+            let count = stop.node(&self.table)?.layout.count();
+            if let Some(neighbour) = neighbour.filter(|n| *n < count) {
+                self.descend(stop, Toward::Child(neighbour, back))?;
+                return if back { self.stand_on_last() } else { self.stand(0) };
             }
         }
         Ok(())
-    }
-
-    /// Moves to the last entry of the data block before.
-    fn prev_block(&mut self) -> Result<()> {
-        self.ahead.step(&self.table, true);
-        self.block = None;
-        while let Some((stop, child)) = self.path.pop() {
-            if child > 0 {
-                self.step_to(stop, child - 1, Toward::Last)?;
-                return self.stand_on_last();
-            }
-        }
-        Ok(())
-    }
-
-    /// Extends the path by `child` of a node, and from there down as `toward` says.
-    fn step_to(&mut self, stop: PathNode, child: usize, toward: Toward<'_>) -> Result<()> {
-        let node = stop.node(&self.table)?;
-        let handle = node.handle(child).map_err(|f| self.table.fault(f, node.offset))?;
-        self.path.push((stop, child));
-        if self.path.len() == usize::from(self.table.root()?.footer.levels) {
-            return self.enter(handle);
-        }
-        let stop = PathNode::of(&self.table, handle, child)?;
-        self.descend(stop, toward)
     }
 
     fn stand_on_last(&mut self) -> Result<()> {
@@ -167,32 +146,16 @@ impl TableCursor {
     #[inline]
     fn stand(&mut self, i: usize) -> Result<()> {
         if let Some(block) = &self.block {
-            self.at
-                .move_to(&block.payload, &block.layout, i)
-                .map_err(|f| self.table.fault(f, block.offset))?;
-            self.valid = true;
+            self.at.move_to(&block.bytes, &block.layout, i).map_err(|f| self.table.fault(f, block.offset))?;
         }
         Ok(())
     }
 
     /// Runs a move, which makes the cursor valid or not, and keeps its error.
     fn moving(&mut self, run: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        self.valid = false;
-        self.error = run(self).err();
-        match &self.error {
-            None => Ok(()),
-            Some(error) => {
-                self.valid = false;
-                Err(error.clone())
-            }
-        }
-    }
-
-    /// The result of a step of an invalid cursor: the error of the last move.
-    #[cold]
-    fn nowhere(&self) -> Result<()> {
-        debug_assert!(self.error.is_some(), "a step from nowhere");
-        self.error.clone().map_or(Ok(()), Err)
+        self.at.leave();
+        let moved = run(self);
+        self.at.settle(moved)
     }
 
     /// The first entry of the current block at or after a target, if the target lies between two entries of this block: then it is the
@@ -205,7 +168,7 @@ impl TableCursor {
     /// The number of the first entry of the current block at or after a target, or the count if there is none; and the count.
     fn search(&self, key: &[u8], trailer: Trailer) -> Result<(usize, usize)> {
         let Some(block) = &self.block else { return Ok((0, 0)) };
-        let i = block.layout.lower_bound(&block.payload, key, trailer);
+        let i = block.layout.lower_bound(&block.bytes, key, trailer);
         Ok((i.map_err(|f| self.table.fault(f, block.offset))?, block.layout.count()))
     }
 }
@@ -242,7 +205,7 @@ impl Cursor for TableCursor {
             if c.block.is_none() {
                 return Ok(());
             }
-            if i < count { c.stand(i) } else { c.next_block() }
+            if i < count { c.stand(i) } else { c.walk(false) }
         })
     }
 
@@ -257,39 +220,39 @@ impl Cursor for TableCursor {
             if c.block.is_none() {
                 return Ok(());
             }
-            if i > 0 { c.stand(i - 1) } else { c.prev_block() }
+            if i > 0 { c.stand(i - 1) } else { c.walk(true) }
         })
     }
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        if !self.valid {
-            return self.nowhere();
+        if !self.at.valid() {
+            return self.at.nowhere();
         }
         let next = self.at.index() + 1;
         if let Some(block) = &self.block
             && next < block.layout.count()
-            && self.at.move_to(&block.payload, &block.layout, next).is_ok()
+            && self.at.move_to(&block.bytes, &block.layout, next).is_ok()
         {
             return Ok(());
         }
         let inside = self.block.as_ref().is_some_and(|b| next < b.layout.count());
-        self.moving(|c| if inside { c.stand(next) } else { c.next_block() })
+        self.moving(|c| if inside { c.stand(next) } else { c.walk(false) })
     }
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
-        if !self.valid {
-            return self.nowhere();
+        if !self.at.valid() {
+            return self.at.nowhere();
         }
         let i = self.at.index();
         if let Some(block) = &self.block
             && i > 0
-            && self.at.move_to(&block.payload, &block.layout, i - 1).is_ok()
+            && self.at.move_to(&block.bytes, &block.layout, i - 1).is_ok()
         {
             return Ok(());
         }
-        self.moving(|c| if i > 0 { c.stand(i - 1) } else { c.prev_block() })
+        self.moving(|c| if i > 0 { c.stand(i - 1) } else { c.walk(true) })
     }
 
     #[inline]
@@ -304,7 +267,7 @@ impl Cursor for TableCursor {
 
     #[inline]
     fn valid(&self) -> bool {
-        self.valid
+        self.at.valid()
     }
 
     #[inline]
@@ -319,12 +282,12 @@ impl Cursor for TableCursor {
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.block.as_ref().map_or(&[], |block| self.at.value(&block.payload))
+        self.block.as_ref().map_or(&[], |block| self.at.value(&block.bytes))
     }
 
     fn value_slice(&self) -> Slice {
         self.block
             .as_ref()
-            .map_or_else(Slice::default, |block| block.payload.slice_of(self.at.value(&block.payload)))
+            .map_or_else(Slice::default, |block| block.bytes.slice_of(self.at.value(&block.bytes)))
     }
 }

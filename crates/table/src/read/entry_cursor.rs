@@ -1,10 +1,11 @@
-//! A position inside one node: the current entry, with its key assembled in a buffer that is reused.
+//! A position inside one node: the current entry, with its key assembled in a buffer that is reused; or nowhere, because of the end or
+//! of an error.
 //!
 //! Within a node only the part of the key after the shared prefix is rewritten from entry to entry.
 
 use crate::format::decode_error::DecodeError;
 use crate::format::node::Layout;
-use base::Trailer;
+use base::{Error, Result, Trailer};
 
 /// Bytes that most keys have after the prefix of their node.
 const MAX_SUFFIXES: usize = 24;
@@ -16,11 +17,22 @@ pub(crate) struct EntryCursor {
     index: usize,
     trailer: Trailer,
     value: (usize, usize),
+    valid: bool,
+    /// The error of the last move.
+    error: Option<Error>,
 }
 
 impl EntryCursor {
     pub(crate) fn new() -> Self {
-        EntryCursor { key: Vec::new(), prefix: 0, index: 0, trailer: Trailer(0), value: (0, 0) }
+        EntryCursor {
+            key: Vec::new(),
+            prefix: 0,
+            index: 0,
+            trailer: Trailer(0),
+            value: (0, 0),
+            valid: false,
+            error: None,
+        }
     }
 
     /// Enters a node. Call it before [`EntryCursor::move_to`] whenever the node changes.
@@ -34,7 +46,12 @@ impl EntryCursor {
 
     /// Stands on entry `i`, which must be below the node's count.
     #[inline]
-    pub(crate) fn move_to(&mut self, node: &[u8], layout: &Layout, i: usize) -> Result<(), DecodeError> {
+    pub(crate) fn move_to(
+        &mut self,
+        node: &[u8],
+        layout: &Layout,
+        i: usize,
+    ) -> std::result::Result<(), DecodeError> {
         let entry = layout.entry(node, i)?;
         self.key.truncate(self.prefix);
         self.key.extend_from_slice(&entry.head);
@@ -46,7 +63,32 @@ impl EntryCursor {
         self.index = i;
         self.trailer = entry.trailer;
         self.value = (entry.value_start, entry.value_end);
+        self.valid = true;
         Ok(())
+    }
+
+    /// Whether the cursor stands on an entry.
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// Leaves the entry: the beginning of a move that may end nowhere.
+    pub(crate) fn leave(&mut self) {
+        self.valid = false;
+    }
+
+    /// Keeps the error of a move, for steps that follow it.
+    pub(crate) fn settle(&mut self, moved: Result<()>) -> Result<()> {
+        self.error = moved.clone().err();
+        moved
+    }
+
+    /// The result of a step from nowhere: the error of the last move.
+    #[cold]
+    pub(crate) fn nowhere(&self) -> Result<()> {
+        debug_assert!(self.error.is_some(), "a step from nowhere");
+        self.error.clone().map_or(Ok(()), Err)
     }
 
     #[inline]

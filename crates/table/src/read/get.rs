@@ -9,7 +9,7 @@ use crate::format::decode_error::DecodeError;
 use crate::format::filter;
 use crate::format::frame::{Handle, Kind};
 use crate::format::node;
-use crate::read::block::{Block, Payload};
+use crate::read::block::{Node, Payload};
 use crate::read::nonblocking_read::{PendingRead, Reading};
 use crate::read::table::Table;
 use base::{Result, Seq, Slice, Trailer};
@@ -48,8 +48,7 @@ impl Table {
         }
         let (partition, line) = shape.locate(hash);
         let handle = shape.handle(partition);
-        let block =
-            self.block_or(handle, Kind::Filter, || self.read(handle, Kind::Filter, shape.partition_len()))?;
+        let block = self.cached(handle, Kind::Filter, shape.partition_len())?;
         let may = filter::may_contain(&block, line, hash, shape.probes).ok_or_else(|| {
             self.fault(DecodeError::Corrupt("filter partition is too short"), handle.offset)
         })?;
@@ -151,8 +150,8 @@ impl Table {
         key: &[u8],
         trailer: Trailer,
     ) -> Result<Option<(Trailer, Slice)>> {
-        let Block { payload, layout, offset } = self.block(payload, handle)?;
-        let found = layout.find(&payload, key, trailer).map_err(|f| self.fault(f, offset))?;
-        Ok(found.map(|entry| (entry.trailer, payload.slice_of(entry.value(&payload)))))
+        let Node { bytes, layout, offset } = self.block(payload, handle)?;
+        let found = layout.find(&bytes, key, trailer).map_err(|f| self.fault(f, offset))?;
+        Ok(found.map(|entry| (entry.trailer, bytes.slice_of(entry.value(&bytes)))))
     }
 }

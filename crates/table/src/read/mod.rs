@@ -10,3 +10,4 @@ pub(crate) mod pinned_index;
 pub(crate) mod readahead;
 pub(crate) mod scan;
 pub(crate) mod table;
+pub(crate) mod window;

@@ -14,8 +14,7 @@ use crate::cache::block_cache::BlockClass;
 use crate::cache::buffer_pool::Buffer;
 use crate::cache::read_policy::PIECE;
 use crate::format::frame::{self, Handle, Kind};
-use crate::format::node::Layout;
-use crate::read::block::{Block, MAX_OWN, Payload};
+use crate::read::block::{MAX_OWN, Node, Payload};
 use crate::read::table::Table;
 use base::Result;
 use base::planted::{Bug, planted};
@@ -113,9 +112,8 @@ impl Table {
     }
 
     #[inline]
-    pub(crate) fn block(&self, payload: Payload, handle: Handle) -> Result<Block> {
-        let layout = Layout::parse(&payload, false).map_err(|f| self.fault(f, handle.offset))?;
-        Ok(Block { payload, layout, offset: handle.offset })
+    pub(crate) fn block(&self, payload: Payload, handle: Handle) -> Result<Node<Payload>> {
+        self.parse(payload, Kind::Data, handle.offset)
     }
 
     /// Whether a wait at `offset` may cause the load of its piece: the tables fit into memory, and it was not loaded yet.
@@ -132,7 +130,7 @@ impl Table {
         if let Some(piece) = self.prefetch.note_waited(self.file.size, offset)
             && used <= self.tables.memory
         {
-            self.load(piece, PIECE);
+            self.will_need(piece, PIECE.min(self.file.size.saturating_sub(piece)));
         }
     }
 }

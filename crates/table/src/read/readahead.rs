@@ -9,7 +9,7 @@ use crate::cache::buffer_pool::Buffer;
 use crate::cache::table_cache;
 use crate::format::frame::{self, Handle};
 use crate::format::node;
-use crate::read::block::{Block, Payload};
+use crate::read::block::{Node, Payload};
 use crate::read::nonblocking_read::{Nonblocking, PendingRead, Reading};
 use crate::read::table::Table;
 use base::Result;
@@ -172,7 +172,7 @@ impl Readahead {
 impl Table {
     /// A data block for a cursor, from the window, the cache or the file. `None` if the cursor must not wait and would have to.
     #[inline]
-    pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Readahead) -> Result<Option<Block>> {
+    pub(crate) fn block_for(&self, handle: Handle, ahead: &mut Readahead) -> Result<Option<Node<Payload>>> {
         let noted = ahead.nonblocking.wanted.take();
         // A walk reads each block once: it neither admits blocks nor counts as a request.
         if let Some(payload) = ahead.take(self, PendingRead { handle, admitted: false })? {

@@ -22,6 +22,7 @@ use crate::read::pinned_index::PinnedIndex;
 use base::checksum::Place;
 use base::{Error, Result, Slice};
 use env::ReadFile;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -100,15 +101,15 @@ impl Table {
     }
 
     pub(crate) fn block_key(&self, handle: Handle) -> BlockKey {
-        BlockKey { space: self.tables.space, file: self.file.number, offset: handle.offset }
+        BlockKey { file: self.file.number, offset: handle.offset }
     }
 
     /// The content of the properties block. Reads it from the file at each call.
     pub fn meta(&self) -> Result<TableMeta> {
         let handle = self.root()?.footer.properties;
         let payload = self.read(handle, Kind::Properties, properties::MAX_LEN)?;
-        properties::decode(&payload, self.file.number, self.file.size)
-            .map_err(|f| self.fault(f, handle.offset))
+        let decoded = properties::decode(&payload, self.file.number, self.file.size);
+        decoded.map(|(meta, _)| meta).map_err(|f| self.fault(f, handle.offset))
     }
 
     /// Asks the operating system to drop the file from the page cache, so that the next reads come from the disk.
@@ -116,11 +117,6 @@ impl Table {
         if let Ok(file) = self.tables.open_file(&self.file) {
             file.wont_need(0, self.file.size);
         }
-    }
-
-    /// Asks the operating system to load these bytes of the file into the page cache.
-    pub(crate) fn load(&self, offset: u64, len: u64) {
-        self.will_need(offset, len.min(self.file.size.saturating_sub(offset)));
     }
 
     /// Footer and root, read at first use. Of concurrent reads one is kept.
@@ -144,41 +140,35 @@ impl Table {
         Ok(self.root.get_or_init(|| Box::new(Root { footer, node })))
     }
 
-    /// A node, through the cache.
+    /// An index node, through the cache.
     #[inline]
-    pub(crate) fn node(&self, handle: Handle, kind: Kind) -> Result<Node> {
-        let bytes = self.block_or(handle, kind, || self.read(handle, kind, frame::MAX_PAYLOAD))?;
+    pub(crate) fn node(&self, handle: Handle) -> Result<Node> {
+        let bytes = self.cached(handle, Kind::Index, frame::MAX_PAYLOAD)?;
         node::touch(&bytes);
-        self.parse(bytes, kind, handle.offset)
+        self.parse(bytes, Kind::Index, handle.offset)
     }
 
     #[inline]
-    pub(crate) fn parse(&self, bytes: Slice, kind: Kind, offset: u64) -> Result<Node> {
+    pub(crate) fn parse<B: Deref<Target = [u8]>>(
+        &self,
+        bytes: B,
+        kind: Kind,
+        offset: u64,
+    ) -> Result<Node<B>> {
         let layout = Layout::parse(&bytes, kind == Kind::Index).map_err(|f| self.fault(f, offset))?;
         Ok(Node { bytes, layout, offset })
     }
 
-    /// The payload of a block, from the cache or else from `read`.
+    /// The payload of an index node or a filter partition, at most `cap` bytes, from the cache or else from the file.
     #[inline]
-    pub(crate) fn block_or(
-        &self,
-        handle: Handle,
-        kind: Kind,
-        read: impl FnOnce() -> Result<Slice>,
-    ) -> Result<Slice> {
-        let class = match kind {
-            Kind::Data => BlockClass::Data,
-            Kind::Filter => BlockClass::Filter,
-            _ => BlockClass::Index,
-        };
+    pub(crate) fn cached(&self, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
+        let class = if kind == Kind::Filter { BlockClass::Filter } else { BlockClass::Index };
         let key = self.block_key(handle);
         if let Some(block) = self.tables.cache.get(key, class) {
             return Ok(block);
         }
-        let block = read()?;
-        if class != BlockClass::Data || self.tables.cache.admits(key) {
-            self.tables.cache.insert(key, class, block.clone());
-        }
+        let block = self.read(handle, kind, cap)?;
+        self.tables.cache.insert(key, class, block.clone());
         Ok(block)
     }
 

@@ -17,7 +17,7 @@ use crate::write::block_align::BlockAligner;
 use base::checksum::Place;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::planted::{Bug, planted};
-use base::{Error, MAX_SEQ, Result, Trailer, shared_prefix};
+use base::{Error, Result, Trailer, shared_prefix};
 use env::{Env, WriteFile};
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -93,18 +93,6 @@ impl TableWriter {
         let path = dir.join(table_file_name(number));
         let compressor = Compressor::new(options.compression)?;
         let file = env.create(&path)?;
-        let meta = TableMeta {
-            number,
-            file_size: 0,
-            entries: 0,
-            tombstones: 0,
-            smallest: Vec::new(),
-            largest: Vec::new(),
-            min_seq: MAX_SEQ,
-            max_seq: 0,
-            user_bytes: 0,
-            cleared_seq: 0,
-        };
         Ok(TableWriter {
             env: Arc::clone(env),
             path,
@@ -118,7 +106,7 @@ impl TableWriter {
             index: Level::default(),
             hashes: Vec::new(),
             last: None,
-            meta,
+            meta: TableMeta::empty(number, 0),
             owner: options.owner.clone(),
             failed: false,
         })
@@ -149,17 +137,8 @@ impl TableWriter {
             self.hashes.push(hash);
         }
         self.block.add(key, trailer, value);
-        self.meta.entries += 1;
-        self.meta.tombstones += u64::from(trailer.is_delete());
-        self.meta.min_seq = self.meta.min_seq.min(trailer.seq());
-        self.meta.max_seq = self.meta.max_seq.max(trailer.seq());
-        self.meta.user_bytes += (key.len() + value.len()) as u64;
+        self.meta.count(trailer, key.len() + value.len());
         Ok(())
-    }
-
-    /// Entries so far.
-    pub fn entries(&self) -> u64 {
-        self.meta.entries
     }
 
     /// Approximate size of the file if it were finished now.
