@@ -3,7 +3,7 @@
 //!
 //! Not part of the public library: the feature `fuzzing` is only on for those targets.
 
-use crate::wal::{LogHeader, decode_batch, log_file_name, parse_log_file_name, put_batch_head_of, put_entry};
+use crate::wal::{LogHeader, decode_batch, log_file_name, parse_log_file_name, put_batch_head, put_entry};
 use base::EntryKind;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use table::{parse_table_file_name, table_file_name};
@@ -15,7 +15,7 @@ pub fn batch(data: &[u8]) -> bool {
     assert!(batch.first_seq > 0 && batch.first_seq + batch.count <= base::MAX_SEQ);
     let mut encoded = Vec::new();
     let ranges = data[0] != 0;
-    put_batch_head_of(&mut encoded, ranges, batch.first_seq, batch.count);
+    put_batch_head(&mut encoded, ranges, batch.first_seq, batch.count);
     // The count is untrusted: the entries end where the bytes end.
     for _ in 0..batch.count {
         let Some(entry) = batch.entries.next() else { return false };

@@ -112,11 +112,9 @@ impl Hall {
     fn synced(&self, job: u64) -> Result<u64, ()> {
         self.pass();
         match self.write_queue.try_now() {
-            Some(mut writer) => {
-                writer.push(job);
+            Some(mut lead) => {
+                lead.writer.push(job);
                 self.pass();
-                drop(writer);
-                self.write_queue.pass_on();
                 Ok(job)
             }
             None => self.queue(job),
@@ -127,15 +125,14 @@ impl Hall {
     fn plain(&self, job: u64) -> Result<u64, ()> {
         self.pass();
         match self.write_queue.try_briefly() {
-            Some(mut writer) => {
-                writer.push(job);
+            Some(mut held) => {
+                held.writer.push(job);
                 self.pass();
                 let wakes = match self.write_queue.has_queue() {
-                    true => lead(&mut writer, self.write_queue.take_while(|job| *job != UNSUITED)),
+                    true => lead(&mut held.writer, self.write_queue.take_while(|job| *job != UNSUITED)),
                     false => Wakes::new(),
                 };
-                drop(writer);
-                self.write_queue.pass_on();
+                drop(held);
                 drop(wakes);
                 Ok(job)
             }
@@ -145,11 +142,9 @@ impl Hall {
 
     /// A flush, or another operation that needs the writer for more than a job.
     fn other(&self, job: u64) {
-        let mut writer = self.write_queue.wait();
-        writer.push(job);
+        let mut lead = self.write_queue.wait();
+        lead.writer.push(job);
         self.pass();
-        drop(writer);
-        self.write_queue.pass_on();
     }
 
     fn queue(&self, job: u64) -> Result<u64, ()> {

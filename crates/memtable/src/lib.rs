@@ -36,8 +36,8 @@ use list::SkipList;
 use node::{EntryId, MAX_HEIGHT, MAX_INLINE, Nodes, SLOTS};
 use std::collections::TryReserveError;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use stripe::{STRIPES, Stripe};
 use sync::OwnLine;
 
@@ -126,10 +126,11 @@ impl Memtable {
         Memtable::build(capacity, arena_size(capacity)).map(Arc::new)
     }
 
-    /// A memtable without capacity: [`Memtable::reserve`] always fails. Shared by keyspaces that have nothing in
-    /// memory.
+    /// The memtable without capacity: [`Memtable::reserve`] always fails. All keyspaces that have nothing in memory
+    /// share it.
     pub fn empty() -> Arc<Memtable> {
-        Arc::new(Memtable::build(0, 0).expect("memory for a memtable"))
+        static EMPTY: OnceLock<Arc<Memtable>> = OnceLock::new();
+        EMPTY.get_or_init(|| Arc::new(Memtable::build(0, 0).expect("memory for a memtable"))).clone()
     }
 
     fn build(capacity: usize, arena_size: usize) -> Result<Memtable> {

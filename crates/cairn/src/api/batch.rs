@@ -52,10 +52,7 @@ impl Batch {
         match bounds {
             Ok(None) => {}
             Ok(Some(Bounds { from, to })) => {
-                let to = to.unwrap_or_default();
-                if to.is_empty() || from < to {
-                    self.push(&keyspace.inner, EntryKind::DeleteRange, &from, &to);
-                }
+                self.push(&keyspace.inner, EntryKind::DeleteRange, &from, &to.unwrap_or_default());
             }
             Err(e) => {
                 self.error.get_or_insert(e);

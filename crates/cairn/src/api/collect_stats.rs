@@ -1,6 +1,6 @@
 //! Collects the statistics of an open database.
 
-use crate::parts::{HeldCursors, add};
+use crate::parts::HeldCursors;
 use crate::state::{DbInner, KeyspaceInner};
 use crate::sync::Ordering;
 use crate::types::{
@@ -11,31 +11,22 @@ use std::sync::Arc;
 pub(crate) fn keyspace_stats(keyspace: &KeyspaceInner, cursors: HeldCursors) -> KeyspaceStats {
     let read_state = keyspace.read_state.load();
     let version = &read_state.version;
-    let mut levels = vec![LevelStats {
-        level: 0,
-        guards: 1,
-        tables: version.level0.len(),
-        bytes: version.level0.iter().map(|t| t.meta.file_size).sum(),
-        max_tables_in_guard: version.level0.len(),
-        compactions: keyspace.counters.compactions[0].stats(),
-        ..LevelStats::default()
-    }];
-    for (i, level) in version.levels.iter().enumerate() {
-        levels.push(LevelStats {
-            level: i + 1,
-            guards: level.guards.len(),
-            empty_guards: level.guards.iter().filter(|g| g.tables.is_empty()).count(),
-            tables: level.tables(),
-            bytes: level.bytes(),
-            max_tables_in_guard: level.guards.iter().map(|g| g.tables.len()).max().unwrap_or(0),
-            largest_guard_bytes: level.guards.iter().map(|g| g.bytes()).max().unwrap_or(0),
-            compactions: keyspace.counters.compactions[i + 1].stats(),
-            ..LevelStats::default()
-        });
-    }
-    for (level, table) in version.tables() {
-        levels[level].entries += table.meta.entries;
-        levels[level].tombstones += table.meta.tombstones;
+    let mut levels: Vec<LevelStats> = (keyspace.counters.compactions.lock().iter().enumerate())
+        .map(|(level, compactions)| LevelStats { level, compactions: *compactions, ..Default::default() })
+        .collect();
+    for (n, guard, tables) in version.stacks() {
+        let level = &mut levels[n];
+        let bytes = tables.iter().map(|t| t.meta.file_size).sum();
+        level.guards += 1;
+        level.tables += tables.len();
+        level.bytes += bytes;
+        level.entries += tables.iter().map(|t| t.meta.entries).sum::<u64>();
+        level.tombstones += tables.iter().map(|t| t.meta.tombstones).sum::<u64>();
+        level.max_tables_in_guard = level.max_tables_in_guard.max(tables.len());
+        if guard.is_some() {
+            level.empty_guards += usize::from(tables.is_empty());
+            level.largest_guard_bytes = level.largest_guard_bytes.max(bytes);
+        }
     }
     let reasons = keyspace.counters.reasons.lock();
     KeyspaceStats {
@@ -43,7 +34,7 @@ pub(crate) fn keyspace_stats(keyspace: &KeyspaceInner, cursors: HeldCursors) -> 
         memtable_bytes: read_state.memtable.used_bytes() as u64,
         immutable_memtables: read_state.immutable.len(),
         table_bytes: version.bytes(),
-        flush: keyspace.counters.flush.stats(),
+        flush: *keyspace.counters.flush.lock(),
         levels,
         uncommitted_guards: version.uncommitted.len(),
         cursors: cursors.count,
@@ -73,7 +64,7 @@ fn damaged_tables(version: &tree::Version) -> Vec<Problem> {
 }
 
 pub(crate) fn stats(db: &DbInner) -> Stats {
-    let inners: Vec<_> = db.state.lock().keyspaces.values().map(|k| k.inner.clone()).collect();
+    let inners = db.keyspaces();
     let now = db.env.monotonic();
     let snapshots = db.snapshots.look(now);
     let mut readers = snapshots;
@@ -83,11 +74,12 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         keyspace_stats(keyspace, cursors)
     };
     let keyspaces: Vec<KeyspaceStats> = inners.iter().map(with_cursors).collect();
-    let (mut flush, mut compaction) = *db.counters.dropped.lock();
-    for keyspace in &keyspaces {
-        add(&mut flush, &keyspace.flush);
-        keyspace.levels.iter().for_each(|level| add(&mut compaction, &level.compactions));
-    }
+    // Each lock is released before the next one is taken.
+    let flush = *db.counters.flush.lock();
+    let compaction = *db.counters.compaction.lock();
+    let stalls = db.counters.stalls.lock().clone();
+    let scrub = *db.scrub.stats.lock();
+    let findings: Vec<Problem> = db.scrub.findings.lock().values().cloned().collect();
     let cache = db.tables.cache.cache();
     let classes = cache.stats();
     let tables = db.tables.cache.stats();
@@ -99,7 +91,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         flush,
         compaction,
         user_writes: db.counters.writes.load(Ordering::Relaxed),
-        user_bytes: db.counters.user_bytes.load(Ordering::Relaxed),
+        user_bytes: db.counters.user_bytes(),
         log: LogStats {
             bytes_written: log.bytes.load(Ordering::Relaxed),
             syncs: log.syncs.load(Ordering::Relaxed),
@@ -124,7 +116,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
             useful: tables.filter_negatives,
             false_positives: tables.filter_false_positives,
         },
-        stalls: db.counters.stalls(),
+        stalls,
         memory: MemoryStats {
             budget: db.options.memory_budget,
             memtables: memtables.map(|m| m.used_bytes() as u64).sum(),
@@ -138,10 +130,8 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
         oldest_reader_seconds: readers.since.map_or(0.0, |since| now.saturating_sub(since).as_secs_f64()),
         last_seq: db.visible.newest(),
         background_error: db.status.fatal.get().map(|e| e.to_string()).or(error),
-        scrub: db.scrub.stats(),
-        damage: (read_states.iter().flat_map(|v| damaged_tables(&v.version)))
-            .chain(db.scrub.findings())
-            .collect(),
+        scrub,
+        damage: (read_states.iter().flat_map(|v| damaged_tables(&v.version))).chain(findings).collect(),
         keyspaces,
     };
     if stats.user_bytes > 0 {

@@ -147,8 +147,7 @@ impl Database {
 
     /// The names of all keyspaces, sorted.
     pub fn keyspaces(&self) -> Vec<String> {
-        let state = self.inner().state.lock();
-        let mut names: Vec<String> = state.keyspaces.values().map(|k| k.inner.name.clone()).collect();
+        let mut names: Vec<String> = self.inner().keyspaces().iter().map(|k| k.name.clone()).collect();
         names.sort_unstable();
         names
     }
@@ -210,14 +209,10 @@ impl Database {
         let _call = self.inner().begin_call()?;
         // One flush of all keyspaces costs less than a flush of each.
         self.inner().flush_all()?;
-        let names = self.keyspaces();
-        names.iter().try_for_each(|name| match self.open_keyspace(name) {
-            Ok(keyspace) => match keyspace.compact() {
-                Err(e) if e.kind() == ErrorKind::Closed && keyspace.inner.is_dropped() => Ok(()),
-                other => other,
-            },
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(e),
+        let keyspaces = self.inner().keyspaces();
+        keyspaces.iter().try_for_each(|keyspace| match self.inner().compact_keyspace(keyspace, b"", None) {
+            Err(e) if e.kind() == ErrorKind::Closed && keyspace.is_dropped() => Ok(()),
+            compacted => compacted,
         })
     }
 

@@ -277,28 +277,20 @@ impl Keyspace {
     /// Every guard with its tables, by level. Level 0 is shown as one guard.
     pub fn guards(&self) -> Vec<GuardInfo> {
         let read_state = self.inner.read_state.load();
-        let tables = |tables: &[Arc<tree::LiveTable>]| {
-            let info = |t: &Arc<tree::LiveTable>| TableInfo {
-                number: t.meta.number,
-                bytes: t.meta.file_size,
-                entries: t.meta.entries,
-                tombstones: t.meta.tombstones,
-                smallest: Slice::copy_from(&t.meta.smallest),
-                largest: Slice::copy_from(&t.meta.largest),
-            };
-            tables.iter().map(info).collect()
+        let info = |t: &Arc<tree::LiveTable>| TableInfo {
+            number: t.meta.number,
+            bytes: t.meta.file_size,
+            entries: t.meta.entries,
+            tombstones: t.meta.tombstones,
+            smallest: Slice::copy_from(&t.meta.smallest),
+            largest: Slice::copy_from(&t.meta.largest),
         };
-        let mut guards =
-            vec![GuardInfo { level: 0, key: Slice::default(), tables: tables(&read_state.version.level0) }];
-        for (i, level) in read_state.version.levels.iter().enumerate() {
-            let info = |g: &Arc<tree::Guard>| GuardInfo {
-                level: i + 1,
-                key: g.key.clone(),
-                tables: tables(&g.tables),
-            };
-            guards.extend(level.guards.iter().map(info));
-        }
-        guards
+        let stacks = read_state.version.stacks().map(|(level, key, tables)| GuardInfo {
+            level,
+            key: key.cloned().unwrap_or_default(),
+            tables: tables.iter().map(info).collect(),
+        });
+        stacks.collect()
     }
 }
 

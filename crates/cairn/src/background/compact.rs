@@ -147,7 +147,9 @@ impl DbInner {
         }
         let time = self.env.monotonic().saturating_sub(started);
         if !plan.is_move() {
-            keyspace.counters.compactions[plan.target].note(outcome.bytes_read, outcome.bytes_written, time);
+            let (read, written) = (outcome.bytes_read, outcome.bytes_written);
+            self.counters.compaction.lock().note(read, written, time);
+            keyspace.counters.compactions.lock()[plan.target].note(read, written, time);
         }
         *keyspace.counters.reasons.lock().entry(plan.reason).or_default() += 1;
         Ok(())

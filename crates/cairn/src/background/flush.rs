@@ -57,7 +57,7 @@ impl DbInner {
     pub(crate) fn next_flush(&self) -> Option<FlushJob> {
         let mut state = self.state.lock();
         let mut waiting: Vec<(Option<Seq>, u64)> = (state.waiting().filter(|k| !k.flushing))
-            .map(|k| (k.immutable.front().and_then(|sealed| sealed.min_seq), k.inner.id))
+            .map(|k| (k.immutable.front().and_then(|sealed| sealed.memtable.min_seq()), k.inner.id))
             .collect();
         if waiting.is_empty() && !state.logs_to_free {
             return None;
@@ -66,7 +66,7 @@ impl DbInner {
         let (mut parts, mut bytes) = (Vec::new(), 0);
         for (_, id) in waiting {
             let Some(k) = state.keyspaces.get_mut(&id) else { continue };
-            let more: u64 = k.immutable.iter().map(|sealed| sealed.bytes).sum();
+            let more: u64 = k.immutable.iter().map(ImmutableMemtable::bytes).sum();
             if !parts.is_empty() && (parts.len() == MAX_TABLES || bytes + more > MAX_BYTES) {
                 break;
             }
@@ -197,7 +197,9 @@ impl DbInner {
         self.install_flush(written)?;
         for w in written {
             if let Some(table) = &w.flushed.table {
-                w.part.keyspace.counters.flush.note(0, table.file_size, w.time);
+                for counter in [&self.counters.flush, &w.part.keyspace.counters.flush] {
+                    counter.lock().note(0, table.file_size, w.time);
+                }
             }
         }
         Ok(())

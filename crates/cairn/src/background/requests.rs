@@ -10,9 +10,9 @@ use std::sync::Arc;
 use tree::PickBlocked;
 
 impl DbInner {
-    /// Flushes and compacts until nothing is due. For databases without threads.
+    /// Without background threads: flushes and compacts until nothing is due.
     pub(crate) fn run_pending(&self) {
-        while let Ok(true) = self.run_job() {}
+        while self.is_inline() && matches!(self.run_job(), Ok(true)) {}
     }
 
     /// Runs one flush, or otherwise one compaction, if any is due. Returns whether there was one.
@@ -154,9 +154,7 @@ impl DbInner {
         mut done: impl FnMut(&mut State) -> bool,
         error: impl Fn(&State) -> Option<Error>,
     ) -> Result<()> {
-        if self.is_inline() {
-            self.run_pending();
-        }
+        self.run_pending();
         let mut may_run = self.is_inline();
         loop {
             let mut state = self.state.lock();

@@ -2,7 +2,7 @@
 //! `background_threads` 0 there are none, and everything runs in the thread that triggers it (`requests.rs`).
 
 use super::compact::RETRY_PAUSE;
-use crate::state::DbInner;
+use crate::state::{DbInner, PanicGuard};
 use crate::sync::{Ordering, thread, thread::JoinHandle};
 use base::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -41,11 +41,9 @@ impl Background {
         let mut start = |name: String, work: fn(&DbInner)| -> Result<()> {
             let db = db.clone();
             let body = move || {
-                let run = std::panic::AssertUnwindSafe(|| work(&db));
-                if std::panic::catch_unwind(run).is_err() {
-                    // No thread would flush or compact any more: end writing instead of hanging.
-                    db.stop(&Error::new(ErrorKind::ReadOnly, "a background thread panicked"));
-                }
+                // After a panic no thread would flush or compact any more: writing ends, instead of hanging.
+                let _watch = PanicGuard::new(&db, "a background thread");
+                work(&db);
             };
             let spawned = thread::Builder::new().name(name).spawn(body);
             threads

@@ -1,12 +1,11 @@
 //! Checks every checksum of every file in use, and the invariants of every tree. Writes nothing. Behind `cairn::check` and
 //! `Database::check`.
 
-use super::report::Report;
-use crate::open::{Files, LOCK_FILE_NAME, keyspace_options};
+use crate::open::{Files, LOCK_FILE_NAME, keyspace_options, no_database};
 use crate::state::{DbInner, Tables};
 use crate::types::{CheckProgress, CheckReport, Options};
 use crate::wal::{LogRecord, check_dropped, replay};
-use base::{Error, ErrorKind, Result};
+use base::{Error, Result};
 use env::{Env, RealEnv};
 use std::path::Path;
 use std::sync::Arc;
@@ -31,26 +30,25 @@ pub fn check_in(
     progress: &mut dyn FnMut(&CheckProgress),
 ) -> Result<CheckReport> {
     let dir = path.as_ref();
-    let nothing = || Error::new(ErrorKind::NotFound, format!("{}: there is no database", dir.display()));
     if !env.exists(dir)? || !env.exists(&dir.join(LOCK_FILE_NAME))? {
-        return Err(nothing());
+        return Err(no_database(dir));
     }
     let _lock = env.lock_read_only(&dir.join(LOCK_FILE_NAME))?;
     let files = Files::list(&env, dir)?;
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     let Some(&number) = files.manifests.last() else {
         if files.tables.is_empty() && files.logs.is_empty() {
-            return Err(nothing());
+            return Err(no_database(dir));
         }
         report.problem(&manifest_file_name(1), None, "there are tables or logs, but no manifest".into());
-        return Ok(report.report);
+        return Ok(report);
     };
     let space = Tables::new(&env, dir, &Options::default());
     let state = match Manifest::read(&env, dir, number, &mut |meta| space.open(meta)) {
         Ok(state) => state,
         Err(e) => {
             report.error(&manifest_file_name(number), &e);
-            return Ok(report.report);
+            return Ok(report);
         }
     };
     let versions: Vec<&Version> = state.keyspaces.values().map(|k| &k.version).collect();
@@ -70,13 +68,13 @@ pub fn check_in(
                 records += 1;
                 check_batch(record, &state)
             });
-            report.report.log_records = records;
+            report.log_records = records;
             if let Err(e) = replayed {
                 report.error("log", &e);
             }
         }
     }
-    Ok(report.report)
+    Ok(report)
 }
 
 /// Checks that a record is a batch that recovery can replay.
@@ -97,13 +95,13 @@ fn check_batch(mut record: LogRecord<'_>, state: &tree::ManifestState) -> Result
 /// Checks the tables and trees of an open database.
 pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress)) -> Result<CheckReport> {
     db.status.check_not_closed()?;
-    let keyspaces: Vec<_> = db.state.lock().keyspaces.values().map(|k| k.inner.clone()).collect();
+    let keyspaces = db.keyspaces();
     let read_states: Vec<_> = keyspaces.iter().map(|k| k.read_state.load_full()).collect();
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     for (keyspace, read_state) in keyspaces.iter().zip(&read_states) {
         report.check_invariants(&keyspace.name, &read_state.version);
     }
     let versions: Vec<&Version> = read_states.iter().map(|v| &*v.version).collect();
     report.check_tables(&versions, progress, &|| db.status.check_not_closed())?;
-    Ok(report.report)
+    Ok(report)
 }

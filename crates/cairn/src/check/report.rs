@@ -8,24 +8,18 @@ use std::sync::Arc;
 use table::TableMeta;
 use tree::{LiveTable, Version};
 
-/// A report under construction, for checks and scrubs.
-#[derive(Default)]
-pub(crate) struct Report {
-    pub report: CheckReport,
-}
-
-impl Report {
+impl CheckReport {
     pub(crate) fn problem(&mut self, file: &str, offset: Option<u64>, what: String) {
-        self.report.problems.push(Problem { file: file.to_owned(), offset, what });
+        self.problems.push(Problem { file: file.to_owned(), offset, what });
     }
 
     /// Records an error, in the file that it names if it names one.
     pub(crate) fn error(&mut self, file: &str, error: &Error) {
-        self.report.problems.push(Problem::of(file, error));
+        self.problems.push(Problem::of(file, error));
     }
 
     pub(crate) fn check_invariants(&mut self, keyspace: &str, version: &Version) {
-        self.report.keyspaces += 1;
+        self.keyspaces += 1;
         for problem in tree::check_version(version) {
             self.problem("manifest", None, format!("keyspace {keyspace:?}: {problem}"));
         }
@@ -68,7 +62,7 @@ impl Report {
             // The file does not record which range tombstones have been applied to it.
             Ok(found) if found == (TableMeta { cleared_seq: 0, ..table.meta.clone() }) => {
                 table.clear_damage();
-                self.report.entries += found.entries;
+                self.entries += found.entries;
             }
             Ok(found) => {
                 let what = format!("the manifest has {:?}, the table is {found:?}", table.meta);
@@ -81,8 +75,8 @@ impl Report {
                 self.error(&file, &e);
             }
         }
-        self.report.tables += 1;
-        self.report.bytes += table.meta.file_size;
+        self.tables += 1;
+        self.bytes += table.meta.file_size;
         Ok(())
     }
 
@@ -94,7 +88,7 @@ impl Report {
             .collect();
         let unnamed = files.tables.iter().filter(|n| !named.contains(n)).count();
         if unnamed > 0 {
-            self.report.notes.push(format!("{unnamed} tables are not in use; the next opening removes them"));
+            self.notes.push(format!("{unnamed} tables are not in use; the next opening removes them"));
         }
     }
 }

@@ -5,7 +5,6 @@
 //! first), the closed logs that are synced, and the manifest. `Database::scrub` runs one round; with the option `scrub_rate` a thread
 //! runs rounds continuously. Findings are in `Stats::damage` and `Stats::scrub`, and go to `tracing`. Scrubbing changes nothing.
 
-use super::report::Report;
 use crate::state::DbInner;
 use crate::sync::Ordering;
 use crate::types::CheckReport;
@@ -33,7 +32,7 @@ struct ScrubPacer<'a> {
 impl ScrubPacer<'_> {
     /// Called after `bytes` were read.
     fn spend(&mut self, bytes: u64) -> Result<()> {
-        self.db.scrub.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.db.scrub.stats.lock().bytes += bytes;
         if let Some(seconds) = bytes.checked_div(self.rate).map(|_| bytes as f64 / self.rate as f64) {
             let now = self.db.env.monotonic();
             // Unused time is not saved up: a later burst would exceed the rate.
@@ -70,23 +69,23 @@ impl DbInner {
 
     /// Reads and verifies everything once, at `rate` bytes per second; 0 is no limit.
     pub(crate) fn scrub_round(&self, rate: u64) -> Result<CheckReport> {
-        let mut report = Report::default();
+        let mut report = CheckReport::default();
         let mut rate_limiter = ScrubPacer { db: self, rate, next: Duration::ZERO };
         self.status.check_not_closed()?;
-        report.report.keyspaces = self.state.lock().keyspaces.len();
+        report.keyspaces = self.state.lock().keyspaces.len();
         for table in self.tables_in_use() {
             // Skips tables that a compaction has replaced meanwhile: scrubbing does not keep them alive.
             if let Some(table) = table.upgrade() {
                 self.scrub_table(&table, &mut rate_limiter, &mut report)?;
             }
         }
-        let before = report.report.problems.len();
+        let before = report.problems.len();
         self.scrub_logs(&mut rate_limiter, &mut report)?;
         self.scrub_manifest(&mut rate_limiter, &mut report)?;
-        let found = report.report.problems[before..].iter().map(|p| (p.file.clone(), p.clone())).collect();
+        let found = report.problems[before..].iter().map(|p| (p.file.clone(), p.clone())).collect();
         *self.scrub.findings.lock() = found;
-        self.scrub.rounds.fetch_add(1, Ordering::Relaxed);
-        Ok(report.report)
+        self.scrub.stats.lock().rounds += 1;
+        Ok(report)
     }
 
     fn tables_in_use(&self) -> Vec<Weak<LiveTable>> {
@@ -99,23 +98,23 @@ impl DbInner {
         &self,
         table: &LiveTable,
         rate_limiter: &mut ScrubPacer<'_>,
-        report: &mut Report,
+        report: &mut CheckReport,
     ) -> Result<()> {
         // The disk is to be read, not the operating system's cache.
         table.table.forget_pages();
-        let (known, mut done) = (report.report.problems.len(), 0);
+        let (known, mut done) = (report.problems.len(), 0);
         report.verify_table(table, &mut |at| {
             let bytes = at.saturating_sub(done);
             done = at;
             rate_limiter.spend(bytes)
         })?;
-        for problem in &report.report.problems[known..] {
+        for problem in &report.problems[known..] {
             tracing::error!(%problem, "scrubbing found damage");
         }
         Ok(())
     }
 
-    fn scrub_logs(&self, rate_limiter: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
+    fn scrub_logs(&self, rate_limiter: &mut ScrubPacer<'_>, report: &mut CheckReport) -> Result<()> {
         for log in self.logs.closed.synced() {
             let path = self.dir.join(log_file_name(log.number));
             let mut read = || -> Result<()> {
@@ -123,7 +122,7 @@ impl DbInner {
                     SegmentReader::open(&self.env, &path, SegmentKind::Wal, log.number, Some(log.len))?;
                 let mut record = Vec::new();
                 while let Some(span) = reader.next(&mut record)? {
-                    report.report.log_records += u64::from(!record.is_empty());
+                    report.log_records += u64::from(!record.is_empty());
                     rate_limiter.spend(span.end - span.start)?;
                 }
                 Ok(())
@@ -136,7 +135,7 @@ impl DbInner {
         Ok(())
     }
 
-    fn scrub_manifest(&self, rate_limiter: &mut ScrubPacer<'_>, report: &mut Report) -> Result<()> {
+    fn scrub_manifest(&self, rate_limiter: &mut ScrubPacer<'_>, report: &mut CheckReport) -> Result<()> {
         let (number, len) = {
             let manifest = self.manifest.lock();
             (manifest.number(), manifest.flushed_len())
@@ -157,7 +156,7 @@ impl DbInner {
         name: &str,
         result: Result<()>,
         needed: impl FnOnce() -> bool,
-        report: &mut Report,
+        report: &mut CheckReport,
     ) -> Result<()> {
         match result {
             Err(e) if e.kind() == ErrorKind::Closed => Err(e),

@@ -1,6 +1,5 @@
 //! Creates and drops keyspaces. Each is one edit of the manifest; the log needs none, because recovery skips entries of dropped keyspaces.
 
-use super::manifest::created_edit;
 use crate::state::{
     DROPPED, DbInner, FLUSHED_ALL, FlushedCounts, KeyspaceInner, KeyspaceState, State, check_name,
 };
@@ -8,6 +7,7 @@ use crate::sync::Ordering;
 use crate::types::KeyspaceOptions;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
+use memtable::Memtable;
 use std::sync::Arc;
 use tree::{DatabaseEdit, Tree};
 
@@ -29,9 +29,9 @@ impl DbInner {
             }
             state.next_keyspace
         };
-        let inner = self.new_keyspace(id, name.to_owned(), options, tree::Version::empty);
-        let mut edit =
-            DatabaseEdit { created: vec![created_edit(&inner)], next_keyspace: id + 1, ..Default::default() };
+        let created = vec![options.created(id, name)];
+        let inner = self.new_keyspace(id, name.to_owned(), options);
+        let mut edit = DatabaseEdit { created, next_keyspace: id + 1, ..Default::default() };
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
         state.next_keyspace = id + 1;
@@ -70,13 +70,12 @@ impl DbInner {
         if let Some(mut keyspace) = state.remove(id) {
             self.disk_reserve.note_tables(keyspace.tree.version().bytes(), 0);
             keyspace.inner.state.store(DROPPED, Ordering::Release);
-            writer.forget(&keyspace.inner);
-            self.counters.note_dropped(&keyspace.inner.counters);
+            writer.forget(&keyspace.inner.read_state.load().memtable);
             keyspace.tree.abandon();
             self.retired
                 .add(keyspace.inner.read_state.load().memtables().filter(|memtable| memtable.capacity() > 0));
             keyspace.immutable.clear();
-            keyspace.publish(self.empty_memtable.clone());
+            keyspace.publish(Memtable::empty());
             // The error may have been this keyspace's. An error of another one reappears when its job is retried.
             state.compaction_error = None;
             if state.waiting().next().is_none() {

@@ -1,9 +1,9 @@
 //! The manifest of an open database: appends edits, and starts a new manifest when the present one is long.
 
-use crate::state::{DbInner, FlushedCounts, KeyspaceInner, KeyspaceState, PanicGuard, State};
+use crate::state::{DbInner, FlushedCounts, KeyspaceState, PanicGuard, State};
 use crate::sync::Ordering;
 use base::Result;
-use tree::{DatabaseEdit, KeyspaceCreated, Manifest, ManifestError, VersionEdit};
+use tree::{DatabaseEdit, Manifest, ManifestError, VersionEdit};
 
 impl DbInner {
     /// Makes an edit durable. The caller holds the manifest.
@@ -57,7 +57,7 @@ impl DbInner {
 
     /// The edit that produces the present state from an empty one, without the logs.
     pub(crate) fn whole_state(&self, state: &State) -> DatabaseEdit {
-        let created = |k: &KeyspaceState| created_edit(&k.inner);
+        let created = |k: &KeyspaceState| k.inner.options.created(k.inner.id, &k.inner.name);
         DatabaseEdit {
             created: state.keyspaces.values().map(created).collect(),
             trees: (state.keyspaces.iter())
@@ -69,19 +69,5 @@ impl DbInner {
             closed: self.logs.closed.synced(),
             ..DatabaseEdit::default()
         }
-    }
-}
-
-pub(crate) fn created_edit(keyspace: &KeyspaceInner) -> KeyspaceCreated {
-    KeyspaceCreated {
-        id: keyspace.id,
-        name: keyspace.name.clone(),
-        levels: keyspace.options.levels,
-        options: keyspace
-            .options
-            .to_pairs()
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect(),
     }
 }

@@ -5,7 +5,6 @@
 
 mod establish_log;
 mod keyspaces;
-mod logs;
 mod manifest;
 mod obsolete;
 

@@ -1,10 +1,28 @@
 //! Removes files that nothing needs any more: logs whose entries are all in tables, and tables that no version uses. Each is removed only
 //! after the edit by which it is not needed is durable.
 
-use crate::state::DbInner;
+use crate::state::{DbInner, FlushedCounts, State};
+use crate::sync::Ordering;
 use crate::wal::log_file_name;
+use base::planted::{Bug, planted};
 
 impl DbInner {
+    /// Number of the oldest log that is needed once `flushed` is in tables.
+    pub(crate) fn min_log(&self, state: &State, flushed: &FlushedCounts) -> u64 {
+        // Read first: concurrent writes go to this log or a newer one.
+        let current = self.logs.counters.current.load(Ordering::Acquire);
+        if planted(Bug::FreeLogEarly) {
+            return current;
+        }
+        let oldest = state.oldest_unflushed(flushed);
+        oldest.and_then(|seq| self.logs.closed.holding(seq)).unwrap_or(current).min(current)
+    }
+
+    /// Bytes of all needed logs.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.logs.closed.bytes() + self.logs.counters.current_len.load(Ordering::Relaxed)
+    }
+
     /// Removes the logs that the durable manifest no longer needs.
     pub(crate) fn remove_logs(&self, min_log: u64) {
         let removed = self.logs.closed.release(min_log);
@@ -15,16 +33,16 @@ impl DbInner {
                 true => _ = self.env.remove(&self.dir.join(log_file_name(log.number))),
             }
         }
-        self.after_removal(!removed.is_empty());
+        if !removed.is_empty() {
+            self.after_removal();
+        }
     }
 
-    /// Called when files may have been removed: the reserve may shrink, or be made again if it is spent.
-    fn after_removal(&self, removed: bool) {
-        if removed {
-            self.disk_reserve.fit(self.log_bytes());
-            self.trim_log();
-            self.disk_reserve.retake();
-        }
+    /// Called when files were removed: the reserve may shrink, or be made again if it is spent.
+    fn after_removal(&self) {
+        self.disk_reserve.fit(self.log_bytes());
+        self.trim_log();
+        self.disk_reserve.retake();
     }
 
     /// Deletes the tables that no version uses any more.
@@ -40,7 +58,7 @@ impl DbInner {
             self.tables.cache.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
         }
-        self.after_removal(!removed.is_empty());
+        self.after_removal();
     }
 
     /// Removes tables that did not get into the manifest. If that is uncertain, they stay.

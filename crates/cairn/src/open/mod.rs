@@ -5,11 +5,10 @@
 
 mod file_names;
 mod keep_logs;
-mod recovered_tables;
 mod recovery;
 mod replay_batches;
 mod replayed;
 mod start;
 
 pub(crate) use file_names::{Files, LOCK_FILE_NAME};
-pub(crate) use recovery::{keyspace_options, open};
+pub(crate) use recovery::{keyspace_options, no_database, open};

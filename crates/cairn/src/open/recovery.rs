@@ -6,8 +6,7 @@
 //! then nothing is removed or changed, and a crash leaves the old state.
 
 use super::file_names::{Files, LOCK_FILE_NAME};
-use super::recovered_tables::Recovered;
-use super::replayed::{Keyspaces, Replayed, Spill};
+use super::replayed::{Keyspaces, Recovered, Replayed, Spill};
 use crate::parts::DiskReserve;
 use crate::state::{DbInner, Tables};
 use crate::sync::{AtomicU64, Ordering};
@@ -21,7 +20,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tree::{DatabaseEdit, Manifest, ManifestError, Tree, manifest_file_name};
+use tree::{DatabaseEdit, Manifest, ManifestError, Tree, VersionEdit, manifest_file_name};
 
 /// Largest accepted number of a file or keyspace.
 const MAX_NUMBER: u64 = 1 << 62;
@@ -29,15 +28,12 @@ const MAX_NUMBER: u64 = 1 << 62;
 /// Opens or creates the database in `dir`.
 pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Arc<DbInner>> {
     options.validate()?;
-    if !env.exists(dir)? {
-        if !options.create_if_missing {
-            return Err(no_database(dir));
-        }
-        env.create_dir(dir)?;
-    }
-    if !options.create_if_missing && Files::list(&env, dir)?.is_empty() {
-        // Checked before locking, which would create the lock file.
+    // Checked before locking, which would create the lock file.
+    if !options.create_if_missing && (!env.exists(dir)? || Files::list(&env, dir)?.is_empty()) {
         return Err(no_database(dir));
+    }
+    if !env.exists(dir)? {
+        env.create_dir(dir)?;
     }
     // Files are found by path while the database is open: a change of the working directory or of a link must not lead elsewhere.
     let dir = &env.canonical(dir)?;
@@ -56,7 +52,6 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
     disk_reserve.adopt();
     let next_file = AtomicU64::new(files.next_number(&state));
     let dir = dir.to_owned();
-    let (kept, empty_memtable) = (Vec::new(), Memtable::empty());
     Recovery {
         env,
         dir,
@@ -69,8 +64,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         disk_reserve,
         recycled,
         next_file,
-        kept,
-        empty_memtable,
+        kept: Vec::new(),
     }
     .run()
 }
@@ -90,7 +84,7 @@ fn note_missing(state: &tree::ManifestState, files: &Files) -> bool {
     lacking
 }
 
-fn no_database(dir: &Path) -> Error {
+pub(crate) fn no_database(dir: &Path) -> Error {
     Error::new(ErrorKind::NotFound, format!("{}: there is no database", dir.display()))
 }
 
@@ -124,8 +118,6 @@ pub(crate) struct Recovery {
     pub next_file: AtomicU64,
     /// Logs that are kept, because there is no space for tables with their contents.
     pub kept: Vec<KeptLog>,
-    /// The empty memtable that all keyspaces with nothing in memory share.
-    pub empty_memtable: Arc<Memtable>,
 }
 
 impl Recovery {
@@ -191,8 +183,16 @@ impl Recovery {
         // The manifest before the log: a log without a manifest would look like the rest of a lost database. The manifest names the log
         // only once it exists, so that from then on its absence is damage.
         let number = self.next_file.fetch_add(1, Ordering::Relaxed);
-        let next_file = self.next_file.load(Ordering::Relaxed);
-        let mut edit = whole_state(keyspaces, &self.state, last_seq, self.next_log(), next_file);
+        let tree = |(id, k): (&u64, &Replayed)| (*id, VersionEdit::snapshot(k.tree.version()));
+        let mut edit = DatabaseEdit {
+            created: keyspaces.iter().map(|(id, k)| k.options.created(*id, &k.name)).collect(),
+            trees: keyspaces.iter().map(tree).collect(),
+            next_file: self.next_file.load(Ordering::Relaxed),
+            next_keyspace: self.state.next_keyspace,
+            last_seq,
+            min_log: self.next_log(),
+            ..DatabaseEdit::default()
+        };
         self.name_kept_logs(&mut edit);
         Manifest::create(&self.env, &self.dir, number, &edit).map_err(|e| match e {
             ManifestError::Rejected(e) => e,
@@ -209,7 +209,7 @@ impl Recovery {
 
     /// Removes the tables from `first_new` on, which no manifest names, and resets the replay.
     fn take_back(&self, keyspaces: &mut Keyspaces, first_new: u64) {
-        keyspaces.values_mut().for_each(|k| k.reset(&self.empty_memtable));
+        keyspaces.values_mut().for_each(Replayed::reset);
         for number in first_new..self.next_file.load(Ordering::Relaxed) {
             self.space.cache.forget(number);
             let _ = self.env.remove(&self.dir.join(table::table_file_name(number)));
@@ -247,7 +247,7 @@ impl Recovery {
                 found: version,
                 options,
                 name: found.created.name,
-                memtable: self.empty_memtable.clone(),
+                memtable: Memtable::empty(),
                 full: Vec::new(),
                 recovered: Recovered::default(),
             };
@@ -271,28 +271,4 @@ pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Resul
         return Err(Error::corruption(&dir.join("manifest"), 0, what));
     }
     Ok(options)
-}
-
-fn whole_state(
-    keyspaces: &Keyspaces,
-    state: &tree::ManifestState,
-    last_seq: Seq,
-    log: u64,
-    next_file: u64,
-) -> DatabaseEdit {
-    let created = |(id, k): (&u64, &Replayed)| tree::KeyspaceCreated {
-        id: *id,
-        name: k.name.clone(),
-        levels: k.options.levels,
-        options: k.options.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-    };
-    DatabaseEdit {
-        created: keyspaces.iter().map(created).collect(),
-        trees: keyspaces.iter().map(|(id, k)| (*id, tree::VersionEdit::snapshot(k.tree.version()))).collect(),
-        next_file,
-        next_keyspace: state.next_keyspace,
-        last_seq,
-        min_log: log,
-        ..DatabaseEdit::default()
-    }
 }

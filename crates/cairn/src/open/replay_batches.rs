@@ -6,6 +6,7 @@ use crate::parts::{allocate, capacity_for};
 use crate::sync::Ordering;
 use crate::wal::{LogRecord, check_dropped};
 use base::{Error, RangeSet, Result};
+use memtable::Memtable;
 use std::cell::Cell;
 use tree::JobContext;
 
@@ -53,7 +54,7 @@ impl Recovery {
     /// Makes a memtable with room for `need` bytes, or a larger one, or seals a full one and makes the next, like `memory.rs` in the room
     /// `write`.
     fn make_room(&self, keyspace: &mut Replayed, need: usize, held: &Cell<u64>, spill: Spill) -> Result<()> {
-        let full = keyspace.options.memtable_bytes.min((self.options.memory_budget / 8) as usize);
+        let full = self.options.memtable_bytes(&keyspace.options);
         let wanted = keyspace.memtable.reserved() + need;
         let capacity = capacity_for(full, wanted.min(full).max(need));
         if !keyspace.memtable.is_empty()
@@ -72,7 +73,7 @@ impl Recovery {
 
     /// Writes a keyspace's memtable to a table, unless the memtable has to stay in memory. No manifest names the table yet.
     pub(crate) fn flush(&self, keyspace: &mut Replayed, spill: Spill) -> Result<()> {
-        let memtable = std::mem::replace(&mut keyspace.memtable, self.empty_memtable.clone());
+        let memtable = std::mem::replace(&mut keyspace.memtable, Memtable::empty());
         let Some(newest) = memtable.max_seq() else { return Ok(()) };
         if spill == Spill::Nowhere {
             keyspace.full.push(memtable);

@@ -8,6 +8,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::wal::{ClosedLogs, Log, Logs, log_file_name};
 use base::{Error, ErrorKind, Result, Seq};
 use env::ForkGuard;
+use memtable::Memtable;
 use std::sync::Arc;
 use tree::{DatabaseEdit, Manifest, ManifestError, manifest_file_name};
 
@@ -55,12 +56,12 @@ impl Recovery {
         Ok(db)
     }
 
-    fn logs(&self) -> Logs {
-        let closed = Arc::new(ClosedLogs::keeping(&self.kept));
-        Logs { closed, recycled: self.recycled.clone(), begun: Arc::default(), counters: Arc::default() }
+    fn logs(&self) -> Arc<Logs> {
+        let (closed, recycled) = (ClosedLogs::keeping(&self.kept), self.recycled.clone());
+        Arc::new(Logs { closed, recycled, begun: Default::default(), counters: Default::default() })
     }
 
-    fn start_log(&self, logs: &Logs, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
+    fn start_log(&self, logs: &Arc<Logs>, last_seq: Seq, manifest: &mut Manifest) -> Result<Log> {
         let header = self.next_header(last_seq);
         let number = self.next_log();
         let path = self.dir.join(log_file_name(number));
@@ -78,7 +79,7 @@ impl Recovery {
     }
 
     /// A log that refuses writes because the disk has no space for a real one, and the error that writers get.
-    fn no_log(&self, logs: &Logs, cause: &Error) -> (Log, Error) {
+    fn no_log(&self, logs: &Arc<Logs>, cause: &Error) -> (Log, Error) {
         let message = format!(
             "{}: the disk was full when the database was opened, so it can only be read; free some space and open it again: \
              {cause}",
@@ -128,7 +129,7 @@ impl Recovery {
         last_seq: Seq,
         manifest: Manifest,
         log: Log,
-        logs: Logs,
+        logs: Arc<Logs>,
     ) -> Arc<DbInner> {
         let db = Arc::new(DbInner {
             tables: self.space,
@@ -140,7 +141,6 @@ impl Recovery {
             manifest: Mutex::new(manifest),
             disk_reserve: self.disk_reserve,
             state: Mutex::new(State::new(self.state.next_keyspace)),
-            empty_memtable: self.empty_memtable,
             signals: Signals::default(),
             origin: ForkGuard::here(),
             next_file: self.next_file,
@@ -167,17 +167,17 @@ impl DbInner {
         let mut state = self.state.lock();
         for (id, k) in keyspaces {
             self.disk_reserve.note_tables(0, k.tree.version().bytes());
-            let inner = self.new_keyspace(id, k.name, k.options, tree::Version::empty);
+            let inner = self.new_keyspace(id, k.name, k.options);
             let mut keyspace = KeyspaceState::new(inner, k.tree);
             // In most cases there are none: all that was replayed is in tables.
             let memtables = k.full.into_iter().chain([k.memtable]).filter(|m| !m.is_empty());
             keyspace.immutable = memtables
                 .map(|memtable| {
                     let last_seq = memtable.max_seq().unwrap_or(0);
-                    ImmutableMemtable::new(memtable, last_seq)
+                    ImmutableMemtable { memtable, last_seq }
                 })
                 .collect();
-            keyspace.publish(self.empty_memtable.clone());
+            keyspace.publish(Memtable::empty());
             state.insert(keyspace);
         }
     }

@@ -291,16 +291,8 @@ impl DiskReserve {
     }
 
     /// Admits a put, or returns why not.
-    #[inline]
-    pub(crate) fn admit(&self) -> Result<()> {
-        match self.is_spent() {
-            false => Ok(()),
-            true => self.admit_after_all(),
-        }
-    }
-
     #[cold]
-    fn admit_after_all(&self) -> Result<()> {
+    pub(crate) fn admit(&self) -> Result<()> {
         if self.retake() {
             return Ok(());
         }

@@ -5,7 +5,7 @@
 //! the queued jobs that suit its own (or all of them if its own job is in the queue) and delivers the result of each. So with more
 //! threads than processors no thread spins for long, and the writer need not pass through every thread.
 //!
-//! No thread waits forever: every holder calls [`WriteQueue::pass_on`] after it releases the writer, which wakes the head of the queue,
+//! No thread waits forever: every holder has the writer as a [`Lead`], which wakes the head of the queue after it has released the writer;
 //! and every thread, after it has queued, checks whether the writer is free. A fence on either side guarantees that at least one of the
 //! two notices. Loom tests the interleavings of a few threads, with a bound on preemptions (`loom_tests.rs`).
 //!
@@ -48,13 +48,11 @@ pub(crate) struct Waiter<J, R> {
 
 /// State of a waiting thread's job.
 enum Phase<J, R> {
-    /// This thread is not waiting.
-    Idle,
     /// In the queue.
     Queued(J),
     /// In the queue, and the writer is free: this thread may lead.
     MayLead(J),
-    /// Taken by the leader.
+    /// Not in the queue: taken by the leader, or the thread is not waiting.
     Taken,
     /// Done, with its result.
     Done(R),
@@ -104,21 +102,17 @@ impl<J, R> Drop for Member<J, R> {
     }
 }
 
-/// Does the queued jobs that it is given; returns the [`Wake`]s of their threads.
-pub(crate) trait LeaderFn<W, J, R>: Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>> {}
-
-impl<W, J, R, F: Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>>> LeaderFn<W, J, R> for F {}
-
-/// The writer, held by a leader. However the leader ends, the lead is passed on.
-struct LeaderGuard<'a, W, J, R> {
+/// The writer while a thread holds it. Dropping this releases the writer, and passes the lead on to the queue.
+pub(crate) struct Lead<'a, W, J, R> {
     // Dropped in this order.
-    writer: MutexGuard<'a, W>,
-    _pass_on: LeaderHandoff<'a, W, J, R>,
+    pub writer: MutexGuard<'a, W>,
+    _handoff: Handoff<'a, W, J, R>,
 }
 
-struct LeaderHandoff<'a, W, J, R>(&'a WriteQueue<W, J, R>);
+struct Handoff<'a, W, J, R>(&'a WriteQueue<W, J, R>);
 
-impl<W, J, R> Drop for LeaderHandoff<'_, W, J, R> {
+impl<W, J, R> Drop for Handoff<'_, W, J, R> {
+    #[inline]
     fn drop(&mut self) {
         self.0.pass_on();
     }
@@ -138,7 +132,7 @@ impl<J, R> Waiter<J, R> {
 
 impl<J, R> Default for Waiter<J, R> {
     fn default() -> Self {
-        Waiter { phase: Mutex::new(Phase::Idle), told: AtomicBool::new(false), wake: Condvar::new() }
+        Waiter { phase: Mutex::new(Phase::Taken), told: AtomicBool::new(false), wake: Condvar::new() }
     }
 }
 
@@ -149,24 +143,29 @@ impl<W, J, R> WriteQueue<W, J, R> {
         WriteQueue { writer: Mutex::new(writer), queue, queued, abandoned }
     }
 
+    #[inline]
+    fn lead<'a>(&'a self, writer: MutexGuard<'a, W>) -> Lead<'a, W, J, R> {
+        Lead { writer, _handoff: Handoff(self) }
+    }
+
     /// The writer, if it is free and the queue is empty. For callers that prefer queueing to waiting.
     #[inline]
-    pub(crate) fn try_now(&self) -> Option<MutexGuard<'_, W>> {
+    pub(crate) fn try_now(&self) -> Option<Lead<'_, W, J, R>> {
         match self.has_queue() {
-            false => self.writer.try_lock(),
+            false => Some(self.lead(self.writer.try_lock()?)),
             true => None,
         }
     }
 
     /// The writer, if it becomes free within a moment and the queue is empty. For callers that prefer queueing to sleeping.
     #[inline]
-    pub(crate) fn try_briefly(&self) -> Option<MutexGuard<'_, W>> {
+    pub(crate) fn try_briefly(&self) -> Option<Lead<'_, W, J, R>> {
         for _ in 0..SPINS {
             if self.has_queue() {
                 return None;
             }
             if let Some(writer) = self.writer.try_lock() {
-                return Some(writer);
+                return Some(self.lead(writer));
             }
             spin_loop();
         }
@@ -174,8 +173,8 @@ impl<W, J, R> WriteQueue<W, J, R> {
     }
 
     /// Waits for the writer. For callers that need it for more than a job.
-    pub(crate) fn wait(&self) -> MutexGuard<'_, W> {
-        self.writer.lock()
+    pub(crate) fn wait(&self) -> Lead<'_, W, J, R> {
+        self.lead(self.writer.lock())
     }
 
     /// Whether the queue is not empty.
@@ -184,9 +183,9 @@ impl<W, J, R> WriteQueue<W, J, R> {
         self.queued.load(Ordering::SeqCst) > 0
     }
 
-    /// Makes the thread at the head of the queue the leader. Every holder must call this after it releases the writer: threads that
-    /// queued meanwhile rely on it.
-    pub(crate) fn pass_on(&self) {
+    /// Makes the thread at the head of the queue the leader. Called whenever the writer was released: threads that queued meanwhile rely
+    /// on it.
+    fn pass_on(&self) {
         // Pairs with the fence in `queue`: either this thread sees the queued one, or that one sees that the writer is free.
         fence(Ordering::SeqCst);
         if self.queued.load(Ordering::SeqCst) == 0 || planted(Bug::ForgetToPassOn) {
@@ -202,7 +201,21 @@ impl<W, J, R> WriteQueue<W, J, R> {
 
     /// Queues a job and waits until a leader has done it, or leads: `lead` must do all jobs that it is given, and returns the threads to
     /// wake when the writer is released.
-    pub(crate) fn queue(&self, waiter: &Arc<Waiter<J, R>>, job: J, lead: impl LeaderFn<W, J, R>) -> R {
+    pub(crate) fn queue(
+        &self,
+        waiter: &Arc<Waiter<J, R>>,
+        job: J,
+        lead: impl Fn(&mut W, Vec<Member<J, R>>) -> Vec<Wake<J, R>>,
+    ) -> R {
+        // If the writer is not free, its holder will pass the lead on.
+        let try_to_lead = || {
+            if let Some(writer) = self.writer.try_lock() {
+                let mut held = self.lead(writer);
+                let wakes = lead(&mut held.writer, self.take_while(|_| true));
+                drop(held);
+                drop(wakes);
+            }
+        };
         *waiter.phase.lock() = Phase::Queued(job);
         waiter.told.store(false, Ordering::Relaxed);
         {
@@ -211,11 +224,7 @@ impl<W, J, R> WriteQueue<W, J, R> {
             self.queued.store(queue.len(), Ordering::SeqCst);
         }
         fence(Ordering::SeqCst);
-        self.try_to_lead(&lead);
-        self.await_done(waiter, &lead)
-    }
-
-    fn await_done(&self, waiter: &Waiter<J, R>, lead: &impl LeaderFn<W, J, R>) -> R {
+        try_to_lead();
         for _ in 0..LOOKS {
             if waiter.told.load(Ordering::Acquire) {
                 break;
@@ -225,14 +234,11 @@ impl<W, J, R> WriteQueue<W, J, R> {
         let mut phase = waiter.phase.lock();
         loop {
             match std::mem::replace(&mut *phase, Phase::Taken) {
-                Phase::Done(result) => {
-                    *phase = Phase::Idle;
-                    return result;
-                }
+                Phase::Done(result) => return result,
                 Phase::MayLead(job) => {
                     *phase = Phase::Queued(job);
                     drop(phase);
-                    self.try_to_lead(lead);
+                    try_to_lead();
                     phase = waiter.phase.lock();
                 }
                 other => {
@@ -241,19 +247,6 @@ impl<W, J, R> WriteQueue<W, J, R> {
                 }
             }
         }
-    }
-
-    /// Does all queued jobs if the writer is free; otherwise its holder will pass the lead on.
-    fn try_to_lead(&self, lead: &impl LeaderFn<W, J, R>) {
-        let Some(writer) = self.writer.try_lock() else { return };
-        let mut led = LeaderGuard { writer, _pass_on: LeaderHandoff(self) };
-        let wakes = lead(&mut led.writer, self.take_queue());
-        drop(led);
-        drop(wakes);
-    }
-
-    fn take_queue(&self) -> Vec<Member<J, R>> {
-        self.take_while(|_| true)
     }
 
     /// Takes jobs from the head of the queue while `suits` accepts them. The caller holds the writer, and has to do them.
@@ -282,6 +275,6 @@ impl<W, J, R> WriteQueue<W, J, R> {
         if planted(Bug::CloseWithoutTurningAway) {
             return;
         }
-        self.take_queue().into_iter().for_each(|member| drop(member.done(result())));
+        self.take_while(|_| true).into_iter().for_each(|member| drop(member.done(result())));
     }
 }

@@ -9,6 +9,7 @@ use crate::state::{DbInner, ImmutableMemtable, KeyspaceInner, State, Writer};
 use crate::sync::Ordering;
 use base::Result;
 use base::planted::{Bug, planted};
+use memtable::Memtable;
 use std::sync::Arc;
 
 impl DbInner {
@@ -36,10 +37,10 @@ impl DbInner {
             if old.capacity() == 0 {
                 continue;
             }
-            writer.forget(keyspace);
+            writer.forget(&old);
             keyspace.last_used.store(old.reserved(), Ordering::Relaxed);
-            let sealed = (!old.is_empty()).then(|| ImmutableMemtable::new(old, last_seq));
-            state.replace_memtable(keyspace.id, self.empty_memtable.clone(), sealed);
+            let sealed = (!old.is_empty()).then(|| ImmutableMemtable { memtable: old, last_seq });
+            state.replace_memtable(keyspace.id, Memtable::empty(), sealed);
         }
         self.signals.flush_work.notify_one();
         Ok(())

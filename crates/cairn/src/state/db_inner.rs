@@ -3,8 +3,7 @@
 use super::db_state::State;
 use super::keyspace_inner::{KeyspaceInner, OPEN};
 use super::read_state::ReadState;
-use super::signals::Signals;
-use super::status::Status;
+use super::status::{Signals, Status};
 use super::tables::Tables;
 use super::writer::Commit;
 use crate::parts::{
@@ -12,7 +11,7 @@ use crate::parts::{
     RetiredMemtables, Scrub, Snapshots, VisibleSeq,
 };
 use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
-use crate::types::{KeyspaceOptions, Options};
+use crate::types::{IoStats, KeyspaceOptions, Options};
 use crate::wal::Logs;
 use base::{Error, ErrorKind, Result, Seq};
 use env::{Env, FileLock, ForkGuard};
@@ -40,12 +39,10 @@ pub(crate) struct DbInner {
     /// The newest visible sequence number.
     pub visible: VisibleSeq,
     pub commit: Commit,
-    pub logs: Logs,
+    pub logs: Arc<Logs>,
     pub manifest: Mutex<Manifest>,
     pub disk_reserve: DiskReserve,
     pub state: Mutex<State>,
-    /// The empty memtable that all keyspaces with nothing in memory share.
-    pub empty_memtable: Arc<Memtable>,
     pub signals: Signals,
     pub next_file: AtomicU64,
     pub counters: Counters,
@@ -129,34 +126,31 @@ impl DbInner {
         moved.map_err(|e| self.stop(&e))
     }
 
-    pub(crate) fn new_keyspace(
-        &self,
-        id: u64,
-        name: String,
-        options: KeyspaceOptions,
-        version: impl FnOnce(usize) -> tree::Version,
-    ) -> Arc<KeyspaceInner> {
-        let memtable_bytes = memtable_bytes(&self.options, &options);
+    /// The present keyspaces.
+    pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceInner>> {
+        self.state.lock().keyspaces.values().map(|k| k.inner.clone()).collect()
+    }
+
+    pub(crate) fn new_keyspace(&self, id: u64, name: String, options: KeyspaceOptions) -> Arc<KeyspaceInner> {
         let read_state = ReadState {
-            memtable: self.empty_memtable.clone(),
+            memtable: Memtable::empty(),
             immutable: Vec::new(),
-            version: Arc::new(version(options.levels)),
+            version: Arc::new(tree::Version::empty(options.levels)),
         };
         let counters = KeyspaceCounters {
-            compactions: (0..=options.levels).map(|_| Default::default()).collect(),
+            compactions: Mutex::new(vec![IoStats::default(); options.levels + 1]),
             ..Default::default()
         };
         Arc::new(KeyspaceInner {
             id,
             database: self.identity,
             name,
-            memtable_bytes,
+            memtable_bytes: self.options.memtable_bytes(&options),
             read_state: ArcSwap::from_pointee(read_state),
             generation: Default::default(),
             readers: Default::default(),
             charges: tree::ReadCharges::new(options.seek_cost, self.signals.trees_due.clone()),
             state: AtomicU8::new(OPEN),
-            reserved: AtomicU64::new(0),
             last_used: AtomicUsize::new(0),
             dead: DeadRanges::new(self.options.dead_range_entries),
             counters,
@@ -193,9 +187,4 @@ impl DbInner {
         let cursor = keyspace.readers.in_slots().min();
         [snapshot, cursor, keyspace.readers.more.oldest()].into_iter().flatten().min()
     }
-}
-
-/// Memtable size of a keyspace: at most an eighth of the memory budget, so that flushing does not stop the writers.
-fn memtable_bytes(database: &Options, keyspace: &KeyspaceOptions) -> usize {
-    keyspace.memtable_bytes.min((database.memory_budget / 8) as usize)
 }

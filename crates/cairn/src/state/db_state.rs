@@ -31,16 +31,12 @@ pub(crate) struct ImmutableMemtable {
     pub memtable: Arc<Memtable>,
     /// The newest sequence number given out when the memtable was sealed: batches up to it may have entries in other keyspaces, too.
     pub last_seq: Seq,
-    /// The oldest sequence number in it.
-    pub min_seq: Option<Seq>,
-    /// Memory that it uses, in bytes.
-    pub bytes: u64,
 }
 
 impl ImmutableMemtable {
-    pub(crate) fn new(memtable: Arc<Memtable>, last_seq: Seq) -> ImmutableMemtable {
-        let (min_seq, bytes) = (memtable.min_seq(), memtable.used_bytes() as u64 + memtable::BASE_BYTES);
-        ImmutableMemtable { memtable, last_seq, min_seq, bytes }
+    /// Memory that it uses, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memtable.used_bytes() as u64 + memtable::BASE_BYTES
     }
 }
 
@@ -148,7 +144,7 @@ impl State {
         let id = keyspace.inner.id;
         self.names.insert(keyspace.inner.name.clone(), id);
         if !keyspace.immutable.is_empty() {
-            self.waiting_bytes += keyspace.immutable.iter().map(|sealed| sealed.bytes).sum::<u64>();
+            self.waiting_bytes += keyspace.immutable.iter().map(ImmutableMemtable::bytes).sum::<u64>();
             self.waiting.insert(id);
             self.dirty.insert(id);
         }
@@ -159,7 +155,7 @@ impl State {
     pub(crate) fn remove(&mut self, id: u64) -> Option<KeyspaceState> {
         let keyspace = self.keyspaces.remove(&id)?;
         self.names.remove(&keyspace.inner.name);
-        self.waiting_bytes -= keyspace.immutable.iter().map(|sealed| sealed.bytes).sum::<u64>();
+        self.waiting_bytes -= keyspace.immutable.iter().map(ImmutableMemtable::bytes).sum::<u64>();
         self.dirty.remove(&id);
         self.waiting.remove(&id);
         self.debts.remove(&id);
@@ -204,7 +200,7 @@ impl State {
     ) {
         let Some(k) = self.keyspaces.get_mut(&id) else { return };
         if let Some(sealed) = sealed {
-            self.waiting_bytes += sealed.bytes;
+            self.waiting_bytes += sealed.bytes();
             k.immutable.push_back(sealed);
             self.waiting.insert(id);
         }
@@ -219,7 +215,7 @@ impl State {
     pub(crate) fn take_flushed(&mut self, id: u64, count: usize) -> Vec<ImmutableMemtable> {
         let Some(k) = self.keyspaces.get_mut(&id) else { return Vec::new() };
         let flushed: Vec<ImmutableMemtable> = k.immutable.drain(..count).collect();
-        self.waiting_bytes -= flushed.iter().map(|sealed| sealed.bytes).sum::<u64>();
+        self.waiting_bytes -= flushed.iter().map(ImmutableMemtable::bytes).sum::<u64>();
         let active = k.inner.read_state.load().memtable.clone();
         if k.immutable.is_empty() {
             self.waiting.remove(&id);
@@ -316,7 +312,7 @@ impl KeyspaceState {
             return None;
         }
         let read_state = self.inner.read_state.load();
-        let immutable = self.immutable.iter().skip(skip).filter_map(|s| s.min_seq);
+        let immutable = self.immutable.iter().skip(skip).filter_map(|s| s.memtable.min_seq());
         immutable.chain(read_state.memtable.min_seq()).min()
     }
 

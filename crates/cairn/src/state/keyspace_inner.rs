@@ -2,7 +2,7 @@
 
 use super::read_state::ReadState;
 use crate::parts::{DeadRanges, FlushGeneration, HeldSeqs, KeyspaceCounters};
-use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{ArcSwap, AtomicU8, AtomicUsize, Ordering};
 use crate::types::KeyspaceOptions;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
 use base::{Error, ErrorKind, Result};
@@ -27,8 +27,6 @@ pub(crate) struct KeyspaceInner {
     pub charges: Arc<ReadCharges>,
     /// One of [`OPEN`], [`DROPPED`], [`CLOSED`].
     pub state: AtomicU8,
-    /// Bytes reserved in the active memtable, its own overhead included.
-    pub reserved: AtomicU64,
     /// Bytes that were reserved in the previous memtable: the estimate for the next one.
     pub last_used: AtomicUsize,
     /// Ranges of deleted keys that cursors skip.

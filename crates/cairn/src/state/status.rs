@@ -1,9 +1,9 @@
-//! Whether a database is open, closed, or stopped by an error.
+//! Whether a database is open, closed, or stopped by an error; and what threads tell each other about work that is to be done, or is done.
 
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Condvar, Ordering};
 use base::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The status of a database, which every call checks.
 pub(crate) struct Status {
@@ -71,5 +71,31 @@ impl Status {
     #[inline]
     pub(crate) fn ends(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
+    }
+}
+
+/// Condition variables of the lock on [`State`](super::State), and flags that readers set without a lock.
+#[derive(Default)]
+pub(crate) struct Signals {
+    /// Signalled when there may be something to flush, or to compact.
+    pub flush_work: Condvar,
+    pub compact_work: Condvar,
+    /// Signalled when a job has ended.
+    pub progress: Condvar,
+    /// Signalled when writing ends: for threads that pause after a failure.
+    pub end: Condvar,
+    /// Set when the read charges of a memtable have reached its price, or tombstones on a full disk are to be flushed: the next leader
+    /// or the flush thread seals the memtables.
+    pub memtables_due: AtomicBool,
+    /// The same for a guard or level 0 of some tree (`tree::ReadCharges`): a compaction is to be picked.
+    pub trees_due: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Signals {
+    /// Wakes all threads that wait for anything. The caller holds the lock on the state.
+    pub(crate) fn notify_all(&self) {
+        for signal in [&self.flush_work, &self.compact_work, &self.progress, &self.end] {
+            signal.notify_all();
+        }
     }
 }

@@ -32,12 +32,18 @@ pub struct Batch {
     has_large: bool,
     /// Copies of these values, in order; filled when the write begins.
     pub(crate) kept: VecDeque<KeptValue>,
-    /// Bit set of the indices in `keyspaces` that are put into: one bit for each of the first 63, and one for all others.
-    puts_into: u64,
-    /// The keyspaces that are written to, each with the bytes to reserve in its memtable.
-    pub(crate) keyspaces: Vec<(Arc<KeyspaceInner>, usize)>,
+    /// The keyspaces that are written to.
+    pub(crate) keyspaces: Vec<Written>,
     /// The first error; [`Database::write`](crate::Database::write) returns it.
     pub(crate) error: Option<Error>,
+}
+
+/// What a batch writes to a keyspace.
+pub(crate) struct Written {
+    pub keyspace: Arc<KeyspaceInner>,
+    /// The bytes to reserve in its memtable.
+    pub need: usize,
+    has_puts: bool,
 }
 
 impl Batch {
@@ -58,17 +64,13 @@ impl Batch {
             return;
         }
         let cost = Entry { kind, keyspace: keyspace.id, key, value }.cost();
-        let place = match self.keyspaces.iter().position(|(inner, _)| Arc::ptr_eq(inner, keyspace)) {
-            Some(place) => place,
-            None => {
-                self.keyspaces.push((keyspace.clone(), 0));
-                self.keyspaces.len() - 1
-            }
-        };
-        self.keyspaces[place].1 += cost;
-        if kind == EntryKind::Put {
-            self.puts_into |= bit_of(place);
-        }
+        let place = self.keyspaces.iter().position(|written| Arc::ptr_eq(&written.keyspace, keyspace));
+        let place = place.unwrap_or_else(|| {
+            self.keyspaces.push(Written { keyspace: keyspace.clone(), need: 0, has_puts: false });
+            self.keyspaces.len() - 1
+        });
+        self.keyspaces[place].need += cost;
+        self.keyspaces[place].has_puts |= kind == EntryKind::Put;
         put_entry(&mut self.entries, kind, keyspace.id, key, value);
         self.count += 1;
         self.has_puts |= kind == EntryKind::Put;
@@ -112,10 +114,8 @@ impl Batch {
             return;
         }
         let mut cuts = false;
-        for (place, (keyspace, _)) in self.keyspaces.iter().enumerate() {
-            if self.puts_into & bit_of(place) != 0 {
-                cuts |= keyspace.dead.note_batch(last_seq);
-            }
+        for written in self.keyspaces.iter().filter(|written| written.has_puts) {
+            cuts |= written.keyspace.dead.note_batch(last_seq);
         }
         if cuts {
             self.cut_dead_ranges();
@@ -126,11 +126,16 @@ impl Batch {
     fn cut_dead_ranges(&self) {
         let mut entries = Entries::new(&self.entries);
         while let Some(entry) = entries.next() {
-            let keyspace = self.keyspaces.iter().find(|(keyspace, _)| keyspace.id == entry.keyspace);
-            if let (EntryKind::Put, Some((keyspace, _))) = (entry.kind, keyspace) {
-                keyspace.dead.cut(entry.key);
+            if entry.kind == EntryKind::Put {
+                self.keyspace_of(&entry).dead.cut(entry.key);
             }
         }
+    }
+
+    /// The keyspace of one of its entries.
+    pub(crate) fn keyspace_of(&self, entry: &Entry<'_>) -> &Arc<KeyspaceInner> {
+        let found = self.keyspaces.iter().find(|written| written.keyspace.id == entry.keyspace);
+        &found.expect("push noted the keyspace").keyspace
     }
 
     /// Number of writes in the batch.
@@ -150,16 +155,10 @@ impl Batch {
 
     /// Empties the batch; its memory is kept.
     pub fn clear(&mut self) {
-        self.entries.clear();
-        self.count = 0;
-        self.user_bytes = 0;
-        self.has_puts = false;
-        self.has_ranges = false;
-        self.has_large = false;
-        self.kept.clear();
-        self.puts_into = 0;
-        self.keyspaces.clear();
-        self.error = None;
+        let Batch { mut entries, mut keyspaces, .. } = std::mem::take(self);
+        entries.clear();
+        keyspaces.clear();
+        *self = Batch { entries, keyspaces, ..Batch::default() };
     }
 }
 
@@ -171,9 +170,4 @@ pub(crate) fn keep_value(value: &[u8]) -> Result<Option<KeptValue>> {
 #[cold]
 fn no_memory(what: &str, len: usize) -> Error {
     Error::new(ErrorKind::Io, format!("there is no memory for {what} of {len} bytes"))
-}
-
-/// The bit of `puts_into` for the keyspace at index `place`.
-fn bit_of(place: usize) -> u64 {
-    1 << place.min(63)
 }

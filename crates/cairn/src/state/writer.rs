@@ -1,9 +1,7 @@
 //! The [`Writer`], which a thread holds while it commits. The guard that holds it is in `writer_guard.rs`.
 
-use super::keyspace_inner::KeyspaceInner;
 use super::write_batch::Batch;
 use crate::parts::WriteQueue;
-use crate::sync::Ordering;
 use crate::types::Durability;
 use crate::wal::Log;
 use base::{Error, ErrorKind, Result, Seq};
@@ -14,7 +12,7 @@ pub(crate) struct Writer {
     pub log: Log,
     pub next_seq: Seq,
     pub scratch: Vec<u8>,
-    /// Bytes reserved in active memtables, over all keyspaces.
+    /// Bytes reserved in active memtables, their overhead included, over all keyspaces.
     pub active_bytes: u64,
     /// Slowdown that writers have not yet waited, in nanoseconds.
     pub delay_nanos: u64,
@@ -40,30 +38,26 @@ impl Writer {
         }
     }
 
-    /// Accounts for a new, empty memtable of a keyspace.
-    pub(crate) fn note_memtable(&mut self, keyspace: &KeyspaceInner) {
-        self.forget(keyspace);
-        keyspace.reserved.store(memtable::BASE_BYTES, Ordering::Relaxed);
-        self.active_bytes += memtable::BASE_BYTES;
-    }
-
-    /// Removes a memtable from the accounting: it is sealed, or its keyspace dropped.
-    pub(crate) fn forget(&mut self, keyspace: &KeyspaceInner) {
-        let reserved = keyspace.reserved.swap(0, Ordering::Relaxed);
-        self.active_bytes = self.active_bytes.saturating_sub(reserved);
+    /// Removes an active memtable from the accounting: it is sealed, or its keyspace dropped.
+    pub(crate) fn forget(&mut self, memtable: &Memtable) {
+        self.active_bytes = self.active_bytes.saturating_sub(reserved_by(memtable));
     }
 
     /// Reserves memory in a memtable; returns whether there was room.
     #[inline]
-    pub(crate) fn reserve(&mut self, keyspace: &KeyspaceInner, memtable: &Memtable, bytes: usize) -> bool {
+    pub(crate) fn reserve(&mut self, memtable: &Memtable, bytes: usize) -> bool {
         let fits = memtable.reserve(bytes);
         if fits {
-            let reserved = keyspace.reserved.load(Ordering::Relaxed) + bytes as u64;
-            keyspace.reserved.store(reserved, Ordering::Relaxed);
             self.active_bytes += bytes as u64;
         }
         fits
     }
+}
+
+/// Bytes reserved in an active memtable, its own overhead included. The empty memtable that keyspaces share has none.
+pub(crate) fn reserved_by(memtable: &Memtable) -> u64 {
+    let overhead = if memtable.capacity() > 0 { memtable::BASE_BYTES } else { 0 };
+    overhead + memtable.reserved() as u64
 }
 
 /// The error that other threads get after a panic in `what`.

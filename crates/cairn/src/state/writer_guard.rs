@@ -1,9 +1,9 @@
 //! Guards: one holds the [`Writer`] and passes the lead on, one publishes a commit, one ends all writing after a panic.
 
 use super::db_inner::DbInner;
-use super::writer::{Writer, panicked};
-use crate::sync::MutexGuard;
-use base::Seq;
+use super::writer::{Job, Writer, panicked};
+use crate::parts::Lead;
+use base::{Result, Seq};
 use std::ops::{Deref, DerefMut};
 
 /// Ends all writing when it is dropped by a panic, which only a bug can cause: the thread's operation is half done, and other threads may
@@ -67,23 +67,13 @@ impl Drop for Publishing<'_> {
 pub(crate) struct WriterGuard<'a> {
     // Dropped in this order.
     _watch: PanicGuard<'a>,
-    writer: MutexGuard<'a, Writer>,
-    _pass_on: LeaderHandoff<'a>,
-}
-
-struct LeaderHandoff<'a>(&'a DbInner);
-
-impl Drop for LeaderHandoff<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.commit.pass_on();
-    }
+    lead: Lead<'a, Writer, Job, Result<()>>,
 }
 
 impl<'a> WriterGuard<'a> {
     #[inline]
-    fn new(db: &'a DbInner, writer: MutexGuard<'a, Writer>) -> WriterGuard<'a> {
-        WriterGuard { _watch: PanicGuard::new(db, "a writer"), writer, _pass_on: LeaderHandoff(db) }
+    fn new(db: &'a DbInner, lead: Lead<'a, Writer, Job, Result<()>>) -> WriterGuard<'a> {
+        WriterGuard { _watch: PanicGuard::new(db, "a writer"), lead }
     }
 }
 
@@ -91,14 +81,14 @@ impl Deref for WriterGuard<'_> {
     type Target = Writer;
     #[inline]
     fn deref(&self) -> &Writer {
-        &self.writer
+        &self.lead.writer
     }
 }
 
 impl DerefMut for WriterGuard<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Writer {
-        &mut self.writer
+        &mut self.lead.writer
     }
 }
 

@@ -289,6 +289,11 @@ option_table! {
 const DEFAULT_RESERVE: u64 = 64 << 20;
 
 impl Options {
+    /// Memtable size of a keyspace: at most an eighth of the memory budget, so that flushing does not stop the writers.
+    pub(crate) fn memtable_bytes(&self, keyspace: &KeyspaceOptions) -> usize {
+        keyspace.memtable_bytes.min((self.memory_budget / 8) as usize)
+    }
+
     /// Largest size of the disk reserve. The default is that of the largest memtable, so that it can be flushed on a full disk and its log removed.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         match self.disk_reserve {
@@ -305,6 +310,12 @@ const MIN_PIECE_BYTES: u64 = 1 << 20;
 const GUARD_BYTES: u64 = 32 << 20;
 
 impl KeyspaceOptions {
+    /// What the manifest keeps of keyspace `id` with this name.
+    pub(crate) fn created(&self, id: u64, name: &str) -> tree::KeyspaceCreated {
+        let options = self.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        tree::KeyspaceCreated { id, name: name.to_owned(), levels: self.levels, options }
+    }
+
     /// The options of the tree of keyspace `id` with this name.
     pub(crate) fn tree_options(&self, id: u64, name: &str) -> tree::TreeOptions {
         tree::TreeOptions {

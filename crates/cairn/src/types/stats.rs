@@ -3,6 +3,7 @@
 //! They are for users: nothing in the engine depends on them.
 
 use base::{Error, Slice};
+use std::time::Duration;
 
 /// I/O of one kind of background job.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,6 +17,16 @@ pub struct IoStats {
     pub bytes_written: u64,
     /// Seconds of run time, summed over all threads.
     pub seconds: f64,
+}
+
+impl IoStats {
+    /// Adds a job that took `time`.
+    pub(crate) fn note(&mut self, bytes_read: u64, bytes_written: u64, time: Duration) {
+        self.jobs += 1;
+        self.bytes_read += bytes_read;
+        self.bytes_written += bytes_written;
+        self.seconds += time.as_secs_f64();
+    }
 }
 
 /// The write-ahead log.
@@ -112,7 +123,7 @@ pub struct MemoryStats {
     pub cache: u64,
     /// Guards and table metadata of the current versions, and deleted ranges, those in memtables included.
     pub metadata: u64,
-    /// FlushOutput memtables that open cursors or iterators keep in memory, until they are moved or dropped. Not part of the budget.
+    /// Flushed memtables that open cursors or iterators keep in memory, until they are moved or dropped. Not part of the budget.
     pub pinned: u64,
 }
 

@@ -12,13 +12,8 @@ const BATCH_PLAIN: u8 = 0;
 /// Version of a batch with range tombstones: an older Cairn refuses it, instead of reporting damage.
 const BATCH_WITH_RANGES: u8 = 1;
 
-/// Appends the head of a batch record: version, sequence number of the first entry, number of entries.
-pub(crate) fn put_batch_head(out: &mut Vec<u8>, first_seq: Seq, count: u64) {
-    put_batch_head_of(out, false, first_seq, count);
-}
-
-/// The same, for a batch that may delete ranges.
-pub(crate) fn put_batch_head_of(out: &mut Vec<u8>, ranges: bool, first_seq: Seq, count: u64) {
+/// Appends the head of a batch record: version, sequence number of the first entry, number of entries. `ranges`: it has range tombstones.
+pub(crate) fn put_batch_head(out: &mut Vec<u8>, ranges: bool, first_seq: Seq, count: u64) {
     out.push(if ranges { BATCH_WITH_RANGES } else { BATCH_PLAIN });
     put_varint(out, first_seq);
     put_varint(out, count);
@@ -154,7 +149,7 @@ mod tests {
     #[test]
     fn batches_round_trip_and_hostile_ones_are_refused() {
         let mut record = Vec::new();
-        put_batch_head(&mut record, 300, 2);
+        put_batch_head(&mut record, false, 300, 2);
         put_entry(&mut record, EntryKind::Put, 7, b"key", b"value");
         put_entry(&mut record, EntryKind::Delete, 1, b"", b"");
         let mut batch = decode_batch(&record).unwrap();
@@ -186,7 +181,7 @@ mod tests {
         {
             for ranges in [true, false] {
                 let mut record = Vec::new();
-                put_batch_head_of(&mut record, ranges, 3, 1);
+                put_batch_head(&mut record, ranges, 3, 1);
                 put_entry(&mut record, EntryKind::DeleteRange, 2, from.as_bytes(), to.as_bytes());
                 let mut batch = decode_batch(&record).unwrap();
                 let entry = batch.entries.next();

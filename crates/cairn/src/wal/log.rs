@@ -6,25 +6,61 @@
 //!
 //! The record of a batch is described in `docs/format/log.md`.
 
-use super::begun_log::BegunLog;
 use super::closed_logs::{ClosedLogs, LogCounters};
-use super::log_header::LogHeader;
-use super::log_names::log_file_name;
+use super::log_file::{LogHeader, log_file_name};
 use super::recycled_log::RecycledLogs;
-use crate::sync::Ordering;
+use crate::sync::{Mutex, Ordering};
 use base::{Error, Result, Seq};
-use env::Env;
+use env::{Env, FrontSync};
 use record::{SegmentKind, SegmentWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The parts of the log that are shared with other modules.
-#[derive(Clone)]
 pub(crate) struct Logs {
-    pub closed: Arc<ClosedLogs>,
+    /// Older logs, which must be synced before the current one.
+    pub closed: ClosedLogs,
     pub recycled: Arc<RecycledLogs>,
-    pub begun: Arc<BegunLog>,
-    pub counters: Arc<LogCounters>,
+    pub begun: BegunLog,
+    pub counters: LogCounters,
+}
+
+/// The state of the newest log: begun, and established or not (`establish_log.rs`). No other lock is taken under its lock.
+#[derive(Default)]
+pub(crate) struct BegunLog(Mutex<Newest>);
+
+#[derive(Default)]
+struct Newest {
+    /// Number of the newest established log; 0 when there is none.
+    established: u64,
+    /// The next log, if it is begun, with the sync of its header.
+    begun: Option<(u64, FrontSync)>,
+}
+
+impl BegunLog {
+    /// Records that log `number` is written to from now on.
+    pub(crate) fn begin(&self, number: u64, sync_header: FrontSync) {
+        self.0.lock().begun = Some((number, sync_header));
+    }
+
+    /// Records that log `number`, the newest, is established.
+    pub(crate) fn note_established(&self, number: u64) {
+        *self.0.lock() = Newest { established: number, begun: None };
+    }
+
+    /// The newest log that the manifest may name.
+    pub(crate) fn established(&self) -> u64 {
+        self.0.lock().established
+    }
+
+    /// Closes the file.
+    pub(crate) fn forget(&self) {
+        self.0.lock().begun = None;
+    }
+
+    pub(crate) fn begun(&self) -> Option<(u64, FrontSync)> {
+        self.0.lock().begun.clone()
+    }
 }
 
 /// The log that is written to. One thread at a time holds it.
@@ -32,11 +68,7 @@ pub(crate) struct Log {
     env: Arc<dyn Env>,
     dir: PathBuf,
     writer: SegmentWriter,
-    /// Older logs, which must be synced before the current one.
-    closed: Arc<ClosedLogs>,
-    recycled: Arc<RecycledLogs>,
-    begun: Arc<BegunLog>,
-    counters: Arc<LogCounters>,
+    logs: Arc<Logs>,
     counted: u64,
     /// End of the mark of the last sync; 0 before the first. A mark needs no sync itself, because it may be lost.
     marked: u64,
@@ -51,19 +83,23 @@ impl Log {
         dir: &Path,
         number: u64,
         header: LogHeader,
-        Logs { closed, recycled, begun, counters }: Logs,
+        logs: Arc<Logs>,
     ) -> Result<Log> {
-        let mut writer = begin_segment(env, dir, number, header, &recycled)?;
+        let mut writer = begin_segment(env, dir, number, header, &logs.recycled)?;
         let synced = writer.sync().and_then(|()| env.sync_dir(dir));
         if let Err(e) = synced {
             drop(writer);
             let _ = env.remove(&dir.join(log_file_name(number)));
             return Err(e.sync_failed());
         }
-        begun.note_established(number);
-        counters.current.store(number, Ordering::Release);
+        logs.begun.note_established(number);
+        Ok(Log::new(env, dir, writer, logs))
+    }
+
+    fn new(env: &Arc<dyn Env>, dir: &Path, writer: SegmentWriter, logs: Arc<Logs>) -> Log {
+        logs.counters.current.store(writer.number(), Ordering::Release);
         let (env, dir) = (env.clone(), dir.to_owned());
-        Ok(Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, leases: false })
+        Log { env, dir, writer, logs, counted: 0, marked: 0, leases: false }
     }
 
     /// A log that refuses every write with `error`, in place of log `number`.
@@ -72,21 +108,15 @@ impl Log {
         dir: &Path,
         number: u64,
         error: Error,
-        Logs { closed, recycled, begun, counters }: Logs,
+        logs: Arc<Logs>,
     ) -> Log {
-        let writer =
-            SegmentWriter::refusing(&dir.join(log_file_name(number)), SegmentKind::Wal, number, error);
-        counters.current.store(number, Ordering::Release);
-        let (env, dir) = (env.clone(), dir.to_owned());
-        Log { env, dir, writer, closed, recycled, begun, counters, counted: 0, marked: 0, leases: false }
+        Log::new(env, dir, refusing_segment(dir, number, error), logs)
     }
 
     /// Closes the file: every later write fails with `error`.
     pub(crate) fn refuse(&mut self, error: Error) {
-        let number = self.writer.number();
-        let path = self.dir.join(log_file_name(number));
-        self.writer = SegmentWriter::refusing(&path, SegmentKind::Wal, number, error);
-        self.begun.forget();
+        self.writer = refusing_segment(&self.dir, self.writer.number(), error);
+        self.logs.begun.forget();
     }
 
     /// Appends a record, in parts, to the buffer.
@@ -128,8 +158,8 @@ impl Log {
     fn count(&mut self) {
         let len = self.writer.flushed_len();
         // Less when a large record was rolled back.
-        self.counters.bytes.fetch_add(len.wrapping_sub(self.counted), Ordering::Relaxed);
-        self.counters.current_len.store(len, Ordering::Relaxed);
+        self.logs.counters.bytes.fetch_add(len.wrapping_sub(self.counted), Ordering::Relaxed);
+        self.logs.counters.current_len.store(len, Ordering::Relaxed);
         self.counted = len;
     }
 
@@ -137,7 +167,7 @@ impl Log {
     /// everything before it was synced, so that damage to the newest record is not taken for a torn tail. Does nothing if only such a
     /// mark was appended since the last sync, and all older logs are synced.
     pub(crate) fn sync(&mut self) -> Result<()> {
-        self.closed.sync_up_to(Seq::MAX, &self.counters)?;
+        self.logs.closed.sync_up_to(Seq::MAX, &self.logs.counters)?;
         // A failed append may have left something to roll back.
         self.writer.flush()?;
         if self.writer.len() == self.marked {
@@ -146,7 +176,7 @@ impl Log {
         let synced = self.writer.synced_len();
         self.writer.sync()?;
         if self.writer.synced_len() > synced {
-            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.logs.counters.syncs.fetch_add(1, Ordering::Relaxed);
             let marked = self.writer.append(&[]).and_then(|()| self.writer.flush());
             self.marked = if marked.is_ok() { self.writer.len() } else { 0 };
         }
@@ -177,8 +207,8 @@ impl Log {
         let previous_synced = self.writer.synced_len().min(self.writer.len());
         let header = LogHeader { previous_len: self.writer.len(), last_seq, previous_synced };
         let number = self.writer.number() + 1;
-        let mut next = begin_segment(&self.env, &self.dir, number, header, &self.recycled)?;
-        self.begun.begin(number, next.front()?);
+        let mut next = begin_segment(&self.env, &self.dir, number, header, &self.logs.recycled)?;
+        self.logs.begun.begin(number, next.front()?);
         if self.leases {
             next.allow_lease();
         }
@@ -188,12 +218,16 @@ impl Log {
         let len = writer.len();
         let synced = writer.synced_len() == len;
         let unsynced = (!synced).then_some(writer);
-        self.closed.push(number - 1, len, last_seq, unsynced);
-        self.counters.current.store(self.writer.number(), Ordering::Release);
+        self.logs.closed.push(number - 1, len, last_seq, unsynced);
+        self.logs.counters.current.store(self.writer.number(), Ordering::Release);
         self.count();
         // The switch is done; a failed sync ends all writing.
-        self.closed.close_old(&self.counters).map_err(|e| e.sync_failed())
+        self.logs.closed.close_old(&self.logs.counters).map_err(|e| e.sync_failed())
     }
+}
+
+fn refusing_segment(dir: &Path, number: u64, error: Error) -> SegmentWriter {
+    SegmentWriter::refusing(&dir.join(log_file_name(number)), SegmentKind::Wal, number, error)
 }
 
 /// Creates the file of a log under its name, with its header; nothing of it is durable. After a crash, a recycled file whose header was

@@ -4,21 +4,17 @@
 //! switches them, `background` syncs those behind the current one, and `disk` establishes and removes them.
 
 mod batch_record;
-mod begun_log;
 mod closed_logs;
 mod log;
-mod log_header;
-mod log_names;
+mod log_file;
 mod recycled_log;
 mod replay;
 
 pub(crate) use batch_record::{
-    BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch, put_batch_head, put_batch_head_of,
-    put_entry, put_entry_head,
+    BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch, put_batch_head, put_entry, put_entry_head,
 };
 pub(crate) use closed_logs::{ClosedLogs, KeptLog, MAX_OPEN_LOGS};
 pub(crate) use log::{Log, Logs};
-pub(crate) use log_header::LogHeader;
-pub(crate) use log_names::{log_file_name, parse_log_file_name};
+pub(crate) use log_file::{LogHeader, log_file_name, parse_log_file_name};
 pub(crate) use recycled_log::{RecycledLogs, is_recycled_file_name};
 pub(crate) use replay::{LogRecord, check_dropped, is_never_established, replay};

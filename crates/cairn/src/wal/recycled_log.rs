@@ -14,7 +14,7 @@
 //! name of log 9. From the moment of its renaming a recycled log holds no needed data: an opening removes one that an earlier process left,
 //! and so does any operation that finds the disk full.
 
-use super::log_names::{log_file_name, parse_log_file_name};
+use super::log_file::{log_file_name, parse_log_file_name};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 use base::Result;
 use env::Env;

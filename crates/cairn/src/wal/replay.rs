@@ -1,8 +1,7 @@
 //! Replays the logs in the order of sequence numbers, and distinguishes a torn tail from damage.
 
 use super::batch_record::{BatchRecord, batch_error, decode_batch};
-use super::log_header::LogHeader;
-use super::log_names::log_file_name;
+use super::log_file::{LogHeader, log_file_name};
 use base::planted::{Bug, planted};
 use base::{Error, Result, Seq};
 use env::Env;

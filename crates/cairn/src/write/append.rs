@@ -6,7 +6,7 @@
 use crate::parts::DeadRanges;
 use crate::state::{Batch, DbInner, Writer};
 use crate::types::Durability;
-use crate::wal::{Entries, Entry, Log, put_batch_head, put_batch_head_of, put_entry_head};
+use crate::wal::{Entries, Entry, Log, put_batch_head, put_entry_head};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
 use base::{EntryKind, ErrorKind, Result, Seq, Trailer};
@@ -48,7 +48,7 @@ impl DbInner {
             dead.note_put(entry.key, seq);
         }
         writer.scratch.clear();
-        put_batch_head(&mut writer.scratch, seq, 1);
+        put_batch_head(&mut writer.scratch, false, seq, 1);
         put_entry_head(&mut writer.scratch, entry.kind, entry.keyspace, entry.key.len());
         let head = writer.scratch.len();
         match entry.kind {
@@ -68,7 +68,7 @@ impl DbInner {
         writer.next_seq += batch.count;
         batch.note_puts(writer.next_seq - 1);
         writer.scratch.clear();
-        put_batch_head_of(&mut writer.scratch, batch.has_ranges, first_seq, batch.count);
+        put_batch_head(&mut writer.scratch, batch.has_ranges, first_seq, batch.count);
         let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];
         self.append_to(&mut writer.log, &parts, !batch.has_puts)
     }
@@ -131,7 +131,7 @@ impl DbInner {
 pub(super) fn insert(batch: &mut Batch, first_seq: Seq) {
     let mut entries = Entries::new(&batch.entries);
     let read_states: Vec<_> =
-        batch.keyspaces.iter().map(|(keyspace, _)| (keyspace.id, keyspace.read_state.load())).collect();
+        batch.keyspaces.iter().map(|w| (w.keyspace.id, w.keyspace.read_state.load())).collect();
     let mut seq = first_seq;
     while !entries.is_empty() {
         let entry = entries.next().expect("a batch is well-formed: it was encoded by push");

@@ -157,8 +157,7 @@ impl DbInner {
     fn write_torn(&self, batch: &Batch, durability: Durability) -> Result<()> {
         let mut entries = Entries::new(&batch.entries);
         while let Some(entry) = entries.next() {
-            let keyspace = batch.keyspaces.iter().find(|(keyspace, _)| keyspace.id == entry.keyspace);
-            let (keyspace, _) = keyspace.expect("push noted the keyspace");
+            let keyspace = batch.keyspace_of(&entry);
             if entry.kind == EntryKind::DeleteRange {
                 let mut batch = Batch::default();
                 batch.push(keyspace, entry.kind, entry.key, entry.value);
@@ -187,7 +186,7 @@ impl DbInner {
         self.keep_in_bounds(writer)?;
         let need = Memtable::entry_cost(key.len(), value.len());
         let mut read_state = keyspace.read_state.load();
-        while !writer.reserve(keyspace, &read_state.memtable, need) {
+        while !writer.reserve(&read_state.memtable, need) {
             drop(read_state);
             self.make_room(writer, keyspace, need)?;
             read_state = keyspace.read_state.load();

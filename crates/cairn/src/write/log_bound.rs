@@ -18,9 +18,8 @@
 //! Memtables that already wait for a flush do not count when this module decides whether more must be flushed: their logs become free
 //! without it.
 
-use crate::background::RETRY_PAUSE;
+use crate::parts::Stall;
 use crate::state::{DbInner, ReadState, State, Writer};
-use crate::sync::Ordering;
 use base::Result;
 
 /// Wait for a write of 1 KiB at the cap, in nanoseconds; from three quarters on it grows with the square of the excess.
@@ -38,7 +37,8 @@ impl DbInner {
             total = self.bytes_with(writer);
         }
         if total > cap {
-            self.await_logs(writer, cap)?;
+            // Closed logs are removed before a flush reports its end.
+            self.stall_until(Stall::Log, |state| self.bytes_with(writer) <= cap || !is_freeing_logs(state))?;
             total = self.bytes_with(writer);
         }
         let (begin, left) = (cap / 4 * 3, cap.saturating_sub(total));
@@ -73,34 +73,8 @@ impl DbInner {
             true => self.free_logs(writer)?,
             false => self.seal(writer, &holders)?,
         }
-        if self.is_inline() {
-            self.run_pending();
-        }
+        self.run_pending();
         Ok(())
-    }
-
-    /// Waits until the logs have at most `cap` bytes. The caller holds the writer, which no flush needs.
-    fn await_logs(&self, writer: &mut Writer, cap: u64) -> Result<()> {
-        let before = self.env.monotonic();
-        let result = loop {
-            if self.is_inline() {
-                self.run_pending();
-            }
-            let mut state = self.state.lock();
-            // Closed logs are removed before a flush reports its end.
-            if self.bytes_with(writer) <= cap || !is_freeing_logs(&state) {
-                break Ok(());
-            }
-            if self.status.stopped.load(Ordering::Acquire) {
-                break Err(self.status.stop_reason());
-            }
-            if let Some(error) = &state.flush_error {
-                break Err(error.clone());
-            }
-            self.signals.progress.wait_for(&mut state, RETRY_PAUSE);
-        };
-        self.counters.note_log_wait(self.env.monotonic().saturating_sub(before));
-        result
     }
 }
 

@@ -7,15 +7,14 @@
 //!        +---- sealed: flush, log, memory -----+----------------------------------------------------+
 //! ```
 //!
-//! Keyspaces with nothing in memory share one memtable without capacity. `memtable_size.rs` chooses the capacities; after sealing a
+//! Keyspaces with nothing in memory share one memtable without capacity. `memtable_limits.rs` chooses the capacities; after sealing a
 //! keyspace starts with the size that it had, so one with many writes never copies.
 
-use crate::parts::{allocate, capacity_for};
-use crate::state::{Batch, DbInner, KeyspaceInner, State, Writer};
+use crate::parts::{Stall, allocate, capacity_for};
+use crate::state::{Batch, DbInner, KeyspaceInner, Writer, Written, reserved_by};
 use crate::sync::Ordering;
 use base::{Error, Result};
 use std::sync::Arc;
-use std::time::Duration;
 
 impl DbInner {
     /// Ensures that a keyspace's memtable has room for `need` more bytes: makes one, or a larger one, or seals a full one and makes the
@@ -55,8 +54,8 @@ impl DbInner {
         }
         let memtable = allocate(capacity, need)?;
         self.state.lock().replace_memtable(keyspace.id, memtable, None);
-        writer.note_memtable(keyspace);
-        if self.is_inline() && !old.is_empty() {
+        writer.active_bytes += memtable::BASE_BYTES;
+        if !old.is_empty() {
             self.run_pending();
         }
         Ok(())
@@ -70,9 +69,7 @@ impl DbInner {
             if memtables_due {
                 self.seal_due(writer);
             }
-            if self.is_inline() {
-                self.run_pending();
-            }
+            self.run_pending();
             self.status.check_running()?;
         }
         match writer.active_bytes > self.write_budget() / 2 || writer.log.len() >= writer.check_log_at {
@@ -97,7 +94,10 @@ impl DbInner {
     fn relieve_memory(&self, writer: &mut Writer) -> Result<()> {
         let mut largest: Vec<_> = {
             let state = self.state.lock();
-            state.dirty().map(|k| (k.inner.reserved.load(Ordering::Relaxed), k.inner.clone())).collect()
+            state
+                .dirty()
+                .map(|k| (reserved_by(&k.inner.read_state.load().memtable), k.inner.clone()))
+                .collect()
         };
         largest.retain(|(bytes, _)| *bytes > 0);
         largest.sort_by_key(|(bytes, keyspace)| (std::cmp::Reverse(*bytes), keyspace.id));
@@ -117,57 +117,13 @@ impl DbInner {
                 self.seal(writer, &keyspaces)?;
             }
         }
-        if self.is_inline() {
-            self.run_pending();
-        }
+        self.run_pending();
         Ok(())
     }
 
     /// Waits while the memory budget is exceeded.
     fn await_memory(&self, capacity: usize) -> Result<()> {
-        let over = |state: &State| self.is_over_budget(state, capacity);
-        let mut state = self.state.lock();
-        if !over(&state) {
-            return Ok(());
-        }
-        if self.is_inline() {
-            drop(state);
-            return self.await_memory_inline(over);
-        }
-        let before = self.env.monotonic();
-        let mut result = Ok(());
-        while over(&state) {
-            if self.status.stopped.load(Ordering::Acquire) {
-                result = Err(self.status.stop_reason());
-                break;
-            }
-            if let Some(error) = &state.flush_error {
-                result = Err(error.clone());
-                break;
-            }
-            self.signals.progress.wait(&mut state);
-        }
-        drop(state);
-        self.counters.note_memtable_wait(self.env.monotonic().saturating_sub(before));
-        result
-    }
-
-    /// Without background threads this thread flushes, unless another one already does.
-    fn await_memory_inline(&self, over: impl Fn(&State) -> bool) -> Result<()> {
-        loop {
-            self.run_pending();
-            self.status.check_running()?;
-            let mut state = self.state.lock();
-            if !over(&state) {
-                return Ok(());
-            }
-            if let Some(error) = &state.flush_error {
-                return Err(error.clone());
-            }
-            if state.jobs > 0 {
-                self.signals.progress.wait_for(&mut state, Duration::from_millis(10));
-            }
-        }
+        self.stall_until(Stall::Memtables, |state| !self.is_over_budget(state, capacity))
     }
 
     /// Reserves memory for a batch; if a memtable is full, returns that keyspace and the bytes needed.
@@ -177,9 +133,9 @@ impl DbInner {
         batch: &Batch,
     ) -> Result<Option<(Arc<KeyspaceInner>, usize)>> {
         self.status.check_running()?;
-        batch.keyspaces.iter().try_for_each(|(keyspace, _)| keyspace.check_of(self.identity))?;
+        batch.keyspaces.iter().try_for_each(|written| written.keyspace.check_of(self.identity))?;
         // All or nothing: a reservation in one memtable would be lost if another one were switched.
-        for (keyspace, need) in &batch.keyspaces {
+        for Written { keyspace, need, .. } in &batch.keyspaces {
             if *need > memtable::MAX_CAPACITY {
                 return Err(Error::invalid(format!(
                     "the batch needs {need} bytes of memory in one keyspace"
@@ -189,8 +145,8 @@ impl DbInner {
                 return Ok(Some((keyspace.clone(), *need)));
             }
         }
-        for (keyspace, need) in &batch.keyspaces {
-            let reserved = writer.reserve(keyspace, &keyspace.read_state.load().memtable, *need);
+        for Written { keyspace, need, .. } in &batch.keyspaces {
+            let reserved = writer.reserve(&keyspace.read_state.load().memtable, *need);
             debug_assert!(reserved, "only the leader reserves, and there was room");
         }
         Ok(None)

@@ -3,7 +3,6 @@
 //! Imports `types`, `wal`, `parts`, `state` and `background`, and calls `disk` and `seal`: without background threads a writer flushes and
 //! compacts itself. Absent: reads.
 
-mod admit;
 mod append;
 mod commit;
 mod group;

@@ -1,8 +1,12 @@
-//! Write stalls: writers are slowed while compactions are behind or the log is near its cap, and deletes on a full disk wait for background
-//! jobs that free space.
+//! Write stalls: writers are slowed while compactions are behind or the log is near its cap. And writes on a full disk: puts are refused
+//! once the reserve is spent, and deletes wait for background jobs that free space.
+//!
+//! Without background threads a refused put flushes the tombstones that are only in memory, at least a second after an attempt that freed
+//! nothing; with them the flush thread does so (`low_space.rs`).
 
 use crate::background::RETRY_PAUSE;
-use crate::state::{DbInner, Writer};
+use crate::parts::Stall;
+use crate::state::{DbInner, State, Writer};
 use crate::sync::Ordering;
 use base::{ErrorKind, Result};
 use std::time::Duration;
@@ -11,6 +15,8 @@ use std::time::Duration;
 const ROUNDS_FOR_SPACE: u32 = 5;
 /// Maximum wait for a running job, each time.
 const LONGEST_JOB: Duration = Duration::from_secs(1);
+/// Without background threads: the time from an attempt that freed nothing to the next one.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Slowdowns below this are accumulated: shorter sleeps are not worthwhile.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
@@ -39,8 +45,19 @@ impl DbInner {
                 .delay_nanos
                 .saturating_sub(slept.as_nanos() as u64)
                 .min(LONGEST_SLEEP.as_nanos() as u64);
-            self.counters.note_slowdown(slept);
+            self.counters.note_stall(Stall::Slowdown, slept);
         }
+    }
+
+    /// Waits until `done`, which flushes bring about. The caller holds the writer, which no flush needs.
+    pub(super) fn stall_until(&self, stall: Stall, done: impl Fn(&State) -> bool) -> Result<()> {
+        if done(&self.state.lock()) {
+            return Ok(());
+        }
+        let before = self.env.monotonic();
+        let waited = self.wait_for(|state| done(state), |state| state.flush_error.clone());
+        self.counters.note_stall(stall, self.env.monotonic().saturating_sub(before));
+        waited.and_then(|()| self.status.check_running())
     }
 
     /// Runs `work`, which may need disk space. Work that only deletes is retried when the disk is full because background jobs use all of
@@ -77,5 +94,44 @@ impl DbInner {
         };
         self.signals.progress.wait_for(&mut state, patience);
         true
+    }
+
+    /// Admits a put, unless the reserve is spent.
+    #[inline]
+    pub(crate) fn admit(&self) -> Result<()> {
+        match self.disk_reserve.is_spent() {
+            false => Ok(()),
+            // When writing has ended, return that error, not the full disk.
+            true => self.status.check_running().and_then(|()| self.admit_on_full_disk()),
+        }
+    }
+
+    /// Admits a put while the reserve is spent, if the reserve can be made again; otherwise returns the error.
+    #[cold]
+    pub(crate) fn admit_on_full_disk(&self) -> Result<()> {
+        match self.disk_reserve.admit() {
+            Err(e) if e.kind() == ErrorKind::NoSpace && self.is_inline() && self.flush_deletes() => {
+                self.disk_reserve.admit()
+            }
+            admitted => admitted,
+        }
+    }
+
+    /// Without background threads: flushes tombstones that are only in memory, and compacts. Returns whether anything was done.
+    fn flush_deletes(&self) -> bool {
+        let now = self.env.monotonic();
+        if self.check_process().is_err() || !self.disk_reserve.may_look(now) {
+            return false;
+        }
+        // Closing the database waits for the writer.
+        let Some(mut writer) = self.try_writer_briefly() else { return false };
+        let done = self.seal_deletes(&mut writer);
+        if done {
+            self.run_pending();
+            if !self.disk_reserve.retake() {
+                self.disk_reserve.look_at(self.env.monotonic() + PATIENCE);
+            }
+        }
+        done
     }
 }

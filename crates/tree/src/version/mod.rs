@@ -84,13 +84,16 @@ impl Version {
 
     /// All tables, with their levels.
     pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<LiveTable>)> {
-        let upper = self.level0.iter().map(|t| (0, t));
-        let lower = self.levels.iter().enumerate();
-        upper.chain(
-            lower.flat_map(|(i, l)| {
-                l.guards.iter().flat_map(move |g| g.tables.iter().map(move |t| (i + 1, t)))
-            }),
-        )
+        self.stacks().flat_map(|(level, _, tables)| tables.iter().map(move |t| (level, t)))
+    }
+
+    /// All stacks of tables, with their levels: level 0, which has no key, and every guard with its key.
+    pub fn stacks(&self) -> impl Iterator<Item = (usize, Option<&Slice>, &[Arc<LiveTable>])> {
+        let guards =
+            self.levels.iter().enumerate().flat_map(|(i, level)| {
+                level.guards.iter().map(move |g| (i + 1, Some(&g.key), &g.tables[..]))
+            });
+        std::iter::once((0, None, &self.level0[..])).chain(guards)
     }
 
     /// Bytes of all tables.

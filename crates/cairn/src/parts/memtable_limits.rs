@@ -1,9 +1,10 @@
-//! Capacity of memtables.
+//! Capacity of memtables, and when one is due to be flushed because cursors skip its deleted entries.
 //!
 //! Very many keyspaces may each have a little in memory, so a memtable starts small; when it is full it is copied into one of sixteen
 //! times the capacity. The last step is larger: all copies made before a memtable reaches its full size add up to less than a seventh of
 //! that size.
 
+use crate::sync::Ordering;
 use base::Result;
 use memtable::{MIN_CAPACITY, Memtable};
 use std::sync::Arc;
@@ -38,6 +39,21 @@ pub(crate) fn allocate(mut capacity: usize, need: usize) -> Result<Arc<Memtable>
 fn smaller(capacity: usize, need: usize) -> Option<usize> {
     let less = (capacity / STEP).max(need).max(MIN_CAPACITY);
     (less < capacity).then_some(less)
+}
+
+/// The read charges at which a memtable is sealed and flushed.
+pub(crate) fn price(memtable: &Memtable) -> u64 {
+    tree::flush_price(memtable.used_bytes() as u64)
+}
+
+/// Whether reads have charged the memtable its price.
+pub(crate) fn is_due(memtable: &Memtable) -> bool {
+    !memtable.is_empty() && memtable.charges().load(Ordering::Relaxed) >= price(memtable)
+}
+
+/// Charges of a memtable beyond its price: they pass to its table.
+pub(crate) fn surplus(memtable: &Memtable) -> u64 {
+    memtable.charges().load(Ordering::Relaxed).saturating_sub(price(memtable))
 }
 
 #[cfg(test)]
