@@ -15,12 +15,12 @@
 //! Imports `types`, `wal`, `state`, `open` and `api`. Absent: changes of the damaged database; other rooms import nothing from here.
 
 use crate::api::Database;
-use crate::open::{Files, LOCK_FILE_NAME};
+use crate::open::{Files, LOCK_FILE_NAME, no_database};
 use crate::types::{Durability, Options};
 use base::{Cursor as _, Error, ErrorKind, MAX_SEQ, RangeSet, Result};
 use env::{Env, RealEnv};
 use memtable::MemtableCursor;
-use sources::{KeyspaceSource, Sources, TableSource};
+use sources::{KeyspaceSource, Salvage, TableSource};
 use std::path::Path;
 use std::sync::Arc;
 use table::SalvageCursor;
@@ -57,9 +57,8 @@ pub fn salvage_in(
     options: Options,
 ) -> Result<SalvageReport> {
     let (from, to) = (from.as_ref(), to.as_ref());
-    let nothing = || Error::new(ErrorKind::NotFound, format!("{}: there is no database", from.display()));
     if !env.exists(from)? {
-        return Err(nothing());
+        return Err(no_database(from));
     }
     let lock = from.join(LOCK_FILE_NAME);
     // Without a lock file no process has the database open.
@@ -68,21 +67,21 @@ pub fn salvage_in(
         false => None,
     };
     let files = Files::list(&env, from)?;
-    if files.manifests.is_empty() && files.tables.is_empty() && files.logs.is_empty() {
-        return Err(nothing());
+    if files.is_empty() {
+        return Err(no_database(from));
     }
     check_destination(&env, from, to)?;
-    let mut report = SalvageReport::default();
-    let mut sources = Sources::find(&env, from, &files, &mut report)?;
-    logs::read(&env, from, &files, &mut sources, &mut report)?;
-    sources.judge_logs(&mut report);
+    let mut salvage = Salvage::new(&env, from, &files);
+    salvage.find_sources()?;
+    salvage.read_logs()?;
+    salvage.judge_logs();
     let db = Database::open_in(env.clone(), to, options.create_if_missing(true))?;
-    for id in sources.ids() {
-        write(&db, &env, from, &sources.keyspaces[&id], &mut report)?;
+    for source in std::mem::take(&mut salvage.keyspaces).into_values() {
+        salvage.write(&db, &source)?;
     }
     db.flush()?;
     db.close()?;
-    Ok(report)
+    Ok(salvage.report)
 }
 
 /// The destination must be empty and outside of the damaged database.
@@ -118,65 +117,54 @@ enum Run {
 
 base::delegate_cursor!(Run { Table, Log });
 
-/// Writes one keyspace: the newest version of each key that is not a tombstone.
-fn write(
-    db: &Database,
-    env: &Arc<dyn Env>,
-    from: &Path,
-    source: &KeyspaceSource,
-    report: &mut SalvageReport,
-) -> Result<()> {
-    let keyspace = db.create_keyspace(&source.name, source.options.clone())?;
-    let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
-    let mut runs = Vec::new();
-    for table in &source.tables {
-        match SalvageCursor::open(env, from, table.number) {
-            Ok(cursor) => runs.push(Run::Table(cursor)),
-            Err(e) => report.losses.push(unlike_before(source, table, &e.to_string())),
-        }
-    }
-    runs.extend(source.memtables.iter().map(|memtable| Run::Log(memtable.cursor())));
-    let recent: Vec<_> = source.memtables.iter().filter_map(|memtable| memtable.ranges()).collect();
-    let ranges = RangeSet::union(recent.iter().map(|set| &**set).chain([&source.ranges]));
-    let mut merge = MergeCursor::new(runs, 0);
-    let mut last: Option<Vec<u8>> = None;
-    merge.seek_to_first()?;
-    while merge.valid() {
-        if last.as_deref() != Some(merge.key()) {
-            let last = last.get_or_insert_default();
-            last.clear();
-            last.extend_from_slice(merge.key());
-            let deleted = ranges.newest(merge.key(), MAX_SEQ) > merge.trailer().seq();
-            if !merge.trailer().is_delete() && !deleted {
-                keyspace.put_with(merge.key(), merge.value(), Durability::Buffered)?;
-                written.entries += 1;
-                written.bytes += (merge.key().len() + merge.value().len()) as u64;
+impl Salvage<'_> {
+    /// Writes one keyspace: the newest version of each key that is not a tombstone.
+    fn write(&mut self, db: &Database, source: &KeyspaceSource) -> Result<()> {
+        let keyspace = db.create_keyspace(&source.name, source.options.clone())?;
+        let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
+        let mut runs = Vec::new();
+        for table in &source.tables {
+            match SalvageCursor::open(self.env, self.dir, table.number) {
+                Ok(cursor) => runs.push(Run::Table(cursor)),
+                Err(e) => self.report.losses.push(unlike_before(source, table, &e.to_string())),
             }
         }
-        merge.next()?;
-    }
-    for run in merge.children() {
-        let Run::Table(cursor) = run else { continue };
-        let table = source.tables.iter().find(|table| table.number == cursor.number());
-        if let Some(table) = table.filter(|table| table.fingerprint != cursor.fingerprint()) {
-            report.losses.push(unlike_before(source, table, "it gave other entries"));
+        runs.extend(source.memtables.iter().map(|memtable| Run::Log(memtable.cursor())));
+        let recent: Vec<_> = source.memtables.iter().filter_map(|memtable| memtable.ranges()).collect();
+        let ranges = RangeSet::union(recent.iter().map(|set| &**set).chain([&source.ranges]));
+        let mut merge = MergeCursor::new(runs, 0);
+        let mut last: Option<Vec<u8>> = None;
+        merge.seek_to_first()?;
+        while merge.valid() {
+            if last.as_deref() != Some(merge.key()) {
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(merge.key());
+                let deleted = ranges.newest(merge.key(), MAX_SEQ) > merge.trailer().seq();
+                if !merge.trailer().is_delete() && !deleted {
+                    keyspace.put_with(merge.key(), merge.value(), Durability::Buffered)?;
+                    written.entries += 1;
+                    written.bytes += (merge.key().len() + merge.value().len()) as u64;
+                }
+            }
+            merge.next()?;
         }
+        for run in merge.children() {
+            let Run::Table(cursor) = run else { continue };
+            let table = source.tables.iter().find(|table| table.number == cursor.number());
+            if let Some(table) = table.filter(|table| table.fingerprint != cursor.fingerprint()) {
+                self.report.losses.push(unlike_before(source, table, "it gave other entries"));
+            }
+        }
+        self.report.keyspaces.push(written);
+        Ok(())
     }
-    report.keyspaces.push(written);
-    Ok(())
 }
 
 /// The loss when a table read differently than in the survey: the disk does not return the same data twice.
 fn unlike_before(source: &KeyspaceSource, table: &TableSource, why: &str) -> Loss {
-    Loss {
-        file: table::table_file_name(table.number),
-        keyspace: Some(source.name.clone()),
-        from: Some(table.smallest.clone()),
-        to: Some(table.largest.clone()),
-        older: true,
-        what: format!(
-            "read twice, it was not the same ({why}): the disk may be failing; salvage it once more"
-        ),
-        ..Loss::default()
-    }
+    let what =
+        format!("read twice, it was not the same ({why}): the disk may be failing; salvage it once more");
+    let loss = Loss::new(table::table_file_name(table.number), what);
+    Loss { keyspace: Some(source.name.clone()), older: true, ..loss.within(&table.smallest, &table.largest) }
 }

@@ -38,11 +38,15 @@ pub(super) struct TableSource {
     pub fingerprint: u64,
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
+    pub min_seq: Seq,
 }
 
-/// All inputs of the new database.
-#[derive(Default)]
-pub(super) struct Sources {
+/// A salvage in progress: the damaged database, the inputs of the new one that were found in it, and the report.
+pub(super) struct Salvage<'a> {
+    pub env: &'a Arc<dyn Env>,
+    pub dir: &'a Path,
+    pub files: &'a Files,
+    pub report: SalvageReport,
     pub keyspaces: BTreeMap<u64, KeyspaceSource>,
     /// The state in an intact manifest.
     pub state: Option<tree::ManifestState>,
@@ -52,79 +56,64 @@ pub(super) struct Sources {
     bereft: BTreeSet<u64>,
 }
 
-/// A table before its survey.
-struct Candidate {
-    number: u64,
-    keyspace: Option<u64>,
-    meta: Option<TableMeta>,
-}
-
-/// A table and its key range, to tell which tables lie above and below others.
-struct Covered {
-    keyspace: u64,
-    smallest: Vec<u8>,
-    largest: Vec<u8>,
-    min_seq: Seq,
-}
+/// What a manifest says of a table: its keyspace and metadata. `None` when no manifest names it.
+type Named = Option<(u64, TableMeta)>;
 
 /// Keyspaces known only from a table get numbers from here downwards.
 const UNKNOWN: u64 = u64::MAX;
 
-impl Sources {
+impl<'a> Salvage<'a> {
+    pub(super) fn new(env: &'a Arc<dyn Env>, dir: &'a Path, files: &'a Files) -> Salvage<'a> {
+        Salvage {
+            env,
+            dir,
+            files,
+            report: SalvageReport::default(),
+            keyspaces: BTreeMap::new(),
+            state: None,
+            remains: SalvagedManifest::default(),
+            bereft: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn note(&mut self, what: String) {
+        self.report.notes.push(what);
+    }
+
     /// Reads the manifest and surveys the tables.
-    pub(super) fn find(
-        env: &Arc<dyn Env>,
-        dir: &Path,
-        files: &Files,
-        report: &mut SalvageReport,
-    ) -> Result<Sources> {
-        let mut sources = Sources::default();
-        sources.read_manifests(env, dir, files, report)?;
-        let created: Vec<KeyspaceCreated> = match &sources.state {
+    pub(super) fn find_sources(&mut self) -> Result<()> {
+        self.read_manifests()?;
+        let created: Vec<KeyspaceCreated> = match &self.state {
             Some(state) => state.keyspaces.values().map(|k| k.created.clone()).collect(),
             None => {
-                let remains = &sources.remains;
+                let remains = &self.remains;
                 let live = |k: &&KeyspaceCreated| !remains.dropped.contains(&k.id);
                 remains.keyspaces.values().filter(live).cloned().collect()
             }
         };
-        let candidates = sources.candidates(files, report);
-        sources.survey(env, dir, files, created, candidates, report)?;
-        if let Some(state) = &sources.state {
+        let candidates = self.candidates();
+        self.survey(created, candidates)?;
+        if let Some(state) = &self.state {
             for (id, found) in &state.keyspaces {
-                if let Some(keyspace) = sources.keyspaces.get_mut(id) {
+                if let Some(keyspace) = self.keyspaces.get_mut(id) {
                     keyspace.flushed = found.version.flushed_seq;
                     keyspace.ranges = RangeSet::clone(&found.version.range_tombstones);
                 }
             }
         }
-        for (id, ranges) in &sources.remains.range_tombstones {
-            if let Some(keyspace) = sources.keyspaces.get_mut(id) {
+        for (id, ranges) in &self.remains.range_tombstones {
+            if let Some(keyspace) = self.keyspaces.get_mut(id) {
                 keyspace.ranges = ranges.clone();
             }
         }
-        Ok(sources)
+        Ok(())
     }
 
-    pub(super) fn ids(&self) -> Vec<u64> {
-        self.keyspaces.keys().copied().collect()
-    }
-
-    fn read_manifests(
-        &mut self,
-        env: &Arc<dyn Env>,
-        dir: &Path,
-        files: &Files,
-        report: &mut SalvageReport,
-    ) -> Result<()> {
+    fn read_manifests(&mut self) -> Result<()> {
+        let (env, dir, files, report) = (self.env, self.dir, self.files, &mut self.report);
         let Some(&newest) = files.manifests.last() else {
             let what = "the manifest is missing: every table and log that is there counts, and keyspaces have default options";
-            report.losses.push(Loss {
-                file: manifest_file_name(1),
-                older: true,
-                what: what.to_owned(),
-                ..Loss::default()
-            });
+            report.losses.push(Loss { older: true, ..Loss::new(manifest_file_name(1), what.to_owned()) });
             return Ok(());
         };
         let space = Tables::new(env, dir, &Options::default());
@@ -174,12 +163,7 @@ impl Sources {
     /// Registers the keyspaces that the manifest names, and without an intact manifest those that only tables name. When several
     /// keyspaces had the same name (one was dropped, and the edit that says so is lost), the newest keeps it, and the others get new
     /// names.
-    fn name_keyspaces(
-        &mut self,
-        created: Vec<KeyspaceCreated>,
-        surveys: &[Result<Survey>],
-        report: &mut SalvageReport,
-    ) {
+    fn name_keyspaces(&mut self, created: Vec<KeyspaceCreated>, surveys: &[Result<Survey>]) {
         let mut known = BTreeMap::new();
         if self.state.is_none() {
             let owners = surveys.iter().filter_map(|survey| survey.as_ref().ok()?.owner.as_ref());
@@ -191,7 +175,7 @@ impl Sources {
             let mut options = KeyspaceOptions::default();
             for (name, value) in &created.options {
                 if let Err(e) = options.set_kept(name, value) {
-                    report.notes.push(format!("keyspace {:?}: {e}; it has the default now", created.name));
+                    self.note(format!("keyspace {:?}: {e}; it has the default now", created.name));
                 }
             }
             known.insert(created.id, (created.name, options));
@@ -205,9 +189,7 @@ impl Sources {
         }
         for (id, name, options) in older {
             let free = self.free_name(format!("keyspace-{id}"));
-            report
-                .notes
-                .push(format!("keyspace {id} had the name {name:?} of a newer one: it is {free:?} now"));
+            self.note(format!("keyspace {id} had the name {name:?} of a newer one: it is {free:?} now"));
             self.add(id, free, options);
         }
     }
@@ -232,210 +214,181 @@ impl Sources {
     }
 
     /// The keyspace with this number; an unknown one gets a made-up name.
-    pub(super) fn keyspace(&mut self, id: u64, report: &mut SalvageReport) -> &mut KeyspaceSource {
+    pub(super) fn keyspace(&mut self, id: u64) -> &mut KeyspaceSource {
         if !self.keyspaces.contains_key(&id) {
             let name = self.free_name(format!("keyspace-{id}"));
-            report.notes.push(format!("the name of keyspace {id} is not known: it is {name:?} now"));
+            self.note(format!("the name of keyspace {id} is not known: it is {name:?} now"));
             self.add(id, name, KeyspaceOptions::default());
         }
         self.keyspaces.entry(id).or_default()
     }
 
     /// The candidate tables: those that an intact manifest names, otherwise all except those known to be deleted.
-    fn candidates(&mut self, files: &Files, report: &mut SalvageReport) -> Vec<Candidate> {
-        let mut all: BTreeMap<u64, Candidate> = BTreeMap::new();
-        let mut add = |number, keyspace, meta| all.insert(number, Candidate { number, keyspace, meta });
+    fn candidates(&mut self) -> BTreeMap<u64, Named> {
+        let mut all: BTreeMap<u64, Named> = BTreeMap::new();
+        let there = &self.files.tables;
         match &self.state {
             Some(state) => {
                 for (id, keyspace) in &state.keyspaces {
-                    for (_, t) in keyspace.version.tables() {
-                        add(t.meta.number, Some(*id), Some(t.meta.clone()));
-                    }
+                    let tables = keyspace.version.tables().map(|(_, t)| &t.meta);
+                    all.extend(tables.map(|meta| (meta.number, Some((*id, meta.clone())))));
                 }
+                let missing = all.iter().filter(|(number, _)| there.binary_search(number).is_err());
+                self.bereft = missing.filter_map(|(_, named)| Some(named.as_ref()?.0)).collect();
             }
             None => {
-                for number in files.tables.iter().filter(|n| !self.remains.removed.contains(n)) {
-                    add(*number, None, None);
-                }
-                for (number, (id, meta)) in &self.remains.tables {
-                    add(*number, Some(*id), Some(meta.clone()));
-                }
+                all.extend(there.iter().filter(|n| !self.remains.removed.contains(n)).map(|n| (*n, None)));
+                all.extend(self.remains.tables.iter().map(|(number, named)| (*number, Some(named.clone()))));
             }
         }
-        let is_there = |number: &u64| files.tables.binary_search(number).is_ok();
-        if self.state.is_some() {
-            self.bereft = all.values().filter(|t| !is_there(&t.number)).filter_map(|t| t.keyspace).collect();
-        }
-        let unused: Vec<u64> = files.tables.iter().copied().filter(|n| !all.contains_key(n)).collect();
+        let unused: Vec<u64> = there.iter().copied().filter(|n| !all.contains_key(n)).collect();
         if !self.bereft.is_empty() {
-            all.extend(
-                unused.into_iter().map(|number| (number, Candidate { number, keyspace: None, meta: None })),
-            );
+            all.extend(unused.into_iter().map(|number| (number, None)));
         } else if !unused.is_empty() {
-            report.notes.push(format!("{} tables are not in use and were left out", unused.len()));
+            self.note(format!("{} tables are not in use and were left out", unused.len()));
         }
-        all.into_values().collect()
+        all
     }
 
-    fn survey(
-        &mut self,
-        env: &Arc<dyn Env>,
-        dir: &Path,
-        files: &Files,
-        created: Vec<KeyspaceCreated>,
-        candidates: Vec<Candidate>,
-        report: &mut SalvageReport,
-    ) -> Result<()> {
+    fn survey(&mut self, created: Vec<KeyspaceCreated>, candidates: BTreeMap<u64, Named>) -> Result<()> {
+        let (env, dir, files) = (self.env, self.dir, self.files);
         let mut losses = Vec::new();
-        let mut covered = Vec::new();
-        let survey = |table: &Candidate| match files.tables.binary_search(&table.number) {
-            Ok(_) => SalvageCursor::open(env, dir, table.number).map(SalvageCursor::survey),
-            Err(_) => {
-                let path = dir.join(table_file_name(table.number));
-                Err(Error::corruption(&path, 0, "the table is missing"))
-            }
+        let survey = |&number: &u64| match files.tables.binary_search(&number) {
+            Ok(_) => SalvageCursor::open(env, dir, number).map(SalvageCursor::survey),
+            Err(_) => Err(Error::corruption(&dir.join(table_file_name(number)), 0, "the table is missing")),
         };
-        let surveys: Vec<_> = candidates.iter().map(survey).collect();
-        self.name_keyspaces(created, &surveys, report);
-        for (table, survey) in candidates.into_iter().zip(surveys) {
-            let name = table_file_name(table.number);
+        let surveys: Vec<_> = candidates.keys().map(survey).collect();
+        self.name_keyspaces(created, &surveys);
+        for ((number, named), survey) in candidates.into_iter().zip(surveys) {
+            let name = table_file_name(number);
             let survey = match survey {
                 Ok(survey) => survey,
                 Err(e) if e.kind() == ErrorKind::Unsupported => return Err(e),
                 Err(e) => {
-                    losses.push((table.keyspace, whole_loss(&name, &table, &e)));
-                    if let Some(keyspace) = table.keyspace.and_then(|id| self.keyspaces.get_mut(&id)) {
+                    let id = named.as_ref().map(|(id, _)| *id);
+                    losses.push((id, whole_loss(&name, &named, &e)));
+                    if let Some(keyspace) = id.and_then(|id| self.keyspaces.get_mut(&id)) {
                         keyspace.wounded = true;
                     }
                     continue;
                 }
             };
-            if !self.counts(&table, &survey, report) {
-                continue;
-            }
-            let id = self.owner(&table, &survey, report);
-            let Some(id) = id else {
-                report.notes.push(format!("{name} belongs to a keyspace that was dropped, and is left out"));
-                continue;
+            let id = match &named {
+                Some((id, _)) => *id,
+                None if !self.counts(&name, &survey) => continue,
+                None => match self.owner(number, &survey) {
+                    Some(id) => id,
+                    None => {
+                        self.note(format!("{name} belongs to a keyspace that was dropped, and is left out"));
+                        continue;
+                    }
+                },
             };
-            let lost = losses_of(&name, &table, &survey);
-            report.files.push(SalvagedFile {
+            let meta = named.as_ref().map(|(_, meta)| meta);
+            let lost = losses_of(&name, meta, &survey);
+            self.report.files.push(SalvagedFile {
                 name,
                 bytes: survey.file_size,
                 read: survey.entries,
                 outcome: outcome(&survey, lost.len()),
             });
-            let keyspace = self.keyspace(id, report);
+            let keyspace = self.keyspace(id);
             keyspace.wounded |= !lost.is_empty();
             if survey.entries > 0 {
                 keyspace.tables.push(TableSource {
-                    number: table.number,
+                    number,
                     fingerprint: survey.fingerprint,
-                    smallest: survey.smallest.clone(),
-                    largest: survey.largest.clone(),
-                });
-                covered.push(Covered {
-                    keyspace: id,
                     smallest: survey.smallest,
                     largest: survey.largest,
                     min_seq: survey.min_seq,
                 });
             }
-            let newest = table.meta.as_ref().map_or(Seq::MAX, |meta| meta.max_seq);
+            let newest = meta.map_or(Seq::MAX, |meta| meta.max_seq);
             losses.extend(lost.into_iter().map(|loss| (Some(id), (newest, loss))));
         }
         for (id, (newest, mut loss)) in losses {
             loss.keyspace = id.and_then(|id| self.keyspaces.get(&id)).map(|k| k.name.clone());
-            loss.older = covered.iter().any(|below| {
-                id.is_none_or(|id| id == below.keyspace)
-                    && below.min_seq < newest
+            let below = self.keyspaces.iter().filter(|(below, _)| id.is_none_or(|id| id == **below));
+            loss.older = below.flat_map(|(_, keyspace)| &keyspace.tables).any(|below| {
+                below.min_seq < newest
                     && loss.from.as_ref().is_none_or(|from| below.largest >= *from)
                     && loss.to.as_ref().is_none_or(|to| below.smallest <= *to)
             });
-            report.losses.push(loss);
+            self.report.losses.push(loss);
         }
         Ok(())
     }
 
-    /// Whether a table is used. A table that an intact manifest does not name is used while tables of its keyspace are missing: it may be
-    /// the output of their compaction, whose edit is lost.
-    fn counts(&self, table: &Candidate, survey: &Survey, report: &mut SalvageReport) -> bool {
-        if self.state.is_none() || table.keyspace.is_some() {
+    /// Whether a table that no manifest names is used. Beside an intact manifest it is used while tables of its keyspace are missing: it
+    /// may be the output of their compaction, whose edit is lost.
+    fn counts(&mut self, name: &str, survey: &Survey) -> bool {
+        if self.state.is_none() {
             return true;
         }
         let owner = survey.owner.as_ref().map(|owner| owner.number);
-        let (name, counts) =
-            (table_file_name(table.number), owner.is_none_or(|id| self.bereft.contains(&id)));
+        let counts = owner.is_none_or(|id| self.bereft.contains(&id));
         if !counts {
-            report.notes.push(format!("{name} is not in use and was left out"));
+            self.note(format!("{name} is not in use and was left out"));
         } else if survey.entries > 0 {
-            report.losses.push(Loss {
-                file: name,
-                keyspace: owner.and_then(|id| self.keyspaces.get(&id)).map(|k| k.name.clone()),
-                from: Some(survey.smallest.clone()),
-                to: Some(survey.largest.clone()),
-                older: true,
-                what: "the manifest does not name it; it counts because tables that it names are missing"
-                    .to_owned(),
-                ..Loss::default()
-            });
+            let what = "the manifest does not name it; it counts because tables that it names are missing";
+            let mut loss = Loss::new(name.to_owned(), what.to_owned());
+            loss.keyspace = owner.and_then(|id| self.keyspaces.get(&id)).map(|k| k.name.clone());
+            loss.older = true;
+            self.report.losses.push(loss.within(&survey.smallest, &survey.largest));
         }
         counts
     }
 
     /// Called after the logs were read: an entry from a log may be older than the lost entry of a table that it replaces.
-    pub(super) fn judge_logs(&self, report: &mut SalvageReport) {
+    pub(super) fn judge_logs(&mut self) {
         let old: Vec<&String> =
             self.keyspaces.values().filter(|k| k.old_from_logs).map(|k| &k.name).collect();
-        for loss in &mut report.losses {
+        for loss in &mut self.report.losses {
             loss.older |= loss.keyspace.as_ref().is_some_and(|name| old.contains(&name));
         }
     }
 
-    /// The keyspace of a table: from the manifest, or from the table itself. `None` when the keyspace was dropped.
-    fn owner(&mut self, table: &Candidate, survey: &Survey, report: &mut SalvageReport) -> Option<u64> {
-        if let Some(id) = table.keyspace {
-            return Some(id);
-        }
+    /// The keyspace of a table that no manifest names, from the table itself. `None` when the keyspace was dropped.
+    fn owner(&mut self, number: u64, survey: &Survey) -> Option<u64> {
         let Some(owner) = &survey.owner else {
-            let id = UNKNOWN - table.number;
-            let name = self.free_name(format!("unknown-{:06}", table.number));
+            let id = UNKNOWN - number;
+            let name = self.free_name(format!("unknown-{number:06}"));
             self.add(id, name.clone(), KeyspaceOptions::default());
-            report.losses.push(Loss {
-                file: table_file_name(table.number),
-                keyspace: Some(name.clone()),
-                what: format!("nothing says which keyspace it belongs to: its entries are in {name:?} now"),
-                ..Loss::default()
-            });
+            let what = format!("nothing says which keyspace it belongs to: its entries are in {name:?} now");
+            let loss = Loss::new(table_file_name(number), what);
+            self.report.losses.push(Loss { keyspace: Some(name), ..loss });
             return Some(id);
         };
-        if self.remains.dropped.contains(&owner.number) {
-            return None;
-        }
-        Some(owner.number)
+        (!self.remains.dropped.contains(&owner.number)).then_some(owner.number)
     }
 }
 
 impl Loss {
+    pub(super) fn new(file: String, what: String) -> Loss {
+        Loss { file, what, ..Loss::default() }
+    }
+
+    /// The same loss, of keys between these only.
+    pub(super) fn within(mut self, smallest: &[u8], largest: &[u8]) -> Loss {
+        (self.from, self.to) = (Some(smallest.to_owned()), Some(largest.to_owned()));
+        self
+    }
+
     /// The loss that an error describes.
     pub(super) fn of(file: &str, error: &Error) -> Loss {
         let problem = Problem::of(file, error);
-        Loss { file: problem.file, offset: problem.offset, what: problem.what, ..Loss::default() }
+        Loss { offset: problem.offset, ..Loss::new(problem.file, problem.what) }
     }
 }
 
-fn whole_loss(name: &str, table: &Candidate, error: &Error) -> (Seq, Loss) {
-    let mut loss = Loss::of(name, error);
-    let Some(meta) = &table.meta else { return (Seq::MAX, loss) };
-    loss.bytes = meta.file_size;
-    loss.from = Some(meta.smallest.clone());
-    loss.to = Some(meta.largest.clone());
-    (meta.max_seq, loss)
+fn whole_loss(name: &str, named: &Named, error: &Error) -> (Seq, Loss) {
+    let loss = Loss::of(name, error);
+    let Some((_, meta)) = named else { return (Seq::MAX, loss) };
+    (meta.max_seq, Loss { bytes: meta.file_size, ..loss.within(&meta.smallest, &meta.largest) })
 }
 
 /// The losses in a table that can be read in part.
-fn losses_of(name: &str, table: &Candidate, survey: &Survey) -> Vec<Loss> {
-    let meta = table.meta.as_ref();
+fn losses_of(name: &str, meta: Option<&TableMeta>, survey: &Survey) -> Vec<Loss> {
     // The manifest has the number of entries, even if no part of the table does.
     if meta.is_some_and(|meta| meta.entries == survey.entries) {
         return Vec::new();
@@ -453,13 +406,9 @@ fn losses_of(name: &str, table: &Candidate, survey: &Survey) -> Vec<Loss> {
     if let Some(meta) = meta
         && losses.is_empty()
     {
-        let what = format!(
-            "{} entries of {} are missing",
-            meta.entries.saturating_sub(survey.entries),
-            meta.entries
-        );
-        let (from, to) = (Some(meta.smallest.clone()), Some(meta.largest.clone()));
-        losses.push(Loss { file: name.to_owned(), from, to, what, ..Loss::default() });
+        let (lost, all) = (meta.entries.saturating_sub(survey.entries), meta.entries);
+        let loss = Loss::new(name.to_owned(), format!("{lost} entries of {all} are missing"));
+        losses.push(loss.within(&meta.smallest, &meta.largest));
     }
     losses
 }
