@@ -371,7 +371,7 @@ impl Cursor {
     fn find_forward(&mut self, skip: bool, sought: Option<&[u8]>) -> Result<()> {
         let found = self.walk_forward(skip);
         if self.run.has_begun() {
-            self.end_run(sought, found.is_ok());
+            self.end_run(sought.map(Some), found.is_ok(), false);
         }
         found
     }
@@ -382,29 +382,25 @@ impl Cursor {
     fn find_backward(&mut self, sought: Option<Option<&[u8]>>) -> Result<()> {
         let found = self.walk_backward();
         if self.run.has_begun() {
-            self.end_run_back(sought, found.is_ok());
+            self.end_run(sought, found.is_ok(), true);
         }
         found
     }
 
     #[cold]
-    fn end_run(&mut self, sought: Option<&[u8]>, is_known: bool) {
-        let to = match self.place {
+    fn end_run(&mut self, sought: Option<Option<&[u8]>>, is_known: bool, backward: bool) {
+        let behind;
+        let bound = match self.place {
             Place::Forward => Some(self.merge.key()),
-            _ => self.bounds.to.as_deref(),
-        };
-        self.run.end(is_known.then_some(self.seq), sought, to, &self.keyspace, &self.db);
-    }
-
-    #[cold]
-    fn end_run_back(&mut self, sought: Option<Option<&[u8]>>, is_known: bool) {
-        let (seq, bound) = (is_known.then_some(self.seq), &self.bounds.from[..]);
-        match self.place {
             Place::Backward => {
-                self.run.end_back(seq, sought, &successor(&self.key), &self.keyspace, &self.db);
+                behind = successor(&self.key);
+                Some(&behind[..])
             }
-            _ => self.run.end_back(seq, sought, bound, &self.keyspace, &self.db),
-        }
+            Place::Invalid if backward => Some(&self.bounds.from[..]),
+            Place::Invalid => self.bounds.to.as_deref(),
+        };
+        let seq = is_known.then_some(self.seq);
+        self.run.end(seq, sought, bound, backward, &self.keyspace, &self.db);
     }
 
     /// Called on a deleted entry: skips the dead range there, if one is known. Returns whether the merge moved; `None` when the dead

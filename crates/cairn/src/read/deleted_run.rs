@@ -78,37 +78,27 @@ impl DeletedRun {
         None
     }
 
-    /// Ends a run of a cursor over `[.., to)`: the cursor is at `to`, or nothing lies before `to`. The run begins at `sought` if the
-    /// cursor was sent there, otherwise on its way. `seq`: the cursor's sequence number; `None` when the cursor failed.
+    /// Ends a run of a cursor: the cursor is at `bound`, or nothing lies before it (going back: from it on). The run begins at `sought`
+    /// (going back: before it) if the cursor was sent there, otherwise on its way. `seq`: the cursor's sequence number; `None` when the
+    /// cursor failed.
     pub(crate) fn end(
         &mut self,
         seq: Option<Seq>,
-        sought: Option<&[u8]>,
-        to: Option<&[u8]>,
-        keyspace: &KeyspaceInner,
-        db: &Reader,
-    ) {
-        if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
-            let from = sought.unwrap_or(&self.edge);
-            db.record_dead(&FoundRun { from, to, seq, passed, backward: false }, keyspace, DeadRanges::note);
-        }
-    }
-
-    /// [`DeletedRun::end`] going back: for a cursor over `[from, ..)` that was sent to before `sought`.
-    pub(crate) fn end_back(
-        &mut self,
-        seq: Option<Seq>,
         sought: Option<Option<&[u8]>>,
-        from: &[u8],
+        bound: Option<&[u8]>,
+        backward: bool,
         keyspace: &KeyspaceInner,
         db: &Reader,
     ) {
-        if let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) {
+        let (Some(passed), Some(seq)) = (self.finish(&keyspace.dead), seq) else { return };
+        if backward {
             // Older versions of the edge key came first; now it is known that none of them is a value.
             self.edge.push(0);
-            let to = sought.unwrap_or(Some(&self.edge));
-            db.record_dead(&FoundRun { from, to, seq, passed, backward: true }, keyspace, DeadRanges::note);
         }
+        let begin = sought.unwrap_or(Some(&self.edge));
+        let (from, to) = if backward { (bound, begin) } else { (begin, bound) };
+        let run = FoundRun { from: from.unwrap_or_default(), to, seq, passed, backward };
+        db.record_dead(&run, keyspace, DeadRanges::note);
     }
 
     /// Starts a new run. Returns what the old one skipped, if it is worth recording.

@@ -1,7 +1,47 @@
-//! Point reads.
+//! Point reads, and batched ones with all disk reads of a batch in flight together.
+//!
+//! Each key of a batch is looked up as by [`Keyspace::get`](crate::Keyspace::get), but without blocking: a lookup that needs a block from disk
+//! requests it and is suspended. Then the suspended lookups are resumed in turn, until each has its result. So a batch waits about as
+//! long as one block takes, not as long as one block per key; and when everything is in memory no lookup is suspended, and the batch
+//! costs what single reads cost.
+//!
+//! Only part of the keys is in flight at a time: this bounds the memory for suspended lookups and the readahead of the operating system,
+//! which might otherwise be dropped before it is used.
 
 use crate::state::{KeyspaceInner, ReadState, shows};
-use base::{Result, Seq, Slice, hash};
+use base::planted::{Bug, planted};
+use base::{Error, Result, Seq, Slice, hash};
+use std::task::Poll;
+use tree::{LookupKey, PendingLookup};
+
+/// Maximum number of keys in flight. A disk gains little from more.
+const AT_ONCE: usize = 128;
+
+/// Maximum bytes of blocks in flight: when memory is short, more would evict each other before they are read.
+const BYTES_AT_ONCE: u64 = 4 << 20;
+
+/// A suspended lookup.
+struct Waiting {
+    /// Index of its key in the batch.
+    place: usize,
+    hash: u64,
+    /// The newest range tombstone over the key.
+    deleted: Seq,
+    at: PendingLookup,
+}
+
+/// A batch of reads.
+struct Batch<'a, K> {
+    read_state: &'a ReadState,
+    keys: &'a [K],
+    seq: Seq,
+    /// The results of the keys begun so far.
+    values: Vec<Option<Slice>>,
+    /// The suspended lookups, ascending by index.
+    waiting: Vec<Waiting>,
+    /// The error of the first key, in their order, that has one. Results of later keys are dropped.
+    failed: Option<(usize, Error)>,
+}
 
 impl KeyspaceInner {
     /// The value of `key` as of `seq`, in `read_state`.
@@ -13,4 +53,93 @@ impl KeyspaceInner {
         let found = read_state.version.get_above(key, hash(key), seq, deleted)?;
         Ok(found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value)))
     }
+
+    /// The values of `keys` as of `seq`, in `read_state`.
+    pub(crate) fn multi_get_in<K: AsRef<[u8]>>(
+        &self,
+        read_state: &ReadState,
+        keys: &[K],
+        seq: Seq,
+    ) -> Result<Vec<Option<Slice>>> {
+        let values = Vec::with_capacity(keys.len());
+        let mut batch = Batch { read_state, keys, seq, values, waiting: Vec::new(), failed: None };
+        while batch.failed.is_none() && batch.values.len() < keys.len() {
+            batch.begin((batch.values.len() + AT_ONCE).min(keys.len()));
+            while !batch.waiting.is_empty() {
+                batch.go_on();
+            }
+        }
+        batch.failed.map_or(Ok(batch.values), |(_, error)| Err(error))
+    }
+}
+
+impl<K: AsRef<[u8]>> Batch<'_, K> {
+    /// Begins lookups of the keys before `end`, without blocking, as many as may be in flight.
+    fn begin(&mut self, end: usize) {
+        let mut bytes = 0;
+        for place in self.values.len()..end {
+            let value = match self.look_for(place, place + 1 == end) {
+                Ok(value) => value,
+                Err(error) => {
+                    self.failed = Some((place, error));
+                    return;
+                }
+            };
+            self.values.push(value);
+            bytes +=
+                self.waiting.last().filter(|last| last.place == place).map_or(0, |w| w.at.pending_bytes());
+            if bytes >= BYTES_AT_ONCE {
+                return;
+            }
+        }
+    }
+
+    /// Looks a key up: its value, or `None` when the lookup is suspended. `last`: no other key can be read meanwhile, so a lone lookup
+    /// may block.
+    fn look_for(&mut self, place: usize, last: bool) -> Result<Option<Slice>> {
+        let key = self.keys[place].as_ref();
+        let deleted = self.read_state.deleted_before(key, self.seq);
+        if let Some(value) = self.read_state.get_recent(key, self.seq, deleted) {
+            return Ok(value);
+        }
+        let mut waiting = Waiting { place, hash: hash(key), deleted, at: PendingLookup::default() };
+        if last && self.waiting.is_empty() {
+            // There is no other lookup to overlap with.
+            let found = self.read_state.version.get_above(key, waiting.hash, self.seq, deleted)?;
+            return Ok(found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value)));
+        }
+        match look(self.read_state, self.seq, key, &mut waiting)? {
+            Poll::Ready(value) => Ok(value),
+            Poll::Pending => {
+                self.waiting.push(waiting);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Resumes the suspended lookups, each up to the next block that it needs.
+    fn go_on(&mut self) {
+        let Batch { read_state, keys, seq, values, waiting, failed } = self;
+        let mix_up = planted(Bug::MixUpAnswers).then(|| waiting.first().map(|w| w.place)).flatten();
+        waiting.retain_mut(|waiting| {
+            let place = waiting.place;
+            if failed.as_ref().is_some_and(|(first, _)| *first < place) {
+                return false;
+            }
+            match look(read_state, *seq, keys[place].as_ref(), waiting) {
+                Ok(Poll::Pending) => return true,
+                Ok(Poll::Ready(value)) => values[mix_up.unwrap_or(place)] = value,
+                Err(error) => *failed = Some((place, error)),
+            }
+            false
+        });
+    }
+}
+
+/// Runs a lookup until it has its value or would block again.
+fn look(read_state: &ReadState, seq: Seq, key: &[u8], waiting: &mut Waiting) -> Result<Poll<Option<Slice>>> {
+    let Waiting { hash, deleted, .. } = *waiting;
+    let found =
+        read_state.version.resume_lookup(&mut waiting.at, LookupKey { key, hash, seq, above: deleted })?;
+    Ok(found.map(|found| found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value))))
 }

@@ -7,7 +7,6 @@ mod cursor;
 mod deleted_run;
 mod get;
 mod held_seq;
-mod multi_get;
 mod range;
 mod range_del;
 mod read_cost;

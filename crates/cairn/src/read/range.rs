@@ -7,38 +7,47 @@ use base::{Result, Slice};
 
 /// A double-ended iterator over the entries of a range. An error is yielded once; then the iterator ends.
 pub struct Range {
-    /// The cursor of each end. `None` before its first use, and after a flush removed memtables: it is opened again then.
-    front: Option<Cursor>,
-    back: Option<Cursor>,
+    front: End,
+    back: End,
     /// The state that both cursors read. Dropped after the cursors, which borrow its sequence number.
     read_view: ReadView,
     bounds: Bounds,
-    /// The key yielded last at each end: the other end stops there, and a reopened cursor goes on from there.
-    front_key: Option<Slice>,
-    back_key: Option<Slice>,
     done: bool,
+}
+
+#[derive(Default)]
+struct End {
+    /// `None` before its first use, and after a flush removed memtables: it is opened again then.
+    cursor: Option<Cursor>,
+    /// The key yielded last: the other end stops there, and a reopened cursor goes on from there.
+    key: Option<Slice>,
 }
 
 impl Range {
     pub(crate) fn new(read_view: ReadView, bounds: Bounds) -> Range {
-        Range { read_view, bounds, front: None, back: None, front_key: None, back_key: None, done: false }
+        Range { read_view, bounds, front: End::default(), back: End::default(), done: false }
     }
 
-    fn open(&self) -> Cursor {
-        Cursor::new(self.read_view.lend(), self.bounds.clone())
-    }
-
-    fn step_front(&mut self) -> Result<Option<(Slice, Slice)>> {
-        let cursor = match &mut self.front {
+    fn step<const BACK: bool>(&mut self) -> Result<Option<(Slice, Slice)>> {
+        let (end, other) = match BACK {
+            false => (&mut self.front, &mut self.back),
+            true => (&mut self.back, &mut self.front),
+        };
+        let cursor = match &mut end.cursor {
             Some(cursor) => {
-                cursor.next()?;
+                if BACK {
+                    cursor.prev()?
+                } else {
+                    cursor.next()?
+                };
                 cursor
             }
             None => {
-                let cursor = self.open();
-                let cursor = self.front.insert(cursor);
-                match &self.front_key {
+                let cursor = end.cursor.insert(Cursor::new(self.read_view.lend(), self.bounds.clone()));
+                match &end.key {
+                    None if BACK => cursor.seek_to_last()?,
                     None => cursor.seek_to_first()?,
+                    Some(key) if BACK => cursor.seek_backward(Some(key))?,
                     Some(key) => cursor.seek(successor(key))?,
                 }
                 cursor
@@ -46,46 +55,22 @@ impl Range {
         };
         if cursor.generation != self.read_view.generation {
             self.read_view.renew();
-            self.back = None;
+            other.cursor = None;
         }
-        if !cursor.valid() || self.back_key.as_ref().is_some_and(|back| cursor.key() >= &back[..]) {
+        let meets = |key: &Slice| if BACK { cursor.key() <= &key[..] } else { cursor.key() >= &key[..] };
+        if !cursor.valid() || other.key.as_ref().is_some_and(meets) {
             return Ok(None);
         }
         let entry = (Slice::copy_from(cursor.key()), cursor.value_slice());
-        self.front_key = Some(entry.0.clone());
+        end.key = Some(entry.0.clone());
         Ok(Some(entry))
     }
 
-    fn step_back(&mut self) -> Result<Option<(Slice, Slice)>> {
-        let cursor = match &mut self.back {
-            Some(cursor) => {
-                cursor.prev()?;
-                cursor
-            }
-            None => {
-                let cursor = self.open();
-                let cursor = self.back.insert(cursor);
-                match &self.back_key {
-                    None => cursor.seek_to_last()?,
-                    Some(key) => cursor.seek_backward(Some(key))?,
-                }
-                cursor
-            }
-        };
-        if cursor.generation != self.read_view.generation {
-            self.read_view.renew();
-            self.front = None;
+    fn advance<const BACK: bool>(&mut self) -> Option<Result<(Slice, Slice)>> {
+        if self.done {
+            return None;
         }
-        if !cursor.valid() || self.front_key.as_ref().is_some_and(|front| cursor.key() <= &front[..]) {
-            return Ok(None);
-        }
-        let entry = (Slice::copy_from(cursor.key()), cursor.value_slice());
-        self.back_key = Some(entry.0.clone());
-        Ok(Some(entry))
-    }
-
-    fn finish(&mut self, step: Result<Option<(Slice, Slice)>>) -> Option<Result<(Slice, Slice)>> {
-        let step = match step {
+        let step = match self.step::<BACK>() {
             Err(_) if planted(Bug::SwallowReadError) => None,
             step => step.transpose(),
         };
@@ -98,20 +83,12 @@ impl Iterator for Range {
     type Item = Result<(Slice, Slice)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let step = self.step_front();
-        self.finish(step)
+        self.advance::<false>()
     }
 }
 
 impl DoubleEndedIterator for Range {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let step = self.step_back();
-        self.finish(step)
+        self.advance::<true>()
     }
 }
