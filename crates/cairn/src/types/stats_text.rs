@@ -1,6 +1,6 @@
 //! Statistics as text, for people.
 
-use super::stats::{KeyspaceStats, Problem, Stats};
+use super::stats::{FilterStats, KeyspaceStats, LogStats, Problem, Stats};
 use std::fmt;
 
 /// Bytes with a unit: `12.3 MiB`.
@@ -29,11 +29,10 @@ fn share(part: u64, whole: u64) -> f64 {
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let written = self.bytes_written();
+        write!(f, "writes          {} ({} of keys and values); ", self.user_writes, Bytes(self.user_bytes))?;
         writeln!(
             f,
-            "writes          {} ({} of keys and values); written {} in all, write amplification {:.2}",
-            self.user_writes,
-            Bytes(self.user_bytes),
+            "written {} in all, write amplification {:.2}",
             Bytes(written),
             self.write_amplification
         )?;
@@ -45,57 +44,30 @@ impl fmt::Display for Stats {
         ] {
             writeln!(f, "  {name:<13} {:>10}  {:>5.1} %", Bytes(bytes), share(bytes, written))?;
         }
-        writeln!(
-            f,
-            "log             {} segments, {}, {} syncs",
-            self.log.segments,
-            Bytes(self.log.live_bytes),
-            self.log.syncs
-        )?;
+        let LogStats { segments, live_bytes, syncs, .. } = self.log;
+        writeln!(f, "log             {segments} segments, {}, {syncs} syncs", Bytes(live_bytes))?;
         let c = &self.cache;
-        writeln!(
-            f,
-            "cache           {} of {}; hits: data {:.1} %, index {:.1} %, filter {:.1} %; read {}",
-            Bytes(c.used_bytes),
-            Bytes(c.capacity),
-            share(c.data_hits, c.data_hits + c.data_misses),
-            share(c.index_hits, c.index_hits + c.index_misses),
-            share(c.filter_hits, c.filter_hits + c.filter_misses),
-            Bytes(c.bytes_read)
-        )?;
-        let p = &self.filter;
-        writeln!(
-            f,
-            "filters         {} probes; {:.1} % saved a search, {:.2} % were wrong",
-            p.probes,
-            share(p.useful, p.probes),
-            share(p.false_positives, p.useful + p.false_positives)
-        )?;
+        let data = share(c.data_hits, c.data_hits + c.data_misses);
+        let index = share(c.index_hits, c.index_hits + c.index_misses);
+        let filter = share(c.filter_hits, c.filter_hits + c.filter_misses);
+        write!(f, "cache           {} of {}; ", Bytes(c.used_bytes), Bytes(c.capacity))?;
+        write!(f, "hits: data {data:.1} %, index {index:.1} %, filter {filter:.1} %; ")?;
+        writeln!(f, "read {}", Bytes(c.bytes_read))?;
+        let FilterStats { probes, useful, false_positives } = self.filter;
+        let (saved, wrong) = (share(useful, probes), share(false_positives, useful + false_positives));
+        writeln!(f, "filters         {probes} probes; {saved:.1} % saved a search, {wrong:.2} % were wrong")?;
         let s = &self.stalls;
-        write!(
-            f,
-            "stalls          {} slowdowns ({:.2} s), {} waits for memory ({:.2} s), {} for the log ({:.2} s), longest {:.0} ms",
-            s.slowdowns,
-            s.slowdown_seconds,
-            s.memtable_waits,
-            s.memtable_wait_seconds,
-            s.log_waits,
-            s.log_wait_seconds,
-            s.longest_seconds * 1000.0
-        )?;
+        write!(f, "stalls          {} slowdowns ({:.2} s), ", s.slowdowns, s.slowdown_seconds)?;
+        write!(f, "{} waits for memory ({:.2} s), ", s.memtable_waits, s.memtable_wait_seconds)?;
+        write!(f, "{} for the log ({:.2} s), ", s.log_waits, s.log_wait_seconds)?;
+        write!(f, "longest {:.0} ms", s.longest_seconds * 1000.0)?;
         match &s.last_reason {
             Some(reason) => writeln!(f, "; last: {reason}")?,
             None => writeln!(f)?,
         }
         let m = &self.memory;
-        write!(
-            f,
-            "memory          memtables {}, cache {}, metadata {}; budget {}",
-            Bytes(m.memtables),
-            Bytes(m.cache),
-            Bytes(m.metadata),
-            Bytes(m.budget)
-        )?;
+        write!(f, "memory          memtables {}, cache {}, ", Bytes(m.memtables), Bytes(m.cache))?;
+        write!(f, "metadata {}; budget {}", Bytes(m.metadata), Bytes(m.budget))?;
         match m.pinned {
             0 => writeln!(f)?,
             pinned => writeln!(f, "; flushed memtables that cursors hold {}", Bytes(pinned))?,
@@ -138,15 +110,10 @@ impl fmt::Display for Problem {
 
 impl fmt::Display for KeyspaceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "keyspace {:?}: {} in tables, memtable {}, {} being flushed, {} guards not committed yet",
-            self.name,
-            Bytes(self.table_bytes),
-            Bytes(self.memtable_bytes),
-            self.immutable_memtables,
-            self.uncommitted_guards
-        )?;
+        let KeyspaceStats { name, immutable_memtables, uncommitted_guards, .. } = self;
+        let (tables, memtable) = (Bytes(self.table_bytes), Bytes(self.memtable_bytes));
+        write!(f, "keyspace {name:?}: {tables} in tables, memtable {memtable}, ")?;
+        writeln!(f, "{immutable_memtables} being flushed, {uncommitted_guards} guards not committed yet")?;
         if self.range_tombstones > 0 {
             writeln!(f, "{} deleted ranges that may still hide something", self.range_tombstones)?;
         }
