@@ -28,7 +28,7 @@ static RESERVED: AtomicUsize = AtomicUsize::new(0);
 static NOW: AtomicUsize = AtomicUsize::new(0);
 /// The largest value of `NOW`.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// Longer allocations fail, other than reservations.
+/// Longer allocations fail, reservations included.
 static MAX_LEN: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Whether an allocation is the address space of a memtable: these are aligned to huge pages.
@@ -39,10 +39,10 @@ fn is_reservation(layout: Layout) -> bool {
 // SAFETY: every call is passed on to `System`, which is a correct allocator, or fails.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if is_reservation(layout) {
-            RESERVED.fetch_add(layout.size(), Ordering::Relaxed);
-        } else if layout.size() > MAX_LEN.load(Ordering::Relaxed) {
+        if layout.size() > MAX_LEN.load(Ordering::Relaxed) {
             return std::ptr::null_mut();
+        } else if is_reservation(layout) {
+            RESERVED.fetch_add(layout.size(), Ordering::Relaxed);
         } else {
             let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
             PEAK.fetch_max(now, Ordering::Relaxed);

@@ -2,10 +2,9 @@
 
 use crate::Memtable;
 use crate::key_order::Target;
-use crate::list::{SkipList, Snapshot};
+use crate::list::Snapshot;
 use crate::node::{EntryId, NodeId};
-use base::{Cursor, Result, Seq, Slice, Trailer};
-use std::fmt;
+use base::{Cursor, Result, Seq, Trailer};
 use std::sync::Arc;
 
 /// How many entries ahead of the cursor to prefetch.
@@ -37,11 +36,6 @@ impl MemtableCursor {
     }
 
     #[inline]
-    fn list(&self) -> &SkipList {
-        self.table.list()
-    }
-
-    #[inline]
     fn entry(&self) -> Option<EntryId> {
         Some(self.leaf.slots().get(self.index)?.entry())
     }
@@ -63,12 +57,12 @@ impl MemtableCursor {
         }
         let many = if self.leaf.ordered() == self.leaf.slots().len() { PREFETCH } else { 1 };
         let ahead = self.leaf.slots().iter().skip(self.index).take(many);
-        ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
+        ahead.for_each(|slot| self.table.list.nodes.prefetch(slot.entry()));
     }
 
     /// Moves to the first entry of a leaf.
     fn enter(&mut self, node: NodeId) {
-        self.table.list().snapshot(node, &mut self.leaf);
+        self.table.list.snapshot(node, &mut self.leaf);
         self.index = 0;
     }
 
@@ -76,11 +70,11 @@ impl MemtableCursor {
     /// scans end there.
     fn order(&mut self) {
         if self.index <= SINGLE_STEPS {
-            return self.table.list().place_next(&mut self.leaf);
+            return self.table.list.place_next(&mut self.leaf);
         }
-        self.table.list().sort(&mut self.leaf);
+        self.table.list.sort(&mut self.leaf);
         let ahead = self.leaf.slots().iter().skip(self.index).take(PREFETCH);
-        ahead.for_each(|slot| self.table.list().nodes.prefetch(slot.entry()));
+        ahead.for_each(|slot| self.table.list.nodes.prefetch(slot.entry()));
     }
 
     /// Moves to the entry before `index`, or makes the cursor invalid.
@@ -91,13 +85,13 @@ impl MemtableCursor {
 
 impl Cursor for MemtableCursor {
     fn seek_to_first(&mut self) -> Result<()> {
-        self.enter(self.list().head);
+        self.enter(self.table.list.head);
         self.stand(0);
         Ok(())
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.enter(self.list().last_node());
+        self.enter(self.table.list.last_node());
         while let Some(next) = self.leaf.next() {
             self.enter(next);
         }
@@ -107,14 +101,14 @@ impl Cursor for MemtableCursor {
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
         let target = Target { key, trailer: Trailer::seek(seq) };
-        self.table.list().snapshot_from(target, &mut self.leaf);
+        self.table.list.snapshot_from(target, &mut self.leaf);
         self.stand(0);
         Ok(())
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         let target = Target { key, trailer: Trailer(u64::MAX) };
-        let index = self.table.list().snapshot_at(target, &mut self.leaf);
+        let index = self.table.list.snapshot_at(target, &mut self.leaf);
         self.stand_before(index);
         Ok(())
     }
@@ -127,7 +121,7 @@ impl Cursor for MemtableCursor {
             self.order();
         }
         if let Some(slot) = self.leaf.slots().get(self.index.saturating_add(PREFETCH)) {
-            self.list().nodes.prefetch(slot.entry());
+            self.table.list.nodes.prefetch(slot.entry());
         }
         if self.index >= self.leaf.slots().len() {
             self.stand(self.index);
@@ -141,8 +135,8 @@ impl Cursor for MemtableCursor {
             self.index -= 1;
             return Ok(());
         }
-        let place = self.table.list().nodes.place(self.current());
-        let index = self.table.list().snapshot_at(place, &mut self.leaf);
+        let place = self.table.list.nodes.place(self.current());
+        let index = self.table.list.snapshot_at(place, &mut self.leaf);
         self.stand_before(index);
         Ok(())
     }
@@ -154,26 +148,16 @@ impl Cursor for MemtableCursor {
 
     #[inline]
     fn key(&self) -> &[u8] {
-        self.list().nodes.key(self.current())
+        self.table.list.nodes.key(self.current())
     }
 
     #[inline]
     fn trailer(&self) -> Trailer {
-        self.list().nodes.trailer(self.current())
+        self.table.list.nodes.trailer(self.current())
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        self.list().nodes.value(self.current())
-    }
-}
-
-impl fmt::Debug for MemtableCursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut cursor = f.debug_struct("MemtableCursor");
-        if self.valid() {
-            cursor.field("key", &Slice::copy_from(self.key())).field("seq", &self.trailer().seq());
-        }
-        cursor.finish_non_exhaustive()
+        self.table.list.nodes.value(self.current())
     }
 }

@@ -12,7 +12,7 @@
 
 use crate::key_order::{Target, compare_from, prefix, shared_bytes, tag};
 use crate::list::{Gap, Position, SkipList};
-use crate::node::{EntryId, Leaf, Link, MAX_HEIGHT, NodeId, Nodes, SLOTS, Slot};
+use crate::node::{EntryId, Leaf, Link, MAX_HEIGHT, NodeId, SLOTS, Slot};
 use crate::stripe::Stripe;
 use crate::sync::{AtomicU64, Ordering, pause};
 
@@ -28,21 +28,15 @@ struct New {
 }
 
 impl SkipList {
-    /// Inserts an entry, which `create` writes. `random` must not be under the control of the code that chooses the
+    /// Inserts an entry. `random` must not be under the control of the code that chooses the
     /// keys.
     #[inline]
-    pub(crate) fn insert(
-        &self,
-        place: Target<'_>,
-        create: impl FnOnce(&Nodes) -> EntryId,
-        random: u64,
-        stripe: &Stripe,
-    ) {
+    pub(crate) fn insert(&self, place: Target<'_>, value: &[u8], random: u64, stripe: &Stripe) {
         let near = self.near(stripe, place);
         let mut at = near.unwrap_or_else(|| self.descend(place, 0, |_, _| ()).before);
         // Prefetch the leaf while the entry is written.
         self.nodes.prefetch_leaf(at.node);
-        let id = create(&self.nodes);
+        let id = self.nodes.create_entry(place, value);
         let mut guard = Guard::lock(self.nodes.leaf(at.node));
         while let Some(next) = self.step(place, at, self.nodes.link(at.node, 0), None) {
             at = next;

@@ -33,9 +33,7 @@ use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use base::{Cursor, Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Trailer};
 use key_order::Target;
 use list::SkipList;
-use node::{EntryId, MAX_HEIGHT, MAX_INLINE, Nodes, SLOTS};
-use std::collections::TryReserveError;
-use std::fmt;
+use node::{MAX_HEIGHT, SLOTS};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stripe::{STRIPES, Stripe};
@@ -63,12 +61,10 @@ pub const MAX_CAPACITY: usize = if usize::BITS >= 64 { (1 << 30) * 12 } else { 1
 /// assert_eq!(table.get(b"alice", 6), None);
 /// ```
 pub struct Memtable {
-    list: SkipList,
+    pub(crate) list: SkipList,
     capacity: usize,
     /// Bytes of capacity that are reserved. Never decreases.
     reserved: OwnLine<AtomicU64>,
-    /// Bytes of values outside the arena.
-    large_bytes: AtomicU64,
     stripes: [Stripe; STRIPES],
     ranges: range_tombstones::Ranges,
     charges: AtomicU64,
@@ -78,9 +74,6 @@ pub struct Memtable {
     #[cfg(debug_assertions)]
     inserted: AtomicU64,
 }
-
-/// A copy of a large value: see [`Memtable::keep`].
-pub struct KeptValue(Box<[u8]>);
 
 /// An entry's share of the nodes: 8 bytes for its slot, in leaves that are 69 % full on average, plus the other parts
 /// of nodes. (The copy of the anchor's key is added to that.)
@@ -142,7 +135,6 @@ impl Memtable {
             list,
             capacity,
             reserved: OwnLine(AtomicU64::new(0)),
-            large_bytes: AtomicU64::new(0),
             stripes: std::array::from_fn(|_| Stripe::new()),
             ranges: range_tombstones::Ranges::default(),
             charges: AtomicU64::new(0),
@@ -169,12 +161,7 @@ impl Memtable {
         cursor.seek_to_first()?;
         while cursor.valid() {
             let place = Target { key: cursor.key(), trailer: cursor.trailer() };
-            let kept = Memtable::keep(cursor.value()).map_err(|e| no_memory(&e))?;
-            let create = |nodes: &Nodes| match kept {
-                Some(KeptValue(value)) => nodes.create_large_entry(place, value),
-                None => nodes.create_entry(place, cursor.value()),
-            };
-            new.list.insert(place, create, random(ticket, place.trailer), stripe);
+            new.list.insert(place, cursor.value(), random(ticket, place.trailer), stripe);
             ticket += 1;
             cursor.next()?;
         }
@@ -185,7 +172,6 @@ impl Memtable {
         let same =
             |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         same(&new.reserved.0, &self.reserved.0);
-        same(&new.large_bytes, &self.large_bytes);
         same(&new.charges, &self.charges);
         new.deletes.store(self.deletes.load(Ordering::Relaxed), Ordering::Relaxed);
         #[cfg(debug_assertions)]
@@ -193,13 +179,11 @@ impl Memtable {
         Ok(Arc::new(new))
     }
 
-    /// The cost of an entry with a key and a value of these lengths: its share of a node, and the complete value,
-    /// even if that is stored outside the arena. In bytes.
+    /// The cost of an entry with a key and a value of these lengths, with its share of a node. In bytes.
     #[inline]
     pub const fn entry_cost(key_len: usize, value_len: usize) -> usize {
-        let outside = if value_len > MAX_INLINE { value_len } else { 0 };
         let share = NODE_SHARE + key_len / 32 / 8 * 8;
-        node::entry_size(key_len, value_len).saturating_add(share).saturating_add(outside)
+        node::entry_size(key_len, value_len).saturating_add(share)
     }
 
     /// Reserves `bytes`, the sum of the [costs](Memtable::entry_cost) of the entries that the caller will insert.
@@ -224,49 +208,15 @@ impl Memtable {
     /// # Panics
     /// If key or value exceed [the limits](base::limits), or if no space was reserved: bugs of the caller.
     pub fn insert(&self, key: &[u8], trailer: Trailer, value: &[u8]) {
-        let place = Target { key, trailer };
-        self.insert_by(place, value.len(), |nodes| nodes.create_entry(place, value));
-    }
-
-    /// Whether a value of this length is stored in its own allocation, outside the arena.
-    #[inline]
-    pub const fn lies_outside(value_len: usize) -> bool {
-        value_len > MAX_INLINE
-    }
-
-    /// Copies a value that is too large for the arena before its insert, while an allocation failure can still be
-    /// reported. Returns `None` for a value that the arena will store.
-    pub fn keep(value: &[u8]) -> std::result::Result<Option<KeptValue>, TryReserveError> {
-        if !Memtable::lies_outside(value.len()) {
-            return Ok(None);
-        }
-        let mut kept = Vec::new();
-        kept.try_reserve_exact(value.len())?;
-        kept.extend_from_slice(value);
-        Ok(Some(KeptValue(kept.into_boxed_slice())))
-    }
-
-    /// [`Memtable::insert`] of a value copied by [`Memtable::keep`].
-    pub fn insert_kept(&self, key: &[u8], trailer: Trailer, value: KeptValue) {
-        let place = Target { key, trailer };
-        self.insert_by(place, value.0.len(), |nodes| nodes.create_large_entry(place, value.0));
-    }
-
-    #[inline]
-    fn insert_by(&self, place: Target<'_>, value_len: usize, create: impl FnOnce(&Nodes) -> EntryId) {
-        let Target { key, trailer } = place;
-        assert!(key.len() <= MAX_KEY_LEN && value_len <= MAX_VALUE_LEN, "memtable: entry past the limits");
+        assert!(key.len() <= MAX_KEY_LEN && value.len() <= MAX_VALUE_LEN, "memtable: entry past the limits");
         #[cfg(debug_assertions)]
-        self.check_reservation(Memtable::entry_cost(key.len(), value_len));
+        self.check_reservation(Memtable::entry_cost(key.len(), value.len()));
         let stripe = &self.stripes[stripe::index()];
-        let ticket = stripe.count(trailer.seq(), key.len() + value_len);
-        if value_len > MAX_INLINE {
-            self.large_bytes.fetch_add(value_len as u64, Ordering::Relaxed);
-        }
+        let ticket = stripe.count(trailer.seq(), key.len() + value.len());
         if trailer.is_delete() && !self.deletes.load(Ordering::Relaxed) {
             self.deletes.store(true, Ordering::Relaxed);
         }
-        self.list.insert(place, create, random(ticket, trailer), stripe);
+        self.list.insert(Target { key, trailer }, value, random(ticket, trailer), stripe);
     }
 
     /// Approximate cost of a range tombstone with bounds of these lengths, in bytes of capacity.
@@ -333,13 +283,12 @@ impl Memtable {
         self.deletes.load(Ordering::Relaxed) || self.ranges().is_some()
     }
 
-    /// Memory in use, in bytes: the touched part of the arena, and the values outside it. 0 for [`Memtable::empty`],
-    /// which is shared.
+    /// Memory in use, in bytes: the touched part of the arena. 0 for [`Memtable::empty`], which is shared.
     pub fn used_bytes(&self) -> usize {
         if self.capacity == 0 {
             return 0;
         }
-        self.list.nodes.arena_used() + self.large_bytes.load(Ordering::Relaxed) as usize
+        self.list.nodes.arena_used()
     }
 
     /// The read charges, in bytes: what readers add for deleted entries that they skip. The memtable does not use them.
@@ -370,26 +319,6 @@ impl Memtable {
     /// The largest sequence number inserted.
     pub fn max_seq(&self) -> Option<Seq> {
         Some(stripe::seqs(&self.stripes)?.1)
-    }
-
-    #[inline]
-    pub(crate) fn list(&self) -> &SkipList {
-        &self.list
-    }
-}
-
-#[cold]
-fn no_memory(why: &dyn fmt::Display) -> Error {
-    Error::new(ErrorKind::Io, format!("out of memory for a memtable: {why}"))
-}
-
-impl fmt::Debug for Memtable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memtable")
-            .field("entries", &self.entries())
-            .field("used_bytes", &self.used_bytes())
-            .field("capacity", &self.capacity)
-            .finish_non_exhaustive()
     }
 }
 

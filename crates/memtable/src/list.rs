@@ -143,12 +143,6 @@ impl SkipList {
         found
     }
 
-    /// Whether an entry or anchor lies before the target, by a full comparison.
-    #[inline]
-    fn lies_before(&self, of: impl Keyed, target: Target<'_>) -> bool {
-        self.compare(of, target).is_lt()
-    }
-
     /// Compares an entry or anchor with the target, by a full comparison.
     #[inline]
     fn compare(&self, of: impl Keyed, target: Target<'_>) -> Ordering {
@@ -169,7 +163,9 @@ impl SkipList {
     #[inline]
     fn is_before(&self, slot: Slot, next: Link) -> bool {
         match next.node() {
-            Some(node) if slot.tag() == next.tag() => self.lies_before(slot.entry(), self.nodes.place(node)),
+            Some(node) if slot.tag() == next.tag() => {
+                self.compare(slot.entry(), self.nodes.place(node)).is_lt()
+            }
             Some(_) => slot.tag() < next.tag(),
             None => true,
         }
@@ -199,7 +195,7 @@ impl SkipList {
         let at = self.copy_leaf_of(target, false, into);
         self.sort(into);
         let before = |slot: &Slot| {
-            slot.tag() < at.tag || slot.tag() == at.tag && self.lies_before(slot.entry(), target)
+            slot.tag() < at.tag || slot.tag() == at.tag && self.compare(slot.entry(), target).is_lt()
         };
         into.slots().partition_point(before)
     }
@@ -212,7 +208,7 @@ impl SkipList {
         for i in 0..into.len {
             let slot = into.slots[i];
             // Entries with a lower tag were omitted from the copy.
-            if slot.tag() == at.tag && self.lies_before(slot.entry(), target) {
+            if slot.tag() == at.tag && self.compare(slot.entry(), target).is_lt() {
                 continue;
             }
             into.slots[len] = slot;

@@ -15,8 +15,7 @@
 //! [`crate::key_order`]). Both change together, in one word. A slot is the same for an entry; its tag is relative to
 //! the anchor.
 //!
-//! `lengths` is the key length (24 bits), the height (8 bits; 0 for an entry) and the value length (32 bits). A value
-//! longer than [`MAX_INLINE`] has its own allocation, and its address is stored in place of the value.
+//! `lengths` is the key length (24 bits), the height (8 bits; 0 for an entry) and the value length (32 bits).
 
 #![allow(unsafe_code)]
 
@@ -24,9 +23,7 @@ use crate::arena::{Arena, UNIT};
 use crate::key_order::{TAG_END, Target};
 use crate::sync::{AtomicU64, Ordering};
 use base::Trailer;
-use parking_lot::Mutex;
 use std::num::NonZeroU32;
-use std::ptr::NonNull;
 use std::slice;
 
 /// Maximum height of a tower. Half of the nodes have one link, a quarter have two, and so on.
@@ -46,9 +43,6 @@ pub(crate) const SLOTS: usize = if cfg!(loom) {
 } else {
     64
 };
-
-/// Maximum length of a value in the arena, in bytes.
-pub(crate) const MAX_INLINE: usize = 32 << 10;
 
 /// Length of trailer and lengths, in bytes.
 const HEADER: usize = 16;
@@ -196,26 +190,11 @@ impl<'a> Leaf<'a> {
 /// The entries and nodes of one memtable.
 pub(crate) struct Nodes {
     arena: Arena,
-    large: Mutex<Vec<Large>>,
-}
-
-/// A value outside the arena.
-struct Large(NonNull<[u8]>);
-
-// SAFETY: owns its bytes, which are never written again and are not bound to a thread.
-unsafe impl Send for Large {}
-
-impl Drop for Large {
-    fn drop(&mut self) {
-        // SAFETY: made by `Box::leak` and dropped once. The memtable is dropped now, so no reader is left.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
 }
 
 /// Bytes of an entry in the arena.
 #[inline]
 pub(crate) const fn entry_size(key_len: usize, value_len: usize) -> usize {
-    let value_len = if value_len > MAX_INLINE { size_of::<*const u8>() } else { value_len };
     HEADER + key_len.saturating_add(value_len).saturating_add(UNIT - 1) / UNIT * UNIT
 }
 
@@ -227,7 +206,7 @@ pub(crate) const fn node_size_max(height: usize, key_len: usize) -> usize {
 impl Nodes {
     /// Nodes in a new arena of `arena_size` bytes. `None` if there is no memory.
     pub(crate) fn new(arena_size: usize) -> Option<Nodes> {
-        Some(Nodes { arena: Arena::new(arena_size)?, large: Mutex::new(Vec::new()) })
+        Some(Nodes { arena: Arena::new(arena_size)? })
     }
 
     /// Writes an entry that no other thread knows yet. Its bytes must be published with a release operation.
@@ -236,30 +215,12 @@ impl Nodes {
     /// If the arena is full.
     #[inline]
     pub(crate) fn create_entry(&self, entry: Target<'_>, value: &[u8]) -> EntryId {
-        if value.len() > MAX_INLINE {
-            return self.create_large_entry(entry, value.into());
-        }
+        assert!(value.len() <= u32::MAX as usize);
         let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
-        // SAFETY: `allocate` returned space for header, key and value or its address, which no other thread knows.
+        // SAFETY: `allocate` returned space for header, key and value, which no other thread knows.
         unsafe {
             let place = self.write_header(unit, entry, (value.len() as u64) << 32);
             place.copy_from_nonoverlapping(value.as_ptr(), value.len());
-        }
-        EntryId(NonZeroU32::new(unit).expect("offsets start past the head's tower"))
-    }
-
-    /// The same for a value longer than [`MAX_INLINE`], whose allocation lives as long as the nodes.
-    ///
-    /// # Panics
-    /// If the arena is full.
-    #[cold]
-    pub(crate) fn create_large_entry(&self, entry: Target<'_>, value: Box<[u8]>) -> EntryId {
-        assert!(MAX_INLINE < value.len() && value.len() <= u32::MAX as usize);
-        let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
-        // SAFETY: `allocate` returned space for header, key and the value's address, which no other thread knows.
-        unsafe {
-            let place = self.write_header(unit, entry, (value.len() as u64) << 32);
-            place.cast::<*const u8>().write_unaligned(self.keep(value));
         }
         EntryId(NonZeroU32::new(unit).expect("offsets start past the head's tower"))
     }
@@ -304,13 +265,6 @@ impl Nodes {
             key.copy_from_nonoverlapping(entry.key.as_ptr(), entry.key.len());
             key.add(entry.key.len())
         }
-    }
-
-    /// Keeps a large value as long as the nodes live.
-    fn keep(&self, value: Box<[u8]>) -> *const u8 {
-        let large = NonNull::from(Box::leak(value));
-        self.large.lock().push(Large(large));
-        large.as_ptr().cast()
     }
 
     #[inline]
@@ -389,12 +343,8 @@ impl Nodes {
     pub(crate) fn value(&self, entry: EntryId) -> &[u8] {
         let lengths = self.lengths(entry);
         let (key_len, len) = ((lengths & 0xff_ffff) as usize, (lengths >> 32) as usize);
-        // SAFETY: as for `key`; a large value is kept until `self` is dropped.
-        unsafe {
-            let place = self.arena.at(entry.offset()).add(HEADER + key_len);
-            let start = if len > MAX_INLINE { place.cast::<*const u8>().read_unaligned() } else { place };
-            slice::from_raw_parts(start, len)
-        }
+        // SAFETY: as for `key`.
+        unsafe { slice::from_raw_parts(self.arena.at(entry.offset()).add(HEADER + key_len), len) }
     }
 
     /// Prefetches the first cache line of an entry.

@@ -22,6 +22,6 @@ pub(crate) use reader::Reader;
 pub(crate) use status::{Signals, Status};
 pub(crate) use tables::Tables;
 pub use write_batch::Batch;
-pub(crate) use write_batch::{Written, keep_value};
+pub(crate) use write_batch::Written;
 pub(crate) use writer::{Job, Writer, new_commit, reserved_by};
 pub(crate) use writer_guard::{PanicGuard, Publishing, WriterGuard};

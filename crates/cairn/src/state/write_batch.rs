@@ -4,9 +4,7 @@ use super::keyspace_inner::KeyspaceInner;
 use crate::types::check_lengths;
 use crate::wal::{Entries, Entry, MAX_ENTRY_OVERHEAD, put_entry};
 use base::limits::MAX_BATCH_LEN;
-use base::{EntryKind, Error, ErrorKind, Result, Seq};
-use memtable::{KeptValue, Memtable};
-use std::collections::VecDeque;
+use base::{EntryKind, Error, ErrorKind, Seq};
 use std::sync::Arc;
 
 /// From this length on a batch grows by a fourth instead of doubling.
@@ -28,10 +26,6 @@ pub struct Batch {
     pub(crate) has_puts: bool,
     /// Whether the batch contains a range tombstone.
     pub(crate) has_ranges: bool,
-    /// Whether the batch has values that a memtable keeps in separate allocations.
-    has_large: bool,
-    /// Copies of these values, in order; filled when the write begins.
-    pub(crate) kept: VecDeque<KeptValue>,
     /// The keyspaces that are written to.
     pub(crate) keyspaces: Vec<Written>,
     /// The first error; [`Database::write`](crate::Database::write) returns it.
@@ -75,7 +69,6 @@ impl Batch {
         self.count += 1;
         self.has_puts |= kind == EntryKind::Put;
         self.has_ranges |= kind == EntryKind::DeleteRange;
-        self.has_large |= kind == EntryKind::Put && Memtable::lies_outside(value.len());
         self.user_bytes += (key.len() + value.len()) as u64;
     }
 
@@ -88,23 +81,10 @@ impl Batch {
             false => self.entries.try_reserve_exact(wanted.max(len / 4)),
         };
         if grown.is_err() {
-            self.error = Some(no_memory("a batch", len + wanted));
+            let message = format!("there is no memory for a batch of {} bytes", len + wanted);
+            self.error = Some(Error::new(ErrorKind::Io, message));
         }
         grown.is_ok()
-    }
-
-    /// Copies large values into the allocations that the memtable will keep. This runs before the log is written, so that it may fail.
-    pub(crate) fn keep_values(&mut self) -> Result<()> {
-        if !self.has_large {
-            return Ok(());
-        }
-        let mut entries = Entries::new(&self.entries);
-        while let Some(entry) = entries.next() {
-            if entry.kind == EntryKind::Put {
-                self.kept.extend(keep_value(entry.value)?);
-            }
-        }
-        Ok(())
     }
 
     /// Called by the writer when the batch has sequence numbers up to `last_seq`: cuts its put keys out of the dead ranges of their
@@ -160,14 +140,4 @@ impl Batch {
         keyspaces.clear();
         *self = Batch { entries, keyspaces, ..Batch::default() };
     }
-}
-
-/// The memtable's separate copy of a value; `None` when the value is small.
-pub(crate) fn keep_value(value: &[u8]) -> Result<Option<KeptValue>> {
-    Memtable::keep(value).map_err(|_| no_memory("a value", value.len()))
-}
-
-#[cold]
-fn no_memory(what: &str, len: usize) -> Error {
-    Error::new(ErrorKind::Io, format!("there is no memory for {what} of {len} bytes"))
 }

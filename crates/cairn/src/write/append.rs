@@ -9,8 +9,7 @@ use crate::types::Durability;
 use crate::wal::{Entries, Entry, Log, put_batch_head, put_entry_head};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
-use base::{EntryKind, ErrorKind, Result, Seq, Trailer};
-use memtable::Memtable;
+use base::{EntryKind, ErrorKind, Result, Seq};
 use record::LARGE_LEN;
 
 /// `Buffered` writes are handed to the operating system when the buffer has this many bytes.
@@ -128,7 +127,7 @@ impl DbInner {
 }
 
 /// Inserts a batch whose memory is reserved into the memtables of its keyspaces.
-pub(super) fn insert(batch: &mut Batch, first_seq: Seq) {
+pub(super) fn insert(batch: &Batch, first_seq: Seq) {
     let mut entries = Entries::new(&batch.entries);
     let read_states: Vec<_> =
         batch.keyspaces.iter().map(|w| (w.keyspace.id, w.keyspace.read_state.load())).collect();
@@ -137,11 +136,7 @@ pub(super) fn insert(batch: &mut Batch, first_seq: Seq) {
         let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
         let (_, read_state) =
             read_states.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
-        let outside = entry.kind == EntryKind::Put && Memtable::lies_outside(entry.value.len());
-        match if outside { batch.kept.pop_front() } else { None } {
-            Some(kept) => read_state.memtable.insert_kept(entry.key, Trailer::new(seq, entry.kind), kept),
-            None => entry.insert(&read_state.memtable, seq),
-        }
+        entry.insert(&read_state.memtable, seq);
         seq += 1;
     }
 }

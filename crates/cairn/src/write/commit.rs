@@ -13,7 +13,7 @@
 //! memtable contains only visible entries.
 
 use super::append::insert;
-use crate::state::{Batch, DbInner, KeyspaceInner, Publishing, ReadState, Writer, WriterGuard, keep_value};
+use crate::state::{Batch, DbInner, KeyspaceInner, Publishing, ReadState, Writer, WriterGuard};
 use crate::sync::{Guard, yield_now};
 use crate::types::{Durability, check_lengths};
 use crate::wal::{Entries, Entry};
@@ -71,11 +71,6 @@ impl DbInner {
         if kind == EntryKind::Put {
             self.admit()?;
         }
-        // After the log append nothing may fail.
-        let kept = match Memtable::lies_outside(value.len()) {
-            true => keep_value(value)?,
-            false => None,
-        };
         let taken = match value.len() >= LARGE_LEN {
             // Queueing would copy the large value.
             true => Some(self.writer()),
@@ -84,7 +79,6 @@ impl DbInner {
         let Some(mut writer) = taken else {
             let mut batch = Batch::default();
             batch.push(keyspace, kind, key, value);
-            batch.kept.extend(kept);
             return self.commit_queued(batch, durability);
         };
         let deletes = kind == EntryKind::Delete;
@@ -92,10 +86,7 @@ impl DbInner {
             self.log_one(&mut writer, keyspace, kind, key, value, durability)
         });
         let (seq, read_state) = logged?;
-        let insert = || match kept {
-            Some(kept) => read_state.memtable.insert_kept(key, Trailer::new(seq, kind), kept),
-            None => read_state.memtable.insert(key, Trailer::new(seq, kind), value),
-        };
+        let insert = || read_state.memtable.insert(key, Trailer::new(seq, kind), value);
         if planted(Bug::PublishBeforeInsert) {
             drop(writer);
             drop(Publishing::new(self, seq, seq));
@@ -108,7 +99,7 @@ impl DbInner {
     }
 
     /// Commits a batch.
-    pub(crate) fn write_batch(&self, mut batch: Batch, durability: Durability) -> Result<()> {
+    pub(crate) fn write_batch(&self, batch: Batch, durability: Durability) -> Result<()> {
         if let Some(error) = batch.error {
             return Err(error);
         }
@@ -121,7 +112,6 @@ impl DbInner {
         if batch.has_puts {
             self.admit()?;
         }
-        batch.keep_values()?;
         let Some(mut writer) = self.take_writer(durability) else {
             return self.commit_queued(batch, durability);
         };
@@ -132,7 +122,7 @@ impl DbInner {
         let first_seq = logged?;
         self.counters.note_writes(batch.count, batch.user_bytes);
         let last_seq = first_seq + batch.count - 1;
-        self.insert_and_release(writer, first_seq, last_seq, || insert(&mut batch, first_seq));
+        self.insert_and_release(writer, first_seq, last_seq, || insert(&batch, first_seq));
         Ok(())
     }
 
