@@ -110,12 +110,10 @@ pub trait WriteFile: Send + Sync {
     /// content of a recycled log ([`Env::reuse_log`]). Best effort; appends may follow. Without it, and after a
     /// crash, the file may be longer than the appended data, and a sync may make the zeros durable too.
     fn trim(&mut self) {}
-    /// Permits a file of [`Env::create_log`] to take a lease while the append rate is high: another open of the file,
-    /// or a truncation by name, then waits until the lease is given back. The caller promises to call
-    /// [`WriteFile::on_idle`] about ten times a second while it appends nothing.
-    fn allow_lease(&mut self) {}
-    /// Called while there is nothing to append. Gives a lease back if there was no append for a tenth of a second.
-    /// Cheap if there is no lease.
+    /// There is nothing to append. The first call promises that more follow, about ten times a second while that is so.
+    /// From then on a file of [`Env::create_log`] may take a lease while the append rate is high: another open of the
+    /// file, or a truncation by name, then waits until the lease is given back. That happens in the call that comes a
+    /// tenth of a second after an append. Cheap if there is no lease.
     fn on_idle(&mut self) {}
     /// The sync of the first `len` bytes, which are appended, for a thread that syncs them while this one appends.
     fn front(&self, len: u64) -> FrontSync;

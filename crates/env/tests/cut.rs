@@ -14,7 +14,7 @@ fn log(dir: &Path) -> (Box<dyn WriteFile>, PathBuf) {
     let env: Arc<dyn Env> = RealEnv::new();
     let path = dir.join("log");
     let mut log = env.create_log(&path).unwrap();
-    log.allow_lease();
+    log.on_idle();
     (log, path)
 }
 

@@ -306,15 +306,7 @@ impl SegmentWriter {
         }
     }
 
-    /// The caller promises to call [`SegmentWriter::on_idle`] ten times a second while idle: see
-    /// [`WriteFile::allow_lease`].
-    pub fn allow_lease(&mut self) {
-        if let Ok(file) = &mut self.file {
-            file.allow_lease();
-        }
-    }
-
-    /// The writer is idle: gives the lease on the file back, see [`WriteFile::on_idle`].
+    /// The writer is idle: see [`WriteFile::on_idle`].
     pub fn on_idle(&mut self) {
         if let Ok(file) = &mut self.file {
             file.on_idle();

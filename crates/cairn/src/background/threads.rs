@@ -37,7 +37,7 @@ impl Background {
         if db.is_inline() {
             return Ok(threads);
         }
-        db.writer().log.allow_lease();
+        db.writer().log.on_idle();
         let mut start = |name: String, work: fn(&DbInner)| -> Result<()> {
             let db = db.clone();
             let body = move || {

@@ -184,14 +184,10 @@ impl Log {
         Ok(())
     }
 
-    /// The caller promises to call [`Log::on_idle`] ten times a second while nothing is appended: appending may then be cheaper.
-    pub(crate) fn allow_lease(&mut self) {
-        self.leases = true;
-        self.writer.allow_lease();
-    }
-
-    /// Called while nothing is appended: lets other processes open the current log.
+    /// Called while nothing is appended: lets other processes open the current log. The first call promises that more follow, ten
+    /// times a second: appending may then be cheaper.
     pub(crate) fn on_idle(&mut self) {
+        self.leases = true;
         self.writer.on_idle();
     }
 
@@ -210,7 +206,7 @@ impl Log {
         let mut next = begin_segment(&self.env, &self.dir, number, header, &self.logs.recycled)?;
         self.logs.begun.begin(number, next.front()?);
         if self.leases {
-            next.allow_lease();
+            next.on_idle();
         }
         let mut writer = std::mem::replace(&mut self.writer, next);
         writer.trim();

@@ -21,7 +21,7 @@ use crate::traits::FileLock;
 use base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -120,17 +120,14 @@ impl Drop for RealLock {
 fn open(path: &Path, write: bool) -> Result<File> {
     let access = if write { OFlags::RDWR | OFlags::CREATE } else { OFlags::RDONLY };
     let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    loop {
-        return match rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)) {
-            Ok(fd) => Ok(File::from(fd)),
-            Err(Errno::INTR) => continue,
-            Err(Errno::LOOP) => {
-                let cause =
-                    io::Error::other("it is a symbolic link, which would let two databases share one lock");
-                Err(Error::io("lock", path, cause))
-            }
-            Err(e) => Err(Error::io("lock", path, e.into())),
-        };
+    match retry_on_intr(|| rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))) {
+        Ok(fd) => Ok(File::from(fd)),
+        Err(Errno::LOOP) => {
+            let cause =
+                io::Error::other("it is a symbolic link, which would let two databases share one lock");
+            Err(Error::io("lock", path, cause))
+        }
+        Err(e) => Err(Error::io("lock", path, e.into())),
     }
 }
 
@@ -143,13 +140,10 @@ fn identity(file: &File, path: &Path) -> Result<Id> {
 }
 
 fn lock_file(file: &File, path: &Path) -> Result<()> {
-    loop {
-        return match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(()),
-            Err(Errno::INTR) => continue,
-            Err(Errno::WOULDBLOCK) => Err(locked(path, holder(file))),
-            Err(e) => Err(Error::io("lock", path, e.into())),
-        };
+    match retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(locked(path, holder(file))),
+        Err(e) => Err(Error::io("lock", path, e.into())),
     }
 }
 

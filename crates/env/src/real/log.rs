@@ -24,7 +24,7 @@
 //! So a window exists only while this process holds a *lease* on the file. The kernel makes every other open of the
 //! file, and every truncation by name, wait until the lease is given back, for at most 45 seconds. The holder checks
 //! for waiters before it creates a window, and uses the window for at most [`WINDOW_LIFETIME`]. So that no process waits for an
-//! idle log, windows exist only if the caller promised to report idle periods: [`WriteFile::allow_lease`].
+//! idle log, windows exist only if the caller promised to report idle periods: [`WriteFile::on_idle`].
 //!
 //! *After the process is killed* the file ends in up to [`WINDOW_LEN`] zeros. Readers must accept them.
 //!
@@ -82,7 +82,7 @@ pub(super) struct LogFile {
     appended: u64,
     /// This file cannot have a window.
     no_windows: bool,
-    /// The caller promised to call [`WriteFile::on_idle`].
+    /// The caller promised to call [`WriteFile::on_idle`], by a first call.
     lease_allowed: bool,
     /// This process holds the lease. Required for a window.
     leased: bool,
@@ -266,11 +266,8 @@ impl WriteFile for LogFile {
         Ok(())
     }
 
-    fn allow_lease(&mut self) {
-        self.lease_allowed = true;
-    }
-
     fn on_idle(&mut self) {
+        self.lease_allowed = true;
         if self.leased && now().saturating_sub(self.since) >= WINDOW_LIFETIME {
             self.release_lease();
         }
@@ -324,7 +321,7 @@ mod tests {
         let path = dir.join("log");
         let file = std::fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
         let mut log = LogFile::new(RealWriteFile::new(file, &path));
-        log.allow_lease();
+        log.on_idle();
         // If the machine stalls for a moment, no window is created or used. That is correct, but not the subject of
         // these tests.
         log.since = now() + Duration::from_secs(3600);
@@ -420,7 +417,7 @@ mod tests {
         let over = LogFile::recycle(RealWriteFile::new(file, &path)).unwrap();
         assert_eq!(over.is_some(), has_window(dir.path()));
         let Some(mut log) = over else { return };
-        log.allow_lease();
+        log.on_idle();
         let (mut by_map, mut by_write) = (0, 0);
         for i in 0.. {
             // Some appends with a window, then some without.
@@ -511,7 +508,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut log = env.create_log(&path).unwrap();
-        log.allow_lease();
+        log.on_idle();
         for appended in 1..=MIN_RECENT_BYTES / 1000 {
             log.append(&RECORD).unwrap();
             assert_eq!(std::fs::metadata(&path).unwrap().len(), appended * 1000);

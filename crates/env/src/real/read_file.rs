@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Minimum of the kernel's default readahead size.
 #[cfg(target_os = "linux")]
@@ -17,32 +17,13 @@ pub(super) struct RealReadFile {
     file: File,
     path: PathBuf,
     /// The file system does not support non-blocking reads; do not try again.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
     nowait_unsupported: AtomicBool,
 }
 
 impl RealReadFile {
     pub(super) fn new(file: File, path: &Path) -> RealReadFile {
         RealReadFile { file, path: path.to_owned(), nowait_unsupported: AtomicBool::new(false) }
-    }
-
-    /// Reads what is in memory. `None` if the system does not support it.
-    #[cfg(target_os = "linux")]
-    fn read_cached(&self, buf: &mut [u8], offset: u64) -> Option<bool> {
-        use rustix::io::{Errno, ReadWriteFlags, preadv2};
-        let len = buf.len();
-        match preadv2(&self.file, &mut [io::IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
-            // A short read: the rest is not in memory, or lies behind the end of the file.
-            Ok(read) => Some(read == len),
-            // A sandbox returns the last two.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::ACCESS) => None,
-            // The read that waits reports the error.
-            Err(_) => Some(false),
-        }
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn read_cached(&self, _buf: &mut [u8], _offset: u64) -> Option<bool> {
-        None
     }
 
     #[cfg(target_os = "linux")]
@@ -62,12 +43,22 @@ impl ReadFile for RealReadFile {
         })
     }
 
+    #[cfg(target_os = "linux")]
     fn try_read_cached(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
-        if !self.nowait_unsupported.load(Ordering::Relaxed) {
-            if let Some(cached) = self.read_cached(buf, offset) {
-                return Ok(cached);
+        use std::sync::atomic::Ordering::Relaxed;
+        if !self.nowait_unsupported.load(Relaxed) {
+            use rustix::io::{Errno, ReadWriteFlags, preadv2};
+            let len = buf.len();
+            match preadv2(&self.file, &mut [io::IoSliceMut::new(buf)], offset, ReadWriteFlags::NOWAIT) {
+                // A short read: the rest is not in memory, or lies behind the end of the file.
+                Ok(read) => return Ok(read == len),
+                // A sandbox returns the last two.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM | Errno::ACCESS) => {
+                    self.nowait_unsupported.store(true, Relaxed);
+                }
+                // The read that waits reports the error.
+                Err(_) => return Ok(false),
             }
-            self.nowait_unsupported.store(true, Ordering::Relaxed);
         }
         self.read_exact_at(buf, offset).map(|()| true)
     }
@@ -107,6 +98,7 @@ impl ReadFile for RealReadFile {
 mod tests {
     use super::*;
     use base::ErrorKind;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn a_file_that_cannot_tell_what_is_in_memory_is_read_and_not_asked_again() {

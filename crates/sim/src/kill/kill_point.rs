@@ -329,10 +329,6 @@ impl WriteFile for MortalFile {
         self.file.trim();
     }
 
-    fn allow_lease(&mut self) {
-        self.file.allow_lease();
-    }
-
     fn on_idle(&mut self) {
         self.file.on_idle();
     }
