@@ -17,7 +17,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 /// The length of `value` as a varint, in bytes.
 #[inline]
 pub fn varint_len(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+    (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
 /// Appends the length of `bytes` as a varint, then the bytes.

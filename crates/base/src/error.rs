@@ -44,7 +44,7 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     place: Option<(PathBuf, u64)>,
-    source: Option<io::Error>,
+    source: Option<Arc<io::Error>>,
 }
 
 impl Error {
@@ -81,7 +81,7 @@ impl Error {
             _ => ErrorKind::Io,
         };
         let message = format!("{operation} {}: {source}", file.display());
-        Error(Arc::new(Inner { kind, message, place: None, source: Some(source) }))
+        Error(Arc::new(Inner { kind, message, place: None, source: Some(Arc::new(source)) }))
     }
 
     /// The same error with `context` before its message.
@@ -116,7 +116,7 @@ impl Error {
     pub fn is_too_many_open_files(&self) -> bool {
         const ENFILE: i32 = 23;
         const EMFILE: i32 = 24;
-        matches!(self.0.source.as_ref().and_then(io::Error::raw_os_error), Some(ENFILE | EMFILE))
+        matches!(self.0.source.as_deref().and_then(io::Error::raw_os_error), Some(ENFILE | EMFILE))
     }
 
     /// Whether the file reached the maximum size that the process or the file system allows. Other files may still
@@ -126,11 +126,8 @@ impl Error {
     }
 
     fn derive(&self, kind: ErrorKind, message: String) -> Error {
-        let source = self.0.source.as_ref().map(|e| match e.raw_os_error() {
-            Some(number) => io::Error::from_raw_os_error(number),
-            None => io::Error::from(e.kind()),
-        });
-        Error(Arc::new(Inner { kind, message, place: self.0.place.clone(), source }))
+        let (place, source) = (self.0.place.clone(), self.0.source.clone());
+        Error(Arc::new(Inner { kind, message, place, source }))
     }
 
     /// The file and the offset of damaged bytes, if the error is a corruption.
@@ -158,6 +155,6 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_ref().map(|e| e as &(dyn StdError + 'static))
+        self.0.source.as_deref().map(|e| e as &(dyn StdError + 'static))
     }
 }

@@ -89,7 +89,7 @@ pub mod env {
 
     /// The simulated disk, for the tests of this repository.
     #[doc(hidden)]
-    pub use ::env::{Fault, ForkGuard, Hook, OpInfo, OpKind, Phase, Repeat, Rng, SimEnv, Survival, Verdict};
+    pub use ::env::{Fault, ForkGuard, Hook, OpInfo, OpKind, Phase, Repeat, Rng, SimEnv, Survival};
 }
 
 /// The Rust code of the README is a test.

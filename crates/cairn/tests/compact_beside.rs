@@ -1,6 +1,6 @@
 //! `compact` and `flush` with a concurrent writer: they cover what was written before the call, and return.
 
-use cairn::env::{OpKind, Phase, SimEnv, Verdict};
+use cairn::env::{OpKind, Phase, SimEnv};
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -47,7 +47,7 @@ fn beside(
             }
             busy.store(false, Ordering::SeqCst);
         }
-        Verdict::Proceed
+        None
     })));
     run()?;
     env.set_hook(None);

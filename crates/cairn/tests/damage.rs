@@ -317,15 +317,13 @@ fn scans_of_other_keys_do_not_need_a_damaged_table() {
 /// The error of a keyspace that has been dropped since concerns no caller: closing succeeds.
 #[test]
 fn the_error_of_a_dropped_keyspace_is_dropped_with_it() {
-    use cairn::env::{Fault, OpInfo, OpKind, Phase, Verdict};
+    use cairn::env::{Fault, OpInfo, OpKind, Phase};
     let (sim, mut model) = closed(1, 150, 4000);
     let db = open(&sim);
     let keyspace = db.open_keyspace("k").unwrap();
     sim.set_hook(Some(Box::new(|op: OpInfo<'_>| match (op.kind, op.phase) {
-        (OpKind::Read, Phase::Before) if op.path.extension().is_some_and(|e| e == "tbl") => {
-            Verdict::Fail(Fault::EIO)
-        }
-        _ => Verdict::Proceed,
+        (OpKind::Read, Phase::Before) if op.path.extension().is_some_and(|e| e == "tbl") => Some(Fault::EIO),
+        _ => None,
     })));
     write(&keyspace, &mut model, 1_000_000..1_000_300, 4000);
     let _ = db.flush();
@@ -357,15 +355,15 @@ fn a_damaged_table_is_not_retried_in_a_loop() {
 /// A table that the system cannot read (a bad sector) is a temporary error at first, and then damage.
 #[test]
 fn a_table_that_the_system_cannot_read_is_gone_around_after_a_while() {
-    use cairn::env::{Fault, OpInfo, OpKind, Phase, Verdict};
+    use cairn::env::{Fault, OpInfo, OpKind, Phase};
     let (sim, mut model) = closed(1, 150, 4000);
     let table = tables(&sim)[0].clone();
     let db = open(&sim);
     let keyspace = db.open_keyspace("k").unwrap();
     let bad = table.clone();
     sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| match (op.kind, op.phase) {
-        (OpKind::Read, Phase::Before) if op.path == bad => Verdict::Fail(Fault::EIO),
-        _ => Verdict::Proceed,
+        (OpKind::Read, Phase::Before) if op.path == bad => Some(Fault::EIO),
+        _ => None,
     })));
     for i in 1_000_000..1_010_000 {
         write(&keyspace, &mut model, i..i + 1, 4000);

@@ -1,7 +1,7 @@
 //! A disk that fills up, at every point, with and without a reserve: errors are temporary, reads go on, no acknowledged write is lost,
 //! and deletes and compactions free space.
 
-use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
+use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival};
 use cairn::{Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -230,8 +230,8 @@ fn fill_up(
             kind == OpKind::Create && part == "wal" && op.kind == OpKind::Open && path.ends_with(".spare");
         let meant = (meant || spare) && op.phase == Phase::Before;
         match meant && disk.upgrade().is_some_and(|sim| full(&sim)) {
-            true => Verdict::Fail(Fault::ENOSPC),
-            false => Verdict::Proceed,
+            true => Some(Fault::ENOSPC),
+            false => None,
         }
     })));
 }

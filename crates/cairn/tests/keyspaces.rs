@@ -104,7 +104,7 @@ fn count_syncs(sim: &SimEnv) -> Arc<[AtomicU64; 2]> {
                 _ => {}
             }
         }
-        cairn::env::Verdict::Proceed
+        None
     })));
     counts
 }

@@ -1,7 +1,7 @@
 //! Guarantees of closing: it waits for running calls, nothing uses the directory after it, and every handle that outlives it returns
 //! `Closed`. Random programs of handles are in `crates/sim/src/lifetimes`.
 
-use cairn::env::{OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
+use cairn::env::{OpInfo, OpKind, Phase, SimEnv, Survival};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -55,7 +55,7 @@ impl Stop {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
-            Verdict::Proceed
+            None
         })));
         stop
     }

@@ -1,6 +1,6 @@
 //! The chain of logs: durably acknowledged writes cannot be lost from it undetected, whichever of its files is damaged.
 
-use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
+use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, SalvageReport};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ fn without_tables() -> (Arc<SimEnv>, Database, Keyspace) {
     let keyspace = db.create_keyspace("k", KeyspaceOptions::default().memtable_bytes(8 << 10)).unwrap();
     sim.set_hook(Some(Box::new(|op: OpInfo<'_>| {
         let table = op.kind == OpKind::Create && op.path.extension().is_some_and(|e| e == "tbl");
-        if table && op.phase == Phase::Before { Verdict::Fail(Fault::EIO) } else { Verdict::Proceed }
+        if table && op.phase == Phase::Before { Some(Fault::EIO) } else { None }
     })));
     (sim, db, keyspace)
 }
@@ -112,7 +112,7 @@ fn a_log_that_cannot_be_named_goes_on_and_none_follows_it() {
         let keyspace = db.create_keyspace("k", KeyspaceOptions::default().memtable_bytes(8 << 10)).unwrap();
         sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
             let manifest = op.kind == OpKind::Append && op.path.to_string_lossy().contains("manifest");
-            if manifest && op.phase == Phase::Before { Verdict::Fail(fault) } else { Verdict::Proceed }
+            if manifest && op.phase == Phase::Before { Some(fault) } else { None }
         })));
         let mut acknowledged = 0;
         while logs(&sim).len() < 2 {
@@ -151,7 +151,7 @@ fn note_syncs(sim: &SimEnv) -> Syncs {
         if matches!(op.kind, OpKind::Sync | OpKind::SyncDir) && op.phase == (Phase::After { ok: true }) {
             noted.lock().unwrap().push((std::thread::current().id(), op.path.to_owned()));
         }
-        Verdict::Proceed
+        None
     })));
     syncs
 }
@@ -289,7 +289,7 @@ fn closing_syncs_a_log_that_it_cannot_establish() {
     keyspace.put("last", "1").unwrap();
     sim.set_hook(Some(Box::new(|op: OpInfo<'_>| {
         let manifest = op.path.to_string_lossy().contains("manifest") && op.kind == OpKind::Append;
-        if manifest && op.phase == Phase::Before { Verdict::Fail(Fault::ENOSPC) } else { Verdict::Proceed }
+        if manifest && op.phase == Phase::Before { Some(Fault::ENOSPC) } else { None }
     })));
     assert_eq!(db.close().unwrap_err().kind(), ErrorKind::NoSpace);
     let found = open(&sim.crash_clone(Survival::Nothing, 1)).unwrap().open_keyspace("k").unwrap();

@@ -1,7 +1,7 @@
 //! Reads of many keys, and seeks over many tables, whose blocks are not in memory: all blocks are requested before the first wait, and
 //! the answers are those of single reads.
 
-use cairn::env::{Env, Fault, OpKind, Phase, Repeat, SimEnv, Verdict};
+use cairn::env::{Env, Fault, OpKind, Phase, Repeat, SimEnv};
 use cairn::{Compression, Database, ErrorKind, Keyspace, KeyspaceOptions, Options, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,7 +61,7 @@ fn watch(sim: &Arc<SimEnv>) -> impl Fn() -> (u64, u64) + use<> {
         {
             a.store(watched.will_need_calls() - before, Ordering::SeqCst);
         }
-        Verdict::Proceed
+        None
     })));
     let sim = sim.clone();
     move || {

@@ -1,7 +1,7 @@
 //! A panicking thread (which only a bug can cause) ends writing, with an error that says so: no thread waits forever, reads go on, and
 //! every acknowledged write is present at the next opening. Trap 33.
 
-use cairn::env::{OpInfo, OpKind, Phase, SimEnv, Verdict};
+use cairn::env::{OpInfo, OpKind, Phase, SimEnv};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +35,7 @@ fn panic_at(sim: &SimEnv, meant: impl Fn(&OpInfo<'_>) -> bool + Send + Sync + 's
         if op.phase == Phase::Before && meant(&op) && !panicked.swap(true, Ordering::SeqCst) {
             panic!("a bug, on purpose");
         }
-        Verdict::Proceed
+        None
     })));
     done
 }

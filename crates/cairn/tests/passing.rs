@@ -1,6 +1,6 @@
 //! Entries that cursors skip: read charges cause their compaction, and keys with many versions are read correctly.
 
-use cairn::env::{Fault, OpKind, Phase, Rng, SimEnv, Verdict};
+use cairn::env::{Fault, OpKind, Phase, Rng, SimEnv};
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, Result, Slice, Snapshot};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,7 +131,7 @@ fn reads_beside_a_thread_that_waits(flushed: bool) -> Result<()> {
             picked.send(()).unwrap();
             may_go_on.recv().unwrap();
         }
-        Verdict::Proceed
+        None
     })));
     let compaction = std::thread::spawn(move || other.compact());
     is_picked.recv().unwrap();
@@ -164,9 +164,9 @@ fn beside_a_tree_that_is_due_a_failing_flush_is_not_tried_by_each_write() -> Res
         match op.kind == OpKind::Create && op.phase == Phase::Before && is_table {
             true => {
                 count.fetch_add(1, Ordering::SeqCst);
-                Verdict::Fail(Fault::EIO)
+                Some(Fault::EIO)
             }
-            false => Verdict::Proceed,
+            false => None,
         }
     })));
     assert!(keyspace.flush().is_err());

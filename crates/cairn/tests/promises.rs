@@ -1,6 +1,6 @@
 //! The promises of `docs/recovery.md` about failing disks and damaged files, one per test. Crashes are in `crates/sim`.
 
-use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
+use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ fn fail(sim: &SimEnv, kind: OpKind, part: &'static str, fault: Fault) {
     sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
         let meant = op.kind == kind && op.path.to_string_lossy().contains(part);
         match (meant, op.phase) {
-            (true, Phase::Before) => Verdict::Fail(fault),
-            _ => Verdict::Proceed,
+            (true, Phase::Before) => Some(fault),
+            _ => None,
         }
     })));
 }
@@ -315,9 +315,9 @@ fn a_failed_sync_fails_the_whole_group() {
         (OpKind::Sync, Phase::Before) => {
             // Gives the other threads time to queue.
             std::thread::sleep(Duration::from_millis(50));
-            Verdict::Fail(Fault::EIO)
+            Some(Fault::EIO)
         }
-        _ => Verdict::Proceed,
+        _ => None,
     })));
     std::thread::scope(|scope| {
         for i in 0..8 {
@@ -339,7 +339,7 @@ fn a_panic_in_the_background_stops_writing_and_no_thread_hangs() {
     keyspace.put("a", "1").unwrap();
     sim.set_hook(Some(Box::new(|op: OpInfo<'_>| match op.path.extension() {
         Some(end) if end == "tbl" => panic!("a bug, on purpose"),
-        _ => Verdict::Proceed,
+        _ => None,
     })));
     assert_eq!(keyspace.flush().unwrap_err().kind(), ErrorKind::ReadOnly);
     assert_eq!(keyspace.put("b", "2").unwrap_err().kind(), ErrorKind::ReadOnly);

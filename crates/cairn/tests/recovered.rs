@@ -1,6 +1,6 @@
 //! Opening with little memory: the log becomes few tables, whatever faults the disk has meanwhile.
 
-use cairn::env::{OpKind, Phase, SimEnv, Survival, Verdict};
+use cairn::env::{OpKind, Phase, SimEnv, Survival};
 use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,9 +118,9 @@ fn where_tables_cannot_be_merged_they_stay() -> Result<()> {
         let of_table = op.path.extension().is_some_and(|e| e == "tbl");
         if op.phase == Phase::Before && op.kind == OpKind::Read && of_table {
             seen.fetch_add(1, Ordering::Relaxed);
-            return Verdict::Fail(cairn::env::Fault::EIO);
+            return Some(cairn::env::Fault::EIO);
         }
-        Verdict::Proceed
+        None
     })));
     let db = Database::open_in(sim.clone(), "/db", options(LITTLE))?;
     sim.set_hook(None);

@@ -1,6 +1,6 @@
 //! Salvage: what it restores is what was written, and what it cannot restore is in its report.
 
-use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, SimEnv, Verdict};
+use cairn::env::{Env, Fault, OpInfo, OpKind, Phase, SimEnv};
 use cairn::{
     Compression, Database, Durability, ErrorKind, KeyspaceOptions, Loss, Options, SalvageReport, salvage_in,
 };
@@ -308,8 +308,8 @@ fn fail_after(sim: &SimEnv, path: &Path, kinds: &'static [OpKind], most: u64) ->
     sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
         let counts = op.phase == Phase::Before && op.path == path && kinds.contains(&op.kind);
         match counts && count.fetch_add(1, Ordering::Relaxed) >= most {
-            true => Verdict::Fail(Fault::EIO),
-            false => Verdict::Proceed,
+            true => Some(Fault::EIO),
+            false => None,
         }
     })));
     counted
@@ -360,8 +360,8 @@ fn a_log_that_was_cut_is_a_loss_though_no_manifest_knows_its_length() {
             && op.kind == OpKind::Create
             && op.path.to_string_lossy().ends_with(".tbl")
         {
-            true => Verdict::Fail(Fault::ENOSPC),
-            false => Verdict::Proceed,
+            true => Some(Fault::ENOSPC),
+            false => None,
         }
     })));
     keyspace.flush().unwrap_err();

@@ -1,6 +1,6 @@
 //! Scrubbing finds damage before a read does, keeps to its rate, leaves the block cache alone, and ends on closing.
 
-use cairn::env::{OpInfo, OpKind, Phase, SimEnv, Verdict};
+use cairn::env::{OpInfo, OpKind, Phase, SimEnv};
 use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ fn a_scrub_keeps_to_its_rate_and_ends_with_the_database() {
         if op.kind == OpKind::Read && op.phase == Phase::Before {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        Verdict::Proceed
+        None
     })));
     let (begun, before) = (Instant::now(), db.stats().scrub.bytes);
     std::thread::sleep(Duration::from_millis(1500));

@@ -14,5 +14,5 @@ mod traits;
 pub use mapped::ForkGuard;
 pub use real::RealEnv;
 pub use rng::Rng;
-pub use sim::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival, Verdict};
+pub use sim::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival};
 pub use traits::{Env, FileLock, FrontSync, LOG_END, ReadFile, WriteFile};

@@ -1,7 +1,7 @@
 //! What the simulated disk loses, keeps and reports.
 
 use base::ErrorKind;
-use env::{Env, Fault, OpKind, Phase, Repeat, Rng, SimEnv, Survival, Verdict, WriteFile};
+use env::{Env, Fault, OpKind, Phase, Repeat, Rng, SimEnv, Survival, WriteFile};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -269,9 +269,9 @@ fn the_hook_sees_every_operation_and_may_clone_fail_and_look() {
             .map(|kind| sim.crash_clone(kind, op.index).list_files().len());
         seen.lock().unwrap().push((op.index - start, op.kind, op.phase, lens));
         match op.kind {
-            OpKind::Remove => Verdict::Fail(Fault::Kind(std::io::ErrorKind::PermissionDenied)),
-            OpKind::Append => Verdict::ShortWrite(2),
-            _ => Verdict::Proceed,
+            OpKind::Remove => Some(Fault::Kind(std::io::ErrorKind::PermissionDenied)),
+            OpKind::Append => Some(Fault::ShortWrite(2)),
+            _ => None,
         }
     })));
     let mut file = create(&sim, FILE);

@@ -259,7 +259,7 @@ impl std::fmt::Debug for Database {
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
-    use env::{ForkGuard, OpInfo, OpKind, Phase, SimEnv, Verdict};
+    use env::{ForkGuard, OpInfo, OpKind, Phase, SimEnv};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A forked child has a copy of the buffer and of the memtable: a write acknowledged there would be lost.
@@ -302,7 +302,7 @@ mod tests {
         sim.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
             let changes = matches!(op.kind, OpKind::Append | OpKind::Sync | OpKind::SyncDir);
             count.fetch_add(usize::from(changes && op.phase == Phase::Before), Ordering::SeqCst);
-            Verdict::Proceed
+            None
         })));
         let of_sync = || {
             let before = ops.load(Ordering::SeqCst);

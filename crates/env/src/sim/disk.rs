@@ -5,7 +5,7 @@
 //! the disk.
 
 use crate::Rng;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,26 +51,19 @@ enum Mutation {
     Truncate(u64),
 }
 
-/// The durable content of a file.
-#[derive(Clone)]
-enum Durable {
-    /// A prefix of the present content.
-    Prefix(usize),
-    /// Other content: the file was cut since, or a failed sync lost bytes.
-    Own(Arc<Vec<u8>>),
-}
-
 /// A file, independent of its names.
 #[derive(Clone)]
 pub(super) struct FileState {
     content: Arc<Vec<u8>>,
-    durable: Durable,
+    /// The pending mutations lead from this to the content, unless a failed sync lost some.
+    durable: Arc<Vec<u8>>,
     pending: Vec<Mutation>,
     /// Space that is allocated for the file but was never written. Its content is undefined.
     allocated: u64,
 }
 
-/// A file with its identity, shared by names and handles.
+/// A file with its identity, shared by names and handles. The lock of the disk is always taken before that of a file, so that a clone
+/// sees all files at one moment.
 pub(super) type Inode = Arc<Mutex<FileState>>;
 
 fn inode(state: FileState) -> Inode {
@@ -79,7 +72,7 @@ fn inode(state: FileState) -> Inode {
 
 impl FileState {
     fn durable_file(content: Arc<Vec<u8>>) -> FileState {
-        FileState { durable: Durable::Prefix(content.len()), content, pending: Vec::new(), allocated: 0 }
+        FileState { durable: content.clone(), content, pending: Vec::new(), allocated: 0 }
     }
 
     /// Bytes of disk space that the file takes.
@@ -110,47 +103,25 @@ impl FileState {
         if data.is_empty() {
             return;
         }
-        self.diverge_below(offset);
         write_at(Arc::make_mut(&mut self.content), offset, data);
         self.pending.push(Mutation::Write { offset: offset as u64, data: data.into() });
     }
 
     pub(super) fn truncate(&mut self, len: usize) {
-        self.diverge_below(len);
         Arc::make_mut(&mut self.content).truncate(len);
         self.pending.push(Mutation::Truncate(len as u64));
     }
 
-    /// Copies the durable content if it shares the present content from `offset` on, which is about to change.
-    fn diverge_below(&mut self, offset: usize) {
-        if let Durable::Prefix(len) = self.durable
-            && offset < len
-        {
-            self.durable = Durable::Own(Arc::new(self.content[..len].to_vec()));
-        }
-    }
-
     /// Makes the pending mutations durable. Changes that a failed sync dropped stay lost.
     pub(super) fn sync(&mut self) {
-        match &mut self.durable {
-            Durable::Prefix(len) => *len = self.content.len(),
-            Durable::Own(bytes) => {
-                let bytes = Arc::make_mut(bytes);
-                self.pending.iter().for_each(|m| apply(bytes, m));
-                if *bytes == *self.content {
-                    self.durable = Durable::Prefix(self.content.len());
-                }
-            }
-        }
-        self.pending.clear();
+        let durable = Arc::make_mut(&mut self.durable);
+        self.pending.drain(..).for_each(|mutation| apply(durable, &mutation));
     }
 
     /// Makes the first `to` bytes durable. The bytes behind them keep their durable state and pending mutations.
     pub(super) fn sync_front(&mut self, to: usize) {
         let to = to.min(self.content.len());
-        let mut durable = self.durable_bytes();
-        write_at(Arc::make_mut(&mut durable), 0, &self.content[..to]);
-        self.durable = Durable::Own(durable);
+        write_at(Arc::make_mut(&mut self.durable), 0, &self.content[..to]);
         for mutation in std::mem::take(&mut self.pending) {
             match mutation {
                 Mutation::Truncate(len) => self.pending.push(Mutation::Truncate(len.max(to as u64))),
@@ -167,22 +138,11 @@ impl FileState {
 
     /// A failed sync: the pages count as clean, but did not reach the disk.
     pub(super) fn fail_sync(&mut self) {
-        if let Durable::Prefix(len) = self.durable {
-            self.durable = Durable::Own(Arc::new(self.content[..len].to_vec()));
-        }
         self.pending.clear();
     }
 
-    fn durable_bytes(&self) -> Arc<Vec<u8>> {
-        match &self.durable {
-            Durable::Prefix(len) if *len == self.content.len() => self.content.clone(),
-            Durable::Prefix(len) => Arc::new(self.content[..*len].to_vec()),
-            Durable::Own(bytes) => bytes.clone(),
-        }
-    }
-
     fn survivor(&self, kind: Survival, rng: &mut Rng) -> Arc<Vec<u8>> {
-        let mut bytes = self.durable_bytes();
+        let mut bytes = self.durable.clone();
         if self.pending.is_empty() || kind == Survival::Nothing {
             return bytes;
         }
@@ -291,31 +251,17 @@ fn extend_maybe(bytes: &mut Vec<u8>, full: usize, rng: &mut Rng) {
     }
 }
 
-/// An unsynced change to a directory.
-#[derive(Clone)]
-enum DirOp {
-    Link(String, Inode),
-    Unlink(String),
-    /// The file atomically loses the first name and takes the second.
-    Rename(String, String, Inode),
-}
+/// An unsynced change to a directory: the file atomically takes the name and loses another one that it has; or, without a file, the
+/// name is removed.
+type DirOp = (String, Option<Inode>);
 
 type Entries = BTreeMap<String, Inode>;
 
-fn apply_dir(entries: &mut Entries, op: &DirOp) {
-    match op {
-        DirOp::Link(name, inode) => {
-            entries.insert(name.clone(), inode.clone());
-        }
-        DirOp::Unlink(name) => {
-            entries.remove(name);
-        }
-        DirOp::Rename(_, to, inode) => {
-            // A file never has two names, whichever of its renames survive.
-            entries.retain(|_, i| !Arc::ptr_eq(i, inode));
-            entries.insert(to.clone(), inode.clone());
-        }
-    }
+fn apply_dir(entries: &mut Entries, (name, file): &DirOp) {
+    let Some(file) = file else { return drop(entries.remove(name)) };
+    // A file never has two names, whichever of its renames survive.
+    entries.retain(|_, other| !Arc::ptr_eq(other, file));
+    entries.insert(name.clone(), file.clone());
 }
 
 #[derive(Clone, Default)]
@@ -403,7 +349,7 @@ impl Disk {
     pub(super) fn create(&mut self, path: &Path) -> Option<Inode> {
         let (dir, name) = split(path);
         let inode = inode(FileState::durable_file(Arc::default()));
-        self.dirs.get_mut(&dir)?.push(DirOp::Link(name, inode.clone()));
+        self.dirs.get_mut(&dir)?.push((name, Some(inode.clone())));
         Some(inode)
     }
 
@@ -413,7 +359,7 @@ impl Disk {
         let dir = self.dirs.get_mut(&dir)?;
         let inode = dir.entries.get(&from)?.clone();
         if from != to {
-            dir.push(DirOp::Rename(from, to, inode));
+            dir.push((to, Some(inode)));
         }
         Some(())
     }
@@ -421,7 +367,7 @@ impl Disk {
     pub(super) fn remove(&mut self, path: &Path) -> Option<()> {
         let (dir, name) = split(path);
         let dir = self.dirs.get_mut(&dir)?;
-        dir.entries.contains_key(&name).then(|| dir.push(DirOp::Unlink(name)))
+        dir.entries.contains_key(&name).then(|| dir.push((name, None)))
     }
 
     pub(super) fn sync_dir(&mut self, dir: &Path) -> Option<()> {
@@ -447,7 +393,7 @@ impl Disk {
         let state = FileState::durable_file(Arc::new(bytes));
         let file = match dir.entries.get(&name) {
             Some(file) => {
-                *lock(file) = state;
+                *file.lock() = state;
                 file.clone()
             }
             None => inode(state),
@@ -462,9 +408,9 @@ impl Disk {
         let Some(dir) = self.dirs.get_mut(&dir) else { return false };
         let Some(gone) = dir.entries.remove(&name) else { return false };
         dir.durable.retain(|_, file| !Arc::ptr_eq(file, &gone));
-        dir.pending.retain(|op| match op {
-            DirOp::Link(_, file) | DirOp::Rename(_, _, file) => !Arc::ptr_eq(file, &gone),
-            DirOp::Unlink(unlinked) => *unlinked != name,
+        dir.pending.retain(|(changed, file)| match file {
+            Some(file) => !Arc::ptr_eq(file, &gone),
+            None => *changed != name,
         });
         true
     }
@@ -476,7 +422,7 @@ impl Disk {
 
     /// Bytes in the files that have a name.
     pub(super) fn used(&self) -> u64 {
-        self.dirs.values().flat_map(|d| d.entries.values()).map(|i| lock(i).len()).sum()
+        self.dirs.values().flat_map(|d| d.entries.values()).map(|i| i.lock().len()).sum()
     }
 
     /// One disk that may survive a power failure. All its content is durable.
@@ -486,7 +432,7 @@ impl Disk {
         for (path, dir) in &self.dirs {
             let mut survivors = dir.survivors(kind, &mut rng);
             for file in survivors.values_mut() {
-                let found = lock(file).clone();
+                let found = file.lock().clone();
                 let mut survivor = FileState::durable_file(found.survivor(kind, &mut rng));
                 survivor.allocate(found.allocated_survivor(kind, &mut rng));
                 *file = inode(survivor);
@@ -501,7 +447,7 @@ impl Disk {
     pub(super) fn fork(&self) -> Disk {
         let mut copies = HashMap::new();
         let mut copy = |file: &Inode| -> Inode {
-            copies.entry(Arc::as_ptr(file)).or_insert_with(|| inode(lock(file).clone())).clone()
+            copies.entry(Arc::as_ptr(file)).or_insert_with(|| inode(file.lock().clone())).clone()
         };
         let mut entries = |from: &Entries| from.iter().map(|(n, i)| (n.clone(), copy(i))).collect();
         let mut dirs: BTreeMap<PathBuf, Dir> = BTreeMap::new();
@@ -510,18 +456,9 @@ impl Disk {
             dirs.insert(path.clone(), Dir { entries: now, durable, pending: Vec::new() });
         }
         for (path, dir) in &self.dirs {
-            let ops = dir.pending.iter().map(|op| match op {
-                DirOp::Link(name, i) => DirOp::Link(name.clone(), copy(i)),
-                DirOp::Unlink(name) => DirOp::Unlink(name.clone()),
-                DirOp::Rename(from, to, i) => DirOp::Rename(from.clone(), to.clone(), copy(i)),
-            });
+            let ops = dir.pending.iter().map(|(name, file)| (name.clone(), file.as_ref().map(&mut copy)));
             dirs.get_mut(path).expect("inserted above").pending = ops.collect();
         }
         Disk { dirs }
     }
-}
-
-/// Locks one file. The lock of the disk is always taken first, so that a clone sees all files at one moment.
-pub(super) fn lock(inode: &Inode) -> MutexGuard<'_, FileState> {
-    inode.lock()
 }

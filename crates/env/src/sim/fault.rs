@@ -50,9 +50,9 @@ impl OpKind {
 /// Whether an operation is about to run or has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Before the operation. The verdict decides how it runs.
+    /// Before the operation. The hook decides how it runs.
     Before,
-    /// After the operation. The verdict is ignored.
+    /// After the operation. What the hook returns is ignored.
     After {
         /// Whether it succeeded.
         ok: bool,
@@ -81,6 +81,8 @@ pub enum Fault {
     Errno(i32),
     /// An append writes only this many bytes, then returns EIO. Any other operation fails with [`Fault::EIO`].
     ShortWrite(usize),
+    /// As after a crash: with "simulated crash" and no effect.
+    Crash,
 }
 
 impl Fault {
@@ -91,30 +93,25 @@ impl Fault {
     /// No space left on the device.
     pub const ENOSPC: Fault = Fault::Errno(28);
 
-    /// Whether the operation failed before it started, for lack of a file handle.
-    pub(super) fn is_out_of_handles(self) -> bool {
-        matches!(self, Fault::Errno(23 | 24))
+    /// Whether a sync had started when it failed: its data is then lost to later syncs. It had not if there was no file
+    /// handle for it.
+    pub(super) fn hits_the_sync(self) -> bool {
+        !matches!(self, Fault::Crash | Fault::Errno(23 | 24))
     }
 
     /// The error that the operating system would return.
-    pub(super) fn error(self) -> io::Error {
+    pub(super) fn cause(self) -> io::Error {
         match self {
             Fault::Kind(kind) => kind.into(),
             Fault::Errno(number) => io::Error::from_raw_os_error(number),
-            Fault::ShortWrite(_) => Fault::EIO.error(),
+            Fault::ShortWrite(_) => Fault::EIO.cause(),
+            Fault::Crash => io::Error::other("simulated crash"),
         }
     }
-}
 
-/// The decision of a hook about an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Run it.
-    Proceed,
-    /// Fail it.
-    Fail(Fault),
-    /// Let an append write this many bytes and then fail with EIO.
-    ShortWrite(usize),
+    pub(super) fn error(self, operation: &str, path: &Path) -> Error {
+        Error::io(operation, path, self.cause())
+    }
 }
 
 /// To which operations a rule of [`super::SimEnv::fail_op`] applies.
@@ -129,10 +126,11 @@ pub enum Repeat {
 }
 
 /// Called before and after each operation, in the thread that runs it, without a lock of the disk. It may clone the
-/// disk, read and change it with the helpers of [`super::SimEnv`], and set another hook. It must not run operations.
-pub type Hook = Box<dyn Fn(OpInfo<'_>) -> Verdict + Send + Sync>;
+/// disk, read and change it with the helpers of [`super::SimEnv`], and set another hook. It must not run operations. Returns how
+/// the operation fails; `None` to run it.
+pub type Hook = Box<dyn Fn(OpInfo<'_>) -> Option<Fault> + Send + Sync>;
 
-struct Rule {
+pub(super) struct Rule {
     index: u64,
     fault: Fault,
     repeat: Repeat,
@@ -143,58 +141,30 @@ struct Rule {
 /// The operation counter, the hook and the rules of a disk.
 #[derive(Default)]
 pub(super) struct Faults {
-    next: AtomicU64,
-    hook: RwLock<Option<Arc<Hook>>>,
-    rules: Mutex<Vec<Rule>>,
-    /// Operations from this index on fail as after a crash. Stored plus one; 0 means never.
-    crash_at: AtomicU64,
+    pub(super) next: AtomicU64,
+    pub(super) hook: RwLock<Option<Arc<Hook>>>,
+    pub(super) rules: Mutex<Vec<Rule>>,
 }
 
 impl Faults {
-    pub(super) fn count(&self) -> u64 {
-        self.next.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn set_hook(&self, hook: Option<Hook>) {
-        *self.hook.write() = hook.map(Arc::new);
-    }
-
     pub(super) fn fail_op(&self, index: u64, fault: Fault, repeat: Repeat) {
         self.rules.lock().push(Rule { index, fault, repeat, kind: None });
     }
 
-    pub(super) fn crash_at(&self, index: u64) {
-        self.crash_at.store(index.saturating_add(1), Ordering::SeqCst);
-    }
-
-    pub(super) fn clear(&self) {
-        self.rules.lock().clear();
-        self.crash_at.store(0, Ordering::SeqCst);
-    }
-
     /// Counts an operation and decides whether it may run.
-    pub(super) fn begin(&self, kind: OpKind, path: &Path) -> (u64, Result<(), Stop>) {
+    pub(super) fn begin(&self, kind: OpKind, path: &Path) -> (u64, Option<Fault>) {
         let index = self.next.fetch_add(1, Ordering::SeqCst);
-        let crash_at = self.crash_at.load(Ordering::SeqCst);
-        if crash_at != 0 && index >= crash_at - 1 {
-            return (index, Err(Stop::Crashed));
-        }
-        let verdict = self.call(OpInfo { index, kind, path, phase: Phase::Before });
-        let stop = match verdict {
-            Verdict::Fail(fault) => Some(fault),
-            Verdict::ShortWrite(len) => Some(Fault::ShortWrite(len)),
-            Verdict::Proceed => self.rule_for(index, kind),
-        };
-        (index, stop.map_or(Ok(()), |fault| Err(Stop::Fault(fault))))
+        let fault = self.call(OpInfo { index, kind, path, phase: Phase::Before });
+        (index, fault.or_else(|| self.rule_for(index, kind)))
     }
 
     pub(super) fn end(&self, index: u64, kind: OpKind, path: &Path, ok: bool) {
         self.call(OpInfo { index, kind, path, phase: Phase::After { ok } });
     }
 
-    fn call(&self, op: OpInfo<'_>) -> Verdict {
+    fn call(&self, op: OpInfo<'_>) -> Option<Fault> {
         let hook = self.hook.read().clone();
-        hook.map_or(Verdict::Proceed, |hook| hook(op))
+        hook.and_then(|hook| hook(op))
     }
 
     fn rule_for(&self, index: u64, kind: OpKind) -> Option<Fault> {
@@ -212,26 +182,5 @@ impl Faults {
             }
         }
         None
-    }
-}
-
-/// Why an operation does not run.
-#[derive(Clone, Copy)]
-pub(super) enum Stop {
-    Fault(Fault),
-    Crashed,
-}
-
-impl Stop {
-    /// Whether a sync had started when it failed: its data is then lost to later syncs.
-    pub(super) fn hits_the_sync(self) -> bool {
-        matches!(self, Stop::Fault(fault) if !fault.is_out_of_handles())
-    }
-
-    pub(super) fn error(self, operation: &str, path: &Path) -> Error {
-        match self {
-            Stop::Fault(fault) => Error::io(operation, path, fault.error()),
-            Stop::Crashed => Error::io(operation, path, io::Error::other("simulated crash")),
-        }
     }
 }

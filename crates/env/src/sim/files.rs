@@ -1,7 +1,7 @@
 //! Open files and locks of a simulated disk.
 
-use super::disk::{self, Inode};
-use super::fault::{Fault, OpKind, Stop};
+use super::disk::Inode;
+use super::fault::{Fault, OpKind};
 use super::handles::Handle;
 use super::state::Shared;
 use crate::checks::{check_file_len, check_truncate, ends_early, poisoned};
@@ -12,17 +12,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// Syncs a file, or only its first `front` bytes.
-pub(super) fn sync_inode(inode: &Inode, front: Option<u64>, stop: Option<Stop>, path: &Path) -> Result<()> {
-    let mut file = disk::lock(inode);
-    match stop {
+pub(super) fn sync_inode(inode: &Inode, front: Option<u64>, fault: Option<Fault>, path: &Path) -> Result<()> {
+    let mut file = inode.lock();
+    match fault {
         None => match front {
             None => file.sync(),
             Some(front) => file.sync_front(front as usize),
         },
-        Some(stop) if stop.hits_the_sync() => file.fail_sync(),
+        Some(fault) if fault.hits_the_sync() => file.fail_sync(),
         Some(_) => {}
     }
-    stop.map_or(Ok(()), |stop| Err(stop.error("sync", path)))
+    fault.map_or(Ok(()), |fault| Err(fault.error("sync", path)))
 }
 
 /// Syncs an open file like [`sync_inode`], and poisons it on an error.
@@ -34,7 +34,7 @@ fn sync_file(
     poison: &OnceLock<Error>,
 ) -> Result<()> {
     check_poison(poison)?;
-    let synced = shared.op(OpKind::Sync, path, |_, stop| sync_inode(inode, front, stop, path));
+    let synced = shared.op(OpKind::Sync, path, |_, fault| sync_inode(inode, front, fault, path));
     synced.inspect_err(|error| _ = poison.set(error.clone()))
 }
 
@@ -63,7 +63,7 @@ impl SimWriteFile {
         if end + LOG_END <= from {
             return Some(from as u64);
         }
-        let mut file = disk::lock(&self.inode);
+        let mut file = self.inode.lock();
         let total = file.content().len();
         let (from, to) = (from.max(end), (end + LOG_END + self.zeros).min(total));
         if from < to {
@@ -79,33 +79,32 @@ impl WriteFile for SimWriteFile {
         let (path, len) = (&self.path, self.len as usize);
         let max_len = self.shared.max_file_len.load(Ordering::SeqCst);
         check_file_len("append to", path, self.len + data.len() as u64, max_len)?;
-        let over_from = self.shared.op(OpKind::Append, path, |state, stop| {
-            let mut stop = stop;
-            let over_from = match stop {
-                None | Some(Stop::Fault(Fault::ShortWrite(_))) => self.mark_end(len + data.len()),
+        let over_from = self.shared.op(OpKind::Append, path, |state, mut fault| {
+            let over_from = match fault {
+                None | Some(Fault::ShortWrite(_)) => self.mark_end(len + data.len()),
                 Some(_) => self.over_from,
             };
-            let mut taken = match stop {
+            let mut taken = match fault {
                 None => data.len(),
-                Some(Stop::Fault(Fault::ShortWrite(taken))) => taken.min(data.len()),
+                Some(Fault::ShortWrite(taken)) => taken.min(data.len()),
                 Some(_) => 0,
             };
-            let present = disk::lock(&self.inode).content().len().saturating_sub(len);
+            let present = self.inode.lock().content().len().saturating_sub(len);
             let fit = present.saturating_add(state.fit(taken.saturating_sub(present)));
             if fit < taken {
                 taken = fit;
-                stop = Some(Stop::Fault(Fault::ENOSPC));
+                fault = Some(Fault::ENOSPC);
             }
-            let mut file = disk::lock(&self.inode);
+            let mut file = self.inode.lock();
             file.write(len, &data[..taken]);
             let end = file.content().len();
             drop(file);
             // The zeros must not fill the disk: without space for all of them, none are written.
             let fits = state.fit(self.zeros) == self.zeros && (end + self.zeros) as u64 <= max_len;
-            if self.zeros > 0 && end == len + data.len() && stop.is_none() && fits {
-                disk::lock(&self.inode).write(end, &vec![0; self.zeros]);
+            if self.zeros > 0 && end == len + data.len() && fault.is_none() && fits {
+                self.inode.lock().write(end, &vec![0; self.zeros]);
             }
-            stop.map_or(Ok(over_from), |stop| Err(stop.error("append to", path)))
+            fault.map_or(Ok(over_from), |fault| Err(fault.error("append to", path)))
         })?;
         self.over_from = over_from;
         self.len += data.len() as u64;
@@ -120,7 +119,7 @@ impl WriteFile for SimWriteFile {
         check_poison(&self.poison)?;
         check_truncate(&self.path, self.len, len)?;
         self.shared.simple(OpKind::Truncate, "truncate", &self.path, |_| {
-            disk::lock(&self.inode).truncate(len as usize);
+            self.inode.lock().truncate(len as usize);
             Ok(())
         })?;
         (self.len, self.over_from) = (len, None);
@@ -131,7 +130,7 @@ impl WriteFile for SimWriteFile {
         // Not counted as an operation: no caller sees its failure, and a crash may undo it or not.
         let len = self.len as usize;
         let _state = self.shared.state.lock();
-        let mut file = disk::lock(&self.inode);
+        let mut file = self.inode.lock();
         // The remains of a failed append stay.
         let zeros = file.content().len() > len && file.content()[len..].iter().all(|&b| b == 0);
         if self.poison.get().is_none() && (self.zeros > 0 && zeros || self.over_from.is_some()) {
@@ -156,12 +155,12 @@ pub(super) struct SimReadFile {
 
 impl ReadFile for SimReadFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.shared.op(OpKind::Read, &self.path, |_, stop| {
-            if let Some(stop) = stop {
+        self.shared.op(OpKind::Read, &self.path, |_, fault| {
+            if let Some(fault) = fault {
                 let operation = format!("read {} bytes at offset {offset} of", buf.len());
-                return Err(stop.error(&operation, &self.path));
+                return Err(fault.error(&operation, &self.path));
             }
-            let content = disk::lock(&self.inode).content().clone();
+            let content = self.inode.lock().content().clone();
             let rest = usize::try_from(offset).ok().and_then(|offset| content.get(offset..));
             match rest.and_then(|rest| rest.get(..buf.len())) {
                 Some(bytes) => buf.copy_from_slice(bytes),
@@ -182,8 +181,7 @@ impl ReadFile for SimReadFile {
     }
 
     fn len(&self) -> Result<u64> {
-        self.shared
-            .simple(OpKind::Stat, "stat", &self.path, |_| Ok(disk::lock(&self.inode).content().len() as u64))
+        self.shared.simple(OpKind::Stat, "stat", &self.path, |_| Ok(self.inode.lock().content().len() as u64))
     }
 
     fn will_need(&self, _offset: u64, len: u64) {

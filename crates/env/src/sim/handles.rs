@@ -38,7 +38,7 @@ impl Handles {
         let handle = Handle(self.clone());
         let limit = self.limit.load(Ordering::SeqCst);
         if limit != 0 && open > limit {
-            return Err(Fault::EMFILE.error());
+            return Err(Fault::EMFILE.cause());
         }
         self.max_open.fetch_max(open, Ordering::SeqCst);
         Ok(handle)

@@ -23,15 +23,16 @@ mod memory;
 mod state;
 
 pub use disk::Survival;
-pub use fault::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, Verdict};
+pub use fault::{Fault, Hook, OpInfo, OpKind, Phase, Repeat};
 
 use crate::checks::{check_file_len, check_same_dir};
 use crate::rng::Rng;
 use crate::traits::{Env, FileLock, ReadFile, WriteFile};
 use base::{Error, ErrorKind, Result};
-use disk::{Disk, normal};
+use disk::{Disk, Inode, normal};
 use fault::Faults;
 use files::{SimLock, SimReadFile, SimWriteFile, sync_inode};
+use handles::Handle;
 use memory::Memory;
 use parking_lot::{Mutex, MutexGuard};
 use state::{Shared, State, UNLIMITED, found};
@@ -106,12 +107,12 @@ impl SimEnv {
 
     /// Number of operations started: the index of the next one.
     pub fn op_count(&self) -> u64 {
-        self.shared.faults.count()
+        self.shared.faults.next.load(Ordering::SeqCst)
     }
 
     /// Calls `hook` before and after every operation from now on; `None` removes it.
     pub fn set_hook(&self, hook: Option<Hook>) {
-        self.shared.faults.set_hook(hook);
+        *self.shared.faults.hook.write() = hook.map(Arc::new);
     }
 
     /// Makes the operation with this index fail, and later ones according to `repeat`.
@@ -119,14 +120,14 @@ impl SimEnv {
         self.shared.faults.fail_op(index, fault, repeat);
     }
 
-    /// Makes every operation from this index on fail with "simulated crash" and no effect.
+    /// Makes every operation from this index on fail with [`Fault::Crash`].
     pub fn crash_at(&self, index: u64) {
-        self.shared.faults.crash_at(index);
+        self.fail_op(index, Fault::Crash, Repeat::Forever);
     }
 
     /// Removes the rules of [`SimEnv::fail_op`] and [`SimEnv::crash_at`].
     pub fn clear_faults(&self) {
-        self.shared.faults.clear();
+        self.shared.faults.rules.lock().clear();
     }
 
     /// Limits the total size of all files. An append beyond it writes what fits and fails with ENOSPC.
@@ -196,7 +197,7 @@ impl SimEnv {
         let state = self.state();
         let inode =
             state.disk.find(path.as_ref()).unwrap_or_else(|| panic!("{} exists", path.as_ref().display()));
-        disk::lock(inode).content().to_vec()
+        inode.lock().content().to_vec()
     }
 
     /// Creates a file or replaces its content, durably and for open handles too.
@@ -236,25 +237,33 @@ impl SimEnv {
 
     /// Creates a file that extends itself by this many zeros at a time.
     fn create_with(&self, path: &Path, zeros: usize) -> Result<Box<dyn WriteFile>> {
-        let (inode, handle) = self.shared.op(OpKind::Create, path, |state, stop| {
-            if let Some(stop) = stop {
-                return Err(stop.error("create", path));
+        let opened = self.shared.op(OpKind::Create, path, |state, fault| {
+            if let Some(fault) = fault {
+                return Err(fault.error("create", path));
             }
             let handle = self.shared.handles.take().map_err(|e| Error::io("create", path, e))?;
             state.check_new(path, "create")?;
             let inode = found(state.disk.create(path)).map_err(|e| Error::io("create", path, e))?;
             Ok((inode, handle))
         })?;
-        Ok(Box::new(SimWriteFile {
-            shared: self.shared.clone(),
-            inode,
-            path: path.to_owned(),
-            len: 0,
-            poison: Arc::default(),
-            zeros,
-            over_from: None,
-            _handle: handle,
-        }))
+        Ok(self.write_file_of(opened, path, zeros, None))
+    }
+
+    fn open_inode(&self, path: &Path) -> Result<(Inode, Handle)> {
+        self.shared.simple(OpKind::Open, "open", path, |state| {
+            Ok((found(state.disk.find(path).cloned())?, self.shared.handles.take()?))
+        })
+    }
+
+    fn write_file_of(
+        &self,
+        (inode, _handle): (Inode, Handle),
+        path: &Path,
+        zeros: usize,
+        over_from: Option<u64>,
+    ) -> Box<dyn WriteFile> {
+        let (shared, path, poison) = (self.shared.clone(), path.to_owned(), Arc::default());
+        Box::new(SimWriteFile { shared, inode, path, len: 0, poison, zeros, over_from, _handle })
     }
 }
 
@@ -268,27 +277,13 @@ impl Env for SimEnv {
     }
 
     fn reuse_log(&self, old: &Path, path: &Path) -> Result<Option<Box<dyn WriteFile>>> {
-        let (inode, handle) = self.shared.simple(OpKind::Open, "open", old, |state| {
-            Ok((found(state.disk.find(old).cloned())?, self.shared.handles.take()?))
-        })?;
-        Ok(Some(Box::new(SimWriteFile {
-            shared: self.shared.clone(),
-            inode,
-            path: path.to_owned(),
-            len: 0,
-            poison: Arc::default(),
-            zeros: self.zeros(),
-            over_from: Some(0),
-            _handle: handle,
-        })))
+        let opened = self.open_inode(old)?;
+        Ok(Some(self.write_file_of(opened, path, self.zeros(), Some(0))))
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
-        let (inode, handle) = self.shared.simple(OpKind::Open, "open", path, |state| {
-            Ok((found(state.disk.find(path).cloned())?, self.shared.handles.take()?))
-        })?;
-        let shared = self.shared.clone();
-        Ok(Arc::new(SimReadFile { shared, inode, path: path.to_owned(), _handle: handle }))
+        let (inode, _handle) = self.open_inode(path)?;
+        Ok(Arc::new(SimReadFile { shared: self.shared.clone(), inode, path: path.to_owned(), _handle }))
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<String>> {
@@ -305,9 +300,8 @@ impl Env for SimEnv {
     }
 
     fn len(&self, path: &Path) -> Result<u64> {
-        self.shared.simple(OpKind::Stat, "stat", path, |state| {
-            found(state.disk.find(path)).map(|i| disk::lock(i).len())
-        })
+        self.shared
+            .simple(OpKind::Stat, "stat", path, |state| found(state.disk.find(path)).map(|i| i.lock().len()))
     }
 
     fn create_dir(&self, dir: &Path) -> Result<()> {
@@ -326,19 +320,19 @@ impl Env for SimEnv {
     }
 
     fn sync_file(&self, path: &Path) -> Result<()> {
-        self.shared.op(OpKind::Sync, path, |state, stop| {
+        self.shared.op(OpKind::Sync, path, |state, fault| {
             let inode = found(state.disk.find(path)).map_err(|e| Error::io("sync", path, e))?;
-            sync_inode(inode, None, stop, path)
+            sync_inode(inode, None, fault, path)
         })
     }
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
-        self.shared.op(OpKind::SyncDir, dir, |state, stop| {
-            if let Some(stop) = stop {
-                if stop.hits_the_sync() {
+        self.shared.op(OpKind::SyncDir, dir, |state, fault| {
+            if let Some(fault) = fault {
+                if fault.hits_the_sync() {
                     state.disk.fail_sync_dir(dir);
                 }
-                return Err(stop.error("sync directory", dir));
+                return Err(fault.error("sync directory", dir));
             }
             found(state.disk.sync_dir(dir)).map_err(|e| Error::io("sync directory", dir, e))
         })
@@ -346,9 +340,9 @@ impl Env for SimEnv {
 
     fn lock(&self, path: &Path) -> Result<Box<dyn FileLock>> {
         let key = normal(path);
-        self.shared.op(OpKind::Lock, path, |state, stop| {
-            if let Some(stop) = stop {
-                return Err(stop.error("lock", path));
+        self.shared.op(OpKind::Lock, path, |state, fault| {
+            if let Some(fault) = fault {
+                return Err(fault.error("lock", path));
             }
             if state.disk.find(path).is_none() {
                 found(state.disk.create(path)).map_err(|e| Error::io("lock", path, e))?;
@@ -369,9 +363,9 @@ impl Env for SimEnv {
 
     fn allocate(&self, path: &Path, len: u64) -> Result<()> {
         check_file_len("allocate", path, len, self.max_file_len())?;
-        self.shared.op(OpKind::Allocate, path, |state, stop| {
-            if let Some(stop) = stop {
-                return Err(stop.error("allocate", path));
+        self.shared.op(OpKind::Allocate, path, |state, fault| {
+            if let Some(fault) = fault {
+                return Err(fault.error("allocate", path));
             }
             state.check_new(path, "allocate")?;
             state.allocate(path, len).map_err(|e| Error::io("allocate", path, e))

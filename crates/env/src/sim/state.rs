@@ -1,8 +1,8 @@
 //! The state of a simulated disk, and how an operation runs on it: count it, ask the hook and the rules, then change the state
 //! under its lock.
 
-use super::disk::{self, Disk};
-use super::fault::{Fault, Faults, OpKind, Stop};
+use super::disk::Disk;
+use super::fault::{Fault, Faults, OpKind};
 use super::handles::Handles;
 use super::memory::Memory;
 use base::{Error, ErrorKind, Result};
@@ -45,9 +45,9 @@ impl State {
     /// space.
     pub(super) fn allocate(&mut self, path: &Path, len: u64) -> io::Result<()> {
         if self.disk.used() + len > self.capacity.unwrap_or(UNLIMITED) {
-            return Err(Fault::ENOSPC.error());
+            return Err(Fault::ENOSPC.cause());
         }
-        disk::lock(&found(self.disk.create(path))?).allocate(len);
+        found(self.disk.create(path))?.lock().allocate(len);
         Ok(())
     }
 
@@ -67,10 +67,10 @@ impl Shared {
         &self,
         kind: OpKind,
         path: &Path,
-        body: impl FnOnce(&mut State, Option<Stop>) -> Result<T>,
+        body: impl FnOnce(&mut State, Option<Fault>) -> Result<T>,
     ) -> Result<T> {
-        let (index, go) = self.faults.begin(kind, path);
-        let result = body(&mut self.state.lock(), go.err());
+        let (index, fault) = self.faults.begin(kind, path);
+        let result = body(&mut self.state.lock(), fault);
         self.faults.end(index, kind, path, result.is_ok());
         result
     }
@@ -83,8 +83,8 @@ impl Shared {
         path: &Path,
         body: impl FnOnce(&mut State) -> io::Result<T>,
     ) -> Result<T> {
-        self.op(kind, path, |state, stop| match stop {
-            Some(stop) => Err(stop.error(name, path)),
+        self.op(kind, path, |state, fault| match fault {
+            Some(fault) => Err(fault.error(name, path)),
             None => body(state).map_err(|e| Error::io(name, path, e)),
         })
     }

@@ -8,7 +8,7 @@ use super::setup::PATH;
 use crate::finding::{Outcome, ensure};
 use crate::jobs::Job;
 use crate::random::derive;
-use cairn::env::{Fault, OpKind, Phase, SimEnv, Survival, Verdict};
+use cairn::env::{Fault, OpKind, Phase, SimEnv, Survival};
 use cairn::{Database, Durability, KeyspaceOptions, Options};
 use std::path::Path;
 
@@ -35,8 +35,8 @@ pub fn run(seed: u64) -> Outcome<u64> {
     env.set_hook(Some(Box::new(|op| {
         let table = op.kind == OpKind::Create && op.path.extension().is_some_and(|e| e == "tbl");
         match table && op.phase == Phase::Before {
-            true => Verdict::Fail(Fault::EIO),
-            false => Verdict::Proceed,
+            true => Some(Fault::EIO),
+            false => None,
         }
     })));
     let key = |i: usize| format!("{i:06}");

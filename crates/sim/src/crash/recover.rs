@@ -5,7 +5,7 @@ use super::ledger::{Cut, Expectation, Ledger, Recovered};
 use super::setup::{PATH, draw_options, lock};
 use crate::finding::{Finding, Outcome, ensure, first_difference, show};
 use crate::random::{Draw, Rng, derive};
-use cairn::env::{SimEnv, Survival, Verdict};
+use cairn::env::{SimEnv, Survival};
 use cairn::{Database, Durability, Options, Slice};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,7 +85,7 @@ fn crash_while_opening(env: &Arc<SimEnv>, seed: u64) -> Arc<Mutex<Option<Second>
                 *lock(&keep) = Some(Second { env, cut, at: *moments });
             }
         }
-        Verdict::Proceed
+        None
     })));
     kept
 }

@@ -6,7 +6,7 @@ use super::setup::{Coverage, Focus, lock};
 use crate::jobs::panicked;
 use crate::random::derive;
 use cairn::Options;
-use cairn::env::{OpInfo, Phase, SimEnv, Survival, Verdict};
+use cairn::env::{Fault, OpInfo, Phase, SimEnv, Survival};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -65,7 +65,7 @@ impl Trials {
     }
 
     /// Called before and after an operation: crashes here.
-    pub(super) fn visit(&self, op: OpInfo<'_>) -> Verdict {
+    pub(super) fn visit(&self, op: OpInfo<'_>) -> Option<Fault> {
         if op.kind.is_write() {
             let point = self.points.fetch_add(1, Ordering::Relaxed);
             if self.focus.trace && op.phase == Phase::Before {
@@ -78,7 +78,7 @@ impl Trials {
                 }
             }
         }
-        Verdict::Proceed
+        None
     }
 
     fn crash(&self, op: OpInfo<'_>, point: u64, way: u64) {

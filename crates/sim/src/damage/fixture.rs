@@ -6,7 +6,7 @@ use crate::finding::{Outcome, ensure};
 use crate::model::{Incarnation, Write};
 use crate::random::{Draw, Rng, derive};
 use crate::sets::tiny_shapes;
-use cairn::env::{Fault, OpKind, SimEnv, Survival, Verdict};
+use cairn::env::{Fault, OpKind, SimEnv, Survival};
 use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -235,7 +235,7 @@ impl Script {
         self.env.set_hook(Some(Box::new(move |op| {
             let is_table = op.kind == OpKind::Create && op.path.extension().is_some_and(|e| e == "tbl");
             if is_table && no_tables.load(Ordering::SeqCst) {
-                return Verdict::Fail(Fault::EIO);
+                return Some(Fault::EIO);
             }
             if op.kind == OpKind::Sync
                 && let Some(disk) = disk.upgrade()
@@ -247,7 +247,7 @@ impl Script {
                     older.push(version);
                 }
             }
-            Verdict::Proceed
+            None
         })));
     }
 

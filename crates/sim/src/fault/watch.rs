@@ -1,6 +1,6 @@
 //! Records the operations of the disk during a trial, and which syncs failed.
 
-use cairn::env::{OpInfo, OpKind, Phase, Verdict};
+use cairn::env::{Fault, OpInfo, OpKind, Phase};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
@@ -43,7 +43,7 @@ impl Watch {
     }
 
     /// The I/O hook.
-    pub(super) fn see(&self, op: OpInfo<'_>) -> Verdict {
+    pub(super) fn see(&self, op: OpInfo<'_>) -> Option<Fault> {
         let mut notes = self.notes();
         match op.phase {
             Phase::Before => {
@@ -60,7 +60,7 @@ impl Watch {
                 notes.after(op, ok, self.out_of_handles);
             }
         }
-        Verdict::Proceed
+        None
     }
 }
 

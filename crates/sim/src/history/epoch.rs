@@ -10,7 +10,7 @@ use super::operation::{Clock, State};
 use super::world::{Site, World};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::random::{Draw, Rng, derive};
-use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
+use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival};
 use cairn::{Durability, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -114,8 +114,8 @@ impl Crash {
         self.copy.lock().unwrap_or_else(|e| e.into_inner()).is_some()
     }
 
-    /// The verdict of the hook on an operation.
-    fn verdict(&self, disk: &SimEnv, op: OpInfo<'_>) -> Verdict {
+    /// What the hook returns for an operation.
+    fn verdict(&self, disk: &SimEnv, op: OpInfo<'_>) -> Option<Fault> {
         let draw = derive(self.seed, op.index) % 16;
         let is_before = op.phase == Phase::Before;
         if is_before && op.kind == OpKind::Sync && draw < 8 {
@@ -129,9 +129,9 @@ impl Crash {
         }
         let fails = matches!(self.ending, Ending::FailedSync(_)) && op.index >= self.fails_at;
         if fails && is_before && op.kind == OpKind::Sync && !self.sync_failed.swap(true, Ordering::SeqCst) {
-            return Verdict::Fail(Fault::EIO);
+            return Some(Fault::EIO);
         }
-        Verdict::Proceed
+        None
     }
 }
 
@@ -172,9 +172,7 @@ pub fn run(
     });
     if let Some(disk) = disk {
         let (crash, weak) = (crash.clone(), Arc::downgrade(disk));
-        disk.set_hook(Some(Box::new(move |op| {
-            weak.upgrade().map_or(Verdict::Proceed, |disk| crash.verdict(&disk, op))
-        })));
+        disk.set_hook(Some(Box::new(move |op| weak.upgrade().and_then(|disk| crash.verdict(&disk, op)))));
     }
     let mut epoch = Epoch { start: start.clone(), record: Vec::new(), snapshots: Vec::new() };
     let mut open = Vec::new();

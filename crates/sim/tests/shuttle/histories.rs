@@ -31,7 +31,7 @@ pub fn scenario() {
     let switch = AtomicUsize::new(0);
     disk.set_hook(Some(Box::new(move |_| {
         switch.load(Ordering::SeqCst);
-        cairn::env::Verdict::Proceed
+        None
     })));
     let actors: Vec<_> = (0..3)
         .map(|number| {

@@ -1,7 +1,7 @@
 //! Closing concurrently with other calls, and reopening immediately.
 
 use crate::stage::{check, entries, tiny, wide};
-use cairn::env::{SimEnv, Verdict};
+use cairn::env::SimEnv;
 use cairn::{Database, Durability, ErrorKind, Keyspace, Options};
 use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -130,7 +130,7 @@ pub fn lifetimes() {
     let switch = AtomicUsize::new(0);
     disk.set_hook(Some(Box::new(move |_| {
         switch.load(Ordering::SeqCst);
-        Verdict::Proceed
+        None
     })));
     let closed = Arc::new(AtomicBool::new(false));
     let actors: Vec<_> = (0..THREADS)
@@ -176,7 +176,7 @@ pub fn late_creation() {
     let switch = AtomicUsize::new(0);
     disk.set_hook(Some(Box::new(move |_| {
         switch.load(Ordering::SeqCst);
-        Verdict::Proceed
+        None
     })));
     let other = db.clone();
     let creator = thread::spawn(move || other.create_keyspace("late", tiny()).map(drop));

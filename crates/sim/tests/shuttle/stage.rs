@@ -1,7 +1,7 @@
 //! The common parts of the scenarios: the runner, and a small database on a disk that may switch threads at each
 //! operation.
 
-use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival, Verdict};
+use cairn::env::{Fault, OpInfo, OpKind, Phase, SimEnv, Survival};
 use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
@@ -113,12 +113,12 @@ impl Stage {
         let db = Database::open_in(disk.clone(), "/db", options(threads)).unwrap();
         let spaces = ["left", "right"].map(|name| db.create_keyspace(name, tiny()).unwrap());
         let stage = Stage { disk, db, spaces };
-        stage.watch(|_| Verdict::Proceed);
+        stage.watch(|_| None);
         stage
     }
 
     /// Calls `judge` for each operation of the disk, where threads may switch.
-    pub fn watch(&self, judge: impl Fn(OpInfo<'_>) -> Verdict + Send + Sync + 'static) {
+    pub fn watch(&self, judge: impl Fn(OpInfo<'_>) -> Option<Fault> + Send + Sync + 'static) {
         let switch = AtomicUsize::new(0);
         self.disk.set_hook(Some(Box::new(move |op| {
             switch.load(Ordering::SeqCst);
@@ -145,8 +145,8 @@ impl Stage {
             match meant
                 && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)) == Ok(1)
             {
-                true => Verdict::Fail(Fault::EIO),
-                false => Verdict::Proceed,
+                true => Some(Fault::EIO),
+                false => None,
             }
         });
     }
