@@ -27,6 +27,9 @@ struct Calm {
     bytes: u64,
 }
 
+/// What a thread runs until the database ends.
+type Work = fn(&DbInner);
+
 /// The threads of a database.
 #[derive(Default)]
 pub(crate) struct Background(Vec<JoinHandle<()>>);
@@ -38,31 +41,27 @@ impl Background {
             return Ok(threads);
         }
         db.writer().log.on_idle();
-        let mut start = |name: String, work: fn(&DbInner)| -> Result<()> {
-            let db = db.clone();
+        let mut works: Vec<(String, Work)> = vec![("cairn-flush".to_owned(), DbInner::flush_loop)];
+        let compact = |i| (format!("cairn-compact-{i}"), DbInner::compact_loop as Work);
+        works.extend((0..db.options.background_threads).map(compact));
+        if db.options.scrub_rate > 0 {
+            works.push(("cairn-scrub".to_owned(), DbInner::scrub_loop));
+        }
+        for (name, work) in works {
+            let of_thread = db.clone();
             let body = move || {
                 // After a panic no thread would flush or compact any more: writing ends, instead of hanging.
-                let _watch = PanicGuard::new(&db, "a background thread");
-                work(&db);
+                let _watch = PanicGuard::new(&of_thread, "a background thread");
+                work(&of_thread);
             };
-            let spawned = thread::Builder::new().name(name).spawn(body);
-            threads
-                .0
-                .push(spawned.map_err(|e| Error::new(ErrorKind::Io, format!("starting a thread: {e}")))?);
-            Ok(())
-        };
-        let compactors = (0..db.options.background_threads)
-            .map(|i| (format!("cairn-compact-{i}"), DbInner::compact_loop as fn(&DbInner)));
-        let scrub = (db.options.scrub_rate > 0)
-            .then(|| ("cairn-scrub".to_owned(), DbInner::scrub_loop as fn(&DbInner)));
-        let all = std::iter::once(("cairn-flush".to_owned(), DbInner::flush_loop as fn(&DbInner)))
-            .chain(compactors)
-            .chain(scrub);
-        for (name, work) in all {
-            if let Err(e) = start(name, work) {
-                db.stop(&e);
-                let _ = threads.join();
-                return Err(e);
+            match thread::Builder::new().name(name).spawn(body) {
+                Ok(thread) => threads.0.push(thread),
+                Err(e) => {
+                    let e = Error::new(ErrorKind::Io, format!("starting a thread: {e}"));
+                    db.stop(&e);
+                    let _ = threads.join();
+                    return Err(e);
+                }
             }
         }
         Ok(threads)

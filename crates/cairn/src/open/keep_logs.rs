@@ -10,7 +10,6 @@ use super::replayed::{Keyspaces, Spill};
 use crate::state::DbInner;
 use crate::wal::{KeptLog, LogHeader, parse_log_file_name};
 use base::{Error, ErrorKind, Result, Seq};
-use std::path::Path;
 use std::sync::Arc;
 use tree::{DatabaseEdit, LogClosed};
 
@@ -49,8 +48,7 @@ impl Recovery {
             .collect();
         let last_seq = self.replay(keyspaces, logs, Spill::Nowhere, &mut |record| {
             let last = record.batch.first_seq + record.batch.count.max(1) - 1;
-            let number = number_of(record.path);
-            kept.iter_mut().filter(|log| Some(log.number) >= number).for_each(|log| log.last_seq = last);
+            kept.iter_mut().filter(|log| log.number >= record.number).for_each(|log| log.last_seq = last);
         })?;
         Ok((last_seq, kept))
     }
@@ -73,8 +71,4 @@ impl Recovery {
     pub(super) fn keeps(&self, name: &str) -> bool {
         parse_log_file_name(name).is_some_and(|number| self.kept.iter().any(|log| log.number == number))
     }
-}
-
-fn number_of(log: &Path) -> Option<u64> {
-    parse_log_file_name(log.file_name()?.to_str()?)
 }

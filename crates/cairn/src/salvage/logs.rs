@@ -2,12 +2,11 @@
 
 use super::report::{Loss, SalvageReport, SalvagedFile};
 use super::sources::Salvage;
-use crate::wal::{
-    BatchRecord, LogHeader, decode_batch, is_never_established, log_file_name, parse_log_file_name, replay,
-};
+use crate::wal::{BatchRecord, LogHeader, decode_batch, is_never_established, log_file_name, replay};
 use base::{Error, ErrorKind, Result};
 use memtable::Memtable;
 use record::SegmentKind;
+use std::collections::BTreeMap;
 
 /// Maximum bytes of a memtable: a keyspace gets as many as it needs.
 const MEMTABLE: usize = 4 << 20;
@@ -21,10 +20,9 @@ impl Salvage<'_> {
             return self.read_intact(&logs, None);
         };
         let replayed = files.needed_logs(dir, &state).and_then(|logs| {
-            let mut seen: Vec<(u64, u64)> = logs.iter().map(|n| (*n, 0)).collect();
+            let mut seen: BTreeMap<u64, u64> = logs.iter().map(|n| (*n, 0)).collect();
             replay(env, dir, &state, &logs, &mut |mut record| {
-                let number = record.path.file_name().and_then(|n| parse_log_file_name(n.to_str()?));
-                seen.iter_mut().filter(|(n, _)| Some(*n) == number).for_each(|(_, records)| *records += 1);
+                *seen.entry(record.number).or_default() += 1;
                 match self.insert(&mut record.batch, Some(&state)) {
                     true => Ok(()),
                     false => Err(Error::corruption(record.path, record.offset, "this record is no batch")),

@@ -12,6 +12,8 @@ use std::sync::Arc;
 /// A record of the log and its position.
 pub(crate) struct LogRecord<'a> {
     pub batch: BatchRecord<'a>,
+    /// The log.
+    pub number: u64,
     pub path: &'a Path,
     pub offset: u64,
 }
@@ -99,7 +101,7 @@ pub(crate) fn replay(
                 return Err(Error::corruption(&path, span.start, what));
             }
             last_seq = batch.first_seq + batch.count.max(1) - 1;
-            apply(LogRecord { batch, path: &path, offset: span.start })?;
+            apply(LogRecord { batch, number, path: &path, offset: span.start })?;
         }
         if let Some((hole, offset)) = &torn {
             // The header of a log is synced without the older logs; only records after it prove anything about them.
