@@ -135,7 +135,7 @@ impl DbInner {
         let mut error = None;
         for part in parts {
             let admitted = match self.disk_reserve.is_spent() {
-                true => self.check_flush_space(&part.keyspace, &part.memtables),
+                true => self.check_flush_space(part),
                 false => Ok(()),
             };
             match admitted.and_then(|()| self.disk_reserve.retry_after_freeing(|| self.write_table(part))) {
@@ -161,6 +161,30 @@ impl DbInner {
         installed?;
         match error {
             Some(e) if e.kind() != ErrorKind::NoSpace => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// While the reserve is spent: refuses a flush that frees no log, deletes nothing, and takes more than half of the free space.
+    /// Several keyspaces share a log: flushing only some of them frees nothing and would leave no room for deletes.
+    fn check_flush_space(&self, part: &Part) -> Result<()> {
+        if part.memtables.iter().any(|sealed| sealed.memtable.has_deletes()) {
+            return Ok(());
+        }
+        let gives_log_back = {
+            let state = self.state.lock();
+            let flushed = FlushedCounts::from([(part.keyspace.id, part.memtables.len())]);
+            self.min_log(&state, &flushed) > self.min_log(&state, &FlushedCounts::default())
+        };
+        let bytes: u64 = part.memtables.iter().map(|sealed| sealed.memtable.user_bytes()).sum();
+        match self.env.free_space(&self.dir) {
+            Some(free) if !gives_log_back && bytes > free / 2 => {
+                let message = format!(
+                    "{}: {bytes} bytes wait to be flushed, which would give no log back, and {free} are free",
+                    self.dir.display()
+                );
+                Err(Error::new(ErrorKind::NoSpace, message))
+            }
             _ => Ok(()),
         }
     }

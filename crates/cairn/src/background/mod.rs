@@ -6,7 +6,6 @@
 mod compact;
 mod flush;
 mod install;
-mod low_space;
 mod requests;
 mod threads;
 

@@ -1,8 +1,6 @@
 //! Creates and drops keyspaces. Each is one edit of the manifest; the log needs none, because recovery skips entries of dropped keyspaces.
 
-use crate::state::{
-    DROPPED, DbInner, FLUSHED_ALL, FlushedCounts, KeyspaceInner, KeyspaceState, State, check_name,
-};
+use crate::state::{DROPPED, DbInner, FLUSHED_ALL, FlushedCounts, KeyspaceInner, KeyspaceState, check_name};
 use crate::sync::Ordering;
 use crate::types::KeyspaceOptions;
 use base::planted::{Bug, planted};
@@ -57,7 +55,10 @@ impl DbInner {
         let id = id.ok_or_else(|| missing(name))?;
         // Older writes to other keyspaces must not be lost if the drop survives.
         self.sync_log(&mut writer)?;
-        let min_log = self.min_log_without(&self.state.lock(), id);
+        let min_log = match planted(Bug::DropFreesLogs) {
+            true => self.logs.counters.current.load(Ordering::Acquire),
+            false => self.min_log(&self.state.lock(), &FlushedCounts::from([(id, FLUSHED_ALL)])),
+        };
         let mut edit = DatabaseEdit {
             dropped: vec![id],
             last_seq: self.visible.newest(),
@@ -89,14 +90,6 @@ impl DbInner {
         self.remove_logs(min_log);
         self.collect_obsolete();
         Ok(())
-    }
-
-    /// Number of the oldest log that is needed once the keyspace is dropped.
-    fn min_log_without(&self, state: &State, id: u64) -> u64 {
-        if planted(Bug::DropFreesLogs) {
-            return self.logs.counters.current.load(Ordering::Acquire);
-        }
-        self.min_log(state, &FlushedCounts::from([(id, FLUSHED_ALL)]))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The manifest of an open database: appends edits, and starts a new manifest when the present one is long.
 
-use crate::state::{DbInner, FlushedCounts, KeyspaceState, PanicGuard, State};
+use crate::state::{DbInner, FlushedCounts, KeyspaceState, PanicGuard};
 use crate::sync::Ordering;
 use base::Result;
 use tree::{DatabaseEdit, Manifest, ManifestError, VersionEdit};
@@ -32,12 +32,22 @@ impl DbInner {
         if !manifest.is_long(self.options.manifest_cap) {
             return;
         }
+        // Produces the present state from an empty one.
         let edit = {
             let state = self.state.lock();
-            let mut edit = self.whole_state(&state);
-            edit.min_log = self.min_log(&state, &FlushedCounts::default());
-            edit.newest_log = self.logs.begun.established();
-            edit
+            let created = |k: &KeyspaceState| k.inner.options.created(k.inner.id, &k.inner.name);
+            let tree = |(id, k): (&u64, &KeyspaceState)| (*id, VersionEdit::snapshot(k.tree.version()));
+            DatabaseEdit {
+                created: state.keyspaces.values().map(created).collect(),
+                trees: state.keyspaces.iter().map(tree).collect(),
+                next_file: self.next_file.load(Ordering::Relaxed),
+                next_keyspace: state.next_keyspace,
+                last_seq: self.visible.newest(),
+                min_log: self.min_log(&state, &FlushedCounts::default()),
+                newest_log: self.logs.begun.established(),
+                closed: self.logs.closed.synced(),
+                ..DatabaseEdit::default()
+            }
         };
         let old = manifest.number();
         let _watch = PanicGuard::new(self, "a writer of the manifest");
@@ -52,22 +62,6 @@ impl DbInner {
             Err(ManifestError::Unknown(e)) => {
                 self.stop(&e);
             }
-        }
-    }
-
-    /// The edit that produces the present state from an empty one, without the logs.
-    pub(crate) fn whole_state(&self, state: &State) -> DatabaseEdit {
-        let created = |k: &KeyspaceState| k.inner.options.created(k.inner.id, &k.inner.name);
-        DatabaseEdit {
-            created: state.keyspaces.values().map(created).collect(),
-            trees: (state.keyspaces.iter())
-                .map(|(id, k)| (*id, VersionEdit::snapshot(k.tree.version())))
-                .collect(),
-            next_file: self.next_file.load(Ordering::Relaxed),
-            next_keyspace: state.next_keyspace,
-            last_seq: self.visible.newest(),
-            closed: self.logs.closed.synced(),
-            ..DatabaseEdit::default()
         }
     }
 }

@@ -1,5 +1,9 @@
 //! Seals the memtables that are due although they are not full: those whose read charges have reached their price, and on a full disk
 //! those with deletes, which free no space before a flush moves their tombstones into a table.
+//!
+//! A flush moves tombstones into a table: tables that a range tombstone hides completely are then dropped, others are compacted. On a
+//! disk with free space a memtable is flushed when it is full, which is soon enough. On a full one, where puts are refused, it does not
+//! fill: so memtables with tombstones are sealed while the reserve is spent.
 
 use crate::parts::is_due;
 use crate::state::{DbInner, KeyspaceState, Writer};

@@ -34,14 +34,9 @@ pub(crate) struct ClosedLogs(Mutex<Vec<Closed>>);
 impl ClosedLogs {
     /// Starts with these logs, oldest first.
     pub(crate) fn keeping(kept: &[KeptLog]) -> ClosedLogs {
-        let closed = |log: &KeptLog| Closed {
-            number: log.number,
-            len: log.len,
-            last_seq: log.last_seq,
-            writer: Arc::default(),
-            synced: Arc::new(AtomicBool::new(true)),
-        };
-        ClosedLogs(Mutex::new(kept.iter().map(closed).collect()))
+        let logs = ClosedLogs::default();
+        kept.iter().for_each(|log| logs.push(log.number, log.len, log.last_seq, None));
+        logs
     }
 
     /// Adds the log that was the current one. `writer`: its file, unless all of it is synced.

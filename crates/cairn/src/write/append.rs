@@ -27,7 +27,11 @@ impl DbInner {
         deletes: bool,
         append: impl FnOnce(&mut Writer) -> Result<()>,
     ) -> Result<Seq> {
-        self.establish_for(durability)?;
+        // An acknowledged `Sync` write is durable: the loss of its log must be detected. Established before anything is appended, so that
+        // an error leaves nothing to roll back.
+        if durability == Durability::Sync && !planted(Bug::AcknowledgeBeforeEstablished) {
+            self.establish_log()?;
+        }
         let (start, first_seq) = (writer.log.len(), writer.next_seq);
         let appended = append(writer);
         let persisted = appended.and_then(|()| self.persist(writer, durability, deletes));
@@ -78,16 +82,6 @@ impl DbInner {
         match record.iter().map(|part| part.len()).sum::<usize>() <= LARGE_LEN {
             true => log.append(record),
             false => self.check_process().and_then(|()| self.with_space(deletes, || log.append(record))),
-        }
-    }
-
-    /// Before a write that is acknowledged as durable: establishes the log, so that its loss would be detected. Runs before anything is
-    /// appended, so that an error leaves nothing to roll back.
-    #[inline]
-    fn establish_for(&self, durability: Durability) -> Result<()> {
-        match durability {
-            Durability::Sync if !planted(Bug::AcknowledgeBeforeEstablished) => self.establish_log(),
-            _ => Ok(()),
         }
     }
 

@@ -147,14 +147,9 @@ impl DbInner {
     fn write_torn(&self, batch: &Batch, durability: Durability) -> Result<()> {
         let mut entries = Entries::new(&batch.entries);
         while let Some(entry) = entries.next() {
-            let keyspace = batch.keyspace_of(&entry);
-            if entry.kind == EntryKind::DeleteRange {
-                let mut batch = Batch::default();
-                batch.push(keyspace, entry.kind, entry.key, entry.value);
-                self.write_batch(batch, durability)?;
-                continue;
-            }
-            self.write_one(keyspace, entry.kind, entry.key, entry.value, durability)?;
+            let mut one = Batch::default();
+            one.push(batch.keyspace_of(&entry), entry.kind, entry.key, entry.value);
+            self.write_batch(one, durability)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! once the reserve is spent, and deletes wait for background jobs that free space.
 //!
 //! Without background threads a refused put flushes the tombstones that are only in memory, at least a second after an attempt that freed
-//! nothing; with them the flush thread does so (`low_space.rs`).
+//! nothing; with them the flush thread does so about once a second (`DbInner::look_for_space`).
 
 use crate::background::RETRY_PAUSE;
 use crate::parts::Stall;
