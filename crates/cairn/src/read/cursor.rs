@@ -2,65 +2,14 @@
 //! applied by `range_del.rs`; runs of deleted entries are skipped with `deleted_run.rs`.
 
 use super::deleted_run::DeletedRun;
-use super::held_seq::HeldSeq;
 use super::range_del::RangeDelFilter;
 use super::read_cost::{SkipCounter, charge_skipped};
-use super::sources::{Source, sources};
-use crate::state::{KeyspaceInner, ReadState, Reader};
+use super::read_view::{HeldSeq, ReadView, Source, current_read_state, sources};
+use crate::state::Reader;
 use crate::types::{Bounds, successor};
 use base::planted::{Bug, planted};
 use base::{Cursor as _, Error, Result, Seq, Slice, same_key};
-use std::sync::Arc;
 use tree::{MergeCursor, SkipCharge};
-
-/// The state of one keyspace that a cursor reads: a held sequence number and the read state.
-pub(crate) struct ReadView {
-    keyspace: HeldSeq,
-    db: Reader,
-    read_state: Arc<ReadState>,
-    /// The flush generation of the keyspace when `read_state` was loaded, or an earlier one.
-    pub generation: u64,
-    closed: Option<Error>,
-}
-
-impl ReadView {
-    pub(crate) fn new(db: Reader, keyspace: HeldSeq) -> ReadView {
-        // The sequence number is held, so a read state loaded later still has every version visible at it. The check that the keyspace is
-        // open comes after the load: a keyspace dropped in between must not appear empty.
-        let generation = keyspace.generation.get();
-        let read_state = keyspace.read_state.load_full();
-        let closed = keyspace.check_of(db.identity()).err();
-        ReadView { keyspace, db, read_state, generation, closed }
-    }
-
-    /// The same state for a cursor that is dropped before `self`.
-    pub(crate) fn lend(&self) -> ReadView {
-        ReadView {
-            keyspace: self.keyspace.lend(),
-            db: self.db.clone(),
-            read_state: self.read_state.clone(),
-            generation: self.generation,
-            closed: self.closed.clone(),
-        }
-    }
-
-    /// Reloads the read state, which releases flushed memtables.
-    #[cold]
-    pub(crate) fn renew(&mut self) {
-        self.generation = self.keyspace.generation.get();
-        if let Some(read_state) = current_read_state(&self.keyspace) {
-            self.read_state = read_state;
-        }
-    }
-}
-
-/// The current read state of an open keyspace. `None` when the keyspace was dropped or the database is closed: readers keep the one that
-/// they have.
-fn current_read_state(keyspace: &KeyspaceInner) -> Option<Arc<ReadState>> {
-    // Loaded before the check: the read state of a dropped keyspace is empty.
-    let read_state = keyspace.read_state.load_full();
-    keyspace.check_open().is_ok().then_some(read_state)
-}
 
 /// The value of an entry that the merge has moved past. Short values are copied: with values of 128 bytes in memory a backward scan is a
 /// fifth faster than with a reference to the block for each entry.

@@ -6,13 +6,11 @@
 mod cursor;
 mod deleted_run;
 mod get;
-mod held_seq;
 mod range;
 mod range_del;
 mod read_cost;
-mod sources;
+mod read_view;
 
 pub use cursor::Cursor;
-pub(crate) use cursor::ReadView;
-pub(crate) use held_seq::HeldSeq;
 pub use range::Range;
+pub(crate) use read_view::{HeldSeq, ReadView};

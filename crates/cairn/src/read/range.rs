@@ -1,6 +1,7 @@
 //! Iterators over a range of keys: two [`Cursor`]s of one [`ReadView`], one for each end, which stop where they meet.
 
-use super::cursor::{Cursor, ReadView};
+use super::cursor::Cursor;
+use super::read_view::ReadView;
 use crate::types::{Bounds, successor};
 use base::planted::{Bug, planted};
 use base::{Result, Slice};

@@ -7,7 +7,7 @@
 //! Keys with very many versions: the cursor does not step through all of them. It checks from time to time whether it still stands on the
 //! same key, and then seeks past its versions.
 
-use super::sources::Source;
+use super::read_view::Source;
 use crate::parts::price;
 use crate::state::{KeyspaceInner, Reader};
 use base::same_key;
