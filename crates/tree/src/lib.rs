@@ -49,5 +49,6 @@ pub use read::{
 };
 pub use tree::Tree;
 pub use version::{
-    Guard, Level, LiveTable, ObsoleteFiles, Sketch, UncommittedGuards, Version, VersionEdit, check_version,
+    Damage, Guard, Level, LiveTable, ObsoleteFiles, Sketch, UncommittedGuards, Version, VersionEdit,
+    check_version,
 };

@@ -58,7 +58,7 @@ fn metadata_bytes(keyspace: &KeyspaceInner) -> u64 {
 /// The damaged tables of a version.
 fn damaged_tables(version: &tree::Version) -> Vec<Problem> {
     let problem = |table: &tree::LiveTable| {
-        Some(Problem::of(&table::table_file_name(table.meta.number), &table.damage()?))
+        Some(Problem::of(&table::table_file_name(table.meta.number), &table.damage.first()?))
     };
     version.tables().filter_map(|(_, table)| problem(table)).collect()
 }

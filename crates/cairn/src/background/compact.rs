@@ -84,7 +84,7 @@ impl DbInner {
     /// use them.
     pub(crate) fn run_plan(&self, keyspace: &Arc<KeyspaceInner>, plan: Arc<Plan>) -> Result<()> {
         let _watch = PanicGuard::new(self, "a compaction");
-        let unreadable = || plan.inputs.iter().filter(|(_, table)| table.is_unreadable()).count();
+        let unreadable = || plan.inputs.iter().filter(|(_, table)| table.damage.is_unreadable()).count();
         let unreadable_before = unreadable();
         let mut result = self.compact_tables(keyspace, &plan);
         self.stop_if_sync_failed(&result);

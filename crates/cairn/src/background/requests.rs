@@ -80,7 +80,7 @@ impl DbInner {
         self.flush_keyspace(keyspace)?;
         // An explicit compaction retries tables that could not be read before.
         let tables = keyspace.read_state.load_full().version.clone();
-        tables.tables().filter(|(_, t)| t.overlaps_range(from, to)).for_each(|(_, t)| t.retry_damaged());
+        tables.tables().filter(|(_, t)| t.overlaps_range(from, to)).for_each(|(_, t)| t.damage.retry());
         drop(tables);
         loop {
             self.status.check_running()?;

@@ -61,7 +61,7 @@ impl CheckReport {
         match table.table.verify(step) {
             // The file does not record which range tombstones have been applied to it.
             Ok(found) if found == (TableMeta { cleared_seq: 0, ..table.meta.clone() }) => {
-                table.clear_damage();
+                table.damage.clear();
                 self.entries += found.entries;
             }
             Ok(found) => {
@@ -71,7 +71,7 @@ impl CheckReport {
             Err(e) if e.kind() == ErrorKind::Closed => return Err(e),
             Err(e) => {
                 step(table.meta.file_size)?;
-                table.note_damage(&e);
+                table.damage.note(&e);
                 self.error(&file, &e);
             }
         }

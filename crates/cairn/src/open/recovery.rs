@@ -77,7 +77,7 @@ fn note_missing(state: &tree::ManifestState, files: &Files) -> bool {
         if files.tables.binary_search(&table.meta.number).is_err() {
             let missing = Error::corruption(table.table.path(), 0, "the table is missing");
             tracing::error!(error = %missing, "opened all the same");
-            table.note_damage(&missing);
+            table.damage.note(&missing);
             lacking = true;
         }
     }

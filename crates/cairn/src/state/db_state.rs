@@ -302,8 +302,8 @@ impl KeyspaceState {
     pub(crate) fn damage(&self, from: &[u8], to: Option<&[u8]>) -> Option<Error> {
         let tables = self.tree.version().tables().map(|(_, t)| t);
         let (inside, outside): (Vec<_>, Vec<_>) =
-            tables.filter(|t| t.is_unreadable()).partition(|t| t.overlaps_range(from, to));
-        inside.iter().chain(&outside).find_map(|t| t.damage())
+            tables.filter(|t| t.damage.is_unreadable()).partition(|t| t.overlaps_range(from, to));
+        inside.iter().chain(&outside).find_map(|t| t.damage.first())
     }
 
     /// The oldest sequence number in the memtables, without the `skip` oldest immutable ones.

@@ -60,7 +60,7 @@ fn is_merged_along(
         || into_last && picker.adaptive_guards().is_outgrown(guard, plan.input_bytes() / guards.max(1));
     !guard.tables.is_empty()
         && (full || outgrown())
-        && !guard.tables.iter().any(|t| busy.contains(&t.meta.number) || t.is_unreadable())
+        && !guard.tables.iter().any(|t| busy.contains(&t.meta.number) || t.damage.is_unreadable())
         && (plan.inputs.iter()).any(|(n, t)| *n == plan.source && t.overlaps_range(&guard.key, end))
 }
 

@@ -76,7 +76,7 @@ fn tables_moved_past_an_unreadable_one_are_not_merged_across_it() {
         assert_eq!(cuts(&plan), ["k050", "k099\0"]);
         fixture.execute(&mut tree, &plan);
         // X can be read again.
-        tree.version().tables().for_each(|(_, t)| t.clear_damage());
+        tree.version().tables().for_each(|(_, t)| t.damage.clear());
         exhaust(&mut fixture, &mut tree);
         sound(&tree);
         assert_eq!(tree.version().level0.len(), 0);
@@ -89,7 +89,7 @@ fn a_plan_to_a_deeper_level_is_cut_for_the_tables_that_it_includes_there() {
     let (mut tree, plans) = sunk(&mut fixture, TreeOptions { max_tables_per_guard: 1, ..tree_options() });
     let across = plans.iter().find(|plan| inputs(plan).contains(&1)).expect("one plan includes T");
     assert_eq!(cuts(across), ["k050", "k099\0"]);
-    tree.version().tables().for_each(|(_, t)| t.clear_damage());
+    tree.version().tables().for_each(|(_, t)| t.damage.clear());
     exhaust(&mut fixture, &mut tree);
     sound(&tree);
 }
@@ -199,7 +199,7 @@ fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
                 }
                 5 => {
                     let tables = tree.version().tables().filter(|_| random.below(4) == 0);
-                    tables.for_each(|(_, t)| t.clear_damage());
+                    tables.for_each(|(_, t)| t.damage.clear());
                 }
                 6 if in_progress.is_empty() => tree = reopen(&mut fixture, tree),
                 7 if !in_progress.is_empty() => {

@@ -65,7 +65,7 @@ fn moves(
         let shared = stack.iter().any(|other| !Arc::ptr_eq(other, table) && other.overlaps(table));
         let wrongly = Arc::ptr_eq(table, &stack[0]) && planted(Bug::MovePastOlderTables);
         if (shared && !wrongly)
-            || table.is_unreadable()
+            || table.damage.is_unreadable()
             || busy.contains(&meta.number)
             || meta.tombstones * 100 > meta.entries * MAX_TOMBSTONE_PERCENT
         {

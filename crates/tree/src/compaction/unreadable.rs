@@ -28,7 +28,7 @@ use std::sync::Arc;
 type Stack = [Arc<LiveTable>];
 
 pub(crate) fn has_unreadable(stack: &Stack) -> bool {
-    stack.iter().any(|t| t.is_unreadable())
+    stack.iter().any(|t| t.damage.is_unreadable())
 }
 
 /// The tables of a stack (newest first) that lie above no unreadable table, nor above one that has to stay because of
@@ -37,7 +37,7 @@ pub(crate) fn unblocked(stack: &Stack) -> Vec<Arc<LiveTable>> {
     let mut stays: Vec<&Arc<LiveTable>> = Vec::new();
     let mut unblocked = Vec::new();
     for table in stack.iter().rev() {
-        match table.is_unreadable() || stays.iter().any(|below| below.overlaps(table)) {
+        match table.damage.is_unreadable() || stays.iter().any(|below| below.overlaps(table)) {
             true => stays.push(table),
             false => unblocked.push(table.clone()),
         }
@@ -86,7 +86,7 @@ pub(crate) fn mergeable_in_place(
     all: bool,
     fits: impl Fn(&Stack) -> bool,
 ) -> Option<Vec<Arc<LiveTable>>> {
-    stack.split(|t| t.is_unreadable()).find_map(|section| {
+    stack.split(|t| t.damage.is_unreadable()).find_map(|section| {
         let mut bytes = 0;
         let worth = |t: &&Arc<LiveTable>| {
             let taken = bytes == 0 || all || t.meta.file_size <= bytes;

@@ -134,7 +134,8 @@ impl AdaptiveGuards<'_> {
         let max_bytes = self.options.guard_bytes / 2;
         let mut range = index..index + 1;
         let mut bytes = guards[index].bytes();
-        let free = |g: &Guard| g.tables.iter().all(|t| !busy.contains(&t.meta.number) && !t.is_unreadable());
+        let free =
+            |g: &Guard| g.tables.iter().all(|t| !busy.contains(&t.meta.number) && !t.damage.is_unreadable());
         while let Some(next) = guards.get(range.end)
             && bytes + next.bytes() < max_bytes
             && free(next)

@@ -131,7 +131,7 @@ impl Version {
 
 impl LiveTable {
     fn get_wanted(&self, wanted: PendingRead, lookup: LookupKey<'_>) -> Result<Option<(Trailer, Slice)>> {
-        self.table.get_wanted(wanted, lookup.key, lookup.seq).inspect_err(|e| self.note_damage(e))
+        self.table.get_wanted(wanted, lookup.key, lookup.seq).inspect_err(|e| self.damage.note(e))
     }
 }
 
@@ -167,7 +167,7 @@ fn search<T>(
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
                 Err(e) => {
-                    table.note_damage(&e);
+                    table.damage.note(&e);
                     return Err(e);
                 }
             }

@@ -46,8 +46,8 @@ impl<C: Cursor> LiveTableCursor<C> {
         self.valid = moved.is_ok() && self.inner.valid();
         if let Err(e) = &moved {
             match self.merges {
-                true => self.table.note_failed_merge(e),
-                false => self.table.note_damage(e),
+                true => self.table.damage.note_merge(e),
+                false => self.table.damage.note(e),
             }
         }
         moved

@@ -129,7 +129,7 @@ pub(crate) fn cuts(plan: &Plan) -> Vec<String> {
 pub(crate) fn damage(tree: &Tree, numbers: &[u64]) {
     let wrong = base::Error::corruption(Path::new("/db/table"), 0, "damaged, for the test");
     let tables = tree.version().tables().filter(|(_, t)| numbers.contains(&t.meta.number));
-    assert_eq!(tables.map(|(_, t)| t.note_failed_merge(&wrong)).count(), numbers.len());
+    assert_eq!(tables.map(|(_, t)| t.damage.note_merge(&wrong)).count(), numbers.len());
 }
 
 pub(crate) fn inputs(plan: &Plan) -> Vec<u64> {

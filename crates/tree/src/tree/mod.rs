@@ -67,7 +67,7 @@ impl Tree {
 
     fn start(&mut self, mut plan: Plan) -> Arc<Plan> {
         debug_assert!(
-            plan.reason == Reason::RangeTombstones || plan.input_tables().all(|t| !t.is_unreadable()),
+            plan.reason == Reason::RangeTombstones || plan.input_tables().all(|t| !t.damage.is_unreadable()),
             "a plan must not read an unreadable table"
         );
         plan.id = self.next_plan;

@@ -20,8 +20,7 @@ const PROCESS_ERRNOS: [i32; 3] = [24, 23, 12];
 
 /// The damage mark of a table.
 #[derive(Default)]
-pub(crate) struct Damage {
-    noted: AtomicBool,
+pub struct Damage {
     unreadable: AtomicBool,
     state: Mutex<State>,
 }
@@ -33,15 +32,16 @@ struct State {
 }
 
 impl Damage {
-    /// Records an error of a read, if it concerns the content of the file.
-    pub(crate) fn note(&self, error: &Error) {
+    /// Records an error of a read or a check, if it concerns the content of the file.
+    #[cold]
+    pub fn note(&self, error: &Error) {
         if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported) {
             self.state.lock().first.get_or_insert_with(|| error.clone());
-            self.noted.store(true, Ordering::Release);
         }
     }
 
     /// Records an error of a compaction that read the table.
+    #[cold]
     pub(crate) fn note_merge(&self, error: &Error) {
         self.note(error);
         let hopeless = match error.kind() {
@@ -55,32 +55,28 @@ impl Damage {
         };
         if hopeless {
             self.state.lock().first.get_or_insert_with(|| error.clone());
-            self.noted.store(true, Ordering::Release);
             self.unreadable.store(true, Ordering::Release);
         }
     }
 
-    /// The first error.
-    pub(crate) fn first(&self) -> Option<Error> {
-        match self.noted.load(Ordering::Acquire) {
-            true => self.state.lock().first.clone(),
-            false => None,
-        }
+    /// The first damage that was found.
+    pub fn first(&self) -> Option<Error> {
+        self.state.lock().first.clone()
     }
 
-    pub(crate) fn is_unreadable(&self) -> bool {
+    /// Whether a compaction could not read the table. Later compactions leave it out.
+    pub fn is_unreadable(&self) -> bool {
         self.unreadable.load(Ordering::Acquire)
     }
 
     /// Removes the mark, because a complete verification of the file found no damage.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         *self.state.lock() = State::default();
-        self.noted.store(false, Ordering::Release);
         self.unreadable.store(false, Ordering::Release);
     }
 
     /// Allows compactions to read the table again.
-    pub(crate) fn retry(&self) {
+    pub fn retry(&self) {
         self.state.lock().failures = 0;
         self.unreadable.store(false, Ordering::Release);
     }

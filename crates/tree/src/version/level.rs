@@ -61,11 +61,6 @@ impl Guard {
             self.charges.store(old.charges.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
-
-    /// Whether one of its tables is known to be damaged.
-    pub fn is_damaged(&self) -> bool {
-        self.tables.iter().any(|t| t.is_unreadable() || t.damage().is_some())
-    }
 }
 
 /// A level: guards in the order of their keys. There is always guard 0.

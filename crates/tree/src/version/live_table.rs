@@ -6,7 +6,7 @@
 use super::damage::Damage;
 use super::obsolete_files::ObsoleteFiles;
 use super::sketch::Sketch;
-use base::{Error, head};
+use base::head;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use table::{Table, TableMeta};
@@ -22,7 +22,8 @@ pub struct LiveTable {
     heads: (u64, u64),
     obsolete: std::sync::atomic::AtomicBool,
     obsolete_files: Arc<ObsoleteFiles>,
-    damage: Damage,
+    /// What reads and compactions have found wrong with it.
+    pub damage: Damage,
     sketch: OnceLock<Sketch>,
     /// Read charges, in bytes (`read/charge.rs`). Only level 0 uses them.
     pub charges: AtomicU64,
@@ -69,38 +70,6 @@ impl LiveTable {
     /// Records that the manifest no longer names the table: its file becomes obsolete when the last holder is dropped.
     pub fn set_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
-    }
-
-    /// The first damage that a read or a check has found in the table.
-    pub fn damage(&self) -> Option<Error> {
-        self.damage.first()
-    }
-
-    /// Records an error of a read or a check, if it concerns the content of the file. See `damage.rs`.
-    #[cold]
-    pub fn note_damage(&self, error: &Error) {
-        self.damage.note(error);
-    }
-
-    /// Records an error of a compaction that read the table.
-    #[cold]
-    pub(crate) fn note_failed_merge(&self, error: &Error) {
-        self.damage.note_merge(error);
-    }
-
-    /// Removes the damage mark, because a complete verification of the file found no damage.
-    pub fn clear_damage(&self) {
-        self.damage.clear();
-    }
-
-    /// Allows the next compaction to read the table again.
-    pub fn retry_damaged(&self) {
-        self.damage.retry();
-    }
-
-    /// Whether a compaction could not read the table. Later compactions leave it out.
-    pub fn is_unreadable(&self) -> bool {
-        self.damage.is_unreadable()
     }
 
     /// Whether the key ranges of two tables overlap.

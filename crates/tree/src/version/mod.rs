@@ -32,6 +32,7 @@ mod sketch;
 mod uncommitted_guards;
 
 pub use check::check_version;
+pub use damage::Damage;
 pub use edit::VersionEdit;
 pub(crate) use level::runs;
 pub use level::{Guard, Level};
