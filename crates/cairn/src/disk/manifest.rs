@@ -12,14 +12,14 @@ impl DbInner {
         self.check_place()?;
         let _watch = PanicGuard::new(self, "a writer of the manifest");
         edit.next_file = self.next_file.load(Ordering::Relaxed);
-        let before = manifest.len();
+        let before = manifest.bytes();
         let result = loop {
             match manifest.log(edit) {
                 Err(ManifestError::Rejected(e)) if self.disk_reserve.release_for(&e) => {}
                 result => break result,
             }
         };
-        self.counters.manifest_bytes.fetch_add(manifest.len().saturating_sub(before), Ordering::Relaxed);
+        self.counters.manifest_bytes.fetch_add(manifest.bytes().saturating_sub(before), Ordering::Relaxed);
         match result {
             Ok(()) => Ok(()),
             Err(ManifestError::Rejected(e)) => Err(e),
@@ -53,7 +53,7 @@ impl DbInner {
         let _watch = PanicGuard::new(self, "a writer of the manifest");
         match Manifest::create(&self.env, &self.dir, self.new_number(), &edit) {
             Ok(new) => {
-                self.counters.manifest_bytes.fetch_add(new.len(), Ordering::Relaxed);
+                self.counters.manifest_bytes.fetch_add(new.bytes(), Ordering::Relaxed);
                 *manifest = new;
                 let _ = self.env.remove(&self.dir.join(tree::manifest_file_name(old)));
             }

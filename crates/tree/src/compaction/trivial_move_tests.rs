@@ -42,7 +42,7 @@ fn a_moved_table_is_obsolete_only_when_an_edit_removes_it() {
     let plan = tree.pick(None).unwrap();
     fixture.execute(tree, &plan);
     drop(plan);
-    assert!(obsolete_files.is_empty());
+    assert!(obsolete_files.take().is_empty());
     let gone = VersionEdit { removed: vec![(3, 1)], ..VersionEdit::default() };
     tree.apply(&gone, &mut fixture.open()).unwrap();
     assert_eq!(obsolete_files.take(), [1]);

@@ -32,15 +32,6 @@ pub enum ManifestError {
     Unknown(Error),
 }
 
-impl ManifestError {
-    /// The underlying error.
-    pub fn into_error(self) -> Error {
-        match self {
-            ManifestError::Rejected(e) | ManifestError::Unknown(e) => e,
-        }
-    }
-}
-
 /// An open manifest, to which edits are appended.
 pub struct Manifest {
     writer: SegmentWriter,
@@ -125,7 +116,7 @@ impl Manifest {
     }
 
     /// Its length, in bytes.
-    pub fn len(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.writer.len()
     }
 
@@ -153,11 +144,6 @@ impl Manifest {
             step(span.end)?;
         }
         Ok(())
-    }
-
-    /// Always false: a manifest has at least its first record.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 
     /// Whether the edits exceed both `cap` bytes and the size of the state, so that a new manifest should be written.

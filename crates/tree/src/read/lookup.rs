@@ -62,13 +62,8 @@ impl Version {
     /// Cost: one filter probe for each table whose range contains the key; one index and one block search for each
     /// whose filter matches.
     ///
-    /// Does not consult range tombstones: callers do. [`Version::get_above`] can leave out tables that a range
+    /// Does not consult range tombstones: callers do. May leave out tables without entries newer than `above`: those that a range
     /// tombstone hides.
-    pub fn get(&self, key: &[u8], hash: u64, seq: Seq) -> Result<Option<(Trailer, Slice)>> {
-        self.get_above(key, hash, seq, 0)
-    }
-
-    /// Like [`Version::get`]; may leave out tables without entries newer than `above`.
     pub fn get_above(&self, key: &[u8], hash: u64, seq: Seq, above: Seq) -> Result<Option<(Trailer, Slice)>> {
         let lookup = LookupKey { key, hash, seq, above };
         if planted(Bug::OldestTableFirst) {

@@ -12,11 +12,6 @@ impl ObsoleteFiles {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// Whether there are no numbers.
-    pub fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
-
     /// Adds a number.
     pub fn add(&self, number: u64) {
         self.0.lock().push(number);
