@@ -144,7 +144,7 @@ impl Seeds {
         let tree = VersionEdit {
             added: vec![(0, meta(4, "a", "z", 20)), (2, meta(3, "c", "k", 1))],
             guards_added: vec![(2, Slice::copy_from(b"m"))],
-            uncommitted_added: vec![(Slice::copy_from(b"q"), 1)],
+            uncommitted_added: vec![(1, Slice::copy_from(b"q"))],
             flushed_seq: Some(29),
             range_tombstones_added: vec![range("b", Some("d"), 21), range("x", None, 28)],
             ..VersionEdit::default()

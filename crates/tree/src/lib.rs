@@ -36,8 +36,7 @@ mod tree;
 mod version;
 
 pub use compaction::{PickBlocked, Plan, Reason};
-pub use guards::GuardHash;
-pub use jobs::{CompactionOutput, FlushOutput, JobContext, compact, flush, merge_flushed};
+pub use jobs::{JobContext, JobOutput, compact, flush, merge_flushed};
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestState,
     SalvagedManifest, manifest_file_name, parse_manifest_file_name,
@@ -49,6 +48,5 @@ pub use read::{
 };
 pub use tree::Tree;
 pub use version::{
-    Damage, Guard, Level, LiveTable, ObsoleteFiles, Sketch, UncommittedGuards, Version, VersionEdit,
-    check_version,
+    Damage, Guard, Level, LiveTable, ObsoleteFiles, Sketch, Version, VersionEdit, check_version,
 };

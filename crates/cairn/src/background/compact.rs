@@ -132,7 +132,7 @@ impl DbInner {
         let context = JobContext {
             env: &self.env,
             dir: &self.dir,
-            table: &options.table,
+            options: &options,
             next_number: &next_number,
             snapshots: &snapshots,
             rate_limiter: &|bytes| self.rate_limiter.take(&*self.env, bytes, || self.status.ends()),
@@ -147,7 +147,7 @@ impl DbInner {
         }
         let time = self.env.monotonic().saturating_sub(started);
         if !plan.is_move() {
-            let (read, written) = (outcome.bytes_read, outcome.bytes_written);
+            let (read, written) = (plan.read_bytes(), outcome.bytes());
             self.counters.compaction.lock().note(read, written, time);
             keyspace.counters.compactions.lock()[plan.target].note(read, written, time);
         }
@@ -159,7 +159,7 @@ impl DbInner {
         &self,
         keyspace: &KeyspaceInner,
         plan: &Plan,
-        outcome: &tree::CompactionOutput,
+        outcome: &tree::JobOutput,
     ) -> Result<()> {
         let mut manifest = self.manifest.lock();
         let edit = {

@@ -9,7 +9,7 @@ use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use std::sync::Arc;
 use std::time::Duration;
-use tree::{DatabaseEdit, FlushOutput, JobContext, MergeCursor};
+use tree::{DatabaseEdit, JobContext, JobOutput, MergeCursor};
 
 /// Maximum number of keyspaces in a flush: the first of them waits until the last has its table.
 const MAX_TABLES: usize = 256;
@@ -25,8 +25,7 @@ struct Part {
     keyspace: Arc<KeyspaceInner>,
     /// Oldest first.
     memtables: Vec<ImmutableMemtable>,
-    rule: tree::GuardHash,
-    table: table::TableOptions,
+    options: tree::TreeOptions,
 }
 
 impl Part {
@@ -39,8 +38,7 @@ impl Part {
         Part {
             keyspace: self.keyspace.clone(),
             memtables: self.memtables[..1].to_vec(),
-            rule: self.rule,
-            table: self.table.clone(),
+            options: self.options.clone(),
         }
     }
 }
@@ -48,7 +46,7 @@ impl Part {
 /// A part whose table is written.
 struct Written<'a> {
     part: &'a Part,
-    flushed: FlushOutput,
+    flushed: JobOutput,
     time: Duration,
 }
 
@@ -75,8 +73,7 @@ impl DbInner {
             parts.push(Part {
                 keyspace: k.inner.clone(),
                 memtables: k.immutable.iter().cloned().collect(),
-                rule: *k.tree.guard_hash(),
-                table: k.tree.options().table.clone(),
+                options: k.tree.options().clone(),
             });
         }
         state.jobs += 1;
@@ -155,7 +152,7 @@ impl DbInner {
             _ => self.install_tables(&written),
         };
         if installed.is_err() {
-            let tables: Vec<_> = written.into_iter().filter_map(|w| w.flushed.table).collect();
+            let tables: Vec<_> = written.into_iter().flat_map(|w| w.flushed.added).collect();
             self.discard(&tables);
         }
         installed?;
@@ -199,7 +196,7 @@ impl DbInner {
         let context = JobContext {
             env: &self.env,
             dir: &self.dir,
-            table: &part.table,
+            options: &part.options,
             next_number: &next_number,
             snapshots: &snapshots,
             rate_limiter: &|_| {},
@@ -207,20 +204,20 @@ impl DbInner {
             cancelled: &self.status.cancelled,
         };
         let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();
-        let flushed = tree::flush(MergeCursor::new(cursors, 0), &part.rule, &context)?;
+        let flushed = tree::flush(MergeCursor::new(cursors, 0), &context)?;
         Ok(Written { part, flushed, time: self.env.monotonic().saturating_sub(started) })
     }
 
     /// Syncs the directory of the tables and the logs that must be durable with them, and adds the tables to the manifest.
     fn install_tables(&self, written: &[Written<'_>]) -> Result<()> {
         let skips = written.len() > 1 && planted(Bug::NameTablesBeforeSync);
-        if written.iter().any(|w| w.flushed.table.is_some()) && !skips {
+        if written.iter().any(|w| !w.flushed.added.is_empty()) && !skips {
             self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
         }
         self.sync_older_logs(written)?;
         self.install_flush(written)?;
         for w in written {
-            if let Some(table) = &w.flushed.table {
+            for table in &w.flushed.added {
                 for counter in [&self.counters.flush, &w.part.keyspace.counters.flush] {
                     counter.lock().note(0, table.file_size, w.time);
                 }
@@ -269,7 +266,7 @@ impl DbInner {
         self.apply(&edit.trees, &counts)?;
         self.renew_manifest(&mut manifest);
         drop(manifest);
-        let tables: Vec<_> = dropped.iter().filter_map(|w| w.flushed.table.clone()).collect();
+        let tables: Vec<_> = dropped.iter().flat_map(|w| w.flushed.added.clone()).collect();
         self.discard(&tables);
         self.remove_logs(edit.min_log);
         self.collect_obsolete();

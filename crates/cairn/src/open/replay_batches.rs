@@ -81,18 +81,18 @@ impl Recovery {
         }
         let next_number = || self.next_file.fetch_add(1, Ordering::Relaxed);
         let ranges = memtable.ranges().map_or_else(RangeSet::default, |set| RangeSet::clone(&set));
-        let table = keyspace.tree.options().table.clone();
+        let options = keyspace.tree.options().clone();
         let context = JobContext {
             env: &self.env,
             dir: &self.dir,
-            table: &table,
+            options: &options,
             next_number: &next_number,
             snapshots: &[],
             rate_limiter: &|_| {},
             range_tombstones: &ranges,
             cancelled: &std::sync::atomic::AtomicBool::new(false),
         };
-        let flushed = tree::flush(memtable.cursor(), keyspace.tree.guard_hash(), &context)?;
+        let flushed = tree::flush(memtable.cursor(), &context)?;
         let edit = keyspace.tree.install_flush(&flushed, newest);
         let open = &mut |meta: &table::TableMeta| self.space.open(meta);
         keyspace.tree.apply(&edit, open)?;

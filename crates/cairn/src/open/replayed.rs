@@ -80,7 +80,7 @@ impl Recovered {
         while let Some(tables) = self.due(tree) {
             // Range tombstones are kept: their effect does not change.
             let context = JobContext { range_tombstones: &RangeSet::default(), ..*context };
-            let merged = match tree::merge_flushed(&tables, tree.guard_hash(), &context) {
+            let merged = match tree::merge_flushed(&tables, &context) {
                 Err(e) if e.kind() == ErrorKind::ReadOnly => return Err(e),
                 Err(_) => {
                     self.failed = true;
@@ -89,7 +89,7 @@ impl Recovered {
                 Ok(merged) => merged,
             };
             let edit = VersionEdit {
-                added: merged.table.into_iter().map(|meta| (0, meta)).collect(),
+                added: merged.added.into_iter().map(|meta| (0, meta)).collect(),
                 removed: tables.iter().map(|t| (0, t.meta.number)).collect(),
                 sketches: merged.sketches,
                 ..VersionEdit::default()

@@ -72,7 +72,7 @@ fn add_cuts(picker: &Picker<'_>, plan: &mut Plan, consumed: &HashSet<u64>) {
     let adaptive = picker.adaptive_guards();
     plan.cuts.extend(adaptive.cuts_above(plan.target, (&plan.from[..], plan.to.as_deref()), bytes, consumed));
     plan.piece_bytes = adaptive.piece_bytes(plan.target, bytes, !plan.cuts.is_empty());
-    for (key, level) in version.uncommitted.range(&plan.from, plan.to.as_deref()) {
+    for (key, level) in version.uncommitted_in(&plan.from, plan.to.as_deref()) {
         // A key that cannot become a guard of a level below cannot become one here: a cut would only make small tables.
         let mut below = (plan.target + 1..=version.last_level()).map(|n| version.level(n));
         let may_have_guard_below = below.all(|l| l.has_guard(key) || !l.straddled(key));
@@ -97,12 +97,6 @@ fn is_bottom(
     to: Option<&[u8]>,
     consumed: &HashSet<u64>,
 ) -> bool {
-    (target..=picker.version.last_level()).all(|n| {
-        let level = picker.version.level(n);
-        level.tables() == 0
-            || level.overlapping(from, to).all(|i| {
-                (level.guards[i].tables.iter())
-                    .all(|t| consumed.contains(&t.meta.number) || !t.overlaps_range(from, to))
-            })
-    })
+    (target..=picker.version.last_level())
+        .all(|n| picker.version.level(n).tables_in(from, to).all(|t| consumed.contains(&t.meta.number)))
 }

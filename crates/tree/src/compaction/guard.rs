@@ -106,7 +106,7 @@ impl Planner<'_> {
         // If no tables share keys, and the cuts for the order of sequence numbers would produce as many tables again, the merge
         // would repeat forever.
         let uncommitted = &self.picker.version.uncommitted;
-        let order_cuts = plan.cuts.iter().filter(|key| uncommitted.get(key).is_none()).count();
+        let order_cuts = plan.cuts.iter().filter(|key| !uncommitted.contains_key(*key)).count();
         let in_vain = self.reason == Reason::GuardFull
             && self.guard.runs == 1
             && plan.guards_removed.is_empty()

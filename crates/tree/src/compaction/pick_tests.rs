@@ -1,7 +1,7 @@
 //! Picking and installing, as cases: each describes a version in a few lines and states what happens to it.
 
 use crate::test_support::{Fixture, cuts, damage, inputs, slice, tree_options};
-use crate::{CompactionOutput, Reason, Tree, TreeOptions, VersionEdit, charge};
+use crate::{JobOutput, Reason, Tree, TreeOptions, VersionEdit, charge};
 use base::Seq;
 
 #[test]
@@ -81,7 +81,7 @@ fn the_last_level_merges_in_place_and_commits_guards() {
     let mut fixture = Fixture::new();
     let tables = [(3, "a", "z", 9, 9), (3, "a", "z", 8, 8), (3, "a", "z", 7, 7)];
     let mut tree = fixture.tree(tree_options(), &[], &tables);
-    let candidate = VersionEdit { uncommitted_added: vec![(slice("m"), 2)], ..VersionEdit::default() };
+    let candidate = VersionEdit { uncommitted_added: vec![(2, slice("m"))], ..VersionEdit::default() };
     tree.apply(&candidate, &mut fixture.open()).unwrap();
     let plan = tree.pick(None).unwrap();
     assert_eq!(
@@ -99,7 +99,7 @@ fn an_uncommitted_guard_waits_while_a_table_below_lies_across_it() {
     let mut fixture = Fixture::new();
     let tables = [(0, "a", "z", 9, 9), (0, "a", "z", 8, 8), (3, "a", "z", 1, 1)];
     let mut tree = fixture.tree(tree_options(), &[], &tables);
-    let candidate = VersionEdit { uncommitted_added: vec![(slice("m"), 1)], ..VersionEdit::default() };
+    let candidate = VersionEdit { uncommitted_added: vec![(1, slice("m"))], ..VersionEdit::default() };
     tree.apply(&candidate, &mut fixture.open()).unwrap();
     let plan = tree.pick(None).unwrap();
     assert_eq!(cuts(&plan), Vec::<String>::new());
@@ -122,7 +122,7 @@ fn no_guard_is_added_where_a_plan_in_progress_writes_across() {
     let down = tree.pick(None).unwrap();
     assert_eq!((down.source, down.target), (2, 3));
     charge(&tree.version().level(3).guards[0].charges, 1 << 20);
-    let candidate = VersionEdit { uncommitted_added: vec![(slice("m"), 3)], ..VersionEdit::default() };
+    let candidate = VersionEdit { uncommitted_added: vec![(3, slice("m"))], ..VersionEdit::default() };
     tree.apply(&candidate, &mut fixture.open()).unwrap();
     let in_place = tree.pick(None).unwrap();
     assert_eq!((in_place.reason, in_place.source, in_place.target), (Reason::Seeks, 3, 3));
@@ -211,8 +211,7 @@ fn guards_without_tables_are_removed_from_all_levels() {
     };
     tree.apply(&flush, &mut fixture.open()).unwrap();
     let plan = tree.pick(None).unwrap();
-    let outcome =
-        CompactionOutput { added: vec![fixture.meta((1, "a", "b", 20, 21))], ..CompactionOutput::default() };
+    let outcome = JobOutput { added: vec![fixture.meta((1, "a", "b", 20, 21))], ..JobOutput::default() };
     let edit = tree.install(&plan, &outcome, &mut fixture.open()).unwrap();
     assert_eq!(edit.guards_removed, [(1, slice("m")), (2, slice("m")), (3, slice("m")), (3, slice("p"))]);
     tree.apply(&edit, &mut fixture.open()).unwrap();
@@ -271,7 +270,7 @@ fn edits_survive_encoding() {
         removed: vec![(1, 7), (0, 1 << 40)],
         guards_added: vec![(2, slice("g"))],
         guards_removed: vec![(3, slice(""))],
-        uncommitted_added: vec![(slice("x"), 4)],
+        uncommitted_added: vec![(4, slice("x"))],
         uncommitted_removed: vec![slice("y")],
         flushed_seq: Some(77),
         sketches: vec![(9, {

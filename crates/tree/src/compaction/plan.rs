@@ -58,8 +58,6 @@ impl fmt::Display for Reason {
 /// themselves are the pieces, and nothing is read or written.
 #[derive(Debug)]
 pub struct Plan {
-    /// Unique among the plans of a tree.
-    pub id: u64,
     /// Its reason.
     pub reason: Reason,
     /// The level of the inputs. (A merge may include tables of the target.)
@@ -87,7 +85,6 @@ impl Plan {
     /// A plan without inputs, from level 0 to level 0, over all keys: the rest is filled in by the caller.
     pub(crate) fn empty(reason: Reason) -> Plan {
         Plan {
-            id: 0,
             reason,
             source: 0,
             target: 0,
@@ -114,6 +111,16 @@ impl Plan {
     /// Whether the input tables move to the target without being rewritten.
     pub fn is_move(&self) -> bool {
         self.reason == Reason::Move
+    }
+
+    /// Whether the input tables are moved or removed without being read.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.is_move() || self.reason == Reason::RangeTombstones
+    }
+
+    /// Bytes that its execution reads.
+    pub fn read_bytes(&self) -> u64 {
+        if self.is_unread() { 0 } else { self.input_bytes() }
     }
 
     /// Numbers of the input tables.

@@ -2,7 +2,7 @@
 //! with [`crate::check_version`] (debug builds do this in [`Tree::apply`]).
 
 use crate::test_support::{Fixture, TableSpec, cuts, damage, inputs, slice, tree_options};
-use crate::{CompactionOutput, Plan, Reason, Tree, TreeOptions, Version, VersionEdit, charge};
+use crate::{JobOutput, Plan, Reason, Tree, TreeOptions, Version, VersionEdit, charge};
 use base::ErrorKind;
 use std::sync::Arc;
 
@@ -102,10 +102,7 @@ fn tables_that_are_out_of_order_are_not_installed() {
     charge(&tree.version().level(3).guards[0].charges, 1 << 20);
     let plan = tree.pick(None).unwrap();
     assert_eq!((plan.source, plan.target), (3, 3));
-    let whole = CompactionOutput {
-        added: vec![fixture.meta((3, "k000", "k199", 1, 220))],
-        ..CompactionOutput::default()
-    };
+    let whole = JobOutput { added: vec![fixture.meta((3, "k000", "k199", 1, 220))], ..JobOutput::default() };
     let error = tree.install(&plan, &whole, &mut fixture.open()).unwrap_err();
     assert!(
         error.kind() == ErrorKind::Io && error.to_string().contains("out of order with table 1"),
@@ -187,7 +184,7 @@ fn nothing_gets_out_of_order_in_random_histories_with_unreadable_tables() {
                         && !known
                         && tree.version().uncommitted.get(chosen.as_bytes()).is_none()
                     {
-                        edit.uncommitted_added.push((slice(chosen), 1 + random.below(3) as usize));
+                        edit.uncommitted_added.push((1 + random.below(3) as usize, slice(chosen)));
                     }
                     tree.apply(&edit, &mut fixture.open()).unwrap();
                 }

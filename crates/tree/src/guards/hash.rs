@@ -7,36 +7,25 @@ use crate::TreeOptions;
 /// A key whose hash ends in `top_level_bits` ones is a guard of level 1. Each deeper level needs `bit_decrement` ones
 /// fewer, so a guard of one level is a guard of every deeper level.
 #[derive(Clone, Copy, Debug)]
-pub struct GuardHash {
+pub(crate) struct GuardHash {
     levels: u32,
     top_level_bits: u32,
     bit_decrement: u32,
     by_size: bool,
-    /// With fewer trailing ones no record of any size is a guard: a quick test before the exact one.
-    min_bits: u32,
 }
 
 /// Records up to this size, in bytes, get no additional ones when guards are selected by size.
 const SMALL_RECORD: usize = 128;
 
 impl GuardHash {
-    /// The rule for `options`.
-    pub fn new(options: &TreeOptions) -> GuardHash {
-        let levels = options.levels as u32;
-        let mut rule = GuardHash {
-            levels,
+    /// The rule for `options`; `None` if guards are adaptive.
+    pub(crate) fn new(options: &TreeOptions) -> Option<GuardHash> {
+        (options.guard_bytes == 0).then_some(GuardHash {
+            levels: options.levels as u32,
             top_level_bits: options.top_level_bits,
             bit_decrement: options.bit_decrement,
             by_size: options.guards_by_size,
-            min_bits: 0,
-        };
-        rule.min_bits = match rule.by_size {
-            // Guards are adaptive: no hash has so many ones.
-            _ if options.guard_bytes > 0 => u64::BITS + 1,
-            true => 0,
-            false => rule.bits(levels),
-        };
-        rule
+        })
     }
 
     /// The trailing ones that the hash of a small record needs for `level`; at least one, so that not every key is a
@@ -47,11 +36,8 @@ impl GuardHash {
 
     /// The shallowest level for which the key with this hash is a guard, if any. `record_len` is the length of key and value.
     #[inline]
-    pub fn level(&self, hash: u64, record_len: usize) -> Option<usize> {
+    pub(crate) fn level(&self, hash: u64, record_len: usize) -> Option<usize> {
         let mut ones = hash.trailing_ones();
-        if ones < self.min_bits {
-            return None;
-        }
         if self.by_size {
             ones += (record_len / SMALL_RECORD).max(1).ilog2();
         }
@@ -72,8 +58,10 @@ mod tests {
             top_level_bits: top,
             bit_decrement: decrement,
             guards_by_size: by_size,
+            guard_bytes: 0,
             ..crate::test_support::tree_options()
         })
+        .unwrap()
     }
 
     #[test]

@@ -10,4 +10,4 @@ mod adaptive_tests;
 mod hash;
 
 pub(crate) use adaptive::{AdaptiveGuards, is_too_large, split_keys};
-pub use hash::GuardHash;
+pub(crate) use hash::GuardHash;

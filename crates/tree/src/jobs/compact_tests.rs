@@ -1,7 +1,7 @@
 //! What a compaction reports: written bytes to the rate limiter, and the oldest reader.
 
-use crate::test_support::{DIR, Entry, TestStack, table_options};
-use crate::{CompactionOutput, JobContext, Plan, Reason, compact};
+use crate::test_support::{DIR, Entry, TestStack, table_options, tree_options};
+use crate::{JobContext, JobOutput, Plan, Reason, TreeOptions, compact};
 use base::{EntryKind, RangeSet, RangeTombstone, Seq, Trailer};
 use env::Env;
 use std::path::Path;
@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use table::Compression;
 
 /// Merges all tables of a stack. Also returns the arguments of the rate limiter's calls.
-fn merge(stack: &TestStack, range_tombstones: &RangeSet, snapshots: &[Seq]) -> (CompactionOutput, Vec<u64>) {
+fn merge(stack: &TestStack, range_tombstones: &RangeSet, snapshots: &[Seq]) -> (JobOutput, Vec<u64>) {
     let env: Arc<dyn Env> = stack.sim.clone();
     let next = AtomicU64::new(100);
     let reported = Mutex::new(Vec::new());
-    let options = table_options(4096, Compression::None);
+    let options = TreeOptions { table: table_options(4096, Compression::None), ..tree_options() };
     let context = JobContext {
         env: &env,
         dir: Path::new(DIR),
-        table: &options,
+        options: &options,
         next_number: &|| next.fetch_add(1, Ordering::Relaxed),
         snapshots,
         rate_limiter: &|bytes| reported.lock().unwrap().push(bytes),
@@ -46,7 +46,7 @@ fn the_rate_limiter_is_told_every_byte_in_portions_for_any_size_of_values() {
     for (entries, value) in [(40, 1 << 20), (50_000, 100), (3, 10)] {
         let (outcome, reported) = merge(&stack(entries, value), &RangeSet::default(), &[]);
         let all: u64 = reported.iter().sum();
-        let written = outcome.bytes_written;
+        let written = outcome.bytes();
         assert!(all.abs_diff(written) <= written / 100, "{all} of {written}");
         assert!(
             reported.iter().all(|&bytes| bytes <= (2 << 20) + 8192),

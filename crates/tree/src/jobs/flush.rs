@@ -1,52 +1,35 @@
 //! Executes a flush: writes memtables as one table of level 0.
 
-use super::job::{CANCEL_INTERVAL, CompactionOutput, FlushOutput, JobContext};
-use super::output::{self, Output};
-use super::range_tombstone_filter::RangeTombstoneFilter;
-use super::retention::Retention;
+use super::job::{JobContext, JobOutput};
+use super::write::write_tables;
+use crate::compaction::{Plan, Reason};
 use crate::guards::GuardHash;
 use crate::read::{LiveTableCursor, MergeCursor};
 use crate::version::LiveTable;
-use base::{Cursor, Result, Slice, hash};
+use base::{Cursor, Result, Slice};
 use std::sync::Arc;
 
 /// Writes the entries of `memtables` (one, or a merge of several) as one table for level 0, and collects the keys that
-/// `rule` selects as guards. The table is durable on return, its directory entry is not: the caller syncs the directory
+/// are selected as guards by their hash. The table is durable on return, its directory entry is not: the caller syncs the directory
 /// once for all tables that it flushes.
-pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &JobContext<'_>) -> Result<FlushOutput> {
-    let mut flushed = FlushOutput {
+pub fn flush(memtables: impl Cursor, context: &JobContext<'_>) -> Result<JobOutput> {
+    let mut flushed = JobOutput {
         range_tombstones: context.range_tombstones.flattened(context.snapshots),
         oldest_reader: context.snapshots.first().copied(),
-        ..FlushOutput::default()
+        ..JobOutput::default()
     };
-    let mut outcome = CompactionOutput::default();
-    let mut retention = Retention::new(context.snapshots);
-    let mut range_filter = RangeTombstoneFilter::new(context.range_tombstones, context.snapshots);
-    let mut output = Output::new(context, &mut outcome);
-    let mut countdown = CANCEL_INTERVAL;
-    let result = (|| {
-        memtables.seek_to_first()?;
-        while memtables.valid() {
-            let (key, trailer, value) = (memtables.key(), memtables.trailer(), memtables.value());
-            if retention.keeps(key, trailer, false) && !range_filter.hides(key, trailer) {
-                let hash = hash(key);
-                output.add(false, key, hash, trailer, value)?;
-                if let Some(level) = rule.level(hash, key.len() + value.len()).filter(|_| !key.is_empty()) {
-                    flushed.uncommitted.push((Slice::copy_from(key), level));
-                }
-            }
-            context.check_cancelled(&mut countdown)?;
-            memtables.next()?;
+    let rule = GuardHash::new(context.options);
+    let mut uncommitted = Vec::new();
+    let select = |key: &[u8], hash: u64, value_len: usize| {
+        if let Some(rule) = &rule
+            && let Some(level) = rule.level(hash, key.len() + value_len)
+            && !key.is_empty()
+        {
+            uncommitted.push((level, Slice::copy_from(key)));
         }
-        output.finish()
-    })();
-    if let Err(e) = result {
-        output.abandon();
-        output::remove_tables(context, &outcome.added);
-        return Err(e);
-    }
-    flushed.table = outcome.added.pop();
-    flushed.sketches = outcome.sketches;
+    };
+    write_tables(memtables, &Plan::empty(Reason::Level0), context, &mut flushed, select)?;
+    flushed.uncommitted = uncommitted;
     Ok(flushed)
 }
 
@@ -54,11 +37,7 @@ pub fn flush(mut memtables: impl Cursor, rule: &GuardHash, context: &JobContext<
 /// return. Entries under the range tombstones of the version stay in it.
 ///
 /// Cost: one sequential read of the tables and one sequential write.
-pub fn merge_flushed(
-    tables: &[Arc<LiveTable>],
-    rule: &GuardHash,
-    context: &JobContext<'_>,
-) -> Result<FlushOutput> {
-    let cursors = tables.iter().map(|t| LiveTableCursor::for_merging(t.clone(), t.table.scan())).collect();
-    flush(MergeCursor::new(cursors, 0), rule, context)
+pub fn merge_flushed(tables: &[Arc<LiveTable>], context: &JobContext<'_>) -> Result<JobOutput> {
+    let cursors = tables.iter().map(|t| LiveTableCursor::new(t.clone(), t.table.scan(), true)).collect();
+    flush(MergeCursor::new(cursors, 0), context)
 }

@@ -1,15 +1,13 @@
 //! The arguments and the results of flushes and compactions.
 
+use crate::TreeOptions;
 use crate::version::Sketch;
-use base::{Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Slice};
+use base::{RangeSet, RangeTombstone, Seq, Slice};
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use table::{TableMeta, TableOptions};
-
-/// The number of entries between two checks for cancellation.
-pub(super) const CANCEL_INTERVAL: u32 = 1024;
+use std::sync::atomic::AtomicBool;
+use table::TableMeta;
 
 /// What a flush or a compaction needs from its caller.
 pub struct JobContext<'a> {
@@ -17,8 +15,8 @@ pub struct JobContext<'a> {
     pub env: &'a Arc<dyn Env>,
     /// The database's directory.
     pub dir: &'a Path,
-    /// The options of the output tables.
-    pub table: &'a TableOptions,
+    /// The options of the tree.
+    pub options: &'a TreeOptions,
     /// Gives each new file its number.
     pub next_number: &'a (dyn Fn() -> u64 + Sync),
     /// The sequence numbers of all snapshots and cursors, ascending.
@@ -31,44 +29,25 @@ pub struct JobContext<'a> {
     pub cancelled: &'a AtomicBool,
 }
 
-/// The result of a compaction. The tables and their directory entries are durable.
+/// The result of a flush or a compaction.
 #[derive(Debug, Default)]
-pub struct CompactionOutput {
-    /// The tables, in order of their keys.
+pub struct JobOutput {
+    /// The tables, in order of their keys. A flush writes one, or none if no entry is left.
     pub added: Vec<TableMeta>,
     /// The sketches of their keys, by table number.
     pub sketches: Vec<(u64, Sketch)>,
-    /// Bytes of the input tables.
-    pub bytes_read: u64,
-    /// Bytes of the output tables.
-    pub bytes_written: u64,
-    /// The oldest sequence number at which a reader reads or will read; `None` if there are no readers of old versions.
-    pub oldest_reader: Option<Seq>,
-}
-
-/// The result of a flush.
-#[derive(Debug, Default)]
-pub struct FlushOutput {
-    /// The table; `None` if no entry is left.
-    pub table: Option<TableMeta>,
-    /// Keys that `GuardHash` selects as guards, with the shallowest level of each.
-    pub uncommitted: Vec<(Slice, usize)>,
-    /// The sketch of the table's keys, by table number.
-    pub sketches: Vec<(u64, Sketch)>,
-    /// The range tombstones of the memtables, merged into as few as possible.
+    /// Of a flush: keys that are selected as guards by their hash, with the shallowest level of each.
+    pub uncommitted: Vec<(usize, Slice)>,
+    /// Of a flush: the range tombstones of the memtables, merged into as few as possible.
     pub range_tombstones: Vec<RangeTombstone>,
-    /// The oldest sequence number at which a reader reads; `None` if there are no readers of old versions.
+    /// The oldest sequence number at which a reader reads or, after a compaction, will read; `None` if there are no readers of old
+    /// versions.
     pub oldest_reader: Option<Seq>,
 }
 
-impl JobContext<'_> {
-    /// An error if the job was cancelled. Checks it each time that `countdown` has counted down `CANCEL_INTERVAL` entries.
-    #[inline]
-    pub(super) fn check_cancelled(&self, countdown: &mut u32) -> Result<()> {
-        *countdown = countdown.wrapping_sub(1);
-        if (*countdown).is_multiple_of(CANCEL_INTERVAL) && self.cancelled.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Closed, "the database is closing"));
-        }
-        Ok(())
+impl JobOutput {
+    /// Bytes of the tables.
+    pub fn bytes(&self) -> u64 {
+        self.added.iter().map(|meta| meta.file_size).sum()
     }
 }

@@ -12,9 +12,9 @@ mod compact_tests;
 mod flush;
 mod job;
 mod output;
-mod range_tombstone_filter;
 mod retention;
+mod write;
 
 pub use compact::compact;
 pub use flush::{flush, merge_flushed};
-pub use job::{CompactionOutput, FlushOutput, JobContext};
+pub use job::{JobContext, JobOutput};

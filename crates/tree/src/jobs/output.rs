@@ -1,10 +1,16 @@
 //! Writes the output tables of flushes and compactions.
 
-use super::job::{CompactionOutput, JobContext};
+use super::job::{JobContext, JobOutput};
 use crate::version::Sketch;
 use base::planted::{Bug, planted};
-use base::{Result, Trailer};
+use base::{Error, ErrorKind, Result, Trailer};
+use std::sync::atomic::Ordering;
 use table::{TableMeta, TableOptions, TableWriter};
+
+/// The number of entries, and their bytes, after which the rate limiter is called and cancellation is checked. With large values, many
+/// bytes come before many entries.
+const ENTRIES_PER_TICK: u32 = 1024;
+const BYTES_PER_TICK: usize = 1 << 20;
 
 /// Additional filter bits per key of tables above the bottom.
 const ADDITIONAL_FILTER_BITS: u32 = 4;
@@ -23,15 +29,18 @@ pub(super) struct Output<'a> {
     context: &'a JobContext<'a>,
     writer: Option<TableWriter>,
     sketch: Sketch,
+    /// Entries since the last tick, and the bytes of those that were written.
+    entries: u32,
+    bytes: usize,
     /// Bytes that the rate limiter knows of.
     reported: u64,
-    done: &'a mut CompactionOutput,
+    done: &'a mut JobOutput,
 }
 
 impl<'a> Output<'a> {
     /// Adds the finished tables to `done`.
-    pub(super) fn new(context: &'a JobContext<'a>, done: &'a mut CompactionOutput) -> Output<'a> {
-        Output { context, writer: None, sketch: Sketch::default(), reported: 0, done }
+    pub(super) fn new(context: &'a JobContext<'a>, done: &'a mut JobOutput) -> Output<'a> {
+        Output { context, writer: None, sketch: Sketch::default(), entries: 0, bytes: 0, reported: 0, done }
     }
 
     /// The writer of the current table. `bottom`: no older table overlaps its range.
@@ -39,7 +48,7 @@ impl<'a> Output<'a> {
     fn writer(&mut self, bottom: bool) -> Result<&mut TableWriter> {
         if self.writer.is_none() {
             let number = (self.context.next_number)();
-            let options = filter_options(self.context.table, bottom);
+            let options = filter_options(&self.context.options.table, bottom);
             let writer = TableWriter::create(self.context.env, self.context.dir, number, &options)?;
             return Ok(self.writer.insert(writer));
         }
@@ -59,6 +68,7 @@ impl<'a> Output<'a> {
         value: &[u8],
     ) -> Result<()> {
         self.sketch.add(hash);
+        self.bytes += key.len() + value.len();
         self.writer(bottom)?.add_hashed(key, hash, trailer, value)
     }
 
@@ -78,7 +88,6 @@ impl<'a> Output<'a> {
             {
                 meta.cleared_seq = meta.cleared_seq.min(oldest);
             }
-            self.done.bytes_written += meta.file_size;
             let sketch = std::mem::take(&mut self.sketch).finish();
             self.done.sketches.extend(sketch.map(|sketch| (meta.number, sketch)));
             self.done.added.push(meta);
@@ -86,15 +95,24 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Bytes written that the rate limiter does not know of.
+    /// Called after each entry, written or not. Now and then it calls the rate limiter, and returns an error if the job was cancelled.
     #[inline]
-    pub(super) fn unreported(&self) -> u64 {
-        (self.done.bytes_written + self.len()).saturating_sub(self.reported)
+    pub(super) fn tick(&mut self) -> Result<()> {
+        self.entries += 1;
+        if self.entries < ENTRIES_PER_TICK && self.bytes < BYTES_PER_TICK {
+            return Ok(());
+        }
+        (self.entries, self.bytes) = (0, 0);
+        if self.context.cancelled.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Closed, "the database is closing"));
+        }
+        self.call_rate_limiter();
+        Ok(())
     }
 
     #[cold]
     pub(super) fn call_rate_limiter(&mut self) {
-        let unreported = self.unreported();
+        let unreported = (self.done.bytes() + self.len()).saturating_sub(self.reported);
         (self.context.rate_limiter)(unreported);
         self.reported += unreported;
     }

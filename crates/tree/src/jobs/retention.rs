@@ -1,8 +1,8 @@
-//! Which versions of a key a flush or a merge keeps for the readers of snapshots.
+//! Which entries a flush or a merge keeps: the versions of a key that readers see and that range tombstones do not hide.
 
-use base::{Seq, Trailer};
+use base::{MAX_SEQ, RangeSet, Seq, Slice, Trailer};
 
-/// Decides which versions of a key a reader can still see. Entries come in order, the newest version of a key first.
+/// Decides which entries a reader can still see. Entries come in order, the newest version of a key first.
 pub(super) struct Retention<'a> {
     snapshots: &'a [Seq],
     key: Vec<u8>,
@@ -10,12 +10,26 @@ pub(super) struct Retention<'a> {
     started: bool,
     /// The number of snapshots that are older than the last version.
     stripe: usize,
+    range_tombstones: &'a RangeSet,
+    /// For a reader at each snapshot, and for all newer readers: the newest range tombstone over the keys before `to`. Empty if there
+    /// are no range tombstones.
+    known: Vec<Known>,
+}
+
+struct Known {
+    upto: Seq,
+    seq: Seq,
+    to: Option<Slice>,
+    valid: bool,
 }
 
 impl<'a> Retention<'a> {
-    pub(super) fn new(snapshots: &'a [Seq]) -> Self {
+    pub(super) fn new(snapshots: &'a [Seq], range_tombstones: &'a RangeSet) -> Self {
         debug_assert!(snapshots.is_sorted());
-        Retention { snapshots, key: Vec::new(), started: false, stripe: 0 }
+        let readers = snapshots.iter().copied().chain([MAX_SEQ]);
+        let known = |upto| Known { upto, seq: 0, to: None, valid: false };
+        let known = if range_tombstones.is_empty() { Vec::new() } else { readers.map(known).collect() };
+        Retention { snapshots, key: Vec::new(), started: false, stripe: 0, range_tombstones, known }
     }
 
     /// Whether the last entry was a version of this key.
@@ -41,7 +55,21 @@ impl<'a> Retention<'a> {
         }
         // A tombstone is droppable if there is no older version that it hides from a reader.
         let is_droppable = bottom && stripe == 0 && trailer.is_delete();
-        !(shadowed || is_droppable)
+        // Of range tombstones, only those matter that the oldest reader of the entry sees: all newer readers see them, too.
+        let mut is_hidden = || !self.known.is_empty() && self.newest_over(key, stripe) > trailer.seq();
+        !(shadowed || is_droppable || is_hidden())
+    }
+
+    /// The newest range tombstone over `key` that a reader sees; 0 if there is none.
+    fn newest_over(&mut self, key: &[u8], reader: usize) -> Seq {
+        let known = &mut self.known[reader];
+        if !known.valid || known.to.as_ref().is_some_and(|to| key >= &to[..]) {
+            let fragment = self.range_tombstones.at(key, known.upto);
+            known.seq = fragment.seq;
+            known.to = fragment.to.map(Slice::copy_from);
+            known.valid = true;
+        }
+        known.seq
     }
 }
 
@@ -51,7 +79,8 @@ mod tests {
     use base::EntryKind;
 
     fn kept(snapshots: &[Seq], entries: &[(&str, Seq, EntryKind)], bottom: bool) -> Vec<(String, Seq)> {
-        let mut retention = Retention::new(snapshots);
+        let none = RangeSet::default();
+        let mut retention = Retention::new(snapshots, &none);
         let mut kept = Vec::new();
         for (key, seq, kind) in entries {
             if retention.keeps(key.as_bytes(), Trailer::new(*seq, *kind), bottom) {

@@ -18,13 +18,9 @@ pub struct LiveTableCursor<C> {
 }
 
 impl<C: Cursor> LiveTableCursor<C> {
-    pub(crate) fn new(table: Arc<LiveTable>, inner: C) -> Self {
-        LiveTableCursor { table, inner, valid: false, blocked: false, merges: false }
-    }
-
-    /// For a compaction. If it fails, later compactions leave the table out.
-    pub(crate) fn for_merging(table: Arc<LiveTable>, inner: C) -> Self {
-        LiveTableCursor { table, inner, valid: false, blocked: false, merges: true }
+    /// `merges`: for a compaction. If it fails, later compactions leave the table out.
+    pub(crate) fn new(table: Arc<LiveTable>, inner: C, merges: bool) -> Self {
+        LiveTableCursor { table, inner, valid: false, blocked: false, merges }
     }
 
     /// The table's key range shows that there is no such entry.
@@ -57,7 +53,7 @@ impl<C: Cursor> LiveTableCursor<C> {
 impl LiveTableCursor<TableCursor> {
     /// A cursor over a table, for readers.
     pub(crate) fn of(table: &Arc<LiveTable>) -> Self {
-        LiveTableCursor::new(table.clone(), table.table.cursor())
+        LiveTableCursor::new(table.clone(), table.table.cursor(), false)
     }
 }
 

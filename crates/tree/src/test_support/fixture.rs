@@ -1,7 +1,7 @@
 //! Trees of tables without files, for tests of plans and edits.
 
 use crate::{
-    CompactionOutput, LiveTable, ObsoleteFiles, Plan, Tree, TreeOptions, Version, VersionEdit, check_version,
+    JobOutput, LiveTable, ObsoleteFiles, Plan, Tree, TreeOptions, Version, VersionEdit, check_version,
 };
 use base::{Seq, Slice};
 use env::{Env, SimEnv};
@@ -73,7 +73,7 @@ impl Fixture {
     /// Installs the plan as if it had been executed, with one output table for each piece that has inputs. Each table
     /// has the largest range of keys and sequence numbers that it could have.
     pub(crate) fn execute(&mut self, tree: &mut Tree, plan: &Plan) -> VersionEdit {
-        let mut outcome = CompactionOutput::default();
+        let mut outcome = JobOutput::default();
         let mut from = plan.from.clone();
         let pieces = if plan.is_move() { 0 } else { plan.cuts.len() + 1 };
         for i in 0..pieces {

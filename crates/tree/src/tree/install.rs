@@ -3,7 +3,7 @@
 use super::Tree;
 use crate::compaction::{Plan, describe_misplaced};
 use crate::guards::split_keys;
-use crate::jobs::{CompactionOutput, FlushOutput};
+use crate::jobs::JobOutput;
 use crate::version::{LiveTable, Version, VersionEdit};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq, Slice};
@@ -12,18 +12,18 @@ use table::TableMeta;
 
 impl Tree {
     /// The edit for a flush. `flushed_seq` is the newest flushed sequence number.
-    pub fn install_flush(&self, flushed: &FlushOutput, flushed_seq: Seq) -> VersionEdit {
+    pub fn install_flush(&self, flushed: &JobOutput, flushed_seq: Seq) -> VersionEdit {
         let mut edit = VersionEdit { flushed_seq: Some(flushed_seq), ..VersionEdit::default() };
-        edit.added.extend(flushed.table.iter().map(|meta| (0, meta.clone())));
+        edit.added.extend(flushed.added.iter().map(|meta| (0, meta.clone())));
         edit.sketches.clone_from(&flushed.sketches);
         edit.oldest_reader = flushed.oldest_reader;
         edit.range_tombstones_added =
-            self.version.needed_range_tombstones(&flushed.range_tombstones, &flushed.table);
-        for (key, level) in &flushed.uncommitted {
+            self.version.needed_range_tombstones(&flushed.range_tombstones, &flushed.added);
+        for (level, key) in &flushed.uncommitted {
             let committed = self.version.level(*level).has_guard(key);
-            let known = self.version.uncommitted.get(key).is_some_and(|known| known <= *level);
+            let known = self.version.uncommitted.get(key).is_some_and(|known| known <= level);
             if !committed && !known {
-                edit.uncommitted_added.push((key.clone(), *level));
+                edit.uncommitted_added.push((*level, key.clone()));
             }
         }
         edit
@@ -37,7 +37,7 @@ impl Tree {
     pub fn install(
         &self,
         plan: &Plan,
-        outcome: &CompactionOutput,
+        outcome: &JobOutput,
         open: &mut dyn FnMut(&TableMeta) -> Result<Arc<LiveTable>>,
     ) -> Result<VersionEdit> {
         let added: Vec<TableMeta> = match plan.is_move() {
@@ -72,16 +72,15 @@ impl Tree {
     }
 
     /// The other plans in progress.
-    fn others(&self, plan: &Plan) -> impl Iterator<Item = &Arc<Plan>> {
-        let id = plan.id;
-        self.in_progress.iter().filter(move |p| p.id != id)
+    fn others<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = &'a Arc<Plan>> {
+        self.in_progress.iter().filter(move |p| !std::ptr::eq(&***p, plan))
     }
 
     /// Commits uncommitted guards within the plan's range, from the last level up: a key becomes a guard of a level if
     /// it is a guard of the level below, and if no table of the level, present or being written, has keys on both sides
     /// of it.
     fn commit_guards(&self, plan: &Plan, after: &Version, edit: &mut VersionEdit) {
-        for (key, shallowest) in after.uncommitted.range(&plan.from, plan.end()) {
+        for (key, shallowest) in after.uncommitted_in(&plan.from, plan.end()) {
             let mut level = after.last_level();
             while level >= shallowest {
                 if !after.level(level).has_guard(key) {
@@ -146,10 +145,7 @@ impl Tree {
                 (1..=after.last_level()).filter(|&n| after.level(n).has_guard(key)).collect();
             let widest = after.level(having[0]);
             let end = widest.end_of(widest.find(key)).map(|k| &k[..]);
-            let in_use = after.levels.iter().any(|level| {
-                (level.overlapping(key, end))
-                    .any(|i| level.guards[i].tables.iter().any(|t| t.overlaps_range(key, end)))
-            });
+            let in_use = after.levels.iter().any(|level| level.tables_in(key, end).next().is_some());
             // A plan in progress may have cut its output here, or may write into the range.
             let expected = self.others(plan).any(|p| p.overlaps(key, end));
             // A guard that this edit adds to a shallower level stays.

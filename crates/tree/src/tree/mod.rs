@@ -7,7 +7,6 @@ mod install;
 
 use crate::TreeOptions;
 use crate::compaction::{self, PickBlocked, Picker, Plan, Reason};
-use crate::guards::GuardHash;
 use crate::version::{LiveTable, Version, VersionEdit};
 use base::{Result, Seq};
 use std::collections::HashSet;
@@ -21,10 +20,8 @@ use table::TableMeta;
 /// [`Tree::done`]. Between `install` and `apply` no other plan may be picked and no other edit applied.
 pub struct Tree {
     options: TreeOptions,
-    guard_hash: GuardHash,
     version: Arc<Version>,
     in_progress: Vec<Arc<Plan>>,
-    next_plan: u64,
     free_space: Option<u64>,
     idle: bool,
 }
@@ -32,26 +29,12 @@ pub struct Tree {
 impl Tree {
     /// A tree whose current version is `version`.
     pub fn new(options: TreeOptions, version: Arc<Version>) -> Tree {
-        let guard_hash = GuardHash::new(&options);
-        Tree {
-            options,
-            guard_hash,
-            version,
-            in_progress: Vec::new(),
-            next_plan: 1,
-            free_space: None,
-            idle: false,
-        }
+        Tree { options, version, in_progress: Vec::new(), free_space: None, idle: false }
     }
 
     /// Its options.
     pub fn options(&self) -> &TreeOptions {
         &self.options
-    }
-
-    /// The rule that selects guards by hash.
-    pub fn guard_hash(&self) -> &GuardHash {
-        &self.guard_hash
     }
 
     /// The current version.
@@ -65,13 +48,11 @@ impl Tree {
         Picker { version, options, in_progress, oldest_snapshot, free_space, idle, requested_seq: Seq::MAX }
     }
 
-    fn start(&mut self, mut plan: Plan) -> Arc<Plan> {
+    fn start(&mut self, plan: Plan) -> Arc<Plan> {
         debug_assert!(
             plan.reason == Reason::RangeTombstones || plan.input_tables().all(|t| !t.damage.is_unreadable()),
             "a plan must not read an unreadable table"
         );
-        plan.id = self.next_plan;
-        self.next_plan += 1;
         let plan = Arc::new(plan);
         self.in_progress.push(plan.clone());
         plan
@@ -117,7 +98,7 @@ impl Tree {
 
     /// Removes a plan from those in progress, because it is installed or has failed.
     pub fn done(&mut self, plan: &Plan) {
-        self.in_progress.retain(|p| p.id != plan.id);
+        self.in_progress.retain(|p| !std::ptr::eq(&**p, plan));
     }
 
     /// Applies a durable edit to the current version. The files of the tables that it removes become obsolete when no

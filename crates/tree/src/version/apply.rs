@@ -8,10 +8,9 @@ use super::edit::VersionEdit;
 use super::level::{Guard, Level};
 use super::live_table::LiveTable;
 use super::sketch::Sketch;
-use super::uncommitted_guards::UncommittedGuards;
 use base::{Error, ErrorKind, Result, Slice};
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use table::TableMeta;
 
@@ -116,13 +115,14 @@ fn level0_after(
     Ok(level0)
 }
 
-fn uncommitted_after(version: &Version, edit: &VersionEdit) -> Arc<UncommittedGuards> {
+fn uncommitted_after(version: &Version, edit: &VersionEdit) -> Arc<BTreeMap<Slice, usize>> {
     if edit.uncommitted_added.is_empty() && edit.uncommitted_removed.is_empty() {
         return version.uncommitted.clone();
     }
-    let mut guards = UncommittedGuards::clone(&version.uncommitted);
-    for (key, level) in &edit.uncommitted_added {
-        guards.add(key.clone(), *level);
+    let mut guards = BTreeMap::clone(&version.uncommitted);
+    for (level, key) in &edit.uncommitted_added {
+        let shallowest = guards.entry(key.clone()).or_insert(*level);
+        *shallowest = (*shallowest).min(*level);
     }
     for key in &edit.uncommitted_removed {
         guards.remove(key);

@@ -20,7 +20,7 @@ pub struct VersionEdit {
     pub guards_removed: Vec<(usize, Slice)>,
     /// Uncommitted guards: keys selected as guards that are not yet guards of all their levels, with the shallowest
     /// level.
-    pub uncommitted_added: Vec<(Slice, usize)>,
+    pub uncommitted_added: Vec<(usize, Slice)>,
     /// Keys that are no longer uncommitted guards: guards of all their levels by now, or given up.
     pub uncommitted_removed: Vec<Slice>,
     /// All entries up to this sequence number are in tables.
@@ -38,11 +38,6 @@ pub struct VersionEdit {
 }
 
 impl VersionEdit {
-    /// Whether the edit changes nothing.
-    pub fn is_empty(&self) -> bool {
-        *self == VersionEdit::default()
-    }
-
     /// The edit from an empty version to `version`, with which a new manifest starts.
     pub fn snapshot(version: &Version) -> VersionEdit {
         let mut edit = VersionEdit { flushed_seq: Some(version.flushed_seq), ..VersionEdit::default() };
@@ -53,7 +48,7 @@ impl VersionEdit {
             edit.guards_added.extend(level.guards[1..].iter().map(|g| (i + 1, g.key.clone())));
         }
         edit.uncommitted_added =
-            version.uncommitted.iter().map(|(key, level)| (key.clone(), level)).collect();
+            version.uncommitted.iter().map(|(key, level)| (*level, key.clone())).collect();
         edit.range_tombstones_added = version.range_tombstones.tombstones();
         edit
     }

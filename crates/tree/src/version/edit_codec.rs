@@ -50,19 +50,16 @@ impl VersionEdit {
             put_varint(out, *level as u64);
             put_varint(out, *number);
         }
-        for (tag, guards) in
-            [(TAG_GUARD_ADDED, &self.guards_added), (TAG_GUARD_REMOVED, &self.guards_removed)]
-        {
+        for (tag, guards) in [
+            (TAG_GUARD_ADDED, &self.guards_added),
+            (TAG_GUARD_REMOVED, &self.guards_removed),
+            (TAG_UNCOMMITTED_ADDED, &self.uncommitted_added),
+        ] {
             for (level, key) in guards {
                 put_varint(out, tag);
                 put_varint(out, *level as u64);
                 put_bytes(out, key);
             }
-        }
-        for (key, level) in &self.uncommitted_added {
-            put_varint(out, TAG_UNCOMMITTED_ADDED);
-            put_varint(out, *level as u64);
-            put_bytes(out, key);
         }
         for key in &self.uncommitted_removed {
             put_varint(out, TAG_UNCOMMITTED_REMOVED);
@@ -136,8 +133,7 @@ impl VersionEdit {
                     edit.guards_removed.push((read_level(&mut reader, 1)?, read_key(&mut reader)?))
                 }
                 TAG_UNCOMMITTED_ADDED => {
-                    let level = read_level(&mut reader, 1)?;
-                    edit.uncommitted_added.push((read_key(&mut reader)?, level));
+                    edit.uncommitted_added.push((read_level(&mut reader, 1)?, read_key(&mut reader)?))
                 }
                 TAG_UNCOMMITTED_REMOVED => edit.uncommitted_removed.push(read_key(&mut reader)?),
                 TAG_FLUSHED_SEQ => {

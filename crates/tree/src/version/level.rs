@@ -120,6 +120,16 @@ impl Level {
         first..end
     }
 
+    /// The tables that may have keys in `[from, to)`.
+    pub(crate) fn tables_in<'a>(
+        &'a self,
+        from: &'a [u8],
+        to: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = &'a Arc<LiveTable>> {
+        let guards = if self.tables == 0 { 0..0 } else { self.overlapping(from, to) };
+        self.guards[guards].iter().flat_map(|g| &g.tables).filter(move |t| t.overlaps_range(from, to))
+    }
+
     /// Whether some table has keys on both sides of `key`: smaller ones, and `key` or larger ones.
     pub fn straddled(&self, key: &[u8]) -> bool {
         self.straddled_without(key, &HashSet::new())

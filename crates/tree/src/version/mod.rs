@@ -11,7 +11,7 @@
 //!             |
 //!           mod.rs (Version), level             level 0, levels of guards, and the search for a guard
 //!             |
-//!   live_table, fences, uncommitted_guards      one table; sorted keys; keys that may become guards
+//!   live_table, fences                          one table; sorted keys
 //!             |
 //!   damage, sketch, obsolete_files
 //! ```
@@ -29,7 +29,6 @@ mod live_table;
 mod obsolete_files;
 mod range_tombstones;
 mod sketch;
-mod uncommitted_guards;
 
 pub use check::check_version;
 pub use damage::Damage;
@@ -40,9 +39,10 @@ pub use live_table::LiveTable;
 pub(crate) use live_table::key_bounds;
 pub use obsolete_files::ObsoleteFiles;
 pub use sketch::Sketch;
-pub use uncommitted_guards::UncommittedGuards;
 
 use base::{RangeSet, Seq, Slice};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// An immutable list of all tables of a keyspace. Its holder keeps the tables readable.
@@ -52,8 +52,9 @@ pub struct Version {
     pub level0: Vec<Arc<LiveTable>>,
     /// Levels 1 and deeper; `levels[0]` is level 1.
     pub levels: Vec<Arc<Level>>,
-    /// Keys selected as guards that are not yet guards of all their levels.
-    pub uncommitted: Arc<UncommittedGuards>,
+    /// Uncommitted guards (PebblesDB, section 3.3): keys selected as guards by their hash that are not yet guards of all their levels,
+    /// with the shallowest level of each.
+    pub uncommitted: Arc<BTreeMap<Slice, usize>>,
     /// All entries of the keyspace up to this sequence number are in tables.
     pub flushed_seq: Seq,
     /// The range tombstones that may still hide entries. See `range_tombstones.rs`.
@@ -83,6 +84,17 @@ impl Version {
         self.levels.len()
     }
 
+    /// The uncommitted guards in `[from, to)`, ascending; `to` of `None` is the end of all keys.
+    pub(crate) fn uncommitted_in<'a>(
+        &'a self,
+        from: &'a [u8],
+        to: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = (&'a Slice, usize)> {
+        let guards = self.uncommitted.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+        let inside = guards.take_while(move |(key, _)| to.is_none_or(|to| &key[..] < to));
+        inside.map(|(key, &level)| (key, level))
+    }
+
     /// All tables, with their levels.
     pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<LiveTable>)> {
         self.stacks().flat_map(|(level, _, tables)| tables.iter().map(move |t| (level, t)))
@@ -101,5 +113,22 @@ impl Version {
     pub fn bytes(&self) -> u64 {
         self.level0.iter().map(|t| t.meta.file_size).sum::<u64>()
             + self.levels.iter().map(|l| l.bytes()).sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uncommitted_guards_keep_the_shallowest_level() {
+        let added = [(3, "k"), (2, "k"), (4, "k"), (1, "z")];
+        let edit = VersionEdit {
+            uncommitted_added: added.map(|(level, key)| (level, Slice::copy_from(key.as_bytes()))).to_vec(),
+            ..VersionEdit::default()
+        };
+        let version = Version::empty(4).apply(&edit, &mut |_| unreachable!()).unwrap();
+        assert_eq!(version.uncommitted_in(b"a", Some(b"z")).map(|(_, l)| l).collect::<Vec<_>>(), [2]);
+        assert_eq!(version.uncommitted_in(b"a", None).count(), 2);
     }
 }

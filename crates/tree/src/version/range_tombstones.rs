@@ -21,19 +21,12 @@
 
 use super::Version;
 use super::edit::VersionEdit;
-use super::live_table::LiveTable;
 use base::planted::{Bug, planted};
 use base::{MAX_SEQ, RangeSet, RangeTombstone};
 use std::sync::Arc;
 use table::TableMeta;
 
-impl LiveTable {
-    /// Whether the table may have an entry that the range tombstone hides.
-    fn may_lie_under(&self, range: &RangeTombstone) -> bool {
-        may_lie_under(&self.meta, range) && self.overlaps_range(&range.from, range.to.as_deref())
-    }
-}
-
+/// Whether a table inside the range may have an entry that the range tombstone hides.
 fn may_lie_under(meta: &TableMeta, range: &RangeTombstone) -> bool {
     meta.min_seq < range.seq && meta.cleared_seq < range.seq
 }
@@ -55,20 +48,18 @@ impl Version {
     /// Whether any table may have an entry that the range tombstone hides.
     fn needs(&self, range: &RangeTombstone) -> bool {
         let to = range.to.as_deref();
-        self.level0.iter().any(|t| t.may_lie_under(range))
-            || self.levels.iter().filter(|level| level.tables() > 0).any(|level| {
-                let guards = &level.guards[level.overlapping(&range.from, to)];
-                guards.iter().any(|guard| guard.tables.iter().any(|t| t.may_lie_under(range)))
-            })
+        let level0 = self.level0.iter().filter(|t| t.overlaps_range(&range.from, to));
+        let below = self.levels.iter().flat_map(|level| level.tables_in(&range.from, to));
+        level0.chain(below).any(|t| may_lie_under(&t.meta, range))
     }
 
-    /// The range tombstones of a flush that may hide an entry of this version, or of the table that the flush wrote.
+    /// The range tombstones of a flush that may hide an entry of this version, or of the tables that the flush wrote.
     pub(crate) fn needed_range_tombstones(
         &self,
         range_tombstones: &[RangeTombstone],
-        table: &Option<TableMeta>,
+        tables: &[TableMeta],
     ) -> Vec<RangeTombstone> {
-        let own = |range: &RangeTombstone| table.iter().any(|meta| may_lie_under(meta, range));
+        let own = |range: &RangeTombstone| tables.iter().any(|meta| may_lie_under(meta, range));
         range_tombstones.iter().filter(|range| own(range) || self.needs(range)).cloned().collect()
     }
 

@@ -1,0 +1,75 @@
+//! The loop of flushes and compactions: entries come in order, and those that a reader can see are written as tables.
+
+use super::job::{JobContext, JobOutput};
+use super::output::{self, Output};
+use super::retention::Retention;
+use crate::compaction::Plan;
+use base::planted::{Bug, planted};
+use base::{Cursor, Result, hash};
+
+/// A piece whose range overlaps other tables is cut only at this many times `piece_bytes`: the cut cannot become a
+/// guard, but it bounds the size of files.
+const MAX_PIECE_FACTOR: u64 = 4;
+
+/// Writes the entries of `cursor` as the pieces of `plan`, and adds the tables to `done`. Calls `note` for each entry that is written,
+/// with the key, its hash and the length of the value. The tables are durable on return, their directory entries are not. On an error
+/// the files are removed.
+///
+/// No allocation per record.
+pub(super) fn write_tables(
+    mut cursor: impl Cursor,
+    plan: &Plan,
+    context: &JobContext<'_>,
+    done: &mut JobOutput,
+    mut note: impl FnMut(&[u8], u64, usize),
+) -> Result<()> {
+    let merges = !plan.inputs.is_empty();
+    let snapshots = if merges && planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };
+    let drops_early = merges && planted(Bug::DropTombstoneEarly);
+    let mut retention = Retention::new(snapshots, context.range_tombstones);
+    let mut output = Output::new(context, done);
+    let mut piece = 0;
+    let result = (|| {
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            let (key, trailer) = (cursor.key(), cursor.trailer());
+            while plan.cuts.get(piece).is_some_and(|cut| is_at_or_after(key, cut)) {
+                output.finish()?;
+                piece += 1;
+            }
+            let bottom = plan.bottom[piece];
+            let max_len = if bottom { plan.piece_bytes } else { plan.piece_bytes * MAX_PIECE_FACTOR };
+            // All versions of a key stay in one table: in two tables, the older ones could hide the newer.
+            if max_len > 0
+                && output.len() >= max_len
+                && (!retention.has_seen(key) || planted(Bug::CutBetweenVersions))
+            {
+                output.finish()?;
+            }
+            if retention.keeps(key, trailer, bottom || drops_early) {
+                let (hash, value) = (hash(key), cursor.value());
+                output.add(bottom, key, hash, trailer, value)?;
+                note(key, hash, value.len());
+            }
+            output.tick()?;
+            cursor.next()?;
+        }
+        output.finish()?;
+        output.call_rate_limiter();
+        Ok(())
+    })();
+    if result.is_err() {
+        output.abandon();
+        output::remove_tables(context, &done.added);
+    }
+    result
+}
+
+/// Whether `key` belongs to the piece that begins with `cut`, or to a later piece.
+#[inline]
+fn is_at_or_after(key: &[u8], cut: &[u8]) -> bool {
+    match planted(Bug::GuardKeyToTheLeft) {
+        true => key > cut,
+        false => key >= cut,
+    }
+}
