@@ -5,20 +5,13 @@ use super::picker::Picker;
 use super::plan::{Plan, Reason};
 use super::{seqno_order, trivial_move, unreadable};
 use crate::version::{Guard, Level, LiveTable};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A plan for guard `index` of level `n`; `None` if a plan in progress reads one of its tables, or has to end first for another
 /// reason.
-pub(super) fn plan(
-    picker: &Picker<'_>,
-    reason: Reason,
-    n: usize,
-    index: usize,
-    busy: &HashSet<u64>,
-) -> Option<Plan> {
+pub(super) fn plan(picker: &Picker<'_>, reason: Reason, n: usize, index: usize) -> Option<Plan> {
     let level = picker.version.level(n);
-    let planner = Planner { picker, reason, n, index, level, guard: &level.guards[index], busy };
+    let planner = Planner { picker, reason, n, index, level, guard: &level.guards[index] };
     planner.plan().filter(|plan| seqno_order::is_ordered_with(plan, picker.in_progress))
 }
 
@@ -29,20 +22,19 @@ struct Planner<'a> {
     index: usize,
     level: &'a Level,
     guard: &'a Guard,
-    busy: &'a HashSet<u64>,
 }
 
 impl Planner<'_> {
     fn plan(&self) -> Option<Plan> {
         let (picker, tables) = (self.picker, &self.guard.tables[..]);
-        if tables.is_empty() || tables.iter().any(|t| self.busy.contains(&t.meta.number)) {
+        if tables.is_empty() || tables.iter().any(|t| picker.busy.contains(&t.meta.number)) {
             return None;
         }
         let is_last = self.n == picker.version.last_level();
         // Not for tombstones or reads: a move would not help these.
         if !is_last
             && matches!(self.reason, Reason::GuardFull | Reason::LevelSize | Reason::Manual)
-            && let Some(plan) = trivial_move::of_guard(picker, self.n, self.index, self.busy)
+            && let Some(plan) = trivial_move::of_guard(picker, self.n, self.index)
             && picker.is_progress(&plan)
         {
             return Some(plan);
@@ -73,7 +65,7 @@ impl Planner<'_> {
         let fits = |tables: &[Arc<LiveTable>]| seqno_order::fits_as_one(picker.version, tables, self.n);
         let movable = unreadable::movable_down(tables, usize::MAX);
         if self.n < picker.version.last_level() && movable.iter().any(|t| picker.is_requested(t)) {
-            return Some(complete(picker, self.merge(self.n + 1, &movable), self.busy));
+            return Some(complete(picker, self.merge(self.n + 1, &movable)));
         }
         // Without cuts, so that fewer tables are left. Tombstones are kept.
         let movable = unreadable::largest_that_fits(movable, tables, fits);
@@ -89,7 +81,7 @@ impl Planner<'_> {
 
     /// A merge in place, together with small neighbours.
     fn in_last_level(&self) -> Option<Plan> {
-        let range = self.picker.adaptive_guards().small_neighbours(self.index, self.busy);
+        let range = self.picker.adaptive_guards().small_neighbours(self.index, &self.picker.busy);
         let mut plan = self.merge(self.n, &self.guard.tables);
         if range.len() > 1 {
             let guards = &self.level.guards[range.clone()];
@@ -102,7 +94,7 @@ impl Planner<'_> {
         if self.reason == Reason::SmallGuards && plan.guards_removed.is_empty() {
             return None;
         }
-        let plan = complete(self.picker, plan, self.busy);
+        let plan = complete(self.picker, plan);
         // If no tables share keys, and the cuts for the order of sequence numbers would produce as many tables again, the merge
         // would repeat forever.
         let uncommitted = &self.picker.version.uncommitted;
@@ -117,14 +109,14 @@ impl Planner<'_> {
     /// A merge into the next level, or in place where the next level is the last one and merging into it costs too much.
     fn down(&self) -> Plan {
         let target = self.n + 1;
-        let down = complete(self.picker, self.merge(target, &self.guard.tables), self.busy);
+        let down = complete(self.picker, self.merge(target, &self.guard.tables));
         let own = self.guard.bytes();
         let factor = u64::from(self.picker.options.last_level_merge_factor);
         let costly = target == self.picker.version.last_level()
             && (down.input_bytes() - own) > own.saturating_mul(factor);
         // In place, the guard becomes one run. This is progress only for reasons that count runs.
         if costly && self.guard.runs > 1 && matches!(self.reason, Reason::GuardFull | Reason::Seeks) {
-            return complete(self.picker, self.merge(self.n, &self.guard.tables), self.busy);
+            return complete(self.picker, self.merge(self.n, &self.guard.tables));
         }
         down
     }

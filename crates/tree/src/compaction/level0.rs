@@ -6,7 +6,6 @@ use super::plan::{Plan, Reason};
 use super::{seqno_order, unreadable};
 use crate::TreeOptions;
 use crate::version::{LiveTable, Version};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The largest number of level 0 tables in a plan: twice the number that triggers a compaction, but not more than this, unless the
@@ -14,11 +13,11 @@ use std::sync::Arc;
 const MAX_INPUTS: usize = 8;
 
 /// A plan for the oldest tables of level 0; also `None` if a plan in progress has to end first.
-pub(super) fn plan(picker: &Picker<'_>, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
-    unordered_plan(picker, reason, busy).filter(|plan| seqno_order::is_ordered_with(plan, picker.in_progress))
+pub(super) fn plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
+    unordered_plan(picker, reason).filter(|plan| seqno_order::is_ordered_with(plan, picker.in_progress))
 }
 
-fn unordered_plan(picker: &Picker<'_>, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
+fn unordered_plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
     let tables = &picker.version.level0[..];
     // One plan at a time: a second one could put older data above newer.
     if tables.is_empty() || picker.level0_is_busy() {
@@ -33,7 +32,7 @@ fn unordered_plan(picker: &Picker<'_>, reason: Reason, busy: &HashSet<u64>) -> O
     };
     let down = |inputs: &[Arc<LiveTable>]| {
         let plan = Plan { target: target(picker, inputs), ..in_place(inputs) };
-        complete(picker, plan, busy)
+        complete(picker, plan)
     };
     if !unreadable::has_unreadable(tables) {
         let newer = tables.iter().take_while(|t| !picker.is_requested(t)).count();

@@ -9,10 +9,9 @@
 use super::picker::Picker;
 use super::plan::{Plan, Reason};
 use super::{guard, level0, range_tombstones};
-use std::collections::HashSet;
 
 /// A plan that fits and frees space, or leads to such a plan.
-pub(super) fn pick(picker: &Picker<'_>, busy: &HashSet<u64>) -> Option<Plan> {
+pub(super) fn pick(picker: &Picker<'_>) -> Option<Plan> {
     let last = picker.version.last_level();
     let mut guards = Vec::new();
     for n in 1..=last {
@@ -34,19 +33,19 @@ pub(super) fn pick(picker: &Picker<'_>, busy: &HashSet<u64>) -> Option<Plan> {
     // The last level first, because only merges there free space; then most tombstones first.
     guards.sort_unstable_by(|a, b| b.cmp(a));
     let of_guard = |&(n, _, index): &(usize, u64, usize)| {
-        guard::plan(picker, Reason::Tombstones, n, index, busy).filter(|plan| picker.fits(plan))
+        guard::plan(picker, Reason::Tombstones, n, index).filter(|plan| picker.fits(plan))
     };
-    guards.iter().find_map(of_guard).or_else(|| level0_that_fits(picker, Reason::Level0, busy))
+    guards.iter().find_map(of_guard).or_else(|| level0_that_fits(picker, Reason::Level0))
 }
 
 /// A plan for as many of the oldest tables of level 0 as fit on the disk. If not even a few seem to fit, a plan for these: many of
 /// their entries may be dropped.
-pub(super) fn level0_that_fits(picker: &Picker<'_>, reason: Reason, busy: &HashSet<u64>) -> Option<Plan> {
+pub(super) fn level0_that_fits(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
     // The overhead grows with the number of cuts. So a smaller part may fit where a larger one does not.
     let parts = [1, 2, 4, 8, 16].map(|part| picker.free_space.map(|free_space| free_space / part));
     let mut smallest = None;
     for free_space in parts {
-        let plan = level0::plan(&Picker { free_space, ..*picker }, reason, busy)?;
+        let plan = level0::plan(&Picker { free_space, ..picker.clone() }, reason)?;
         if picker.fits(&plan) {
             return Some(plan);
         }

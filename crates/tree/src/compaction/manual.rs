@@ -6,7 +6,6 @@ use super::picker::Picker;
 use super::plan::{PickBlocked, Plan, Reason};
 use super::{guard, low_space, range_tombstones, trivial_move};
 use crate::version::{Guard, runs};
-use std::collections::HashSet;
 
 /// The next plan of a request. The request is done (`Ok(None)`) when the entries of `[from, to)` that are no newer than
 /// `requested_seq` are in one table per guard of the last level. A plan may include newer entries, but none is made for them alone.
@@ -20,12 +19,11 @@ pub(crate) fn pick_range(
     from: &[u8],
     to: Option<&[u8]>,
 ) -> Result<Option<Plan>, PickBlocked> {
-    let busy = picker.busy();
-    let hidden = range_tombstones::hidden_tables(picker, &busy);
+    let hidden = range_tombstones::hidden_tables(picker);
     if let Some(plan) = hidden.filter(|plan| picker.is_progress(plan)) {
         return Ok(Some(plan));
     }
-    let mut search = Search { picker, from, to, busy, oversized: None, damage: false };
+    let mut search = Search { picker, from, to, oversized: None, damage: false };
     if let Some(plan) = search.level0()? {
         return Ok(Some(plan));
     }
@@ -47,7 +45,6 @@ struct Search<'a> {
     picker: &'a Picker<'a>,
     from: &'a [u8],
     to: Option<&'a [u8]>,
-    busy: HashSet<u64>,
     /// A plan that does not fit on the disk, used if there is no other.
     oversized: Option<Plan>,
     /// Unreadable tables prevent a plan. The other guards are compacted all the same.
@@ -61,11 +58,11 @@ impl Search<'_> {
         if !tables.any(|t| picker.is_requested(t) && t.overlaps_range(self.from, self.to)) {
             return Ok(None);
         }
-        let moved = trivial_move::of_level0(picker, &self.busy);
+        let moved = trivial_move::of_level0(picker);
         if let Some(plan) = moved.filter(|plan| picker.is_progress(plan)) {
             return Ok(Some(plan));
         }
-        let plan = low_space::level0_that_fits(picker, Reason::Manual, &self.busy);
+        let plan = low_space::level0_that_fits(picker, Reason::Manual);
         match plan.filter(|plan| picker.is_progress(plan)) {
             Some(plan) => Ok(self.fitting(plan)),
             None if picker.level0_is_busy() => Err(PickBlocked::InProgress),
@@ -83,7 +80,7 @@ impl Search<'_> {
             if !self.has_work(n, &level.guards[index]) {
                 continue;
             }
-            match guard::plan(picker, Reason::Manual, n, index, &self.busy) {
+            match guard::plan(picker, Reason::Manual, n, index) {
                 Some(plan) => {
                     if let Some(plan) = self.fitting(plan) {
                         return Ok(Some(plan));
@@ -106,7 +103,7 @@ impl Search<'_> {
     }
 
     fn is_busy(&self, guard: &Guard) -> bool {
-        guard.tables.iter().any(|t| self.busy.contains(&t.meta.number))
+        guard.tables.iter().any(|t| self.picker.busy.contains(&t.meta.number))
     }
 
     /// Whether the request has work left in a guard: above the last level, to move its covered tables down; there, to merge them.

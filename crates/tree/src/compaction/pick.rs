@@ -14,20 +14,19 @@ use super::{
 
 /// The most urgent plan that shares no table with a plan in progress.
 pub(crate) fn pick(picker: &Picker<'_>) -> Option<Plan> {
-    let busy = picker.busy();
-    if let Some(plan) = range_tombstones::hidden_tables(picker, &busy) {
+    if let Some(plan) = range_tombstones::hidden_tables(picker) {
         return Some(plan);
     }
     if picker.free_space.is_some() {
-        return low_space::pick(picker, &busy);
+        return low_space::pick(picker);
     }
     if let Some(reason) = level0_reason(picker) {
-        let plan = trivial_move::of_level0(picker, &busy).or_else(|| level0::plan(picker, reason, &busy));
+        let plan = trivial_move::of_level0(picker).or_else(|| level0::plan(picker, reason));
         if plan.is_some() {
             return plan;
         }
     }
-    let of_guard = |c: Candidate| guard::plan(picker, c.reason, c.level, c.guard, &busy);
+    let of_guard = |c: Candidate| guard::plan(picker, c.reason, c.level, c.guard);
     candidates(picker).into_iter().find_map(of_guard)
 }
 

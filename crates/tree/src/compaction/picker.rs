@@ -15,12 +15,14 @@ pub(super) const MAX_TABLES: usize = 64;
 const PIECE_OVERHEAD: u64 = 512;
 
 /// The input of all policies.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Picker<'a> {
     pub version: &'a Version,
     pub options: &'a TreeOptions,
     /// The plans in progress.
     pub in_progress: &'a [Arc<Plan>],
+    /// The numbers of the tables that they read.
+    pub busy: HashSet<u64>,
     /// The oldest sequence number that a reader holds; `None` if there is no reader.
     pub oldest_snapshot: Option<Seq>,
     /// On a nearly full disk: the bytes that the output of a plan may take.
@@ -40,11 +42,6 @@ pub(crate) struct Candidate {
 }
 
 impl<'a> Picker<'a> {
-    /// The numbers of the tables that plans in progress read.
-    pub(super) fn busy(&self) -> HashSet<u64> {
-        self.in_progress.iter().flat_map(|plan| plan.numbers()).collect()
-    }
-
     /// Whether a plan in progress compacts level 0.
     pub(super) fn level0_is_busy(&self) -> bool {
         self.in_progress.iter().any(|plan| plan.source == 0)

@@ -5,7 +5,6 @@ use super::picker::Picker;
 use super::plan::{Plan, Reason, key_after};
 use crate::version::{Guard, LiveTable, key_bounds};
 use base::{MAX_SEQ, Slice};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A table with this many range tombstones over parts of it is due to be merged.
@@ -53,7 +52,7 @@ fn unfiltered(picker: &Picker<'_>, table: &LiveTable) -> (u64, bool) {
 }
 
 /// A plan for the tables whose entries range tombstones hide from all readers.
-pub(super) fn hidden_tables(picker: &Picker<'_>, busy: &HashSet<u64>) -> Option<Plan> {
+pub(super) fn hidden_tables(picker: &Picker<'_>) -> Option<Plan> {
     let range_tombstones = &picker.version.range_tombstones;
     if range_tombstones.is_empty() {
         return None;
@@ -63,7 +62,7 @@ pub(super) fn hidden_tables(picker: &Picker<'_>, busy: &HashSet<u64>) -> Option<
     let hidden = |t: &LiveTable| {
         let meta = &t.meta;
         meta.max_seq < newest
-            && !busy.contains(&meta.number)
+            && !picker.busy.contains(&meta.number)
             && range_tombstones.covers(&meta.smallest, &meta.largest, meta.max_seq, oldest_reader)
     };
     let tables = picker.version.tables().filter(|(_, t)| hidden(t));

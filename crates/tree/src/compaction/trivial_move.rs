@@ -27,14 +27,13 @@ use super::seqno_order;
 use crate::version::LiveTable;
 use base::Slice;
 use base::planted::{Bug, planted};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A table with a larger share of tombstones, in per cent, is merged instead of moved.
 const MAX_TOMBSTONE_PERCENT: u64 = 10;
 
 /// A plan for the tables of level 0 that can be moved.
-pub(super) fn of_level0(picker: &Picker<'_>, busy: &HashSet<u64>) -> Option<Plan> {
+pub(super) fn of_level0(picker: &Picker<'_>) -> Option<Plan> {
     if picker.level0_is_busy() {
         return None;
     }
@@ -42,22 +41,16 @@ pub(super) fn of_level0(picker: &Picker<'_>, busy: &HashSet<u64>) -> Option<Plan
         true => picker.first_used(),
         false => 1,
     };
-    moves(picker, 0, &picker.version.level0, min_target, busy)
+    moves(picker, 0, &picker.version.level0, min_target)
 }
 
 /// A plan for the tables of a guard that can be moved.
-pub(super) fn of_guard(picker: &Picker<'_>, n: usize, index: usize, busy: &HashSet<u64>) -> Option<Plan> {
-    moves(picker, n, &picker.version.level(n).guards[index].tables, n + 1, busy)
+pub(super) fn of_guard(picker: &Picker<'_>, n: usize, index: usize) -> Option<Plan> {
+    moves(picker, n, &picker.version.level(n).guards[index].tables, n + 1)
 }
 
 /// A plan for the tables of `stack` that can be moved to one level: the target of the oldest of them.
-fn moves(
-    picker: &Picker<'_>,
-    source: usize,
-    stack: &[Arc<LiveTable>],
-    min_target: usize,
-    busy: &HashSet<u64>,
-) -> Option<Plan> {
+fn moves(picker: &Picker<'_>, source: usize, stack: &[Arc<LiveTable>], min_target: usize) -> Option<Plan> {
     let mut chosen: Vec<Arc<LiveTable>> = Vec::new();
     let mut target = 0;
     for table in stack.iter().rev() {
@@ -66,7 +59,7 @@ fn moves(
         let wrongly = Arc::ptr_eq(table, &stack[0]) && planted(Bug::MovePastOlderTables);
         if (shared && !wrongly)
             || table.damage.is_unreadable()
-            || busy.contains(&meta.number)
+            || picker.busy.contains(&meta.number)
             || meta.tombstones * 100 > meta.entries * MAX_TOMBSTONE_PERCENT
         {
             continue;

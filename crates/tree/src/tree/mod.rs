@@ -45,7 +45,9 @@ impl Tree {
     fn picker(&self, oldest_snapshot: Option<Seq>) -> Picker<'_> {
         let Tree { version, options, in_progress, free_space, idle, .. } = self;
         let (free_space, idle) = (*free_space, *idle);
-        Picker { version, options, in_progress, oldest_snapshot, free_space, idle, requested_seq: Seq::MAX }
+        let busy = in_progress.iter().flat_map(|plan| plan.numbers()).collect();
+        let requested_seq = Seq::MAX;
+        Picker { version, options, in_progress, busy, oldest_snapshot, free_space, idle, requested_seq }
     }
 
     fn start(&mut self, plan: Plan) -> Arc<Plan> {
