@@ -9,6 +9,7 @@ mod cursor;
 mod error;
 mod key;
 pub mod limits;
+mod names;
 pub mod planted;
 mod range_tombstone;
 mod slice;

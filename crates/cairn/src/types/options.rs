@@ -4,8 +4,6 @@
 //! from these tables, so an option is added in one place.
 
 use base::{Error, Result};
-use std::fmt;
-use std::str::FromStr;
 
 pub use table::Compression;
 
@@ -44,29 +42,9 @@ pub enum GuardPolicy {
     Adaptive,
 }
 
-macro_rules! named_enum {
-    ($type:ty, $what:literal, $($name:literal => $value:path),+) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $($value => $name),+ })
-            }
-        }
-        impl FromStr for $type {
-            type Err = Error;
-            fn from_str(text: &str) -> Result<Self> {
-                match text {
-                    $($name => Ok($value),)+
-                    _ => Err(Error::invalid(format!(
-                        concat!("{:?} is no ", $what, ": choose one of {}"), text, [$($name),+].join(", ")
-                    ))),
-                }
-            }
-        }
-    };
-}
-named_enum!(Durability, "durability", "buffered" => Durability::Buffered, "os" => Durability::Os, "sync" => Durability::Sync);
-named_enum!(GuardPolicy, "guard policy", "hash" => GuardPolicy::Hash, "adaptive" => GuardPolicy::Adaptive);
-named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled);
+base::named_enum!(Durability, "durability", "buffered" => Durability::Buffered, "os" => Durability::Os, "sync" => Durability::Sync);
+base::named_enum!(GuardPolicy, "guard policy", "hash" => GuardPolicy::Hash, "adaptive" => GuardPolicy::Adaptive);
+base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled);
 
 /// One row of an option table.
 #[derive(Clone, Debug)]

@@ -8,8 +8,6 @@ use crate::format::decode_error::DecodeError;
 use base::Error;
 use lz4_flex::block::CompressTable;
 use std::cell::RefCell;
-use std::fmt;
-use std::str::FromStr;
 
 /// How the blocks of a table are compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,28 +33,7 @@ const ZSTD_LEVEL: i32 = 1;
 /// Bytes of the raw length in front of compressed data.
 const LEN: usize = 4;
 
-impl fmt::Display for Compression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Compression::None => "none",
-            Compression::Lz4 => "lz4",
-            Compression::Zstd => "zstd",
-        })
-    }
-}
-
-impl FromStr for Compression {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        match name {
-            "none" => Ok(Compression::None),
-            "lz4" => Ok(Compression::Lz4),
-            "zstd" => Ok(Compression::Zstd),
-            _ => Err(Error::invalid(format!("compression {name:?}: it is one of none, lz4 and zstd"))),
-        }
-    }
-}
+base::named_enum!(Compression, "compression", "none" => Compression::None, "lz4" => Compression::Lz4, "zstd" => Compression::Zstd);
 
 /// A codec with its context and its output buffer.
 pub(crate) struct Compressor {
