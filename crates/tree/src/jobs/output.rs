@@ -43,21 +43,7 @@ impl<'a> Output<'a> {
         Output { context, writer: None, sketch: Sketch::default(), entries: 0, bytes: 0, reported: 0, done }
     }
 
-    /// The writer of the current table. `bottom`: no older table overlaps its range.
-    #[inline]
-    fn writer(&mut self, bottom: bool) -> Result<&mut TableWriter> {
-        if self.writer.is_none() {
-            let number = (self.context.next_number)();
-            let options = filter_options(&self.context.options.table, bottom);
-            let writer = TableWriter::create(self.context.env, self.context.dir, number, &options)?;
-            return Ok(self.writer.insert(writer));
-        }
-        match &mut self.writer {
-            Some(writer) => Ok(writer),
-            None => unreachable!("it was set above"),
-        }
-    }
-
+    /// Adds an entry to the current table. `bottom`: no older table overlaps its range.
     #[inline]
     pub(super) fn add(
         &mut self,
@@ -69,7 +55,16 @@ impl<'a> Output<'a> {
     ) -> Result<()> {
         self.sketch.add(hash);
         self.bytes += key.len() + value.len();
-        self.writer(bottom)?.add_hashed(key, hash, trailer, value)
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let JobContext { env, dir, .. } = self.context;
+                let options = filter_options(&self.context.options.table, bottom);
+                let number = (self.context.next_number)();
+                self.writer.insert(TableWriter::create(env, dir, number, &options)?)
+            }
+        };
+        writer.add_hashed(key, hash, trailer, value)
     }
 
     /// The approximate size of the current table, in bytes.

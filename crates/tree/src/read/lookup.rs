@@ -98,7 +98,8 @@ impl Version {
         lookup: LookupKey<'_>,
     ) -> Result<Poll<Option<(Trailer, Slice)>>> {
         if let Some(wanted) = at.wanted.take() {
-            let found = self.stack(at.level, lookup.key)[at.done].get_wanted(wanted, lookup)?;
+            let LiveTable { table, damage, .. } = &*self.stack(at.level, lookup.key)[at.done];
+            let found = table.get_wanted(wanted, lookup.key, lookup.seq).inspect_err(|e| damage.note(e))?;
             at.done += 1;
             if found.is_some() || planted(Bug::StopAfterWait) {
                 return Ok(Poll::Ready(found));
@@ -121,12 +122,6 @@ impl Version {
             }
         }
         Ok(Poll::Ready(None))
-    }
-}
-
-impl LiveTable {
-    fn get_wanted(&self, wanted: PendingRead, lookup: LookupKey<'_>) -> Result<Option<(Trailer, Slice)>> {
-        self.table.get_wanted(wanted, lookup.key, lookup.seq).inspect_err(|e| self.damage.note(e))
     }
 }
 
