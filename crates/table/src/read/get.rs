@@ -77,18 +77,17 @@ impl Table {
 
     /// Continues [`Table::try_get`]: reads the block that it has stored in `wanted`, waiting for it, and looks up the key there.
     pub fn get_wanted(&self, wanted: PendingRead, key: &[u8], seq: Seq) -> Result<Option<(Trailer, Slice)>> {
-        let trailer = Trailer::seek(seq);
         // A look-up of another key of the batch may have inserted the block into the cache meanwhile.
-        let found = match self.tables().cache.get_again(self.block_key(wanted.handle)) {
-            Some(bytes) => self.find(Payload::Shared(bytes), wanted.handle, key, trailer)?,
-            None => self.look_in(wanted, key, trailer, &mut Reading::Waits)?,
+        let payload = match self.tables.cache.get_again(self.block_key(wanted.handle)) {
+            Some(bytes) => Some(Payload::Shared(bytes)),
+            None => self.read_block(wanted, &mut Reading::Waits)?,
         };
-        self.note_found(found.is_some())?;
-        Ok(found)
+        let Some(payload) = payload else { return Ok(None) };
+        self.find(payload, wanted.handle, key, Trailer::seek(seq))
     }
 
     /// [`Table::get`] or [`Table::try_get`], as `reading` says.
-    pub(crate) fn look(
+    fn look(
         &self,
         key: &[u8],
         hash: u64,
@@ -100,50 +99,23 @@ impl Table {
         }
         let trailer = Trailer::seek(seq);
         let handle = self.data_handle(key, trailer)?;
-        let cached = self.block_key(handle);
-        let found = match self.tables.cache.get(cached, BlockClass::Data) {
+        let payload = match self.tables.cache.get(self.block_key(handle), BlockClass::Data) {
             Some(bytes) => {
                 node::touch(&bytes);
-                self.find(Payload::Shared(bytes), handle, key, trailer)?
+                Payload::Shared(bytes)
             }
-            None => {
-                let found = self.look_in(self.want(handle), key, trailer, &mut reading)?;
-                if let Reading::Asks(Some(_)) = reading {
-                    return Ok(None);
-                }
-                found
-            }
+            None => match self.read_block(self.want(handle), &mut reading)? {
+                Some(payload) => payload,
+                // The disk was asked for it.
+                None => return Ok(None),
+            },
         };
-        self.note_found(found.is_some())?;
-        Ok(found)
+        self.find(payload, handle, key, trailer)
     }
 
-    /// Looks up a key in a data block that is not cached.
-    pub(crate) fn look_in(
-        &self,
-        wanted: PendingRead,
-        key: &[u8],
-        trailer: Trailer,
-        reading: &mut Reading<'_>,
-    ) -> Result<Option<(Trailer, Slice)>> {
-        match self.read_block(wanted, reading)? {
-            Some(payload) => self.find(payload, wanted.handle, key, trailer),
-            None => Ok(None),
-        }
-    }
-
-    /// Counts a false positive of the filter when a key that passed it was not found.
+    /// Looks up a key in a data block. Counts a false positive of the filter if the key, which passed the filter, is not there.
     #[inline]
-    pub(crate) fn note_found(&self, found: bool) -> Result<()> {
-        if !found && self.root()?.footer.filter.probes > 0 {
-            self.tables.counters.add(table_cache::FILTER_FALSE_POSITIVES, 1);
-        }
-        Ok(())
-    }
-
-    /// Looks up a key in a data block.
-    #[inline]
-    pub(crate) fn find(
+    fn find(
         &self,
         payload: Payload,
         handle: Handle,
@@ -152,6 +124,9 @@ impl Table {
     ) -> Result<Option<(Trailer, Slice)>> {
         let Node { bytes, layout, offset } = self.block(payload, handle)?;
         let found = layout.find(&bytes, key, trailer).map_err(|f| self.fault(f, offset))?;
+        if found.is_none() && self.root()?.footer.filter.probes > 0 {
+            self.tables.counters.add(table_cache::FILTER_FALSE_POSITIVES, 1);
+        }
         Ok(found.map(|entry| (entry.trailer, bytes.slice_of(entry.value(&bytes)))))
     }
 }

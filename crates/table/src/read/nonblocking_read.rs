@@ -49,33 +49,6 @@ impl Table {
         PendingRead { handle, admitted: self.tables().cache.admits(self.block_key(handle)) }
     }
 
-    /// Reads the frame of a block into `bytes`, or asks the disk for it. Returns whether it was read.
-    pub(crate) fn fetch(
-        &self,
-        bytes: &mut [u8],
-        wanted: PendingRead,
-        reading: &mut Reading<'_>,
-    ) -> Result<bool> {
-        let offset = wanted.handle.offset;
-        match reading {
-            Reading::Waits if !self.counts_waits(offset) => self.read_at(bytes, offset)?,
-            Reading::Waits => {
-                if !self.try_read_cached(bytes, offset)? {
-                    self.read_at(bytes, offset)?;
-                    self.note_waited(offset);
-                }
-            }
-            Reading::Asks(noted) => {
-                if !self.try_read_cached(bytes, offset)? && !planted(Bug::TakeShortRead) {
-                    self.will_need(offset, bytes.len() as u64);
-                    **noted = Some(wanted);
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
-    }
-
     /// Reads a data block from the file, and inserts it into the cache if it was admitted. `None`: the disk was asked for it.
     pub(crate) fn read_block(
         &self,
@@ -85,8 +58,21 @@ impl Table {
         let handle = wanted.handle;
         self.check_handle(handle, frame::MAX_PAYLOAD)?;
         let mut frame = self.buffer_for(wanted);
-        if !self.fetch(&mut frame, wanted, reading)? {
-            return Ok(None);
+        match reading {
+            Reading::Waits if !self.counts_waits(handle.offset) => self.read_at(&mut frame, handle.offset)?,
+            Reading::Waits => {
+                if !self.try_read_cached(&mut frame, handle.offset)? {
+                    self.read_at(&mut frame, handle.offset)?;
+                    self.note_waited(handle.offset);
+                }
+            }
+            Reading::Asks(noted) => {
+                if !self.try_read_cached(&mut frame, handle.offset)? && !planted(Bug::TakeShortRead) {
+                    self.will_need(handle.offset, handle.size.into());
+                    **noted = Some(wanted);
+                    return Ok(None);
+                }
+            }
         }
         self.open_block(frame, wanted).map(Some)
     }

@@ -256,12 +256,12 @@ impl TableWriter {
         *last = trailer;
         let handle = self.out.data_block(&mut self.block, &mut self.pages, next);
         self.index.push(&self.bound.0, self.bound.1, handle);
-        self.flush(OUTPUT)
+        self.flush()
     }
 
-    /// Appends to the file once `most` bytes have gathered.
-    fn flush(&mut self, most: usize) -> Result<()> {
-        if self.out.bytes.len() < most {
+    /// Appends to the file once enough bytes have gathered.
+    fn flush(&mut self) -> Result<()> {
+        if self.out.bytes.len() < OUTPUT {
             return Ok(());
         }
         let appended = self.out.append_to(&mut *self.file);
@@ -275,7 +275,7 @@ impl TableWriter {
             let lines = filter::build(&shape, &std::mem::take(&mut self.hashes));
             for partition in lines.chunks_exact(shape.partition_len()) {
                 self.out.block(Kind::Filter, false, |out| out.extend_from_slice(partition));
-                self.flush(OUTPUT)?;
+                self.flush()?;
             }
         }
         Ok(shape)
@@ -308,7 +308,7 @@ impl TableWriter {
             {
                 let (key, trailer) = first.take().unwrap_or((b"", Trailer(u64::MAX)));
                 level.push(key, trailer, self.out.block(Kind::Index, true, |out| node.write_to(out)));
-                self.flush(OUTPUT)?;
+                self.flush()?;
             }
             first.get_or_insert((key, child.trailer));
             node.add_child(key, child.trailer, child.handle);
