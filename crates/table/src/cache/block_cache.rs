@@ -113,7 +113,8 @@ pub struct BlockCache {
     given_up: Mutex<u64>,
 }
 
-/// Number of steps of the budget. The capacity for blocks changes by whole steps, because each change visits all shards.
+/// Number of steps of the budget. The capacity for blocks changes by whole steps, because each change visits all
+/// shards, and rounds down how much history they keep.
 const STEPS: u64 = 64;
 
 /// Part of a cache's budget, for memory that its owner keeps outside of the cache. Returned on drop.
