@@ -28,6 +28,7 @@
 //! `docs/format/segment.md` describes the bytes. This crate starts no threads, does not interpret records, and never
 //! appends to a segment that it did not create: the records recovered from a torn segment are written to a new one.
 
+mod finder;
 mod format;
 mod reader;
 mod salvage;

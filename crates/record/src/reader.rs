@@ -1,5 +1,6 @@
 //! Reads segments, and tells damage from a torn tail.
 
+use crate::finder::{Finder, From};
 use crate::format::{BLOCK_LEN, CHUNK_HEADER_LEN, Identity, RawChunk, SegmentKind, decode_segment_header};
 use crate::writer::room;
 use base::limits::MAX_BATCH_LEN;
@@ -248,24 +249,32 @@ impl SegmentReader {
 
     /// Searches behind the bad chunk at `damage` for an intact chunk which proves that the damaged offset was synced.
     fn search(&mut self, damage: u64) -> Result<Found> {
-        let rest = self.window.rest(damage)?;
-        let mut search = Search {
-            id: self.id,
-            over: self.over,
-            damage,
-            best: self.proven_synced,
-            guesses_left: GUESSES,
-            has_met: false,
-        };
-        let (mut offset, mut from) = (damage, search.after_damage(rest));
-        let mut proof = None;
-        while offset < self.window.len && proof.is_none() {
+        let mut finder = Finder { id: self.id, over: self.over, guesses_left: GUESSES };
+        let mut found = Found { proof: None, proven_synced: self.proven_synced, any: false };
+        let (mut offset, mut from) = (damage, finder.after_damage(self.window.rest(damage)?, damage));
+        while offset < self.window.len {
             let rest = self.window.rest(offset)?;
-            proof = search.block(rest, offset, from);
+            // A chunk that would prove no more than is known is worth no guess.
+            while let Some((at, chunk, is_old)) =
+                finder.find(rest, offset, from, |synced| synced > found.proven_synced)
+            {
+                from = From::Chunk(at + CHUNK_HEADER_LEN + chunk.payload_len);
+                if is_old {
+                    continue;
+                }
+                let offset = offset + at as u64;
+                let synced = chunk.proves(offset);
+                found.any = true;
+                found.proven_synced = found.proven_synced.max(synced);
+                if synced > damage {
+                    found.proof = Some(Proof { synced, offset });
+                    return Ok(found);
+                }
+            }
             offset += rest.len() as u64;
             from = From::Chunk(0);
         }
-        Ok(Found { proof, proven_synced: search.best, any: search.has_met })
+        Ok(found)
     }
 
     /// How the segment ends; `None` until [`SegmentReader::next`] reports the end.
@@ -311,86 +320,6 @@ struct Found {
 struct Proof {
     synced: u64,
     offset: u64,
-}
-
-/// The search for a proof behind a bad chunk.
-///
-/// It expects chunks where the format puts them: at the start of each block, and behind an intact chunk. Where that
-/// chain is broken, a chunk may begin at any byte. Then the search tries each byte that looks like a chunk header and
-/// would prove more than is known. The checksum, which covers the offset, decides. It has 32 bits, so the number of
-/// such guesses is limited: otherwise one could match by chance and turn a torn tail into corruption.
-///
-/// In a recycled file, chunks of the old segment are recognized by their own checksums and skipped. Otherwise each of
-/// them would cost a guess.
-struct Search {
-    id: Identity,
-    over: Option<Identity>,
-    damage: u64,
-    /// The largest offset that is proven to be synced.
-    best: u64,
-    guesses_left: u32,
-    /// Whether an intact chunk was found.
-    has_met: bool,
-}
-
-/// Where the search continues in a run of bytes.
-#[derive(Clone, Copy)]
-enum From {
-    /// A chunk is expected at this position.
-    Chunk(usize),
-    /// The next chunk is at an unknown position, not before this one.
-    Anywhere(usize),
-}
-
-impl Search {
-    /// Where to continue behind the bad chunk at the start of `rest`. Its length leads to the next chunk if the
-    /// length is intact.
-    fn after_damage(&self, rest: &[u8]) -> From {
-        let next = RawChunk::parse(rest).map(|chunk| CHUNK_HEADER_LEN + chunk.payload_len);
-        let is_intact = |at: &usize| {
-            RawChunk::parse(&rest[*at..])
-                .is_some_and(|chunk| chunk.verify(self.id, self.damage + *at as u64, &rest[*at..]))
-        };
-        next.filter(is_intact).map_or(From::Anywhere(1), From::Chunk)
-    }
-
-    /// Searches `rest`, the bytes from `offset` to the end of the block or segment.
-    fn block(&mut self, rest: &[u8], offset: u64, mut from: From) -> Option<Proof> {
-        loop {
-            let (at, guess) = match from {
-                From::Chunk(at) => (at, false),
-                From::Anywhere(at) => (at, true),
-            };
-            if at + CHUNK_HEADER_LEN > rest.len() {
-                return None;
-            }
-            from = From::Anywhere(at + 1);
-            let Some(chunk) = RawChunk::parse(&rest[at..]) else { continue };
-            let offset = offset + at as u64;
-            let synced = chunk.proves(offset);
-            if guess {
-                if synced <= self.best || self.guesses_left == 0 {
-                    continue;
-                }
-                self.guesses_left -= 1;
-            }
-            let behind = From::Chunk(at + CHUNK_HEADER_LEN + chunk.payload_len);
-            let old = self.over.is_some_and(|over| chunk.verify(over, offset, &rest[at..]));
-            if old && !planted(Bug::CountOldChunks) {
-                from = behind;
-                continue;
-            }
-            if !old && !chunk.verify(self.id, offset, &rest[at..]) {
-                continue;
-            }
-            self.has_met = true;
-            self.best = self.best.max(synced);
-            if synced > self.damage {
-                return Some(Proof { synced, offset });
-            }
-            from = behind;
-        }
-    }
 }
 
 /// A few blocks of the file, in memory.

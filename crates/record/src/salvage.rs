@@ -5,7 +5,8 @@
 //! covers its offset, so a chunk that is found was written there. Salvage returns complete records only. Sectors that
 //! the system cannot read count as damaged.
 
-use crate::format::{BLOCK_LEN, CHUNK_HEADER_LEN, Identity, RawChunk, SegmentKind, decode_segment_header};
+use crate::finder::Finder;
+use crate::format::{CHUNK_HEADER_LEN, Identity, SegmentKind, decode_segment_header};
 use crate::reader::Window;
 use crate::writer::room;
 use base::Result;
@@ -67,7 +68,8 @@ fn salvage_file(
         position = header.encoded_len() as u64;
         found.header = Some(caller.to_vec());
     }
-    let mut walk = Walk { id, over, found, record: None, bad: None, stray: false, guesses_left: GUESSES };
+    let finder = Finder { id, over, guesses_left: GUESSES };
+    let mut walk = Walk { finder, found, record: None, bad: None, stray: false };
     while position < window.len {
         position = walk.step(&mut window, position, each)?;
     }
@@ -76,9 +78,7 @@ fn salvage_file(
 }
 
 struct Walk {
-    id: Identity,
-    /// The old segment in a recycled file.
-    over: Option<Identity>,
+    finder: Finder,
     found: Salvaged,
     /// The record being assembled, and its offset.
     record: Option<(u64, Vec<u8>)>,
@@ -86,7 +86,6 @@ struct Walk {
     bad: Option<u64>,
     /// Whether that range contains an intact chunk.
     stray: bool,
-    guesses_left: u32,
 }
 
 impl Walk {
@@ -106,15 +105,17 @@ impl Walk {
             self.lose(position);
             return Ok(position + room as u64);
         };
-        if let Some(len) = self.old_chunk(rest, position) {
+        let Some((chunk, is_old)) = self.finder.at(rest, position) else {
+            self.lose(position);
+            let from = self.finder.after_damage(rest, position);
+            let next = self.finder.find(rest, position, from, |_| true);
+            return Ok(position + next.map_or(room, |(at, ..)| at) as u64);
+        };
+        let len = CHUNK_HEADER_LEN + chunk.payload_len;
+        if is_old {
             self.lose(position);
             return Ok(position + len as u64);
         }
-        let Some(chunk) = self.chunk(rest, position) else {
-            self.lose(position);
-            return Ok(position + self.search(rest, position) as u64);
-        };
-        let len = CHUNK_HEADER_LEN + chunk.payload_len;
         let payload = &rest[CHUNK_HEADER_LEN..len];
         if chunk.kind.begins() {
             if let Some((start, _)) = self.record.take() {
@@ -142,17 +143,6 @@ impl Walk {
         Ok(position + len as u64)
     }
 
-    /// The length of the chunk at `offset` if it belongs to the old segment of a recycled file.
-    fn old_chunk(&self, rest: &[u8], offset: u64) -> Option<usize> {
-        let over = self.over?;
-        let chunk = RawChunk::parse(rest).filter(|chunk| chunk.verify(over, offset, rest));
-        chunk.map(|chunk| CHUNK_HEADER_LEN + chunk.payload_len)
-    }
-
-    fn chunk(&self, rest: &[u8], offset: u64) -> Option<RawChunk> {
-        RawChunk::parse(rest).filter(|chunk| chunk.verify(self.id, offset, rest))
-    }
-
     /// The bytes at `offset` belong to no complete record. Neither does the record being assembled.
     fn lose(&mut self, offset: u64) {
         let from = match self.record.take() {
@@ -177,7 +167,7 @@ impl Walk {
             self.bad.get_or_insert(start);
             self.stray = true;
         }
-        let zeros = match self.over {
+        let zeros = match self.finder.over {
             Some(_) => CHUNK_HEADER_LEN as u64,
             None => window.len,
         };
@@ -190,28 +180,6 @@ impl Walk {
             self.found.end = from;
         }
         self.close_gap(window.len);
-    }
-
-    /// The distance from a bad chunk to the next intact chunk or to the next block.
-    fn search(&mut self, rest: &[u8], offset: u64) -> usize {
-        let claimed = RawChunk::parse(rest).map(|chunk| CHUNK_HEADER_LEN + chunk.payload_len);
-        let intact = |at: usize| self.chunk(&rest[at..], offset + at as u64).is_some();
-        if let Some(at) = claimed.filter(|&at| at < rest.len() && intact(at)) {
-            return at;
-        }
-        for at in 1..rest.len().saturating_sub(CHUNK_HEADER_LEN - 1) {
-            if self.guesses_left == 0 {
-                break;
-            }
-            if RawChunk::parse(&rest[at..]).is_some() {
-                self.guesses_left -= 1;
-                let (rest, offset) = (&rest[at..], offset + at as u64);
-                if self.old_chunk(rest, offset).is_some() || self.chunk(rest, offset).is_some() {
-                    return at;
-                }
-            }
-        }
-        rest.len().clamp(1, BLOCK_LEN)
     }
 }
 
