@@ -14,20 +14,14 @@ use super::{guard, level0, range_tombstones};
 pub(super) fn pick(picker: &Picker<'_>) -> Option<Plan> {
     let last = picker.version.last_level();
     let mut guards = Vec::new();
-    for n in 1..=last {
-        for (index, guard) in picker.version.level(n).guards.iter().enumerate() {
-            let tombstones: u64 = guard.tables.iter().map(|t| t.meta.tombstones).sum();
-            let useful = match n == last {
-                true => {
-                    guard.runs > 1
-                        || picker.can_drop_tombstones(guard)
-                        || range_tombstones::has_hidden_entries(picker, guard)
-                }
-                false => tombstones > 0,
-            };
-            if useful {
-                guards.push((n, tombstones, index));
-            }
+    for (n, index, guard) in picker.version.guards() {
+        let tombstones: u64 = guard.tables.iter().map(|t| t.meta.tombstones).sum();
+        let useful = match n == last {
+            true => guard.runs > 1 || range_tombstones::would_drop_entries(picker, guard),
+            false => tombstones > 0,
+        };
+        if useful {
+            guards.push((n, tombstones, index));
         }
     }
     // The last level first, because only merges there free space; then most tombstones first.

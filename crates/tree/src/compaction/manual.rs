@@ -112,8 +112,7 @@ impl Search<'_> {
         let requested = || guard.tables.iter().filter(|t| picker.is_requested(t));
         let merge = || {
             runs(&requested().cloned().collect::<Vec<_>>()) > 1
-                || picker.can_drop_tombstones(guard)
-                || range_tombstones::has_hidden_entries(picker, guard)
+                || range_tombstones::would_drop_entries(picker, guard)
         };
         requested().any(|t| t.overlaps_range(self.from, self.to))
             && (n < picker.version.last_level() || merge())

@@ -10,9 +10,12 @@ use std::sync::Arc;
 /// A table with this many range tombstones over parts of it is due to be merged.
 const MAX_UNFILTERED: u64 = 64;
 
-/// Whether a merge of the guard would drop entries because of range tombstones, as far as can be told without reading.
-pub(super) fn has_hidden_entries(picker: &Picker<'_>, guard: &Guard) -> bool {
-    !picker.version.range_tombstones.is_empty() && guard.tables.iter().any(|t| unfiltered(picker, t).0 > 0)
+/// Whether a merge of this guard of the last level would drop tombstones, or entries because of range tombstones, as far as can be told
+/// without reading.
+pub(super) fn would_drop_entries(picker: &Picker<'_>, guard: &Guard) -> bool {
+    picker.can_drop_tombstones(guard)
+        || !picker.version.range_tombstones.is_empty()
+            && guard.tables.iter().any(|t| unfiltered(picker, t).0 > 0)
 }
 
 /// Whether that is worth a compaction. A range tombstone over a table's first or last key most likely covers more than this table,

@@ -10,15 +10,12 @@ pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     if picker.options.seek_cost == 0 {
         return;
     }
-    for n in 1..=picker.version.last_level() {
-        for (guard, g) in picker.version.level(n).guards.iter().enumerate() {
-            let charges = g.charges.load(Ordering::Relaxed);
-            let sheds =
-                || picker.can_shed_tombstones(n, g) && charges >= g.price(picker.bytes_below(n, guard));
-            if charges >= g.price(0) && (g.runs > 1 || sheds()) {
-                let score = charges as f64 / g.merge_cost as f64;
-                candidates.push(Candidate { reason: Reason::Seeks, level: n, guard, score });
-            }
+    for (n, guard, g) in picker.version.guards() {
+        let charges = g.charges.load(Ordering::Relaxed);
+        let sheds = || picker.can_shed_tombstones(n, g) && charges >= g.price(picker.bytes_below(n, guard));
+        if charges >= g.price(0) && (g.runs > 1 || sheds()) {
+            let score = charges as f64 / g.merge_cost as f64;
+            candidates.push(Candidate { reason: Reason::Seeks, level: n, guard, score });
         }
     }
 }

@@ -44,9 +44,8 @@ impl VersionEdit {
         edit.added = version.tables().map(|(level, t)| (level, t.meta.clone())).collect();
         let sketch = |t: &Arc<LiveTable>| Some((t.meta.number, t.sketch()?.clone()));
         edit.sketches = version.tables().filter_map(|(_, t)| sketch(t)).collect();
-        for (i, level) in version.levels.iter().enumerate() {
-            edit.guards_added.extend(level.guards[1..].iter().map(|g| (i + 1, g.key.clone())));
-        }
+        let added = version.guards().filter(|(_, index, _)| *index > 0);
+        edit.guards_added = added.map(|(level, _, guard)| (level, guard.key.clone())).collect();
         edit.uncommitted_added =
             version.uncommitted.iter().map(|(key, level)| (*level, key.clone())).collect();
         edit.range_tombstones_added = version.range_tombstones.tombstones();

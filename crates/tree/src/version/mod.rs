@@ -95,6 +95,12 @@ impl Version {
         inside.map(|(key, &level)| (key, level))
     }
 
+    /// All guards, with their levels and their indices there.
+    pub(crate) fn guards(&self) -> impl Iterator<Item = (usize, usize, &Arc<Guard>)> {
+        let levels = (1..).zip(&self.levels);
+        levels.flat_map(|(n, level)| (0..).zip(&level.guards).map(move |(i, guard)| (n, i, guard)))
+    }
+
     /// All tables, with their levels.
     pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<LiveTable>)> {
         self.stacks().flat_map(|(level, _, tables)| tables.iter().map(move |t| (level, t)))
@@ -102,10 +108,7 @@ impl Version {
 
     /// All stacks of tables, with their levels: level 0, which has no key, and every guard with its key.
     pub fn stacks(&self) -> impl Iterator<Item = (usize, Option<&Slice>, &[Arc<LiveTable>])> {
-        let guards =
-            self.levels.iter().enumerate().flat_map(|(i, level)| {
-                level.guards.iter().map(move |g| (i + 1, Some(&g.key), &g.tables[..]))
-            });
+        let guards = self.guards().map(|(level, _, guard)| (level, Some(&guard.key), &guard.tables[..]));
         std::iter::once((0, None, &self.level0[..])).chain(guards)
     }
 
