@@ -81,11 +81,10 @@ impl DbInner {
             batch.push(keyspace, kind, key, value);
             return self.commit_queued(batch, durability);
         };
+        let entry = Entry { kind, keyspace: keyspace.id, key, value };
         let deletes = kind == EntryKind::Delete;
-        let logged = self.retry_after_freeing(deletes, || {
-            self.log_one(&mut writer, keyspace, kind, key, value, durability)
-        });
-        let (seq, read_state) = logged?;
+        let log = || self.log_one(&mut writer, keyspace, &entry, durability);
+        let (seq, read_state) = self.retry_after_freeing(deletes, log)?;
         let insert = || read_state.memtable.insert(key, Trailer::new(seq, kind), value);
         if planted(Bug::PublishBeforeInsert) {
             drop(writer);
@@ -159,27 +158,23 @@ impl DbInner {
         &self,
         writer: &mut Writer,
         keyspace: &Arc<KeyspaceInner>,
-        kind: EntryKind,
-        key: &[u8],
-        value: &[u8],
+        entry: &Entry<'_>,
         durability: Durability,
     ) -> Result<(Seq, Guard<Arc<ReadState>>)> {
         self.status.check_running()?;
         keyspace.check_open()?;
-        let user_bytes = (key.len() + value.len()) as u64;
+        let user_bytes = (entry.key.len() + entry.value.len()) as u64;
         self.throttle(writer, user_bytes);
         self.keep_in_bounds(writer)?;
-        let need = Memtable::entry_cost(key.len(), value.len());
+        let need = Memtable::entry_cost(entry.key.len(), entry.value.len());
         let mut read_state = keyspace.read_state.load();
         while !writer.reserve(&read_state.memtable, need) {
             drop(read_state);
             self.make_room(writer, keyspace, need)?;
             read_state = keyspace.read_state.load();
         }
-        let entry = Entry { kind, keyspace: keyspace.id, key, value };
-        let deletes = kind == EntryKind::Delete;
-        let append = |writer: &mut Writer| self.append_one(writer, &entry, &keyspace.dead);
-        let seq = self.log(writer, durability, deletes, append)?;
+        let append = |writer: &mut Writer| self.append_one(writer, entry, &keyspace.dead);
+        let seq = self.log(writer, durability, entry.kind == EntryKind::Delete, append)?;
         self.counters.note_writes(1, user_bytes);
         Ok((seq, read_state))
     }
