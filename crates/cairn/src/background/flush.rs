@@ -25,21 +25,11 @@ struct Part {
     keyspace: Arc<KeyspaceInner>,
     /// Oldest first.
     memtables: Vec<ImmutableMemtable>,
-    options: tree::TreeOptions,
 }
 
 impl Part {
     fn last_seq(&self) -> Seq {
         self.memtables.last().map_or(0, |sealed| sealed.last_seq)
-    }
-
-    /// A part with only the oldest memtable.
-    fn oldest(&self) -> Part {
-        Part {
-            keyspace: self.keyspace.clone(),
-            memtables: self.memtables[..1].to_vec(),
-            options: self.options.clone(),
-        }
     }
 }
 
@@ -70,11 +60,7 @@ impl DbInner {
             }
             bytes += more;
             k.flushing = true;
-            parts.push(Part {
-                keyspace: k.inner.clone(),
-                memtables: k.immutable.iter().cloned().collect(),
-                options: k.tree.options().clone(),
-            });
+            parts.push(Part { keyspace: k.inner.clone(), memtables: k.immutable.iter().cloned().collect() });
         }
         state.jobs += 1;
         state.flushes += 1;
@@ -118,7 +104,10 @@ impl DbInner {
             Err(e) if e.kind() == ErrorKind::NoSpace => match parts {
                 [] => Err(e),
                 [only] if only.memtables.len() == 1 => Err(e),
-                [first, ..] => self.flush_parts(&[first.oldest()]),
+                [Part { keyspace, memtables }, ..] => {
+                    let (keyspace, memtables) = (keyspace.clone(), memtables[..1].to_vec());
+                    self.flush_parts(&[Part { keyspace, memtables }])
+                }
             },
             flushed => flushed,
         }
@@ -196,7 +185,7 @@ impl DbInner {
         let context = JobContext {
             env: &self.env,
             dir: &self.dir,
-            options: &part.options,
+            options: &part.keyspace.options.tree_options(part.keyspace.id, &part.keyspace.name),
             next_number: &next_number,
             snapshots: &snapshots,
             rate_limiter: &|_| {},
