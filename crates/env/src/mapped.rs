@@ -1,4 +1,5 @@
-//! Memory mappings with special behaviour: windows into files, and a page that a fork clears. Also file leases.
+//! Memory mappings with special behaviour: windows into files, and a page that a fork clears. Also file leases and the begin of a
+//! write-back.
 //!
 //! All unsafe code of this crate is here. `real/log.rs` explains what a [`Window`] is for and when it may be
 //! written.
@@ -114,6 +115,49 @@ fn fcntl(file: &File, command: i32, argument: i32) -> io::Result<i32> {
         -1 => Err(io::Error::last_os_error()),
         result => Ok(result),
     }
+}
+
+/// Waits until the disk has the bytes of a file between the offsets `before` and `from`, and makes it begin to write those between `from`
+/// and `to`. Makes nothing durable. Does nothing where the system does not support it.
+#[cfg(target_os = "linux")]
+pub(crate) fn write_back(file: &File, before: u64, from: u64, to: u64) -> io::Result<()> {
+    let wait =
+        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    let call = |from: u64, to: u64, flags| {
+        use std::os::fd::AsRawFd;
+        // SAFETY: the descriptor is open while `file` is borrowed, and the call accesses no memory of this process.
+        match unsafe { libc::sync_file_range(file.as_raw_fd(), from as i64, (to - from) as i64, flags) } {
+            0 => Ok(()),
+            _ => match io::Error::last_os_error() {
+                // A file system or a sandbox without the call; nothing was waited for, so no error of a write was lost.
+                e if matches!(
+                    e.raw_os_error(),
+                    Some(
+                        libc::ENOSYS
+                            | libc::EINVAL
+                            | libc::ESPIPE
+                            | libc::EPERM
+                            | libc::EACCES
+                            | libc::EOPNOTSUPP
+                    )
+                ) =>
+                {
+                    Ok(())
+                }
+                e => Err(e),
+            },
+        }
+    };
+    // A length of 0 would mean "to the end of the file".
+    if before < from {
+        call(before, from, wait)?;
+    }
+    call(from, to, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn write_back(_file: &File, _before: u64, _from: u64, _to: u64) -> io::Result<()> {
+    Ok(())
 }
 
 #[cfg(not(target_os = "linux"))]

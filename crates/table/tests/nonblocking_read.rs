@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use base::{Cursor, MAX_SEQ, hash};
-use env::{Fault, Repeat, SimEnv};
-use std::sync::Arc;
+use env::{Fault, OpKind, Repeat, SimEnv};
+use std::sync::{Arc, Mutex};
 use table::{Compression, Table, TableOptions};
 
 fn entries() -> Vec<Entry> {
@@ -183,6 +183,38 @@ fn a_second_wait_nearby_prefetches_the_neighbourhood_if_memory_suffices() {
         assert_eq!(run(0, 100, put_off).0, [0; 8], "what is there is not asked for");
     }
     assert_eq!(run(-1, 0, false).0, [0; 8], "the tables are larger than memory");
+}
+
+#[test]
+fn compactions_see_a_read_of_a_caller_while_it_waits_for_the_disk() {
+    for (percent, expected) in [(0, true), (100, false)] {
+        let (sim, table, entries) = table(Compression::None, 0);
+        sim.set_cached_percent(percent);
+        let (tables, waiting) = (table.tables().clone(), Arc::new(Mutex::new(Vec::new())));
+        let seen = waiting.clone();
+        sim.set_hook(Some(Box::new(move |op| {
+            if op.kind == OpKind::Read {
+                seen.lock().unwrap().push(tables.has_waiting_reads());
+            }
+            None
+        })));
+        let seen_by = |reads: &mut dyn FnMut()| {
+            reads();
+            assert!(!table.tables().has_waiting_reads(), "a read that has ended does not wait");
+            std::mem::take(&mut *waiting.lock().unwrap())
+        };
+        let is = |seen: Vec<bool>, expected| !seen.is_empty() && seen.iter().all(|&s| s == expected);
+        let key = &entries[700].key;
+        assert!(is(seen_by(&mut || _ = table.get(key, hash(key), MAX_SEQ).unwrap()), expected));
+        let mut cursor = table.cursor();
+        assert!(is(seen_by(&mut || cursor.seek(key, MAX_SEQ).unwrap()), expected));
+        let mut scan = table.scan();
+        assert!(is(seen_by(&mut || scan.seek_to_first().unwrap()), false), "the scan of a compaction");
+        sim.set_hook(None);
+        sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
+        assert!(table.get(key, hash(key), MAX_SEQ).is_err());
+        assert!(!table.tables().has_waiting_reads(), "a read that failed does not wait");
+    }
 }
 
 type Move<'a> = &'a dyn Fn(&mut dyn Cursor);

@@ -1,5 +1,6 @@
 //! Compactions: picks the most urgent one of all keyspaces, runs it, and installs its outcome.
 
+use crate::parts::Pace;
 use crate::state::{DbInner, FlushedCounts, KeyspaceInner, PanicGuard, PickContext, State};
 use crate::sync::Ordering;
 use base::planted::{Bug, planted};
@@ -128,6 +129,7 @@ impl DbInner {
         let ranges = keyspace.read_state.load().version.range_tombstones.clone();
         let snapshots = self.readers_of(keyspace);
         let next_number = || self.new_number();
+        let pace = Pace::new(&self.rate_limiter, &*self.env);
         let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
         let context = JobContext {
             env: &self.env,
@@ -135,7 +137,9 @@ impl DbInner {
             options: &options,
             next_number: &next_number,
             snapshots: &snapshots,
-            rate_limiter: &|bytes| self.rate_limiter.take(&*self.env, bytes, || self.status.ends()),
+            rate_limiter: &|bytes| {
+                pace.take(bytes, self.tables.cache.has_waiting_reads(), || self.status.ends());
+            },
             range_tombstones: &ranges,
             cancelled: &self.status.cancelled,
         };

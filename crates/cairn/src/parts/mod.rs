@@ -20,7 +20,7 @@ pub(crate) use dead_ranges::{DeadRange, DeadRanges, FoundRun, Known, LONG};
 pub(crate) use disk_reserve::DiskReserve;
 pub(crate) use held_seqs::{FlushGeneration, HeldSeqs, RetiredMemtables};
 pub(crate) use memtable_limits::{allocate, capacity_for, is_due, price, surplus};
-pub(crate) use rate_limiter::RateLimiter;
+pub(crate) use rate_limiter::{Pace, RateLimiter};
 pub(crate) use snapshots::{HeldCursors, Snapshots};
 pub(crate) use visible_seq::VisibleSeq;
 pub(crate) use write_queue::{Lead, Member, Waiter, Wake, WriteQueue};

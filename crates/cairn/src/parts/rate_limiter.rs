@@ -1,10 +1,17 @@
-//! Limits the write rate of compactions to `compaction_rate` bytes per second, over all threads.
+//! Limits compactions: to `compaction_rate` bytes per second, over all threads, and to a share of the disk while reads wait for it.
 //!
-//! A token bucket, kept as a point in time: each job reports the bytes that it has written, and waits until the time at which so many may
-//! be written. After a pause, jobs may be ahead of the rate by [`BURST`]. Flushes are not limited, because writers wait for them.
+//! The rate is a token bucket, kept as a point in time: each job reports the bytes that it has written, and waits until the time at which
+//! so many may be written. After a pause, jobs may be ahead of the rate by [`BURST`].
+//!
+//! The share: a job that finds a read waiting for the disk rests for [`REST_FACTOR`] times the time that it has worked since its last
+//! rest. So a database whose readers always wait leaves them two thirds of the time, one whose readers wait a tenth of the time delays its
+//! compactions by a fifth, and one whose reads are all in memory does not delay them (ADR 20).
+//!
+//! Flushes are not limited, because writers wait for them.
 
 use crate::sync::Mutex;
 use env::Env;
+use std::cell::Cell;
 use std::time::Duration;
 
 /// How far ahead of the rate compactions may be after a pause.
@@ -12,6 +19,12 @@ const BURST: Duration = Duration::from_millis(100);
 
 /// Interval at which a waiting thread checks whether the database is closing.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// How long a compaction rests while reads wait, as a multiple of the time that it has worked.
+const REST_FACTOR: u32 = 2;
+
+/// Upper bound of a rest. A job that was kept from working, by the rate or by the scheduler, has not used the disk meanwhile.
+const MAX_REST: Duration = Duration::from_millis(20);
 
 pub(crate) struct RateLimiter {
     /// Bytes per second; 0 is no limit.
@@ -46,10 +59,57 @@ impl RateLimiter {
     }
 }
 
+/// The limits of one compaction.
+pub(crate) struct Pace<'a> {
+    rate_limiter: &'a RateLimiter,
+    env: &'a dyn Env,
+    /// Since when the job works without a rest.
+    since: Cell<Duration>,
+}
+
+impl<'a> Pace<'a> {
+    /// For a compaction that begins now.
+    pub(crate) fn new(rate_limiter: &'a RateLimiter, env: &'a dyn Env) -> Pace<'a> {
+        Pace { rate_limiter, env, since: Cell::new(env.monotonic()) }
+    }
+
+    /// Reports that the compaction has written `bytes`. Waits until their time; and rests if `reads_wait`. Not longer than until `ends`.
+    pub(crate) fn take(&self, bytes: u64, reads_wait: bool, ends: impl Fn() -> bool) {
+        let worked = self.env.monotonic().saturating_sub(self.since.get());
+        self.rate_limiter.take(self.env, bytes, &ends);
+        if reads_wait && !ends() {
+            self.env.sleep((worked * REST_FACTOR).min(MAX_REST));
+        }
+        self.since.set(self.env.monotonic());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use env::SimEnv;
+
+    #[test]
+    fn a_compaction_rests_while_reads_wait() {
+        let env = SimEnv::new(1);
+        let rate_limiter = RateLimiter::new(0);
+        let time = |work: Duration, reads_wait| {
+            let before = env.monotonic();
+            let pace = Pace::new(&rate_limiter, &*env);
+            for _ in 0..100 {
+                env.sleep(work);
+                pace.take(256 << 10, reads_wait, || false);
+            }
+            (env.monotonic() - before).as_secs_f64()
+        };
+        let (short, long) = (Duration::from_millis(1), Duration::from_secs(1));
+        assert!((0.1..0.11).contains(&time(short, false)), "{}", time(short, false));
+        assert!((0.3..0.31).contains(&time(short, true)), "{}", time(short, true));
+        assert!((102.0..102.1).contains(&time(long, true)), "{}", time(long, true));
+        let before = env.monotonic();
+        Pace { since: Cell::default(), ..Pace::new(&rate_limiter, &*env) }.take(1, true, || true);
+        assert!(env.monotonic() - before < Duration::from_millis(1), "no rest when the database ends");
+    }
 
     #[test]
     fn bytes_take_their_time_and_idle_time_is_not_saved_up() {

@@ -140,7 +140,7 @@ impl LogFile {
         }
         self.release_lease();
         let zeros_end = self.write_end_zeros(data.len() as u64)?;
-        self.file.append(data)?;
+        self.file.append_lazily(data)?;
         self.appended += data.len() as u64;
         self.zeros_end = self.zeros_end.max(zeros_end).max(self.file.len);
         self.file_len = self.file_len.max(self.zeros_end);

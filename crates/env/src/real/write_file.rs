@@ -1,4 +1,7 @@
 //! The files that [`super::RealEnv`] writes: appends by write(2), and syncs that poison the file when they fail.
+//!
+//! Large appends to tables go to the disk at once, not all together at the sync: a sync of a whole table puts megabytes into the queue of the disk,
+//! and a read would wait behind all of them (ADR 20).
 
 use super::limits;
 use crate::checks::{check_file_len, check_truncate, poisoned};
@@ -7,13 +10,19 @@ use crate::traits::{FrontSync, WriteFile};
 use base::{Error, Result};
 use parking_lot::Mutex;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+/// Minimum length of an append that the disk begins to write at once.
+const WRITE_BACK_MIN: usize = 16 << 10;
+
 pub(super) struct RealWriteFile {
     pub(super) open: Arc<OpenFile>,
     pub(super) len: u64,
+    /// Offset of the last append that the disk began to write at once.
+    written_back: u64,
     /// The maximum length when the file was created. The limit rarely changes, and a check costs a tenth of a write.
     pub(super) max_len: u64,
 }
@@ -37,7 +46,19 @@ impl OpenFile {
             Some(len) => mapped::sync_front(&self.file, len),
             None => self.file.sync_data(),
         };
-        synced.map_err(|e| self.poison.get_or_init(|| Error::io("sync", &self.path, e)).clone())
+        synced.map_err(|e| self.poison_by(e))
+    }
+
+    /// Waits until the disk has what lies between the offsets `before` and `from`, and makes it begin with what lies between `from` and
+    /// `to`. An error poisons the file, as that of a sync does: the kernel does not report it again.
+    fn write_back(&self, before: u64, from: u64, to: u64) -> Result<()> {
+        let _syncing = self.syncing.lock();
+        self.check_poison()?;
+        mapped::write_back(&self.file, before, from, to).map_err(|e| self.poison_by(e))
+    }
+
+    fn poison_by(&self, error: io::Error) -> Error {
+        self.poison.get_or_init(|| Error::io("sync", &self.path, error)).clone()
     }
 
     pub(super) fn check_poison(&self) -> Result<()> {
@@ -49,7 +70,17 @@ impl RealWriteFile {
     pub(super) fn new(file: File, path: &Path) -> RealWriteFile {
         let (path, syncing, poison) = (path.to_owned(), Mutex::default(), OnceLock::new());
         let open = Arc::new(OpenFile { file, path, syncing, poison });
-        RealWriteFile { open, len: 0, max_len: limits::max_file_len() }
+        RealWriteFile { open, len: 0, written_back: 0, max_len: limits::max_file_len() }
+    }
+
+    /// Appends what the disk gets when the operating system chooses, or at a sync.
+    pub(super) fn append_lazily(&mut self, data: &[u8]) -> Result<()> {
+        self.open.check_poison()?;
+        check_file_len("append to", &self.open.path, self.len + data.len() as u64, self.max_len)?;
+        // Loops over short writes and EINTR. A write of zero bytes is an error.
+        self.write_at(data, self.len)?;
+        self.len += data.len() as u64;
+        Ok(())
     }
 
     /// Writes beyond the end of the file; does not change `len`.
@@ -66,11 +97,12 @@ impl RealWriteFile {
 
 impl WriteFile for RealWriteFile {
     fn append(&mut self, data: &[u8]) -> Result<()> {
-        self.open.check_poison()?;
-        check_file_len("append to", &self.open.path, self.len + data.len() as u64, self.max_len)?;
-        // Loops over short writes and EINTR. A write of zero bytes is an error.
-        self.write_at(data, self.len)?;
-        self.len += data.len() as u64;
+        let from = self.len;
+        self.append_lazily(data)?;
+        if data.len() >= WRITE_BACK_MIN {
+            self.open.write_back(self.written_back, from, self.len)?;
+            self.written_back = from;
+        }
         Ok(())
     }
 
@@ -83,6 +115,7 @@ impl WriteFile for RealWriteFile {
         check_truncate(&self.open.path, self.len, len)?;
         self.open.file.set_len(len).map_err(|e| Error::io("truncate", &self.open.path, e))?;
         self.len = len;
+        self.written_back = self.written_back.min(len);
         Ok(())
     }
 

@@ -78,9 +78,16 @@ fn write(rng: &mut Rng, number: usize, guest: bool) -> Step {
     let entries = if rng.chance(1, 4) { rng.between(2, 5) } else { 1 };
     let mut entry = || {
         let name = if guest && rng.chance(1, 8) { GUEST } else { *rng.pick(&NAMES) };
-        let len = *rng.pick(&[0, 20, 200, 900]);
         let mut value = format!("{number}:").into_bytes();
-        value.resize(value.len() + rng.between(0, len), b'v');
+        if rng.chance(1, 40) {
+            // Incompressible: a table that goes to the disk while it is written.
+            let start = value.len();
+            value.resize(start + rng.between(0, 60_000), 0);
+            rng.fill(&mut value[start..]);
+        } else {
+            let len = *rng.pick(&[0, 20, 200, 900]);
+            value.resize(value.len() + rng.between(0, len), b'v');
+        }
         (name, format!("k{:02}", rng.below(40)), rng.chance(6, 7).then_some(value))
     };
     let entries = (0..entries).map(|_| entry()).collect();

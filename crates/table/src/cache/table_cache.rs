@@ -13,7 +13,7 @@ use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Counters of the tables of a directory since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,6 +79,17 @@ pub struct TableCache {
     /// Bytes of all tables that exist as [`Table`](crate::Table), and the memory that the process may use.
     pub(crate) bytes: AtomicU64,
     pub(crate) memory: u64,
+    /// Number of reads of callers that wait for the disk now.
+    waiting_reads: AtomicUsize,
+}
+
+/// A read that waits for the disk, until it is dropped.
+pub(crate) struct WaitingRead<'a>(&'a AtomicUsize);
+
+impl Drop for WaitingRead<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl TableCache {
@@ -106,7 +117,8 @@ impl TableCache {
         );
         let memory = env.memory();
         let (counters, bytes) = (Counters::new(), AtomicU64::new(0));
-        Arc::new(TableCache { env, dir, cache, files, counters, bytes, memory })
+        let waiting_reads = AtomicUsize::new(0);
+        Arc::new(TableCache { env, dir, cache, files, counters, bytes, memory, waiting_reads })
     }
 
     /// The file of table `number`, which must be `size` bytes long.
@@ -117,6 +129,17 @@ impl TableCache {
     /// Closes the file of a deleted table once no read uses it. Its blocks age out of the cache.
     pub fn forget(&self, number: u64) {
         self.files.remove(&number);
+    }
+
+    /// Whether a get, a cursor or another read of a caller waits for the disk now. Reads of compactions do not count. A hint: the answer
+    /// may be out of date.
+    pub fn has_waiting_reads(&self) -> bool {
+        self.waiting_reads.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn begin_wait(&self) -> WaitingRead<'_> {
+        self.waiting_reads.fetch_add(1, Ordering::Relaxed);
+        WaitingRead(&self.waiting_reads)
     }
 
     /// The cache that blocks go through.

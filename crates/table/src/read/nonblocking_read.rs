@@ -59,10 +59,8 @@ impl Table {
         self.check_handle(handle, frame::MAX_PAYLOAD)?;
         let mut frame = self.buffer_for(wanted);
         match reading {
-            Reading::Waits if !self.counts_waits(handle.offset) => self.read_at(&mut frame, handle.offset)?,
             Reading::Waits => {
-                if !self.try_read_cached(&mut frame, handle.offset)? {
-                    self.read_at(&mut frame, handle.offset)?;
+                if self.read_at(&mut frame, handle.offset)? && self.counts_waits(handle.offset) {
                     self.note_waited(handle.offset);
                 }
             }

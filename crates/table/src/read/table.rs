@@ -194,7 +194,17 @@ impl Table {
         Ok(())
     }
 
-    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+    /// Reads these bytes of the file for a caller. Returns whether the read waited for the disk. Compactions rest while one waits.
+    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<bool> {
+        if self.try_read_cached(bytes, offset)? {
+            return Ok(false);
+        }
+        let _waiting = self.tables().begin_wait();
+        self.read_in_background(bytes, offset).map(|()| true)
+    }
+
+    /// Reads these bytes of the file for a compaction, or to load an index or a filter: no compaction rests meanwhile.
+    pub(crate) fn read_in_background(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         self.note_read(bytes.len());
         self.file()?.read_exact_at(bytes, offset)
     }

@@ -65,7 +65,7 @@ impl Window {
         if self.bytes.len() < want {
             self.bytes.resize(want, 0);
         }
-        table.read_at(&mut self.bytes[have..want], offset + have as u64)?;
+        table.read_in_background(&mut self.bytes[have..want], offset + have as u64)?;
         self.len = want;
         // The disk reads the next window while the caller works on this one.
         let filled = offset + want as u64;

@@ -22,7 +22,7 @@ pub struct JobContext<'a> {
     /// The sequence numbers of all snapshots and cursors, ascending.
     pub snapshots: &'a [Seq],
     /// Called regularly by a compaction with the number of bytes written since the last call. It may sleep.
-    pub rate_limiter: &'a (dyn Fn(u64) + Sync),
+    pub rate_limiter: &'a dyn Fn(u64),
     /// Range tombstones: entries that they hide from every reader are dropped.
     pub range_tombstones: &'a RangeSet,
     /// Set when the job should stop because the database is closing.

@@ -10,7 +10,7 @@ use table::{TableMeta, TableOptions, TableWriter};
 /// The number of entries, and their bytes, after which the rate limiter is called and cancellation is checked. With large values, many
 /// bytes come before many entries.
 const ENTRIES_PER_TICK: u32 = 1024;
-const BYTES_PER_TICK: usize = 1 << 20;
+const BYTES_PER_TICK: usize = 256 << 10;
 
 /// Additional filter bits per key of tables above the bottom.
 const ADDITIONAL_FILTER_BITS: u32 = 4;
