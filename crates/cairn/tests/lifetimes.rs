@@ -1,5 +1,5 @@
 //! Guarantees of closing: it waits for running calls, nothing uses the directory after it, and every handle that outlives it returns
-//! `Closed`. Random programs of handles are in `crates/sim/src/lifetimes`.
+//! `Closed`. Random programs of handles are in `crates/sim/src/lifetime`.
 
 use cairn::env::{OpInfo, OpKind, Phase, SimEnv, Survival};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};

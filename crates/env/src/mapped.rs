@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -117,46 +118,53 @@ fn fcntl(file: &File, command: i32, argument: i32) -> io::Result<i32> {
     }
 }
 
-/// Waits until the disk has the bytes of a file between the offsets `before` and `from`, and makes it begin to write those between `from`
-/// and `to`. Makes nothing durable. Does nothing where the system does not support it.
+/// Makes the disk begin to write these bytes of a file. Makes nothing durable. Returns `false` where the system does not support it. An
+/// error of the write itself is reported by the wait, or by the next sync.
 #[cfg(target_os = "linux")]
-pub(crate) fn write_back(file: &File, before: u64, from: u64, to: u64) -> io::Result<()> {
-    let wait =
-        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-    let call = |from: u64, to: u64, flags| {
-        use std::os::fd::AsRawFd;
-        // SAFETY: the descriptor is open while `file` is borrowed, and the call accesses no memory of this process.
-        match unsafe { libc::sync_file_range(file.as_raw_fd(), from as i64, (to - from) as i64, flags) } {
-            0 => Ok(()),
-            _ => match io::Error::last_os_error() {
-                // A file system or a sandbox without the call; nothing was waited for, so no error of a write was lost.
-                e if matches!(
-                    e.raw_os_error(),
-                    Some(
-                        libc::ENOSYS
-                            | libc::EINVAL
-                            | libc::ESPIPE
-                            | libc::EPERM
-                            | libc::EACCES
-                            | libc::EOPNOTSUPP
-                    )
-                ) =>
-                {
-                    Ok(())
-                }
-                e => Err(e),
-            },
+pub(crate) fn begin_write_back(file: &File, bytes: Range<u64>) -> io::Result<bool> {
+    use libc::{EACCES, EINVAL, ENOSYS, EOPNOTSUPP, EPERM, ESPIPE};
+    match sync_range(file, bytes, libc::SYNC_FILE_RANGE_WRITE) {
+        Ok(()) => Ok(true),
+        // A file system or a sandbox without the call.
+        Err(e)
+            if matches!(e.raw_os_error(), Some(ENOSYS | EINVAL | ESPIPE | EPERM | EACCES | EOPNOTSUPP)) =>
+        {
+            Ok(false)
         }
-    };
-    // A length of 0 would mean "to the end of the file".
-    if before < from {
-        call(before, from, wait)?;
+        Err(e) => Err(e),
     }
-    call(from, to, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+/// Waits until the disk has these bytes of a file. Makes nothing durable. An error may be that of a write, which the kernel reports only
+/// once, whatever its number: no sync of the file proves anything afterwards.
+#[cfg(target_os = "linux")]
+pub(crate) fn await_write_back(file: &File, bytes: Range<u64>) -> io::Result<()> {
+    use libc::{SYNC_FILE_RANGE_WAIT_AFTER, SYNC_FILE_RANGE_WAIT_BEFORE, SYNC_FILE_RANGE_WRITE};
+    sync_range(file, bytes, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
+}
+
+#[cfg(target_os = "linux")]
+fn sync_range(file: &File, bytes: Range<u64>, flags: u32) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    // A length of 0 would mean "to the end of the file".
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let (from, len) = (bytes.start as i64, (bytes.end - bytes.start) as i64);
+    // SAFETY: the descriptor is open while `file` is borrowed, and the call accesses no memory of this process.
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), from, len, flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn write_back(_file: &File, _before: u64, _from: u64, _to: u64) -> io::Result<()> {
+pub(crate) fn begin_write_back(_file: &File, _bytes: Range<u64>) -> io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn await_write_back(_file: &File, _bytes: Range<u64>) -> io::Result<()> {
     Ok(())
 }
 

@@ -105,11 +105,12 @@ pub fn filter(data: &[u8]) -> bool {
 
 /// The payload of a properties block.
 pub fn properties(data: &[u8]) -> bool {
-    let Ok((meta, owner)) = properties::decode(data, 7, 8) else { return false };
+    let owner = properties::owner(data);
+    let Ok(meta) = properties::decode(data, 7, 8) else { return false };
     assert!(meta.smallest.len() <= MAX_KEY_LEN && meta.largest.len() <= MAX_KEY_LEN);
     let mut out = Vec::new();
     properties::encode(&meta, owner.as_ref(), &mut out);
-    assert_eq!(properties::decode(&out, 7, 8), Ok((meta, owner)));
+    assert_eq!((properties::decode(&out, 7, 8), properties::owner(&out)), (Ok(meta), owner));
     assert!(out.len() <= data.len(), "the canonical form is the shortest");
     true
 }

@@ -11,6 +11,9 @@ use tree::{DatabaseEdit, JobContext, Plan};
 
 /// Pause of a thread after a job failed with an error that may be temporary.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Compactions rest only while the slowdown of writers is shorter, in nanoseconds per KiB: up to a debt of 5.
+const LONGEST_SLOWDOWN: u64 = 32_000;
+
 impl DbInner {
     fn is_idle(&self) -> bool {
         self.counters.user_bytes() < self.idle_until.load(Ordering::Relaxed)
@@ -122,6 +125,14 @@ impl DbInner {
         result
     }
 
+    /// Whether compactions leave the disk to the reads that wait for it. They do not while compactions are far behind; nor without background
+    /// threads, where writers wait for them.
+    fn rests_now(&self) -> bool {
+        !self.is_inline()
+            && self.slowdown.load(Ordering::Relaxed) < LONGEST_SLOWDOWN
+            && self.tables.cache.has_waiting_reads()
+    }
+
     fn compact_tables(&self, keyspace: &Arc<KeyspaceInner>, plan: &Arc<Plan>) -> Result<()> {
         self.check_place()?;
         let started = self.env.monotonic();
@@ -138,7 +149,7 @@ impl DbInner {
             next_number: &next_number,
             snapshots: &snapshots,
             rate_limiter: &|bytes| {
-                pace.take(bytes, self.tables.cache.has_waiting_reads(), || self.status.ends());
+                pace.take(bytes, self.rests_now(), || self.status.ends());
             },
             range_tombstones: &ranges,
             cancelled: &self.status.cancelled,

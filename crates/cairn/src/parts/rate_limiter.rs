@@ -5,7 +5,8 @@
 //!
 //! The share: a job that finds a read waiting for the disk rests for [`REST_FACTOR`] times the time that it has worked since its last
 //! rest. So a database whose readers always wait leaves them two thirds of the time, one whose readers wait a tenth of the time delays its
-//! compactions by a fifth, and one whose reads are all in memory does not delay them (ADR 20).
+//! compactions by a fifth, and one whose reads are all in memory does not delay them (ADR 20). On a disk so slow that a job works for more
+//! than 10 ms between two reports, rests are shorter.
 //!
 //! Flushes are not limited, because writers wait for them.
 
@@ -23,7 +24,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// How long a compaction rests while reads wait, as a multiple of the time that it has worked.
 const REST_FACTOR: u32 = 2;
 
-/// Upper bound of a rest. A job that was kept from working, by the rate or by the scheduler, has not used the disk meanwhile.
+/// Upper bound of a rest: a job that the scheduler kept from working has not used the disk meanwhile.
 const MAX_REST: Duration = Duration::from_millis(20);
 
 pub(crate) struct RateLimiter {

@@ -1,6 +1,6 @@
 //! The files that [`super::RealEnv`] writes: appends by write(2), and syncs that poison the file when they fail.
 //!
-//! Large appends to tables go to the disk at once, not all together at the sync: a sync of a whole table puts megabytes into the queue of the disk,
+//! Large appends, which tables make, go to the disk at once, not all together at the sync: a sync of a whole table puts megabytes into the queue of the disk,
 //! and a read would wait behind all of them (ADR 20).
 
 use super::limits;
@@ -11,6 +11,7 @@ use base::{Error, Result};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -21,8 +22,8 @@ const WRITE_BACK_MIN: usize = 16 << 10;
 pub(super) struct RealWriteFile {
     pub(super) open: Arc<OpenFile>,
     pub(super) len: u64,
-    /// Offset of the last append that the disk began to write at once.
-    written_back: u64,
+    /// The bytes that the disk began to write at the last append; `None` where the system does not support it.
+    written_back: Option<Range<u64>>,
     /// The maximum length when the file was created. The limit rarely changes, and a check costs a tenth of a write.
     pub(super) max_len: u64,
 }
@@ -49,12 +50,14 @@ impl OpenFile {
         synced.map_err(|e| self.poison_by(e))
     }
 
-    /// Waits until the disk has what lies between the offsets `before` and `from`, and makes it begin with what lies between `from` and
-    /// `to`. An error poisons the file, as that of a sync does: the kernel does not report it again.
-    fn write_back(&self, before: u64, from: u64, to: u64) -> Result<()> {
+    /// Waits until the disk has the bytes `before`, and makes it begin with the bytes `next`. Returns `false` if the system does not support
+    /// it. An error is that of a sync, and poisons the file: the kernel does not report it again.
+    fn write_back(&self, before: Range<u64>, next: Range<u64>) -> Result<bool> {
         let _syncing = self.syncing.lock();
         self.check_poison()?;
-        mapped::write_back(&self.file, before, from, to).map_err(|e| self.poison_by(e))
+        let begun = mapped::await_write_back(&self.file, before)
+            .and_then(|()| mapped::begin_write_back(&self.file, next));
+        begun.map_err(|e| self.poison_by(e).sync_failed())
     }
 
     fn poison_by(&self, error: io::Error) -> Error {
@@ -70,7 +73,7 @@ impl RealWriteFile {
     pub(super) fn new(file: File, path: &Path) -> RealWriteFile {
         let (path, syncing, poison) = (path.to_owned(), Mutex::default(), OnceLock::new());
         let open = Arc::new(OpenFile { file, path, syncing, poison });
-        RealWriteFile { open, len: 0, written_back: 0, max_len: limits::max_file_len() }
+        RealWriteFile { open, len: 0, written_back: Some(0..0), max_len: limits::max_file_len() }
     }
 
     /// Appends what the disk gets when the operating system chooses, or at a sync.
@@ -99,9 +102,12 @@ impl WriteFile for RealWriteFile {
     fn append(&mut self, data: &[u8]) -> Result<()> {
         let from = self.len;
         self.append_lazily(data)?;
-        if data.len() >= WRITE_BACK_MIN {
-            self.open.write_back(self.written_back, from, self.len)?;
-            self.written_back = from;
+        if data.len() >= WRITE_BACK_MIN
+            && let Some(before) = self.written_back.take()
+        {
+            let next = from..self.len;
+            // An error poisons the file, so it does not matter that `len` has grown.
+            self.written_back = self.open.write_back(before, next.clone())?.then_some(next);
         }
         Ok(())
     }
@@ -115,7 +121,7 @@ impl WriteFile for RealWriteFile {
         check_truncate(&self.open.path, self.len, len)?;
         self.open.file.set_len(len).map_err(|e| Error::io("truncate", &self.open.path, e))?;
         self.len = len;
-        self.written_back = self.written_back.min(len);
+        self.written_back = self.written_back.take().map(|_| 0..0);
         Ok(())
     }
 
@@ -141,6 +147,17 @@ mod tests {
             assert_eq!(file.append(b"data").unwrap_err().kind(), ErrorKind::NoSpace);
             assert_eq!(file.len, 0);
         }
+    }
+
+    #[test]
+    fn a_write_back_that_is_not_supported_is_left_out_and_one_that_fails_is_a_failed_sync() {
+        // A pipe refuses the call, whatever it is to do.
+        let (_read, write) = std::io::pipe().unwrap();
+        let file = writer(File::from(std::os::fd::OwnedFd::from(write)));
+        assert!(!file.open.write_back(0..0, 0..1).unwrap());
+        file.open.check_poison().unwrap();
+        assert_eq!(file.open.write_back(0..1, 1..2).unwrap_err().kind(), ErrorKind::ReadOnly);
+        assert_eq!(file.open.check_poison().unwrap_err().kind(), ErrorKind::ReadOnly);
     }
 
     #[test]

@@ -131,8 +131,8 @@ impl TableCache {
         self.files.remove(&number);
     }
 
-    /// Whether a get, a cursor or another read of a caller waits for the disk now. Reads of compactions do not count. A hint: the answer
-    /// may be out of date.
+    /// Whether a get or a cursor waits for the disk now. Reads of compactions and checks do not count. A hint: the answer may be out of
+    /// date.
     pub fn has_waiting_reads(&self) -> bool {
         self.waiting_reads.load(Ordering::Relaxed) > 0
     }

@@ -149,9 +149,9 @@ impl SalvageCursor {
     }
 
     fn note_properties(&mut self) {
-        let (meta, owner) = properties::decode(&self.payload, self.number, self.len).ok().unzip();
+        let meta = properties::decode(&self.payload, self.number, self.len).ok();
         self.survey.promised = meta.map(|meta| meta.entries);
-        self.survey.owner = owner.flatten();
+        self.survey.owner = properties::owner(&self.payload);
     }
 
     /// Reads the whole file and summarizes it. Call it on a new cursor.

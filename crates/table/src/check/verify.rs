@@ -159,7 +159,7 @@ impl<'a> Walk<'a> {
             return Err(self.table.fault(DecodeError::Corrupt("no zeros can follow this block"), from));
         }
         let mut zeros = vec![0; (to - from) as usize];
-        self.table.read_at(&mut zeros, from)?;
+        self.table.read_in_background(&mut zeros, from)?;
         match zeros.iter().all(|byte| *byte == 0) {
             true => Ok(()),
             false => Err(self.table.fault(DecodeError::Corrupt("bytes between two data blocks"), from)),

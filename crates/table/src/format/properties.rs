@@ -54,43 +54,57 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
     }
 }
 
-/// Decodes the block's payload; the caller gives number and size of the file. Also returns the owner of the table, if the block names it.
-pub(crate) fn decode(
-    payload: &[u8],
-    number: u64,
-    file_size: u64,
-) -> Result<(TableMeta, Option<TableOwner>), DecodeError> {
-    const BAD: DecodeError = DecodeError::Corrupt("properties are malformed");
-    let mut fields: [Option<&[u8]>; 10] = [None; 10];
-    let mut reader = Reader::new(payload);
-    while !reader.is_empty() {
-        let tag = reader.u8().ok_or(BAD)?;
-        let bytes = reader.bytes(MAX_KEY_LEN).ok_or(BAD)?;
-        if let Some(field) = fields.get_mut(usize::from(tag)) {
-            *field = Some(bytes);
+const BAD: DecodeError = DecodeError::Corrupt("properties are malformed");
+
+/// The fields of the block's payload, by tag.
+struct Fields<'a>([Option<&'a [u8]>; 10]);
+
+impl<'a> Fields<'a> {
+    fn of(payload: &'a [u8]) -> Result<Fields<'a>, DecodeError> {
+        let mut fields = [None; 10];
+        let mut reader = Reader::new(payload);
+        while !reader.is_empty() {
+            let tag = reader.u8().ok_or(BAD)?;
+            let bytes = reader.bytes(MAX_KEY_LEN).ok_or(BAD)?;
+            if let Some(field) = fields.get_mut(usize::from(tag)) {
+                *field = Some(bytes);
+            }
         }
+        Ok(Fields(fields))
     }
-    let bytes = |tag: u8| fields[usize::from(tag)].ok_or(DecodeError::Corrupt("a property is missing"));
-    let number_of = |tag: u8| {
-        let mut reader = Reader::new(bytes(tag)?);
+
+    fn bytes(&self, tag: u8) -> Result<&'a [u8], DecodeError> {
+        self.0[usize::from(tag)].ok_or(DecodeError::Corrupt("a property is missing"))
+    }
+
+    fn number(&self, tag: u8) -> Result<u64, DecodeError> {
+        let mut reader = Reader::new(self.bytes(tag)?);
         reader.varint().filter(|_| reader.is_empty()).ok_or(BAD)
-    };
-    let name = bytes(OWNER_NAME).ok().and_then(|name| std::str::from_utf8(name).ok());
-    let owner = name.zip(number_of(OWNER).ok());
-    let owner = owner.map(|(name, number)| TableOwner { number, name: name.into() });
-    let meta = TableMeta {
+    }
+}
+
+/// The owner of the table, if the block names it, even if other fields are malformed.
+pub(crate) fn owner(payload: &[u8]) -> Option<TableOwner> {
+    let fields = Fields::of(payload).ok()?;
+    let name = std::str::from_utf8(fields.bytes(OWNER_NAME).ok()?).ok()?;
+    Some(TableOwner { number: fields.number(OWNER).ok()?, name: name.into() })
+}
+
+/// Decodes the block's payload; the caller gives number and size of the file.
+pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<TableMeta, DecodeError> {
+    let fields = Fields::of(payload)?;
+    Ok(TableMeta {
         number,
         file_size,
-        entries: number_of(ENTRIES)?,
-        tombstones: number_of(TOMBSTONES)?,
-        smallest: bytes(MIN)?.to_vec(),
-        largest: bytes(MAX)?.to_vec(),
-        min_seq: number_of(MIN_SEQ)?,
-        max_seq: number_of(MAX_SEQ)?,
-        user_bytes: number_of(USER_BYTES)?,
+        entries: fields.number(ENTRIES)?,
+        tombstones: fields.number(TOMBSTONES)?,
+        smallest: fields.bytes(MIN)?.to_vec(),
+        largest: fields.bytes(MAX)?.to_vec(),
+        min_seq: fields.number(MIN_SEQ)?,
+        max_seq: fields.number(MAX_SEQ)?,
+        user_bytes: fields.number(USER_BYTES)?,
         cleared_seq: 0,
-    };
-    Ok((meta, owner))
+    })
 }
 
 #[cfg(test)]
@@ -114,9 +128,11 @@ mod tests {
         let mut out = vec![200, 2, 1, 1];
         let us = TableOwner { number: 300, name: "us".into() };
         encode(&meta, Some(&us), &mut out);
-        assert_eq!(decode(&out, 5, 6), Ok((meta.clone(), Some(us))));
+        assert_eq!(owner(&out), Some(us.clone()));
+        // Without the first required field.
+        assert_eq!((decode(&out[8..], 5, 6).is_err(), owner(&out[8..])), (true, Some(us)));
         out.truncate(out.len() - 8);
-        assert_eq!(decode(&out, 5, 6), Ok((meta, None)));
+        assert_eq!((decode(&out, 5, 6), owner(&out)), (Ok(meta), None));
         assert!(decode(&out[7..], 5, 6).is_err());
         for len in 0..out.len() {
             assert!(decode(&out[..len], 5, 6).is_err(), "{len}");

@@ -109,7 +109,7 @@ impl Table {
         let handle = self.root()?.footer.properties;
         let payload = self.read(handle, Kind::Properties, properties::MAX_LEN)?;
         let decoded = properties::decode(&payload, self.file.number, self.file.size);
-        decoded.map(|(meta, _)| meta).map_err(|f| self.fault(f, handle.offset))
+        decoded.map_err(|f| self.fault(f, handle.offset))
     }
 
     /// Asks the operating system to drop the file from the page cache, so that the next reads come from the disk.
@@ -132,7 +132,7 @@ impl Table {
     fn load_root(&self) -> Result<&Root> {
         let mut bytes = [0; footer::LEN];
         let offset = self.file.size - footer::LEN as u64;
-        self.read_at(&mut bytes, offset)?;
+        self.read_in_background(&mut bytes, offset)?;
         let footer =
             Footer::decode(&bytes, self.file.number, self.file.size).map_err(|f| self.fault(f, offset))?;
         let root = self.read(footer.root, Kind::Index, frame::MAX_PAYLOAD)?;
@@ -167,22 +167,28 @@ impl Table {
         if let Some(block) = self.tables.cache.get(key, class) {
             return Ok(block);
         }
-        let block = self.read(handle, kind, cap)?;
+        self.check_handle(handle, cap)?;
+        let mut frame = vec![0; handle.size as usize];
+        self.read_at(&mut frame, handle.offset)?;
+        let block = self.open_frame(frame, handle, kind, cap)?;
         self.tables.cache.insert(key, class, block.clone());
         Ok(block)
     }
 
-    /// The payload of a block, from the file.
+    /// The payload of a block, from the file, for no caller in particular.
     pub(crate) fn read(&self, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
-        let bytes = self.read_frame(handle, cap)?;
-        frame::open(bytes, self.place(handle.offset, kind), cap).map_err(|f| self.fault(f, handle.offset))
+        self.open_frame(self.read_frame(handle, cap)?, handle, kind, cap)
     }
 
-    /// The frame of a block, from the file, unverified.
+    fn open_frame(&self, frame: Vec<u8>, handle: Handle, kind: Kind, cap: usize) -> Result<Slice> {
+        frame::open(frame, self.place(handle.offset, kind), cap).map_err(|f| self.fault(f, handle.offset))
+    }
+
+    /// The frame of a block, from the file, unverified, for no caller in particular.
     pub(crate) fn read_frame(&self, handle: Handle, cap: usize) -> Result<Vec<u8>> {
         self.check_handle(handle, cap)?;
         let mut bytes = vec![0; handle.size as usize];
-        self.read_at(&mut bytes, handle.offset)?;
+        self.read_in_background(&mut bytes, handle.offset)?;
         Ok(bytes)
     }
 
@@ -194,7 +200,7 @@ impl Table {
         Ok(())
     }
 
-    /// Reads these bytes of the file for a caller. Returns whether the read waited for the disk. Compactions rest while one waits.
+    /// Reads these bytes of the file for a get or a cursor. Returns whether the read waited for the disk. Compactions rest while one waits.
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<bool> {
         if self.try_read_cached(bytes, offset)? {
             return Ok(false);
@@ -203,7 +209,7 @@ impl Table {
         self.read_in_background(bytes, offset).map(|()| true)
     }
 
-    /// Reads these bytes of the file for a compaction, or to load an index or a filter: no compaction rests meanwhile.
+    /// Reads these bytes of the file for a compaction or a check, or to load what a table needs in memory: no compaction rests meanwhile.
     pub(crate) fn read_in_background(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         self.note_read(bytes.len());
         self.file()?.read_exact_at(bytes, offset)
