@@ -191,6 +191,7 @@ fn compactions_see_a_read_of_a_caller_while_it_waits_for_the_disk() {
         let (sim, table, entries) = table(Compression::None, 0);
         sim.set_cached_percent(percent);
         let (tables, waiting) = (table.tables().clone(), Arc::new(Mutex::new(Vec::new())));
+        let _compaction = table.tables().begin_compaction();
         let seen = waiting.clone();
         sim.set_hook(Some(Box::new(move |op| {
             if op.kind == OpKind::Read {

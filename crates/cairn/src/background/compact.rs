@@ -141,6 +141,7 @@ impl DbInner {
         let snapshots = self.readers_of(keyspace);
         let next_number = || self.new_number();
         let pace = Pace::new(&self.rate_limiter, &*self.env);
+        let _looks = self.tables.cache.begin_compaction();
         let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
         let context = JobContext {
             env: &self.env,

@@ -81,12 +81,21 @@ pub struct TableCache {
     pub(crate) memory: u64,
     /// Number of reads of callers that wait for the disk now.
     waiting_reads: AtomicUsize,
+    /// Number of compactions that look at it.
+    compactions: AtomicUsize,
 }
 
-/// A read that waits for the disk, until it is dropped.
-pub(crate) struct WaitingRead<'a>(&'a AtomicUsize);
+/// Counts one in a counter until it is dropped: a read that waits for the disk, or a compaction.
+pub struct Counted<'a>(&'a AtomicUsize);
 
-impl Drop for WaitingRead<'_> {
+impl<'a> Counted<'a> {
+    fn new(counter: &'a AtomicUsize) -> Counted<'a> {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Counted(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -117,8 +126,8 @@ impl TableCache {
         );
         let memory = env.memory();
         let (counters, bytes) = (Counters::new(), AtomicU64::new(0));
-        let waiting_reads = AtomicUsize::new(0);
-        Arc::new(TableCache { env, dir, cache, files, counters, bytes, memory, waiting_reads })
+        let (waiting_reads, compactions) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(TableCache { env, dir, cache, files, counters, bytes, memory, waiting_reads, compactions })
     }
 
     /// The file of table `number`, which must be `size` bytes long.
@@ -131,15 +140,24 @@ impl TableCache {
         self.files.remove(&number);
     }
 
+    /// Announces a compaction that looks at [`TableCache::has_waiting_reads`], until the value is dropped.
+    pub fn begin_compaction(&self) -> Counted<'_> {
+        Counted::new(&self.compactions)
+    }
+
     /// Whether a get or a cursor waits for the disk now. Reads of compactions and checks do not count. A hint: the answer may be out of
-    /// date.
+    /// date. Exact only while a compaction is announced: otherwise a read from the page cache counts, too.
     pub fn has_waiting_reads(&self) -> bool {
         self.waiting_reads.load(Ordering::Relaxed) > 0
     }
 
-    pub(crate) fn begin_wait(&self) -> WaitingRead<'_> {
-        self.waiting_reads.fetch_add(1, Ordering::Relaxed);
-        WaitingRead(&self.waiting_reads)
+    /// Whether a compaction is announced.
+    pub(crate) fn has_compactions(&self) -> bool {
+        self.compactions.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn begin_wait(&self) -> Counted<'_> {
+        Counted::new(&self.waiting_reads)
     }
 
     /// The cache that blocks go through.

@@ -60,7 +60,8 @@ impl Table {
         let mut frame = self.buffer_for(wanted);
         match reading {
             Reading::Waits => {
-                if self.read_at(&mut frame, handle.offset)? && self.counts_waits(handle.offset) {
+                let counts = self.counts_waits(handle.offset);
+                if self.read_at(&mut frame, handle.offset, counts)? && counts {
                     self.note_waited(handle.offset);
                 }
             }

@@ -132,7 +132,7 @@ impl Readahead {
         // The window stays empty if the read fails.
         let mut bytes = std::mem::take(&mut self.bytes).renew((to - from) as usize);
         match blocked {
-            true => _ = table.read_at(&mut bytes, from)?,
+            true => _ = table.read_at(&mut bytes, from, false)?,
             false if table.try_read_cached(&mut bytes, from)? => {}
             false => return Ok(false),
         }

@@ -169,7 +169,7 @@ impl Table {
         }
         self.check_handle(handle, cap)?;
         let mut frame = vec![0; handle.size as usize];
-        self.read_at(&mut frame, handle.offset)?;
+        self.read_at(&mut frame, handle.offset, false)?;
         let block = self.open_frame(frame, handle, kind, cap)?;
         self.tables.cache.insert(key, class, block.clone());
         Ok(block)
@@ -200,12 +200,13 @@ impl Table {
         Ok(())
     }
 
-    /// Reads these bytes of the file for a get or a cursor. Returns whether the read waited for the disk. Compactions rest while one waits.
-    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<bool> {
-        if self.try_read_cached(bytes, offset)? {
+    /// Reads these bytes of the file for a get or a cursor. Compactions rest while it waits for the disk. Returns whether it has waited;
+    /// without `counts` and without compactions, this is not known, and the answer is yes: finding out takes a system call.
+    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64, counts: bool) -> Result<bool> {
+        if (counts || self.tables.has_compactions()) && self.try_read_cached(bytes, offset)? {
             return Ok(false);
         }
-        let _waiting = self.tables().begin_wait();
+        let _waiting = self.tables.begin_wait();
         self.read_in_background(bytes, offset).map(|()| true)
     }
 
