@@ -29,6 +29,7 @@ mod place;
 mod promises;
 mod ranges;
 mod recovered;
+mod rests;
 mod salvage;
 mod scrub;
 mod shapes;

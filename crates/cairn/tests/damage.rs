@@ -345,9 +345,13 @@ fn a_damaged_table_is_not_retried_in_a_loop() {
     write(&keyspace, &mut model, 1_000_000..1_004_000, 4000);
     db.flush().unwrap();
     db.wait_idle().unwrap();
-    let before = sim.op_count();
-    std::thread::sleep(Duration::from_millis(700));
-    assert_eq!(sim.op_count(), before, "files are touched with nothing to do");
+    // A thread that retries in a loop never leaves the files alone for so long. The flush thread may still give the newest log its name.
+    let is_silent = || {
+        let before = sim.op_count();
+        std::thread::sleep(Duration::from_millis(700));
+        sim.op_count() == before
+    };
+    assert!((0..3).any(|_| is_silent()), "files are touched with nothing to do");
     assert!(level0(&db) <= 14);
     compare(&keyspace, &model, &[table]);
 }

@@ -42,8 +42,10 @@ fn a_large_value_or_batch_is_copied_once() -> cairn::Result<()> {
         assert!(peak <= 9 * (LEN / 4) + SMALL, "a batch of {LEN} bytes takes {peak} bytes");
         let (peak, written) = peak_of(|| db.write(batch, Durability::Os));
         written?;
-        println!("writing it: {peak} bytes");
+        let copied = db.stats().memory.memtables as usize;
+        println!("writing it: {copied} bytes in the memtable, {peak} bytes beside it");
         assert!(peak <= SMALL, "writing a batch of {LEN} bytes takes {peak} bytes beside the memtable");
+        assert!(copied <= LEN + (LEN / len) * 128 + SMALL, "a batch of {LEN} bytes takes {copied} bytes");
     }
     ks.flush()?;
     assert_eq!(ks.get("large")?.unwrap().len(), LEN);

@@ -191,7 +191,6 @@ fn compactions_see_a_read_of_a_caller_while_it_waits_for_the_disk() {
         let (sim, table, entries) = table(Compression::None, 0);
         sim.set_cached_percent(percent);
         let (tables, waiting) = (table.tables().clone(), Arc::new(Mutex::new(Vec::new())));
-        let _compaction = table.tables().begin_compaction();
         let seen = waiting.clone();
         sim.set_hook(Some(Box::new(move |op| {
             if op.kind == OpKind::Read {
@@ -206,7 +205,10 @@ fn compactions_see_a_read_of_a_caller_while_it_waits_for_the_disk() {
         };
         let is = |seen: Vec<bool>, expected| !seen.is_empty() && seen.iter().all(|&s| s == expected);
         let key = &entries[700].key;
-        assert!(is(seen_by(&mut || _ = table.get(key, hash(key), MAX_SEQ).unwrap()), expected));
+        let mut get = || _ = table.get(key, hash(key), MAX_SEQ).unwrap();
+        assert!(is(seen_by(&mut get), false), "no compaction is announced");
+        let _compaction = table.tables().begin_compaction();
+        assert!(is(seen_by(&mut get), expected));
         let mut cursor = table.cursor();
         assert!(is(seen_by(&mut || cursor.seek(key, MAX_SEQ).unwrap()), expected));
         let mut scan = table.scan();

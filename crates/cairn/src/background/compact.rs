@@ -11,8 +11,6 @@ use tree::{DatabaseEdit, JobContext, Plan};
 
 /// Pause of a thread after a job failed with an error that may be temporary.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// Compactions rest only while the slowdown of writers is shorter, in nanoseconds per KiB: up to a debt of 5.
-const LONGEST_SLOWDOWN: u64 = 32_000;
 
 impl DbInner {
     fn is_idle(&self) -> bool {
@@ -125,12 +123,11 @@ impl DbInner {
         result
     }
 
-    /// Whether compactions leave the disk to the reads that wait for it. They do not while compactions are far behind; nor without background
-    /// threads, where writers wait for them.
-    fn rests_now(&self) -> bool {
-        !self.is_inline()
-            && self.slowdown.load(Ordering::Relaxed) < LONGEST_SLOWDOWN
-            && self.tables.cache.has_waiting_reads()
+    /// Whether a compaction leaves the disk to the reads that wait for it. It does not while compactions are far behind, while the disk is
+    /// full, or for a keyspace that is dropped.
+    fn rests_now(&self, keyspace: &KeyspaceInner) -> bool {
+        self.tables.cache.has_waiting_reads()
+            && !(self.is_far_behind() || self.disk_reserve.is_spent() || keyspace.is_dropped())
     }
 
     fn compact_tables(&self, keyspace: &Arc<KeyspaceInner>, plan: &Arc<Plan>) -> Result<()> {
@@ -141,7 +138,9 @@ impl DbInner {
         let snapshots = self.readers_of(keyspace);
         let next_number = || self.new_number();
         let pace = Pace::new(&self.rate_limiter, &*self.env);
-        let _looks = self.tables.cache.begin_compaction();
+        // Without background threads a writer may wait for this compaction, and a move reads and writes no table: they never rest.
+        let rests = !self.is_inline() && !plan.is_move();
+        let _announced = rests.then(|| self.tables.cache.begin_compaction());
         let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
         let context = JobContext {
             env: &self.env,
@@ -150,7 +149,7 @@ impl DbInner {
             next_number: &next_number,
             snapshots: &snapshots,
             rate_limiter: &|bytes| {
-                pace.take(bytes, self.rests_now(), || self.status.ends());
+                pace.take(bytes, || self.rests_now(keyspace), || self.status.ends());
             },
             range_tombstones: &ranges,
             cancelled: &self.status.cancelled,

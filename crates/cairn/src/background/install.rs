@@ -8,8 +8,10 @@ use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// Slowdown per KiB and unit of debt. At a debt of 1 a write of 1 KiB waits 2 us longer, at 4 it waits 32 us: the square.
+/// Slowdown per KiB, times the square of the debt above 1: a write of 1 KiB waits 2 us longer at a debt of 2, and 32 us at 5.
 const SLOWDOWN_NANOS: f64 = 2_000.0;
+/// The debt up to which compactions rest for reads.
+const MAX_RESTING_DEBT: f64 = 5.0;
 
 impl DbInner {
     /// Ends all writing after a job whose sync failed. Runs before any caller that waits for the job learns of its end, so that no later
@@ -84,9 +86,28 @@ impl DbInner {
         Ok(())
     }
 
-    /// Sets the slowdown of writers: none up to a debt of 1, then with the square of the excess.
+    /// Sets the slowdown of writers.
     fn update_slowdown(&self, state: &State) {
-        let excess = (state.largest_debt() - 1.0).max(0.0);
-        self.slowdown.store((SLOWDOWN_NANOS * excess * excess) as u64, Ordering::Relaxed);
+        self.slowdown.store(slowdown(state.largest_debt()), Ordering::Relaxed);
+    }
+
+    /// Whether compactions are so far behind that they do not rest for reads.
+    pub(super) fn is_far_behind(&self) -> bool {
+        self.slowdown.load(Ordering::Relaxed) > slowdown(MAX_RESTING_DEBT)
+    }
+}
+
+/// How much longer writers wait at this debt, in nanoseconds per KiB.
+fn slowdown(debt: f64) -> u64 {
+    (SLOWDOWN_NANOS * (debt - 1.0).max(0.0).powi(2)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slowdown;
+
+    #[test]
+    fn the_slowdown_begins_at_a_debt_of_1_and_grows_with_the_square() {
+        assert_eq!([0.0, 1.0, 2.0, 3.0, 5.0].map(slowdown), [0, 0, 2_000, 8_000, 32_000]);
     }
 }

@@ -4,7 +4,7 @@
 //! so many may be written. After a pause, jobs may be ahead of the rate by [`BURST`].
 //!
 //! The share: a job that finds a read waiting for the disk rests for [`REST_FACTOR`] times the time that it has worked since its last
-//! rest. So a database whose readers always wait leaves them two thirds of the time, one whose readers wait a tenth of the time delays its
+//! report. So a database whose readers always wait leaves them two thirds of the time, one whose readers wait a tenth of the time delays its
 //! compactions by a fifth, and one whose reads are all in memory does not delay them (ADR 20). On a disk so slow that a job works for more
 //! than 10 ms between two reports, rests are shorter.
 //!
@@ -64,7 +64,7 @@ impl RateLimiter {
 pub(crate) struct Pace<'a> {
     rate_limiter: &'a RateLimiter,
     env: &'a dyn Env,
-    /// Since when the job works without a rest.
+    /// When the job began, or its last report ended.
     since: Cell<Duration>,
 }
 
@@ -74,11 +74,12 @@ impl<'a> Pace<'a> {
         Pace { rate_limiter, env, since: Cell::new(env.monotonic()) }
     }
 
-    /// Reports that the compaction has written `bytes`. Waits until their time; and rests if `reads_wait`. Not longer than until `ends`.
-    pub(crate) fn take(&self, bytes: u64, reads_wait: bool, ends: impl Fn() -> bool) {
+    /// Reports that the compaction has written `bytes`. Waits until their time; rests if `reads_wait` then. Does not begin to wait or
+    /// rest once the database `ends`.
+    pub(crate) fn take(&self, bytes: u64, reads_wait: impl Fn() -> bool, ends: impl Fn() -> bool) {
         let worked = self.env.monotonic().saturating_sub(self.since.get());
         self.rate_limiter.take(self.env, bytes, &ends);
-        if reads_wait && !ends() {
+        if !ends() && reads_wait() {
             self.env.sleep((worked * REST_FACTOR).min(MAX_REST));
         }
         self.since.set(self.env.monotonic());
@@ -94,7 +95,7 @@ mod tests {
     fn a_compaction_rests_while_reads_wait() {
         let env = SimEnv::new(1);
         let rate_limiter = RateLimiter::new(0);
-        let time = |work: Duration, reads_wait| {
+        let time = |work: Duration, reads_wait: &dyn Fn() -> bool| {
             let before = env.monotonic();
             let pace = Pace::new(&rate_limiter, &*env);
             for _ in 0..100 {
@@ -104,11 +105,16 @@ mod tests {
             (env.monotonic() - before).as_secs_f64()
         };
         let (short, long) = (Duration::from_millis(1), Duration::from_secs(1));
-        assert!((0.1..0.11).contains(&time(short, false)), "{}", time(short, false));
-        assert!((0.3..0.31).contains(&time(short, true)), "{}", time(short, true));
-        assert!((102.0..102.1).contains(&time(long, true)), "{}", time(long, true));
+        let time_of = |work, waits: bool| time(work, &|| waits);
+        assert!((0.1..0.11).contains(&time_of(short, false)), "{}", time_of(short, false));
+        assert!((0.3..0.31).contains(&time_of(short, true)), "{}", time_of(short, true));
+        assert!((102.0..102.1).contains(&time_of(long, true)), "{}", time_of(long, true));
+        // A read waits at every second report: work between two reports is not added up for the next rest.
+        let waits = Cell::new(false);
+        let alternating = time(short, &|| waits.replace(!waits.get()));
+        assert!((0.2..0.21).contains(&alternating), "{alternating}");
         let before = env.monotonic();
-        Pace { since: Cell::default(), ..Pace::new(&rate_limiter, &*env) }.take(1, true, || true);
+        Pace { since: Cell::default(), ..Pace::new(&rate_limiter, &*env) }.take(1, || true, || true);
         assert!(env.monotonic() - before < Duration::from_millis(1), "no rest when the database ends");
     }
 

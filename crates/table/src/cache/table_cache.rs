@@ -146,7 +146,7 @@ impl TableCache {
     }
 
     /// Whether a get or a cursor waits for the disk now. Reads of compactions and checks do not count. A hint: the answer may be out of
-    /// date. Exact only while a compaction is announced: otherwise a read from the page cache counts, too.
+    /// date, and reads count only if they begin while a compaction is announced.
     pub fn has_waiting_reads(&self) -> bool {
         self.waiting_reads.load(Ordering::Relaxed) > 0
     }

@@ -61,7 +61,7 @@ impl Table {
         match reading {
             Reading::Waits => {
                 let counts = self.counts_waits(handle.offset);
-                if self.read_at(&mut frame, handle.offset, counts)? && counts {
+                if self.read_at(&mut frame, handle.offset, counts)? {
                     self.note_waited(handle.offset);
                 }
             }

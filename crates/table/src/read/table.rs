@@ -200,14 +200,15 @@ impl Table {
         Ok(())
     }
 
-    /// Reads these bytes of the file for a get or a cursor. Compactions rest while it waits for the disk. Returns whether it has waited;
-    /// without `counts` and without compactions, this is not known, and the answer is yes: finding out takes a system call.
+    /// Reads these bytes of the file for a get or a cursor. Announced compactions rest while it waits for the disk. With `counts`, returns
+    /// whether it has waited; without, and without compactions, the page cache is not asked first, which takes a system call.
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64, counts: bool) -> Result<bool> {
-        if (counts || self.tables.has_compactions()) && self.try_read_cached(bytes, offset)? {
+        let is_seen = self.tables.has_compactions();
+        if (counts || is_seen) && self.try_read_cached(bytes, offset)? {
             return Ok(false);
         }
-        let _waiting = self.tables.begin_wait();
-        self.read_in_background(bytes, offset).map(|()| true)
+        let _waiting = is_seen.then(|| self.tables.begin_wait());
+        self.read_in_background(bytes, offset).map(|()| counts)
     }
 
     /// Reads these bytes of the file for a compaction or a check, or to load what a table needs in memory: no compaction rests meanwhile.
