@@ -175,8 +175,8 @@ option_table! {
     /// Create the database if the directory contains none. With `false`, opening a directory without a database is an error.
     create_if_missing: bool = true, "true, false", |_| true;
     /// Limit for the bytes per second that all compactions together write. 0 is no limit. Set it to leave disk bandwidth to other
-    /// programs: while reads of this database wait for the disk, compactions leave them two thirds of the time anyway. A rate that is
-    /// too low slows writers: compactions write nearly every flushed byte at least once.
+    /// programs: while reads of this database wait for the disk, compactions that are not far behind leave them two thirds of the time
+    /// anyway. A rate that is too low slows writers: compactions write nearly every flushed byte at least once.
     compaction_rate: u64 = 0, "0 and more", |_| true;
     /// Bytes per second at which a background thread reads and verifies all files, round after round. 0 turns it off, and so does
     /// `background_threads` = 0. It finds damage before a read needs the data, and costs disk bandwidth.
