@@ -1,9 +1,9 @@
 //! Locks, atomics and threads of this crate: the real ones, or those of a model checker.
 //!
 //! Under `--cfg shuttle` every lock, atomic and thread of this crate is shuttle's, which runs one thread at a time and chooses the next
-//! one at each operation; under `--cfg loom` they are loom's, for the tests of `parts::write_queue` and `parts::visible_seq`. So a whole database runs under
-//! random schedules, which can be replayed (`crates/sim/tests/shuttle`). The crates below keep their real locks: they hold them only
-//! briefly, and call nothing of this module meanwhile.
+//! one at each operation; under `--cfg loom` they are loom's, for the tests of `parts::write_queue` and `parts::visible_seq`. So a whole
+//! database runs under random schedules, which can be replayed (`crates/sim/tests/shuttle`). The crates below keep their real locks: they
+//! hold them briefly, or during a sync of the real disk, and call nothing of this module meanwhile.
 //!
 //! A checker has no time. A wait with a timeout ends there at once, after other threads have run: code must not rely on time passing. Nor
 //! does it have [`arc_swap`]: there it is a lock around an `Arc`, and loading and storing are single steps.

@@ -1,5 +1,5 @@
-//! Memory mappings with special behaviour: windows into files, and a page that a fork clears. Also file leases and the begin of a
-//! write-back.
+//! Memory mappings with special behaviour: windows into files, and a page that a fork clears. Also file leases, and beginning and awaiting
+//! a write-back.
 //!
 //! All unsafe code of this crate is here. `real/log.rs` explains what a [`Window`] is for and when it may be
 //! written.

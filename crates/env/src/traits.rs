@@ -95,13 +95,15 @@ pub trait Env: Send + Sync + 'static {
 
 /// A file that grows at its end. Used by one thread at a time.
 pub trait WriteFile: Send + Sync {
-    /// Appends `data`. On success the operating system has all of it. After an error an unknown prefix of `data` may
-    /// be in the file. The next append starts behind the last successful one and overwrites the remains.
-    /// [`WriteFile::truncate`] removes them.
+    /// Appends `data`. On success the operating system has all of it. An append to a file of [`Env::create`] may wait
+    /// until the disk has earlier ones. After an error an unknown prefix of `data` may be in the file. The next append
+    /// starts behind the last successful one and overwrites the remains. [`WriteFile::truncate`] removes them. The error
+    /// kind `ReadOnly` means that a sync of the file, or such a wait, has failed: the file is poisoned, see
+    /// [`WriteFile::sync`].
     fn append(&mut self, data: &[u8]) -> Result<()>;
     /// Makes all appended data and the length of the file durable.
     ///
-    /// After an error the file is poisoned: this and every later sync or append fails. (Linux marks the failed pages
+    /// After an error the file is poisoned: every later sync, append or truncation fails. (Linux marks the failed pages
     /// clean, so a retry that succeeds proves nothing.)
     fn sync(&mut self) -> Result<()>;
     /// Cuts the file to `len` bytes, at most its present length. Removes the remains of a failed append.

@@ -23,7 +23,7 @@ use tree::Manifest;
 /// An open database. Threads, handles, iterators and snapshots share it.
 ///
 /// Lock order: the writer, `manifest`, `state`. The locks of the closed logs, of the reserve and of the recycled logs may be taken under
-/// any of these; they take no other lock, except the one of the recycled logs.
+/// any of these; their holders take no other lock of this crate. `ARCHITECTURE.md` has all locks.
 pub(crate) struct DbInner {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
@@ -49,7 +49,8 @@ pub(crate) struct DbInner {
     pub scrub: Scrub,
     /// The database counts as idle until the total bytes of written keys and values pass this.
     pub idle_until: AtomicU64,
-    /// Nanoseconds that a writer waits per KiB because compaction is behind.
+    /// Nanoseconds that a writer waits per KiB because compactions are behind: 2,000 at a debt of 2, 32,000 at a debt of 5
+    /// (`background/install.rs`).
     pub slowdown: AtomicU64,
     /// The lock on the directory, held until the database is closed. This mutex may be taken under any other lock, and is held for at
     /// most a system call.

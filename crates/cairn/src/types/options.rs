@@ -273,7 +273,8 @@ impl Options {
         keyspace.memtable_bytes.min((self.memory_budget / 8) as usize)
     }
 
-    /// Largest size of the disk reserve. The default is that of the largest memtable, so that it can be flushed on a full disk and its log removed.
+    /// Largest size of the disk reserve. The default is that of the largest memtable, so that it can be flushed on a full disk and its log
+    /// removed.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         match self.disk_reserve {
             DEFAULT_RESERVE => DEFAULT_RESERVE.min(self.memory_budget / 8),

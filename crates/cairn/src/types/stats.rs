@@ -63,7 +63,7 @@ pub struct CacheStats {
     pub filter_hits: u64,
     /// Lookups of filter partitions that missed.
     pub filter_misses: u64,
-    /// Bytes read from tables by point reads and cursors.
+    /// Bytes read from tables, by gets, cursors, compactions and checks; those in the page cache of the operating system included.
     pub bytes_read: u64,
 }
 
