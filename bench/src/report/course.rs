@@ -148,8 +148,8 @@ pub fn aging(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     ]
 }
 
-const SPACE_CAPTION: &str = "Total length of the files, relative to the bytes of the keys and values that are live, after each round of inserts, \
-                             deletes and updates. Less is better; 1 is as small as it gets without compression.";
+const SPACE_CAPTION: &str = "Total length of the files, relative to the bytes of the keys and values that are live, after each round of \
+                             inserts, deletes and updates. Less is better; 1 is as small as it gets without compression.";
 
 /// The round and the kind of a workload of an aging database: `aging-2-insert`.
 pub fn aging_step(workload: &str) -> Option<(u32, &str)> {

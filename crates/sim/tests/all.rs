@@ -1,5 +1,5 @@
-//! The suites as one program: each module is a file beside this one. They run side by side, two at a time on two cores, so that one computes
-//! while another waits for processes, disks or clocks.
+//! The suites as one program: each module is a file beside this one. They run side by side, two at a time on two cores, so that one
+//! computes while another waits for processes, disks or clocks.
 
 mod crash;
 mod damage;

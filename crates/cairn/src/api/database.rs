@@ -220,8 +220,8 @@ impl Database {
     /// otherwise begin when writers have paused for a second. Concurrent writers may keep this call from returning.
     ///
     /// # Errors
-    /// The error that keeps the work from being done: `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Locked` in a forked child; `Closed`.
-    /// A damaged table that compactions avoid is not an error here.
+    /// The error that keeps the work from being done: `NoSpace`, `Io`; `ReadOnly` after a sync failed; `Locked` in a forked child;
+    /// `Closed`. A damaged table that compactions avoid is not an error here.
     pub fn wait_idle(&self) -> Result<()> {
         self.inner().wait_idle()
     }

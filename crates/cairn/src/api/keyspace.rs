@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// A named, ordered map of bytes to bytes. The handle is cheap: clone it and share it between threads.
 ///
-/// Keys are ordered bytewise and have up to 64 KiB; values have up to 256 MiB. Reads wait for no writer, and see every write acknowledged before
-/// they began; a read of several keys (an iterator, [`Keyspace::multi_get`]) sees one consistent state.
+/// Keys are ordered bytewise and have up to 64 KiB; values have up to 256 MiB. Reads wait for no writer, and see every write acknowledged
+/// before they began; a read of several keys (an iterator, [`Keyspace::multi_get`]) sees one consistent state.
 ///
 /// ```
 /// # fn main() -> cairn::Result<()> {
@@ -164,8 +164,8 @@ impl Keyspace {
     /// The value of `key`. A value in a table is a reference into the cached block, without a copy; it is copied when the block is
     /// neither cached nor admitted to the cache.
     ///
-    /// Costs a search of the memtables, a filter probe for each table that may hold the key, and, while index and filters are in memory, one
-    /// block read from the disk or the cache. Each false positive of a filter (one in a hundred probes) reads one more.
+    /// Costs a search of the memtables, a filter probe for each table that may hold the key, and, while index and filters are in memory,
+    /// one block read from the disk or the cache. Each false positive of a filter (one in a hundred probes) reads one more.
     ///
     /// # Errors
     /// `Corruption`, with the file, when a block is damaged; `Io`; `Closed` when the keyspace was dropped or the database is closed.

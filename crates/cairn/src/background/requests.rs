@@ -146,8 +146,8 @@ impl DbInner {
         false
     }
 
-    /// Waits until `done`, until writing ends, or until `error` returns an error. Without background threads, what is due runs here first, and
-    /// then what becomes due meanwhile, by reads of another thread or when a snapshot is dropped: no other thread need make a call that
+    /// Waits until `done`, until writing ends, or until `error` returns an error. Without background threads, what is due runs here first,
+    /// and then what becomes due meanwhile, by reads of another thread or when a snapshot is dropped: no other thread need make a call that
     /// would run it.
     pub(crate) fn wait_for(
         &self,

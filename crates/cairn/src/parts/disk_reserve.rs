@@ -12,8 +12,8 @@
 //!                                                            Spent: puts are refused
 //! ```
 //!
-//! Its size is that of all tables and logs together, because at worst all of them must be rewritten; but at most the option `disk_reserve`, by
-//! default the largest memtable: so each flush has space, and only compactions that fit are chosen. It grows when a flush begins, and
+//! Its size is that of all tables and logs together, because at worst all of them must be rewritten; but at most the option `disk_reserve`,
+//! by default the largest memtable: so each flush has space, and only compactions that fit are chosen. It grows when a flush begins, and
 //! shrinks when the database has become much smaller.
 //!
 //! The file is not part of the database's state: it may be missing, have another length, or reappear after a crash.

@@ -1,7 +1,7 @@
 //! Point reads, and batched ones with all disk reads of a batch in flight together.
 //!
-//! Each key of a batch is looked up as by [`Keyspace::get`](crate::Keyspace::get), but without blocking: a lookup that needs a block from disk
-//! requests it and is suspended. Then the suspended lookups are resumed in turn, until each has its result. So a batch waits about as
+//! Each key of a batch is looked up as by [`Keyspace::get`](crate::Keyspace::get), but without blocking: a lookup that needs a block from
+//! disk requests it and is suspended. Then the suspended lookups are resumed in turn, until each has its result. So a batch waits about as
 //! long as one block takes, not as long as one block per key; and when everything is in memory no lookup is suspended, and the batch
 //! costs what single reads cost.
 //!

@@ -1,7 +1,7 @@
 //! Reads: point reads, batched reads, and cursors with what they skip and charge.
 //!
-//! Imports `types`, `parts` and `state`. Of the database a read sees a `Reader`: it looks at the status and the visible sequence number, and
-//! notes charges and dead ranges. Absent: `DbInner`, writes, flushes, compactions, and waiting for any of them.
+//! Imports `types`, `parts` and `state`. Of the database a read sees a `Reader`: it looks at the status and the visible sequence number,
+//! and notes charges and dead ranges. Absent: `DbInner`, writes, flushes, compactions, and waiting for any of them.
 
 mod cursor;
 mod deleted_run;

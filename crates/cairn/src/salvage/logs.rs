@@ -138,8 +138,8 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Reports that the logs from `expected` to the one before `found` are missing, as one loss, however many they are: a stray file may have
-    /// any number.
+    /// Reports that the logs from `expected` to the one before `found` are missing, as one loss, however many they are: a stray file may
+    /// have any number.
     fn note_missing(&mut self, expected: u64, found: u64) {
         if expected >= found {
             return;

@@ -23,8 +23,8 @@ impl DbInner {
         }
     }
 
-    /// Seals the memtables whose read charges have reached their price, all at once; on a full disk also those with deletes. A memtable stays
-    /// active while an older one of its keyspace waits for its flush, or the memory budget has no room for its successor. The next
+    /// Seals the memtables whose read charges have reached their price, all at once; on a full disk also those with deletes. A memtable
+    /// stays active while an older one of its keyspace waits for its flush, or the memory budget has no room for its successor. The next
     /// charge sets `memtables_due` again.
     #[cold]
     pub(crate) fn seal_due(&self, writer: &mut Writer) {

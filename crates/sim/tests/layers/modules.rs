@@ -112,7 +112,8 @@ trait TakeWhileInclusive: Iterator + Sized {
 
 impl<I: Iterator> TakeWhileInclusive for I {}
 
-/// The paths that `text` begins with, which may be a tree in braces, below `base`; and the name that a `use` gives each. Returns what follows.
+/// The paths that `text` begins with, which may be a tree in braces, below `base`; and the name that a `use` gives each. Returns what
+/// follows.
 fn tree<'a>(text: &'a str, base: &[String], out: &mut Vec<(Module, String)>) -> &'a str {
     let mut text = text.trim_start();
     if let Some(inner) = text.strip_prefix('{') {

@@ -20,8 +20,8 @@ use std::cmp::Ordering;
 type Mark = (Vec<u8>, Trailer);
 
 impl Table {
-    /// Opens the file anew, reads all of it and checks all of it: its length, every checksum, the order of the entries, that index, filter and
-    /// properties agree with them, and that every byte belongs to a part of the table. Returns what was found, which equals the
+    /// Opens the file anew, reads all of it and checks all of it: its length, every checksum, the order of the entries, that index, filter
+    /// and properties agree with them, and that every byte belongs to a part of the table. Returns what was found, which equals the
     /// properties. Calls `step` after each data block with the number of bytes that are done, and returns its error when it fails: for
     /// verifications that are throttled or cancelled.
     pub fn verify(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<TableMeta> {
