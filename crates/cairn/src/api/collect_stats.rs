@@ -28,18 +28,20 @@ pub(crate) fn keyspace_stats(keyspace: &KeyspaceInner, cursors: HeldCursors) -> 
             level.largest_guard_bytes = level.largest_guard_bytes.max(bytes);
         }
     }
-    let reasons = keyspace.counters.reasons.lock();
+    let flush = *keyspace.counters.flush.lock();
+    let compactions_by_reason =
+        keyspace.counters.reasons.lock().iter().map(|(reason, n)| (reason.to_string(), *n)).collect();
     KeyspaceStats {
         name: keyspace.name.clone(),
         memtable_bytes: read_state.memtable.used_bytes() as u64,
         immutable_memtables: read_state.immutable.len(),
         table_bytes: version.bytes(),
-        flush: *keyspace.counters.flush.lock(),
+        flush,
         levels,
         uncommitted_guards: version.uncommitted.len(),
         cursors: cursors.count,
         range_tombstones: read_state.ranges().map_or(0, |ranges| ranges.len()),
-        compactions_by_reason: reasons.iter().map(|(reason, n)| (reason.to_string(), *n)).collect(),
+        compactions_by_reason,
         deleted_passed: keyspace.dead.passed.load(Ordering::Relaxed),
         dead_ranges: keyspace.dead.len(),
     }

@@ -4,8 +4,8 @@
 //! so many may be written. After a pause, jobs may be ahead of the rate by [`BURST`].
 //!
 //! The share: a job that finds a read waiting for the disk rests for [`REST_FACTOR`] times the time that it has worked since its last
-//! report. So a database whose readers always wait leaves them two thirds of the time, one whose readers wait a tenth of the time delays its
-//! compactions by a fifth, and one whose reads are all in memory does not delay them (ADR 20). On a disk so slow that a job works for more
+//! report. So a database whose readers always wait leaves them two thirds of the time, one whose readers wait a tenth of the time delays
+//! its compactions by a fifth, and one whose reads are all in memory does not delay them (ADR 20). On a disk so slow that a job works for more
 //! than 10 ms between two reports, rests are shorter.
 //!
 //! Flushes are not limited, because writers wait for them.

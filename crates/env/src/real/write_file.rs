@@ -22,7 +22,7 @@ const WRITE_BACK_MIN: usize = 16 << 10;
 pub(super) struct RealWriteFile {
     pub(super) open: Arc<OpenFile>,
     pub(super) len: u64,
-    /// The bytes that the disk began to write at the last append; `None` where the system does not support it.
+    /// The bytes that the disk began to write at the last append; `None` where the system refuses to.
     written_back: Option<Range<u64>>,
     /// The maximum length when the file was created. The limit rarely changes, and a check costs a tenth of a write.
     pub(super) max_len: u64,
@@ -50,8 +50,8 @@ impl OpenFile {
         synced.map_err(|e| self.poison_by(e))
     }
 
-    /// Waits until the disk has the bytes `before`, and makes it begin with the bytes `next`. Returns `false` if the system refuses to begin.
-    /// An error of waiting is that of a sync, and poisons the file: the kernel does not report it again.
+    /// Waits until the disk has the bytes `before`, and makes it begin with the bytes `next`. Returns `false` if the system refuses to
+    /// begin. Any other error is that of a sync, and poisons the file: the kernel does not report it again.
     fn write_back(&self, before: Range<u64>, next: Range<u64>) -> Result<bool> {
         let _syncing = self.syncing.lock();
         self.check_poison()?;

@@ -200,8 +200,8 @@ impl Table {
         Ok(())
     }
 
-    /// Reads these bytes of the file for a get or a cursor. Announced compactions rest while it waits for the disk. With `counts`, returns
-    /// whether it has waited; without, and without compactions, the page cache is not asked first, which takes a system call.
+    /// Reads these bytes of the file for a get or a cursor. Announced compactions rest while it waits for the disk. Returns whether it has
+    /// waited, if that `counts`; if not, and without compactions, the page cache is not asked first, which takes a system call.
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64, counts: bool) -> Result<bool> {
         let is_seen = self.tables.has_compactions();
         if (counts || is_seen) && self.try_read_cached(bytes, offset)? {
