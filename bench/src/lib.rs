@@ -13,6 +13,8 @@
 //!     |   \-- process     what the kernel counts;  disk: which reads went to the disk
 //!     |-- engine     what a store must be able to do;  engines: Cairn and its peers
 //!     \-- record     the result; agreement: whether all engines hold the same
+//!
+//!   model          predicts write and I/O amplification    (`cairn model`)
 //! ```
 
 pub mod agreement;
@@ -23,6 +25,7 @@ pub mod engine;
 pub mod engines;
 pub mod generate;
 pub mod machine;
+pub mod model;
 pub mod process;
 pub mod record;
 #[cfg(feature = "report")]

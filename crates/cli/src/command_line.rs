@@ -1,7 +1,8 @@
 //! The complete command line: the program, its commands and their help. Each command defines its own arguments.
 
 use crate::commands::{
-    bench, check, compact, delete_range, demo, dump, info, load, point, salvage, scan, scrub, shell, stats,
+    bench, check, compact, delete_range, demo, dump, info, load, model, point, salvage, scan, scrub, shell,
+    stats,
 };
 use crate::failure;
 use clap::{Parser, Subcommand};
@@ -67,6 +68,8 @@ pub enum Command {
     Demo(demo::DemoArgs),
     /// Run benchmarks: the workloads of db_bench, YCSB and others
     Bench(bench::Args),
+    /// Predict write and I/O amplification for values in place, separated and placed by size
+    Model(model::ModelArgs),
     /// Print a completion script for a shell
     Completions(info::CompletionsArgs),
     /// List every option of databases and keyspaces, with defaults and ranges

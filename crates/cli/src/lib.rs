@@ -5,7 +5,7 @@
 //! to standard error. This crate uses only the public API of the engine.
 //!
 //! ```text
-//!   main -- command_line -- commands: point delete_range scan load dump stats check salvage compact shell demo bench info
+//!   main -- command_line -- commands: point delete_range scan load dump stats check salvage compact shell demo bench model info
 //!                              |
 //!            args   store   format   draw   progress     arguments; opens databases; text formats; drawings; progress bars
 //!              \       |        |       |
@@ -30,7 +30,8 @@ mod text;
 use clap::{CommandFactory, Parser};
 use command_line::{Cli, Command};
 use commands::{
-    bench, check, compact, delete_range, demo, dump, info, load, point, salvage, scan, scrub, shell, stats,
+    bench, check, compact, delete_range, demo, dump, info, load, model, point, salvage, scan, scrub, shell,
+    stats,
 };
 use failure::Result;
 use std::process::ExitCode;
@@ -60,6 +61,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Shell(args) => return shell::shell(args),
         Command::Demo(args) => demo::demo(args)?,
         Command::Bench(args) => return bench::run(args),
+        Command::Model(args) => model::model(args)?,
         Command::Completions(args) => info::completions(args, Cli::command())?,
         Command::Options(args) => info::options(args)?,
     }

@@ -4,6 +4,7 @@ mod common;
 
 mod bench;
 mod load_dump;
+mod model;
 mod paths;
 mod points;
 mod shell;

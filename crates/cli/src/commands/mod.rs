@@ -11,6 +11,7 @@ pub mod demo;
 pub mod dump;
 pub mod info;
 pub mod load;
+pub mod model;
 pub mod point;
 pub mod salvage;
 pub mod scan;
