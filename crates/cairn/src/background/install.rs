@@ -1,12 +1,10 @@
 //! The end of a background job: its edit is applied to the trees and published to readers, and its outcome is reported to threads that
 //! wait for it.
 
-use crate::parts::surplus;
 use crate::state::{DbInner, FlushedCounts, State};
 use crate::sync::{MutexGuard, Ordering};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result};
-use std::sync::Arc;
 
 /// Slowdown per KiB, times the square of the debt above 1: a write of 1 KiB waits 2 us longer at a debt of 2, and 32 us at 5.
 const SLOWDOWN_NANOS: f64 = 2_000.0;
@@ -63,15 +61,8 @@ impl DbInner {
                 drop(state);
                 return Err(self.stop(&e));
             }
-            let version = k.tree.version().clone();
-            self.disk_reserve.note_tables(before, version.bytes());
+            self.disk_reserve.note_tables(before, k.tree.version().bytes());
             let flushed = state.take_flushed(*id, flushed.get(id).copied().unwrap_or(0));
-            let charges = flushed.iter().map(|sealed| surplus(&sealed.memtable)).sum();
-            let is_new =
-                |t: &&Arc<tree::LiveTable>| edit.added.iter().any(|(_, m)| m.number == t.meta.number);
-            if let Some(table) = version.level0.iter().find(is_new) {
-                tree::charge(&table.charges, charges);
-            }
             if !flushed.is_empty()
                 && let Some(k) = state.keyspaces.get(id)
             {

@@ -51,11 +51,6 @@ pub(crate) fn is_due(memtable: &Memtable) -> bool {
     !memtable.is_empty() && memtable.charges().load(Ordering::Relaxed) >= price(memtable)
 }
 
-/// Charges of a memtable beyond its price: they pass to its table.
-pub(crate) fn surplus(memtable: &Memtable) -> u64 {
-    memtable.charges().load(Ordering::Relaxed).saturating_sub(price(memtable))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,7 @@ pub(crate) use counters::{Counters, KeyspaceCounters, Scrub, Stall};
 pub(crate) use dead_ranges::{DeadRange, DeadRanges, FoundRun, Known, LONG};
 pub(crate) use disk_reserve::DiskReserve;
 pub(crate) use held_seqs::{FlushGeneration, HeldSeqs, RetiredMemtables};
-pub(crate) use memtable_limits::{allocate, capacity_for, is_due, price, surplus};
+pub(crate) use memtable_limits::{allocate, capacity_for, is_due, price};
 pub(crate) use rate_limiter::{Pace, RateLimiter};
 pub(crate) use snapshots::{HeldCursors, Snapshots};
 pub(crate) use visible_seq::VisibleSeq;

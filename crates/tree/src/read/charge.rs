@@ -21,7 +21,7 @@
 //!
 //! A compaction *sheds* tombstones when it moves them down or, in the last level, drops them.
 //!
-//! A merge begins with no charges. Charges of a memtable beyond its price pass to its table.
+//! A merge begins with no charges, and so does the table of a flushed memtable.
 //!
 //! `compaction/read_triggered.rs` compares charges and prices when the scheduler picks a compaction. [`ReadCharges::take_due`] tells
 //! the scheduler which trees to check. The library compares memtables with their price (`crates/cairn/src/seal/due.rs`).
