@@ -51,7 +51,7 @@ const MAX_BOUND_LEN: usize = 512;
 /// When the list is full, only one in this many short runs is recorded.
 const ONE_OF: u64 = 8;
 /// A run is long from this multiple of the recording threshold on.
-pub(crate) const LONG: u32 = 4;
+const LONG: u32 = 4;
 /// Not a sequence number: the range is not known to be dead.
 const UNKNOWN: Seq = Seq::MAX;
 
@@ -62,8 +62,6 @@ type Key = Arc<[u8]>;
 struct Marks {
     watched: Seq,
     dead_since: Seq,
-    /// Whether the recording cursor moved backward.
-    backward: bool,
 }
 
 impl Marks {
@@ -73,8 +71,7 @@ impl Marks {
 
     /// The marks of the union of two ranges.
     fn and(self, other: Marks) -> Marks {
-        let (watched, dead_since) = (self.watched.max(other.watched), self.dead_since.max(other.dead_since));
-        Marks { watched, dead_since, ..self }
+        Marks { watched: self.watched.max(other.watched), dead_since: self.dead_since.max(other.dead_since) }
     }
 }
 
@@ -195,15 +192,6 @@ pub(crate) struct FoundRun<'a> {
     pub seq: Seq,
     /// Deleted entries that the cursor has skipped.
     pub passed: u64,
-    pub backward: bool,
-}
-
-/// Result of looking up a cursor's position.
-pub(crate) enum Known {
-    Nothing,
-    /// A range is recorded, but this reader may not use it.
-    Watched,
-    Dead(Arc<DeadRange>),
 }
 
 /// The dead ranges of a keyspace.
@@ -242,44 +230,33 @@ impl DeadRanges {
         (self.noted / 2).max(1)
     }
 
-    fn known(&self, seq: Seq, find: impl FnOnce(&List) -> Option<usize>) -> Known {
+    /// The range that `find` finds, if a reader at `seq` may skip it.
+    fn known(&self, seq: Seq, find: impl FnOnce(&List) -> Option<usize>) -> Option<Arc<DeadRange>> {
         if !self.any.load(Ordering::Relaxed) {
-            return Known::Nothing;
+            return None;
         }
         let list = self.list.load();
-        let Some(found) = find(&list) else { return Known::Nothing };
-        let range = &list.ranges[found];
+        let range = &list.ranges[find(&list)?];
         if !range.marks.is_dead() || (range.marks.dead_since > seq && !planted(Bug::DeadForOldReaders)) {
-            return Known::Watched;
+            return None;
         }
         let worth = list.floor + range.saves;
         if range.worth.load(Ordering::Relaxed) != worth {
             range.worth.store(worth, Ordering::Relaxed);
         }
-        Known::Dead(range.clone())
-    }
-
-    /// Looks up `key` for a reader at `seq`.
-    pub(crate) fn at(&self, key: &[u8], seq: Seq) -> Known {
-        self.known(seq, |list| list.holding(key))
+        Some(range.clone())
     }
 
     /// The range over `key` that a reader at `seq` may skip.
     #[inline]
     pub(crate) fn over(&self, key: &[u8], seq: Seq) -> Option<Arc<DeadRange>> {
-        match self.at(key, seq) {
-            Known::Dead(range) => Some(range),
-            _ => None,
-        }
+        self.known(seq, |list| list.holding(key))
     }
 
     /// The range over the keys just before `to` that a reader at `seq` may skip.
     #[inline]
     pub(crate) fn before(&self, to: Option<&[u8]>, seq: Seq) -> Option<Arc<DeadRange>> {
-        match self.known(seq, |list| list.holding_before(to)) {
-            Known::Dead(range) => Some(range),
-            _ => None,
-        }
+        self.known(seq, |list| list.holding_before(to))
     }
 
     /// Called by the holder of the writer when a put of `key` gets the number `seq`.
@@ -297,45 +274,34 @@ impl DeadRanges {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Cuts `key` out of the range that contains it. Each side of a dead range is assumed to save half of the entries. Of a range that is
-    /// only watched, the side that the cursor reaches first is kept.
+    /// Cuts `key` out of the range that contains it. Each side is assumed to save half of the entries.
     #[cold]
     pub(crate) fn cut(&self, key: &[u8]) {
         let list = self.list.load();
         let Some(found) = list.holding(key).filter(|_| !planted(Bug::PutsStayDead)) else { return };
         let range = &list.ranges[found];
-        let (marks, is_dead) = (range.marks, range.marks.is_dead());
-        let saves = if is_dead { range.saves / 2 } else { range.saves };
+        let (marks, saves) = (range.marks, range.saves / 2);
         // A smaller remainder is not worth an entry of the list.
         let is_worth = saves >= u64::from(self.first_look());
         let mut next = list.draft(found);
-        if is_worth && (is_dead || !marks.backward) && &range.from[..] < key {
+        if is_worth && &range.from[..] < key {
             next.add(range.from.clone(), Some(key.into()), marks, saves);
         }
         let behind: Key = [key, &[0]].concat().into();
-        if is_worth && (is_dead || marks.backward) && range.ends_behind(&behind) {
+        if is_worth && range.ends_behind(&behind) {
             next.add(behind, range.to.clone(), marks, saves);
         }
         next.0.ranges.extend_from_slice(&list.ranges[found + 1..]);
         self.store(next.0);
     }
 
-    /// The `watched` mark of a new range. The caller holds the writer, which has assigned numbers up to `newest`.
-    fn watched(&self, run: &FoundRun<'_>, newest: Seq) -> Seq {
-        match self.newest_put.load(Ordering::Relaxed) <= run.seq {
-            true => run.seq,
-            false => newest,
-        }
-    }
-
     /// Records a run. The caller holds the writer, which has assigned numbers up to `newest`.
     pub(crate) fn note(&self, run: &FoundRun<'_>, newest: Seq) {
         let (from, to): (Key, Option<Key>) = (run.from.into(), run.to.map(Key::from));
-        let watched = self.watched(run, newest);
-        let is_dead = watched <= run.seq;
-        let dead_since = if is_dead { run.seq } else { UNKNOWN };
-        let saves = if is_dead { run.passed } else { u64::from(self.noted) };
-        let marks = Marks { watched, dead_since, backward: run.backward };
+        let marks = match self.newest_put.load(Ordering::Relaxed) <= run.seq {
+            true => Marks { watched: run.seq, dead_since: run.seq },
+            false => Marks { watched: newest, dead_since: UNKNOWN },
+        };
         let list = self.list.load();
         let mut next = list.draft(0);
         // Start of the part that no range covers yet.
@@ -349,7 +315,7 @@ impl DeadRanges {
             if let Some(start) = rest.take() {
                 let gap_to = if begins_behind { to.clone() } else { Some(range.from.clone()) };
                 if gap_to.as_ref().is_none_or(|to| start < *to) {
-                    next.add(start, gap_to, marks, saves);
+                    next.add(start, gap_to, marks, run.passed);
                 }
                 if !begins_behind && is_less(range.to.as_deref(), to.as_deref()) {
                     rest = range.to.clone();
@@ -361,35 +327,8 @@ impl DeadRanges {
             }
         }
         if let Some(start) = rest {
-            next.add(start, to, marks, saves);
+            next.add(start, to, marks, run.passed);
         }
-        self.store(next.0);
-    }
-
-    /// Watches the part of an unfinished run that no recorded range covers, from its start. The caller holds the writer, which has assigned
-    /// numbers up to `newest`.
-    pub(crate) fn watch(&self, run: &FoundRun<'_>, newest: Seq) {
-        let list = self.list.load();
-        let (mut from, mut to) = (Key::from(run.from), run.to.map(Key::from));
-        let at = match run.backward {
-            false => list.begun(&from),
-            true => list.begun_before(to.as_deref()),
-        };
-        if let Some(before) = at.checked_sub(1).map(|i| &list.ranges[i]).filter(|r| r.ends_behind(&from)) {
-            let Some(end) = before.to.as_ref().filter(|_| run.backward) else { return };
-            from = end.clone();
-        }
-        if let Some(behind) = list.ranges.get(at).filter(|r| is_less(Some(&r.from), to.as_deref())) {
-            to = Some(behind.from.clone());
-        }
-        if to.as_ref().is_some_and(|to| from >= *to) {
-            return;
-        }
-        let watched = self.watched(run, newest);
-        let marks = Marks { watched, dead_since: UNKNOWN, backward: run.backward };
-        let mut next = list.draft(at);
-        next.add(from, to, marks, u64::from(self.noted));
-        list.ranges[at..].iter().for_each(|range| next.keep(range.clone()));
         self.store(next.0);
     }
 

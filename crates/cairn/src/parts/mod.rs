@@ -16,7 +16,7 @@ mod write_queue;
 
 pub(crate) use active_calls::{ActiveCall, ActiveCalls};
 pub(crate) use counters::{Counters, KeyspaceCounters, Scrub, Stall};
-pub(crate) use dead_ranges::{DeadRange, DeadRanges, FoundRun, Known, LONG};
+pub(crate) use dead_ranges::{DeadRange, DeadRanges, FoundRun};
 pub(crate) use disk_reserve::DiskReserve;
 pub(crate) use held_seqs::{FlushGeneration, HeldSeqs, RetiredMemtables};
 pub(crate) use memtable_limits::{allocate, capacity_for, is_due, price};

@@ -364,9 +364,7 @@ impl Cursor {
 
     #[cold]
     fn leave_out_dead(&mut self, backward: bool) -> Result<Option<bool>> {
-        let bounds = (&self.bounds.from[..], self.bounds.to.as_deref());
-        let (keyspace, db) = (&self.keyspace, &self.db);
-        let Some(dead) = self.run.look(self.merge.key(), self.seq, bounds, backward, keyspace, db) else {
+        let Some(dead) = self.run.look(self.merge.key(), self.seq, &self.keyspace.dead) else {
             return Ok(Some(false));
         };
         match (&dead.to, backward) {

@@ -1,6 +1,6 @@
 //! The run of deleted entries that a cursor is skipping: looks up dead ranges in [`DeadRanges`], and records new ones there.
 
-use crate::parts::{DeadRange, DeadRanges, FoundRun, Known, LONG};
+use crate::parts::{DeadRange, DeadRanges, FoundRun};
 use crate::state::{KeyspaceInner, Reader};
 use crate::sync::Ordering;
 use base::Seq;
@@ -41,41 +41,19 @@ impl DeletedRun {
         self.passed > 0
     }
 
-    /// Looks up the dead range over the deleted `key` for a cursor at `seq` over `[from, to)`. If none is known and the run is long, the
-    /// keys ahead are watched from now on: the run can then be recorded at its end despite concurrent writes.
+    /// Looks up the dead range over the deleted `key` for a cursor at `seq`.
     #[cold]
-    pub(crate) fn look(
-        &mut self,
-        key: &[u8],
-        seq: Seq,
-        (from, to): (&[u8], Option<&[u8]>),
-        backward: bool,
-        keyspace: &KeyspaceInner,
-        db: &Reader,
-    ) -> Option<Arc<DeadRange>> {
-        let dead = &keyspace.dead;
+    pub(crate) fn look(&mut self, key: &[u8], seq: Seq, dead: &DeadRanges) -> Option<Arc<DeadRange>> {
         if !self.has_edge {
             self.edge.clear();
             self.edge.extend_from_slice(key);
             self.has_edge = true;
         }
-        let is_long = self.passed >= LONG * dead.noted;
-        self.look_at = self.passed.saturating_add(if is_long { LONG } else { 1 } * dead.noted);
-        match dead.at(key, seq) {
-            Known::Dead(range) => {
-                self.left_out += 1;
-                self.look_soon();
-                return Some(range);
-            }
-            Known::Nothing if is_long => {
-                let edge = &self.edge[..];
-                let (from, to) = if backward { (from, Some(edge)) } else { (edge, to) };
-                let run = FoundRun { from, to, seq, passed: u64::from(self.passed), backward };
-                db.record_dead(&run, keyspace, DeadRanges::watch);
-            }
-            _ => {}
-        }
-        None
+        self.look_at = self.passed.saturating_add(dead.noted);
+        let range = dead.over(key, seq)?;
+        self.left_out += 1;
+        self.look_soon();
+        Some(range)
     }
 
     /// Ends a run of a cursor: the cursor is at `bound`, or nothing lies before it (going back: from it on). The run begins at `sought`
@@ -97,8 +75,8 @@ impl DeletedRun {
         }
         let begin = sought.unwrap_or(Some(&self.edge));
         let (from, to) = if backward { (bound, begin) } else { (begin, bound) };
-        let run = FoundRun { from: from.unwrap_or_default(), to, seq, passed, backward };
-        db.record_dead(&run, keyspace, DeadRanges::note);
+        let run = FoundRun { from: from.unwrap_or_default(), to, seq, passed };
+        db.record_dead(&run, keyspace);
     }
 
     /// Starts a new run. Returns what the old one skipped, if it is worth recording.

@@ -2,7 +2,7 @@
 
 use super::db_inner::DbInner;
 use super::keyspace_inner::KeyspaceInner;
-use crate::parts::{DeadRanges, FoundRun};
+use crate::parts::FoundRun;
 use crate::sync::Ordering;
 use base::{Error, Result, Seq};
 use std::sync::Arc;
@@ -50,18 +50,13 @@ impl Reader {
         self.0.signals.memtables_due.store(true, Ordering::Relaxed);
     }
 
-    /// Calls `record`, which notes a run of deleted keys in the dead ranges of a keyspace, with the last sequence number assigned, if the
-    /// run is worth it and no write is going on. Otherwise a later cursor may record it.
-    pub(crate) fn record_dead(
-        &self,
-        run: &FoundRun<'_>,
-        keyspace: &KeyspaceInner,
-        record: fn(&DeadRanges, &FoundRun<'_>, Seq),
-    ) {
+    /// Notes a run of deleted keys in the dead ranges of a keyspace, if the run is worth it and no write is going on. Otherwise a later
+    /// cursor may record it.
+    pub(crate) fn record_dead(&self, run: &FoundRun<'_>, keyspace: &KeyspaceInner) {
         if keyspace.dead.is_worth_a_note(run)
             && let Some(writer) = self.0.try_writer()
         {
-            record(&keyspace.dead, run, writer.next_seq - 1);
+            keyspace.dead.note(run, writer.next_seq - 1);
         }
     }
 
