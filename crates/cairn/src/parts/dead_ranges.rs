@@ -36,8 +36,7 @@
 //!
 //! Without ranges a put and a seek check one flag. With some, a put searches its key in a list of at most [`MAX`]; one that hits a range
 //! replaces the list. Readers take no lock: the list is immutable, and a cursor that finds the writer busy does not wait, but leaves the
-//! recording to a later cursor. When the list is full, the least valuable range is evicted, by the entries that it saves and the time since
-//! its last use (the algorithm GreedyDual).
+//! recording to a later cursor. When the list is full, the range that saves least is evicted; older ranges count less.
 
 use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Ordering};
 use base::planted::{Bug, planted};
@@ -83,8 +82,8 @@ pub(crate) struct DeadRange {
     marks: Marks,
     /// Estimated number of entries that a cursor saves.
     saves: u64,
-    /// [`List::floor`] at the last use, plus the saved entries.
-    worth: AtomicU64,
+    /// [`List::floor`] when it was recorded, plus the saved entries.
+    worth: u64,
 }
 
 impl DeadRange {
@@ -144,7 +143,7 @@ struct Draft(List);
 
 impl Draft {
     fn add(&mut self, from: Key, to: Option<Key>, marks: Marks, saves: u64) {
-        let worth = AtomicU64::new(self.0.floor + saves);
+        let worth = self.0.floor + saves;
         self.keep(Arc::new(DeadRange { from, to, marks, saves, worth }));
     }
 
@@ -156,10 +155,8 @@ impl Draft {
         match self.0.ranges.pop_if(joins) {
             None => self.0.ranges.push(range),
             Some(last) => {
-                let saves = last.saves + range.saves;
-                let (from, to, marks) = (last.from.clone(), range.to.clone(), last.marks.and(range.marks));
-                let worth = AtomicU64::new(self.0.floor + saves);
-                self.0.ranges.push(Arc::new(DeadRange { from, to, marks, saves, worth }));
+                let (marks, saves) = (last.marks.and(range.marks), last.saves + range.saves);
+                self.add(last.from.clone(), range.to.clone(), marks, saves);
             }
         }
     }
@@ -239,10 +236,6 @@ impl DeadRanges {
         let range = &list.ranges[find(&list)?];
         if !range.marks.is_dead() || (range.marks.dead_since > seq && !planted(Bug::DeadForOldReaders)) {
             return None;
-        }
-        let worth = list.floor + range.saves;
-        if range.worth.load(Ordering::Relaxed) != worth {
-            range.worth.store(worth, Ordering::Relaxed);
         }
         Some(range.clone())
     }
@@ -334,10 +327,9 @@ impl DeadRanges {
 
     fn store(&self, mut list: List) {
         while list.ranges.len() > MAX {
-            let worth = |range: &Arc<DeadRange>| range.worth.load(Ordering::Relaxed);
-            let least = (0..list.ranges.len()).min_by_key(|&i| worth(&list.ranges[i])).unwrap_or(0);
+            let least = (0..list.ranges.len()).min_by_key(|&i| list.ranges[i].worth).unwrap_or(0);
             let evicted = list.ranges.remove(least);
-            list.floor = list.floor.max(worth(&evicted));
+            list.floor = list.floor.max(evicted.worth);
         }
         self.any.store(!list.ranges.is_empty(), Ordering::Relaxed);
         self.list.store(Arc::new(list));
