@@ -26,7 +26,7 @@ impl DbInner {
         let (oldest, free_space) = (self.snapshots.oldest(), self.free_space_if_low(&state));
         let context = PickContext { oldest, idle: self.is_idle(), free_space };
         let picked = self.pick_due(&mut state, &context);
-        match picked.is_none() && self.recheck(&mut state, &context) {
+        match picked.is_none() && state.recheck(&context, |inner| self.oldest_reader(inner)) {
             true => self.pick_due(&mut state, &context),
             false => picked,
         }
@@ -42,18 +42,6 @@ impl DbInner {
         for inner in charged {
             state.note_change(inner.id);
         }
-    }
-
-    /// Marks keyspaces as possibly due when the context of picking has changed, or when cursors that prevented a compaction were dropped.
-    /// Returns whether there are any.
-    fn recheck(&self, state: &mut State, now: &PickContext) -> bool {
-        let outdated = state.recheck(now);
-        let released: Vec<u64> = (state.held_by_cursors())
-            .filter(|(inner, seq)| self.oldest_reader(inner) != Some(*seq))
-            .map(|(inner, _)| inner.id)
-            .collect();
-        released.iter().for_each(|&id| state.note_change(id));
-        outdated || !released.is_empty()
     }
 
     /// A plan of the most urgent keyspace that has one. Keyspaces without one are not looked at again until they change.

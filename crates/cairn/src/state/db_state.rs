@@ -74,7 +74,6 @@ pub(crate) struct State {
     due: BTreeSet<(Debt, u64)>,
     /// Nonzero debts.
     debts: HashMap<u64, f64>,
-    /// The contexts in which keyspaces were found not due.
     not_due_context: NotDueContext,
     /// Keyspaces in which cursors may prevent a compaction, with the oldest sequence number that these read at.
     held: HashMap<u64, Seq>,
@@ -93,32 +92,15 @@ pub(crate) struct PickContext {
     pub free_space: Option<u64>,
 }
 
-/// The union of the [`PickContext`]s in which keyspaces were found not due.
+/// What may have kept keyspaces from being due, beside cursors: the union over all that were found not due.
+#[derive(Default)]
 struct NotDueContext {
-    oldest: Seq,
+    /// The oldest snapshot.
+    oldest: Option<Seq>,
     /// Some keyspace was looked at while the database was not idle.
     not_idle: bool,
     /// Some keyspace was looked at while the disk was nearly full.
     low_space: bool,
-}
-
-impl Default for NotDueContext {
-    fn default() -> NotDueContext {
-        NotDueContext { oldest: Seq::MAX, not_idle: false, low_space: false }
-    }
-}
-
-impl NotDueContext {
-    fn add(&mut self, context: &PickContext) {
-        self.oldest = self.oldest.min(context.oldest.unwrap_or(Seq::MAX));
-        self.not_idle |= !context.idle;
-        self.low_space |= context.free_space.is_some();
-    }
-
-    /// Whether keyspaces found not due then may be due in the context `now`, without a change of their own.
-    fn is_outdated(&self, now: &PickContext) -> bool {
-        now.oldest.unwrap_or(Seq::MAX) > self.oldest || (now.idle && self.not_idle) || self.low_space
-    }
 }
 
 impl State {
@@ -253,13 +235,23 @@ impl State {
         self.due.first().map(|(_, id)| *id)
     }
 
-    /// Marks all keyspaces as possibly due if the context of picking has changed; returns whether it has.
-    pub(crate) fn recheck(&mut self, now: &PickContext) -> bool {
-        let outdated = self.not_due_context.is_outdated(now);
-        if outdated {
+    /// Marks keyspaces as possibly due that may be due in the context `now` without a change of their own: all if snapshots, writes or disk
+    /// space kept some from being due and no longer do, otherwise those whose cursors did. Returns whether there are any.
+    pub(crate) fn recheck(
+        &mut self,
+        now: &PickContext,
+        oldest_reader: impl Fn(&KeyspaceInner) -> Option<Seq>,
+    ) -> bool {
+        let NotDueContext { oldest, not_idle, low_space } = self.not_due_context;
+        let released = oldest.is_some_and(|seq| now.oldest.is_none_or(|now| now > seq));
+        if released || (now.idle && not_idle) || low_space {
             self.note_all();
+            return true;
         }
-        outdated
+        let is_released = |(id, seq): &(&u64, &Seq)| oldest_reader(&self.keyspaces[id].inner) != Some(**seq);
+        let released: Vec<u64> = self.held.iter().filter(is_released).map(|(id, _)| *id).collect();
+        released.iter().for_each(|&id| self.note_change(id));
+        !released.is_empty()
     }
 
     /// Marks all keyspaces as possibly due.
@@ -272,18 +264,16 @@ impl State {
     /// Marks a keyspace as not due until something changes. `cursor`: the sequence number of the oldest cursor, if that is older than
     /// every snapshot.
     pub(crate) fn not_due(&mut self, id: u64, context: &PickContext, cursor: Option<Seq>) {
-        self.not_due_context.add(context);
+        let all = &mut self.not_due_context;
+        all.oldest = all.oldest.into_iter().chain(context.oldest).min();
+        all.not_idle |= !context.idle;
+        all.low_space |= context.free_space.is_some();
         self.held.extend(cursor.map(|seq| (id, seq)));
         if let Some(k) = self.keyspaces.get_mut(&id)
             && let Some(debt) = k.due.take()
         {
             self.due.remove(&(debt, id));
         }
-    }
-
-    /// Keyspaces that were found not due while a cursor held the returned sequence number.
-    pub(crate) fn held_by_cursors(&self) -> impl Iterator<Item = (&Arc<KeyspaceInner>, Seq)> {
-        self.held.iter().map(|(id, seq)| (&self.keyspaces[id].inner, *seq))
     }
 
     /// The largest compaction debt of all trees.
