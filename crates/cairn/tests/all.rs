@@ -22,7 +22,6 @@ mod limits;
 mod logs;
 mod low_space;
 mod many;
-mod memory;
 mod panics;
 mod passing;
 mod place;

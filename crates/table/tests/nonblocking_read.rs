@@ -254,28 +254,6 @@ fn a_nonblocking_cursor_is_invalid_or_at_the_right_entry() {
 }
 
 #[test]
-fn a_last_scan_drops_pages_that_it_has_read_and_other_scans_do_not() {
-    let (sim, env) = sim();
-    let entries: Vec<Entry> = (0..2000u32).map(|i| entry(&i.to_be_bytes(), 1, &[7; 1000])).collect();
-    let meta =
-        write(&env, 1, &TableOptions { compression: Compression::None, ..Default::default() }, &entries);
-    let table = open(&env, &meta, 0);
-    for (mut cursor, last) in [(table.scan(), false), (table.last_scan(), true)] {
-        cursor.seek_to_first().unwrap();
-        assert_eq!(sim.wont_need_bytes(), 0);
-        let mut count = 0;
-        while cursor.valid() {
-            count += 1;
-            cursor.next().unwrap();
-        }
-        assert_eq!(count, entries.len());
-        // Up to two windows at the end may remain.
-        let left = meta.file_size - sim.wont_need_bytes();
-        assert!(if last { left <= 512 << 10 } else { left == meta.file_size }, "{left}");
-    }
-}
-
-#[test]
 fn a_failing_readahead_does_not_fail_the_block() {
     let (sim, table, entries) = table(Compression::None, 0);
     sim.set_cached_percent(0);

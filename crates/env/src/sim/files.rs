@@ -189,9 +189,7 @@ impl ReadFile for SimReadFile {
         self.shared.memory.will_need_bytes.fetch_add(len, Ordering::SeqCst);
     }
 
-    fn wont_need(&self, _offset: u64, len: u64) {
-        self.shared.memory.wont_need_bytes.fetch_add(len, Ordering::SeqCst);
-    }
+    fn wont_need(&self, _offset: u64, _len: u64) {}
 
     fn path(&self) -> &PathBuf {
         &self.path

@@ -14,8 +14,6 @@ pub(super) struct Memory {
     pub(super) size: AtomicU64,
     pub(super) will_need_calls: AtomicU64,
     pub(super) will_need_bytes: AtomicU64,
-    /// Bytes for which [`crate::ReadFile::wont_need`] was called.
-    pub(super) wont_need_bytes: AtomicU64,
 }
 
 impl Memory {
@@ -27,7 +25,6 @@ impl Memory {
             size: AtomicU64::new(u64::MAX),
             will_need_calls: AtomicU64::new(0),
             will_need_bytes: AtomicU64::new(0),
-            wont_need_bytes: AtomicU64::new(0),
         }
     }
 

@@ -172,11 +172,6 @@ impl SimEnv {
         self.shared.memory.will_need_bytes.load(Ordering::SeqCst)
     }
 
-    /// The total of bytes in calls of [`ReadFile::wont_need`].
-    pub fn wont_need_bytes(&self) -> u64 {
-        self.shared.memory.wont_need_bytes.load(Ordering::SeqCst)
-    }
-
     /// Limits the length of each file, as `RLIMIT_FSIZE` does: see [`Env::max_file_len`].
     pub fn set_max_file_len(&self, bytes: u64) {
         self.shared.max_file_len.store(bytes, Ordering::SeqCst);

@@ -68,7 +68,7 @@ fn load(table: &Table) -> Result<Option<PinnedIndex>> {
 /// The lines of all filter partitions, which are stored one after another.
 pub(crate) fn read_filter(table: &Table, shape: &FilterShape) -> Result<Vec<Line>> {
     let mut lines = Vec::with_capacity(shape.partitions as usize * shape.lines as usize);
-    let mut window = Window::new(false);
+    let mut window = Window::default();
     for i in 0..shape.partitions {
         let offset = shape.handle(i).offset;
         let range = window.frame(table, offset, shape.offset + shape.stored_len())?;
@@ -85,7 +85,7 @@ pub(crate) fn read_filter(table: &Table, shape: &FilterShape) -> Result<Vec<Line
 /// All index nodes from `start` to `end`, which are stored one after another.
 fn read_index(table: &Table, start: u64, end: u64) -> Result<(Vec<Handle>, Vec<Node>)> {
     let (mut handles, mut nodes) = (Vec::new(), Vec::new());
-    let mut window = Window::new(false);
+    let mut window = Window::default();
     let mut offset = start;
     while offset < end {
         let range = window.frame(table, offset, end)?;

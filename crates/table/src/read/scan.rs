@@ -27,12 +27,7 @@ pub struct ScanCursor {
 impl Table {
     /// A cursor that reads ahead into a buffer of its own and leaves the cache alone. Does no I/O yet.
     pub fn scan(self: &Arc<Self>) -> ScanCursor {
-        ScanCursor::new(Arc::clone(self), false)
-    }
-
-    /// Like [`Table::scan`], for a compaction that replaces the table: the page cache drops what the cursor has passed.
-    pub fn last_scan(self: &Arc<Self>) -> ScanCursor {
-        ScanCursor::new(Arc::clone(self), true)
+        ScanCursor::new(Arc::clone(self))
     }
 }
 
@@ -47,10 +42,10 @@ struct Block {
 }
 
 impl ScanCursor {
-    pub(crate) fn new(table: Arc<Table>, last: bool) -> Self {
+    pub(crate) fn new(table: Arc<Table>) -> Self {
         ScanCursor {
             table,
-            window: Window::new(last),
+            window: Window::default(),
             unpacked: Vec::new(),
             block: None,
             at: EntryCursor::new(),

@@ -246,15 +246,6 @@ impl Table {
         }
     }
 
-    /// Hints that these bytes of the file will not be read again.
-    pub(crate) fn wont_need(&self, offset: u64, len: u64) {
-        if self.own_file.is_none()
-            && let Ok(file) = self.tables.file(&self.file)
-        {
-            file.wont_need(offset, len);
-        }
-    }
-
     pub(crate) fn place(&self, offset: u64, kind: Kind) -> Place {
         Place { file: self.file.number, offset, kind: kind as u8 }
     }

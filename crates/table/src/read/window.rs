@@ -11,20 +11,15 @@ use std::ops::Range;
 const READ: usize = 256 << 10;
 
 /// The bytes of the file in a buffer.
+#[derive(Default)]
 pub(crate) struct Window {
     pub bytes: Vec<u8>,
     /// The offset of the window in the file, and the number of its bytes that are filled.
     offset: u64,
     len: usize,
-    last: bool,
 }
 
 impl Window {
-    /// An empty window. `last`: the page cache is to drop what lies before the window.
-    pub(crate) fn new(last: bool) -> Window {
-        Window { bytes: Vec::new(), offset: 0, len: 0, last }
-    }
-
     /// The range of the buffer with the frame at `offset`, unverified. Frames of this kind end at `end`.
     pub(crate) fn frame(&mut self, table: &Table, offset: u64, end: u64) -> Result<Range<usize>> {
         let fault = |what| table.fault(DecodeError::Corrupt(what), offset);
@@ -57,9 +52,6 @@ impl Window {
         };
         let have = kept.len();
         self.bytes.copy_within(kept, 0);
-        if self.last && offset > self.offset {
-            table.wont_need(self.offset, offset - self.offset);
-        }
         (self.offset, self.len) = (offset, 0);
         let want = len.max(READ as u64).min(end - offset) as usize;
         if self.bytes.len() < want {

@@ -3,14 +3,11 @@
 use super::job::{JobContext, JobOutput};
 use super::output;
 use super::write::write_tables;
-use crate::compaction::{Plan, Reason};
+use crate::compaction::Plan;
 use crate::read::{LiveTableCursor, MergeCursor};
 use crate::version::{LiveTable, key_bounds};
 use base::{Result, shared_prefix};
 use std::sync::Arc;
-
-/// The largest input in bytes of an idle compaction that evicts its inputs from the page cache as it reads them.
-const MAX_EVICTED_INPUT: u64 = 128 << 20;
 
 /// Merges the plan's tables and cuts the output at the plan's keys. A move needs no work here. The tables and their directory entries
 /// are durable on return. On an error the output files are removed; the kind `ReadOnly` means that a sync failed.
@@ -24,14 +21,7 @@ pub fn compact(plan: &Plan, context: &JobContext<'_>) -> Result<JobOutput> {
     if plan.is_unread() {
         return Ok(outcome);
     }
-    // An idle compaction in place makes room in the page cache for its output: it evicts its inputs, which are about to
-    // be deleted. A longer compaction does not, because readers use its inputs in the meantime.
-    let evicts =
-        plan.reason == Reason::Idle && plan.source == plan.target && plan.input_bytes() <= MAX_EVICTED_INPUT;
-    let scan = |live: &Arc<LiveTable>| {
-        let table = &live.table;
-        LiveTableCursor::new(live.clone(), if evicts { table.last_scan() } else { table.scan() }, true)
-    };
+    let scan = |live: &Arc<LiveTable>| LiveTableCursor::new(live.clone(), live.table.scan(), true);
     let (smallest, largest) = key_bounds(plan.input_tables());
     let merge = MergeCursor::new(plan.input_tables().map(scan).collect(), shared_prefix(smallest, largest));
     write_tables(merge, plan, context, &mut outcome, |_, _, _| {})?;
