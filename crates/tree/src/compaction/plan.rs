@@ -75,7 +75,7 @@ pub struct Plan {
     /// For each piece between cuts: whether its range has no older data than the inputs, so that tombstones can be
     /// dropped.
     pub bottom: Vec<bool>,
-    /// A piece whose range has no other data is also cut after this many bytes, between two keys; 0 for no such cuts.
+    /// A piece is also cut after this many bytes, between two keys; 0 for no such cuts.
     pub piece_bytes: u64,
     /// Guards of the target inside the range that the plan removes. Their tables are among the inputs.
     pub guards_removed: Vec<Slice>,

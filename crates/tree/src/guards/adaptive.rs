@@ -3,8 +3,7 @@
 //! A hash of the keys spreads guards evenly over *keys* and needs their number in advance. Adaptive guards follow the
 //! *bytes*, for any keys and any number of them:
 //!
-//! - **Cut.** A merge into the last level cuts its output between two keys where a piece has reached `guard_bytes` and
-//!   no other table lies in the range of the piece.
+//! - **Cut.** A merge into the last level cuts its output between two keys where a piece has reached `guard_bytes`.
 //! - **Added.** A guard of the last level is divided at a key that no table lies across if both sides have enough
 //!   bytes: at a cut, or between tables that were moved there. This rewrites nothing.
 //! - **Levels above.** A level above the last takes its guards from the level below: one for as many bytes there as a

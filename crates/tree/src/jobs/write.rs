@@ -7,10 +7,6 @@ use crate::compaction::Plan;
 use base::planted::{Bug, planted};
 use base::{Cursor, Result, hash};
 
-/// A piece whose range overlaps other tables is cut only at this many times `piece_bytes`: the cut cannot become a
-/// guard, but it bounds the size of files.
-const MAX_PIECE_FACTOR: u64 = 4;
-
 /// Writes the entries of `cursor` as the pieces of `plan`, and adds the tables to `done`. Calls `note` for each entry that is written,
 /// with the key, its hash and the length of the value. The tables are durable on return, their directory entries are not. On an error
 /// the files are removed.
@@ -38,10 +34,9 @@ pub(super) fn write_tables(
                 piece += 1;
             }
             let bottom = plan.bottom[piece];
-            let max_len = if bottom { plan.piece_bytes } else { plan.piece_bytes * MAX_PIECE_FACTOR };
             // All versions of a key stay in one table: in two tables, the older ones could hide the newer.
-            if max_len > 0
-                && output.len() >= max_len
+            if plan.piece_bytes > 0
+                && output.len() >= plan.piece_bytes
                 && (!retention.has_seen(key) || planted(Bug::CutBetweenVersions))
             {
                 output.finish()?;
