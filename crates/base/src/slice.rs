@@ -27,11 +27,6 @@ impl Slice {
     pub fn slice_of(&self, part: &[u8]) -> Slice {
         Slice(self.0.slice_ref(part))
     }
-
-    /// Takes ownership of the bytes, without copying.
-    pub fn from_bytes(bytes: Bytes) -> Self {
-        Slice(bytes)
-    }
 }
 
 impl Deref for Slice {
