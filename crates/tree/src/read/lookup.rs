@@ -9,7 +9,7 @@
 
 use crate::version::{LiveTable, Version};
 use base::planted::{Bug, planted};
-use base::{Result, Seq, Slice, Trailer, head};
+use base::{Result, Seq, Slice, Trailer};
 use std::sync::Arc;
 use std::task::Poll;
 use table::{PendingRead, Table};
@@ -134,16 +134,12 @@ fn search<T>(
     lookup: LookupKey<'_>,
     mut look: impl FnMut(usize, &Table) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
-    let wanted = head(lookup.key);
     for (chunk, tables) in tables.chunks(MAX_FILTERS_PREFETCHED).enumerate() {
         let mut asked = 0u64;
         let mut touched = 0;
         for (i, table) in tables.iter().enumerate() {
             let meta = &table.meta;
-            if table.may_hold(lookup.key, wanted)
-                && meta.min_seq <= lookup.seq
-                && meta.max_seq >= lookup.above
-            {
+            if table.may_hold(lookup.key) && meta.min_seq <= lookup.seq && meta.max_seq >= lookup.above {
                 asked |= 1 << i;
                 touched ^= table.table.touch_filter(lookup.hash);
             }

@@ -6,7 +6,6 @@
 use super::damage::Damage;
 use super::obsolete_files::ObsoleteFiles;
 use super::sketch::Sketch;
-use base::head;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use table::{Table, TableMeta};
@@ -18,8 +17,6 @@ pub struct LiveTable {
     pub meta: TableMeta,
     /// Its reader.
     pub table: Arc<Table>,
-    /// The heads of its smallest and largest keys.
-    heads: (u64, u64),
     obsolete: std::sync::atomic::AtomicBool,
     obsolete_files: Arc<ObsoleteFiles>,
     /// What reads and compactions have found wrong with it.
@@ -33,11 +30,9 @@ impl LiveTable {
     /// A table that is in use.
     pub fn new(meta: TableMeta, table: Arc<Table>, obsolete_files: Arc<ObsoleteFiles>) -> Arc<LiveTable> {
         let (damage, sketch) = (Damage::default(), OnceLock::new());
-        let heads = (head(&meta.smallest), head(&meta.largest));
         Arc::new(LiveTable {
             meta,
             table,
-            heads,
             obsolete: false.into(),
             obsolete_files,
             damage,
@@ -57,14 +52,10 @@ impl LiveTable {
         let _ = self.sketch.set(sketch.clone());
     }
 
-    /// Whether `key`, whose head is `wanted`, lies in the table's key range. For most tables the heads decide.
+    /// Whether `key` lies in the table's key range.
     #[inline]
-    pub(crate) fn may_hold(&self, key: &[u8], wanted: u64) -> bool {
-        let (smallest, largest) = self.heads;
-        smallest <= wanted
-            && wanted <= largest
-            && (wanted != smallest || key >= &self.meta.smallest[..])
-            && (wanted != largest || key <= &self.meta.largest[..])
+    pub(crate) fn may_hold(&self, key: &[u8]) -> bool {
+        &self.meta.smallest[..] <= key && key <= &self.meta.largest[..]
     }
 
     /// Records that the manifest no longer names the table: its file becomes obsolete when the last holder is dropped.
