@@ -90,25 +90,10 @@ pub fn head(key: &[u8]) -> u64 {
     }
 }
 
-/// Compares two user keys, eight bytes at a time.
+/// Compares two user keys: their order is that of their bytes.
 #[inline]
 pub fn compare_keys(a: &[u8], b: &[u8]) -> Ordering {
-    let len = a.len().min(b.len());
-    if len < 8 {
-        return head(a).cmp(&head(b)).then_with(|| a.cmp(b));
-    }
-    // The last eight bytes may overlap earlier words, which are equal at that point.
-    for at in [0, 8, 16] {
-        let at = at.min(len - 8);
-        let (x, y) = (word(a, at), word(b, at));
-        if x != y {
-            return x.cmp(&y);
-        }
-        if at + 8 == len {
-            return a.len().cmp(&b.len());
-        }
-    }
-    a[24..].cmp(&b[24..])
+    a.cmp(b)
 }
 
 /// The length of the common prefix of two keys, which all keys between them share.
