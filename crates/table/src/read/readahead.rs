@@ -1,8 +1,8 @@
 //! Readahead for cursors that walk from block to block.
 //!
 //! A cursor that steps to a neighbouring block, in either direction, reads several blocks at once when they are not cached: 8 KiB at
-//! first if the page cache has them, otherwise 16 KiB, and twice as much each time, up to 128 KiB. A seek reads the following
-//! block along with its own when recent seeks into the table were followed by a step.
+//! first, and twice as much each time, up to 128 KiB. A seek reads the following block along with its own when recent seeks into the
+//! table were followed by a step.
 
 use crate::cache::block_cache::BlockClass;
 use crate::cache::buffer_pool::Buffer;
@@ -98,14 +98,8 @@ impl Readahead {
 
     /// Reads the block at `handle` and what follows it in the cursor's direction.
     fn fill(&mut self, table: &Table, handle: Handle) -> Result<()> {
-        let bounded = |wanted: u64| wanted.max(2 * u64::from(handle.size)).min(MAX_AHEAD);
-        let least = bounded(MIN_AHEAD);
-        if self.next == 0 && self.read_around(table, handle, least, false)? {
-            self.next = 2 * least;
-            return Ok(());
-        }
-        // A wait for the disk is used to read more.
-        let wanted = bounded(self.next.max(2 * MIN_AHEAD));
+        let least = MIN_AHEAD.max(2 * u64::from(handle.size));
+        let wanted = self.next.max(least).min(MAX_AHEAD);
         self.read_around(table, handle, wanted, true)?;
         self.next = 2 * wanted;
         // The disk reads the next window while the caller uses this one.
