@@ -27,13 +27,6 @@ impl Table {
         Ok(may)
     }
 
-    /// Loads the line of the filter that [`Table::may_contain`] reads into the processor's cache, if the filter is pinned: for callers
-    /// that are about to probe several tables. The returned value is meaningless; it keeps the load from being optimized away.
-    #[inline]
-    pub fn touch_filter(&self, hash: u64) -> u8 {
-        self.resident.get().and_then(Option::as_ref).map_or(0, |resident| resident.touch(hash))
-    }
-
     #[inline]
     fn note_probe(&self, may: bool) {
         self.tables

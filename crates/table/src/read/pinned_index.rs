@@ -70,12 +70,6 @@ impl PinnedIndex {
         self.probes == 0 || filter::line_may_contain(self.line(hash), hash, self.probes)
     }
 
-    /// Loads the line that [`PinnedIndex::may_contain`] reads into the processor's cache.
-    #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u8 {
-        if self.probes == 0 { 0 } else { self.line(hash)[0] }
-    }
-
     /// The index node at `handle`. `hint` is as in [`PinnedIndex::place`].
     #[inline]
     pub(crate) fn node(&self, handle: Handle, hint: usize) -> Option<&Node> {

@@ -14,9 +14,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use table::{PendingRead, Table};
 
-/// The number of tables of a stack whose filters are prefetched together.
-const MAX_FILTERS_PREFETCHED: usize = 64;
-
 /// The arguments of a lookup: the newest version of `key` that is not newer than `seq`. Tables without entries newer
 /// than `above` may be left out.
 #[derive(Clone, Copy)]
@@ -126,36 +123,18 @@ impl Version {
 }
 
 /// The first result of `look`, which is called for each table of a stack that may contain the key, with its index.
-/// Prefetches the filter lines of all these tables before it looks at the first one, so that the CPU waits for the
-/// cache lines together and not one after the other.
 #[inline]
 fn search<T>(
     tables: &[Arc<LiveTable>],
     lookup: LookupKey<'_>,
     mut look: impl FnMut(usize, &Table) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
-    for (chunk, tables) in tables.chunks(MAX_FILTERS_PREFETCHED).enumerate() {
-        let mut asked = 0u64;
-        let mut touched = 0;
-        for (i, table) in tables.iter().enumerate() {
-            let meta = &table.meta;
-            if table.may_hold(lookup.key) && meta.min_seq <= lookup.seq && meta.max_seq >= lookup.above {
-                asked |= 1 << i;
-                touched ^= table.table.touch_filter(lookup.hash);
-            }
-        }
-        std::hint::black_box(touched);
-        while asked != 0 {
-            let i = asked.trailing_zeros() as usize;
-            let table = &tables[i];
-            asked &= asked - 1;
-            match look(chunk * MAX_FILTERS_PREFETCHED + i, &table.table) {
-                Ok(None) => {}
-                Ok(found) => return Ok(found),
-                Err(e) => {
-                    table.damage.note(&e);
-                    return Err(e);
-                }
+    for (i, table) in tables.iter().enumerate() {
+        let meta = &table.meta;
+        if table.may_hold(lookup.key) && meta.min_seq <= lookup.seq && meta.max_seq >= lookup.above {
+            let found = look(i, &table.table).inspect_err(|e| table.damage.note(e))?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
     }
