@@ -320,3 +320,36 @@ fn every_way_to_name_a_module_is_found() {
     let circles = circles(&imports(&files.map(|(name, source)| (name.to_owned(), source.to_owned()))));
     assert_eq!(circles.keys().collect::<Vec<_>>(), ["a", "a::b"]);
 }
+
+#[test]
+fn the_table_of_rooms_has_their_imports() {
+    let (_, dir) = crates().into_iter().find(|(name, _)| name == "cairn").unwrap();
+    let graph = imports(&files(&dir));
+    let is_folder = |entry: &Module| graph.keys().any(|module| module.len() > 1 && module.starts_with(entry));
+    let rooms = |modules: &BTreeSet<Module>| -> BTreeSet<String> {
+        modules.iter().filter(|module| is_folder(module)).map(name).collect()
+    };
+    let found: BTreeMap<String, BTreeSet<String>> = beside(&graph, &[])
+        .iter()
+        .filter(|(module, _)| is_folder(module))
+        .map(|(module, targets)| (name(module), rooms(targets)))
+        .collect();
+    let text = fs::read_to_string(dir.join("../../ARCHITECTURE.md")).unwrap();
+    let rows: Vec<Vec<BTreeSet<String>>> = text
+        .lines()
+        .skip_while(|line| !line.starts_with("| room |"))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|row| {
+            row.split('|').skip(1).map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect())
+        })
+        .map(Iterator::collect)
+        .collect();
+    let table = rows.iter().map(|row| (row[0].first().unwrap().clone(), row[2].clone())).collect();
+    assert_eq!(found, table, "the imports, and those in ARCHITECTURE.md");
+    for (i, row) in rows.iter().enumerate() {
+        let below: BTreeSet<&String> = rows[i + 1..].iter().flat_map(|row| &row[0]).collect();
+        let others = row[2].union(&row[3]);
+        assert!(others.clone().all(|room| below.contains(room)), "{:?}: all others are below it", row[0]);
+    }
+}
