@@ -26,11 +26,13 @@ pub(super) fn complete(picker: &Picker<'_>, mut plan: Plan) -> Plan {
 /// Adds the tables of the target's guards that the plan merges along, and cuts at the keys of all guards that it keeps.
 fn add_overlapped_guards(picker: &Picker<'_>, plan: &mut Plan) {
     let target = picker.version.level(plan.target);
+    let indices = target.overlapping(&plan.from, plan.end());
+    let guards = indices.len() as u64;
     let mut merged_along = Vec::new();
-    for index in target.overlapping(&plan.from, plan.end()) {
+    for index in indices {
         let guard = &target.guards[index];
         let end = target.end_of(index).map(|k| &k[..]);
-        if plan.target != plan.source && is_merged_along(picker, plan, guard, end) {
+        if plan.target != plan.source && is_merged_along(picker, plan, guard, end, guards) {
             merged_along.extend(guard.tables.iter().map(|t| (plan.target, t.clone())));
         }
         if guard.key > plan.from && !plan.guards_removed.contains(&guard.key) {
@@ -43,12 +45,14 @@ fn add_overlapped_guards(picker: &Picker<'_>, plan: &mut Plan) {
 /// Whether a guard of the target level takes part in the merge instead of having a piece attached: always in a leveled tree; in the
 /// last level when it is full ("we cannot attach new sstables in the last level if the guard is full", section 3.4), but not for a
 /// plan from level 0, which would rewrite the whole level in one job.
-fn is_merged_along(picker: &Picker<'_>, plan: &Plan, guard: &Guard, end: Option<&[u8]>) -> bool {
+fn is_merged_along(picker: &Picker<'_>, plan: &Plan, guard: &Guard, end: Option<&[u8]>, guards: u64) -> bool {
     let max_runs = picker.options.max_tables_per_guard;
     let into_last = plan.target == picker.version.last_level();
     let full = guard.runs >= max_runs && (max_runs == 1 || into_last && plan.source != 0);
+    let outgrown =
+        || into_last && picker.adaptive_guards().is_outgrown(guard, plan.input_bytes() / guards.max(1));
     !guard.tables.is_empty()
-        && full
+        && (full || outgrown())
         && !guard.tables.iter().any(|t| picker.busy.contains(&t.meta.number) || t.damage.is_unreadable())
         && (plan.inputs.iter()).any(|(n, t)| *n == plan.source && t.overlaps_range(&guard.key, end))
 }

@@ -120,6 +120,13 @@ impl AdaptiveGuards<'_> {
         cuts
     }
 
+    /// Whether a guard of the last level takes part in a merge from level 0 that brings it `added` bytes: these are more than the guard
+    /// has, and the guard would be too large afterwards. Dividing it is cheap at this moment.
+    pub(crate) fn is_outgrown(&self, guard: &Guard, added: u64) -> bool {
+        let wanted = self.options.guard_bytes;
+        wanted > 0 && 2 * guard.bytes() <= added && guard.bytes() + added > 2 * wanted
+    }
+
     /// The guards of the last level around `index` that are merged together with it, because all of them are small.
     pub(crate) fn small_neighbours(&self, index: usize, busy: &HashSet<u64>) -> Range<usize> {
         let guards = self.last_guards();

@@ -90,7 +90,7 @@ impl Fixture {
                     _ => largest,
                 };
                 // A possible cut by `piece_bytes`: after the first key.
-                if plan.piece_bytes > 0 && plan.bottom[i] && meta.smallest < meta.largest {
+                if plan.piece_bytes > 0 && meta.smallest < meta.largest {
                     let mut first = self.meta((0, "", "", min_seq, max_seq));
                     first.smallest = meta.smallest.clone();
                     first.largest = meta.smallest.clone();
