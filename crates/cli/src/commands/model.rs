@@ -9,7 +9,7 @@ use std::io::Write;
 const EXAMPLES: &str = "\
 Examples:
   cairn model --sizes 24:9 24:104 24:1004
-  cairn model --sizes 24:9*60 24:104*20 24:1004*20 --levels 4 --growth 10 --log
+  cairn model --sizes '24:9*60' '24:104*20' '24:1004*20' --levels 4 --growth 10 --log
   cairn model --sizes 16:4KiB --guard-tables 4 --json
 
 It computes the equations of the thesis of Parallax, without a database: bytes written (W), and read and written (I/O), for
