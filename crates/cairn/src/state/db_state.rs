@@ -236,7 +236,8 @@ impl State {
     }
 
     /// Marks keyspaces as possibly due that may be due in the context `now` without a change of their own: all if snapshots, writes or disk
-    /// space kept some from being due and no longer do, otherwise those whose cursors did. Returns whether there are any.
+    /// space kept some from being due and no longer do, or if the disk is full, when other plans are due; otherwise those whose cursors did.
+    /// Returns whether there are any.
     pub(crate) fn recheck(
         &mut self,
         now: &PickContext,
@@ -244,7 +245,7 @@ impl State {
     ) -> bool {
         let NotDueContext { oldest, not_idle, low_space } = self.not_due_context;
         let released = oldest.is_some_and(|seq| now.oldest.is_none_or(|now| now > seq));
-        if released || (now.idle && not_idle) || low_space {
+        if released || (now.idle && not_idle) || low_space || now.free_space.is_some() {
             self.note_all();
             return true;
         }
