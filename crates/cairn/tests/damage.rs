@@ -345,13 +345,14 @@ fn a_damaged_table_is_not_retried_in_a_loop() {
     write(&keyspace, &mut model, 1_000_000..1_004_000, 4000);
     db.flush().unwrap();
     db.wait_idle().unwrap();
-    // A thread that retries in a loop never leaves the files alone for so long. The flush thread may still give the newest log its name.
+    // A thread that retries, at the latest after a second, never leaves the files alone for so long. Once, the flush thread may still
+    // establish the newest log.
     let is_silent = || {
         let before = sim.op_count();
-        std::thread::sleep(Duration::from_millis(700));
+        std::thread::sleep(Duration::from_millis(1200));
         sim.op_count() == before
     };
-    assert!((0..3).any(|_| is_silent()), "files are touched with nothing to do");
+    assert!(is_silent() || is_silent(), "files are touched with nothing to do");
     assert!(level0(&db) <= 14);
     compare(&keyspace, &model, &[table]);
 }
