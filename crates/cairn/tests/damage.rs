@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 type Model = BTreeMap<String, Option<Vec<u8>>>;
@@ -345,14 +346,15 @@ fn a_damaged_table_is_not_retried_in_a_loop() {
     write(&keyspace, &mut model, 1_000_000..1_004_000, 4000);
     db.flush().unwrap();
     db.wait_idle().unwrap();
-    // A thread that retries, at the latest after a second, never leaves the files alone for so long. Once, the flush thread may still
-    // establish the newest log.
-    let is_silent = || {
-        let before = sim.op_count();
-        std::thread::sleep(Duration::from_millis(1200));
-        sim.op_count() == before
-    };
-    assert!(is_silent() || is_silent(), "files are touched with nothing to do");
+    let touched = Arc::new(AtomicU64::new(0));
+    let (counter, damaged) = (touched.clone(), table.clone());
+    sim.set_hook(Some(Box::new(move |op| {
+        counter.fetch_add(u64::from(op.path == damaged), Ordering::SeqCst);
+        None
+    })));
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(touched.load(Ordering::SeqCst), 0, "the damaged table is read with nothing to do");
+    sim.set_hook(None);
     assert!(level0(&db) <= 14);
     compare(&keyspace, &model, &[table]);
 }

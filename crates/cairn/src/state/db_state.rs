@@ -317,3 +317,19 @@ impl KeyspaceState {
         }));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_its_end_make_keyspaces_due_that_were_not() {
+        let mut state = State::new(1);
+        let with = |free_space| PickContext { oldest: None, idle: true, free_space };
+        assert!(!state.recheck(&with(None), |_| None));
+        assert!(state.recheck(&with(Some(1 << 20)), |_| None), "other plans are due now");
+        state.not_due(1, &with(Some(1 << 20)), None);
+        assert!(state.recheck(&with(None), |_| None), "plans that did not fit may fit");
+        assert!(!state.recheck(&with(None), |_| None));
+    }
+}
