@@ -7,10 +7,14 @@
 //! - Level 0 is compacted if its pieces have a useful size.
 //! - A guard of the last level is merged into one run when the tables beside its oldest run have `space_target - 1`
 //!   times the bytes of that run.
+//! - A guard of another level that has several runs is merged into the next level when it has at least
+//!   (`space_target - 1`) / `max_tables_per_guard` of the bytes of the guards below: a seek then has fewer runs to search,
+//!   and large pieces below.
 //!
-//! The second rule bounds the cost for any pattern of pauses: between two merges of a guard, `space_target - 1` of its
-//! size was written. So a byte costs at most 1 + 1 / (`space_target` - 1) more writes: 3 at the default of 1.5. With a
-//! larger `space_target`, guards are merged and rewritten less often.
+//! The last two rules bound the cost for any pattern of pauses. Between two merges of a guard of the last level, `space_target - 1`
+//! of its size was written, because as many pieces as fill it have that size. So a byte costs at most 1 + 1 / (`space_target` - 1) more
+//! writes there: 3 at the default of 1.5. And each level above writes it once, as without pauses. With a larger `space_target`, guards are
+//! merged and rewritten less often.
 
 use super::picker::{Candidate, Picker};
 use super::plan::Reason;
@@ -39,17 +43,23 @@ pub(super) fn level0_is_due(picker: &Picker<'_>) -> bool {
     bytes >= guards * picker.options.min_piece_bytes
 }
 
-/// Guards of the last level that should become one run because writes pause.
+/// Guards that should be compacted because writes pause: several runs become one, or go down.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     if !picker.idle {
         return;
     }
     let last = picker.version.last_level();
-    for (guard, g) in picker.version.level(last).guards.iter().enumerate().filter(|(_, g)| g.runs > 1) {
-        let oldest = oldest_run(g);
-        let beside = (g.bytes() - oldest) as f64 / oldest.max(1) as f64;
-        if beside >= picker.options.space_target - 1.0 {
-            candidates.push(Candidate { reason: Reason::Idle, level: last, guard, score: beside });
+    for (level, guard, g) in picker.version.guards().filter(|(_, _, g)| g.runs > 1) {
+        let (ratio, due) = if level == last {
+            let oldest = oldest_run(g);
+            ((g.bytes() - oldest) as f64 / oldest.max(1) as f64, picker.options.space_target - 1.0)
+        } else {
+            let below = picker.bytes_below(level, guard);
+            let runs = picker.options.max_tables_per_guard as f64;
+            (g.bytes() as f64 / below.max(1) as f64, (picker.options.space_target - 1.0) / runs)
+        };
+        if ratio >= due {
+            candidates.push(Candidate { reason: Reason::Idle, level, guard, score: ratio });
         }
     }
 }

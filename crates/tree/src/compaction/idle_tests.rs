@@ -14,6 +14,12 @@ fn adaptive() -> TreeOptions {
     }
 }
 
+/// Tables of level 3 that do not overlap.
+fn disjoint(count: usize) -> Vec<TableSpec> {
+    const KEYS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    (0..count).map(|i| (3, &KEYS[i..=i], &KEYS[i..=i], 1, 2)).collect()
+}
+
 #[test]
 fn a_guard_is_compacted_when_idle_if_enough_lies_beside_its_oldest_run() {
     let mut fixture = Fixture::new();
@@ -35,6 +41,37 @@ fn a_guard_is_compacted_when_idle_if_enough_lies_beside_its_oldest_run() {
     let mut tree = fixture.tree(lazy, &[], &tables);
     tree.set_idle(true);
     assert!(!tree.is_due(None), "2000 bytes are less than 3000");
+}
+
+#[test]
+fn runs_of_an_upper_level_go_down_when_idle_if_they_make_large_pieces() {
+    let mut fixture = Fixture::new();
+    let plan = |fixture: &mut Fixture, upper: &[TableSpec], tables: &[TableSpec], idle: bool| {
+        let mut tree = fixture.tree(adaptive(), &[], &[upper, tables].concat());
+        tree.set_idle(idle);
+        tree.pick(None).map(|plan| (plan.reason, plan.source, plan.target, plan.inputs.len()))
+    };
+    let (one, two) = ([(2, "a", "k", 3, 4)], [(2, "a", "k", 5, 6), (2, "b", "m", 3, 4)]);
+    let small = disjoint(4);
+    assert_eq!(
+        plan(&mut fixture, &two, &small, true),
+        Some((Reason::Idle, 2, 3, 2)),
+        "beside the pieces, no table is merged"
+    );
+    assert_eq!(
+        plan(&mut fixture, &two, &small, false),
+        None,
+        "while writes continue, two runs are no trigger"
+    );
+    assert_eq!(plan(&mut fixture, &one, &small, true), None, "one run would be one more run below");
+    // A sixteenth of the bytes below is the least: (1.5 - 1) / 8.
+    let (enough, large) = (disjoint(32), disjoint(33));
+    assert!(plan(&mut fixture, &two, &enough, true).is_some());
+    assert_eq!(
+        plan(&mut fixture, &two, &large, true),
+        None,
+        "2000 bytes are less than a sixteenth of 33,000"
+    );
 }
 
 #[test]
