@@ -28,6 +28,10 @@
 //!
 //! *After the process is killed* the file ends in up to [`WINDOW_LEN`] zeros. Readers must accept them.
 //!
+//! *A synced log is longer than its data.* A sync of a file that has grown also makes its length and its new blocks durable, which takes a
+//! third of the sync's time. So a small append after a sync writes zeros behind the data, and the next syncs find length and blocks as they
+//! are.
+//!
 //! *A recycled log* ([`Env::reuse_log`](crate::Env::reuse_log)) is longer than `zeros_end`: the old content follows the
 //! zeros. At least [`LOG_END`] zeros always follow the appended data, and they are written before that data. Most
 //! pages of the old log are dirty and in memory, so overwriting them takes no additional memory, space or writes. For
@@ -59,7 +63,10 @@ const MAX_WINDOW_APPEND: usize = (WINDOW_LEN / 4) as usize;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Without a window, the zeros behind the end of a recycled log extend to a multiple of this: a page.
+/// Maximum length of an append after a sync that writes zeros behind it: a longer one would mostly write zeros.
+const MAX_SYNCED_APPEND: usize = 4 << 10;
+
+/// Without a window, zeros extend to a multiple of this: a page of the page cache.
 const END_ZEROS_ALIGN: u64 = 4 << 10;
 
 const _: () = assert!(
@@ -80,6 +87,8 @@ pub(super) struct LogFile {
     since: Duration,
     /// Bytes appended since then.
     appended: u64,
+    /// Nothing was appended since the last sync.
+    synced: bool,
     /// This file cannot have a window.
     no_windows: bool,
     /// The caller promised to call [`WriteFile::on_idle`], by a first call.
@@ -98,6 +107,7 @@ impl LogFile {
             zeros_end: 0,
             file_len: 0,
             window: None,
+            synced: false,
             since,
             appended: 0,
             no_windows,
@@ -144,7 +154,29 @@ impl LogFile {
         self.appended += data.len() as u64;
         self.zeros_end = self.zeros_end.max(zeros_end).max(self.file.len);
         self.file_len = self.file_len.max(self.zeros_end);
+        if std::mem::take(&mut self.synced) && data.len() <= MAX_SYNCED_APPEND {
+            self.write_zeros_for_syncs();
+        }
         Ok(())
+    }
+
+    /// Extends the file by zeros if nothing lies behind the data. Page by page: the kernel keeps what one call writes together, and counts
+    /// all of it as written with each small append.
+    fn write_zeros_for_syncs(&mut self) {
+        let to = (self.file.len + ZEROS.len() as u64).next_multiple_of(END_ZEROS_ALIGN);
+        if self.file_len > self.file.len || to > limits::max_file_len().min(self.file.max_len) {
+            return;
+        }
+        let mut from = self.file.len;
+        while from < to {
+            let end = (from + 1).next_multiple_of(END_ZEROS_ALIGN);
+            if self.file.open.file.write_all_at(&ZEROS[..(end - from) as usize], from).is_err() {
+                // The disk may be full.
+                return self.cut_excess(true);
+            }
+            from = end;
+        }
+        (self.zeros_end, self.file_len) = (to, to);
     }
 
     /// Writes zeros so that they follow the data after another `len` bytes are appended, unless the file ends there.
@@ -255,6 +287,7 @@ impl WriteFile for LogFile {
 
     fn sync(&mut self) -> Result<()> {
         self.end_window();
+        self.synced = true;
         // All bytes that this log wrote lie before the end of the zeros.
         self.file.open.sync((self.zeros_end < self.file_len).then_some(self.zeros_end))
     }
@@ -311,6 +344,7 @@ fn now() -> Duration {
 mod tests {
     use super::*;
     use crate::{Env, RealEnv};
+    use std::collections::HashSet;
     use std::fs::File;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
@@ -500,6 +534,36 @@ mod tests {
         }
         drop(log);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), before);
+    }
+
+    #[test]
+    fn a_synced_log_has_zeros_behind_small_appends_until_it_is_trimmed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, path) = log(dir.path());
+        let len = || std::fs::metadata(&path).unwrap().len();
+        log.append(&RECORD).unwrap();
+        assert_eq!(len(), 1000, "not synced yet");
+        log.sync().unwrap();
+        log.append(&[9; MAX_SYNCED_APPEND + 1]).unwrap();
+        assert_eq!(len(), log.file.len, "a large append");
+        let (mut lens, mut expected) = (HashSet::new(), [&RECORD[..], &[9; MAX_SYNCED_APPEND + 1]].concat());
+        for i in 0..200_u8 {
+            log.sync().unwrap();
+            log.append(&[i; 1000]).unwrap();
+            expected.extend_from_slice(&[i; 1000]);
+            assert!(len() >= log.file.len && len() < log.file.len + ZEROS.len() as u64 + END_ZEROS_ALIGN);
+            lens.insert(len());
+        }
+        assert!(lens.len() <= 1 + 200_000 / ZEROS.len(), "{} lengths in 200 syncs", lens.len());
+        let found = content(&log);
+        assert!(found.starts_with(&expected) && found[expected.len()..].iter().all(|&b| b == 0));
+        log.truncate(5000).unwrap();
+        assert_eq!(len(), 5000);
+        log.sync().unwrap();
+        log.append(&RECORD).unwrap();
+        assert!(len() > log.file.len);
+        log.trim();
+        assert_eq!(len(), 6000);
     }
 
     #[test]
