@@ -3,6 +3,7 @@
 use crate::test_support::{Fixture, cuts, damage, inputs, slice, tree_options};
 use crate::{JobOutput, Reason, Tree, TreeOptions, VersionEdit, charge};
 use base::Seq;
+use table::TableMeta;
 
 #[test]
 fn nothing_is_picked_below_every_trigger() {
@@ -333,6 +334,21 @@ fn older_tables_leave_level_0_below_a_damaged_one_and_newer_ones_stay_above_it()
     assert!(tree.pick(None).is_none(), "no plan would be progress");
     assert_eq!(tree.version().level0.len(), 2);
     exhaust(&mut fixture, &mut tree, 3);
+}
+
+/// Tables of like size are merged although a smaller one is newer than they are.
+#[test]
+fn tables_above_a_damaged_one_are_merged_below_a_small_one() {
+    let mut fixture = Fixture::new();
+    let mut tree = fixture.tree(tree_options(), &[], &[1, 3, 5].map(|seq| (0, "a", "z", seq, seq + 1)));
+    damage(&tree, &[1]);
+    let small = TableMeta { file_size: 100, ..fixture.meta((0, "a", "z", 7, 8)) };
+    let edit = VersionEdit { added: vec![(0, small)], ..VersionEdit::default() };
+    tree.apply(&edit, &mut fixture.open()).unwrap();
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.target, inputs(&plan)), (0, vec![3, 2]));
+    fixture.execute(&mut tree, &plan);
+    assert!(tree.pick(None).is_none(), "the merged table is larger than the small one");
 }
 
 #[test]

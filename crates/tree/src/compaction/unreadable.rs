@@ -77,28 +77,30 @@ fn lies_below_others(tables: &Stack, stack: &Stack) -> bool {
     rest.all(|t| !bounds.overlaps(t) || t.meta.min_seq > bounds.max_seq)
 }
 
-/// Tables to merge in place, all between two unreadable ones: of the newest such section that has at least `min_tables` of
-/// them. From the newest on, a table is included if it is no larger than all before it together; with `all`,
-/// unconditionally. One table made of them must fit into the tree (`fits`).
+/// Tables to merge in place, all between two unreadable ones: the newest `min_tables` or more in a row, each of which is no larger than
+/// those before it together (newest first); with `all`, of any size. One table made of them must fit into the tree (`fits`).
 pub(crate) fn mergeable_in_place(
     stack: &Stack,
     min_tables: usize,
     all: bool,
     fits: impl Fn(&Stack) -> bool,
 ) -> Option<Vec<Arc<LiveTable>>> {
-    stack.split(|t| t.damage.is_unreadable()).find_map(|section| {
+    let min_tables = min_tables.max(2);
+    let from = |row: &Stack| {
         let mut bytes = 0;
         let worth = |t: &&Arc<LiveTable>| {
             let taken = bytes == 0 || all || t.meta.file_size <= bytes;
             bytes += t.meta.file_size;
             taken
         };
-        let mut take = section.iter().take_while(worth).count();
-        while take >= 2 && !fits(&section[..take]) {
+        let mut take = row.iter().take_while(worth).count();
+        while take >= min_tables && !fits(&row[..take]) {
             take -= 1;
         }
-        (take >= min_tables.max(2)).then(|| section[..take].to_vec())
-    })
+        (take >= min_tables).then(|| row[..take].to_vec())
+    };
+    let mut sections = stack.split(|t| t.damage.is_unreadable());
+    sections.find_map(|section| (0..section.len()).find_map(|start| from(&section[start..])))
 }
 
 /// The number of tables of a stack with unreadable ones that a compaction could include, for the compaction debt.
