@@ -256,8 +256,8 @@ option_table! {
     tombstone_percent: u32 = 50, "0 to 100", |v| *v <= 100;
     /// Target for space amplification: bytes of the tree over the bytes of its newest versions. Above it, guards with many old versions
     /// are compacted, those first that free most per byte rewritten. Old versions are estimated: half of the data above the last level
-    /// counts as old, memtables do not count. A lower value saves space and writes more. When writers pause, a guard is merged as soon
-    /// as the data added to it reaches `space_target` - 1 of the rest.
+    /// counts as old, memtables do not count. A lower value saves space and writes more. When writers pause, a guard of the last level
+    /// is merged as soon as the data added to it reaches `space_target` - 1 of the rest, and those above move down sooner.
     space_target: f64 = 1.5, "1.05 to 10", |v| (1.05..=10.0).contains(v);
     /// Compact level 0 straight into the deepest level in which the pieces still have a useful size, instead of level 1. `false` moves
     /// data through every level, as in the PebblesDB paper, and writes more.

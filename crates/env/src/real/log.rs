@@ -164,19 +164,26 @@ impl LogFile {
     /// all of it as written with each small append.
     fn write_zeros_for_syncs(&mut self) {
         let to = (self.file.len + ZEROS.len() as u64).next_multiple_of(END_ZEROS_ALIGN);
-        if self.file_len > self.file.len || to > limits::max_file_len().min(self.file.max_len) {
-            return;
+        if self.file_len == self.file.len && to <= limits::max_file_len().min(self.file.max_len) {
+            self.extend_zeros(to, END_ZEROS_ALIGN);
         }
-        let mut from = self.file.len;
-        while from < to {
-            let end = (from + 1).next_multiple_of(END_ZEROS_ALIGN);
-            if self.file.open.file.write_all_at(&ZEROS[..(end - from) as usize], from).is_err() {
-                // The disk may be full.
-                return self.cut_excess(true);
+    }
+
+    /// Extends the zeros behind the data up to `to`, with writes that end at multiples of `step`. Returns whether this succeeded; if not,
+    /// there are none.
+    fn extend_zeros(&mut self, to: u64, step: u64) -> bool {
+        while self.zeros_end < to {
+            let end = (self.zeros_end + 1).next_multiple_of(step).min(to);
+            let part = (end - self.zeros_end) as usize;
+            if self.file.open.file.write_all_at(&ZEROS[..part], self.zeros_end).is_err() {
+                // The disk may be full: free the space taken by zeros.
+                self.cut_excess(true);
+                return false;
             }
-            from = end;
+            self.zeros_end = end;
+            self.file_len = self.file_len.max(end);
         }
-        (self.zeros_end, self.file_len) = (to, to);
+        true
     }
 
     /// Writes zeros so that they follow the data after another `len` bytes are appended, unless the file ends there.
@@ -202,15 +209,8 @@ impl LogFile {
         if to > limits::max_file_len().min(self.file.max_len) || !self.take_lease() {
             return None;
         }
-        while self.zeros_end < to {
-            let part = ((to - self.zeros_end) as usize).min(ZEROS.len());
-            if self.file.open.file.write_all_at(&ZEROS[..part], self.zeros_end).is_err() {
-                // The disk may be full: free the space taken by zeros.
-                self.cut_excess(true);
-                return None;
-            }
-            self.zeros_end += part as u64;
-            self.file_len = self.file_len.max(self.zeros_end);
+        if !self.extend_zeros(to, ZEROS.len() as u64) {
+            return None;
         }
         let window = Window::open(&self.file.open.file, from, WINDOW_LEN as usize);
         self.no_windows = window.is_err();
