@@ -22,6 +22,12 @@ pub fn checksum(place: Place, data: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&prefix), data)
 }
 
+/// The CRC-32C of `data`, wherever it is: for values, which collections move.
+#[inline]
+pub fn checksum_of(data: &[u8]) -> u32 {
+    crc32c::crc32c(data)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,6 +30,7 @@
 
 mod finder;
 mod format;
+mod payload;
 mod reader;
 mod salvage;
 mod writer;
@@ -37,6 +38,7 @@ mod writer;
 pub use format::{
     BLOCK_LEN, CHUNK_HEADER_LEN, FORMAT_VERSION, FORMAT_VERSION_OVER, MAX_HEADER_LEN, SegmentKind,
 };
+pub use payload::{framed_len, payload_offset, remove_headers};
 pub use reader::{SegmentReader, Span, Tail};
 pub use salvage::{Salvaged, salvage};
 pub use writer::{LARGE_LEN, SegmentWriter};

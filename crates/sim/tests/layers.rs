@@ -16,6 +16,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("record", 2),
     ("memtable", 2),
     ("table", 3),
+    ("values", 3),
     ("tree", 4),
     ("cairn", 6),
     ("bench", 7),
