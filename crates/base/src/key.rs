@@ -14,8 +14,8 @@ pub const MAX_SEQ: Seq = (1 << 56) - 1;
 
 /// The operation that an entry records for its key.
 ///
-/// The codes are part of the file formats. Codes 2 and 3 are reserved for values in a transient log and a value log;
-/// a reader that finds one rejects the file with an error that names it.
+/// The codes are part of the file formats. Code 2 is reserved for values in a transient segment; a reader that finds it rejects the file
+/// with an error that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum EntryKind {
@@ -23,6 +23,8 @@ pub enum EntryKind {
     Delete = 0,
     /// The key has the value that is stored in the entry.
     Put = 1,
+    /// The key has a value outside of the tree, and the entry has a reference to it. Used in tables only.
+    Reference = 3,
     /// All keys from this one up to an end key, which is stored as the value, are deleted. Used in logs only.
     DeleteRange = 4,
 }
@@ -34,6 +36,7 @@ impl EntryKind {
         match code {
             0 => Some(EntryKind::Delete),
             1 => Some(EntryKind::Put),
+            3 => Some(EntryKind::Reference),
             _ => None,
         }
     }
@@ -67,6 +70,12 @@ impl Trailer {
     #[inline]
     pub fn kind_code(self) -> u8 {
         self.0 as u8
+    }
+
+    /// Whether the entry has a reference in place of its value.
+    #[inline]
+    pub fn is_reference(self) -> bool {
+        self.kind_code() == EntryKind::Reference as u8
     }
 
     /// Whether the entry is a tombstone.

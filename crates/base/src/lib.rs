@@ -12,10 +12,12 @@ pub mod limits;
 mod names;
 pub mod planted;
 mod range_tombstone;
+mod reference;
 mod slice;
 
 pub use cursor::Cursor;
 pub use error::{Error, ErrorKind, Result};
 pub use key::{EntryKind, MAX_SEQ, Seq, Trailer, compare, compare_keys, hash, head, same_key, shared_prefix};
 pub use range_tombstone::{Fragment, RangeSet, RangeTombstone};
+pub use reference::{MAX_REFERENCE_LEN, Reference, SegmentShare};
 pub use slice::Slice;

@@ -25,6 +25,7 @@ mod many;
 mod panics;
 mod passing;
 mod place;
+mod placement;
 mod promises;
 mod ranges;
 mod recovered;

@@ -17,7 +17,7 @@ fn read(env: &Arc<dyn Env>, number: u64) -> Result<ManifestState, Error> {
     let tables = TableCache::new(env.clone(), "/".into(), Arc::new(BlockCache::new(0)), 16);
     Manifest::read(env, Path::new("/"), number, &mut |meta| {
         let table = tables.open(meta.number, meta.file_size)?;
-        Ok(LiveTable::new(meta.clone(), table, Arc::default()))
+        Ok(LiveTable::new(meta.clone(), table, Arc::default(), None))
     })
 }
 

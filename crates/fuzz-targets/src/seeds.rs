@@ -129,6 +129,7 @@ impl Seeds {
             max_seq: seq + 9,
             user_bytes: 500,
             cleared_seq: 0,
+            segments: Vec::new(),
         };
         let range = |from: &str, to: Option<&str>, seq| RangeTombstone {
             from: from.as_bytes().into(),

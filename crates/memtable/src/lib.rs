@@ -34,6 +34,7 @@ use base::{Cursor, Error, ErrorKind, RangeSet, RangeTombstone, Result, Seq, Trai
 use key_order::Target;
 use list::SkipList;
 use node::{MAX_HEIGHT, SLOTS};
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stripe::{STRIPES, Stripe};
@@ -67,12 +68,25 @@ pub struct Memtable {
     reserved: OwnLine<AtomicU64>,
     stripes: [Stripe; STRIPES],
     ranges: range_tombstones::Ranges,
+    /// Ascending by sequence number.
+    places: Mutex<Vec<LogPlace>>,
     charges: AtomicU64,
     /// Whether a point tombstone was inserted. Written once.
     deletes: AtomicBool,
     /// Cost of all inserts, to detect inserts without a reservation.
     #[cfg(debug_assertions)]
     inserted: AtomicU64,
+}
+
+/// Where the log has the value of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPlace {
+    /// The sequence number of the entry.
+    pub seq: Seq,
+    /// The number of the log.
+    pub log: u64,
+    /// The offset of the first byte of the value in the log.
+    pub offset: u64,
 }
 
 /// An entry's share of the nodes: 8 bytes for its slot, in leaves that are 69 % full on average, plus the other parts
@@ -137,6 +151,7 @@ impl Memtable {
             reserved: OwnLine(AtomicU64::new(0)),
             stripes: std::array::from_fn(|_| Stripe::new()),
             ranges: range_tombstones::Ranges::default(),
+            places: Mutex::default(),
             charges: AtomicU64::new(0),
             deletes: AtomicBool::new(false),
             #[cfg(debug_assertions)]
@@ -169,6 +184,7 @@ impl Memtable {
             to.copy_counts(from);
         }
         new.ranges.copy_from(&self.ranges);
+        *new.places.lock() = self.places.lock().clone();
         let same =
             |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         same(&new.reserved.0, &self.reserved.0);
@@ -217,6 +233,19 @@ impl Memtable {
             self.deletes.store(true, Ordering::Relaxed);
         }
         self.list.insert(Target { key, trailer }, value, random(ticket, trailer), stripe);
+    }
+
+    /// Notes where the log has the value of an entry, for the flush. Each call has a higher sequence number than the one before, which may
+    /// be that of an entry that is never inserted.
+    pub fn note_place(&self, place: LogPlace) {
+        let mut places = self.places.lock();
+        debug_assert!(places.last().is_none_or(|last| last.seq < place.seq));
+        places.push(place);
+    }
+
+    /// The noted places, ascending by sequence number.
+    pub fn places(&self) -> Vec<LogPlace> {
+        self.places.lock().clone()
     }
 
     /// Approximate cost of a range tombstone with bounds of these lengths, in bytes of capacity.

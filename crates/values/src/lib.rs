@@ -1,7 +1,7 @@
 //! Values outside of the tree: which ones, where they are, and how they are read.
 //!
 //! A value that is large in relation to its key is written once, to the log. When its memtable is flushed, the table gets a
-//! [`Reference`] to the value in the log, and the log stays as a *value segment*. Compactions move references, not values. A value
+//! [`base::Reference`] to the value in the log, and the log stays as a *value segment*. Compactions move references, not values. A value
 //! segment has the format of a log (`docs/format/log.md`), whether it was one or was written by a flush or a collection. So it can be
 //! read without the tree.
 //!
@@ -12,8 +12,8 @@
 
 mod placement;
 mod read;
-mod reference;
+mod segments;
 
 pub use placement::{Placement, Size};
 pub use read::read_value;
-pub use reference::{MAX_REFERENCE_LEN, Reference};
+pub use segments::Segments;

@@ -1,8 +1,7 @@
 //! Reads a value by its reference.
 
-use crate::Reference;
 use base::checksum::checksum_of;
-use base::{Error, Result};
+use base::{Error, Reference, Result};
 use env::ReadFile;
 use record::{framed_len, remove_headers};
 use std::path::Path;

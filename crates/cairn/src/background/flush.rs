@@ -4,6 +4,7 @@
 //! names all tables; only then are the memtables and their logs released. `docs/recovery.md` argues each step. So each table costs one
 //! sync, and a flush a few more, however many tables it writes.
 
+use crate::parts::WithReferences;
 use crate::state::{DbInner, FlushedCounts, ImmutableMemtable, KeyspaceInner, PanicGuard};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
@@ -193,7 +194,9 @@ impl DbInner {
             cancelled: &self.status.cancelled,
         };
         let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();
-        let flushed = tree::flush(MergeCursor::new(cursors, 0), &context)?;
+        let memtables = part.memtables.iter().map(|s| &s.memtable);
+        let entries = WithReferences::new(MergeCursor::new(cursors, 0), memtables);
+        let flushed = tree::flush(entries, &context)?;
         Ok(Written { part, flushed, time: self.env.monotonic().saturating_sub(started) })
     }
 
@@ -221,7 +224,9 @@ impl DbInner {
     fn sync_older_logs(&self, written: &[Written<'_>]) -> Result<()> {
         let sealed_at = written.iter().map(|w| w.part.last_seq()).max().unwrap_or(0);
         let older = self.state.lock().oldest_unflushed(&counts(written));
-        if older.is_some_and(|seq| seq <= sealed_at) && !planted(Bug::FlushWithoutOlderLogs) {
+        // A value must be durable before a table refers to it.
+        let refers = written.iter().flat_map(|w| &w.flushed.added).any(|meta| !meta.segments.is_empty());
+        if (refers || older.is_some_and(|seq| seq <= sealed_at)) && !planted(Bug::FlushWithoutOlderLogs) {
             self.logs.closed.sync_up_to(sealed_at, &self.logs.counters).map_err(|e| self.stop(&e))?;
         }
         Ok(())

@@ -67,6 +67,11 @@ impl Recovery {
         LogHeader { previous_len, last_seq, previous_synced: previous_len }
     }
 
+    /// Whether `name` is that of a log with values of entries in tables.
+    pub(super) fn is_segment(&self, name: &str) -> bool {
+        parse_log_file_name(name).is_some_and(|number| self.space.segments.is_held(number))
+    }
+
     /// Whether `name` is that of a kept log.
     pub(super) fn keeps(&self, name: &str) -> bool {
         parse_log_file_name(name).is_some_and(|number| self.kept.iter().any(|log| log.number == number))

@@ -17,6 +17,8 @@ use tree::{MergeCursor, SkipCharge};
 struct Saved {
     copy: Vec<u8>,
     shared: Option<Slice>,
+    /// Whether the value is a reference to the value.
+    is_reference: bool,
 }
 
 impl Saved {
@@ -24,6 +26,7 @@ impl Saved {
 
     fn set(&mut self, merge: &MergeCursor<Source>) {
         let value = merge.value();
+        self.is_reference = merge.trailer().is_reference();
         self.copy.clear();
         self.shared = (value.len() > Self::MAX_COPIED).then(|| merge.value_slice());
         if self.shared.is_none() {
@@ -84,6 +87,8 @@ pub struct Cursor {
     key: Vec<u8>,
     /// Going backward: the value of the saved entry.
     saved: Saved,
+    /// Going forward: the value that the entry refers to.
+    fetched: Option<Slice>,
     skip_counter: SkipCounter,
     skip_charge: SkipCharge,
     run: DeletedRun,
@@ -118,6 +123,7 @@ impl Cursor {
             range_del,
             key: Vec::new(),
             saved: Saved::default(),
+            fetched: None,
             skip_counter: SkipCounter::default(),
             skip_charge: SkipCharge::default(),
             run: DeletedRun::new(&keyspace.dead),
@@ -392,6 +398,10 @@ impl Cursor {
                     continue;
                 }
                 if !trailer.is_delete() {
+                    self.fetched = match trailer.is_reference() {
+                        true => Some(self.keyspace.segments.read(self.merge.value())?),
+                        false => None,
+                    };
                     self.place = Place::Forward;
                     return Ok(());
                 }
@@ -460,6 +470,9 @@ impl Cursor {
                 false => self.merge.prev()?,
             }
         }
+        if found && self.saved.is_reference {
+            self.saved.shared = Some(self.keyspace.segments.read(self.saved.value())?);
+        }
         self.place = if found { Place::Backward } else { Place::Invalid };
         Ok(())
     }
@@ -502,7 +515,7 @@ impl Cursor {
     #[inline]
     pub fn value(&self) -> &[u8] {
         match self.place {
-            Place::Forward => self.merge.value(),
+            Place::Forward => self.fetched.as_deref().unwrap_or_else(|| self.merge.value()),
             Place::Backward => self.saved.value(),
             Place::Invalid => panic!("the cursor is not valid"),
         }
@@ -515,7 +528,7 @@ impl Cursor {
     /// When the cursor is not valid.
     pub fn value_slice(&self) -> Slice {
         match self.place {
-            Place::Forward => self.merge.value_slice(),
+            Place::Forward => self.fetched.clone().unwrap_or_else(|| self.merge.value_slice()),
             Place::Backward => self.saved.slice(),
             Place::Invalid => panic!("the cursor is not valid"),
         }

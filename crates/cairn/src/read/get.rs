@@ -10,7 +10,7 @@
 
 use crate::state::{KeyspaceInner, ReadState, shows};
 use base::planted::{Bug, planted};
-use base::{Error, Result, Seq, Slice, hash};
+use base::{Error, Result, Seq, Slice, Trailer, hash};
 use std::task::Poll;
 use tree::{LookupKey, PendingLookup};
 
@@ -32,6 +32,7 @@ struct Waiting {
 
 /// A batch of reads.
 struct Batch<'a, K> {
+    keyspace: &'a KeyspaceInner,
     read_state: &'a ReadState,
     keys: &'a [K],
     seq: Seq,
@@ -50,8 +51,14 @@ impl KeyspaceInner {
         if let Some(value) = read_state.get_recent(key, seq, deleted) {
             return Ok(value);
         }
-        let found = read_state.version.get_above(key, hash(key), seq, deleted)?;
-        Ok(found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value)))
+        self.value_of(read_state.version.get_above(key, hash(key), seq, deleted)?, deleted)
+    }
+
+    /// The value of the entry that a lookup has found, unless it is deleted.
+    #[inline]
+    fn value_of(&self, found: Option<(Trailer, Slice)>, deleted: Seq) -> Result<Option<Slice>> {
+        let shown = found.filter(|(trailer, _)| shows(*trailer, deleted));
+        shown.map(|(trailer, value)| self.resolve(trailer, value)).transpose()
     }
 
     /// The values of `keys` as of `seq`, in `read_state`.
@@ -62,7 +69,8 @@ impl KeyspaceInner {
         seq: Seq,
     ) -> Result<Vec<Option<Slice>>> {
         let values = Vec::with_capacity(keys.len());
-        let mut batch = Batch { read_state, keys, seq, values, waiting: Vec::new(), failed: None };
+        let mut batch =
+            Batch { keyspace: self, read_state, keys, seq, values, waiting: Vec::new(), failed: None };
         while batch.failed.is_none() && batch.values.len() < keys.len() {
             batch.begin((batch.values.len() + AT_ONCE).min(keys.len()));
             while !batch.waiting.is_empty() {
@@ -106,9 +114,9 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
         if last && self.waiting.is_empty() {
             // There is no other lookup to overlap with.
             let found = self.read_state.version.get_above(key, waiting.hash, self.seq, deleted)?;
-            return Ok(found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value)));
+            return self.keyspace.value_of(found, deleted);
         }
-        match look(self.read_state, self.seq, key, &mut waiting)? {
+        match look(self.keyspace, self.read_state, self.seq, key, &mut waiting)? {
             Poll::Ready(value) => Ok(value),
             Poll::Pending => {
                 self.waiting.push(waiting);
@@ -119,14 +127,14 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
 
     /// Resumes the suspended lookups, each up to the next block that it needs.
     fn go_on(&mut self) {
-        let Batch { read_state, keys, seq, values, waiting, failed } = self;
+        let Batch { keyspace, read_state, keys, seq, values, waiting, failed } = self;
         let mix_up = planted(Bug::MixUpAnswers).then(|| waiting.first().map(|w| w.place)).flatten();
         waiting.retain_mut(|waiting| {
             let place = waiting.place;
             if failed.as_ref().is_some_and(|(first, _)| *first < place) {
                 return false;
             }
-            match look(read_state, *seq, keys[place].as_ref(), waiting) {
+            match look(keyspace, read_state, *seq, keys[place].as_ref(), waiting) {
                 Ok(Poll::Pending) => return true,
                 Ok(Poll::Ready(value)) => values[mix_up.unwrap_or(place)] = value,
                 Err(error) => *failed = Some((place, error)),
@@ -137,9 +145,18 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
 }
 
 /// Runs a lookup until it has its value or would block again.
-fn look(read_state: &ReadState, seq: Seq, key: &[u8], waiting: &mut Waiting) -> Result<Poll<Option<Slice>>> {
+fn look(
+    keyspace: &KeyspaceInner,
+    read_state: &ReadState,
+    seq: Seq,
+    key: &[u8],
+    waiting: &mut Waiting,
+) -> Result<Poll<Option<Slice>>> {
     let Waiting { hash, deleted, .. } = *waiting;
     let found =
         read_state.version.resume_lookup(&mut waiting.at, LookupKey { key, hash, seq, above: deleted })?;
-    Ok(found.map(|found| found.and_then(|(trailer, value)| shows(trailer, deleted).then_some(value))))
+    Ok(match found {
+        Poll::Ready(found) => Poll::Ready(keyspace.value_of(found, deleted)?),
+        Poll::Pending => Poll::Pending,
+    })
 }

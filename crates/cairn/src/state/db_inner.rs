@@ -148,6 +148,7 @@ impl DbInner {
             name,
             memtable_bytes: self.options.memtable_bytes(&options),
             read_state: ArcSwap::from_pointee(read_state),
+            segments: self.tables.segments.clone(),
             generation: Default::default(),
             readers: Default::default(),
             charges: tree::ReadCharges::new(options.seek_cost, self.signals.trees_due.clone()),

@@ -5,9 +5,10 @@ use crate::parts::{DeadRanges, FlushGeneration, HeldSeqs, KeyspaceCounters};
 use crate::sync::{ArcSwap, AtomicU8, AtomicUsize, Ordering};
 use crate::types::KeyspaceOptions;
 use base::limits::MAX_KEYSPACE_NAME_LEN;
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind, Result, Slice, Trailer};
 use std::sync::Arc;
 use tree::ReadCharges;
+use values::Segments;
 
 /// The state of a keyspace that its handles, batches and cursors share.
 pub(crate) struct KeyspaceInner {
@@ -19,6 +20,7 @@ pub(crate) struct KeyspaceInner {
     /// Capacity of a new memtable: the option, or less when the memory budget is small.
     pub memtable_bytes: usize,
     pub read_state: ArcSwap<ReadState>,
+    pub segments: Arc<Segments>,
     /// Number of times that a flush has removed memtables from the read state.
     pub generation: FlushGeneration,
     /// The sequence numbers that open cursors hold.
@@ -65,6 +67,15 @@ impl KeyspaceInner {
     fn closed_error(&self, state: u8) -> Error {
         let how = if state == DROPPED { "was dropped" } else { "is closed, with its database" };
         Error::new(ErrorKind::Closed, format!("keyspace {:?} {how}", self.name))
+    }
+
+    /// The value of an entry of a table: `value`, or what it refers to.
+    #[inline]
+    pub(crate) fn resolve(&self, trailer: Trailer, value: Slice) -> Result<Slice> {
+        match trailer.is_reference() {
+            true => self.segments.read(&value),
+            false => Ok(value),
+        }
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

@@ -2,13 +2,14 @@
 
 use crate::sync::Mutex;
 use crate::types::Options;
-use crate::wal::MAX_OPEN_LOGS;
+use crate::wal::{MAX_OPEN_LOGS, log_file_name};
 use base::Result;
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
 use table::{BlockCache, TableCache};
 use tree::{LiveTable, ObsoleteFiles};
+use values::Segments;
 
 /// Files that are open beside the tables being read: logs, the manifest, the lock, and tables being written.
 const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
@@ -17,6 +18,8 @@ const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
 pub(crate) struct Tables {
     pub cache: Arc<TableCache>,
     pub obsolete: Arc<ObsoleteFiles>,
+    /// The logs that have values of entries in tables.
+    pub segments: Arc<Segments>,
     /// Held while tables are deleted.
     pub deleting: Mutex<()>,
 }
@@ -33,6 +36,7 @@ impl Tables {
         Tables {
             cache: TableCache::new(env.clone(), dir.to_owned(), cache, most),
             obsolete: Arc::default(),
+            segments: Segments::new(env.clone(), dir.to_owned(), log_file_name, most / 4),
             deleting: Mutex::default(),
         }
     }
@@ -40,6 +44,6 @@ impl Tables {
     /// Opens the reader of a table for a version.
     pub(crate) fn open(&self, meta: &table::TableMeta) -> Result<Arc<LiveTable>> {
         let table = self.cache.open(meta.number, meta.file_size)?;
-        Ok(LiveTable::new(meta.clone(), table, self.obsolete.clone()))
+        Ok(LiveTable::new(meta.clone(), table, self.obsolete.clone(), Some(&self.segments)))
     }
 }

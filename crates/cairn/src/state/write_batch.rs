@@ -24,6 +24,8 @@ pub struct Batch {
     pub(crate) user_bytes: u64,
     /// Whether the batch contains a put.
     pub(crate) has_puts: bool,
+    /// Whether the batch contains a value that stays in the log.
+    pub(crate) has_large: bool,
     /// Whether the batch contains a range tombstone.
     pub(crate) has_ranges: bool,
     /// The keyspaces that are written to.
@@ -69,6 +71,7 @@ impl Batch {
         self.count += 1;
         self.has_puts |= kind == EntryKind::Put;
         self.has_ranges |= kind == EntryKind::DeleteRange;
+        self.has_large |= kind == EntryKind::Put && keyspace.options.is_large(key.len(), value.len());
         self.user_bytes += (key.len() + value.len()) as u64;
     }
 

@@ -8,5 +8,7 @@ mod stats;
 mod stats_text;
 
 pub(crate) use bounds::{Bounds, check_lengths, successor};
-pub use options::{Compression, Durability, GuardPolicy, KeyspaceOptions, OptionSpec, Options, Preset};
+pub use options::{
+    Compression, Durability, GuardPolicy, KeyspaceOptions, OptionSpec, Options, PlacementPolicy, Preset,
+};
 pub use stats::*;

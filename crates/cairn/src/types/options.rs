@@ -6,6 +6,7 @@
 use base::{Error, Result};
 
 pub use table::Compression;
+use values::{Placement, Size};
 
 /// What a write survives once the call has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,8 +43,19 @@ pub enum GuardPolicy {
     Adaptive,
 }
 
+/// Where the values of a keyspace are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PlacementPolicy {
+    /// Beside their keys.
+    #[default]
+    InPlace,
+    /// Large values in the log, the others beside their keys (Parallax, section 3.0.2).
+    Hybrid,
+}
+
 base::named_enum!(Durability, "durability", "buffered" => Durability::Buffered, "os" => Durability::Os, "sync" => Durability::Sync);
 base::named_enum!(GuardPolicy, "guard policy", "hash" => GuardPolicy::Hash, "adaptive" => GuardPolicy::Adaptive);
+base::named_enum!(PlacementPolicy, "placement", "in_place" => PlacementPolicy::InPlace, "hybrid" => PlacementPolicy::Hybrid);
 base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled);
 
 /// One row of an option table.
@@ -262,6 +274,11 @@ option_table! {
     /// Compact level 0 straight into the deepest level in which the pieces still have a useful size, instead of level 1. `false` moves
     /// data through every level, as in the PebblesDB paper, and writes more.
     skip_levels: bool = true, "true, false", |_| true;
+    /// Where values are. `in_place`: beside their keys. `hybrid`: large values stay in the log, which is kept for them, and compactions
+    /// move references to them; this saves writing, and makes scans of larger-than-memory data slower.
+    placement: PlacementPolicy = PlacementPolicy::InPlace, "in_place, hybrid", |_| true;
+    /// With `placement` = `hybrid`: a value is large if its key has at most this share of the record (Parallax, `T_ML`).
+    large_up_to: f64 = 0.02, "0 to 1", |v| (0.0..=1.0).contains(v);
 }
 
 /// Default limit of the disk reserve, unless the memory budget is small.
@@ -294,6 +311,14 @@ impl KeyspaceOptions {
     pub(crate) fn created(&self, id: u64, name: &str) -> tree::KeyspaceCreated {
         let options = self.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         tree::KeyspaceCreated { id, name: name.to_owned(), levels: self.levels, options }
+    }
+
+    /// Whether a value stays in the log.
+    #[inline]
+    pub(crate) fn is_large(&self, key_len: usize, value_len: usize) -> bool {
+        self.placement == PlacementPolicy::Hybrid
+            && Placement { small_above: 1.0, large_up_to: self.large_up_to }.size(key_len, value_len)
+                == Size::Large
     }
 
     /// The options of the tree of keyspace `id` with this name.

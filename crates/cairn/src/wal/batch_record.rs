@@ -55,7 +55,7 @@ impl Entry<'_> {
     pub(crate) fn cost(&self) -> usize {
         match self.kind {
             EntryKind::DeleteRange => Memtable::range_cost(self.key.len(), self.value.len()),
-            EntryKind::Put | EntryKind::Delete => Memtable::entry_cost(self.key.len(), self.value.len()),
+            _ => Memtable::entry_cost(self.key.len(), self.value.len()),
         }
     }
 
@@ -87,6 +87,11 @@ impl<'a> Entries<'a> {
         self.reader.is_empty()
     }
 
+    /// Bytes behind the last entry that was read.
+    pub(crate) fn left(&self) -> usize {
+        self.reader.rest().len()
+    }
+
     /// The next entry; `None` when it is malformed.
     pub(crate) fn next(&mut self) -> Option<Entry<'a>> {
         let kind = match self.reader.u8()? {
@@ -98,6 +103,8 @@ impl<'a> Entries<'a> {
         let value = match kind {
             EntryKind::Put => self.reader.bytes(MAX_VALUE_LEN)?,
             EntryKind::Delete => &[],
+            // Only tables have references.
+            EntryKind::Reference => return None,
             // An empty range is never written.
             EntryKind::DeleteRange => {
                 self.reader.bytes(MAX_KEY_LEN).filter(|to| to.is_empty() || key < *to)?

@@ -113,6 +113,10 @@ impl ClosedLogs {
         released.iter().map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
     }
 
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        self.0.lock().iter().any(|log| log.number == number)
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.0.lock().iter().map(|log| log.len).sum()
     }

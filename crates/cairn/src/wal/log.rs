@@ -131,6 +131,11 @@ impl Log {
         self.writer.len()
     }
 
+    /// The number of the current log.
+    pub(crate) fn number(&self) -> u64 {
+        self.writer.number()
+    }
+
     /// Number and durable length of the current log.
     pub(crate) fn closed_at(&self) -> tree::LogClosed {
         tree::LogClosed { number: self.writer.number(), len: self.writer.synced_len() }

@@ -3,14 +3,14 @@
 //! [`DbInner::log`] establishes the log if the durability demands it, lets its caller append under the next sequence numbers, and persists
 //! what was appended, or rolls it back. Afterwards nothing may fail: the caller inserts into memtables, which have memory reserved.
 
-use crate::parts::DeadRanges;
-use crate::state::{Batch, DbInner, Writer};
+use crate::state::{Batch, DbInner, KeyspaceInner, Writer};
 use crate::types::Durability;
 use crate::wal::{Entries, Entry, Log, put_batch_head, put_entry_head};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
 use base::{EntryKind, ErrorKind, Result, Seq};
-use record::LARGE_LEN;
+use memtable::{LogPlace, Memtable};
+use record::{LARGE_LEN, payload_offset};
 
 /// `Buffered` writes are handed to the operating system when the buffer has this many bytes.
 const BUFFER_LEN: usize = 64 << 10;
@@ -44,22 +44,34 @@ impl DbInner {
 
     /// Appends one entry under the next sequence number. Its record goes from the caller's bytes directly into the buffer.
     #[inline]
-    pub(super) fn append_one(&self, writer: &mut Writer, entry: &Entry<'_>, dead: &DeadRanges) -> Result<()> {
-        let seq = writer.next_seq;
+    pub(super) fn append_one(
+        &self,
+        writer: &mut Writer,
+        entry: &Entry<'_>,
+        keyspace: &KeyspaceInner,
+        memtable: &Memtable,
+    ) -> Result<()> {
+        let (seq, start) = (writer.next_seq, writer.log.len());
         writer.next_seq += 1;
         if entry.kind == EntryKind::Put {
-            dead.note_put(entry.key, seq);
+            keyspace.dead.note_put(entry.key, seq);
         }
         writer.scratch.clear();
         put_batch_head(&mut writer.scratch, false, seq, 1);
         put_entry_head(&mut writer.scratch, entry.kind, entry.keyspace, entry.key.len());
         let head = writer.scratch.len();
         match entry.kind {
-            EntryKind::DeleteRange => unreachable!("ranges are deleted by batches"),
+            EntryKind::DeleteRange | EntryKind::Reference => unreachable!("a single write is a put or a delete"),
             EntryKind::Put => {
                 put_varint(&mut writer.scratch, entry.value.len() as u64);
                 let (head, value_len) = writer.scratch.split_at(head);
-                self.append_to(&mut writer.log, &[head, entry.key, value_len, entry.value], false)
+                let index = head.len() + entry.key.len() + value_len.len();
+                self.append_to(&mut writer.log, &[head, entry.key, value_len, entry.value], false)?;
+                if keyspace.options.is_large(entry.key.len(), entry.value.len()) {
+                    let offset = payload_offset(start, index as u64);
+                    memtable.note_place(LogPlace { seq, log: writer.log.number(), offset });
+                }
+                Ok(())
             }
             EntryKind::Delete => writer.log.append(&[&writer.scratch, entry.key]),
         }
@@ -72,8 +84,15 @@ impl DbInner {
         batch.note_puts(writer.next_seq - 1);
         writer.scratch.clear();
         put_batch_head(&mut writer.scratch, batch.has_ranges, first_seq, batch.count);
+        let (start, head) = (writer.log.len(), writer.scratch.len());
         let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];
-        self.append_to(&mut writer.log, &parts, !batch.has_puts)
+        self.append_to(&mut writer.log, &parts, !batch.has_puts)?;
+        if batch.has_large {
+            note_places(batch, first_seq, writer.log.number(), |index| {
+                payload_offset(start, (head + index) as u64)
+            });
+        }
+        Ok(())
     }
 
     /// Appends a record to the log. A large record is written to the file at once.
@@ -117,6 +136,22 @@ impl DbInner {
             true => hand().map_err(|e| self.poison_on_sync_error(e)),
             false => Err(self.poison_on_sync_error(e)),
         }
+    }
+}
+
+/// Notes where the log has the large values of a batch. `offset`: that of a byte of the encoded entries.
+#[cold]
+fn note_places(batch: &Batch, first_seq: Seq, log: u64, offset: impl Fn(usize) -> u64) {
+    let mut entries = Entries::new(&batch.entries);
+    let mut seq = first_seq;
+    while let Some(entry) = entries.next() {
+        let keyspace = batch.keyspace_of(&entry);
+        if entry.kind == EntryKind::Put && keyspace.options.is_large(entry.key.len(), entry.value.len()) {
+            let index = batch.entries.len() - entries.left() - entry.value.len();
+            let offset = offset(index);
+            keyspace.read_state.load().memtable.note_place(LogPlace { seq, log, offset });
+        }
+        seq += 1;
     }
 }
 

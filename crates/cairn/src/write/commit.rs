@@ -173,7 +173,7 @@ impl DbInner {
             self.make_room(writer, keyspace, need)?;
             read_state = keyspace.read_state.load();
         }
-        let append = |writer: &mut Writer| self.append_one(writer, entry, &keyspace.dead);
+        let append = |writer: &mut Writer| self.append_one(writer, entry, keyspace, &read_state.memtable);
         let seq = self.log(writer, durability, entry.kind == EntryKind::Delete, append)?;
         self.counters.note_writes(1, user_bytes);
         Ok((seq, read_state))

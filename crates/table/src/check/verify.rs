@@ -138,8 +138,7 @@ impl<'a> Walk<'a> {
         self.at.enter(&node.bytes, &node.layout);
         for i in 0..node.layout.count() {
             let checked = self.at.move_to(&node.bytes, &node.layout, i).and_then(|()| {
-                let value_len = self.at.value(&node.bytes).len();
-                self.entry(value_len, if i == 0 { Some(bound) } else { None })
+                self.entry(self.at.value(&node.bytes), if i == 0 { Some(bound) } else { None })
             });
             checked.map_err(|f| self.table.fault(f, handle.offset))?;
         }
@@ -167,7 +166,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Checks the current entry against the one before it, the bound and the filter, and adds it to the properties.
-    fn entry(&mut self, value_len: usize, bound: Option<&Mark>) -> std::result::Result<(), DecodeError> {
+    fn entry(&mut self, value: &[u8], bound: Option<&Mark>) -> std::result::Result<(), DecodeError> {
         let (key, trailer) = (self.at.key(), self.at.trailer());
         if bound.is_some_and(|b| compare(&b.0, b.1, key, trailer) == Ordering::Greater) {
             return Err(DecodeError::Corrupt("entries outside their bounds"));
@@ -187,7 +186,10 @@ impl<'a> Walk<'a> {
         if self.meta.entries == 0 {
             self.meta.smallest = key.to_vec();
         }
-        self.meta.count(trailer, key.len() + value_len);
+        self.meta.count(trailer, key.len(), value.len());
+        if trailer.is_reference() && !self.meta.count_reference(value) {
+            return Err(DecodeError::Corrupt("a reference to a value is malformed"));
+        }
         let last = self.last.get_or_insert_with(|| (Vec::new(), trailer));
         last.0.clear();
         last.0.extend_from_slice(key);

@@ -1,7 +1,7 @@
 //! The options of a writer, the description of a finished table, and the names of table files.
 
 use crate::format::compression::Compression;
-use base::{MAX_SEQ, Seq, Trailer};
+use base::{MAX_SEQ, Reference, SegmentShare, Seq, Trailer};
 use std::sync::Arc;
 
 /// How a table is written. Readers do not need the options: the file describes itself.
@@ -61,6 +61,8 @@ pub struct TableMeta {
     /// The table has no entry that a range tombstone with this sequence number or a smaller one deletes: they were dropped when the table
     /// was written. Stored in the manifest; 0 when read from the file.
     pub cleared_seq: Seq,
+    /// The value segments that entries refer to, ascending.
+    pub segments: Vec<SegmentShare>,
 }
 
 impl TableMeta {
@@ -77,17 +79,25 @@ impl TableMeta {
             max_seq: 0,
             user_bytes: 0,
             cleared_seq: 0,
+            segments: Vec::new(),
         }
     }
 
-    /// Counts an entry whose key and value have this many bytes. Smallest and largest key are set by the caller.
+    /// Counts the reference of an entry that was [counted](TableMeta::count). Returns `false` if it is malformed.
+    #[cold]
+    pub(crate) fn count_reference(&mut self, value: &[u8]) -> bool {
+        let reference = Reference::decode(value);
+        reference.inspect(|reference| SegmentShare::count(&mut self.segments, reference)).is_some()
+    }
+
+    /// Counts an entry. Smallest and largest key are set by the caller.
     #[inline]
-    pub(crate) fn count(&mut self, trailer: Trailer, user_bytes: usize) {
+    pub(crate) fn count(&mut self, trailer: Trailer, key_len: usize, value_len: usize) {
         self.entries += 1;
         self.tombstones += u64::from(trailer.is_delete());
         self.min_seq = self.min_seq.min(trailer.seq());
         self.max_seq = self.max_seq.max(trailer.seq());
-        self.user_bytes += user_bytes as u64;
+        self.user_bytes += (key_len + value_len) as u64;
     }
 }
 

@@ -9,6 +9,7 @@
 
 use crate::format::decode_error::DecodeError;
 use crate::format::options::{TableMeta, TableOwner};
+use base::SegmentShare;
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::MAX_KEY_LEN;
 
@@ -24,6 +25,7 @@ const MIN: u8 = 6;
 const MAX: u8 = 7;
 const OWNER: u8 = 8;
 const OWNER_NAME: u8 = 9;
+const SEGMENTS: u8 = 10;
 
 /// Appends the block's payload.
 pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec<u8>) {
@@ -44,6 +46,12 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
         out.push(tag);
         put_bytes(out, key);
     }
+    if !meta.segments.is_empty() {
+        let mut segments = Vec::new();
+        SegmentShare::encode(&meta.segments, &mut segments);
+        out.push(SEGMENTS);
+        put_bytes(out, &segments);
+    }
     if let Some(owner) = owner {
         let mut number = Vec::with_capacity(10);
         put_varint(&mut number, owner.number);
@@ -57,11 +65,11 @@ pub(crate) fn encode(meta: &TableMeta, owner: Option<&TableOwner>, out: &mut Vec
 const BAD: DecodeError = DecodeError::Corrupt("properties are malformed");
 
 /// The fields of the block's payload, by tag.
-struct Fields<'a>([Option<&'a [u8]>; 10]);
+struct Fields<'a>([Option<&'a [u8]>; 11]);
 
 impl<'a> Fields<'a> {
     fn of(payload: &'a [u8]) -> Result<Fields<'a>, DecodeError> {
-        let mut fields = [None; 10];
+        let mut fields = [None; 11];
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
             let tag = reader.u8().ok_or(BAD)?;
@@ -104,6 +112,9 @@ pub(crate) fn decode(payload: &[u8], number: u64, file_size: u64) -> Result<Tabl
         max_seq: fields.number(MAX_SEQ)?,
         user_bytes: fields.number(USER_BYTES)?,
         cleared_seq: 0,
+        segments: fields.0[usize::from(SEGMENTS)]
+            .map_or(Some(Vec::new()), SegmentShare::decode)
+            .ok_or(BAD)?,
     })
 }
 
@@ -124,6 +135,7 @@ mod tests {
             max_seq: 1 << 50,
             user_bytes: 4000,
             cleared_seq: 0,
+            segments: vec![SegmentShare { segment: 7, count: 2, bytes: 300 }],
         };
         let mut out = vec![200, 2, 1, 1];
         let us = TableOwner { number: 300, name: "us".into() };

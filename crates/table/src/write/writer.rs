@@ -137,8 +137,11 @@ impl TableWriter {
             self.hashes.push(hash);
         }
         self.block.add(key, trailer, value);
-        self.meta.count(trailer, key.len() + value.len());
-        Ok(())
+        self.meta.count(trailer, key.len(), value.len());
+        match trailer.is_reference() && !self.meta.count_reference(value) {
+            true => Err(Error::invalid(format!("{}: a reference is malformed", self.path.display()))),
+            false => Ok(()),
+        }
     }
 
     /// Approximate size of the file if it were finished now.

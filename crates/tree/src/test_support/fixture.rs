@@ -43,13 +43,14 @@ impl Fixture {
             max_seq,
             user_bytes: 900,
             cleared_seq: 0,
+            segments: Vec::new(),
         }
     }
 
     pub(crate) fn open(&self) -> impl FnMut(&TableMeta) -> base::Result<Arc<LiveTable>> + use<'_> {
         |meta| {
             let table = self.tables.open(meta.number, meta.file_size)?;
-            Ok(LiveTable::new(meta.clone(), table, self.obsolete_files.clone()))
+            Ok(LiveTable::new(meta.clone(), table, self.obsolete_files.clone(), None))
         }
     }
 

@@ -40,7 +40,7 @@ impl TestStack {
             }
             let meta = writer.finish().unwrap();
             let table = directory.open(number, meta.file_size).unwrap();
-            files.push(LiveTable::new(meta, table, obsolete_files.clone()));
+            files.push(LiveTable::new(meta, table, obsolete_files.clone(), None));
         }
         files.reverse();
         TestStack { sim, guard: Guard::new(Slice::default(), files) }

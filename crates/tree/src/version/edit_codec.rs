@@ -6,7 +6,7 @@ use super::edit::VersionEdit;
 use super::sketch::Sketch;
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_LEVELS};
-use base::{RangeTombstone, Slice};
+use base::{RangeTombstone, SegmentShare, Slice};
 use table::TableMeta;
 
 const TAG_ADDED: u64 = 1;
@@ -20,6 +20,10 @@ const TAG_SKETCH: u64 = 16;
 const TAG_RANGE_TOMBSTONE_ADDED: u64 = 8;
 const TAG_RANGE_TOMBSTONE_REMOVED: u64 = 9;
 const TAG_CLEARED: u64 = 10;
+const TAG_SEGMENTS: u64 = 11;
+
+/// Maximum bytes of the encoded segments of a table.
+const MAX_SEGMENTS_LEN: usize = 1 << 20;
 
 impl VersionEdit {
     /// Appends the encoded fields, each after its tag.
@@ -43,6 +47,12 @@ impl VersionEdit {
             if meta.cleared_seq > 0 {
                 put_varint(out, TAG_CLEARED);
                 put_varint(out, meta.cleared_seq);
+            }
+            if !meta.segments.is_empty() {
+                let mut segments = Vec::new();
+                SegmentShare::encode(&meta.segments, &mut segments);
+                put_varint(out, TAG_SEGMENTS);
+                put_bytes(out, &segments);
             }
         }
         for (level, number) in &self.removed {
@@ -122,6 +132,7 @@ impl VersionEdit {
                             max_seq,
                             user_bytes,
                             cleared_seq: 0,
+                            segments: Vec::new(),
                         },
                     ));
                 }
@@ -146,6 +157,10 @@ impl VersionEdit {
                 TAG_CLEARED => {
                     let (_, meta) = edit.added.last_mut()?;
                     meta.cleared_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?;
+                }
+                TAG_SEGMENTS => {
+                    let (_, meta) = edit.added.last_mut()?;
+                    meta.segments = SegmentShare::decode(reader.bytes(MAX_SEGMENTS_LEN)?)?;
                 }
                 TAG_RANGE_TOMBSTONE_ADDED => {
                     edit.range_tombstones_added.push(read_range_tombstone(&mut reader)?)

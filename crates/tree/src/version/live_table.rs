@@ -9,6 +9,7 @@ use super::sketch::Sketch;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use table::{Table, TableMeta};
+use values::Segments;
 
 /// A table shared by versions. When an edit has removed the table and its last holder (version, cursor) is dropped, its
 /// number is added to the [`ObsoleteFiles`].
@@ -19,6 +20,8 @@ pub struct LiveTable {
     pub table: Arc<Table>,
     obsolete: std::sync::atomic::AtomicBool,
     obsolete_files: Arc<ObsoleteFiles>,
+    /// Holds the value segments that its entries refer to; `None` if there are none.
+    segments: Option<Arc<Segments>>,
     /// What reads and compactions have found wrong with it.
     pub damage: Damage,
     sketch: OnceLock<Sketch>,
@@ -27,14 +30,22 @@ pub struct LiveTable {
 }
 
 impl LiveTable {
-    /// A table that is in use.
-    pub fn new(meta: TableMeta, table: Arc<Table>, obsolete_files: Arc<ObsoleteFiles>) -> Arc<LiveTable> {
+    /// A table that is in use, and that holds its value segments in `segments`.
+    pub fn new(
+        meta: TableMeta,
+        table: Arc<Table>,
+        obsolete_files: Arc<ObsoleteFiles>,
+        segments: Option<&Arc<Segments>>,
+    ) -> Arc<LiveTable> {
         let (damage, sketch) = (Damage::default(), OnceLock::new());
+        let segments = segments.filter(|_| !meta.segments.is_empty()).cloned();
+        segments.iter().for_each(|segments| segments.hold(&meta.segments));
         Arc::new(LiveTable {
             meta,
             table,
             obsolete: false.into(),
             obsolete_files,
+            segments,
             damage,
             sketch,
             charges: AtomicU64::new(0),
@@ -76,8 +87,12 @@ impl LiveTable {
 
 impl Drop for LiveTable {
     fn drop(&mut self) {
-        if *self.obsolete.get_mut() {
+        let obsolete = *self.obsolete.get_mut();
+        if obsolete {
             self.obsolete_files.add(self.meta.number);
+        }
+        if let Some(segments) = &self.segments {
+            segments.release(&self.meta.segments, obsolete);
         }
     }
 }

@@ -1,0 +1,72 @@
+//! The entries of memtables as a flush writes them: large values are in the log, and tables get references to them.
+
+use base::checksum::checksum_of;
+use base::{Cursor, EntryKind, Reference, Result, Seq, Trailer};
+use memtable::{LogPlace, Memtable};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A cursor over memtables whose large values are replaced by references. Reads forward only.
+pub(crate) struct WithReferences<C> {
+    cursor: C,
+    places: HashMap<Seq, LogPlace>,
+    /// The encoded reference of the current entry; empty if it has its value.
+    reference: Vec<u8>,
+}
+
+impl<C: Cursor> WithReferences<C> {
+    /// `cursor` is over `memtables`.
+    pub(crate) fn new<'a>(cursor: C, memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> Self {
+        let places =
+            memtables.flat_map(|memtable| memtable.places()).map(|place| (place.seq, place)).collect();
+        WithReferences { cursor, places, reference: Vec::new() }
+    }
+
+    fn moved(&mut self) {
+        self.reference.clear();
+        if self.places.is_empty() || !self.cursor.valid() {
+            return;
+        }
+        if let Some(&LogPlace { log, offset, .. }) = self.places.get(&self.cursor.trailer().seq()) {
+            let value = self.cursor.value();
+            let len = value.len() as u32;
+            Reference { segment: log, offset, len, checksum: checksum_of(value) }.encode(&mut self.reference);
+        }
+    }
+}
+
+impl<C: Cursor> Cursor for WithReferences<C> {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.cursor.seek_to_first()?;
+        self.moved();
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.cursor.next()?;
+        self.moved();
+        Ok(())
+    }
+
+    fn valid(&self) -> bool {
+        self.cursor.valid()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+
+    fn trailer(&self) -> Trailer {
+        match self.reference.is_empty() {
+            true => self.cursor.trailer(),
+            false => Trailer::new(self.cursor.trailer().seq(), EntryKind::Reference),
+        }
+    }
+
+    fn value(&self) -> &[u8] {
+        match self.reference.is_empty() {
+            true => self.cursor.value(),
+            false => &self.reference,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Large values stay in the log: every read finds them, flushes and compactions do not move them, and their logs go when they do.
+
+use cairn::env::{Env, Rng, SimEnv, Survival};
+use cairn::{Database, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn open(env: &Arc<SimEnv>, threads: usize) -> Result<(Database, Keyspace)> {
+    let options = Options::default().background_threads(threads).memory_budget(8 << 20);
+    let db = Database::open_in(env.clone(), "/db", options)?;
+    let options = KeyspaceOptions::default().placement(PlacementPolicy::Hybrid).memtable_bytes(256 << 10);
+    let keyspace = db.keyspace("k", options)?;
+    Ok((db, keyspace))
+}
+
+/// A value of a random size class: from nothing to several blocks of the log.
+fn value(rng: &mut Rng) -> Vec<u8> {
+    let len = match rng.below(8) {
+        0 => 0,
+        1..4 => rng.below(100),
+        4..7 => 500 + rng.below(2000),
+        _ => rng.below(100_000),
+    };
+    let mut value = vec![0; len as usize];
+    rng.fill(&mut value);
+    value
+}
+
+fn key(i: u64) -> Vec<u8> {
+    format!("key{i:05}").into_bytes()
+}
+
+fn compare(keyspace: &Keyspace, model: &Model) -> Result<()> {
+    for i in 0..400 {
+        let (key, expected) = (key(i), model.get(&key(i)));
+        assert!(keyspace.get(&key)?.as_deref() == expected.map(|v| &v[..]), "key {i}");
+    }
+    let keys: Vec<Vec<u8>> = (0..400).map(key).collect();
+    let values = keyspace.multi_get(&keys)?;
+    assert!(keys.iter().zip(&values).all(|(key, value)| value.as_deref() == model.get(key).map(|v| &v[..])));
+    let forward: Result<Vec<_>> = keyspace.iter().collect();
+    let forward = forward?;
+    assert!(
+        forward.len() == model.len()
+            && forward.iter().zip(model).all(|(a, b)| a.0[..] == b.0[..] && a.1[..] == b.1[..])
+    );
+    let backward: Result<Vec<_>> = keyspace.iter().rev().collect();
+    let backward = backward?;
+    assert!(backward.iter().rev().zip(model).all(|(a, b)| a.0[..] == b.0[..] && a.1[..] == b.1[..]));
+    assert_eq!(backward.len(), model.len());
+    Ok(())
+}
+
+/// The bytes of the logs.
+fn log_bytes(env: &SimEnv) -> u64 {
+    let names = env.list(Path::new("/db")).unwrap();
+    let logs = names.iter().filter(|name| name.ends_with(".log"));
+    logs.map(|name| env.open(&Path::new("/db").join(name)).unwrap().len().unwrap()).sum()
+}
+
+#[test]
+fn values_of_all_sizes_are_found_by_all_reads() -> Result<()> {
+    for threads in [0, 2] {
+        let mut env = SimEnv::new(1);
+        let (mut db, mut keyspace) = open(&env, threads)?;
+        let (mut rng, mut model) = (Rng::new(5), Model::new());
+        for round in 0..12 {
+            for _ in 0..150 {
+                let key = key(rng.below(400));
+                match rng.below(10) {
+                    0 => {
+                        keyspace.delete(&key)?;
+                        model.remove(&key);
+                    }
+                    1 => {
+                        let mut batch = db.batch();
+                        for _ in 0..5 {
+                            let (key, value) = (self::key(rng.below(400)), value(&mut rng));
+                            batch.put(&keyspace, &key, &value);
+                            model.insert(key, value);
+                        }
+                        db.write(batch, cairn::Durability::Os)?;
+                    }
+                    _ => {
+                        let value = value(&mut rng);
+                        keyspace.put(&key, &value)?;
+                        model.insert(key, value);
+                    }
+                }
+            }
+            compare(&keyspace, &model)?;
+            match round % 4 {
+                0 => keyspace.flush()?,
+                1 => keyspace.compact()?,
+                2 => {
+                    drop(keyspace);
+                    db.close()?;
+                    (db, keyspace) = open(&env, threads)?;
+                }
+                _ => {
+                    // A power cut that leaves nothing but what was synced.
+                    db.sync()?;
+                    let after = env.crash_clone(Survival::Nothing, round);
+                    drop(keyspace);
+                    drop(db);
+                    env = after;
+                    (db, keyspace) = open(&env, threads)?;
+                }
+            }
+            compare(&keyspace, &model)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn compactions_do_not_move_large_values_and_logs_go_with_them() -> Result<()> {
+    let env = SimEnv::new(1);
+    let (db, keyspace) = open(&env, 0)?;
+    let value = vec![7; 10_000];
+    for _ in 0..4 {
+        for i in 0..200 {
+            keyspace.put(key(i), &value)?;
+        }
+        keyspace.flush()?;
+    }
+    let stats = db.stats();
+    let tables = stats.keyspaces[0].table_bytes;
+    assert!(tables < 200_000, "tables have {tables} bytes for values of 8 MB");
+    assert!(log_bytes(&env) >= 2_000_000, "the logs have the values");
+    keyspace.compact()?;
+    let logs = log_bytes(&env);
+    assert!((2_000_000..3_500_000).contains(&logs), "200 of 800 values are left, in logs of {logs} bytes");
+    let snapshot = db.snapshot();
+    db.drop_keyspace("k")?;
+    drop(snapshot);
+    db.wait_idle()?;
+    assert!(log_bytes(&env) < 10_000, "nothing refers to the logs");
+    Ok(())
+}
