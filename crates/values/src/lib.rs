@@ -10,10 +10,14 @@
 //!
 //! This crate starts no threads, reads no clock, and knows nothing of trees and versions.
 
+mod forward;
+mod pick;
 mod placement;
 mod read;
 mod segments;
 
+pub use forward::Forward;
+pub use pick::{SegmentUse, pick};
 pub use placement::{Placement, Size};
 pub use read::read_value;
 pub use segments::Segments;
