@@ -141,3 +141,83 @@ fn compactions_do_not_move_large_values_and_logs_go_with_them() -> Result<()> {
     assert!(log_bytes(&env) < 10_000, "nothing refers to the logs");
     Ok(())
 }
+
+/// Databases whose values are collected as soon as a twentieth of them is dead.
+fn open_collecting(env: &Arc<SimEnv>, threads: usize) -> Result<(Database, Keyspace)> {
+    let options = Options::default()
+        .background_threads(threads)
+        .memory_budget(4 << 20)
+        .manifest_cap(4 << 10)
+        .value_garbage_percent(5);
+    let db = Database::open_in(env.clone(), "/db", options)?;
+    let options = KeyspaceOptions::default().placement(PlacementPolicy::Hybrid).memtable_bytes(64 << 10);
+    let keyspace = db.keyspace("k", options)?;
+    Ok((db, keyspace))
+}
+
+#[test]
+fn collections_keep_what_anyone_can_read_and_free_the_rest() -> Result<()> {
+    for threads in [0, 2] {
+        let mut env = SimEnv::new(1);
+        let (mut db, mut keyspace) = open_collecting(&env, threads)?;
+        let (mut rng, mut model, mut collections) = (Rng::new(6), Model::new(), 0);
+        for round in 0..16 {
+            let (snapshot, mut before) = (db.snapshot(), keyspace.iter());
+            let seen = model.clone();
+            for _ in 0..200 {
+                let (key, value) = (key(rng.below(400)), value(&mut rng));
+                match rng.below(8) {
+                    0 => {
+                        keyspace.delete(&key)?;
+                        model.remove(&key);
+                    }
+                    _ => {
+                        keyspace.put(&key, &value)?;
+                        model.insert(key, value);
+                    }
+                }
+            }
+            if round % 3 == 0 {
+                keyspace.compact()?;
+            }
+            db.wait_idle()?;
+            compare(&keyspace, &model)?;
+            let old: Result<Vec<_>> = snapshot.iter(&keyspace).collect();
+            for old in [old?, before.by_ref().collect::<Result<Vec<_>>>()?] {
+                assert!(
+                    old.len() == seen.len()
+                        && old.iter().zip(&seen).all(|(a, b)| a.0[..] == b.0[..] && a.1[..] == b.1[..])
+                );
+            }
+            drop((snapshot, before));
+            keyspace.compact()?;
+            db.wait_idle()?;
+            let values = db.stats().values;
+            assert!(values.bytes <= values.live_bytes + values.live_bytes / 8 + 100_000, "{values:?}");
+            assert_eq!(values.waiting_bytes, 0);
+            collections += values.collections.jobs;
+            compare(&keyspace, &model)?;
+            if round % 2 == 0 {
+                db.sync()?;
+                let survival = if round % 4 == 0 { Survival::Nothing } else { Survival::Everything };
+                let after = env.crash_clone(survival, round);
+                drop(keyspace);
+                drop(db);
+                env = after;
+            } else {
+                drop(keyspace);
+                db.close()?;
+            }
+            (db, keyspace) = open_collecting(&env, threads)?;
+            compare(&keyspace, &model)?;
+        }
+        assert!(collections > 16, "{collections} collections");
+        keyspace.delete_range::<&[u8]>(..)?;
+        keyspace.compact()?;
+        db.wait_idle()?;
+        let values = db.stats().values;
+        assert_eq!((values.logs, values.files), (0, 0), "nothing is alive");
+        assert!(!env.list(Path::new("/db"))?.iter().any(|name| name.ends_with(".val")));
+    }
+    Ok(())
+}

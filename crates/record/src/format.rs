@@ -55,6 +55,8 @@ pub enum SegmentKind {
     Wal = 1,
     /// The manifest of a database.
     Manifest = 2,
+    /// Values that a collection has copied out of logs.
+    Values = 3,
 }
 
 impl SegmentKind {
@@ -69,6 +71,7 @@ impl fmt::Display for SegmentKind {
         f.write_str(match self {
             SegmentKind::Wal => "write-ahead log",
             SegmentKind::Manifest => "manifest",
+            SegmentKind::Values => "values",
         })
     }
 }

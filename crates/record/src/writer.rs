@@ -125,7 +125,7 @@ impl SegmentWriter {
         }
         let offset = self.len();
         if len + CHUNK_HEADER_LEN > room(offset) {
-            return match len > LARGE_LEN && self.id.kind == SegmentKind::Wal {
+            return match len > LARGE_LEN && self.id.kind != SegmentKind::Manifest {
                 true => self.append_large(record, len),
                 false => self.append_chunks(record, len, usize::MAX),
             };

@@ -73,6 +73,7 @@ fn the_constants_are_documented() {
         format!("at least {LOG_END} zeros"),
         format!("`{}` write-ahead log", SegmentKind::Wal.code()),
         format!("`{}` manifest", SegmentKind::Manifest.code()),
+        format!("`{}` values", SegmentKind::Values.code()),
         format!("{} bytes", base::limits::MAX_BATCH_LEN),
     ] {
         assert!(DOC.contains(&text), "{text}");

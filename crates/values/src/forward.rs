@@ -114,7 +114,8 @@ mod tests {
     fn values_are_found_where_they_are_now_and_others_are_not() {
         let mut rng = Rng::new(3);
         for count in [0, 1, 2, STEP, STEP + 1, 5 * STEP - 1, 10_000] {
-            let (mut map, mut pairs, mut at) = (Forward::default(), Vec::new(), (rng.below(100), rng.below(100)));
+            let (mut map, mut pairs, mut at) =
+                (Forward::default(), Vec::new(), (rng.below(100), rng.below(100)));
             for _ in 0..count {
                 map.push(at.0, at.1);
                 pairs.push(at);
@@ -130,7 +131,11 @@ mod tests {
             let decoded = Forward::decode(&mut reader).unwrap();
             assert!(reader.is_empty());
             assert!(pairs.iter().all(|&(old, new)| decoded.get(old) == Some(new)));
-            assert!(count < 10 || map.pairs.len() + 20 * map.index.len() < 6 * count, "{} bytes", map.pairs.len());
+            assert!(
+                count < 10 || map.pairs.len() + 20 * map.index.len() < 6 * count,
+                "{} bytes",
+                map.pairs.len()
+            );
             for cut in (0..bytes.len()).step_by(1 + bytes.len() / 100) {
                 assert!(Forward::decode(&mut Reader::new(&bytes[..cut])).is_none(), "cut at {cut}");
             }

@@ -15,9 +15,11 @@ mod pick;
 mod placement;
 mod read;
 mod segments;
+mod value_file;
 
 pub use forward::Forward;
-pub use pick::{SegmentUse, pick};
+pub use pick::{FileUse, pick};
 pub use placement::{Placement, Size};
 pub use read::read_value;
-pub use segments::Segments;
+pub use segments::{SegmentFile, Segments};
+pub use value_file::{Maps, ValueFile, parse_value_file_name, value_file_name};

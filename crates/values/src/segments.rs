@@ -1,102 +1,346 @@
-//! [`Segments`]: the value segments of a database: which ones tables refer to, and reading values from them.
+//! [`Segments`]: the value segments of a database: which tables refer to them, where they are, and reading values from them.
 
-use crate::read_value;
-use base::{Error, Reference, Result, SegmentShare, Slice};
+use crate::value_file::{Maps, ValueFile, value_file_name};
+use crate::{FileUse, read_value};
+use base::{Error, ErrorKind, Reference, Result, SegmentShare, Slice};
 use env::{Env, ReadFile};
-use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
-use std::sync::Arc;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// A file with values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SegmentFile {
+    /// The log with this number.
+    Log(u64),
+    /// The value file with this number.
+    Values(u64),
+}
 
 /// The value segments of a database.
 ///
-/// Each open table holds the segments that its entries refer to. A segment can be removed when no table holds it that a version or a
-/// reader uses; as long as it is also a log that recovery needs, it stays.
+/// A segment is a log in which values were first written, and is identified by the number of that log, even when a collection has copied its
+/// values to another file. Each open table holds the segments that its entries refer to. The file of a segment can be removed when no table
+/// holds it that a version or a reader uses; as long as it is also a log that recovery needs, it stays.
 pub struct Segments {
     env: Arc<dyn Env>,
     dir: PathBuf,
-    file_name: fn(u64) -> String,
+    log_file_name: fn(u64) -> String,
     max_open_files: usize,
-    files: Mutex<HashMap<u64, Arc<dyn ReadFile>>>,
+    files: Mutex<HashMap<SegmentFile, Arc<dyn ReadFile>>>,
+    /// The value files of segments that were collected.
+    moved: RwLock<HashMap<u64, Arc<Moved>>>,
     held: Mutex<Held>,
+}
+
+/// A value file in use.
+struct Moved {
+    file: ValueFile,
+    /// Its maps, read when they are first needed.
+    maps: OnceLock<Maps>,
 }
 
 #[derive(Default)]
 struct Held {
-    /// The number of open tables that refer to each segment. 0 for segments that no table refers to any more.
-    tables: HashMap<u64, u64>,
+    segments: HashMap<u64, Holders>,
     /// Segments that an obsolete table referred to, or logs that recovery no longer needs.
     dying: HashSet<u64>,
+    /// Value files that were removed since the last call of [`Segments::take_removed`].
+    removed: Vec<u64>,
+    /// Something has changed since the last call of [`Segments::take_changed`].
+    changed: bool,
+    /// Files that a collection could not read.
+    unreadable: HashSet<SegmentFile>,
+    /// Lengths of logs.
+    log_lens: HashMap<u64, u64>,
+}
+
+/// The tables that refer to a segment.
+#[derive(Default)]
+struct Holders {
+    tables: HashMap<u64, Holder>,
+    /// Bytes of the values that tables of the newest versions refer to.
+    live_bytes: u64,
+    /// The number of tables that no version has, and a reader uses.
+    obsolete: usize,
+}
+
+struct Holder {
+    /// How many times the table is open.
+    opened: u32,
+    bytes: u64,
+    obsolete: bool,
 }
 
 impl Segments {
-    /// The segments in `dir`, whose files have the names `file_name`. At most `max_open_files` of them are kept open.
+    /// The segments in `dir`, whose logs have the names `log_file_name`. At most `max_open_files` files are kept open.
     pub fn new(
         env: Arc<dyn Env>,
         dir: PathBuf,
-        file_name: fn(u64) -> String,
+        log_file_name: fn(u64) -> String,
         max_open_files: usize,
     ) -> Arc<Segments> {
-        let (files, held) = (Mutex::default(), Mutex::default());
-        Arc::new(Segments { env, dir, file_name, max_open_files: max_open_files.max(1), files, held })
+        let (files, moved, held) = (Mutex::default(), RwLock::default(), Mutex::default());
+        Arc::new(Segments {
+            env,
+            dir,
+            log_file_name,
+            max_open_files: max_open_files.max(1),
+            files,
+            moved,
+            held,
+        })
     }
 
-    /// An open table refers to these segments.
-    pub fn hold(&self, shares: &[SegmentShare]) {
+    /// Table `number`, which is open now, refers to these segments.
+    pub fn hold(&self, number: u64, shares: &[SegmentShare]) {
         let mut held = self.held.lock();
-        shares.iter().for_each(|share| *held.tables.entry(share.segment).or_default() += 1);
+        held.changed = true;
+        for share in shares {
+            let holders = held.segments.entry(share.segment).or_default();
+            let holder = holders.tables.entry(number).or_insert_with(|| {
+                holders.live_bytes += share.bytes;
+                Holder { opened: 0, bytes: share.bytes, obsolete: false }
+            });
+            holder.opened += 1;
+        }
     }
 
-    /// A table that refers to these segments is not open any more. `obsolete`: no version has it.
-    pub fn release(&self, shares: &[SegmentShare], obsolete: bool) {
+    /// No version has table `number` any more.
+    pub fn set_obsolete(&self, number: u64, shares: &[SegmentShare]) {
         let mut held = self.held.lock();
-        for SegmentShare { segment, .. } in shares {
-            if let Some(tables) = held.tables.get_mut(segment) {
-                *tables = tables.saturating_sub(1);
+        held.changed = true;
+        for share in shares {
+            let Some(holders) = held.segments.get_mut(&share.segment) else { continue };
+            let Some(holder) = holders.tables.get_mut(&number).filter(|holder| !holder.obsolete) else {
+                continue;
+            };
+            holder.obsolete = true;
+            holders.live_bytes -= holder.bytes;
+            holders.obsolete += 1;
+        }
+    }
+
+    /// Table `number` was closed once.
+    pub fn release(&self, number: u64, shares: &[SegmentShare]) {
+        let mut held = self.held.lock();
+        let Held { segments, dying, changed, .. } = &mut *held;
+        *changed = true;
+        for share in shares {
+            let Some(holders) = segments.get_mut(&share.segment) else { continue };
+            let Some(holder) = holders.tables.get_mut(&number) else { continue };
+            holder.opened -= 1;
+            if holder.opened > 0 {
+                continue;
             }
-            if obsolete {
-                held.dying.insert(*segment);
+            match holder.obsolete {
+                true => {
+                    holders.obsolete -= 1;
+                    dying.insert(share.segment);
+                }
+                false => holders.live_bytes -= holder.bytes,
             }
+            holders.tables.remove(&number);
         }
     }
 
     /// Recovery does not need `log` any more. Returns whether tables refer to it, or did: it is then removed as a segment.
-    pub fn retire(&self, log: u64) -> bool {
+    pub fn retire(&self, log: u64, len: u64) -> bool {
         let mut held = self.held.lock();
-        let is_segment = held.tables.contains_key(&log);
+        let is_segment = held.segments.contains_key(&log);
         if is_segment {
+            held.changed = true;
             held.dying.insert(log);
+            held.log_lens.insert(log, len);
         }
         is_segment
     }
 
     /// Whether an open table refers to `segment`.
     pub fn is_held(&self, segment: u64) -> bool {
-        self.held.lock().tables.get(&segment).is_some_and(|&tables| tables > 0)
+        self.held.lock().segments.get(&segment).is_some_and(|holders| !holders.tables.is_empty())
     }
 
-    /// The segments that can be removed, which the caller does. `is_log`: recovery needs it.
-    pub fn take_dead(&self, is_log: impl Fn(u64) -> bool) -> Vec<u64> {
+    /// Whether the values of `segment` are in the log with its number, and an open table refers to them.
+    pub fn is_held_log(&self, segment: u64) -> bool {
+        self.is_held(segment) && !self.moved.read().contains_key(&segment)
+    }
+
+    /// The manifest names `file`, whose maps are read when they are needed.
+    pub fn add_value_file(&self, file: ValueFile) {
+        self.set_moved(file, OnceLock::new(), &[]);
+    }
+
+    /// A collection has moved the values of `sources` to `file`, and the manifest says so.
+    pub fn replace(&self, sources: &[SegmentFile], file: ValueFile, maps: Maps) {
+        self.set_moved(file, OnceLock::from(maps), sources);
+    }
+
+    fn set_moved(&self, file: ValueFile, maps: OnceLock<Maps>, sources: &[SegmentFile]) {
+        let mut moved = self.moved.write();
         let mut held = self.held.lock();
-        let Held { tables, dying } = &mut *held;
-        if dying.is_empty() {
+        let new = Arc::new(Moved { file, maps });
+        for &segment in &new.file.segments {
+            moved.insert(segment, new.clone());
+        }
+        // Segments of the sources that nothing refers to any more.
+        let Held { segments, dying, changed, .. } = &mut *held;
+        moved.retain(|segment, at| {
+            let stays = !sources.contains(&SegmentFile::Values(at.file.number));
+            if !stays {
+                segments.remove(segment);
+                dying.remove(segment);
+            }
+            stays
+        });
+        *changed = true;
+        let mut files = self.files.lock();
+        sources.iter().for_each(|source| _ = files.remove(source));
+    }
+
+    /// The value files in use, ascending.
+    pub fn value_files(&self) -> Vec<ValueFile> {
+        let mut files: BTreeMap<u64, ValueFile> = BTreeMap::new();
+        for moved in self.moved.read().values() {
+            files.entry(moved.file.number).or_insert_with(|| moved.file.clone());
+        }
+        files.into_values().collect()
+    }
+
+    /// Whether a segment in the value file `number` is held.
+    pub fn uses_value_file(&self, number: u64) -> bool {
+        self.moved.read().values().any(|moved| moved.file.number == number)
+    }
+
+    /// The value files that were removed since the last call, which the manifest still names.
+    pub fn take_removed(&self) -> Vec<u64> {
+        std::mem::take(&mut self.held.lock().removed)
+    }
+
+    /// The names of the files that can be removed, which the caller does. `is_log`: recovery needs this log.
+    pub fn take_dead(&self, is_log: impl Fn(u64) -> bool) -> Vec<String> {
+        let mut moved = self.moved.write();
+        let mut held = self.held.lock();
+        if held.dying.is_empty() {
             return Vec::new();
         }
-        let dead: Vec<u64> = dying
-            .extract_if(|segment| tables.get(segment).is_none_or(|&n| n == 0) && !is_log(*segment))
-            .collect();
-        dead.iter().for_each(|segment| _ = tables.remove(segment));
+        let Held { segments, dying, removed, log_lens, .. } = &mut *held;
+        let is_dead = |segment: &u64| segments.get(segment).is_none_or(|holders| holders.tables.is_empty());
+        let dead: Vec<u64> = dying.extract_if(|segment| is_dead(segment) && !is_log(*segment)).collect();
+        let mut names = Vec::new();
         let mut files = self.files.lock();
-        dead.iter().for_each(|segment| _ = files.remove(segment));
-        dead
+        for segment in dead {
+            segments.remove(&segment);
+            log_lens.remove(&segment);
+            let Some(file) = moved.remove(&segment) else {
+                files.remove(&SegmentFile::Log(segment));
+                names.push((self.log_file_name)(segment));
+                continue;
+            };
+            let number = file.file.number;
+            // A collection may have moved some of its segments on.
+            if !file
+                .file
+                .segments
+                .iter()
+                .any(|s| moved.get(s).is_some_and(|other| other.file.number == number))
+            {
+                files.remove(&SegmentFile::Values(number));
+                removed.push(number);
+                names.push(value_file_name(number));
+            }
+        }
+        names
     }
 
-    /// The file name of a segment.
-    pub fn file_name(&self, segment: u64) -> String {
-        (self.file_name)(segment)
+    /// Makes the next [`Segments::take_changed`] return `true`.
+    pub fn note_change(&self) {
+        self.held.lock().changed = true;
+    }
+
+    /// Whether anything that [`Segments::uses`] depends on has changed since the last call.
+    pub fn take_changed(&self) -> bool {
+        std::mem::take(&mut self.held.lock().changed)
+    }
+
+    /// The files with values, but for logs that recovery needs and files that a collection could not read.
+    pub fn uses(&self, is_log: impl Fn(u64) -> bool) -> Vec<FileUse> {
+        let moved = self.moved.read();
+        let mut held = self.held.lock();
+        let Held { segments, log_lens, unreadable, .. } = &mut *held;
+        let mut uses: BTreeMap<SegmentFile, FileUse> = BTreeMap::new();
+        for (&segment, holders) in segments.iter() {
+            if is_log(segment) || holders.tables.is_empty() {
+                continue;
+            }
+            let (file, file_bytes) = match moved.get(&segment) {
+                Some(moved) => (SegmentFile::Values(moved.file.number), moved.file.len),
+                None => {
+                    let len = log_lens.entry(segment).or_insert_with(|| {
+                        self.env.len(&self.dir.join((self.log_file_name)(segment))).unwrap_or(0)
+                    });
+                    (SegmentFile::Log(segment), *len)
+                }
+            };
+            if unreadable.contains(&file) {
+                continue;
+            }
+            let entry = uses.entry(file).or_insert_with(|| FileUse {
+                file,
+                segments: Vec::new(),
+                file_bytes,
+                live_bytes: 0,
+                pinned: false,
+            });
+            entry.segments.push(segment);
+            entry.live_bytes += holders.live_bytes;
+            entry.pinned |= holders.obsolete > 0;
+        }
+        uses.into_values().collect()
+    }
+
+    /// A collection could not read `file`: no other one tries until the database is opened again.
+    pub fn set_unreadable(&self, file: SegmentFile) {
+        self.held.lock().unreadable.insert(file);
+    }
+
+    /// The file name of a file.
+    pub fn file_name(&self, file: SegmentFile) -> String {
+        match file {
+            SegmentFile::Log(number) => (self.log_file_name)(number),
+            SegmentFile::Values(number) => value_file_name(number),
+        }
+    }
+
+    /// Where the value of `reference` is now.
+    ///
+    /// # Errors
+    /// `Corruption` if the maps of its value file do not have it or cannot be read; `Io`.
+    pub fn place(&self, reference: &Reference) -> Result<(SegmentFile, u64)> {
+        let moved = self.moved.read().get(&reference.segment).cloned();
+        let Some(moved) = moved else { return Ok((SegmentFile::Log(reference.segment), reference.offset)) };
+        let number = moved.file.number;
+        let maps = match moved.maps.get() {
+            Some(maps) => maps,
+            None => {
+                let maps = moved.file.read_maps(&*self.env, &self.dir)?;
+                moved.maps.get_or_init(|| maps)
+            }
+        };
+        let offset = maps.get(reference.segment, reference.offset).ok_or_else(|| {
+            let what = format!(
+                "no value of segment {}, offset {}, was moved here",
+                reference.segment, reference.offset
+            );
+            Error::corruption(&self.dir.join(value_file_name(number)), moved.file.maps_at, what)
+        })?;
+        Ok((SegmentFile::Values(number), offset))
     }
 
     /// The value that an encoded reference refers to.
+    ///
+    /// Cost: one read of the value's bytes; for the first read from a value file also one of its maps.
     ///
     /// # Errors
     /// `Corruption`, with file and offset, if it cannot be read as what it was; `Io`.
@@ -104,21 +348,49 @@ impl Segments {
         let Some(reference) = Reference::decode(reference) else {
             return Err(Error::corruption(&self.dir, 0, "a reference to a value is malformed"));
         };
-        let path = self.dir.join(self.file_name(reference.segment));
-        let file = self.file(reference.segment, &path)?;
-        read_value(&*file, &path, &reference, reference.offset).map(Slice::from)
+        let mut file = self.file_of(reference.segment);
+        loop {
+            match self.read_from(&reference) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {
+                    // A collection may have moved the value meanwhile, and removed the file.
+                    let now = self.file_of(reference.segment);
+                    if now == file {
+                        let path = self.dir.join(self.file_name(now));
+                        return Err(Error::corruption(
+                            &path,
+                            reference.offset,
+                            "the file with this value is missing",
+                        ));
+                    }
+                    file = now;
+                }
+                read => return read,
+            }
+        }
     }
 
-    fn file(&self, segment: u64, path: &std::path::Path) -> Result<Arc<dyn ReadFile>> {
-        if let Some(file) = self.files.lock().get(&segment) {
-            return Ok(file.clone());
+    /// The file that has the values of `segment` now.
+    fn file_of(&self, segment: u64) -> SegmentFile {
+        let moved = self.moved.read();
+        moved.get(&segment).map_or(SegmentFile::Log(segment), |moved| SegmentFile::Values(moved.file.number))
+    }
+
+    fn read_from(&self, reference: &Reference) -> Result<Slice> {
+        let (file, offset) = self.place(reference)?;
+        let path = self.dir.join(self.file_name(file));
+        read_value(&*self.open(file, &path)?, &path, reference, offset).map(Slice::from)
+    }
+
+    fn open(&self, file: SegmentFile, path: &Path) -> Result<Arc<dyn ReadFile>> {
+        if let Some(open) = self.files.lock().get(&file) {
+            return Ok(open.clone());
         }
-        let file: Arc<dyn ReadFile> = self.env.open(path)?.into();
+        let open: Arc<dyn ReadFile> = self.env.open(path)?;
         let mut files = self.files.lock();
         if files.len() >= self.max_open_files {
             files.clear();
         }
-        files.insert(segment, file.clone());
-        Ok(file)
+        files.insert(file, open.clone());
+        Ok(open)
     }
 }

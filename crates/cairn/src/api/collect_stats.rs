@@ -4,9 +4,11 @@ use crate::parts::HeldCursors;
 use crate::state::{DbInner, KeyspaceInner};
 use crate::sync::Ordering;
 use crate::types::{
-    CacheStats, FilterStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, Problem, Stats,
+    CacheStats, FilterStats, IoStats, KeyspaceStats, LevelStats, LogStats, MemoryStats, Problem, Stats,
+    ValueStats,
 };
 use std::sync::Arc;
+use values::SegmentFile;
 
 pub(crate) fn keyspace_stats(keyspace: &KeyspaceInner, cursors: HeldCursors) -> KeyspaceStats {
     let read_state = keyspace.read_state.load();
@@ -65,6 +67,20 @@ fn damaged_tables(version: &tree::Version) -> Vec<Problem> {
     version.tables().filter_map(|(_, table)| problem(table)).collect()
 }
 
+fn value_stats(db: &DbInner, collections: IoStats) -> ValueStats {
+    let mut stats = ValueStats { collections, ..ValueStats::default() };
+    for file in db.tables.segments.uses(|log| db.is_needed_log(log)) {
+        match file.file {
+            SegmentFile::Log(_) => stats.logs += 1,
+            SegmentFile::Values(_) => stats.files += 1,
+        }
+        stats.bytes += file.file_bytes;
+        stats.live_bytes += file.live_bytes;
+        stats.waiting_bytes += if file.pinned { file.file_bytes } else { 0 };
+    }
+    stats
+}
+
 pub(crate) fn stats(db: &DbInner) -> Stats {
     let inners = db.keyspaces();
     let now = db.env.monotonic();
@@ -79,6 +95,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
     // Each lock is released before the next one is taken.
     let flush = *db.counters.flush.lock();
     let compaction = *db.counters.compaction.lock();
+    let collections = *db.counters.collections.lock();
     let stalls = db.counters.stalls.lock().clone();
     let scrub = *db.scrub.stats.lock();
     let findings: Vec<Problem> = db.scrub.findings.lock().values().cloned().collect();
@@ -100,6 +117,7 @@ pub(crate) fn stats(db: &DbInner) -> Stats {
             segments: db.logs.closed.count() + 1,
             live_bytes: db.logs.closed.bytes() + log.current_len.load(Ordering::Relaxed),
         },
+        values: value_stats(db, collections),
         manifest_bytes: db.counters.manifest_bytes.load(Ordering::Relaxed),
         write_amplification: 0.0,
         cache: CacheStats {

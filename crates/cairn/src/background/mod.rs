@@ -3,6 +3,7 @@
 //! Imports `parts` and `state`, and calls `disk`, `seal` and the scrub of `check`. Absent: commits. No job waits for the `Writer`:
 //! background threads only try to take it; a requested flush waits for it, in the thread of the caller.
 
+mod collect;
 mod compact;
 mod flush;
 mod install;

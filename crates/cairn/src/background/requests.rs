@@ -27,8 +27,11 @@ impl DbInner {
                 .inspect_err(|_| self.note_charged_trees(&mut self.state.lock()))
                 .map(|()| true);
         }
-        match self.next_compaction() {
-            Some((keyspace, plan)) => self.run_plan(&keyspace, plan).map(|()| true),
+        if let Some((keyspace, plan)) = self.next_compaction() {
+            return self.run_plan(&keyspace, plan).map(|()| true);
+        }
+        match self.next_collection() {
+            Some(collection) => self.run_collection(collection).map(|()| true),
             None => Ok(false),
         }
     }
@@ -140,7 +143,13 @@ impl DbInner {
         }
         let is_due = |k: &&KeyspaceState| k.tree.is_due(self.oldest_reader(&k.inner));
         let due = state.keyspaces.values().find(|k| !k.immutable.is_empty() || is_due(k));
-        let Some(id) = due.map(|k| k.inner.id) else { return true };
+        let Some(id) = due.map(|k| k.inner.id) else {
+            let collects = self.collection_is_due();
+            if collects {
+                self.signals.compact_work.notify_one();
+            }
+            return !collects;
+        };
         state.note_change(id);
         self.signals.compact_work.notify_one();
         false

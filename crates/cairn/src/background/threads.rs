@@ -153,6 +153,7 @@ impl DbInner {
                         self.pause_after_failure();
                     }
                 }
+                None if self.collect_if_due() => {}
                 None if self.begins_idle(&mut calm) => {}
                 None => {
                     // A dropped iterator may have been the last user of some tables.
@@ -165,6 +166,15 @@ impl DbInner {
                 }
             }
         }
+    }
+
+    /// Runs a collection if one is due. Returns whether there was one.
+    fn collect_if_due(&self) -> bool {
+        let Some(collection) = self.next_collection() else { return false };
+        if self.run_collection(collection).is_err() && !self.status.ends() {
+            self.pause_after_failure();
+        }
+        true
     }
 
     /// Whether writers have (nearly) paused for a while: idle compactions may then run, until writers have written so much again.

@@ -46,6 +46,7 @@ impl DbInner {
                 min_log: self.min_log(&state, &FlushedCounts::default()),
                 newest_log: self.logs.begun.established(),
                 closed: self.logs.closed.synced(),
+                value_files: self.tables.segments.value_files(),
                 ..DatabaseEdit::default()
             }
         };

@@ -27,7 +27,7 @@ impl DbInner {
     pub(crate) fn remove_logs(&self, min_log: u64) {
         let removed = self.logs.closed.release(min_log);
         for log in &removed {
-            if self.tables.segments.retire(log.number) {
+            if self.tables.segments.retire(log.number, log.len) {
                 continue;
             }
             match self.disk_reserve.is_spent() {
@@ -53,15 +53,13 @@ impl DbInner {
         // One thread at a time: when this returns, everything that was obsolete before is deleted.
         let _collecting = self.tables.deleting.lock();
         let removed = self.tables.obsolete.take();
-        let current = self.logs.counters.current.load(Ordering::Acquire);
-        let segments =
-            self.tables.segments.take_dead(|number| number >= current || self.logs.closed.contains(number));
+        let segments = self.tables.segments.take_dead(|log| self.is_needed_log(log));
         // Files that are not removed here are removed by the next opening.
         if (removed.is_empty() && segments.is_empty()) || self.check_place().is_err() {
             return;
         }
-        for &number in &segments {
-            let _ = self.env.remove(&self.dir.join(log_file_name(number)));
+        for name in &segments {
+            let _ = self.env.remove(&self.dir.join(name));
         }
         for &number in &removed {
             self.tables.cache.forget(number);

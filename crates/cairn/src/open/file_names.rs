@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use table::{parse_table_file_name, table_file_name};
 use tree::{manifest_file_name, parse_manifest_file_name};
+use values::{parse_value_file_name, value_file_name};
 
 /// Name of the lock file.
 pub(crate) const LOCK_FILE_NAME: &str = "LOCK";
@@ -19,6 +20,8 @@ pub(crate) struct Files {
     pub manifests: Vec<u64>,
     pub logs: Vec<u64>,
     pub tables: Vec<u64>,
+    /// Value files.
+    pub values: Vec<u64>,
     /// Half-written manifests.
     pub temporary: Vec<String>,
     /// Recycled logs.
@@ -35,6 +38,8 @@ impl Files {
                 files.logs.push(number);
             } else if let Some(number) = parse_table_file_name(&name) {
                 files.tables.push(number);
+            } else if let Some(number) = parse_value_file_name(&name) {
+                files.values.push(number);
             } else if name.strip_suffix(".tmp").is_some_and(|n| parse_manifest_file_name(n).is_some()) {
                 files.temporary.push(name);
             } else if is_recycled_file_name(&name) {
@@ -44,6 +49,7 @@ impl Files {
         files.manifests.sort_unstable();
         files.logs.sort_unstable();
         files.tables.sort_unstable();
+        files.values.sort_unstable();
         files.temporary.sort_unstable();
         files.recycled.sort_unstable();
         Ok(files)
@@ -58,7 +64,8 @@ impl Files {
     pub(crate) fn next_number(&self, state: &tree::ManifestState) -> u64 {
         let temporary =
             self.temporary.iter().filter_map(|n| parse_manifest_file_name(n.strip_suffix(".tmp")?));
-        let used = self.manifests.iter().chain(&self.tables).copied().chain(temporary).max();
+        let used =
+            self.manifests.iter().chain(&self.tables).chain(&self.values).copied().chain(temporary).max();
         let used = used.filter(|_| !planted(Bug::ReuseFileNumber));
         state.next_file.max(used.map_or(1, |n| n.saturating_add(1))).max(1)
     }
@@ -89,6 +96,7 @@ impl Files {
         }
         let tables = self.tables.iter().filter(|n| !named.contains(n)).map(|n| table_file_name(*n));
         let manifests = self.manifests.iter().map(|n| manifest_file_name(*n));
-        tables.chain(logs).chain(manifests).chain(self.temporary.iter().cloned()).collect()
+        let values = self.values.iter().map(|n| value_file_name(*n));
+        tables.chain(values).chain(logs).chain(manifests).chain(self.temporary.iter().cloned()).collect()
     }
 }

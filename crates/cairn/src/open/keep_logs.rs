@@ -12,6 +12,7 @@ use crate::wal::{KeptLog, LogHeader, parse_log_file_name};
 use base::{Error, ErrorKind, Result, Seq};
 use std::sync::Arc;
 use tree::{DatabaseEdit, LogClosed};
+use values::parse_value_file_name;
 
 impl Recovery {
     /// Opens without new tables: for writing if there is space for a manifest and a log, otherwise for reading only.
@@ -67,9 +68,11 @@ impl Recovery {
         LogHeader { previous_len, last_seq, previous_synced: previous_len }
     }
 
-    /// Whether `name` is that of a log with values of entries in tables.
-    pub(super) fn is_segment(&self, name: &str) -> bool {
-        parse_log_file_name(name).is_some_and(|number| self.space.segments.is_held(number))
+    /// Whether `name` is that of a log or value file with values of entries in tables.
+    pub(super) fn has_values(&self, name: &str) -> bool {
+        let segments = &self.space.segments;
+        parse_log_file_name(name).is_some_and(|number| segments.is_held_log(number))
+            || parse_value_file_name(name).is_some_and(|number| segments.uses_value_file(number))
     }
 
     /// Whether `name` is that of a kept log.

@@ -44,6 +44,7 @@ pub(crate) fn open(env: Arc<dyn Env>, dir: &Path, options: Options) -> Result<Ar
         Some(&number) => Manifest::read(&env, dir, number, &mut |meta| space.open(meta))?,
         None => fresh_state(dir, &files, &options)?,
     };
+    space.add_value_files(&state);
     let lacking = note_missing(&state, &files);
     // Longer than the largest memtable and its log overhead, but only a part of a small log cap.
     let max_recycled_len = (options.memory_budget / 4).min(options.log_cap / 4);
@@ -195,6 +196,7 @@ impl Recovery {
             next_keyspace: self.state.next_keyspace,
             last_seq,
             min_log: self.next_log(),
+            value_files: self.space.segments.value_files(),
             ..DatabaseEdit::default()
         };
         self.name_kept_logs(&mut edit);

@@ -27,7 +27,7 @@ impl Recovery {
         let named =
             versions.flat_map(|v| v.tables().map(|(_, t)| t.meta.number).collect::<Vec<_>>()).collect();
         let mut leftovers = self.files.leftovers(&named, self.lacking);
-        leftovers.retain(|name| !self.keeps(name) && !self.is_segment(name));
+        leftovers.retain(|name| !self.keeps(name) && !self.has_values(name));
         let logs = self.logs();
         let log = match self.start_log(&logs, last_seq, &mut manifest) {
             // Then files that are no longer needed are removed first.

@@ -58,6 +58,8 @@ pub(crate) struct State {
     pub next_keyspace: u64,
     /// Running flushes and compactions.
     pub jobs: usize,
+    /// A collection is running.
+    pub collecting: bool,
     /// Running flushes.
     pub flushes: usize,
     /// The error of the newest flush, if it may be temporary: writers that wait for a flush get it.

@@ -41,6 +41,15 @@ impl Tables {
         }
     }
 
+    /// Takes the value files over that the manifest names and a table refers to.
+    pub(crate) fn add_value_files(&self, state: &tree::ManifestState) {
+        for file in state.value_files.values() {
+            if file.segments.iter().any(|&segment| self.segments.is_held(segment)) {
+                self.segments.add_value_file(file.clone());
+            }
+        }
+    }
+
     /// Opens the reader of a table for a version.
     pub(crate) fn open(&self, meta: &table::TableMeta) -> Result<Arc<LiveTable>> {
         let table = self.cache.open(meta.number, meta.file_size)?;

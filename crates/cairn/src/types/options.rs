@@ -190,6 +190,9 @@ option_table! {
     /// programs: while reads of this database wait for the disk, compactions that are not far behind leave them two thirds of the time
     /// anyway. A rate that is too low slows writers: compactions write nearly every flushed byte at least once.
     compaction_rate: u64 = 0, "0 and more", |_| true;
+    /// The share of dead bytes among all files of large values (`placement` = `hybrid`) at which a collection copies what is alive in the
+    /// files of which most is dead, and removes these. A lower value saves space and writes more.
+    value_garbage_percent: u32 = 20, "1 to 90", |v| (1..=90).contains(v);
     /// Bytes per second at which a background thread reads and verifies all files, round after round. 0 turns it off, and so does
     /// `background_threads` = 0. It finds damage before a read needs the data, and costs disk bandwidth.
     scrub_rate: u64 = 0, "0 and more", |_| true;

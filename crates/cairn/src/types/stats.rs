@@ -43,6 +43,24 @@ pub struct LogStats {
     pub live_bytes: u64,
 }
 
+/// Large values, which are outside of the tree (`placement` = `hybrid`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ValueStats {
+    /// Logs that recovery does not need and that are kept for the values in them.
+    pub logs: usize,
+    /// Files with values that collections have copied.
+    pub files: usize,
+    /// Bytes of these logs and files.
+    pub bytes: u64,
+    /// Bytes of the values in them that tables refer to.
+    pub live_bytes: u64,
+    /// Bytes of those that wait for a reader: a table that only readers use refers to values in them.
+    pub waiting_bytes: u64,
+    /// Collections.
+    pub collections: IoStats,
+}
+
 /// The block cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -211,6 +229,8 @@ pub struct Stats {
     pub flush: IoStats,
     /// Compactions of all keyspaces.
     pub compaction: IoStats,
+    /// Large values.
+    pub values: ValueStats,
     /// Bytes written to manifests.
     pub manifest_bytes: u64,
     /// All bytes written divided by user bytes; 0 before the first write.
@@ -243,11 +263,12 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Bytes written to log, tables and manifests.
+    /// Bytes written to log, tables, value files and manifests.
     pub fn bytes_written(&self) -> u64 {
         self.log.bytes_written
             + self.flush.bytes_written
             + self.compaction.bytes_written
+            + self.values.collections.bytes_written
             + self.manifest_bytes
     }
 }

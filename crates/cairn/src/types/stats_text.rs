@@ -40,12 +40,22 @@ impl fmt::Display for Stats {
             ("log", self.log.bytes_written),
             ("flush", self.flush.bytes_written),
             ("compaction", self.compaction.bytes_written),
+            ("collections", self.values.collections.bytes_written),
             ("manifest", self.manifest_bytes),
         ] {
             writeln!(f, "  {name:<13} {:>10}  {:>5.1} %", Bytes(bytes), share(bytes, written))?;
         }
         let LogStats { segments, live_bytes, syncs, .. } = self.log;
         writeln!(f, "log             {segments} segments, {}, {syncs} syncs", Bytes(live_bytes))?;
+        let v = &self.values;
+        if v.bytes > 0 {
+            write!(f, "values          {} logs and {} files, {}; ", v.logs, v.files, Bytes(v.bytes))?;
+            write!(f, "{} alive, {} collections", Bytes(v.live_bytes), v.collections.jobs)?;
+            match v.waiting_bytes {
+                0 => writeln!(f)?,
+                waiting => writeln!(f, "; {} wait for readers", Bytes(waiting))?,
+            }
+        }
         let c = &self.cache;
         let data = share(c.data_hits, c.data_hits + c.data_misses);
         let index = share(c.index_hits, c.index_hits + c.index_misses);

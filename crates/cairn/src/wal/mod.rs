@@ -7,6 +7,7 @@ mod batch_record;
 mod closed_logs;
 mod log;
 mod log_file;
+mod read_batches;
 mod recycled_log;
 mod replay;
 
@@ -16,5 +17,6 @@ pub(crate) use batch_record::{
 pub(crate) use closed_logs::{ClosedLogs, KeptLog, MAX_OPEN_LOGS};
 pub(crate) use log::{Log, Logs};
 pub(crate) use log_file::{LogHeader, log_file_name, parse_log_file_name};
+pub(crate) use read_batches::{MAPS_RECORD, Placed, read_batches};
 pub(crate) use recycled_log::{RecycledLogs, is_recycled_file_name};
 pub(crate) use replay::{LogRecord, check_dropped, is_never_established, replay};

@@ -61,7 +61,9 @@ impl DbInner {
         put_entry_head(&mut writer.scratch, entry.kind, entry.keyspace, entry.key.len());
         let head = writer.scratch.len();
         match entry.kind {
-            EntryKind::DeleteRange | EntryKind::Reference => unreachable!("a single write is a put or a delete"),
+            EntryKind::DeleteRange | EntryKind::Reference => {
+                unreachable!("a single write is a put or a delete")
+            }
             EntryKind::Put => {
                 put_varint(&mut writer.scratch, entry.value.len() as u64);
                 let (head, value_len) = writer.scratch.split_at(head);

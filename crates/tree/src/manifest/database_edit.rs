@@ -6,6 +6,7 @@ use crate::version::VersionEdit;
 use base::Seq;
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_BATCH_LEN, MAX_KEYSPACE_NAME_LEN, MAX_LEVELS};
+use values::ValueFile;
 
 /// A closed log: all of it is synced, and nothing is appended to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,10 @@ pub struct DatabaseEdit {
     pub newest_log: u64,
     /// Closed logs.
     pub closed: Vec<LogClosed>,
+    /// Value files. The segments of a file are not in older files any more.
+    pub value_files: Vec<ValueFile>,
+    /// Removed value files, by number.
+    pub value_files_removed: Vec<u64>,
 }
 
 const TAG_CREATED: u64 = 1;
@@ -61,6 +66,11 @@ const TAG_LAST_SEQ: u64 = 6;
 const TAG_MIN_LOG: u64 = 7;
 const TAG_NEWEST_LOG: u64 = 8;
 const TAG_CLOSED: u64 = 9;
+const TAG_VALUE_FILE: u64 = 10;
+const TAG_VALUE_FILE_REMOVED: u64 = 11;
+
+/// Maximum length of the description of a value file that the decoder accepts.
+const MAX_VALUE_FILE_LEN: usize = 1 << 20;
 
 /// The maximal number of options of a keyspace, and the maximal length of one, that the decoder accepts.
 const MAX_OPTIONS: usize = 1024;
@@ -96,6 +106,16 @@ impl DatabaseEdit {
             put_varint(&mut out, TAG_CLOSED);
             put_varint(&mut out, log.number);
             put_varint(&mut out, log.len);
+        }
+        for file in &self.value_files {
+            body.clear();
+            file.encode(&mut body);
+            put_varint(&mut out, TAG_VALUE_FILE);
+            put_bytes(&mut out, &body);
+        }
+        for number in &self.value_files_removed {
+            put_varint(&mut out, TAG_VALUE_FILE_REMOVED);
+            put_varint(&mut out, *number);
         }
         for (tag, number) in [
             (TAG_NEXT_FILE, self.next_file),
@@ -141,6 +161,10 @@ impl DatabaseEdit {
                     edit.trees.push((id, VersionEdit::decode(reader.bytes(MAX_BATCH_LEN)?)?));
                 }
                 TAG_CLOSED => edit.closed.push(LogClosed { number: reader.varint()?, len: reader.varint()? }),
+                TAG_VALUE_FILE => {
+                    edit.value_files.push(ValueFile::decode(reader.bytes(MAX_VALUE_FILE_LEN)?)?)
+                }
+                TAG_VALUE_FILE_REMOVED => edit.value_files_removed.push(reader.varint()?),
                 TAG_NEXT_FILE => edit.next_file = reader.varint()?,
                 TAG_NEXT_KEYSPACE => edit.next_keyspace = reader.varint()?,
                 TAG_LAST_SEQ => edit.last_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?,

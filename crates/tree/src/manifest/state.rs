@@ -6,6 +6,7 @@ use base::{Error, ErrorKind, Result, Seq};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use table::TableMeta;
+use values::ValueFile;
 
 /// The state of one keyspace in a manifest.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub struct ManifestState {
     pub newest_log: u64,
     /// The length of each closed log that may still be needed, by number.
     pub closed: BTreeMap<u64, u64>,
+    /// The value files, by number.
+    pub value_files: BTreeMap<u64, ValueFile>,
 }
 
 impl ManifestState {
@@ -64,6 +67,17 @@ impl ManifestState {
             if self.keyspaces.remove(&id).is_none() {
                 return Err(wrong(format!("an edit drops keyspace {id}, which does not exist")));
             }
+        }
+        for number in edit.value_files_removed {
+            self.value_files.remove(&number);
+        }
+        for file in edit.value_files {
+            for older in self.value_files.values_mut() {
+                older.segments.retain(|segment| file.segments.binary_search(segment).is_err());
+            }
+            self.value_files.retain(|_, older| !older.segments.is_empty());
+            self.next_file = self.next_file.max(file.number.saturating_add(1));
+            self.value_files.insert(file.number, file);
         }
         self.next_file = self.next_file.max(edit.next_file);
         self.next_keyspace = self.next_keyspace.max(edit.next_keyspace);

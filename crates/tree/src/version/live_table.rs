@@ -39,7 +39,7 @@ impl LiveTable {
     ) -> Arc<LiveTable> {
         let (damage, sketch) = (Damage::default(), OnceLock::new());
         let segments = segments.filter(|_| !meta.segments.is_empty()).cloned();
-        segments.iter().for_each(|segments| segments.hold(&meta.segments));
+        segments.iter().for_each(|segments| segments.hold(meta.number, &meta.segments));
         Arc::new(LiveTable {
             meta,
             table,
@@ -72,6 +72,9 @@ impl LiveTable {
     /// Records that the manifest no longer names the table: its file becomes obsolete when the last holder is dropped.
     pub fn set_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
+        if let Some(segments) = &self.segments {
+            segments.set_obsolete(self.meta.number, &self.meta.segments);
+        }
     }
 
     /// Whether the key ranges of two tables overlap.
@@ -87,12 +90,11 @@ impl LiveTable {
 
 impl Drop for LiveTable {
     fn drop(&mut self) {
-        let obsolete = *self.obsolete.get_mut();
-        if obsolete {
+        if *self.obsolete.get_mut() {
             self.obsolete_files.add(self.meta.number);
         }
         if let Some(segments) = &self.segments {
-            segments.release(&self.meta.segments, obsolete);
+            segments.release(self.meta.number, &self.meta.segments);
         }
     }
 }

@@ -1,0 +1,267 @@
+//! Collections: copy the live values of files of which much is dead into a new value file, and remove the old ones.
+//!
+//! What is alive is read from the tables that refer to these files, in order and once: no key is looked up, and nothing is written through
+//! the tree. A reference keeps naming the place where its value was first written; the new file has a map from there to the new place.
+//!
+//! While a collection runs, only compactions can produce references to the files, and only copies of those in the tables that it reads,
+//! which it holds. A file is not collected while a table that no version has any more refers to it, because a reader may still use references
+//! that are in no other table.
+
+use crate::parts::Pace;
+use crate::state::{DbInner, PanicGuard};
+use crate::sync::Ordering;
+use crate::wal::{MAPS_RECORD, Placed, put_batch_head, put_entry, read_batches};
+use base::checksum::checksum_of;
+use base::{Cursor, EntryKind, Error, ErrorKind, Reference, Result};
+use record::{SegmentKind, SegmentWriter, payload_offset};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use tree::{DatabaseEdit, LiveTable};
+use values::{FileUse, Maps, SegmentFile, ValueFile, pick, value_file_name};
+
+/// Upper bound of the live bytes that one collection copies, unless a single file has more.
+const MAX_LIVE_BYTES: u64 = 64 << 20;
+
+/// The new file is written, and the rate limiter told, in portions of this many bytes.
+const PORTION: u64 = 256 << 10;
+
+/// The files to collect, and the tables that refer to them.
+pub(crate) struct Collection {
+    files: Vec<FileUse>,
+    tables: Vec<Arc<LiveTable>>,
+}
+
+/// A live value of a file: where it is, and where it was first written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Live {
+    offset: u64,
+    segment: u64,
+    first_offset: u64,
+}
+
+impl DbInner {
+    /// A collection that is due, counted in `jobs`; one at a time.
+    pub(crate) fn next_collection(&self) -> Option<Collection> {
+        let _manifest = self.manifest.lock();
+        let mut state = self.state.lock();
+        if state.collecting {
+            return None;
+        }
+        let files = self.due_files(true)?;
+        let segments: HashSet<u64> = files.iter().flat_map(|file| file.segments.iter().copied()).collect();
+        let refers = |table: &Arc<LiveTable>| {
+            table.meta.segments.iter().any(|share| segments.contains(&share.segment))
+        };
+        let versions = state.keyspaces.values().map(|k| k.tree.version());
+        let tables = versions
+            .flat_map(|v| v.tables().map(|(_, table)| table.clone()).filter(refers).collect::<Vec<_>>());
+        let tables = tables.collect();
+        state.collecting = true;
+        state.jobs += 1;
+        Some(Collection { files, tables })
+    }
+
+    /// Whether a collection is due.
+    pub(crate) fn collection_is_due(&self) -> bool {
+        let due = self.due_files(false).is_some();
+        if due {
+            self.tables.segments.note_change();
+        }
+        due
+    }
+
+    /// The files that should be collected. `picks`: they will be, and are looked at again only when something has changed.
+    fn due_files(&self, picks: bool) -> Option<Vec<FileUse>> {
+        if picks && !self.tables.segments.take_changed() {
+            return None;
+        }
+        let mut files = self.tables.segments.uses(|log| self.is_needed_log(log));
+        let picked = pick(&files, self.options.value_garbage_percent, MAX_LIVE_BYTES);
+        if picked.is_empty() {
+            return None;
+        }
+        let mut at = 0..;
+        files.retain(|_| picked.contains(&at.next().expect("endless")));
+        // On a full disk, only what fits.
+        let live: u64 = files.iter().map(|file| file.live_bytes).sum();
+        let fits = !self.disk_reserve.is_spent()
+            || self.env.free_space(&self.dir).is_none_or(|free| live + live / 4 < free);
+        fits.then_some(files)
+    }
+
+    /// Whether recovery needs the log.
+    pub(crate) fn is_needed_log(&self, log: u64) -> bool {
+        log >= self.logs.counters.current.load(Ordering::Acquire) || self.logs.closed.contains(log)
+    }
+
+    /// Runs a collection to its end.
+    pub(crate) fn run_collection(&self, collection: Collection) -> Result<()> {
+        let _watch = PanicGuard::new(self, "a collection");
+        let mut result = self.collect(&collection);
+        self.stop_if_sync_failed(&result);
+        if result.as_ref().is_err_and(|e| self.disk_reserve.release_for(e)) {
+            result = Ok(());
+        }
+        if let Err(e) = &result
+            && matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Unsupported)
+        {
+            // Files that cannot be read are not collected again: this is progress, and not an error for callers that wait.
+            tracing::error!(error = %e, "values cannot be collected: their files are left alone");
+            result = Ok(());
+        }
+        self.tables.segments.note_change();
+        drop(collection);
+        self.collect_obsolete();
+        let mut state = self.state.lock();
+        state.jobs -= 1;
+        state.collecting = false;
+        self.note_outcome(state, &result, |state| &mut state.compaction_error);
+        result
+    }
+
+    fn collect(&self, collection: &Collection) -> Result<()> {
+        self.check_place()?;
+        let started = self.env.monotonic();
+        let number = self.new_number();
+        let path = self.dir.join(value_file_name(number));
+        let (file, maps) = match self.copy(collection, number, &path) {
+            Ok(copied) => copied,
+            Err(e) => {
+                if e.kind() != ErrorKind::ReadOnly {
+                    let _ = self.env.remove(&path);
+                }
+                return Err(e);
+            }
+        };
+        let sources: Vec<SegmentFile> = collection.files.iter().map(|file| file.file).collect();
+        let numbers = sources.iter().filter_map(|file| match file {
+            SegmentFile::Values(number) => Some(*number),
+            SegmentFile::Log(_) => None,
+        });
+        let removed = self.tables.segments.take_removed().into_iter().chain(numbers).collect();
+        let mut edit = DatabaseEdit {
+            value_files: vec![file.clone()],
+            value_files_removed: removed,
+            ..DatabaseEdit::default()
+        };
+        {
+            let mut manifest = self.manifest.lock();
+            if let Err(e) = self.log_edit(&mut manifest, &mut edit) {
+                if self.status.fatal.get().is_none() {
+                    let _ = self.env.remove(&path);
+                }
+                return Err(e);
+            }
+            let read = collection.files.iter().map(|file| file.file_bytes).sum();
+            self.counters.collections.lock().note(
+                read,
+                file.len,
+                self.env.monotonic().saturating_sub(started),
+            );
+            self.tables.segments.replace(&sources, file, maps);
+            self.renew_manifest(&mut manifest);
+        }
+        // Files that are not removed here are removed by the next opening.
+        if self.check_place().is_ok() {
+            for source in sources {
+                let _ = self.env.remove(&self.dir.join(self.tables.segments.file_name(source)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what is alive in the files into value file `number`, and makes it durable.
+    fn copy(&self, collection: &Collection, number: u64, path: &Path) -> Result<(ValueFile, Maps)> {
+        let pace = Pace::new(&self.rate_limiter, &*self.env);
+        let mut live = self.live_values(collection).inspect_err(|_| {
+            collection.files.iter().for_each(|file| self.tables.segments.set_unreadable(file.file));
+        })?;
+        let mut writer = SegmentWriter::create(&self.env, path, SegmentKind::Values, number, &[])?;
+        let (mut maps, mut record) = (Maps::default(), Vec::new());
+        // A segment has its values in one file, and in that in the order of their first places.
+        for source in &collection.files {
+            let mut live = live.remove(&source.file).unwrap_or_default();
+            live.sort_unstable();
+            live.dedup();
+            let mut wanted = live.into_iter().peekable();
+            let mut written = Ok(());
+            let mut copy = |placed: Placed<'_>| {
+                if let Some(value) = wanted.next_if(|live| live.offset == placed.offset) {
+                    let entry = &placed.entry;
+                    record.clear();
+                    put_batch_head(&mut record, false, placed.seq, 1);
+                    put_entry(&mut record, EntryKind::Put, entry.keyspace, entry.key, entry.value);
+                    let at = payload_offset(writer.len(), (record.len() - entry.value.len()) as u64);
+                    maps.push(value.segment, value.first_offset, at);
+                    written = writer.append(&[&record]).and_then(|()| self.flush_portion(&mut writer, &pace));
+                }
+                written.is_ok() && wanted.peek().is_some()
+            };
+            let (kind, file_number) = match source.file {
+                SegmentFile::Log(number) => (SegmentKind::Wal, number),
+                SegmentFile::Values(number) => (SegmentKind::Values, number),
+            };
+            let file = self.dir.join(self.tables.segments.file_name(source.file));
+            let read = read_batches(&self.env, &file, kind, file_number, &mut copy);
+            written?;
+            let complete = read.and_then(|()| match wanted.next() {
+                None => Ok(()),
+                Some(value) => {
+                    let what = "a table refers to a value here, where none is";
+                    Err(Error::corruption(&file, value.offset, what))
+                }
+            });
+            if let Err(e) = complete {
+                self.tables.segments.set_unreadable(source.file);
+                return Err(e.context("a collection of values"));
+            }
+        }
+        let segments = maps.segments();
+        let mut encoded = Vec::new();
+        maps.encode(&mut encoded);
+        let maps_at = payload_offset(writer.len(), 1);
+        writer.append(&[&[MAPS_RECORD], &encoded])?;
+        writer.flush()?;
+        writer.sync().map_err(|e| e.sync_failed())?;
+        self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
+        let len = writer.len();
+        let (maps_len, maps_checksum) = (encoded.len() as u32, checksum_of(&encoded));
+        Ok((ValueFile { number, len, maps_at, maps_len, maps_checksum, segments }, maps))
+    }
+
+    /// Writes the buffer of the new file when it has a portion.
+    fn flush_portion(&self, writer: &mut SegmentWriter, pace: &Pace<'_>) -> Result<()> {
+        let bytes = writer.len() - writer.flushed_len();
+        if bytes >= PORTION {
+            writer.flush()?;
+            pace.take(bytes, || self.tables.cache.has_waiting_reads(), || self.status.ends());
+        }
+        self.status.check_running()
+    }
+
+    /// The values in the files that tables refer to, by file.
+    fn live_values(&self, collection: &Collection) -> Result<HashMap<SegmentFile, Vec<Live>>> {
+        let files: HashMap<u64, SegmentFile> =
+            collection.files.iter().flat_map(|file| file.segments.iter().map(|&s| (s, file.file))).collect();
+        let mut live: HashMap<SegmentFile, Vec<Live>> = HashMap::new();
+        for table in &collection.tables {
+            let mut cursor = table.table.scan();
+            cursor.seek_to_first()?;
+            while cursor.valid() {
+                if cursor.trailer().is_reference()
+                    && let Some(reference) = Reference::decode(cursor.value())
+                    && let Some(expected) = files.get(&reference.segment)
+                {
+                    let (file, offset) = self.tables.segments.place(&reference)?;
+                    debug_assert_eq!(file, *expected);
+                    let (segment, first_offset) = (reference.segment, reference.offset);
+                    live.entry(file).or_default().push(Live { offset, segment, first_offset });
+                }
+                cursor.next()?;
+            }
+            self.status.check_running()?;
+        }
+        Ok(live)
+    }
+}
