@@ -2,7 +2,7 @@
 //! operations cause hundreds of flushes and compactions.
 
 use crate::data::Sizes;
-use cairn::{Compression, Durability, GuardPolicy, KeyspaceOptions, Options, Preset};
+use cairn::{Compression, Durability, GuardPolicy, KeyspaceOptions, Options, PlacementPolicy, Preset};
 
 /// One configuration.
 #[derive(Clone, Debug)]
@@ -25,6 +25,11 @@ const LARGE: Sizes = Sizes { keys: 300, huge_keys: true, value_bytes_max: 100 <<
 
 fn tiny() -> KeyspaceOptions {
     KeyspaceOptions::default().memtable_bytes(8 << 10).block_size(256).top_level_bits(6).bit_decrement(1)
+}
+
+/// The same with values outside of the tree where the key has at most this share of the record.
+fn hybrid(large_up_to: f64) -> KeyspaceOptions {
+    tiny().placement(PlacementPolicy::Hybrid).large_up_to(large_up_to)
 }
 
 /// The same with guards selected by key hash.
@@ -146,6 +151,10 @@ pub fn option_sets() -> Vec<OptionSet> {
                 .block_size(128)],
             SMALL,
         ),
+        // Large values, and all values, outside of the tree.
+        set("values", 1, &[hybrid(0.02), hybrid(1.0), tiny.clone()], MEDIUM),
+        set("values-inline", 0, &[hybrid(0.2).memtable_bytes(4 << 10), hybrid(1.0).level0_tables(1)], SMALL),
+        set("values-threads", 2, &[hybrid(0.05)], LARGE),
         set(
             "lazy",
             1,
@@ -168,6 +177,11 @@ pub fn option_sets() -> Vec<OptionSet> {
             "seeks" => {
                 set.options.memory_budget = 1 << 20;
                 set.options.dead_range_entries = 0;
+            }
+            "values" => set.options.value_garbage_percent = 5,
+            "values-inline" => {
+                set.options.value_garbage_percent = 1;
+                set.options.max_open_files = 16;
             }
             "few-files" => set.options.max_open_files = 16,
             "sync-threads" => set.options.durability = Durability::Sync,
@@ -207,6 +221,7 @@ pub fn tiny_shapes() -> Vec<(&'static str, KeyspaceOptions)> {
             "one-level",
             least.clone().levels(1).level0_tables(2).top_level_bits(3).compression(Compression::Lz4),
         ),
+        ("values", least.clone().placement(PlacementPolicy::Hybrid).large_up_to(0.5)),
         ("no-filter", least.filter_bits_per_key(0).levels(3).max_tables_per_guard(2)),
     ]
 }

@@ -13,14 +13,10 @@ pub struct FileUse {
     pub file_bytes: u64,
     /// Bytes of the values in it that tables refer to.
     pub live_bytes: u64,
+    /// Bytes of the file that a collection would free, about: not keys and headers of live values.
+    pub dead_bytes: u64,
     /// A table that no version has any more, but a reader, refers to it.
     pub pinned: bool,
-}
-
-impl FileUse {
-    fn dead_bytes(&self) -> u64 {
-        self.file_bytes.saturating_sub(self.live_bytes)
-    }
 }
 
 /// The files to collect together, as indices, or none. Nothing is collected until more than `garbage_percent` of the bytes of all files are
@@ -30,14 +26,14 @@ impl FileUse {
 /// Collecting the deadest first frees most for each byte copied; what is collected later has had time to die.
 pub fn pick(files: &[FileUse], garbage_percent: u32, max_live_bytes: u64) -> Vec<usize> {
     let mut all: u64 = files.iter().map(|f| f.file_bytes).sum();
-    let mut dead: u64 = files.iter().map(FileUse::dead_bytes).sum();
+    let mut dead: u64 = files.iter().map(|f| f.dead_bytes).sum();
     let too_many =
         |dead: u64, all: u64| u128::from(dead) * 100 > u128::from(all) * u128::from(garbage_percent);
     let mut order: Vec<usize> =
-        (0..files.len()).filter(|&i| !files[i].pinned && files[i].dead_bytes() > 0).collect();
+        (0..files.len()).filter(|&i| !files[i].pinned && files[i].dead_bytes > 0).collect();
     order.sort_by_key(|&i| files[i].file);
     // By the dead part, descending: a/b > c/d as a d > c b.
-    let product = |dead: &FileUse, of: &FileUse| u128::from(dead.dead_bytes()) * u128::from(of.file_bytes);
+    let product = |dead: &FileUse, of: &FileUse| u128::from(dead.dead_bytes) * u128::from(of.file_bytes);
     order.sort_by(|&a, &b| product(&files[b], &files[a]).cmp(&product(&files[a], &files[b])));
     let (mut picked, mut live) = (Vec::new(), 0);
     for i in order {
@@ -46,8 +42,8 @@ pub fn pick(files: &[FileUse], garbage_percent: u32, max_live_bytes: u64) -> Vec
         if !too_many(dead, all) || !picked.is_empty() && live > max_live_bytes {
             break;
         }
-        dead -= file.dead_bytes();
-        all -= file.dead_bytes();
+        dead -= file.dead_bytes;
+        all -= file.dead_bytes;
         picked.push(i);
     }
     picked
@@ -59,7 +55,8 @@ mod tests {
 
     fn used(file: u64, file_bytes: u64, live_bytes: u64) -> FileUse {
         let file = SegmentFile::Log(file);
-        FileUse { file, segments: Vec::new(), file_bytes, live_bytes, pinned: false }
+        let dead_bytes = file_bytes.saturating_sub(live_bytes);
+        FileUse { file, segments: Vec::new(), file_bytes, live_bytes, dead_bytes, pinned: false }
     }
 
     #[test]

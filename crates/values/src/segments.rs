@@ -62,6 +62,8 @@ struct Holders {
     tables: HashMap<u64, Holder>,
     /// Bytes of the values that tables of the newest versions refer to.
     live_bytes: u64,
+    /// The number of these values.
+    live_count: u64,
     /// The number of tables that no version has, and a reader uses.
     obsolete: usize,
 }
@@ -70,8 +72,12 @@ struct Holder {
     /// How many times the table is open.
     opened: u32,
     bytes: u64,
+    count: u64,
     obsolete: bool,
 }
+
+/// Bytes of a log for a value beside it and its key, about.
+const OVERHEAD: u64 = 32;
 
 impl Segments {
     /// The segments in `dir`, whose logs have the names `log_file_name`. At most `max_open_files` files are kept open.
@@ -101,7 +107,8 @@ impl Segments {
             let holders = held.segments.entry(share.segment).or_default();
             let holder = holders.tables.entry(number).or_insert_with(|| {
                 holders.live_bytes += share.bytes;
-                Holder { opened: 0, bytes: share.bytes, obsolete: false }
+                holders.live_count += share.count;
+                Holder { opened: 0, bytes: share.bytes, count: share.count, obsolete: false }
             });
             holder.opened += 1;
         }
@@ -118,6 +125,7 @@ impl Segments {
             };
             holder.obsolete = true;
             holders.live_bytes -= holder.bytes;
+            holders.live_count -= holder.count;
             holders.obsolete += 1;
         }
     }
@@ -139,7 +147,10 @@ impl Segments {
                     holders.obsolete -= 1;
                     dying.insert(share.segment);
                 }
-                false => holders.live_bytes -= holder.bytes,
+                false => {
+                    holders.live_bytes -= holder.bytes;
+                    holders.live_count -= holder.count;
+                }
             }
             holders.tables.remove(&number);
         }
@@ -291,11 +302,21 @@ impl Segments {
                 segments: Vec::new(),
                 file_bytes,
                 live_bytes: 0,
+                dead_bytes: file_bytes,
                 pinned: false,
             });
             entry.segments.push(segment);
             entry.live_bytes += holders.live_bytes;
             entry.pinned |= holders.obsolete > 0;
+            let used = match moved.get(&segment) {
+                // Keys, headers and maps belong to the values, to each its share of them. Rounded up, so that nothing is dead at first.
+                Some(moved) => {
+                    let share = u128::from(holders.live_bytes) * u128::from(file_bytes);
+                    share.div_ceil(u128::from(moved.file.value_bytes)) as u64
+                }
+                None => holders.live_bytes + OVERHEAD * holders.live_count,
+            };
+            entry.dead_bytes = entry.dead_bytes.saturating_sub(used);
         }
         uses.into_values().collect()
     }

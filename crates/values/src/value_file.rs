@@ -18,6 +18,8 @@ pub struct ValueFile {
     pub number: u64,
     /// Its length, in bytes.
     pub len: u64,
+    /// Bytes of the values in it.
+    pub value_bytes: u64,
     /// Offset of the first byte of the encoded [`Maps`].
     pub maps_at: u64,
     /// Length of the encoded maps, without headers of chunks.
@@ -40,10 +42,10 @@ pub fn parse_value_file_name(name: &str) -> Option<u64> {
 }
 
 impl ValueFile {
-    /// Appends the encoded description: number, length, offset and length of the maps (varints), their checksum (4 bytes), and the
-    /// distance of each segment from the one before (varints).
+    /// Appends the encoded description: number, length, bytes of the values, offset and length of the maps (varints), the checksum of the
+    /// maps (4 bytes), and the distance of each segment from the one before (varints).
     pub fn encode(&self, out: &mut Vec<u8>) {
-        for number in [self.number, self.len, self.maps_at, self.maps_len.into()] {
+        for number in [self.number, self.len, self.value_bytes, self.maps_at, self.maps_len.into()] {
             put_varint(out, number);
         }
         out.extend_from_slice(&self.maps_checksum.to_le_bytes());
@@ -59,6 +61,7 @@ impl ValueFile {
         let mut reader = Reader::new(bytes);
         let number = reader.varint().filter(|&number| number > 0)?;
         let len = reader.varint().filter(|&len| len <= i64::MAX as u64)?;
+        let value_bytes = reader.varint().filter(|&bytes| bytes > 0 && bytes < len)?;
         let maps_at = reader.varint().filter(|&at| at < len)?;
         let maps_len =
             reader.varint().filter(|&n| n > 0 && n <= len - maps_at && n <= MAX_VALUE_LEN as u64)? as u32;
@@ -71,6 +74,7 @@ impl ValueFile {
         (!segments.is_empty()).then_some(ValueFile {
             number,
             len,
+            value_bytes,
             maps_at,
             maps_len,
             maps_checksum,
@@ -151,6 +155,7 @@ mod tests {
         let file = ValueFile {
             number: 7,
             len: 5000,
+            value_bytes: 3000,
             maps_at: 4000,
             maps_len: 900,
             maps_checksum: 5,
@@ -166,6 +171,8 @@ mod tests {
             ValueFile { maps_at: 5000, ..file.clone() },
             ValueFile { maps_len: 1001, ..file.clone() },
             ValueFile { maps_len: 0, ..file.clone() },
+            ValueFile { value_bytes: 5000, ..file.clone() },
+            ValueFile { value_bytes: 0, ..file.clone() },
             ValueFile { len: u64::MAX, ..file.clone() },
             ValueFile { segments: vec![], ..file.clone() },
         ] {

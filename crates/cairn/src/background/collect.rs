@@ -178,7 +178,7 @@ impl DbInner {
             collection.files.iter().for_each(|file| self.tables.segments.set_unreadable(file.file));
         })?;
         let mut writer = SegmentWriter::create(&self.env, path, SegmentKind::Values, number, &[])?;
-        let (mut maps, mut record) = (Maps::default(), Vec::new());
+        let (mut maps, mut record, mut value_bytes) = (Maps::default(), Vec::new(), 0);
         // A segment has its values in one file, and in that in the order of their first places.
         for source in &collection.files {
             let mut live = live.remove(&source.file).unwrap_or_default();
@@ -193,6 +193,7 @@ impl DbInner {
                     put_batch_head(&mut record, false, placed.seq, 1);
                     put_entry(&mut record, EntryKind::Put, entry.keyspace, entry.key, entry.value);
                     let at = payload_offset(writer.len(), (record.len() - entry.value.len()) as u64);
+                    value_bytes += entry.value.len() as u64;
                     maps.push(value.segment, value.first_offset, at);
                     written = writer.append(&[&record]).and_then(|()| self.flush_portion(&mut writer, &pace));
                 }
@@ -227,7 +228,7 @@ impl DbInner {
         self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
         let len = writer.len();
         let (maps_len, maps_checksum) = (encoded.len() as u32, checksum_of(&encoded));
-        Ok((ValueFile { number, len, maps_at, maps_len, maps_checksum, segments }, maps))
+        Ok((ValueFile { number, len, value_bytes, maps_at, maps_len, maps_checksum, segments }, maps))
     }
 
     /// Writes the buffer of the new file when it has a portion.

@@ -41,6 +41,7 @@ pub fn run(seed: u64, coverage: Coverage, focus: Focus) -> Outcome<u64> {
         .memory_budget(1 << 20)
         .log_cap(64 << 10)
         .manifest_cap(1 << 10)
+        .value_garbage_percent(5)
         .background_threads(0);
     let trials = Arc::new(Trials::new(seed, coverage, focus, &env, ledger.clone(), options.clone()));
     let hook = trials.clone();

@@ -1,7 +1,7 @@
 //! What the history, its crash points and the recoveries share: the database, what to try, what to print.
 
 use crate::random::{Draw, Rng};
-use cairn::{Compression, KeyspaceOptions};
+use cairn::{Compression, KeyspaceOptions, PlacementPolicy};
 use std::sync::{Mutex, MutexGuard};
 
 /// Path of the database on the simulated disk.
@@ -39,6 +39,8 @@ pub(super) fn draw_options(rng: &mut Rng) -> KeyspaceOptions {
         .skip_levels(rng.chance(1, 2))
         .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
         .filter_bits_per_key(*rng.pick(&[0, 10]))
+        .placement(*rng.pick(&[PlacementPolicy::InPlace, PlacementPolicy::Hybrid]))
+        .large_up_to(*rng.pick(&[0.02, 0.2, 1.0]))
 }
 
 /// Locks a mutex, even if a thread panicked while it held it: the panic is reported as a finding.

@@ -91,6 +91,7 @@ impl Script {
             .memory_budget(1 << 20)
             .log_cap(64 << 10)
             .manifest_cap(1 << 10)
+            .value_garbage_percent(5)
             .background_threads(0);
         let mut calls = vec![Call::Create(0), Call::Create(1)];
         let durabilities = *rng.pick(&[[1, 1, 1], [4, 4, 1], [0, 1, 4]]);

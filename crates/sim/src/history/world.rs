@@ -4,7 +4,7 @@ use super::operation::{ABSENT, Clock, KeyIndex, State, Value};
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::random::{Draw, Rng};
 use cairn::env::Env;
-use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options};
+use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options, PlacementPolicy};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -51,6 +51,7 @@ impl Site {
             .memory_budget(1 << 20)
             .log_cap(64 << 10)
             .manifest_cap(2 << 10)
+            .value_garbage_percent(5)
             .dead_range_entries(1)
             .background_threads(*rng.pick(&[0, 1, 1, 2]));
         let mut keyspace = || {
@@ -62,6 +63,8 @@ impl Site {
                 .levels(rng.between(1, 3))
                 .level0_tables(rng.between(1, 3))
                 .max_tables_per_guard(rng.between(1, 3))
+                .placement(*rng.pick(&[PlacementPolicy::InPlace, PlacementPolicy::Hybrid]))
+                .large_up_to(*rng.pick(&[0.05, 0.5, 1.0]))
         };
         Site { env, path: path.to_owned(), options, keyspaces: [keyspace(), keyspace()] }
     }
