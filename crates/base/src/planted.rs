@@ -132,6 +132,16 @@ bugs! {
     PutsStayDead,
     /// a range of keys that is dead now also counts as dead for readers at older sequence numbers
     DeadForOldReaders,
+    /// a flush does not sync the values that its tables refer to
+    ReferBeforeSync,
+    /// a collection forgets a live value
+    ForgetLiveValue,
+    /// a collection removes values that only an iterator can still read
+    CollectDespiteReaders,
+    /// the manifest names a file of collected values that is not synced
+    SkipValueSync,
+    /// an opening forgets where collections have moved values
+    ForgetMovedValues,
 }
 
 #[cfg(feature = "planted-bugs")]

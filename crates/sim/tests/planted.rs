@@ -60,6 +60,9 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ForgetCursors
         | Bug::MovedCursorReadsNewest
         | Bug::MovedCursorSkipsEntry
+        | Bug::ForgetLiveValue
+        | Bug::CollectDespiteReaders
+        | Bug::ForgetMovedValues
         | Bug::FilterDeniesKeys => MODEL,
         Bug::SkipDirectorySync
         | Bug::AcknowledgeBeforeSync
@@ -73,6 +76,8 @@ fn suite(bug: Bug) -> Suite {
         | Bug::NameTablesBeforeSync
         | Bug::CountOldChunks
         | Bug::RecycleBeforeEdit
+        | Bug::ReferBeforeSync
+        | Bug::SkipValueSync
         | Bug::FlushWithoutOlderLogs => CRASH,
         Bug::PublishBeforeInsert => THREADS,
         Bug::ReplayOverHole => HOLE,

@@ -12,6 +12,7 @@ use crate::state::{DbInner, PanicGuard};
 use crate::sync::Ordering;
 use crate::wal::{MAPS_RECORD, Placed, put_batch_head, put_entry, read_batches};
 use base::checksum::checksum_of;
+use base::planted::{Bug, planted};
 use base::{Cursor, EntryKind, Error, ErrorKind, Reference, Result};
 use record::{SegmentKind, SegmentWriter, payload_offset};
 use std::collections::{HashMap, HashSet};
@@ -184,6 +185,9 @@ impl DbInner {
             let mut live = live.remove(&source.file).unwrap_or_default();
             live.sort_unstable();
             live.dedup();
+            if planted(Bug::ForgetLiveValue) {
+                live.pop();
+            }
             let mut wanted = live.into_iter().peekable();
             let mut written = Ok(());
             let mut copy = |placed: Placed<'_>| {
@@ -224,7 +228,9 @@ impl DbInner {
         let maps_at = payload_offset(writer.len(), 1);
         writer.append(&[&[MAPS_RECORD], &encoded])?;
         writer.flush()?;
-        writer.sync().map_err(|e| e.sync_failed())?;
+        if !planted(Bug::SkipValueSync) {
+            writer.sync().map_err(|e| e.sync_failed())?;
+        }
         self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
         let len = writer.len();
         let (maps_len, maps_checksum) = (encoded.len() as u32, checksum_of(&encoded));

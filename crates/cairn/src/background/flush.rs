@@ -225,7 +225,8 @@ impl DbInner {
         let sealed_at = written.iter().map(|w| w.part.last_seq()).max().unwrap_or(0);
         let older = self.state.lock().oldest_unflushed(&counts(written));
         // A value must be durable before a table refers to it.
-        let refers = written.iter().flat_map(|w| &w.flushed.added).any(|meta| !meta.segments.is_empty());
+        let refers = !planted(Bug::ReferBeforeSync)
+            && written.iter().flat_map(|w| &w.flushed.added).any(|meta| !meta.segments.is_empty());
         if (refers || older.is_some_and(|seq| seq <= sealed_at)) && !planted(Bug::FlushWithoutOlderLogs) {
             self.logs.closed.sync_up_to(sealed_at, &self.logs.counters).map_err(|e| self.stop(&e))?;
         }
