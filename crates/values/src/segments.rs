@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+/// [`Segments::verify`] ends after so many errors.
+pub const MAX_ERRORS: usize = 100;
+
 /// A file with values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SegmentFile {
@@ -366,12 +369,41 @@ impl Segments {
     /// # Errors
     /// `Corruption`, with file and offset, if it cannot be read as what it was; `Io`.
     pub fn read(&self, reference: &[u8]) -> Result<Slice> {
-        let Some(reference) = Reference::decode(reference) else {
-            return Err(Error::corruption(&self.dir, 0, "a reference to a value is malformed"));
-        };
+        match Reference::decode(reference) {
+            Some(reference) => self.read_value(&reference),
+            None => Err(Error::corruption(&self.dir, 0, "a reference to a value is malformed")),
+        }
+    }
+
+    /// Reads and verifies the values of `references`, in the order of their places, and returns what is wrong with them, at most
+    /// [`MAX_ERRORS`] errors. `step` is called with the bytes of each value; its error ends the check.
+    pub fn verify(
+        &self,
+        mut references: Vec<Reference>,
+        step: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Vec<Error>> {
+        references.sort_unstable();
+        let mut errors = Vec::new();
+        for reference in &references {
+            match self.read_value(reference) {
+                Ok(value) => step(value.len() as u64)?,
+                Err(e) => {
+                    step(0)?;
+                    errors.push(e);
+                    if errors.len() >= MAX_ERRORS {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(errors)
+    }
+
+    /// The value of `reference`. Cost and errors as for [`Segments::read`].
+    pub fn read_value(&self, reference: &Reference) -> Result<Slice> {
         let mut file = self.file_of(reference.segment);
         loop {
-            match self.read_from(&reference) {
+            match self.read_from(reference) {
                 Err(e) if e.kind() == ErrorKind::NotFound => {
                     // A collection may have moved the value meanwhile, and removed the file.
                     let now = self.file_of(reference.segment);

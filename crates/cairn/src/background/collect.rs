@@ -13,7 +13,7 @@ use crate::sync::Ordering;
 use crate::wal::{MAPS_RECORD, Placed, put_batch_head, put_entry, read_batches};
 use base::checksum::checksum_of;
 use base::planted::{Bug, planted};
-use base::{Cursor, EntryKind, Error, ErrorKind, Reference, Result};
+use base::{EntryKind, Error, ErrorKind, Result};
 use record::{SegmentKind, SegmentWriter, payload_offset};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -249,24 +249,24 @@ impl DbInner {
 
     /// The values in the files that tables refer to, by file.
     fn live_values(&self, collection: &Collection) -> Result<HashMap<SegmentFile, Vec<Live>>> {
-        let files: HashMap<u64, SegmentFile> =
-            collection.files.iter().flat_map(|file| file.segments.iter().map(|&s| (s, file.file))).collect();
+        let collected: HashSet<u64> =
+            collection.files.iter().flat_map(|file| file.segments.iter().copied()).collect();
         let mut live: HashMap<SegmentFile, Vec<Live>> = HashMap::new();
         for table in &collection.tables {
-            let mut cursor = table.table.scan();
-            cursor.seek_to_first()?;
-            while cursor.valid() {
-                if cursor.trailer().is_reference()
-                    && let Some(reference) = Reference::decode(cursor.value())
-                    && let Some(expected) = files.get(&reference.segment)
-                {
-                    let (file, offset) = self.tables.segments.place(&reference)?;
-                    debug_assert_eq!(file, *expected);
-                    let (segment, first_offset) = (reference.segment, reference.offset);
-                    live.entry(file).or_default().push(Live { offset, segment, first_offset });
+            let mut placed = Ok(());
+            table.references(&mut |reference| {
+                if !collected.contains(&reference.segment) {
+                    return;
                 }
-                cursor.next()?;
-            }
+                match self.tables.segments.place(&reference) {
+                    Ok((file, offset)) => {
+                        let (segment, first_offset) = (reference.segment, reference.offset);
+                        live.entry(file).or_default().push(Live { offset, segment, first_offset });
+                    }
+                    Err(e) => placed = Err(e),
+                }
+            })?;
+            placed?;
             self.status.check_running()?;
         }
         Ok(live)

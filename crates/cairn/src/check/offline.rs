@@ -51,6 +51,7 @@ pub fn check_in(
             return Ok(report);
         }
     };
+    space.add_value_files(&state);
     let versions: Vec<&Version> = state.keyspaces.values().map(|k| &k.version).collect();
     for keyspace in state.keyspaces.values() {
         report.check_invariants(&keyspace.created.name, &keyspace.version);

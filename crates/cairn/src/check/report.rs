@@ -50,7 +50,7 @@ impl CheckReport {
         go_on()
     }
 
-    /// Verifies one table, and records the findings here and in the table. Fails only when `step`, which gets the number of verified
+    /// Verifies one table and the values outside of the tree that it refers to, and records the findings here and in the table. Fails only when `step`, which gets the number of verified
     /// bytes, fails with `Closed`; `step` is called once more before damage is recorded.
     pub(crate) fn verify_table(
         &mut self,
@@ -63,6 +63,12 @@ impl CheckReport {
             Ok(found) if found == (TableMeta { cleared_seq: 0, ..table.meta.clone() }) => {
                 table.damage.clear();
                 self.entries += found.entries;
+                let mut read = table.meta.file_size;
+                let wrong = table.verify_values(&mut |bytes| {
+                    read += bytes;
+                    step(read)
+                })?;
+                wrong.iter().for_each(|e| self.error(&file, e));
             }
             Ok(found) => {
                 let what = format!("the manifest has {:?}, the table is {found:?}", table.meta);

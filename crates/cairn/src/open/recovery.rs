@@ -11,7 +11,7 @@ use crate::parts::DiskReserve;
 use crate::state::{DbInner, Tables};
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::{KeyspaceOptions, Options};
-use crate::wal::{KeptLog, LogRecord, RecycledLogs, log_file_name, replay};
+use crate::wal::{KeptLog, LogRecord, RecycledLogs, replay};
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, Result, Seq};
 use env::{Env, FileLock};
@@ -176,10 +176,6 @@ impl Recovery {
         keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::Tables))?;
         if self.next_file.load(Ordering::Relaxed) > first_new {
             self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
-        }
-        // A value must be durable before a table refers to it.
-        for &log in logs.iter().filter(|&&log| self.space.segments.is_held(log)) {
-            self.env.sync_file(&self.dir.join(log_file_name(log))).map_err(|e| e.sync_failed())?;
         }
         Ok((last_seq, self.create_manifest(keyspaces, last_seq)?))
     }

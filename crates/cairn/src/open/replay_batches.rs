@@ -2,12 +2,11 @@
 
 use super::recovery::Recovery;
 use super::replayed::{Keyspaces, Replayed, Spill};
-use crate::parts::{WithReferences, allocate, capacity_for};
+use crate::parts::{allocate, capacity_for};
 use crate::sync::Ordering;
 use crate::wal::{LogRecord, check_dropped};
-use base::{EntryKind, Error, RangeSet, Result};
-use memtable::{LogPlace, Memtable};
-use record::payload_offset;
+use base::{Error, RangeSet, Result};
+use memtable::Memtable;
 use std::cell::Cell;
 use tree::JobContext;
 
@@ -22,7 +21,6 @@ impl Recovery {
     ) -> Result<()> {
         let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
         let mut entries = record.batch.entries;
-        let len = record.len;
         for seq in record.batch.first_seq..record.batch.first_seq + record.batch.count {
             let entry = entries.next().ok_or_else(malformed)?;
             let Some(keyspace) = keyspaces.get_mut(&entry.keyspace) else {
@@ -40,11 +38,6 @@ impl Recovery {
                 }
             }
             entry.insert(&keyspace.memtable, seq);
-            if entry.kind == EntryKind::Put && keyspace.options.is_large(entry.key.len(), entry.value.len()) {
-                let index = len - entries.left() - entry.value.len();
-                let offset = payload_offset(record.offset, index as u64);
-                keyspace.memtable.note_place(LogPlace { seq, log: record.number, offset });
-            }
             held.set(held.get() + need as u64);
             if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
                 // All memtables together exceed their budget: all are flushed, and the count restarts.
@@ -99,7 +92,7 @@ impl Recovery {
             range_tombstones: &ranges,
             cancelled: &std::sync::atomic::AtomicBool::new(false),
         };
-        let flushed = tree::flush(WithReferences::new(memtable.cursor(), [&memtable].into_iter()), &context)?;
+        let flushed = tree::flush(memtable.cursor(), &context)?;
         let edit = keyspace.tree.install_flush(&flushed, newest);
         let open = &mut |meta: &table::TableMeta| self.space.open(meta);
         keyspace.tree.apply(&edit, open)?;

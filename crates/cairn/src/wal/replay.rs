@@ -16,8 +16,6 @@ pub(crate) struct LogRecord<'a> {
     pub number: u64,
     pub path: &'a Path,
     pub offset: u64,
-    /// Bytes of the record.
-    pub len: usize,
 }
 
 /// An entry of the log may belong to a dropped keyspace, but not to one that never existed.
@@ -103,7 +101,7 @@ pub(crate) fn replay(
                 return Err(Error::corruption(&path, span.start, what));
             }
             last_seq = batch.first_seq + batch.count.max(1) - 1;
-            apply(LogRecord { batch, number, path: &path, offset: span.start, len: record.len() })?;
+            apply(LogRecord { batch, number, path: &path, offset: span.start })?;
         }
         if let Some((hole, offset)) = &torn {
             // The header of a log is synced without the older logs; only records after it prove anything about them.

@@ -6,6 +6,7 @@
 use super::damage::Damage;
 use super::obsolete_files::ObsoleteFiles;
 use super::sketch::Sketch;
+use base::{Cursor, Error, Reference, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use table::{Table, TableMeta};
@@ -74,6 +75,35 @@ impl LiveTable {
         self.obsolete.store(true, Ordering::Release);
         if let Some(segments) = &self.segments {
             segments.set_obsolete(self.meta.number, &self.meta.segments);
+        }
+    }
+
+    /// Passes every reference to a value outside of the tree to `visit`. Reads the whole table, past the cache, if it has any.
+    pub fn references(&self, visit: &mut dyn FnMut(Reference)) -> Result<()> {
+        if self.meta.segments.is_empty() {
+            return Ok(());
+        }
+        let mut cursor = self.table.scan();
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            if cursor.trailer().is_reference() {
+                let malformed =
+                    || Error::corruption(self.table.path(), 0, "a reference to a value is malformed");
+                visit(Reference::decode(cursor.value()).ok_or_else(malformed)?);
+            }
+            cursor.next()?;
+        }
+        Ok(())
+    }
+
+    /// Reads and verifies the values outside of the tree that the table refers to. Returns what is wrong with them, or with the
+    /// references. `step` is called with the bytes of each value; its error ends the check.
+    pub fn verify_values(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<Vec<Error>> {
+        let Some(segments) = &self.segments else { return Ok(Vec::new()) };
+        let mut references = Vec::new();
+        match self.references(&mut |reference| references.push(reference)) {
+            Ok(()) => segments.verify(references, step),
+            Err(e) => Ok(vec![e]),
         }
     }
 
