@@ -221,3 +221,55 @@ fn collections_keep_what_anyone_can_read_and_free_the_rest() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn salvage_copies_values_wherever_they_are_and_reports_those_that_are_lost() -> Result<()> {
+    let env = SimEnv::new(1);
+    let (db, keyspace) = open_collecting(&env, 0)?;
+    let (mut rng, mut model) = (Rng::new(9), Model::new());
+    for round in 0..6 {
+        for _ in 0..200 {
+            let (key, value) = (key(rng.below(400)), value(&mut rng));
+            keyspace.put(&key, &value)?;
+            model.insert(key, value);
+        }
+        keyspace.flush()?;
+        if round < 4 {
+            keyspace.compact()?;
+        }
+    }
+    db.wait_idle()?;
+    drop(keyspace);
+    db.close()?;
+    let dir = Path::new("/db");
+    let values: Vec<_> = env.list(dir)?.into_iter().filter(|name| name.ends_with(".val")).collect();
+    assert!(!values.is_empty());
+    let salvaged = |env: &Arc<SimEnv>, to: &str| -> Result<_> {
+        let report = cairn::salvage_in(env.clone(), dir, to, Options::default())?;
+        let db = Database::open_in(env.clone(), to, Options::default())?;
+        let keyspace = db.keyspace("k", KeyspaceOptions::default())?;
+        let found: Result<Model> =
+            keyspace.iter().map(|e| e.map(|(k, v)| (k.to_vec(), v.to_vec()))).collect();
+        Ok((report, found?))
+    };
+    let (report, found) = salvaged(&env, "/whole")?;
+    assert!(report.is_complete() && found == model, "{report}");
+    // Without a manifest, the maps in the value files count.
+    let manifest = env.list(dir)?.into_iter().find(|name| name.starts_with("manifest")).unwrap();
+    let damaged = env.crash_clone(Survival::Everything, 1);
+    damaged.remove(&dir.join(manifest))?;
+    let (_, found) = salvaged(&damaged, "/without-manifest")?;
+    assert!(found == model);
+    // Without the value files, what is in them is lost, and nothing else.
+    let damaged = env.crash_clone(Survival::Everything, 2);
+    values.iter().try_for_each(|name| damaged.remove(&dir.join(name)))?;
+    let (report, found) = salvaged(&damaged, "/without-values")?;
+    assert!(!report.is_complete());
+    assert!(found.len() < model.len() && found.iter().all(|(key, value)| model[key] == *value));
+    let lost: Vec<_> = model.keys().filter(|key| !found.contains_key(*key)).collect();
+    let told = |key: &&Vec<u8>| {
+        report.losses.iter().any(|loss| loss.from.as_ref() <= Some(key) && Some(*key) <= loss.to.as_ref())
+    };
+    assert!(lost.iter().all(|key| told(key)), "{report}");
+    Ok(())
+}

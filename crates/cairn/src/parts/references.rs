@@ -3,8 +3,12 @@
 use base::checksum::checksum_of;
 use base::{Cursor, EntryKind, Reference, Result, Seq, Trailer};
 use memtable::{LogPlace, Memtable};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// The number of logs that the tables of a flush may refer to: their sums must fit into the properties of a table. Values in more logs than
+/// that are written to the table: it takes very many logs with few entries each.
+const MAX_LOGS: usize = 4096;
 
 /// A cursor over memtables whose large values are replaced by references. Reads forward only.
 pub(crate) struct WithReferences<C> {
@@ -17,8 +21,11 @@ pub(crate) struct WithReferences<C> {
 impl<C: Cursor> WithReferences<C> {
     /// `cursor` is over `memtables`.
     pub(crate) fn new<'a>(cursor: C, memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> Self {
-        let places =
-            memtables.flat_map(|memtable| memtable.places()).map(|place| (place.seq, place)).collect();
+        let mut logs = HashSet::new();
+        let mut is_near =
+            |place: &LogPlace| logs.contains(&place.log) || logs.len() < MAX_LOGS && logs.insert(place.log);
+        let places = memtables.flat_map(|memtable| memtable.places());
+        let places = places.filter(|place| is_near(place)).map(|place| (place.seq, place)).collect();
         WithReferences { cursor, places, reference: Vec::new() }
     }
 

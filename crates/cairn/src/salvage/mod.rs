@@ -25,10 +25,12 @@ use std::path::Path;
 use std::sync::Arc;
 use table::SalvageCursor;
 use tree::MergeCursor;
+use values::Values;
 
 mod logs;
 mod report;
 mod sources;
+mod values;
 
 pub use report::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace};
 
@@ -73,12 +75,14 @@ pub fn salvage_in(
     check_destination(&env, from, to)?;
     let mut salvage = Salvage::new(&env, from, &files);
     salvage.find_sources()?;
+    let mut values = Values::find(&salvage);
     salvage.read_logs()?;
     salvage.judge_logs();
     let db = Database::open_in(env.clone(), to, options.create_if_missing(true))?;
     for source in std::mem::take(&mut salvage.keyspaces).into_values() {
-        salvage.write(&db, &source)?;
+        salvage.write(&db, &source, &mut values)?;
     }
+    values.report(&mut salvage);
     db.flush()?;
     db.close()?;
     Ok(salvage.report)
@@ -119,7 +123,7 @@ base::delegate_cursor!(Run { Table, Log });
 
 impl Salvage<'_> {
     /// Writes one keyspace: the newest version of each key that is not a tombstone.
-    fn write(&mut self, db: &Database, source: &KeyspaceSource) -> Result<()> {
+    fn write(&mut self, db: &Database, source: &KeyspaceSource, values: &mut Values) -> Result<()> {
         let keyspace = db.create_keyspace(&source.name, source.options.clone())?;
         let mut written = SalvagedKeyspace { name: source.name.clone(), ..SalvagedKeyspace::default() };
         let mut runs = Vec::new();
@@ -142,9 +146,16 @@ impl Salvage<'_> {
                 last.extend_from_slice(merge.key());
                 let deleted = ranges.newest(merge.key(), MAX_SEQ) > merge.trailer().seq();
                 if !merge.trailer().is_delete() && !deleted {
-                    keyspace.put_with(merge.key(), merge.value(), Durability::Buffered)?;
-                    written.entries += 1;
-                    written.bytes += (merge.key().len() + merge.value().len()) as u64;
+                    let referred = match merge.trailer().is_reference() {
+                        true => Some(values.read(&source.name, merge.key(), merge.value())),
+                        false => None,
+                    };
+                    let value = referred.as_ref().map_or(Some(merge.value()), |value| value.as_deref());
+                    if let Some(value) = value {
+                        keyspace.put_with(merge.key(), value, Durability::Buffered)?;
+                        written.entries += 1;
+                        written.bytes += (merge.key().len() + value.len()) as u64;
+                    }
                 }
             }
             merge.next()?;

@@ -14,7 +14,7 @@ use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::MAX_KEY_LEN;
 
 /// Maximum bytes of the block.
-pub(crate) const MAX_LEN: usize = 4 * MAX_KEY_LEN;
+pub(crate) const MAX_LEN: usize = 4 * MAX_KEY_LEN + (1 << 20);
 
 const ENTRIES: u8 = 1;
 const TOMBSTONES: u8 = 2;

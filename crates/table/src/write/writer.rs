@@ -144,6 +144,12 @@ impl TableWriter {
         }
     }
 
+    /// The number of value segments that its entries refer to.
+    #[inline]
+    pub fn segments(&self) -> usize {
+        self.meta.segments.len()
+    }
+
     /// Approximate size of the file if it were finished now.
     pub fn estimated_size(&self) -> u64 {
         let filter = self.hashes.len() as u64 * u64::from(self.bits_per_key) / 8;

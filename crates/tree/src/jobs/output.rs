@@ -12,6 +12,10 @@ use table::{TableMeta, TableOptions, TableWriter};
 const ENTRIES_PER_TICK: u32 = 1024;
 const BYTES_PER_TICK: usize = 256 << 10;
 
+/// The number of value segments after which the output of a compaction is cut: their sums must fit into the properties of a table and into an
+/// edit. The versions of the last key may add more.
+const MAX_SEGMENTS: usize = 4096;
+
 /// Additional filter bits per key of tables above the bottom.
 const ADDITIONAL_FILTER_BITS: u32 = 4;
 
@@ -71,6 +75,12 @@ impl<'a> Output<'a> {
     #[inline]
     pub(super) fn len(&self) -> u64 {
         self.writer.as_ref().map_or(0, |writer| writer.estimated_size())
+    }
+
+    /// Whether the entries of the current table refer to so many value segments that it should get no more.
+    #[inline]
+    pub(super) fn has_many_segments(&self) -> bool {
+        self.writer.as_ref().is_some_and(|writer| writer.segments() >= MAX_SEGMENTS)
     }
 
     /// Finishes the current table, if there is one, and syncs it.

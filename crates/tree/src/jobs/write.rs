@@ -35,8 +35,8 @@ pub(super) fn write_tables(
             }
             let bottom = plan.bottom[piece];
             // All versions of a key stay in one table: in two tables, the older ones could hide the newer.
-            if plan.piece_bytes > 0
-                && output.len() >= plan.piece_bytes
+            if (plan.piece_bytes > 0 && output.len() >= plan.piece_bytes
+                || merges && output.has_many_segments())
                 && (!retention.has_seen(key) || planted(Bug::CutBetweenVersions))
             {
                 output.finish()?;
