@@ -27,6 +27,7 @@ pub mod seeds;
 mod segments;
 mod source;
 mod tables;
+mod values;
 
 pub use source::Source;
 
@@ -77,6 +78,8 @@ targets! {
     BATCH "batch" = cairn::fuzzing::batch, small;
     /// The header of a log.
     LOG_HEADER "log_header" = cairn::fuzzing::log_header, small;
+    /// References to values outside of the tree, value files and their maps.
+    VALUES "values" = values::values, small;
     /// Names of files.
     FILE_NAME "file_name" = cairn::fuzzing::file_name, small;
     /// Names of keyspaces.

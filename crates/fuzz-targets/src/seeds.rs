@@ -4,7 +4,7 @@
 use crate::database::{Files, aged};
 use crate::tables::{self, NUMBER};
 use crate::{Source, TARGETS};
-use base::{RangeTombstone, Slice, hash};
+use base::{RangeTombstone, Reference, SegmentShare, Slice, hash};
 use cairn::{KeyspaceOptions, Options};
 use env::{Env, SimEnv};
 use record::{SegmentKind, SegmentReader, SegmentWriter};
@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use table::{Compression, TableMeta, TableOptions};
 use tree::{DatabaseEdit, KeyspaceCreated, LogClosed, Manifest, VersionEdit, manifest_file_name};
+use values::{Maps, ValueFile};
 
 /// A named input of a target.
 pub struct Seed {
@@ -30,6 +31,7 @@ pub fn seeds() -> Vec<Seed> {
     seeds.records();
     seeds.manifests();
     seeds.tables();
+    seeds.values();
     seeds.names_and_options();
     seeds.texts();
     seeds.choices();
@@ -239,6 +241,34 @@ impl Seeds {
         let shape = [&0u32.to_le_bytes()[..], &footer[40..48], &footer[37..38]].concat();
         let filter = number(16) + 9..number(16) + 9 + 64 * size(44);
         self.add("filter", name, [&shape[..], &bytes[filter]].concat());
+    }
+
+    fn values(&mut self) {
+        let mut of = |kind: u8, name: &str, encode: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = vec![kind];
+            encode(&mut bytes);
+            self.add("values", name, bytes);
+        };
+        let reference = Reference { segment: 300, offset: 70_000, len: 5000, checksum: 0x1234_5678 };
+        of(0, "reference", &|out| reference.encode(out));
+        let share = |segment| SegmentShare { segment, count: 3, bytes: 9000 };
+        of(1, "shares", &|out| SegmentShare::encode(&[share(2), share(300), share(301)], out));
+        let file = ValueFile {
+            number: 17,
+            len: 1 << 20,
+            value_bytes: 1 << 19,
+            maps_at: 1_000_000,
+            maps_len: 900,
+            maps_checksum: 7,
+            segments: vec![2, 300, 301],
+        };
+        of(2, "file", &|out| file.encode(out));
+        let mut maps = Maps::default();
+        for i in 0..70 {
+            maps.push(2, 51 + 1040 * i, 40 + 1033 * i);
+            maps.push(300, 900_000 + 7 * i, 200_000 + 5 * i);
+        }
+        of(3, "maps", &|out| maps.encode(out));
     }
 
     fn names_and_options(&mut self) {

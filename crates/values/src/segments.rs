@@ -273,6 +273,11 @@ impl Segments {
         self.held.lock().changed = true;
     }
 
+    /// Whether [`Segments::take_changed`] would return `true`.
+    pub fn has_changed(&self) -> bool {
+        self.held.lock().changed
+    }
+
     /// Whether anything that [`Segments::uses`] depends on has changed since the last call.
     pub fn take_changed(&self) -> bool {
         std::mem::take(&mut self.held.lock().changed)

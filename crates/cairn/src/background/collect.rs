@@ -44,6 +44,9 @@ struct Live {
 impl DbInner {
     /// A collection that is due, counted in `jobs`; one at a time.
     pub(crate) fn next_collection(&self) -> Option<Collection> {
+        if !self.tables.segments.has_changed() {
+            return None;
+        }
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
         if state.collecting {

@@ -49,6 +49,8 @@ impl Tables {
                 self.segments.add_value_file(file.clone());
             }
         }
+        // The lengths of logs are looked up now, and not later under a lock.
+        self.segments.uses(|_| false);
     }
 
     /// Opens the reader of a table for a version.
