@@ -18,8 +18,8 @@ mod segments;
 mod value_file;
 
 pub use forward::Forward;
-pub use pick::{FileUse, pick};
+pub use pick::{FileUse, SegmentFile, pick};
 pub use placement::{Placement, Size};
 pub use read::read_value;
-pub use segments::{MAX_ERRORS, SegmentFile, Segments};
+pub use segments::{MAX_ERRORS, Segments};
 pub use value_file::{Maps, ValueFile, parse_value_file_name, value_file_name};

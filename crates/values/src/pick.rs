@@ -1,7 +1,15 @@
 //! Which files of values a collection takes: a pure function of what they have alive.
 
-use crate::SegmentFile;
 use base::planted::{Bug, planted};
+
+/// A file with values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SegmentFile {
+    /// The log with this number.
+    Log(u64),
+    /// The value file with this number.
+    Values(u64),
+}
 
 /// A file with values, and the sum of the references to them.
 #[derive(Clone, Debug, PartialEq, Eq)]

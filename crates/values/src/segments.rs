@@ -1,7 +1,8 @@
 //! [`Segments`]: the value segments of a database: which tables refer to them, where they are, and reading values from them.
 
+use crate::pick::{FileUse, SegmentFile};
+use crate::read_value;
 use crate::value_file::{Maps, ValueFile, value_file_name};
-use crate::{FileUse, read_value};
 use base::{Error, ErrorKind, Reference, Result, SegmentShare, Slice};
 use env::{Env, ReadFile};
 use parking_lot::{Mutex, RwLock};
@@ -11,15 +12,6 @@ use std::sync::{Arc, OnceLock};
 
 /// [`Segments::verify`] ends after so many errors.
 pub const MAX_ERRORS: usize = 100;
-
-/// A file with values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SegmentFile {
-    /// The log with this number.
-    Log(u64),
-    /// The value file with this number.
-    Values(u64),
-}
 
 /// The value segments of a database.
 ///
