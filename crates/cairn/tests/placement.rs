@@ -270,6 +270,6 @@ fn salvage_copies_values_wherever_they_are_and_reports_those_that_are_lost() -> 
     let told = |key: &&Vec<u8>| {
         report.losses.iter().any(|loss| loss.from.as_ref() <= Some(key) && Some(*key) <= loss.to.as_ref())
     };
-    assert!(lost.iter().all(|key| told(key)), "{report}");
+    assert!(lost.iter().all(told), "{report}");
     Ok(())
 }

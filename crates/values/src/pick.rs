@@ -24,9 +24,14 @@ pub struct FileUse {
     pub live_bytes: u64,
     /// Bytes of the file that a collection would free, about: not keys and headers of live values.
     pub dead_bytes: u64,
-    /// A table that no version has any more, but a reader, refers to it.
+    /// The number of these values.
+    pub live_count: u64,
+    /// It cannot be collected: a table that no version has any more, but a reader, refers to it; or it could not be read.
     pub pinned: bool,
 }
+
+/// What a value counts beside its bytes, because a collection has its place in memory.
+const MEMORY_PER_VALUE: u64 = 64;
 
 /// The files to collect together, as indices, or none. Nothing is collected until more than `garbage_percent` of the bytes of all files are
 /// dead. Then those files are taken of which the greatest part is dead: until fewer are dead without them, or `max_live_bytes` are alive in
@@ -34,11 +39,14 @@ pub struct FileUse {
 ///
 /// Collecting the deadest first frees most for each byte copied; what is collected later has had time to die.
 pub fn pick(files: &[FileUse], garbage_percent: u32, max_live_bytes: u64) -> Vec<usize> {
-    let mut all: u64 = files.iter().map(|f| f.file_bytes).sum();
-    let mut dead: u64 = files.iter().map(|f| f.dead_bytes).sum();
+    let is_pinned = |file: &FileUse| file.pinned && !planted(Bug::CollectDespiteReaders);
+    let sum = |of: fn(&FileUse) -> u64| {
+        files.iter().filter(|f| !is_pinned(f)).fold(0, |sum: u64, f| sum.saturating_add(of(f)))
+    };
+    // Without the files that cannot be collected: what is dead in them would make others be collected again and again.
+    let (mut all, mut dead) = (sum(|f| f.file_bytes), sum(|f| f.dead_bytes));
     let too_many =
         |dead: u64, all: u64| u128::from(dead) * 100 > u128::from(all) * u128::from(garbage_percent);
-    let is_pinned = |file: &FileUse| file.pinned && !planted(Bug::CollectDespiteReaders);
     let mut order: Vec<usize> =
         (0..files.len()).filter(|&i| !is_pinned(&files[i]) && files[i].dead_bytes > 0).collect();
     order.sort_by_key(|&i| files[i].file);
@@ -48,12 +56,16 @@ pub fn pick(files: &[FileUse], garbage_percent: u32, max_live_bytes: u64) -> Vec
     let (mut picked, mut live) = (Vec::new(), 0);
     for i in order {
         let file = &files[i];
-        live += file.live_bytes;
+        live = file
+            .live_count
+            .saturating_mul(MEMORY_PER_VALUE)
+            .saturating_add(file.live_bytes)
+            .saturating_add(live);
         if !too_many(dead, all) || !picked.is_empty() && live > max_live_bytes {
             break;
         }
-        dead -= file.dead_bytes;
-        all -= file.dead_bytes;
+        dead = dead.saturating_sub(file.dead_bytes);
+        all = all.saturating_sub(file.dead_bytes);
         picked.push(i);
     }
     picked
@@ -66,7 +78,15 @@ mod tests {
     fn used(file: u64, file_bytes: u64, live_bytes: u64) -> FileUse {
         let file = SegmentFile::Log(file);
         let dead_bytes = file_bytes.saturating_sub(live_bytes);
-        FileUse { file, segments: Vec::new(), file_bytes, live_bytes, dead_bytes, pinned: false }
+        FileUse {
+            file,
+            segments: Vec::new(),
+            file_bytes,
+            live_bytes,
+            dead_bytes,
+            live_count: 0,
+            pinned: false,
+        }
     }
 
     #[test]
@@ -82,5 +102,10 @@ mod tests {
         assert_eq!(pick(&[used(1, u64::MAX / 2, 0), used(2, 5, 9)], 0, 0), [0], "more alive than there is");
         let pinned = FileUse { pinned: true, ..used(4, 10, 0) };
         assert_eq!(pick(&[pinned, used(5, 10, 5)], 10, 100), [1]);
+        // What is dead in a file that cannot be collected is no reason to collect another.
+        let pinned = FileUse { pinned: true, ..used(4, 1000, 0) };
+        assert_eq!(pick(&[pinned, used(5, 100, 95)], 10, 100), [0; 0]);
+        let many = FileUse { live_count: 10, ..used(6, 100, 10) };
+        assert_eq!(pick(&[used(7, 100, 0), many], 0, 640), [0], "650 with the places");
     }
 }

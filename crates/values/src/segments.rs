@@ -45,8 +45,8 @@ struct Held {
     removed: Vec<u64>,
     /// Something has changed since the last call of [`Segments::take_changed`].
     changed: bool,
-    /// Files that a collection could not read.
-    unreadable: HashSet<SegmentFile>,
+    /// How often a collection could not read a file; [`UNREADABLE`] if no other one tries.
+    failures: HashMap<SegmentFile, u32>,
     /// Lengths of logs.
     log_lens: HashMap<u64, u64>,
 }
@@ -70,6 +70,9 @@ struct Holder {
     count: u64,
     obsolete: bool,
 }
+
+/// After so many failures a file counts as unreadable.
+const UNREADABLE: u32 = 3;
 
 /// Bytes of a log for a value beside it and its key, about.
 const OVERHEAD: u64 = 32;
@@ -101,8 +104,8 @@ impl Segments {
         for share in shares {
             let holders = held.segments.entry(share.segment).or_default();
             let holder = holders.tables.entry(number).or_insert_with(|| {
-                holders.live_bytes += share.bytes;
-                holders.live_count += share.count;
+                holders.live_bytes = holders.live_bytes.saturating_add(share.bytes);
+                holders.live_count = holders.live_count.saturating_add(share.count);
                 Holder { opened: 0, bytes: share.bytes, count: share.count, obsolete: false }
             });
             holder.opened += 1;
@@ -119,8 +122,8 @@ impl Segments {
                 continue;
             };
             holder.obsolete = true;
-            holders.live_bytes -= holder.bytes;
-            holders.live_count -= holder.count;
+            holders.live_bytes = holders.live_bytes.saturating_sub(holder.bytes);
+            holders.live_count = holders.live_count.saturating_sub(holder.count);
             holders.obsolete += 1;
         }
     }
@@ -143,8 +146,8 @@ impl Segments {
                     dying.insert(share.segment);
                 }
                 false => {
-                    holders.live_bytes -= holder.bytes;
-                    holders.live_count -= holder.count;
+                    holders.live_bytes = holders.live_bytes.saturating_sub(holder.bytes);
+                    holders.live_count = holders.live_count.saturating_sub(holder.count);
                 }
             }
             holders.tables.remove(&number);
@@ -178,6 +181,15 @@ impl Segments {
         self.set_moved(file, OnceLock::new(), &[]);
     }
 
+    /// Forgets moved segments that no table refers to: nothing would end them.
+    pub fn keep_held(&self) {
+        let mut moved = self.moved.write();
+        let held = self.held.lock();
+        moved.retain(|segment, _| {
+            held.segments.get(segment).is_some_and(|holders| !holders.tables.is_empty())
+        });
+    }
+
     /// A collection has moved the values of `sources` to `file`, and the manifest says so.
     pub fn replace(&self, sources: &[SegmentFile], file: ValueFile, maps: Maps) {
         self.set_moved(file, OnceLock::from(maps), sources);
@@ -208,10 +220,13 @@ impl Segments {
     /// The value files in use, ascending.
     pub fn value_files(&self) -> Vec<ValueFile> {
         let mut files: BTreeMap<u64, ValueFile> = BTreeMap::new();
-        for moved in self.moved.read().values() {
-            files.entry(moved.file.number).or_insert_with(|| moved.file.clone());
+        for (segment, moved) in &*self.moved.read() {
+            let empty = || ValueFile { segments: Vec::new(), ..moved.file.clone() };
+            files.entry(moved.file.number).or_insert_with(empty).segments.push(*segment);
         }
-        files.into_values().collect()
+        let mut files: Vec<ValueFile> = files.into_values().collect();
+        files.iter_mut().for_each(|file| file.segments.sort_unstable());
+        files
     }
 
     /// Whether a segment in the value file `number` is held.
@@ -265,11 +280,6 @@ impl Segments {
         self.held.lock().changed = true;
     }
 
-    /// Whether [`Segments::take_changed`] would return `true`.
-    pub fn has_changed(&self) -> bool {
-        self.held.lock().changed
-    }
-
     /// Whether anything that [`Segments::uses`] depends on has changed since the last call.
     pub fn take_changed(&self) -> bool {
         std::mem::take(&mut self.held.lock().changed)
@@ -279,7 +289,7 @@ impl Segments {
     pub fn uses(&self, is_log: impl Fn(u64) -> bool) -> Vec<FileUse> {
         let moved = self.moved.read();
         let mut held = self.held.lock();
-        let Held { segments, log_lens, unreadable, .. } = &mut *held;
+        let Held { segments, log_lens, failures, .. } = &mut *held;
         let mut uses: BTreeMap<SegmentFile, FileUse> = BTreeMap::new();
         for (&segment, holders) in segments.iter() {
             if is_log(segment) || holders.tables.is_empty() {
@@ -294,19 +304,18 @@ impl Segments {
                     (SegmentFile::Log(segment), *len)
                 }
             };
-            if unreadable.contains(&file) {
-                continue;
-            }
             let entry = uses.entry(file).or_insert_with(|| FileUse {
                 file,
                 segments: Vec::new(),
                 file_bytes,
                 live_bytes: 0,
+                live_count: 0,
                 dead_bytes: file_bytes,
-                pinned: false,
+                pinned: failures.get(&file).is_some_and(|&failures| failures >= UNREADABLE),
             });
             entry.segments.push(segment);
-            entry.live_bytes += holders.live_bytes;
+            entry.live_bytes = entry.live_bytes.saturating_add(holders.live_bytes);
+            entry.live_count = entry.live_count.saturating_add(holders.live_count);
             entry.pinned |= holders.obsolete > 0;
             let used = match moved.get(&segment) {
                 // Keys, headers and maps belong to the values, to each its share of them. Rounded up, so that nothing is dead at first.
@@ -314,16 +323,28 @@ impl Segments {
                     let share = u128::from(holders.live_bytes) * u128::from(file_bytes);
                     share.div_ceil(u128::from(moved.file.value_bytes)) as u64
                 }
-                None => holders.live_bytes + OVERHEAD * holders.live_count,
+                None => holders.live_count.saturating_mul(OVERHEAD).saturating_add(holders.live_bytes),
             };
             entry.dead_bytes = entry.dead_bytes.saturating_sub(used);
         }
         uses.into_values().collect()
     }
 
-    /// A collection could not read `file`: no other one tries until the database is opened again.
-    pub fn set_unreadable(&self, file: SegmentFile) {
-        self.held.lock().unreadable.insert(file);
+    /// A collection could not read `file` because of `error`. Returns whether no other one tries until the database is opened again: after
+    /// damage, or after some other errors.
+    pub fn note_failure(&self, file: SegmentFile, error: &Error) -> bool {
+        let damaged =
+            matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported | ErrorKind::NotFound);
+        let mut held = self.held.lock();
+        let failures = held.failures.entry(file).or_default();
+        *failures += if damaged { UNREADABLE } else { 1 };
+        *failures >= UNREADABLE
+    }
+
+    /// Whether a table that only readers use refers to one of `segments`.
+    pub fn is_pinned(&self, segments: &HashSet<u64>) -> bool {
+        let held = self.held.lock();
+        segments.iter().any(|segment| held.segments.get(segment).is_some_and(|holders| holders.obsolete > 0))
     }
 
     /// The file name of a file.
@@ -428,7 +449,18 @@ impl Segments {
     fn read_from(&self, reference: &Reference) -> Result<Slice> {
         let (file, offset) = self.place(reference)?;
         let path = self.dir.join(self.file_name(file));
-        read_value(&*self.open(file, &path)?, &path, reference, offset).map(Slice::from)
+        let open = self.open(file, &path)?;
+        if self.file_of(reference.segment) != file {
+            // A collection has removed the file, and may have done so before the handle was kept.
+            self.files.lock().remove(&file);
+        }
+        read_value(&*open, &path, reference, offset).map(Slice::from)
+    }
+
+    /// The value of `reference` where it was first written, even if a collection has moved it: for salvage.
+    pub fn read_original(&self, reference: &Reference) -> Result<Slice> {
+        let path = self.dir.join((self.log_file_name)(reference.segment));
+        read_value(&*self.env.open(&path)?, &path, reference, reference.offset).map(Slice::from)
     }
 
     fn open(&self, file: SegmentFile, path: &Path) -> Result<Arc<dyn ReadFile>> {

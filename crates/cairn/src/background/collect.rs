@@ -13,7 +13,7 @@ use crate::sync::Ordering;
 use crate::wal::{MAPS_RECORD, Placed, put_batch_head, put_entry, read_batches};
 use base::checksum::checksum_of;
 use base::planted::{Bug, planted};
-use base::{EntryKind, Error, ErrorKind, Result};
+use base::{EntryKind, Error, ErrorKind, Result, SegmentShare};
 use record::{SegmentKind, SegmentWriter, payload_offset};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -26,6 +26,12 @@ const MAX_LIVE_BYTES: u64 = 64 << 20;
 
 /// The new file is written, and the rate limiter told, in portions of this many bytes.
 const PORTION: u64 = 256 << 10;
+
+/// Maximum length of the description of a value file in the manifest: less than its decoder accepts.
+const MAX_DESCRIPTION: usize = 1 << 19;
+
+/// A collection looks whether it should rest after so many references.
+const REFERENCES_PER_REST: u64 = 1 << 14;
 
 /// The files to collect, and the tables that refer to them.
 pub(crate) struct Collection {
@@ -44,16 +50,19 @@ struct Live {
 impl DbInner {
     /// A collection that is due, counted in `jobs`; one at a time.
     pub(crate) fn next_collection(&self) -> Option<Collection> {
-        if !self.tables.segments.has_changed() {
+        if !self.tables.segments.take_changed() {
             return None;
         }
+        let files = self.due_files()?;
+        let segments = segments_of(&files);
         let _manifest = self.manifest.lock();
         let mut state = self.state.lock();
-        if state.collecting {
+        // Versions, and with them what is pinned, may have changed. If so, this thread or another one looks again.
+        if state.collecting
+            || self.tables.segments.is_pinned(&segments) && !planted(Bug::CollectDespiteReaders)
+        {
             return None;
         }
-        let files = self.due_files(true)?;
-        let segments: HashSet<u64> = files.iter().flat_map(|file| file.segments.iter().copied()).collect();
         let refers = |table: &Arc<LiveTable>| {
             table.meta.segments.iter().any(|share| segments.contains(&share.segment))
         };
@@ -68,18 +77,15 @@ impl DbInner {
 
     /// Whether a collection is due.
     pub(crate) fn collection_is_due(&self) -> bool {
-        let due = self.due_files(false).is_some();
+        let due = self.due_files().is_some();
         if due {
             self.tables.segments.note_change();
         }
         due
     }
 
-    /// The files that should be collected. `picks`: they will be, and are looked at again only when something has changed.
-    fn due_files(&self, picks: bool) -> Option<Vec<FileUse>> {
-        if picks && !self.tables.segments.take_changed() {
-            return None;
-        }
+    /// The files that should be collected, if the disk has room for what is alive in them.
+    fn due_files(&self) -> Option<Vec<FileUse>> {
         let mut files = self.tables.segments.uses(|log| self.is_needed_log(log));
         let picked = pick(&files, self.options.value_garbage_percent, MAX_LIVE_BYTES);
         if picked.is_empty() {
@@ -87,10 +93,9 @@ impl DbInner {
         }
         let mut at = 0..;
         files.retain(|_| picked.contains(&at.next().expect("endless")));
-        // On a full disk, only what fits.
-        let live: u64 = files.iter().map(|file| file.live_bytes).sum();
-        let fits = !self.disk_reserve.is_spent()
-            || self.env.free_space(&self.dir).is_none_or(|free| live + live / 4 < free);
+        let live = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.live_bytes));
+        let needed = live.saturating_add(live / 4);
+        let fits = self.env.free_space(&self.dir).is_none_or(|free| needed < free);
         fits.then_some(files)
     }
 
@@ -107,20 +112,13 @@ impl DbInner {
         if result.as_ref().is_err_and(|e| self.disk_reserve.release_for(e)) {
             result = Ok(());
         }
-        if let Err(e) = &result
-            && matches!(e.kind(), ErrorKind::Corruption | ErrorKind::Unsupported)
-        {
-            // Files that cannot be read are not collected again: this is progress, and not an error for callers that wait.
-            tracing::error!(error = %e, "values cannot be collected: their files are left alone");
-            result = Ok(());
-        }
         self.tables.segments.note_change();
         drop(collection);
         self.collect_obsolete();
         let mut state = self.state.lock();
         state.jobs -= 1;
         state.collecting = false;
-        self.note_outcome(state, &result, |state| &mut state.compaction_error);
+        self.note_outcome(state, &result, |state| &mut state.collection_error);
         result
     }
 
@@ -130,7 +128,12 @@ impl DbInner {
         let number = self.new_number();
         let path = self.dir.join(value_file_name(number));
         let (file, maps) = match self.copy(collection, number, &path) {
-            Ok(copied) => copied,
+            Ok(Some(copied)) => copied,
+            // Files that cannot be read are not collected again: this is progress, and not an error for callers that wait.
+            Ok(None) => {
+                let _ = self.env.remove(&path);
+                return Ok(());
+            }
             Err(e) => {
                 if e.kind() != ErrorKind::ReadOnly {
                     let _ = self.env.remove(&path);
@@ -175,12 +178,27 @@ impl DbInner {
         Ok(())
     }
 
-    /// Copies what is alive in the files into value file `number`, and makes it durable.
-    fn copy(&self, collection: &Collection, number: u64, path: &Path) -> Result<(ValueFile, Maps)> {
+    /// Whether `error` is one of reading `files`, after which they are not collected again.
+    fn gives_up(&self, files: &[FileUse], error: &Error) -> bool {
+        if matches!(error.kind(), ErrorKind::Closed | ErrorKind::ReadOnly) {
+            return false;
+        }
+        let given_up =
+            files.iter().filter(|file| self.tables.segments.note_failure(file.file, error)).count();
+        if given_up > 0 {
+            tracing::error!(error = %error, "values cannot be collected: {given_up} files are left alone");
+        }
+        given_up > 0
+    }
+
+    /// Copies what is alive in the files into value file `number`, and makes it durable. `None` if one of the files cannot be read.
+    fn copy(&self, collection: &Collection, number: u64, path: &Path) -> Result<Option<(ValueFile, Maps)>> {
         let pace = Pace::new(&self.rate_limiter, &*self.env);
-        let mut live = self.live_values(collection).inspect_err(|_| {
-            collection.files.iter().for_each(|file| self.tables.segments.set_unreadable(file.file));
-        })?;
+        let mut live = match self.live_values(collection, &pace) {
+            Ok(live) => live,
+            Err(e) if self.gives_up(&collection.files, &e) => return Ok(None),
+            Err(e) => return Err(e),
+        };
         let mut writer = SegmentWriter::create(&self.env, path, SegmentKind::Values, number, &[])?;
         let (mut maps, mut record, mut value_bytes) = (Maps::default(), Vec::new(), 0);
         // A segment has its values in one file, and in that in the order of their first places.
@@ -220,9 +238,10 @@ impl DbInner {
                     Err(Error::corruption(&file, value.offset, what))
                 }
             });
-            if let Err(e) = complete {
-                self.tables.segments.set_unreadable(source.file);
-                return Err(e.context("a collection of values"));
+            match complete {
+                Ok(()) => {}
+                Err(e) if self.gives_up(std::slice::from_ref(source), &e) => return Ok(None),
+                Err(e) => return Err(e),
             }
         }
         let segments = maps.segments();
@@ -237,7 +256,22 @@ impl DbInner {
         self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
         let len = writer.len();
         let (maps_len, maps_checksum) = (encoded.len() as u32, checksum_of(&encoded));
-        Ok((ValueFile { number, len, value_bytes, maps_at, maps_len, maps_checksum, segments }, maps))
+        let file = ValueFile { number, len, value_bytes, maps_at, maps_len, maps_checksum, segments };
+        let mut description = Vec::new();
+        file.encode(&mut description);
+        // Never an edit that no opening could read.
+        if ValueFile::decode(&description).as_ref() != Some(&file) || description.len() > MAX_DESCRIPTION {
+            let e = Error::corruption(path, 0, "a file of collected values would not be readable");
+            collection.files.iter().for_each(|file| _ = self.tables.segments.note_failure(file.file, &e));
+            return Ok(None);
+        }
+        Ok(Some((file, maps)))
+    }
+
+    /// Whether a collection leaves the disk to the reads that wait for it, as compactions do.
+    fn collection_rests(&self) -> bool {
+        let urgent = self.is_inline() || self.is_far_behind() || self.disk_reserve.is_spent();
+        !urgent && self.tables.cache.has_waiting_reads()
     }
 
     /// Writes the buffer of the new file when it has a portion.
@@ -245,33 +279,48 @@ impl DbInner {
         let bytes = writer.len() - writer.flushed_len();
         if bytes >= PORTION {
             writer.flush()?;
-            pace.take(bytes, || self.tables.cache.has_waiting_reads(), || self.status.ends());
+            pace.take(bytes, || self.collection_rests(), || self.status.ends());
         }
         self.status.check_running()
     }
 
-    /// The values in the files that tables refer to, by file.
-    fn live_values(&self, collection: &Collection) -> Result<HashMap<SegmentFile, Vec<Live>>> {
-        let collected: HashSet<u64> =
-            collection.files.iter().flat_map(|file| file.segments.iter().copied()).collect();
+    /// The values in the files that tables refer to, by file. Reads the tables from front to back.
+    fn live_values(
+        &self,
+        collection: &Collection,
+        pace: &Pace<'_>,
+    ) -> Result<HashMap<SegmentFile, Vec<Live>>> {
+        let collected = segments_of(&collection.files);
         let mut live: HashMap<SegmentFile, Vec<Live>> = HashMap::new();
+        let mut seen = 0u64;
         for table in &collection.tables {
-            let mut placed = Ok(());
+            let mut found = Vec::new();
             table.references(&mut |reference| {
-                if !collected.contains(&reference.segment) {
-                    return;
+                seen += 1;
+                if seen.is_multiple_of(REFERENCES_PER_REST) {
+                    // Nothing was written.
+                    pace.take(0, || self.collection_rests(), || self.status.ends());
+                    self.status.check_running()?;
                 }
-                match self.tables.segments.place(&reference) {
-                    Ok((file, offset)) => {
-                        let (segment, first_offset) = (reference.segment, reference.offset);
-                        live.entry(file).or_default().push(Live { offset, segment, first_offset });
-                    }
-                    Err(e) => placed = Err(e),
+                if collected.contains(&reference.segment) {
+                    SegmentShare::count(&mut found, &reference);
+                    let (file, offset) = self.tables.segments.place(&reference)?;
+                    let (segment, first_offset) = (reference.segment, reference.offset);
+                    live.entry(file).or_default().push(Live { offset, segment, first_offset });
                 }
+                Ok(())
             })?;
-            placed?;
+            let named = table.meta.segments.iter().filter(|share| collected.contains(&share.segment));
+            if !named.eq(&found) {
+                let what = "the table refers to other values than the manifest says";
+                return Err(Error::corruption(table.table.path(), 0, what));
+            }
             self.status.check_running()?;
         }
         Ok(live)
     }
+}
+
+fn segments_of(files: &[FileUse]) -> HashSet<u64> {
+    files.iter().flat_map(|file| file.segments.iter().copied()).collect()
 }

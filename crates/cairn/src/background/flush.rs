@@ -195,8 +195,12 @@ impl DbInner {
         };
         let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();
         let memtables = part.memtables.iter().map(|s| &s.memtable);
-        let entries = WithReferences::new(MergeCursor::new(cursors, 0), memtables);
-        let flushed = tree::flush(entries, &context)?;
+        let places: Vec<_> = memtables.flat_map(|memtable| memtable.places()).collect();
+        let entries = MergeCursor::new(cursors, 0);
+        let flushed = match places.is_empty() {
+            true => tree::flush(entries, &context)?,
+            false => tree::flush(WithReferences::new(entries, places), &context)?,
+        };
         Ok(Written { part, flushed, time: self.env.monotonic().saturating_sub(started) })
     }
 

@@ -2,9 +2,8 @@
 
 use base::checksum::checksum_of;
 use base::{Cursor, EntryKind, Reference, Result, Seq, Trailer};
-use memtable::{LogPlace, Memtable};
+use memtable::LogPlace;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 /// The number of logs that the tables of a flush may refer to: their sums must fit into the properties of a table. Values in more logs than
 /// that are written to the table: it takes very many logs with few entries each.
@@ -19,19 +18,19 @@ pub(crate) struct WithReferences<C> {
 }
 
 impl<C: Cursor> WithReferences<C> {
-    /// `cursor` is over `memtables`.
-    pub(crate) fn new<'a>(cursor: C, memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> Self {
+    /// `cursor` is over memtables whose large values are at `places`.
+    pub(crate) fn new(cursor: C, places: Vec<LogPlace>) -> Self {
         let mut logs = HashSet::new();
         let mut is_near =
             |place: &LogPlace| logs.contains(&place.log) || logs.len() < MAX_LOGS && logs.insert(place.log);
-        let places = memtables.flat_map(|memtable| memtable.places());
-        let places = places.filter(|place| is_near(place)).map(|place| (place.seq, place)).collect();
+        let places =
+            places.into_iter().filter(|place| is_near(place)).map(|place| (place.seq, place)).collect();
         WithReferences { cursor, places, reference: Vec::new() }
     }
 
     fn moved(&mut self) {
         self.reference.clear();
-        if self.places.is_empty() || !self.cursor.valid() {
+        if !self.cursor.valid() {
             return;
         }
         if let Some(&LogPlace { log, offset, .. }) = self.places.get(&self.cursor.trailer().seq()) {

@@ -55,6 +55,13 @@ impl Values {
             }
             Err(e) => e,
         };
+        // The value file may never have been complete, and the log still be there.
+        if let Some(value) =
+            decoded.as_ref().and_then(|reference| self.segments.read_original(reference).ok())
+        {
+            *self.read.entry(log_file_name(decoded.map_or(0, |r| r.segment))).or_default() += 1;
+            return Some(value);
+        }
         let len = decoded.map_or(0, |reference| u64::from(reference.len));
         self.note_lost(keyspace, key, file, len, &error);
         None

@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub flush_error: Option<Error>,
     /// The same for the newest compaction.
     pub compaction_error: Option<Error>,
+    /// The same for the newest collection.
+    pub collection_error: Option<Error>,
     /// Keyspaces that have a memtable of their own, or immutable ones. All others have nothing in memory.
     dirty: BTreeSet<u64>,
     /// Keyspaces with immutable memtables.
@@ -112,7 +114,8 @@ impl State {
 
     /// The error that prevents background work at present, if any.
     pub(crate) fn background_error(&self) -> Option<Error> {
-        self.flush_error.clone().or_else(|| self.compaction_error.clone())
+        let errors = [&self.flush_error, &self.compaction_error, &self.collection_error];
+        errors.into_iter().flatten().next().cloned()
     }
 
     /// [`State::background_error`], or damage that a compaction found and that is still present.

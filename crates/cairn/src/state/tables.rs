@@ -15,6 +15,9 @@ use values::Segments;
 /// Files that are open beside the tables being read: logs, the manifest, the lock, and tables being written.
 const OTHER_FILES: usize = MAX_OPEN_LOGS + 4;
 
+/// Maximum number of open files with values; an eighth of those for tables, if that is less.
+const MAX_VALUE_FILES: usize = 256;
+
 /// The shared structures for reading tables.
 pub(crate) struct Tables {
     pub cache: Arc<TableCache>,
@@ -34,10 +37,11 @@ impl Tables {
             n => n,
         };
         let most = most.saturating_sub(OTHER_FILES).max(4);
+        let of_values = (most / 8).clamp(1, MAX_VALUE_FILES);
         Tables {
-            cache: TableCache::new(env.clone(), dir.to_owned(), cache, most),
+            cache: TableCache::new(env.clone(), dir.to_owned(), cache, most - of_values),
             obsolete: Arc::default(),
-            segments: Segments::new(env.clone(), dir.to_owned(), log_file_name, most / 4),
+            segments: Segments::new(env.clone(), dir.to_owned(), log_file_name, of_values),
             deleting: Mutex::default(),
         }
     }
@@ -49,6 +53,7 @@ impl Tables {
                 self.segments.add_value_file(file.clone());
             }
         }
+        self.segments.keep_held();
         // The lengths of logs are looked up now, and not later under a lock.
         self.segments.uses(|_| false);
     }

@@ -78,8 +78,8 @@ impl LiveTable {
         }
     }
 
-    /// Passes every reference to a value outside of the tree to `visit`. Reads the whole table, past the cache, if it has any.
-    pub fn references(&self, visit: &mut dyn FnMut(Reference)) -> Result<()> {
+    /// Passes every reference to a value outside of the tree to `visit`, whose error ends this. Reads the whole table, past the cache, if it has any.
+    pub fn references(&self, visit: &mut dyn FnMut(Reference) -> Result<()>) -> Result<()> {
         if self.meta.segments.is_empty() {
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl LiveTable {
             if cursor.trailer().is_reference() {
                 let malformed =
                     || Error::corruption(self.table.path(), 0, "a reference to a value is malformed");
-                visit(Reference::decode(cursor.value()).ok_or_else(malformed)?);
+                visit(Reference::decode(cursor.value()).ok_or_else(malformed)?)?;
             }
             cursor.next()?;
         }
@@ -101,7 +101,11 @@ impl LiveTable {
     pub fn verify_values(&self, step: &mut dyn FnMut(u64) -> Result<()>) -> Result<Vec<Error>> {
         let Some(segments) = &self.segments else { return Ok(Vec::new()) };
         let mut references = Vec::new();
-        match self.references(&mut |reference| references.push(reference)) {
+        let mut keep = |reference| {
+            references.push(reference);
+            Ok(())
+        };
+        match self.references(&mut keep) {
             Ok(()) => segments.verify(references, step),
             Err(e) => Ok(vec![e]),
         }
