@@ -9,7 +9,7 @@ use crate::state::DbInner;
 use crate::sync::Ordering;
 use crate::types::CheckReport;
 use crate::wal::log_file_name;
-use base::{ErrorKind, Result};
+use base::{Error, ErrorKind, Result};
 use record::{SegmentKind, SegmentReader};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -77,6 +77,9 @@ impl DbInner {
             // Skips tables that a compaction has replaced meanwhile: scrubbing does not keep them alive.
             if let Some(table) = table.upgrade() {
                 self.scrub_table(&table, &mut rate_limiter, &mut report)?;
+                drop(table);
+                // A compaction may have replaced it meanwhile.
+                self.collect_obsolete();
             }
         }
         let before = report.problems.len();
@@ -103,11 +106,19 @@ impl DbInner {
         // The disk is to be read, not the operating system's cache.
         table.table.forget_pages();
         let (known, mut done) = (report.problems.len(), 0);
-        report.verify_table(table, &mut |at| {
+        let verified = report.verify_table(table, &mut |at| {
             let bytes = at.saturating_sub(done);
             done = at;
-            rate_limiter.spend(bytes)
-        })?;
+            match table.is_obsolete() {
+                true => Err(Error::new(ErrorKind::Closed, "a compaction has replaced the table")),
+                false => rate_limiter.spend(bytes),
+            }
+        });
+        match verified {
+            // It is not kept until all of it is read.
+            Err(_) if table.is_obsolete() => self.status.check_not_closed()?,
+            verified => verified?,
+        }
         for problem in &report.problems[known..] {
             tracing::error!(%problem, "scrubbing found damage");
         }

@@ -70,6 +70,11 @@ impl LiveTable {
         &self.meta.smallest[..] <= key && key <= &self.meta.largest[..]
     }
 
+    /// Whether no version has the table any more, and only its last holders use it.
+    pub fn is_obsolete(&self) -> bool {
+        self.obsolete.load(Ordering::Acquire)
+    }
+
     /// Records that the manifest no longer names the table: its file becomes obsolete when the last holder is dropped.
     pub fn set_obsolete(&self) {
         self.obsolete.store(true, Ordering::Release);
