@@ -23,6 +23,9 @@ const SMALL: Sizes = Sizes { keys: 400, huge_keys: false, value_bytes_max: 2000,
 const MEDIUM: Sizes = Sizes { keys: 1500, huge_keys: false, value_bytes_max: 10_000, huge_value_every: 0 };
 const LARGE: Sizes = Sizes { keys: 300, huge_keys: true, value_bytes_max: 100 << 10, huge_value_every: 4000 };
 
+/// All placements.
+pub const PLACEMENTS: [PlacementPolicy; 2] = [PlacementPolicy::InPlace, PlacementPolicy::Hybrid];
+
 fn tiny() -> KeyspaceOptions {
     KeyspaceOptions::default().memtable_bytes(8 << 10).block_size(256).top_level_bits(6).bit_decrement(1)
 }

@@ -1,7 +1,8 @@
 //! What the history, its crash points and the recoveries share: the database, what to try, what to print.
 
 use crate::random::{Draw, Rng};
-use cairn::{Compression, KeyspaceOptions, PlacementPolicy};
+use crate::sets::PLACEMENTS;
+use cairn::{Compression, KeyspaceOptions};
 use std::sync::{Mutex, MutexGuard};
 
 /// Path of the database on the simulated disk.
@@ -39,7 +40,7 @@ pub(super) fn draw_options(rng: &mut Rng) -> KeyspaceOptions {
         .skip_levels(rng.chance(1, 2))
         .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
         .filter_bits_per_key(*rng.pick(&[0, 10]))
-        .placement(*rng.pick(&[PlacementPolicy::InPlace, PlacementPolicy::Hybrid]))
+        .placement(*rng.pick(&PLACEMENTS))
         .large_up_to(*rng.pick(&[0.02, 0.2, 1.0]))
 }
 

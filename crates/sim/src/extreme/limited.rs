@@ -8,6 +8,7 @@ use super::case::Limit;
 use crate::finding::{Finding, Outcome, ensure};
 use crate::machine::load::Load;
 use crate::random::{Draw, Rng};
+use crate::sets::PLACEMENTS;
 use cairn::{Database, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::path::Path;
@@ -88,7 +89,9 @@ pub fn run(dir: &Path, seed: u64, limit: Limit, level: u64) -> Outcome<u64> {
         options: Options::default()
             .memory_budget(*rng.pick(&[1 << 20, 8 << 20, 512 << 20]))
             .background_threads(threads),
-        keyspace: KeyspaceOptions::default().memtable_bytes(*rng.pick(&[16 << 10, 256 << 10, 64 << 20])),
+        keyspace: KeyspaceOptions::default()
+            .memtable_bytes(*rng.pick(&[16 << 10, 256 << 10, 64 << 20]))
+            .placement(*rng.pick(&PLACEMENTS)),
         load: Load::new(seed, 0, *rng.pick(&[Durability::Sync, Durability::Os]), (0, 6000)),
         refused: 0,
     };

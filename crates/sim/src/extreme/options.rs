@@ -3,7 +3,8 @@
 use super::case::Bounds;
 use crate::finding::{Finding, Outcome, ensure};
 use crate::machine::load::Load;
-use crate::random::Rng;
+use crate::random::{Draw, Rng};
+use crate::sets::PLACEMENTS;
 use cairn::{Database, Durability, ErrorKind, KeyspaceOptions, Options};
 use std::path::Path;
 
@@ -16,6 +17,7 @@ const DATABASE: &[Row] = &[
     ("log_cap", ["65536", "1099511627776"], &["65535", "1099511627777"]),
     ("manifest_cap", ["1024", "1073741824"], &["1023", "1073741825"]),
     ("compaction_rate", ["0", "18446744073709551615"], &["18446744073709551616"]),
+    ("value_garbage_percent", ["1", "90"], &["0", "91"]),
     ("scrub_rate", ["0", "18446744073709551615"], &["-1"]),
     ("disk_reserve", ["0", "1099511627776"], &["1099511627777"]),
     ("max_open_files", ["16", "18446744073709551615"], &["1", "15"]),
@@ -36,6 +38,7 @@ const KEYSPACE: &[Row] = &[
     ("last_level_merge_factor", ["1", "1000"], &["0", "1001"]),
     ("tombstone_percent", ["0", "100"], &["101"]),
     ("space_target", ["1.05", "10"], &["1.04", "10.1", "NaN"]),
+    ("large_up_to", ["0", "1"], &["-0.1", "1.1", "NaN"]),
 ];
 
 /// Number of records written.
@@ -77,6 +80,7 @@ pub fn run(dir: &Path, seed: u64, bounds: Bounds) -> Outcome<u64> {
     let (mut options, mut keyspace) = (Options::default(), KeyspaceOptions::default());
     let mut refused = at_bounds(DATABASE, bounds, &mut rng, |name, value| options.set(name, value))?;
     refused += at_bounds(KEYSPACE, bounds, &mut rng, |name, value| keyspace.set(name, value))?;
+    keyspace.placement = *rng.pick(&PLACEMENTS);
     let mut load = Load::new(seed, 0, Durability::Os, (0, 4000));
     for reopened in [false, true] {
         let place = |f: Finding| f.context(format_args!("{options:?}, {keyspace:?}"));
@@ -122,8 +126,15 @@ mod tests {
     use super::*;
 
     /// Options that are not numeric.
-    const CHOICES: [&str; 6] =
-        ["durability", "create_if_missing", "compression", "guard_policy", "guards_by_size", "skip_levels"];
+    const CHOICES: [&str; 7] = [
+        "durability",
+        "create_if_missing",
+        "compression",
+        "guard_policy",
+        "guards_by_size",
+        "skip_levels",
+        "placement",
+    ];
 
     /// A new option needs bounds here.
     #[test]

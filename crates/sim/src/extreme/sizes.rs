@@ -1,7 +1,8 @@
 //! Keys, values, batches, names and keyspaces of maximum size and number, and beyond.
 
 use crate::finding::{Finding, Outcome, ensure};
-use crate::random::Rng;
+use crate::random::{Draw, Rng};
+use crate::sets::PLACEMENTS;
 use cairn::limits::{MAX_KEY_LEN, MAX_KEYSPACE_NAME_LEN, MAX_VALUE_LEN};
 use cairn::{Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use std::path::Path;
@@ -133,9 +134,10 @@ fn verify_keys(space: &Keyspace, many: u64) -> Outcome {
 pub fn value(dir: &Path, seed: u64, len: usize, budget: u64) -> Outcome<u64> {
     let options = Options::default().memory_budget(budget);
     let mut bytes = vec![0; len];
-    Rng::new(seed).fill(&mut bytes);
+    let mut rng = Rng::new(seed);
+    rng.fill(&mut bytes);
     let db = Database::open_with(dir, options.clone())?;
-    let space = db.keyspace("k", KeyspaceOptions::default())?;
+    let space = db.keyspace("k", KeyspaceOptions::default().placement(*rng.pick(&PLACEMENTS)))?;
     for key in ["a", "c"] {
         space.put(key, "small")?;
     }

@@ -3,8 +3,9 @@
 use super::operation::{ABSENT, Clock, KeyIndex, State, Value};
 use crate::finding::{Finding, Outcome, ensure, show};
 use crate::random::{Draw, Rng};
+use crate::sets::PLACEMENTS;
 use cairn::env::Env;
-use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options, PlacementPolicy};
+use cairn::{Database, Durability, Keyspace, KeyspaceOptions, Options};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -63,7 +64,7 @@ impl Site {
                 .levels(rng.between(1, 3))
                 .level0_tables(rng.between(1, 3))
                 .max_tables_per_guard(rng.between(1, 3))
-                .placement(*rng.pick(&[PlacementPolicy::InPlace, PlacementPolicy::Hybrid]))
+                .placement(*rng.pick(&PLACEMENTS))
                 .large_up_to(*rng.pick(&[0.05, 0.5, 1.0]))
         };
         Site { env, path: path.to_owned(), options, keyspaces: [keyspace(), keyspace()] }

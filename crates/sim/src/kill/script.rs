@@ -9,6 +9,7 @@
 //! One more thread creates and drops keyspaces: step `2n - 1` creates `tmp-n` and writes into it, step `2n` drops it.
 
 use crate::random::{Rng, derive};
+use crate::sets::PLACEMENTS;
 use cairn::{Batch, Database, Durability, Keyspace, KeyspaceOptions, Options, Preset};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +30,9 @@ pub fn options(seed: u64) -> (Options, KeyspaceOptions) {
     let mut rng = Rng::new(derive(seed, 11));
     let presets = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled];
     let preset = presets[rng.below(3) as usize];
+    let placement = PLACEMENTS[rng.below(2) as usize];
     let keyspace = KeyspaceOptions::preset(preset).top_level_bits(11).bit_decrement(2);
+    let keyspace = keyspace.placement(placement).large_up_to(0.2);
     let options = Options::default().memory_budget(4 << 20).log_cap(256 << 10).manifest_cap(1 << 10);
     (options.background_threads(rng.below(3) as usize), keyspace.memtable_bytes(32 << 10))
 }

@@ -240,21 +240,24 @@ fn look_at_files(site: &Site, db: &Database) -> Outcome {
         }
     }
     let names = site.disk.list(&site.path)?;
-    let (mut tables, mut manifests, mut logs) = (BTreeSet::new(), 0, 0);
+    let (mut tables, mut manifests, mut logs, mut value_files) = (BTreeSet::new(), 0, 0, 0);
     for name in &names {
         match name.as_str() {
             "LOCK" | "RESERVE" => {}
             name if name.ends_with(".tbl") => drop(tables.insert(name.to_owned())),
             name if name.starts_with("wal-") && name.ends_with(".log") => logs += 1,
             name if name.starts_with("wal-") && name.ends_with(".spare") => {}
+            name if name.ends_with(".val") => value_files += 1,
             name if name.starts_with("manifest-") && !name.ends_with(".tmp") => manifests += 1,
             name => return Err(Finding::new(format!("{name} is no file of a database: {names:?}"))),
         }
     }
     ensure!(tables == named, "the directory has tables {tables:?}, and named are {named:?}");
     ensure!(manifests == 1, "there are {manifests} manifests: {names:?}");
-    let segments = db.stats().log.segments;
-    ensure!(logs == segments, "there are {logs} logs, and {segments} are known: {names:?}");
+    let stats = db.stats();
+    let known = (stats.log.segments + stats.values.logs, stats.values.files);
+    let found = (logs, value_files);
+    ensure!(found == known, "there are {found:?} logs and value files, and {known:?} are known: {names:?}");
     Ok(())
 }
 

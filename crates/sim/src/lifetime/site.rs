@@ -1,6 +1,7 @@
 //! Where the database of a test is, its options, and counts over many runs.
 
 use crate::random::{Draw, Rng};
+use crate::sets::PLACEMENTS;
 use cairn::env::{Env, SimEnv};
 use cairn::{Durability, KeyspaceOptions, Options};
 use std::path::PathBuf;
@@ -57,4 +58,6 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
         .levels(rng.between(1, 3))
         .level0_tables(rng.between(1, 3))
         .max_tables_per_guard(rng.between(1, 3))
+        .placement(*rng.pick(&PLACEMENTS))
+        .large_up_to(*rng.pick(&[0.05, 0.5]))
 }

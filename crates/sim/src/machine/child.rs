@@ -199,7 +199,7 @@ impl Child {
             refused("dropping a keyspace", db.drop_keyspace(name))?;
         }
         refused("a sync", db.sync())?;
-        refused("creating a keyspace", db.create_keyspace("never", keyspace_options()).map(drop))?;
+        refused("creating a keyspace", db.create_keyspace("never", keyspace_options("never")).map(drop))?;
         self.look(db)
     }
 }

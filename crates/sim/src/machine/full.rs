@@ -8,6 +8,7 @@ use super::{said, start};
 use crate::finding::{Finding, Outcome, ensure};
 use crate::jobs::Job;
 use crate::random::{Draw, Rng, derive};
+use crate::sets::PLACEMENTS;
 use cairn::{Compression, Database, Durability, ErrorKind, Keyspace, KeyspaceOptions, Options, Preset};
 use clap::{Args, ValueEnum};
 use std::fs::{self, OpenOptions};
@@ -189,6 +190,7 @@ impl Trial {
         let keyspace = KeyspaceOptions::preset(*rng.pick(&presets))
             .memtable_bytes(*rng.pick(&[16 << 10, 64 << 10, 256 << 10]))
             .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
+            .placement(*rng.pick(&PLACEMENTS))
             .top_level_bits(14)
             .bit_decrement(2);
         let options = Options::default()

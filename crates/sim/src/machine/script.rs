@@ -6,6 +6,7 @@
 
 use crate::finding::{Finding, Outcome, first_difference};
 use crate::random::{Draw, Rng, derive};
+use crate::sets::PLACEMENTS;
 use cairn::{Database, Durability, KeyspaceOptions, Options};
 use std::collections::BTreeMap;
 
@@ -46,9 +47,11 @@ pub fn options(threads: usize) -> Options {
         .background_threads(threads)
 }
 
-/// The same for keyspaces.
-pub fn keyspace_options() -> KeyspaceOptions {
-    KeyspaceOptions::default().memtable_bytes(8 << 10).block_size(512).top_level_bits(4).bit_decrement(1)
+/// The same for keyspace `name`. The second one has large values outside of the tree.
+pub fn keyspace_options(name: &str) -> KeyspaceOptions {
+    let options = KeyspaceOptions::default().memtable_bytes(8 << 10).block_size(512);
+    let options = options.top_level_bits(4).bit_decrement(1).large_up_to(0.1);
+    options.placement(PLACEMENTS[usize::from(name == NAMES[1])])
 }
 
 /// The steps of a seed. The first ones create the keyspaces.
@@ -109,7 +112,7 @@ impl Step {
                 }
                 db.write(batch, *durability)
             }
-            Step::Create(name) => db.create_keyspace(name, keyspace_options()).map(drop),
+            Step::Create(name) => db.create_keyspace(name, keyspace_options(name)).map(drop),
             Step::Drop(name) => db.drop_keyspace(name),
             Step::Flush => db.flush(),
             Step::Compact => db.compact(),
