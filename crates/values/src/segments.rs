@@ -181,13 +181,21 @@ impl Segments {
         self.set_moved(file, OnceLock::new(), &[]);
     }
 
-    /// Forgets moved segments that no table refers to: nothing would end them.
-    pub fn keep_held(&self) {
-        let mut moved = self.moved.write();
-        let held = self.held.lock();
-        moved.retain(|segment, _| {
-            held.segments.get(segment).is_some_and(|holders| !holders.tables.is_empty())
-        });
+    /// All value files are added, and the tables of an opening hold their segments. Forgets moved segments that no table refers to, because
+    /// nothing would end them, and looks up the lengths of the logs.
+    pub fn opened(&self) {
+        let logs: Vec<u64> = {
+            let mut moved = self.moved.write();
+            let held = self.held.lock();
+            moved.retain(|segment, _| {
+                held.segments.get(segment).is_some_and(|holders| !holders.tables.is_empty())
+            });
+            held.segments.keys().copied().filter(|segment| !moved.contains_key(segment)).collect()
+        };
+        for log in logs {
+            let len = self.env.len(&self.dir.join((self.log_file_name)(log))).unwrap_or(0);
+            self.held.lock().log_lens.insert(log, len);
+        }
     }
 
     /// A collection has moved the values of `sources` to `file`, and the manifest says so.
@@ -239,8 +247,8 @@ impl Segments {
         std::mem::take(&mut self.held.lock().removed)
     }
 
-    /// The names of the files that can be removed, which the caller does. `is_log`: recovery needs this log.
-    pub fn take_dead(&self, is_log: impl Fn(u64) -> bool) -> Vec<String> {
+    /// The names of the files that can be removed, which the caller does. Recovery needs the logs from `oldest_log` on.
+    pub fn take_dead(&self, oldest_log: u64) -> Vec<String> {
         let mut moved = self.moved.write();
         let mut held = self.held.lock();
         if held.dying.is_empty() {
@@ -248,7 +256,7 @@ impl Segments {
         }
         let Held { segments, dying, removed, log_lens, .. } = &mut *held;
         let is_dead = |segment: &u64| segments.get(segment).is_none_or(|holders| holders.tables.is_empty());
-        let dead: Vec<u64> = dying.extract_if(|segment| is_dead(segment) && !is_log(*segment)).collect();
+        let dead: Vec<u64> = dying.extract_if(|segment| is_dead(segment) && *segment < oldest_log).collect();
         let mut names = Vec::new();
         let mut files = self.files.lock();
         for segment in dead {
@@ -285,24 +293,20 @@ impl Segments {
         std::mem::take(&mut self.held.lock().changed)
     }
 
-    /// The files with values, but for logs that recovery needs and files that a collection could not read.
-    pub fn uses(&self, is_log: impl Fn(u64) -> bool) -> Vec<FileUse> {
+    /// The files with values, but for logs that recovery needs: those from `oldest_log` on.
+    pub fn uses(&self, oldest_log: u64) -> Vec<FileUse> {
         let moved = self.moved.read();
         let mut held = self.held.lock();
         let Held { segments, log_lens, failures, .. } = &mut *held;
         let mut uses: BTreeMap<SegmentFile, FileUse> = BTreeMap::new();
         for (&segment, holders) in segments.iter() {
-            if is_log(segment) || holders.tables.is_empty() {
+            if segment >= oldest_log || holders.tables.is_empty() {
                 continue;
             }
-            let (file, file_bytes) = match moved.get(&segment) {
-                Some(moved) => (SegmentFile::Values(moved.file.number), moved.file.len),
-                None => {
-                    let len = log_lens.entry(segment).or_insert_with(|| {
-                        self.env.len(&self.dir.join((self.log_file_name)(segment))).unwrap_or(0)
-                    });
-                    (SegmentFile::Log(segment), *len)
-                }
+            let (file, file_bytes) = match (moved.get(&segment), log_lens.get(&segment)) {
+                (Some(moved), _) => (SegmentFile::Values(moved.file.number), moved.file.len),
+                (None, Some(len)) => (SegmentFile::Log(segment), *len),
+                (None, None) => continue,
             };
             let entry = uses.entry(file).or_insert_with(|| FileUse {
                 file,

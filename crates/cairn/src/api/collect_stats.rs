@@ -69,7 +69,7 @@ fn damaged_tables(version: &tree::Version) -> Vec<Problem> {
 
 fn value_stats(db: &DbInner, collections: IoStats) -> ValueStats {
     let mut stats = ValueStats { collections, ..ValueStats::default() };
-    for file in db.tables.segments.uses(|log| db.is_needed_log(log)) {
+    for file in db.tables.segments.uses(db.oldest_log()) {
         match file.file {
             SegmentFile::Log(_) => stats.logs += 1,
             SegmentFile::Values(_) => stats.files += 1,

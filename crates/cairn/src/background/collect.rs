@@ -9,7 +9,6 @@
 
 use crate::parts::Pace;
 use crate::state::{DbInner, PanicGuard};
-use crate::sync::Ordering;
 use crate::wal::{MAPS_RECORD, Placed, put_batch_head, put_entry, read_batches};
 use base::checksum::checksum_of;
 use base::planted::{Bug, planted};
@@ -86,7 +85,7 @@ impl DbInner {
 
     /// The files that should be collected, if the disk has room for what is alive in them.
     fn due_files(&self) -> Option<Vec<FileUse>> {
-        let mut files = self.tables.segments.uses(|log| self.is_needed_log(log));
+        let mut files = self.tables.segments.uses(self.oldest_log());
         let picked = pick(&files, self.options.value_garbage_percent, MAX_LIVE_BYTES);
         if picked.is_empty() {
             return None;
@@ -97,11 +96,6 @@ impl DbInner {
         let needed = live.saturating_add(live / 4);
         let fits = self.env.free_space(&self.dir).is_none_or(|free| needed < free);
         fits.then_some(files)
-    }
-
-    /// Whether recovery needs the log.
-    pub(crate) fn is_needed_log(&self, log: u64) -> bool {
-        log >= self.logs.counters.current.load(Ordering::Acquire) || self.logs.closed.contains(log)
     }
 
     /// Runs a collection to its end.

@@ -18,6 +18,13 @@ impl DbInner {
         oldest.and_then(|seq| self.logs.closed.holding(seq)).unwrap_or(current).min(current)
     }
 
+    /// Number of the oldest log that recovery needs, or of an older one: it may advance meanwhile.
+    pub(crate) fn oldest_log(&self) -> u64 {
+        // Read first: a log that is closed meanwhile is in the list then.
+        let current = self.logs.counters.current.load(Ordering::Acquire);
+        self.logs.closed.oldest().unwrap_or(current)
+    }
+
     /// Bytes of all needed logs.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.logs.closed.bytes() + self.logs.counters.current_len.load(Ordering::Relaxed)
@@ -53,7 +60,7 @@ impl DbInner {
         // One thread at a time: when this returns, everything that was obsolete before is deleted.
         let _collecting = self.tables.deleting.lock();
         let removed = self.tables.obsolete.take();
-        let segments = self.tables.segments.take_dead(|log| self.is_needed_log(log));
+        let segments = self.tables.segments.take_dead(self.oldest_log());
         // Files that are not removed here are removed by the next opening.
         if (removed.is_empty() && segments.is_empty()) || self.check_place().is_err() {
             return;

@@ -53,9 +53,7 @@ impl Tables {
                 self.segments.add_value_file(file.clone());
             }
         }
-        self.segments.keep_held();
-        // The lengths of logs are looked up now, and not later under a lock.
-        self.segments.uses(|_| false);
+        self.segments.opened();
     }
 
     /// Opens the reader of a table for a version.

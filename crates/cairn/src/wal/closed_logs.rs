@@ -113,8 +113,9 @@ impl ClosedLogs {
         released.iter().map(|log| tree::LogClosed { number: log.number, len: log.len }).collect()
     }
 
-    pub(crate) fn contains(&self, number: u64) -> bool {
-        self.0.lock().iter().any(|log| log.number == number)
+    /// Number of the oldest log.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.0.lock().first().map(|log| log.number)
     }
 
     pub(crate) fn bytes(&self) -> u64 {
