@@ -1,7 +1,7 @@
 //! Cairn, with each of its presets.
 
 use crate::engine::{Engine, Kind, RequestedSettings, Result, Stalls, Visit};
-use cairn::{Cursor, Database, Durability, Keyspace, KeyspaceOptions, Options, Preset};
+use cairn::{Cursor, Database, Durability, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Preset};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +17,15 @@ pub fn kinds() -> Vec<Kind> {
             title: "Cairn",
             version,
             open: |dir, requested| open(dir, requested, Preset::Balanced),
+        },
+        Kind {
+            name: "cairn-hybrid",
+            title: "Cairn, large values in the log",
+            version,
+            open: |dir, requested| {
+                let keyspace = keyspace(requested, Preset::Balanced).placement(PlacementPolicy::Hybrid);
+                open_with(dir, requested, keyspace)
+            },
         },
         Kind {
             name: "cairn-leveled",
@@ -38,15 +47,26 @@ fn version() -> String {
 }
 
 fn open(dir: &Path, requested: &RequestedSettings, preset: Preset) -> Result<Box<dyn Engine>> {
+    open_with(dir, requested, keyspace(requested, preset))
+}
+
+fn open_with(
+    dir: &Path,
+    requested: &RequestedSettings,
+    keyspace: KeyspaceOptions,
+) -> Result<Box<dyn Engine>> {
     // Half of the budget is for the cache, the other half for memtables; two of them are in use at a time.
     let options = Options::default()
         .memory_budget(2 * requested.cache_bytes.max(2 * requested.memtable_bytes))
         .background_threads(requested.background_threads);
-    let keyspace = KeyspaceOptions::preset(preset)
+    Ok(Box::new(Cairn::open(dir, options, keyspace)?))
+}
+
+fn keyspace(requested: &RequestedSettings, preset: Preset) -> KeyspaceOptions {
+    KeyspaceOptions::preset(preset)
         .compression(cairn::Compression::None)
         .memtable_bytes(requested.memtable_bytes as usize)
-        .filter_bits_per_key(requested.filter_bits_per_key);
-    Ok(Box::new(Cairn::open(dir, options, keyspace)?))
+        .filter_bits_per_key(requested.filter_bits_per_key)
 }
 
 /// An open database and its keyspace.

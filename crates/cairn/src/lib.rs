@@ -59,7 +59,7 @@ pub use api::{Database, Keyspace, Snapshot};
 pub use base::planted;
 pub use base::{Error, ErrorKind, Result, Seq, Slice, limits};
 pub use check::{check, check_in};
-pub use read::{Cursor, Range};
+pub use read::{Cursor, Keys, Range};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};
 pub use state::Batch;
 pub use types::*;

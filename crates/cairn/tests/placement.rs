@@ -1,10 +1,11 @@
 //! Large values stay in the log: every read finds them, flushes and compactions do not move them, and their logs go when they do.
 
-use cairn::env::{Env, Rng, SimEnv, Survival};
+use cairn::env::{Env, OpInfo, OpKind, Phase, Rng, SimEnv, Survival};
 use cairn::{Database, Keyspace, KeyspaceOptions, Options, PlacementPolicy, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -47,6 +48,8 @@ fn compare(keyspace: &Keyspace, model: &Model) -> Result<()> {
         forward.len() == model.len()
             && forward.iter().zip(model).all(|(a, b)| a.0[..] == b.0[..] && a.1[..] == b.1[..])
     );
+    let keys: Result<Vec<_>> = keyspace.iter().keys().collect();
+    assert!(keys?.iter().map(|key| &key[..]).eq(model.keys().map(|key| &key[..])));
     let backward: Result<Vec<_>> = keyspace.iter().rev().collect();
     let backward = backward?;
     assert!(backward.iter().rev().zip(model).all(|(a, b)| a.0[..] == b.0[..] && a.1[..] == b.1[..]));
@@ -271,5 +274,82 @@ fn salvage_copies_values_wherever_they_are_and_reports_those_that_are_lost() -> 
         report.losses.iter().any(|loss| loss.from.as_ref() <= Some(key) && Some(*key) <= loss.to.as_ref())
     };
     assert!(lost.iter().all(told), "{report}");
+    Ok(())
+}
+
+/// 200 values of 2,000 bytes each, in logs, none of them in memory.
+fn on_disk() -> Result<(Arc<SimEnv>, Database, Keyspace)> {
+    let env = SimEnv::new(1);
+    let (db, keyspace) = open(&env, 0)?;
+    for i in 0..200 {
+        keyspace.put(key(i), vec![i as u8; 2000])?;
+    }
+    db.flush()?;
+    db.wait_idle()?;
+    env.set_cached_percent(0);
+    Ok((env, db, keyspace))
+}
+
+#[test]
+fn keys_are_read_without_values() -> Result<()> {
+    let (env, _db, keyspace) = on_disk()?;
+    let reads = Arc::new(AtomicU64::new(0));
+    let counter = reads.clone();
+    env.set_hook(Some(Box::new(move |op: OpInfo<'_>| {
+        let of_value = op.kind == OpKind::Read && op.path.extension().is_some_and(|e| e == "log");
+        counter.fetch_add(u64::from(of_value && op.phase == Phase::Before), Ordering::SeqCst);
+        None
+    })));
+    assert!(keyspace.contains(key(7))? && !keyspace.contains("nothing")?);
+    assert_eq!((keyspace.iter().count(), keyspace.prefix("key0010").keys().rev().count()), (200, 10));
+    let mut range = keyspace.range(key(10)..key(20));
+    range.next().unwrap()?;
+    range.next_back().unwrap()?;
+    assert_eq!(reads.load(Ordering::SeqCst), 2, "both entries, and nothing for the others");
+    let keys: Vec<_> = range.keys().collect::<Result<_>>()?;
+    assert!(keys.iter().map(|key| key.to_vec()).eq((11..19).map(key)), "{keys:?}");
+    assert_eq!(reads.load(Ordering::SeqCst), 2);
+    env.set_hook(None);
+    Ok(())
+}
+
+#[test]
+fn values_are_requested_ahead_of_a_cursor() -> Result<()> {
+    let (env, _db, keyspace) = on_disk()?;
+    let requested = |action: &mut dyn FnMut() -> Result<()>| {
+        let before = env.will_need_bytes();
+        action()?;
+        Ok::<_, cairn::Error>((env.will_need_bytes() - before) / 2000)
+    };
+    let mut cursor = keyspace.cursor();
+    // Blocks of tables are requested, too: some thousand bytes.
+    let sought = requested(&mut || cursor.seek(key(50)))?;
+    assert!(sought <= 2, "{sought} values: a seek may be all");
+    let first = requested(&mut || cursor.next())?;
+    assert!((16..=24).contains(&first), "{first} values at the first step");
+    let next = requested(&mut || (0..32).try_for_each(|_| cursor.next()))?;
+    assert!((32..=150).contains(&next), "{next} values, of which 32 were shown");
+    assert_eq!(cursor.key(), key(83));
+    let back = requested(&mut || (0..83).try_for_each(|_| cursor.prev()))?;
+    assert!((83..=100).contains(&back), "{back} values, of which 83 were shown");
+    assert_eq!(cursor.value(), [0; 2000]);
+    env.set_cached_percent(100);
+    assert_eq!(
+        requested(&mut || keyspace.iter().try_for_each(|entry| entry.map(drop)))?,
+        0,
+        "all are in memory"
+    );
+    Ok(())
+}
+
+#[test]
+fn values_of_a_batch_of_reads_are_requested_together() -> Result<()> {
+    let (env, _db, keyspace) = on_disk()?;
+    let keys: Vec<_> = (0..100).map(key).collect();
+    let before = env.will_need_calls();
+    let values = keyspace.multi_get(&keys)?;
+    assert!(values.iter().enumerate().all(|(i, value)| value.as_deref() == Some(&[i as u8; 2000][..])));
+    let calls = env.will_need_calls() - before;
+    assert!(calls >= 200, "{calls} requests for the blocks and the values of 100 keys");
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! [`Segments`]: the value segments of a database: which tables refer to them, where they are, and reading values from them.
 
 use crate::pick::{FileUse, SegmentFile};
-use crate::read_value;
+use crate::read::{read_value, try_read_value};
 use crate::value_file::{Maps, ValueFile, value_file_name};
 use base::{Error, ErrorKind, Reference, Result, SegmentShare, Slice};
 use env::{Env, ReadFile};
 use parking_lot::{Mutex, RwLock};
+use record::framed_len;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 /// [`Segments::verify`] ends after so many errors.
@@ -73,6 +74,9 @@ struct Holder {
 
 /// After so many failures a file counts as unreadable.
 const UNREADABLE: u32 = 3;
+
+/// Values in a file that are requested together have at most this many bytes between them: a page.
+const REQUEST_GAP: u64 = 4 << 10;
 
 /// Bytes of a log for a value beside it and its key, about.
 const OVERHEAD: u64 = 32;
@@ -384,17 +388,13 @@ impl Segments {
         Ok((SegmentFile::Values(number), offset))
     }
 
-    /// The value that an encoded reference refers to.
-    ///
-    /// Cost: one read of the value's bytes; for the first read from a value file also one of its maps.
+    /// Decodes a reference of a table.
     ///
     /// # Errors
-    /// `Corruption`, with file and offset, if it cannot be read as what it was; `Io`.
-    pub fn read(&self, reference: &[u8]) -> Result<Slice> {
-        match Reference::decode(reference) {
-            Some(reference) => self.read_value(&reference),
-            None => Err(Error::corruption(&self.dir, 0, "a reference to a value is malformed")),
-        }
+    /// `Corruption` if it is malformed.
+    pub fn decode(&self, reference: &[u8]) -> Result<Reference> {
+        let malformed = || Error::corruption(&self.dir, 0, "a reference to a value is malformed");
+        Reference::decode(reference).ok_or_else(malformed)
     }
 
     /// Reads and verifies the values of `references`, in the order of their places, and returns what is wrong with them, at most
@@ -407,7 +407,7 @@ impl Segments {
         references.sort_unstable();
         let mut errors = Vec::new();
         for reference in &references {
-            match self.read_value(reference) {
+            match self.read(reference) {
                 Ok(value) => step(value.len() as u64)?,
                 Err(e) => {
                     step(0)?;
@@ -421,8 +421,13 @@ impl Segments {
         Ok(errors)
     }
 
-    /// The value of `reference`. Cost and errors as for [`Segments::read`].
-    pub fn read_value(&self, reference: &Reference) -> Result<Slice> {
+    /// The value of `reference`.
+    ///
+    /// Cost: one read of the value's bytes; for the first read from a value file also one of its maps.
+    ///
+    /// # Errors
+    /// `Corruption`, with file and offset, if it cannot be read as what it was; `Io`.
+    pub fn read(&self, reference: &Reference) -> Result<Slice> {
         let mut file = self.file_of(reference.segment);
         loop {
             match self.read_from(reference) {
@@ -451,14 +456,47 @@ impl Segments {
     }
 
     fn read_from(&self, reference: &Reference) -> Result<Slice> {
+        let (file, offset) = self.locate(reference)?;
+        read_value(&*file, file.path(), reference, offset).map(Slice::from)
+    }
+
+    /// The value of `reference` if it can be read without waiting for the disk; if not, the disk is asked for it. `None` also on errors:
+    /// [`Segments::read`] returns them.
+    pub fn try_read(&self, reference: &Reference) -> Option<Slice> {
+        let (file, offset) = self.locate(reference).ok()?;
+        let read = try_read_value(&*file, file.path(), reference, offset);
+        if let Ok(None) = read {
+            file.will_need(offset, framed_len(offset, reference.len.into()));
+        }
+        read.ok()?.map(Slice::from)
+    }
+
+    /// Asks the disk for the values of `references`, in the order of their places, as hints. Leaves `references` empty.
+    pub fn request(&self, references: &mut Vec<Reference>) {
+        let mut places = Vec::with_capacity(references.len());
+        for reference in references.drain(..) {
+            if let Ok((file, offset)) = self.place(&reference) {
+                places.push((file, offset, offset + framed_len(offset, reference.len.into())));
+            }
+        }
+        places.sort_unstable_by_key(|&(file, from, _)| (file, from));
+        for row in places.chunk_by(|a, b| a.0 == b.0 && b.1 <= a.2.saturating_add(REQUEST_GAP)) {
+            let (file, from, to) = (row[0].0, row[0].1, row[row.len() - 1].2);
+            if let Ok(open) = self.open(file) {
+                open.will_need(from, to - from);
+            }
+        }
+    }
+
+    /// The file with the value of `reference`, and its offset there.
+    fn locate(&self, reference: &Reference) -> Result<(Arc<dyn ReadFile>, u64)> {
         let (file, offset) = self.place(reference)?;
-        let path = self.dir.join(self.file_name(file));
-        let open = self.open(file, &path)?;
+        let open = self.open(file)?;
         if self.file_of(reference.segment) != file {
             // A collection has removed the file, and may have done so before the handle was kept.
             self.files.lock().remove(&file);
         }
-        read_value(&*open, &path, reference, offset).map(Slice::from)
+        Ok((open, offset))
     }
 
     /// The value of `reference` where it was first written, even if a collection has moved it: for salvage.
@@ -467,11 +505,12 @@ impl Segments {
         read_value(&*self.env.open(&path)?, &path, reference, reference.offset).map(Slice::from)
     }
 
-    fn open(&self, file: SegmentFile, path: &Path) -> Result<Arc<dyn ReadFile>> {
+    fn open(&self, file: SegmentFile) -> Result<Arc<dyn ReadFile>> {
         if let Some(open) = self.files.lock().get(&file) {
             return Ok(open.clone());
         }
-        let open: Arc<dyn ReadFile> = self.env.open(path)?;
+        let open: Arc<dyn ReadFile> = self.env.open(&self.dir.join(self.file_name(file)))?;
+        open.expect_random();
         let mut files = self.files.lock();
         if files.len() >= self.max_open_files {
             files.clear();

@@ -178,12 +178,16 @@ impl Keyspace {
         self.inner.get_in(&read_state, key.as_ref(), seq).map_err(|e| self.database().status.read_error(e))
     }
 
-    /// Whether `key` has a value. Costs what [`Keyspace::get`] costs.
+    /// Whether `key` has a value. Costs what [`Keyspace::get`] costs, but for reading a value that is outside of the tree (`placement`).
     ///
     /// # Errors
     /// As for [`Keyspace::get`].
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
+        let read_state = self.inner.read_state.load();
+        self.inner.check_open()?;
+        let seq = self.database().visible.newest();
+        let found = self.inner.contains_in(&read_state, key.as_ref(), seq);
+        found.map_err(|e| self.database().status.read_error(e))
     }
 
     /// The values of several keys, as of one state, in the order of the keys; a key may occur more than once.
@@ -233,7 +237,7 @@ impl Keyspace {
 
     /// A cursor over `bounds` only.
     pub fn cursor_bounded<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Cursor {
-        Cursor::new(self.read_view(), Bounds::new(&bounds))
+        Cursor::new(self.read_view(), Bounds::new(&bounds), true)
     }
 
     /// Flushes the memtables to tables and waits for it. Writes made during the call are not waited for.

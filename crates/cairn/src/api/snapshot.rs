@@ -69,7 +69,10 @@ impl Snapshot {
     /// # Errors
     /// As for [`Snapshot::get`].
     pub fn contains(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(keyspace, key)?.is_some())
+        let read_state = keyspace.inner.read_state.load();
+        keyspace.inner.check_of(self.0.db.identity)?;
+        let found = keyspace.inner.contains_in(&read_state, key.as_ref(), self.0.seq);
+        found.map_err(|e| self.0.db.status.read_error(e))
     }
 
     /// The values that several keys had. See [`Keyspace::multi_get`].
@@ -99,7 +102,7 @@ impl Snapshot {
 
     /// See [`Keyspace::cursor`].
     pub fn cursor(&self, keyspace: &Keyspace) -> Cursor {
-        Cursor::new(self.read_view(keyspace), Bounds::new::<&[u8], _>(&..))
+        Cursor::new(self.read_view(keyspace), Bounds::new::<&[u8], _>(&..), true)
     }
 
     fn bounded(&self, keyspace: &Keyspace, bounds: Bounds) -> Range {

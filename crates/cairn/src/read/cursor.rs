@@ -5,6 +5,7 @@ use super::deleted_run::DeletedRun;
 use super::range_del::RangeDelFilter;
 use super::read_cost::{SkipCounter, charge_skipped};
 use super::read_view::{HeldSeq, ReadView, Source, current_read_state, sources};
+use super::values_ahead::{At, ValuesAhead};
 use crate::state::Reader;
 use crate::types::{Bounds, successor};
 use base::planted::{Bug, planted};
@@ -89,6 +90,9 @@ pub struct Cursor {
     saved: Saved,
     /// Going forward: the value that the entry refers to.
     fetched: Option<Slice>,
+    /// Whether values are shown.
+    shows_values: bool,
+    ahead: ValuesAhead,
     skip_counter: SkipCounter,
     skip_charge: SkipCharge,
     run: DeletedRun,
@@ -111,7 +115,8 @@ impl Drop for Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(read_view: ReadView, bounds: Bounds) -> Cursor {
+    /// A cursor over `read_view`. Without `shows_values` it shows keys alone, and reads no value outside of the tree.
+    pub(crate) fn new(read_view: ReadView, bounds: Bounds, shows_values: bool) -> Cursor {
         let ReadView { keyspace, db, read_state, generation, closed } = read_view;
         let seq = keyspace.seq;
         let (merge, range_del) = sources(&read_state, &keyspace, &bounds, seq);
@@ -124,6 +129,8 @@ impl Cursor {
             key: Vec::new(),
             saved: Saved::default(),
             fetched: None,
+            shows_values,
+            ahead: ValuesAhead::default(),
             skip_counter: SkipCounter::default(),
             skip_charge: SkipCharge::default(),
             run: DeletedRun::new(&keyspace.dead),
@@ -149,6 +156,7 @@ impl Cursor {
             self.seq = self.db.newest();
         }
         (self.merge, self.range_del) = sources(&read_state, &self.keyspace, &self.bounds, self.seq);
+        self.ahead.end();
         true
     }
 
@@ -164,6 +172,7 @@ impl Cursor {
     fn begin_seek(&mut self) -> Result<()> {
         self.begin_move()?;
         self.renewed();
+        self.ahead.end();
         self.closed.clone().map_or(Ok(()), Err)
     }
 
@@ -296,6 +305,7 @@ impl Cursor {
                 self.merge.seek(&self.key, 0)
             }
         };
+        self.ahead.stepped = true;
         let found = stepped.and_then(|()| self.find_forward(true, None));
         self.moved(found)
     }
@@ -316,6 +326,7 @@ impl Cursor {
             Place::Backward if self.renewed() => self.merge.seek_before(&self.key),
             Place::Backward => Ok(()),
         };
+        self.ahead.stepped = true;
         let found = stepped.and_then(|()| self.find_backward(None));
         self.moved(found)
     }
@@ -398,8 +409,8 @@ impl Cursor {
                     continue;
                 }
                 if !trailer.is_delete() {
-                    self.fetched = match trailer.is_reference() {
-                        true => Some(self.keyspace.segments.read(self.merge.value())?),
+                    self.fetched = match trailer.is_reference() && self.shows_values {
+                        true => Some(self.fetch(false)?),
                         false => None,
                     };
                     self.place = Place::Forward;
@@ -470,11 +481,29 @@ impl Cursor {
                 false => self.merge.prev()?,
             }
         }
-        if found && self.saved.is_reference {
-            self.saved.shared = Some(self.keyspace.segments.read(self.saved.value())?);
+        if found && self.saved.is_reference && self.shows_values {
+            self.saved.shared = Some(self.fetch(true)?);
         }
         self.place = if found { Place::Backward } else { Place::Invalid };
         Ok(())
+    }
+
+    /// The value that the entry refers to at which the cursor has arrived.
+    fn fetch(&mut self, backward: bool) -> Result<Slice> {
+        let (key, reference) = match backward {
+            false => (self.merge.key(), self.merge.value()),
+            true => (&self.key[..], self.saved.value()),
+        };
+        let segments = &self.keyspace.segments;
+        let reference = segments.decode(reference)?;
+        if !self.ahead.runs(backward)
+            && let Some(value) = segments.try_read(&reference)
+        {
+            return Ok(value);
+        }
+        let (seq, bounds, keyspace) = (self.seq, &self.bounds, &*self.keyspace);
+        self.ahead.arrive(&At { key, backward, seq, bounds, keyspace });
+        segments.read(&reference)
     }
 
     /// Saves the entry at the merge's position unless it is a tombstone; returns whether it did.

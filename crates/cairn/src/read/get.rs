@@ -10,7 +10,7 @@
 
 use crate::state::{KeyspaceInner, ReadState, shows};
 use base::planted::{Bug, planted};
-use base::{Error, Result, Seq, Slice, Trailer, hash};
+use base::{Error, Reference, Result, Seq, Slice, Trailer, hash};
 use std::task::Poll;
 use tree::{LookupKey, PendingLookup};
 
@@ -28,6 +28,15 @@ struct Waiting {
     /// The newest range tombstone over the key.
     deleted: Seq,
     at: PendingLookup,
+    /// The value that it has found, outside of the tree, and that the disk was asked for.
+    value: Option<Reference>,
+}
+
+impl Waiting {
+    /// Bytes that the disk was asked for.
+    fn pending_bytes(&self) -> u64 {
+        self.value.map_or_else(|| self.at.pending_bytes(), |reference| reference.len.into())
+    }
 }
 
 /// A batch of reads.
@@ -59,6 +68,16 @@ impl KeyspaceInner {
     fn value_of(&self, found: Option<(Trailer, Slice)>, deleted: Seq) -> Result<Option<Slice>> {
         let shown = found.filter(|(trailer, _)| shows(*trailer, deleted));
         shown.map(|(trailer, value)| self.resolve(trailer, value)).transpose()
+    }
+
+    /// Whether `key` has a value as of `seq`, in `read_state`.
+    pub(crate) fn contains_in(&self, read_state: &ReadState, key: &[u8], seq: Seq) -> Result<bool> {
+        let deleted = read_state.deleted_before(key, seq);
+        if let Some(value) = read_state.get_recent(key, seq, deleted) {
+            return Ok(value.is_some());
+        }
+        let found = read_state.version.get_above(key, hash(key), seq, deleted)?;
+        Ok(found.is_some_and(|(trailer, _)| shows(trailer, deleted)))
     }
 
     /// The values of `keys` as of `seq`, in `read_state`.
@@ -94,8 +113,7 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
                 }
             };
             self.values.push(value);
-            bytes +=
-                self.waiting.last().filter(|last| last.place == place).map_or(0, |w| w.at.pending_bytes());
+            bytes += self.waiting.last().filter(|last| last.place == place).map_or(0, Waiting::pending_bytes);
             if bytes >= BYTES_AT_ONCE {
                 return;
             }
@@ -110,7 +128,8 @@ impl<K: AsRef<[u8]>> Batch<'_, K> {
         if let Some(value) = self.read_state.get_recent(key, self.seq, deleted) {
             return Ok(value);
         }
-        let mut waiting = Waiting { place, hash: hash(key), deleted, at: PendingLookup::default() };
+        let at = PendingLookup::default();
+        let mut waiting = Waiting { place, hash: hash(key), deleted, at, value: None };
         if last && self.waiting.is_empty() {
             // There is no other lookup to overlap with.
             let found = self.read_state.version.get_above(key, waiting.hash, self.seq, deleted)?;
@@ -152,11 +171,22 @@ fn look(
     key: &[u8],
     waiting: &mut Waiting,
 ) -> Result<Poll<Option<Slice>>> {
+    if let Some(reference) = waiting.value {
+        return Ok(Poll::Ready(Some(keyspace.segments.read(&reference)?)));
+    }
     let Waiting { hash, deleted, .. } = *waiting;
-    let found =
-        read_state.version.resume_lookup(&mut waiting.at, LookupKey { key, hash, seq, above: deleted })?;
-    Ok(match found {
-        Poll::Ready(found) => Poll::Ready(keyspace.value_of(found, deleted)?),
-        Poll::Pending => Poll::Pending,
-    })
+    let lookup = LookupKey { key, hash, seq, above: deleted };
+    let Poll::Ready(found) = read_state.version.resume_lookup(&mut waiting.at, lookup)? else {
+        return Ok(Poll::Pending);
+    };
+    let Some((trailer, value)) = found.filter(|(trailer, _)| shows(*trailer, deleted)) else {
+        return Ok(Poll::Ready(None));
+    };
+    if !trailer.is_reference() {
+        return Ok(Poll::Ready(Some(value)));
+    }
+    let reference = keyspace.segments.decode(&value)?;
+    let value = keyspace.segments.try_read(&reference);
+    waiting.value = value.is_none().then_some(reference);
+    Ok(value.map_or(Poll::Pending, |value| Poll::Ready(Some(value))))
 }

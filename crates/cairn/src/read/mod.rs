@@ -10,7 +10,8 @@ mod range;
 mod range_del;
 mod read_cost;
 mod read_view;
+mod values_ahead;
 
 pub use cursor::Cursor;
-pub use range::Range;
+pub use range::{Keys, Range};
 pub(crate) use read_view::{HeldSeq, ReadView};

@@ -13,8 +13,12 @@ pub struct Range {
     /// The state that both cursors read. Dropped after the cursors, which borrow its sequence number.
     read_view: ReadView,
     bounds: Bounds,
+    shows_values: bool,
     done: bool,
 }
+
+/// A double-ended iterator over the keys of a range, from [`Range::keys`]. An error is yielded once; then the iterator ends.
+pub struct Keys(Range);
 
 #[derive(Default)]
 struct End {
@@ -24,12 +28,40 @@ struct End {
     key: Option<Slice>,
 }
 
+impl End {
+    /// The value of the entry on which its cursor stands.
+    fn value(&self) -> Slice {
+        self.cursor.as_ref().map_or_else(Slice::default, Cursor::value_slice)
+    }
+}
+
 impl Range {
     pub(crate) fn new(read_view: ReadView, bounds: Bounds) -> Range {
-        Range { read_view, bounds, front: End::default(), back: End::default(), done: false }
+        let (front, back) = (End::default(), End::default());
+        Range { read_view, bounds, front, back, shows_values: true, done: false }
     }
 
-    fn step<const BACK: bool>(&mut self) -> Result<Option<(Slice, Slice)>> {
+    /// The keys alone, of the entries that are left. Values outside of the tree (`placement`) are not read.
+    ///
+    /// ```
+    /// # fn main() -> cairn::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = cairn::Database::open(dir.path())?;
+    /// # let ks = db.keyspace("k", cairn::KeyspaceOptions::default())?;
+    /// ks.put("user/1", "Ada")?;
+    /// ks.put("user/2", "Grace")?;
+    /// assert_eq!(ks.prefix("user/").keys().count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn keys(mut self) -> Keys {
+        self.shows_values = false;
+        (self.front.cursor, self.back.cursor) = (None, None);
+        Keys(self)
+    }
+
+    /// Moves one end, and returns the key there.
+    fn step<const BACK: bool>(&mut self) -> Result<Option<Slice>> {
         let (end, other) = match BACK {
             false => (&mut self.front, &mut self.back),
             true => (&mut self.back, &mut self.front),
@@ -44,7 +76,8 @@ impl Range {
                 cursor
             }
             None => {
-                let cursor = end.cursor.insert(Cursor::new(self.read_view.lend(), self.bounds.clone()));
+                let cursor = Cursor::new(self.read_view.lend(), self.bounds.clone(), self.shows_values);
+                let cursor = end.cursor.insert(cursor);
                 match &end.key {
                     None if BACK => cursor.seek_to_last()?,
                     None => cursor.seek_to_first()?,
@@ -62,12 +95,12 @@ impl Range {
         if !cursor.valid() || other.key.as_ref().is_some_and(meets) {
             return Ok(None);
         }
-        let entry = (Slice::copy_from(cursor.key()), cursor.value_slice());
-        end.key = Some(entry.0.clone());
-        Ok(Some(entry))
+        let key = Slice::copy_from(cursor.key());
+        end.key = Some(key.clone());
+        Ok(Some(key))
     }
 
-    fn advance<const BACK: bool>(&mut self) -> Option<Result<(Slice, Slice)>> {
+    fn advance<const BACK: bool>(&mut self) -> Option<Result<Slice>> {
         if self.done {
             return None;
         }
@@ -84,12 +117,33 @@ impl Iterator for Range {
     type Item = Result<(Slice, Slice)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.advance::<false>()
+        let key = self.advance::<false>()?;
+        Some(key.map(|key| (key, self.front.value())))
+    }
+
+    /// Reads keys alone.
+    fn count(self) -> usize {
+        self.keys().count()
     }
 }
 
 impl DoubleEndedIterator for Range {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.advance::<true>()
+        let key = self.advance::<true>()?;
+        Some(key.map(|key| (key, self.back.value())))
+    }
+}
+
+impl Iterator for Keys {
+    type Item = Result<Slice>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.advance::<false>()
+    }
+}
+
+impl DoubleEndedIterator for Keys {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.advance::<true>()
     }
 }

@@ -48,7 +48,8 @@ impl Values {
             },
             None => String::new(),
         };
-        let error = match self.segments.read(reference) {
+        let error = match self.segments.decode(reference).and_then(|reference| self.segments.read(&reference))
+        {
             Ok(value) => {
                 *self.read.entry(file).or_default() += 1;
                 return Some(value);

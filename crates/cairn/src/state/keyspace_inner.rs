@@ -73,7 +73,7 @@ impl KeyspaceInner {
     #[inline]
     pub(crate) fn resolve(&self, trailer: Trailer, value: Slice) -> Result<Slice> {
         match trailer.is_reference() {
-            true => self.segments.read(&value),
+            true => self.segments.read(&self.segments.decode(&value)?),
             false => Ok(value),
         }
     }

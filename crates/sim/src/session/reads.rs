@@ -104,11 +104,20 @@ impl Session {
         let open = self.draw_keyspace();
         let ReadView { snapshot, at } = self.draw_read_view();
         self.note(|| format!("iter {} as of {at}", open.keyspace.name()));
-        let range = match &snapshot {
+        let iter = || match &snapshot {
             Some(snapshot) => snapshot.iter(&open.keyspace),
             None => open.keyspace.iter(),
         };
-        let mut range = HeldRange::new(range, open.incarnation, at, Bound::Unbounded, Bound::Unbounded);
+        if self.rng.chance(1, 4) {
+            let entries = iter().collect::<cairn::Result<Vec<_>>>()?;
+            let mut keys = iter().keys().rev().collect::<cairn::Result<Vec<_>>>()?;
+            keys.reverse();
+            ensure!(
+                entries.iter().map(|entry| &entry.0).eq(&keys),
+                "keys() shows {keys:?}, and iter() {entries:?}"
+            );
+        }
+        let mut range = HeldRange::new(iter(), open.incarnation, at, Bound::Unbounded, Bound::Unbounded);
         range.advance(&mut self.rng, &self.model, usize::MAX)
     }
 

@@ -1,0 +1,136 @@
+//! Requests the values outside of the tree that a cursor will come to ([`ValuesAhead`]), so that the disk works on many of them at once.
+//!
+//! A cursor that walks along entries whose values are not in memory would wait for each of them in turn. So when it has to wait, a second
+//! merge of the same sources runs ahead of it, reads keys and references, and asks for the values. What it asks for is a hint: values of
+//! entries that the cursor does not show, such as those under a range tombstone, are read in vain, and nothing else.
+
+use super::read_view::{Source, current_read_state, sources};
+use crate::state::KeyspaceInner;
+use crate::types::Bounds;
+use base::{Cursor as _, Reference, Result, Seq, compare_keys, same_key};
+use tree::MergeCursor;
+
+/// The number of values that are requested first. Each time half of them is used up, twice as many are, up to [`MAX_WINDOW`].
+const MIN_WINDOW: usize = 16;
+
+/// Maximum number of values that are requested and not reached yet. A disk gains little from more.
+const MAX_WINDOW: usize = 128;
+
+/// Maximum number of bytes that are requested together: more might be dropped from memory before they are used.
+const MAX_BYTES: u64 = 2 << 20;
+
+/// The merge makes at most this many steps for each value to be requested: a run of deleted entries does not hold the cursor up.
+const STEPS_EACH: usize = 4;
+
+/// The values ahead of a cursor.
+#[derive(Default)]
+pub(super) struct ValuesAhead {
+    /// What runs ahead; `None` until the cursor has waited.
+    merge: Option<Box<MergeCursor<Source>>>,
+    backward: bool,
+    /// The cursor has come to the entry on which it stands from the one beside it. After a seek, no other value may be needed.
+    pub stepped: bool,
+    /// The number of values to be requested and not reached yet.
+    window: usize,
+    /// The number of values requested and not reached yet; more if entries were requested that the cursor does not show.
+    ahead: usize,
+    /// The key that the merge has reached.
+    key: Vec<u8>,
+    wanted: Vec<Reference>,
+}
+
+/// Where a cursor is.
+pub(super) struct At<'a> {
+    pub key: &'a [u8],
+    pub backward: bool,
+    pub seq: Seq,
+    pub bounds: &'a Bounds,
+    pub keyspace: &'a KeyspaceInner,
+}
+
+impl ValuesAhead {
+    /// Ends the requests: the cursor seeks, or takes its sources again.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        self.stepped = false;
+        self.merge = None;
+    }
+
+    /// Whether values in this direction are being requested.
+    #[inline]
+    pub(super) fn runs(&self, backward: bool) -> bool {
+        self.merge.is_some() && self.backward == backward
+    }
+
+    /// The cursor has arrived at a value that was requested or that is not in memory: requests those behind it.
+    pub(super) fn arrive(&mut self, at: &At<'_>) {
+        if !self.stepped {
+            return;
+        }
+        if !self.runs(at.backward) {
+            (self.merge, self.backward, self.window, self.ahead) = (None, at.backward, MIN_WINDOW / 2, 0);
+        }
+        self.ahead = self.ahead.saturating_sub(1);
+        if self.ahead <= self.window / 2 && self.request(at).is_err() {
+            // The cursor meets the error itself when it comes there.
+            self.merge = None;
+        }
+    }
+
+    fn request(&mut self, at: &At<'_>) -> Result<()> {
+        let is_new = self.merge.is_none();
+        let merge = match &mut self.merge {
+            Some(merge) => merge,
+            None => {
+                let Some(read_state) = current_read_state(at.keyspace) else { return Ok(()) };
+                let (merge, _) = sources(&read_state, at.keyspace, at.bounds, at.seq);
+                self.merge.insert(Box::new(merge))
+            }
+        };
+        let is_behind = match at.backward {
+            false => compare_keys(&self.key, at.key).is_lt(),
+            true => compare_keys(&self.key, at.key).is_gt(),
+        };
+        if is_new || is_behind {
+            match at.backward {
+                false => merge.seek(at.key, 0)?,
+                true => merge.seek_before(at.key)?,
+            }
+            self.key.clear();
+            self.key.extend_from_slice(at.key);
+            self.ahead = 0;
+        }
+        self.window = (2 * self.window).min(MAX_WINDOW);
+        let (mut steps, mut bytes) = (STEPS_EACH * self.window, 0);
+        let (mut newest, mut is_known) = (None::<Reference>, true);
+        while merge.valid() && steps > 0 && bytes < MAX_BYTES && self.ahead + self.wanted.len() < self.window
+        {
+            let (key, trailer) = (merge.key(), merge.trailer());
+            if !at.bounds.is_before_end(key) || at.bounds.is_before_start(key) {
+                break;
+            }
+            if !same_key(key, &self.key) {
+                self.key.clear();
+                self.key.extend_from_slice(key);
+                self.wanted.extend(newest.take());
+                is_known = false;
+            }
+            // Going backward, the newest version comes last.
+            if trailer.seq() <= at.seq && (at.backward || !is_known) {
+                is_known = true;
+                newest = if trailer.is_reference() { Reference::decode(merge.value()) } else { None };
+                bytes += newest.as_ref().map_or(0, |reference| u64::from(reference.len));
+            }
+            if at.backward {
+                merge.prev()?
+            } else {
+                merge.next()?
+            }
+            steps -= 1;
+        }
+        self.wanted.extend(newest);
+        self.ahead += self.wanted.len();
+        at.keyspace.segments.request(&mut self.wanted);
+        Ok(())
+    }
+}
