@@ -104,8 +104,5 @@ pub(crate) fn check_open(db: &DbInner, progress: &mut dyn FnMut(&CheckProgress))
     }
     let versions: Vec<&Version> = read_states.iter().map(|v| &*v.version).collect();
     report.check_tables(&versions, progress, &|| db.status.check_not_closed())?;
-    // Compactions may have replaced some tables meanwhile.
-    drop(read_states);
-    db.collect_obsolete();
     Ok(report)
 }

@@ -77,9 +77,6 @@ impl DbInner {
             // Skips tables that a compaction has replaced meanwhile: scrubbing does not keep them alive.
             if let Some(table) = table.upgrade() {
                 self.scrub_table(&table, &mut rate_limiter, &mut report)?;
-                drop(table);
-                // A compaction may have replaced it meanwhile.
-                self.collect_obsolete();
             }
         }
         let before = report.problems.len();
