@@ -362,6 +362,16 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
         )
     });
     groups.push(Group {
+        steps: scans(large.0, &size),
+        ..decimal(
+            large,
+            &format!("scans-{}", large.1),
+            "Scans, again and again",
+            "Scans of 100 entries from random keys, twice as many entries in each workload as there are keys, then all keys in order, \
+             after a fill and after overwrites of a quarter of the keys: 16-byte keys, 1,024-byte values, one thread.",
+        )
+    });
+    groups.push(Group {
         steps: vec![Step::new(Workload::FillSync, small.0, size.synced).summed_up()],
         ..decimal(
             small,
@@ -489,6 +499,26 @@ fn reads_and_overwrites(num: u64, size: &Size) -> Vec<Step> {
 fn readers_beside_writers(num: u64, size: &Size) -> Vec<Step> {
     let beside = Step { threads: 2, writers: 2, ..Step::new(Workload::ReadWhileWriting, num, size.reads) };
     vec![Step::new(Workload::FillRandom, num, num).summed_up(), beside]
+}
+
+/// A fill, scans, overwrites and scans: an engine may keep values that are scanned in another place than others.
+fn scans(num: u64, size: &Size) -> Vec<Step> {
+    let scan = |name: &str| {
+        let step = Step { seek_nexts: 99, ..Step::new(Workload::SeekRandom, num, num / 50) };
+        step.label(format!("seekrandom-100-{name}"))
+    };
+    let walk = |name: &str| Step::new(Workload::ReadSeq, num, size.walk).label(format!("readseq-{name}"));
+    vec![
+        Step::new(Workload::FillRandom, num, num).summed_up(),
+        scan("1"),
+        scan("2"),
+        scan("3"),
+        walk("1"),
+        Step::new(Workload::Overwrite, num, num / 4),
+        scan("4"),
+        scan("5"),
+        walk("2"),
+    ]
 }
 
 fn ycsb((num, ops): (u64, u64)) -> Vec<Step> {

@@ -31,5 +31,6 @@ mod ranges;
 mod recovered;
 mod rests;
 mod salvage;
+mod scans;
 mod scrub;
 mod shapes;

@@ -103,6 +103,9 @@ impl DbInner {
         }
         state.note_change(keyspace.id);
         drop(state);
+        if plan.inlines_values() {
+            self.tables.segments.note_change();
+        }
         drop(plan);
         self.collect_obsolete();
         let mut state = self.state.lock();
@@ -116,6 +119,12 @@ impl DbInner {
     fn rests_now(&self, keyspace: &KeyspaceInner) -> bool {
         self.tables.cache.has_waiting_reads()
             && !(self.is_far_behind() || self.disk_reserve.is_spent() || keyspace.is_dropped())
+    }
+
+    /// Whether the disk has room for so many bytes more, and a quarter beside them.
+    pub(super) fn has_room_for(&self, bytes: u64) -> bool {
+        let needed = bytes.saturating_add(bytes / 4);
+        self.env.free_space(&self.dir).is_none_or(|free| needed < free)
     }
 
     fn compact_tables(&self, keyspace: &Arc<KeyspaceInner>, plan: &Arc<Plan>) -> Result<()> {
@@ -140,6 +149,7 @@ impl DbInner {
                 pace.take(bytes, || self.rests_now(keyspace), || self.status.ends());
             },
             range_tombstones: &ranges,
+            inline_values: plan.inlines_values() && self.has_room_for(plan.value_bytes()),
             cancelled: &self.status.cancelled,
         };
         // A move writes nothing but the edit.
@@ -149,8 +159,11 @@ impl DbInner {
             return Err(e);
         }
         let time = self.env.monotonic().saturating_sub(started);
+        if let Some(error) = &outcome.value_error {
+            tracing::error!(error = %error, keyspace = keyspace.name, "a value cannot be read: it stays where it is");
+        }
         if !plan.is_move() {
-            let (read, written) = (plan.read_bytes(), outcome.bytes());
+            let (read, written) = (plan.read_bytes() + outcome.values_read, outcome.bytes());
             self.counters.compaction.lock().note(read, written, time);
             keyspace.counters.compactions.lock()[plan.target].note(read, written, time);
         }

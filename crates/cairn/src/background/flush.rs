@@ -191,6 +191,7 @@ impl DbInner {
             snapshots: &snapshots,
             rate_limiter: &|_| {},
             range_tombstones: &ranges,
+            inline_values: false,
             cancelled: &self.status.cancelled,
         };
         let cursors = part.memtables.iter().map(|s| s.memtable.cursor()).collect();

@@ -90,6 +90,7 @@ impl Recovery {
             snapshots: &[],
             rate_limiter: &|_| {},
             range_tombstones: &ranges,
+            inline_values: false,
             cancelled: &std::sync::atomic::AtomicBool::new(false),
         };
         let flushed = tree::flush(memtable.cursor(), &context)?;

@@ -20,6 +20,8 @@ struct Saved {
     shared: Option<Slice>,
     /// Whether the value is a reference to the value.
     is_reference: bool,
+    /// Index of the source that has the entry.
+    source: usize,
 }
 
 impl Saved {
@@ -27,7 +29,7 @@ impl Saved {
 
     fn set(&mut self, merge: &MergeCursor<Source>) {
         let value = merge.value();
-        self.is_reference = merge.trailer().is_reference();
+        (self.is_reference, self.source) = (merge.trailer().is_reference(), merge.current());
         self.copy.clear();
         self.shared = (value.len() > Self::MAX_COPIED).then(|| merge.value_slice());
         if self.shared.is_none() {
@@ -490,9 +492,9 @@ impl Cursor {
 
     /// The value that the entry refers to at which the cursor has arrived.
     fn fetch(&mut self, backward: bool) -> Result<Slice> {
-        let (key, reference) = match backward {
-            false => (self.merge.key(), self.merge.value()),
-            true => (&self.key[..], self.saved.value()),
+        let (key, reference, source) = match backward {
+            false => (self.merge.key(), self.merge.value(), self.merge.current()),
+            true => (&self.key[..], self.saved.value(), self.saved.source),
         };
         let segments = &self.keyspace.segments;
         let reference = segments.decode(reference)?;
@@ -503,6 +505,11 @@ impl Cursor {
         }
         let (seq, bounds, keyspace) = (self.seq, &self.bounds, &*self.keyspace);
         self.ahead.arrive(&At { key, backward, seq, bounds, keyspace });
+        if self.ahead.stepped
+            && let Some(Source::Tree(source)) = self.merge.children().get(source)
+        {
+            source.charge_value(reference.len, &self.keyspace.charges);
+        }
         segments.read(&reference)
     }
 

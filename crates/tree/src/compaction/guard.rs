@@ -112,10 +112,13 @@ impl Planner<'_> {
         let down = complete(self.picker, self.merge(target, &self.guard.tables));
         let own = self.guard.bytes();
         let factor = u64::from(self.picker.options.last_level_merge_factor);
+        let values =
+            if self.reason == Reason::Scans { down.value_bytes() - self.guard.values.bytes } else { 0 };
         let costly = target == self.picker.version.last_level()
-            && (down.input_bytes() - own) > own.saturating_mul(factor);
-        // In place, the guard becomes one run. This is progress only for reasons that count runs.
-        if costly && self.guard.runs > 1 && matches!(self.reason, Reason::GuardFull | Reason::Seeks) {
+            && (down.input_bytes() - own).saturating_add(values) > own.saturating_mul(factor);
+        // In place, the guard becomes one run. This is progress only for reasons that count runs, and for values.
+        let counts_runs = self.guard.runs > 1 && matches!(self.reason, Reason::GuardFull | Reason::Seeks);
+        if costly && (counts_runs || self.reason == Reason::Scans) {
             return complete(self.picker, self.merge(self.n, &self.guard.tables));
         }
         down

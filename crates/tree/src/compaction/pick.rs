@@ -21,7 +21,9 @@ pub(crate) fn pick(picker: &Picker<'_>) -> Option<Plan> {
         return low_space::pick(picker);
     }
     if let Some(reason) = level0_reason(picker) {
-        let plan = trivial_move::of_level0(picker).or_else(|| level0::plan(picker, reason));
+        // A move would not bring values into tables.
+        let moved = if reason == Reason::Scans { None } else { trivial_move::of_level0(picker) };
+        let plan = moved.or_else(|| level0::plan(picker, reason));
         if plan.is_some() {
             return plan;
         }
@@ -34,8 +36,10 @@ pub(crate) fn pick(picker: &Picker<'_>) -> Option<Plan> {
 fn level0_reason(picker: &Picker<'_>) -> Option<Reason> {
     match picker.version.level0.len() >= picker.options.level0_tables {
         true => Some(Reason::Level0),
-        false if read_triggered::level0_is_due(picker) => Some(Reason::Seeks),
-        false => idle::level0_is_due(picker).then_some(Reason::Idle),
+        false => {
+            let idle = || idle::level0_is_due(picker).then_some(Reason::Idle);
+            read_triggered::level0_reason(picker).or_else(idle)
+        }
     }
 }
 

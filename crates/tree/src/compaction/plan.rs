@@ -3,7 +3,7 @@
 //! A plan is data. The policies of this folder make plans, `jobs/compact.rs` executes them, and [`Tree::install`](crate::Tree::install)
 //! turns their output into an edit.
 
-use crate::version::LiveTable;
+use crate::version::{LiveTable, ValueSum};
 use base::Slice;
 use std::fmt;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ pub enum Reason {
     /// The read charges of a run have reached its price (`read_triggered.rs`). The paper counts seeks instead (section
     /// 4.2).
     Seeks,
+    /// Scans have waited for values outside of the tree, which move into tables (`read_triggered.rs`).
+    Scans,
     /// A large share of the entries of a table are tombstones.
     Tombstones,
     /// The tree has more older versions than `space_target` allows (`space_amp.rs`).
@@ -44,6 +46,7 @@ impl fmt::Display for Reason {
             Reason::GuardFull => "guard full",
             Reason::LevelSize => "level size",
             Reason::Seeks => "seeks",
+            Reason::Scans => "scans",
             Reason::Tombstones => "tombstones",
             Reason::Space => "space",
             Reason::SmallGuards => "small guards",
@@ -118,7 +121,17 @@ impl Plan {
         self.is_move() || self.reason == Reason::RangeTombstones
     }
 
-    /// Bytes that its execution reads.
+    /// Whether values outside of the tree move into the output tables.
+    pub fn inlines_values(&self) -> bool {
+        self.reason == Reason::Scans
+    }
+
+    /// Bytes of the values outside of the tree to which the inputs refer.
+    pub fn value_bytes(&self) -> u64 {
+        self.input_tables().map(|t| t.values).sum::<ValueSum>().bytes
+    }
+
+    /// Bytes that its execution reads, without values outside of the tree.
     pub fn read_bytes(&self) -> u64 {
         if self.is_unread() { 0 } else { self.input_bytes() }
     }

@@ -3,11 +3,13 @@
 use super::picker::{Candidate, Picker};
 use super::plan::Reason;
 use crate::read::JOB_COST;
-use std::sync::atomic::Ordering;
+use crate::version::LiveTable;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The guards that are due because of reads.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
-    if picker.options.seek_cost == 0 {
+    let seek_cost = picker.options.seek_cost;
+    if seek_cost == 0 {
         return;
     }
     for (n, guard, g) in picker.version.guards() {
@@ -17,18 +19,30 @@ pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
             let score = charges as f64 / g.merge_cost as f64;
             candidates.push(Candidate { reason: Reason::Seeks, level: n, guard, score });
         }
+        let (charges, price) = (g.value_charges.load(Ordering::Relaxed), g.inline_price(seek_cost));
+        if charges > 0 && charges >= price {
+            let score = charges as f64 / price as f64;
+            candidates.push(Candidate { reason: Reason::Scans, level: n, guard, score });
+        }
     }
 }
 
-/// Whether level 0 is due because of reads: some table and all older ones, which go down with it.
-pub(super) fn level0_is_due(picker: &Picker<'_>) -> bool {
-    if picker.options.seek_cost == 0 || !picker.allows_early_level0() {
-        return false;
+/// Why level 0 is due because of reads, if it is: some table and all older ones, which go down with it.
+pub(super) fn level0_reason(picker: &Picker<'_>) -> Option<Reason> {
+    let seek_cost = picker.options.seek_cost;
+    if seek_cost == 0 || !picker.allows_early_level0() {
+        return None;
     }
-    let (mut charges, mut price) = (0, JOB_COST);
-    picker.version.level0.iter().rev().any(|table| {
-        charges += table.charges.load(Ordering::Relaxed);
-        price += 2 * table.meta.file_size;
-        charges >= price
-    })
+    let is_due = |charge: fn(&LiveTable) -> &AtomicU64, cost: &dyn Fn(&LiveTable) -> u64| {
+        let (mut charges, mut price) = (0, JOB_COST);
+        picker.version.level0.iter().rev().any(|table| {
+            charges += charge(table).load(Ordering::Relaxed);
+            price = price.saturating_add(cost(table));
+            charges >= price
+        })
+    };
+    if is_due(|table| &table.value_charges, &|table| table.inline_cost(seek_cost)) {
+        return Some(Reason::Scans);
+    }
+    is_due(|table| &table.charges, &|table| 2 * table.meta.file_size).then_some(Reason::Seeks)
 }

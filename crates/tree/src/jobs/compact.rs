@@ -1,5 +1,6 @@
 //! Executes a compaction: merges the inputs of a plan, drops what no reader can see, and writes the output tables.
 
+use super::inline_values::InlineValues;
 use super::job::{JobContext, JobOutput};
 use super::output;
 use super::write::write_tables;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// are durable on return. On an error the output files are removed; the kind `ReadOnly` means that a sync failed.
 ///
 /// Cost: one sequential read of the inputs and one sequential write of the kept entries; a heap of the inputs, and no
-/// allocation per record.
+/// allocation per record. A compaction for scans also reads the values to which its entries refer, one by one.
 pub fn compact(plan: &Plan, context: &JobContext<'_>) -> Result<JobOutput> {
     // A snapshot taken during the merge is not in the list. It reads at the newest of these range tombstones, or later.
     let oldest_reader = context.snapshots.first().copied().unwrap_or(context.range_tombstones.max_seq());
@@ -23,8 +24,17 @@ pub fn compact(plan: &Plan, context: &JobContext<'_>) -> Result<JobOutput> {
     }
     let scan = |live: &Arc<LiveTable>| LiveTableCursor::new(live.clone(), live.table.scan(), true);
     let (smallest, largest) = key_bounds(plan.input_tables());
-    let merge = MergeCursor::new(plan.input_tables().map(scan).collect(), shared_prefix(smallest, largest));
-    write_tables(merge, plan, context, &mut outcome, |_, _, _| {})?;
+    let mut merge =
+        MergeCursor::new(plan.input_tables().map(scan).collect(), shared_prefix(smallest, largest));
+    let segments = plan.input_tables().find_map(|live| live.segments());
+    match segments.filter(|_| plan.inlines_values() && context.inline_values) {
+        None => write_tables(&mut merge, plan, context, &mut outcome, |_, _, _| {})?,
+        Some(segments) => {
+            let mut entries = InlineValues::new(merge, segments);
+            write_tables(&mut entries, plan, context, &mut outcome, |_, _, _| {})?;
+            (outcome.values_read, outcome.value_error) = (entries.read, entries.error);
+        }
+    }
     if !outcome.added.is_empty()
         && let Err(e) = context.env.sync_dir(context.dir)
     {

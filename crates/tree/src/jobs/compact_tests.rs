@@ -24,6 +24,7 @@ fn merge(stack: &TestStack, range_tombstones: &RangeSet, snapshots: &[Seq]) -> (
         snapshots,
         rate_limiter: &|bytes| reported.lock().unwrap().push(bytes),
         range_tombstones,
+        inline_values: false,
         cancelled: &AtomicBool::new(false),
     };
     let inputs = stack.guard.tables.iter().map(|t| (1, t.clone())).collect();

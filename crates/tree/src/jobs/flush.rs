@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Writes the entries of `memtables` (one, or a merge of several) as one table for level 0, and collects the keys that
 /// are selected as guards by their hash. The table is durable on return, its directory entry is not: the caller syncs the directory
 /// once for all tables that it flushes.
-pub fn flush(memtables: impl Cursor, context: &JobContext<'_>) -> Result<JobOutput> {
+pub fn flush(mut memtables: impl Cursor, context: &JobContext<'_>) -> Result<JobOutput> {
     let mut flushed = JobOutput {
         range_tombstones: context.range_tombstones.flattened(context.snapshots),
         oldest_reader: context.snapshots.first().copied(),
@@ -28,7 +28,7 @@ pub fn flush(memtables: impl Cursor, context: &JobContext<'_>) -> Result<JobOutp
             uncommitted.push((level, Slice::copy_from(key)));
         }
     };
-    write_tables(memtables, &Plan::empty(Reason::Level0), context, &mut flushed, select)?;
+    write_tables(&mut memtables, &Plan::empty(Reason::Level0), context, &mut flushed, select)?;
     flushed.uncommitted = uncommitted;
     Ok(flushed)
 }

@@ -2,7 +2,7 @@
 
 use crate::TreeOptions;
 use crate::version::Sketch;
-use base::{RangeSet, RangeTombstone, Seq, Slice};
+use base::{Error, RangeSet, RangeTombstone, Seq, Slice};
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +25,9 @@ pub struct JobContext<'a> {
     pub rate_limiter: &'a dyn Fn(u64),
     /// Range tombstones: entries that they hide from every reader are dropped.
     pub range_tombstones: &'a RangeSet,
+    /// Whether a compaction for scans ([`Plan::inlines_values`](crate::Plan::inlines_values)) may write values into its tables: there is
+    /// room for them on the disk.
+    pub inline_values: bool,
     /// Set when the job should stop because the database is closing.
     pub cancelled: &'a AtomicBool,
 }
@@ -43,6 +46,10 @@ pub struct JobOutput {
     /// The oldest sequence number at which a reader reads or, after a compaction, will read; `None` if there are no readers of old
     /// versions.
     pub oldest_reader: Option<Seq>,
+    /// Bytes of the values that a compaction for scans has read outside of the tree.
+    pub values_read: u64,
+    /// Why a value outside of the tree could not be read, and stays there: the first error.
+    pub value_error: Option<Error>,
 }
 
 impl JobOutput {

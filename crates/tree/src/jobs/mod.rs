@@ -10,6 +10,7 @@ mod compact;
 #[cfg(test)]
 mod compact_tests;
 mod flush;
+mod inline_values;
 mod job;
 mod output;
 mod retention;

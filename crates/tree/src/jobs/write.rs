@@ -13,7 +13,7 @@ use base::{Cursor, Result, hash};
 ///
 /// No allocation per record.
 pub(super) fn write_tables(
-    mut cursor: impl Cursor,
+    cursor: &mut impl Cursor,
     plan: &Plan,
     context: &JobContext<'_>,
     done: &mut JobOutput,

@@ -8,6 +8,7 @@
 //! | --- | --- | --- |
 //! | a seek in a guard with *r* > 1 runs | (*r* - 1) × `seek_cost`, and (*r* - 1) / *r* of the bytes read from files | the guard |
 //! | a deleted entry is skipped | `seek_cost` / 8 | the guard, table of level 0 or memtable with the entry |
+//! | a scan waits for a value outside of the tree | 32 × `seek_cost` | the guard or table of level 0 with the reference |
 //!
 //! Each run has a *price*: the bytes that the compaction or flush reads and writes that removes the cost. A run is *due* when its charges
 //! have reached its price (the ski rental rule), so reads and compactions together cost at most twice the minimum.
@@ -19,6 +20,14 @@
 //! | a table of level 0, with all older ones | twice their size, [`JOB_COST`] |
 //! | a memtable | its size, [`JOB_COST`] |
 //!
+//! Values outside of the tree have a counter and a price of their own: a compaction for them (`Reason::Scans`, ADR 22) writes the values
+//! into its tables.
+//!
+//! | run | price of its values in bytes |
+//! | --- | --- |
+//! | a guard | twice its size, twice the bytes of the values, 32 × `seek_cost` for each of them, [`JOB_COST`] |
+//! | a table of level 0, with all older ones | the same of all of them together, [`JOB_COST`] once |
+//!
 //! A compaction *sheds* tombstones when it moves them down or, in the last level, drops them.
 //!
 //! A merge begins with no charges, and so does the table of a flushed memtable.
@@ -26,7 +35,7 @@
 //! `compaction/read_triggered.rs` compares charges and prices when the scheduler picks a compaction. [`ReadCharges::take_due`] tells
 //! the scheduler which trees to check. The library compares memtables with their price (`crates/cairn/src/seal/due.rs`).
 
-use crate::version::Guard;
+use crate::version::{Guard, LiveTable, ValueSum};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -37,6 +46,13 @@ pub(crate) const JOB_COST: u64 = 4 << 20;
 /// The charge of one table of level 0 at which the scheduler checks level 0. The price is that of several tables
 /// together: even with the maximal `level0_tables`, a check comes before the sum of their charges reaches the price.
 pub(crate) const LEVEL0_CHECK: u64 = JOB_COST / 64;
+
+/// Reading a value outside of the tree from the disk takes as long as searching so many more runs: one random read, of many in flight,
+/// against the bytes that a compaction reads and writes in this time.
+const RUNS_PER_VALUE: u64 = 32;
+
+/// Longer values stay outside of the tree: reading them takes about as long from there as from a table.
+pub(crate) const MAX_INLINE_LEN: u32 = 64 << 10;
 
 /// Skipping this many deleted entries takes as long as searching one more run.
 const SKIPPED_PER_RUN: u64 = 8;
@@ -73,6 +89,16 @@ impl ReadCharges {
     /// `any_due` is shared by all trees of a database: a charge that may make a run due sets it.
     pub fn new(seek_cost: u32, any_due: Arc<AtomicBool>) -> Arc<ReadCharges> {
         Arc::new(ReadCharges { seek_cost: u64::from(seek_cost), any_due, ..ReadCharges::default() })
+    }
+
+    /// The option `seek_cost`.
+    pub(crate) fn seek_cost(&self) -> u32 {
+        self.seek_cost as u32
+    }
+
+    /// The charge for a value outside of the tree that a scan waits for.
+    pub(crate) fn value_cost(&self) -> u64 {
+        RUNS_PER_VALUE * self.seek_cost
     }
 
     /// Whether some run may have become due since the last call. Must be called after `any_due` was reset.
@@ -134,7 +160,25 @@ impl SkipCharge {
     }
 }
 
+/// What it costs to write values outside of the tree into tables, beside what the merge of these costs.
+fn inline_cost(values: &ValueSum, seek_cost: u32) -> u64 {
+    let each = RUNS_PER_VALUE * u64::from(seek_cost);
+    values.bytes.saturating_mul(2).saturating_add(values.count.saturating_mul(each))
+}
+
+impl LiveTable {
+    /// The part of this table in the price at which level 0 is due for its values outside of the tree.
+    pub(crate) fn inline_cost(&self, seek_cost: u32) -> u64 {
+        inline_cost(&self.values, seek_cost).saturating_add(2 * self.meta.file_size)
+    }
+}
+
 impl Guard {
+    /// The price of its values outside of the tree.
+    pub(crate) fn inline_price(&self, seek_cost: u32) -> u64 {
+        inline_cost(&self.values, seek_cost).saturating_add(self.merge_cost + JOB_COST)
+    }
+
     /// Its price, with `below` bytes in the guards of the next level that a compaction may have to merge along.
     #[inline]
     pub(crate) fn price(&self, below: u64) -> u64 {

@@ -21,9 +21,9 @@ mod merge;
 mod sources;
 mod table_cursor;
 
-pub(crate) use charge::JOB_COST;
 #[cfg(test)]
 pub(crate) use charge::LEVEL0_CHECK;
+pub(crate) use charge::{JOB_COST, MAX_INLINE_LEN};
 pub use charge::{ReadCharges, SkipCharge, charge, flush_price};
 pub use level_cursor::{KeyRange, LevelCursor};
 pub use lookup::{LookupKey, PendingLookup};

@@ -1,6 +1,6 @@
 //! The cursors that together show all tables of a version. The library merges them with those of its memtables.
 
-use super::charge::{LEVEL0_CHECK, ReadCharges};
+use super::charge::{LEVEL0_CHECK, MAX_INLINE_LEN, ReadCharges};
 use super::level_cursor::{KeyRange, LevelCursor};
 use super::table_cursor::LiveTableCursor;
 use crate::version::Version;
@@ -23,6 +23,24 @@ impl TreeSource {
             TreeSource::Level(cursor) => {
                 let guard = cursor.current_guard();
                 charges.charge(&guard.charges, bytes, guard.price(0));
+            }
+        }
+    }
+
+    /// Charges the table or guard where the cursor stands for a value outside of the tree of `len` bytes, which the disk had to read.
+    pub fn charge_value(&self, len: u32, charges: &ReadCharges) {
+        let cost = charges.value_cost();
+        if cost == 0 || len > MAX_INLINE_LEN {
+            return;
+        }
+        match self {
+            TreeSource::Table(cursor) => {
+                let table = &cursor.table;
+                charges.charge(&table.value_charges, cost, table.inline_cost(charges.seek_cost()));
+            }
+            TreeSource::Level(cursor) => {
+                let guard = cursor.current_guard();
+                charges.charge(&guard.value_charges, cost, guard.inline_price(charges.seek_cost()));
             }
         }
     }

@@ -103,6 +103,11 @@ impl Tree {
         self.in_progress.retain(|p| !std::ptr::eq(&**p, plan));
     }
 
+    /// Whether a compaction is in progress that moves values into its tables.
+    pub fn inlines_values(&self) -> bool {
+        self.in_progress.iter().any(|plan| plan.inlines_values())
+    }
+
     /// Applies a durable edit to the current version. The files of the tables that it removes become obsolete when no
     /// reader holds them.
     pub fn apply(

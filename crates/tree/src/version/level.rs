@@ -1,7 +1,7 @@
 //! Levels and guards: which tables a level has, and which guard owns a key.
 
 use super::fences::Fences;
-use super::live_table::LiveTable;
+use super::live_table::{LiveTable, ValueSum};
 use base::Slice;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,12 @@ pub struct Guard {
     pub runs: usize,
     /// The approximate number of bytes that a merge of its tables reads and writes.
     pub merge_cost: u64,
+    /// The values outside of the tree to which its tables refer.
+    pub(crate) values: ValueSum,
     /// Read charges since the last merge of the guard, in bytes (`read/charge.rs`).
     pub(crate) charges: AtomicU64,
+    /// The same for its values outside of the tree.
+    pub(crate) value_charges: AtomicU64,
     /// The bytes of older versions (`compaction/space_amp.rs`), computed at the first use.
     pub(crate) stale_bytes: OnceLock<u64>,
 }
@@ -42,9 +46,11 @@ impl Guard {
         Arc::new(Guard {
             key,
             runs: runs(&tables),
+            values: tables.iter().map(|t| t.values).sum(),
             tables,
             merge_cost,
             charges: AtomicU64::new(0),
+            value_charges: AtomicU64::new(0),
             stale_bytes: OnceLock::new(),
         })
     }
@@ -57,6 +63,7 @@ impl Guard {
     /// Takes the charges of the guard that this one replaces, with more tables. But charges of a guard with one run are for its tombstones,
     /// whose price is higher than that of a merge of several runs: where it gets a second run, they are dropped.
     pub(crate) fn inherit_charges(&self, old: &Guard) {
+        self.value_charges.store(old.value_charges.load(Ordering::Relaxed), Ordering::Relaxed);
         if old.runs > 1 || self.runs < 2 {
             self.charges.store(old.charges.load(Ordering::Relaxed), Ordering::Relaxed);
         }

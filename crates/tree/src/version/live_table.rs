@@ -28,6 +28,26 @@ pub struct LiveTable {
     sketch: OnceLock<Sketch>,
     /// Read charges, in bytes (`read/charge.rs`). Only level 0 uses them.
     pub charges: AtomicU64,
+    /// The values outside of the tree to which its entries refer.
+    pub(crate) values: ValueSum,
+    /// Read charges for them.
+    pub(crate) value_charges: AtomicU64,
+}
+
+/// Values outside of the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ValueSum {
+    pub count: u64,
+    pub bytes: u64,
+}
+
+impl std::iter::Sum for ValueSum {
+    fn sum<I: Iterator<Item = ValueSum>>(sums: I) -> ValueSum {
+        sums.fold(ValueSum::default(), |a, b| ValueSum {
+            count: a.count.saturating_add(b.count),
+            bytes: a.bytes.saturating_add(b.bytes),
+        })
+    }
 }
 
 impl LiveTable {
@@ -39,6 +59,7 @@ impl LiveTable {
         segments: Option<&Arc<Segments>>,
     ) -> Arc<LiveTable> {
         let (damage, sketch) = (Damage::default(), OnceLock::new());
+        let values = meta.segments.iter().map(|s| ValueSum { count: s.count, bytes: s.bytes }).sum();
         let segments = segments.filter(|_| !meta.segments.is_empty()).cloned();
         segments.iter().for_each(|segments| segments.hold(meta.number, &meta.segments));
         Arc::new(LiveTable {
@@ -50,6 +71,8 @@ impl LiveTable {
             damage,
             sketch,
             charges: AtomicU64::new(0),
+            values,
+            value_charges: AtomicU64::new(0),
         })
     }
 
@@ -62,6 +85,11 @@ impl LiveTable {
     /// Sets the sketch, from the manifest.
     pub(crate) fn set_sketch(&self, sketch: &Sketch) {
         let _ = self.sketch.set(sketch.clone());
+    }
+
+    /// The value segments that its entries refer to; `None` if there are none.
+    pub(crate) fn segments(&self) -> Option<&Segments> {
+        self.segments.as_deref()
     }
 
     /// Whether `key` lies in the table's key range.

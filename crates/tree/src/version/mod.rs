@@ -36,7 +36,7 @@ pub use edit::VersionEdit;
 pub(crate) use level::runs;
 pub use level::{Guard, Level};
 pub use live_table::LiveTable;
-pub(crate) use live_table::key_bounds;
+pub(crate) use live_table::{ValueSum, key_bounds};
 pub use obsolete_files::ObsoleteFiles;
 pub use sketch::Sketch;
 
