@@ -142,6 +142,8 @@ bugs! {
     SkipValueSync,
     /// an opening forgets where collections have moved values
     ForgetMovedValues,
+    /// a compaction that moves values into tables gives an entry without a reference the value of the entry before it
+    KeepLastValue,
 }
 
 #[cfg(feature = "planted-bugs")]

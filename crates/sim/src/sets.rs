@@ -157,6 +157,8 @@ pub fn option_sets() -> Vec<OptionSet> {
         // Large values, and all values, outside of the tree.
         set("values", 1, &[hybrid(0.02), hybrid(1.0), tiny.clone()], MEDIUM),
         set("values-inline", 0, &[hybrid(0.2).memtable_bytes(4 << 10), hybrid(1.0).level0_tables(1)], SMALL),
+        // A scan that waits for a value pays for a compaction that moves the values of its guard into tables.
+        set("values-scans", 1, &[hybrid(0.02).seek_cost(1 << 20), hybrid(1.0).seek_cost(1 << 16)], MEDIUM),
         set("values-threads", 2, &[hybrid(0.05)], LARGE),
         set(
             "lazy",

@@ -63,6 +63,7 @@ fn suite(bug: Bug) -> Suite {
         | Bug::ForgetLiveValue
         | Bug::CollectDespiteReaders
         | Bug::ForgetMovedValues
+        | Bug::KeepLastValue
         | Bug::FilterDeniesKeys => MODEL,
         Bug::SkipDirectorySync
         | Bug::AcknowledgeBeforeSync

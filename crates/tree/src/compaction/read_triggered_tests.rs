@@ -3,6 +3,7 @@
 use crate::read::{JOB_COST, LEVEL0_CHECK};
 use crate::test_support::{Fixture, TableSpec, inputs, tree_options};
 use crate::{ReadCharges, Reason, SkipCharge, Tree, TreeOptions, VersionEdit, charge, flush_price};
+use base::SegmentShare;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -104,6 +105,81 @@ fn a_guard_of_one_run_is_due_where_a_compaction_sheds_its_tombstones() {
     tree.apply(&edit, &mut fixture.open()).unwrap();
     let guard = &tree.version().level(3).guards[0];
     assert_eq!((guard.runs, guard.charges.load(Ordering::Relaxed)), (1, 77));
+}
+
+/// A tree of tables that each refer to 10 values of 1000 bytes in all, in a segment of their own.
+fn with_values(fixture: &mut Fixture, options: TreeOptions, tables: &[TableSpec]) -> Tree {
+    let mut tree = fixture.tree(options, &[], &[]);
+    let mut add = |spec: &TableSpec| {
+        let mut meta = fixture.meta(*spec);
+        meta.segments = vec![SegmentShare { segment: meta.number, count: 10, bytes: 1000 }];
+        (spec.0, meta)
+    };
+    let edit = VersionEdit { added: tables.iter().map(&mut add).collect(), ..VersionEdit::default() };
+    tree.apply(&edit, &mut fixture.open()).unwrap();
+    tree
+}
+
+/// What 10 values cost that a scan waits for, at the least `seek_cost`.
+const TEN: u64 = 10 * 32;
+
+#[test]
+fn a_guard_is_due_for_its_values_when_scans_have_waited_for_the_time_of_moving_them() {
+    let mut fixture = Fixture::new();
+    let options = |seek_cost| TreeOptions { seek_cost, ..own_shape() };
+    let mut picked = |seek_cost: u32, tables: &[TableSpec], charges: u64| {
+        let mut tree = with_values(&mut fixture, options(seek_cost), tables);
+        charge(&tree.version().level(3).guards[0].value_charges, charges);
+        tree.pick(None).map(|plan| (plan.reason, plan.inlines_values(), plan.value_bytes()))
+    };
+    let one: [TableSpec; 1] = [(3, "a", "z", 9, 9)];
+    let two: [TableSpec; 2] = [(3, "a", "z", 9, 9), (3, "b", "z", 8, 8)];
+    // Tables and values are read and written once, each value with a read of its own.
+    let price = JOB_COST + 2000 + 2000 + TEN;
+    assert_eq!(picked(1, &one, price), Some((Reason::Scans, true, 1000)), "also with one run");
+    assert_eq!(picked(1, &one, price - 1), None);
+    assert_eq!(picked(2, &one, price), None, "the price has the charge of each value once");
+    assert_eq!(picked(1, &two, price + price - JOB_COST), Some((Reason::Scans, true, 2000)));
+    assert_eq!(picked(1, &two, price + price - JOB_COST - 1), None);
+    assert_eq!(picked(0, &one, 10 * price), None);
+
+    // Charges stay with a guard that gets a table, and are gone with its merge.
+    let mut tree = with_values(&mut fixture, options(1), &one);
+    charge(&tree.version().level(3).guards[0].value_charges, price);
+    let edit =
+        VersionEdit { added: vec![(3, fixture.meta((3, "a", "z", 10, 11)))], ..VersionEdit::default() };
+    tree.apply(&edit, &mut fixture.open()).unwrap();
+    let charges = |tree: &Tree| tree.version().level(3).guards[0].value_charges.load(Ordering::Relaxed);
+    assert_eq!((charges(&tree), reason(&mut tree, None)), (price, None), "the price has risen");
+    charge(&tree.version().level(3).guards[0].value_charges, 2000);
+    let plan = tree.pick(None).unwrap();
+    assert_eq!((plan.reason, inputs(&plan).len()), (Reason::Scans, 2));
+    fixture.execute(&mut tree, &plan);
+    assert_eq!((charges(&tree), tree.is_due(None)), (0, false));
+}
+
+#[test]
+fn level_0_is_due_for_its_values_and_does_not_only_move() {
+    let mut fixture = Fixture::new();
+    let level0: [TableSpec; 3] = [(0, "a", "z", 1, 2), (0, "a", "z", 3, 4), (0, "a", "z", 5, 6)];
+    let mut picked = |options: TreeOptions, tables: &[TableSpec], charges: [u64; 3]| {
+        let mut tree = with_values(&mut fixture, TreeOptions { seek_cost: 1, ..options }, tables);
+        let version = tree.version().clone();
+        for (table, bytes) in version.level0.iter().rev().zip(charges) {
+            charge(&table.value_charges, bytes);
+        }
+        tree.pick(None).map(|plan| (plan.reason, inputs(&plan).len(), plan.is_move()))
+    };
+    let each = 2000 + 2000 + TEN;
+    let all = Some((Reason::Scans, 3, false));
+    assert_eq!(picked(own_shape(), &level0, [JOB_COST + each, 0, 0]), all);
+    assert_eq!(picked(own_shape(), &level0, [JOB_COST + each - 1, 0, 0]), None);
+    assert_eq!(picked(own_shape(), &level0, [0, 0, JOB_COST + 3 * each]), all, "with all older ones");
+    assert_eq!(picked(own_shape(), &level0, [0, 0, JOB_COST + 3 * each - 1]), None);
+    let one = Some((Reason::Scans, 1, false));
+    assert_eq!(picked(own_shape(), &level0[..1], [JOB_COST + each, 0, 0]), one);
+    let leveled = TreeOptions { max_tables_per_guard: 1, ..own_shape() };
+    assert_eq!(picked(leveled, &level0, [10 * JOB_COST; 3]), None);
 }
 
 #[test]

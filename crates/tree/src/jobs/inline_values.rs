@@ -1,6 +1,7 @@
 //! [`InlineValues`]: the entries of a compaction with their values in place of the references to them.
 
 use crate::read::MAX_INLINE_LEN;
+use base::planted::{Bug, planted};
 use base::{Cursor, EntryKind, Error, Reference, Result, Trailer, same_key};
 use values::Segments;
 
@@ -117,7 +118,9 @@ impl<'a, C: Cursor> InlineValues<'a, C> {
 
     /// Reads the value of the entry that is shown.
     fn arrive(&mut self) {
-        self.value = None;
+        if !planted(Bug::KeepLastValue) {
+            self.value = None;
+        }
         let Some(reference) = self.batch.entries.get(self.at).and_then(|entry| entry.reference) else {
             return;
         };
