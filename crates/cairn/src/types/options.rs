@@ -260,8 +260,10 @@ option_table! {
     /// Charge, in bytes, for read-triggered compaction. A seek charges a guard this much for each sorted run after the first, plus their
     /// share of the bytes that it reads from files; a deleted entry that a cursor skips charges an eighth. When the charges of a guard
     /// reach the bytes that its compaction would read and write, a background thread compacts it. Skipped entries also cause flushes of
-    /// memtables and compactions of level 0 (the latter not in leveled trees, nor with `guard_policy` = `hash`). Reads themselves never
-    /// wait for this. A higher value makes slow ranges fast sooner, at the cost of more compaction. 0 turns read-triggered compaction off.
+    /// memtables and compactions of level 0 (the latter not in leveled trees, nor with `guard_policy` = `hash`). With `placement` =
+    /// `hybrid`, a step of a scan that waits for a large value charges 32 times as much to a counter of its own; a compaction moves such
+    /// values into tables when that reaches what it costs. Reads themselves never wait for this. A higher value makes slow ranges fast
+    /// sooner, at the cost of more compaction. 0 turns read-triggered compaction off.
     seek_cost: u32 = 256, "0 and more", |_| true;
     /// Compact a guard of the level above the last one within its own level, if moving it to the last level would rewrite more than
     /// this many times its bytes there.
@@ -278,7 +280,7 @@ option_table! {
     /// data through every level, as in the PebblesDB paper, and writes more.
     skip_levels: bool = true, "true, false", |_| true;
     /// Where values are. `in_place`: beside their keys. `hybrid`: large values stay in the log, which is kept for them, and compactions
-    /// move references to them; this saves writing, and makes scans of larger-than-memory data slower.
+    /// move references to them; this saves writing, and makes the first scans of larger-than-memory data slower.
     placement: PlacementPolicy = PlacementPolicy::InPlace, "in_place, hybrid", |_| true;
     /// With `placement` = `hybrid`: a value is large if its key has at most this share of the record (Parallax, `T_ML`).
     large_up_to: f64 = 0.02, "0 to 1", |v| (0.0..=1.0).contains(v);
