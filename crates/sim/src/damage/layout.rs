@@ -75,6 +75,19 @@ impl Layout {
         count
     }
 
+    /// The nonempty records in `bytes`, which are those of the segment.
+    fn records(&self, bytes: &[u8]) -> Vec<Vec<u8>> {
+        let (mut records, mut record) = (Vec::new(), Vec::new());
+        for chunk in &self.chunks {
+            record.extend_from_slice(&bytes[chunk.start + CHUNK_HEADER_LEN..chunk.end]);
+            if chunk.ends {
+                records.push(std::mem::take(&mut record));
+            }
+        }
+        records.retain(|record| !record.is_empty());
+        records
+    }
+
     /// The start of the part that contains `offset`: a chunk with the padding before it, the header, or the end.
     pub(super) fn start_of(&self, offset: usize) -> usize {
         if offset < self.header_len {
@@ -89,6 +102,45 @@ impl Layout {
     pub(super) fn proven_from(&self, offset: usize) -> usize {
         self.chunks.iter().filter(|c| c.start >= offset).map(|c| c.proves).max().unwrap_or(0)
     }
+}
+
+/// The number of the first log that an opening replays, according to an intact manifest: the largest field 7 of its edits
+/// (`docs/format/manifest.md`). Logs before it hold nothing but values.
+pub(super) fn first_replayed_log(manifest: &[u8]) -> u64 {
+    let records = Layout::of(manifest).records(manifest);
+    records.iter().filter_map(|edit| min_log(&mut &edit[..])).max().unwrap_or(0)
+}
+
+/// The largest field 7 of an edit.
+fn min_log(edit: &mut &[u8]) -> Option<u64> {
+    let mut min_log = None;
+    while !edit.is_empty() {
+        match varint(edit) {
+            1 => {
+                (varint(edit), skip_bytes(edit), varint(edit));
+                (0..2 * varint(edit)).for_each(|_| skip_bytes(edit));
+            }
+            3 => (varint(edit), skip_bytes(edit)).1,
+            7 => min_log = min_log.max(Some(varint(edit))),
+            9 => _ = (varint(edit), varint(edit)),
+            10 => skip_bytes(edit),
+            2 | 4 | 5 | 6 | 8 | 11 => _ = varint(edit),
+            tag => panic!("docs/format/manifest.md has no field {tag}"),
+        }
+    }
+    min_log
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let end = bytes.iter().position(|byte| *byte < 0x80).expect("an intact varint ends");
+    let number = bytes[..=end].iter().rev().fold(0, |sum, &byte| sum << 7 | u64::from(byte & 0x7f));
+    *bytes = &bytes[end + 1..];
+    number
+}
+
+fn skip_bytes(bytes: &mut &[u8]) {
+    let len = varint(bytes) as usize;
+    *bytes = &bytes[len..];
 }
 
 /// The third varint in `bytes`; 0 if there are fewer.
