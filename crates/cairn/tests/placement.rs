@@ -353,3 +353,41 @@ fn values_of_a_batch_of_reads_are_requested_together() -> Result<()> {
     assert!(calls >= 200, "{calls} requests for the blocks and the values of 100 keys");
     Ok(())
 }
+
+#[test]
+fn values_requested_ahead_have_few_bytes() -> Result<()> {
+    const LEN: u64 = 700_000;
+    let env = SimEnv::new(1);
+    let (db, keyspace) = open(&env, 0)?;
+    for i in 0..30 {
+        keyspace.put(key(i), vec![i as u8; LEN as usize])?;
+    }
+    db.flush()?;
+    db.wait_idle()?;
+    env.set_cached_percent(0);
+    let (mut cursor, before) = (keyspace.cursor(), env.will_need_bytes());
+    cursor.seek_to_first()?;
+    for shown in 1..30 {
+        cursor.next()?;
+        let ahead = (env.will_need_bytes() - before).saturating_sub(shown * LEN);
+        assert!(ahead <= (2 << 20) + LEN + (64 << 10), "{ahead} bytes behind entry {shown}");
+        assert!(ahead >= LEN || shown > 25, "{ahead} bytes behind entry {shown}");
+    }
+    Ok(())
+}
+
+#[test]
+fn values_under_a_range_tombstone_do_not_end_the_requests_ahead() -> Result<()> {
+    let (env, _db, keyspace) = on_disk()?;
+    keyspace.delete_range(key(20)..key(160))?;
+    let mut cursor = keyspace.cursor();
+    cursor.seek(key(0))?;
+    (0..19).try_for_each(|_| cursor.next())?;
+    assert_eq!(cursor.key(), key(19));
+    let before = env.will_need_bytes();
+    cursor.next()?;
+    assert_eq!(cursor.key(), key(160));
+    let requested = (env.will_need_bytes() - before) / 2000;
+    assert!((16..=130).contains(&requested), "{requested} values when the cursor has left the deleted range");
+    Ok(())
+}

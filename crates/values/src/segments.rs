@@ -78,6 +78,10 @@ const UNREADABLE: u32 = 3;
 /// Values in a file that are requested together have at most this many bytes between them: a page.
 const REQUEST_GAP: u64 = 4 << 10;
 
+/// [`Segments::verify`] asks the disk for so many values together, unless they have more bytes.
+const MAX_REQUESTS: usize = 1024;
+const MAX_REQUEST_BYTES: u64 = 1 << 20;
+
 /// Bytes of a log for a value beside it and its key, about.
 const OVERHEAD: u64 = 32;
 
@@ -406,17 +410,29 @@ impl Segments {
     ) -> Result<Vec<Error>> {
         references.sort_unstable();
         let mut errors = Vec::new();
-        for reference in &references {
-            match self.read(reference) {
-                Ok(value) => step(value.len() as u64)?,
-                Err(e) => {
-                    step(0)?;
-                    errors.push(e);
-                    if errors.len() >= MAX_ERRORS {
-                        break;
+        let (mut left, mut requests) = (&references[..], Vec::new());
+        while let Some(first) = left.first() {
+            let mut bytes = u64::from(first.len);
+            let more = left[1..].iter().take(MAX_REQUESTS - 1).take_while(|reference| {
+                bytes += u64::from(reference.len);
+                bytes <= MAX_REQUEST_BYTES
+            });
+            let (batch, behind) = left.split_at(1 + more.count());
+            requests.extend_from_slice(batch);
+            self.request(&mut requests);
+            for reference in batch {
+                match self.read(reference) {
+                    Ok(value) => step(value.len() as u64)?,
+                    Err(e) => {
+                        step(0)?;
+                        errors.push(e);
+                        if errors.len() >= MAX_ERRORS {
+                            return Ok(errors);
+                        }
                     }
                 }
             }
+            left = behind;
         }
         Ok(errors)
     }
@@ -476,14 +492,15 @@ impl Segments {
         let mut places = Vec::with_capacity(references.len());
         for reference in references.drain(..) {
             if let Ok((file, offset)) = self.place(&reference) {
-                places.push((file, offset, offset + framed_len(offset, reference.len.into())));
+                let to = offset + framed_len(offset, reference.len.into());
+                places.push((file, offset, to, reference.segment));
             }
         }
-        places.sort_unstable_by_key(|&(file, from, _)| (file, from));
+        places.sort_unstable_by_key(|&(file, from, ..)| (file, from));
         for row in places.chunk_by(|a, b| a.0 == b.0 && b.1 <= a.2.saturating_add(REQUEST_GAP)) {
-            let (file, from, to) = (row[0].0, row[0].1, row[row.len() - 1].2);
-            if let Ok(open) = self.open(file) {
-                open.will_need(from, to - from);
+            let (file, from, _, segment) = row[0];
+            if let Ok(open) = self.open_at(file, segment) {
+                open.will_need(from, row[row.len() - 1].2 - from);
             }
         }
     }
@@ -491,12 +508,17 @@ impl Segments {
     /// The file with the value of `reference`, and its offset there.
     fn locate(&self, reference: &Reference) -> Result<(Arc<dyn ReadFile>, u64)> {
         let (file, offset) = self.place(reference)?;
+        Ok((self.open_at(file, reference.segment)?, offset))
+    }
+
+    /// Opens `file`, in which the values of `segment` were a moment ago.
+    fn open_at(&self, file: SegmentFile, segment: u64) -> Result<Arc<dyn ReadFile>> {
         let open = self.open(file)?;
-        if self.file_of(reference.segment) != file {
+        if self.file_of(segment) != file {
             // A collection has removed the file, and may have done so before the handle was kept.
             self.files.lock().remove(&file);
         }
-        Ok((open, offset))
+        Ok(open)
     }
 
     /// The value of `reference` where it was first written, even if a collection has moved it: for salvage.

@@ -20,6 +20,8 @@ struct Saved {
     shared: Option<Slice>,
     /// Whether the value is a reference to the value.
     is_reference: bool,
+    /// The sequence number of the entry.
+    seq: Seq,
     /// Index of the source that has the entry.
     source: usize,
 }
@@ -29,7 +31,8 @@ impl Saved {
 
     fn set(&mut self, merge: &MergeCursor<Source>) {
         let value = merge.value();
-        (self.is_reference, self.source) = (merge.trailer().is_reference(), merge.current());
+        let trailer = merge.trailer();
+        (self.is_reference, self.seq, self.source) = (trailer.is_reference(), trailer.seq(), merge.current());
         self.copy.clear();
         self.shared = (value.len() > Self::MAX_COPIED).then(|| merge.value_slice());
         if self.shared.is_none() {
@@ -492,9 +495,11 @@ impl Cursor {
 
     /// The value that the entry refers to at which the cursor has arrived.
     fn fetch(&mut self, backward: bool) -> Result<Slice> {
-        let (key, reference, source) = match backward {
-            false => (self.merge.key(), self.merge.value(), self.merge.current()),
-            true => (&self.key[..], self.saved.value(), self.saved.source),
+        let (key, entry_seq, reference, source) = match backward {
+            false => {
+                (self.merge.key(), self.merge.trailer().seq(), self.merge.value(), self.merge.current())
+            }
+            true => (&self.key[..], self.saved.seq, self.saved.value(), self.saved.source),
         };
         let segments = &self.keyspace.segments;
         let reference = segments.decode(reference)?;
@@ -504,7 +509,7 @@ impl Cursor {
             return Ok(value);
         }
         let (seq, bounds, keyspace) = (self.seq, &self.bounds, &*self.keyspace);
-        self.ahead.arrive(&At { key, backward, seq, bounds, keyspace });
+        self.ahead.arrive(&At { key, entry_seq, backward, seq, bounds, keyspace });
         if self.ahead.stepped
             && let Some(Source::Tree(source)) = self.merge.children().get(source)
         {

@@ -8,6 +8,7 @@ use super::read_view::{Source, current_read_state, sources};
 use crate::state::KeyspaceInner;
 use crate::types::Bounds;
 use base::{Cursor as _, Reference, Result, Seq, compare_keys, same_key};
+use std::collections::VecDeque;
 use tree::MergeCursor;
 
 /// The number of values that are requested first. Each time half of them is used up, twice as many are, up to [`MAX_WINDOW`].
@@ -16,7 +17,8 @@ const MIN_WINDOW: usize = 16;
 /// Maximum number of values that are requested and not reached yet. A disk gains little from more.
 const MAX_WINDOW: usize = 128;
 
-/// Maximum number of bytes that are requested together: more might be dropped from memory before they are used.
+/// No more values are requested when those that are requested and not reached yet have so many bytes: more might be dropped from memory
+/// before they are used.
 const MAX_BYTES: u64 = 2 << 20;
 
 /// The merge makes at most this many steps for each value to be requested: a run of deleted entries does not hold the cursor up.
@@ -32,8 +34,11 @@ pub(super) struct ValuesAhead {
     pub stepped: bool,
     /// The number of values to be requested and not reached yet.
     window: usize,
-    /// The number of values requested and not reached yet; more if entries were requested that the cursor does not show.
-    ahead: usize,
+    /// Sequence numbers and lengths of the values that are requested and not reached yet, in the order of the merge. Some may be of entries
+    /// that the cursor does not show.
+    requested: VecDeque<(Seq, u32)>,
+    /// The sum of these lengths.
+    bytes: u64,
     /// The key that the merge has reached.
     key: Vec<u8>,
     wanted: Vec<Reference>,
@@ -42,6 +47,8 @@ pub(super) struct ValuesAhead {
 /// Where a cursor is.
 pub(super) struct At<'a> {
     pub key: &'a [u8],
+    /// The sequence number of the entry.
+    pub entry_seq: Seq,
     pub backward: bool,
     pub seq: Seq,
     pub bounds: &'a Bounds,
@@ -68,12 +75,24 @@ impl ValuesAhead {
             return;
         }
         if !self.runs(at.backward) {
-            (self.merge, self.backward, self.window, self.ahead) = (None, at.backward, MIN_WINDOW / 2, 0);
+            (self.merge, self.backward, self.window) = (None, at.backward, MIN_WINDOW / 2);
         }
-        self.ahead = self.ahead.saturating_sub(1);
-        if self.ahead <= self.window / 2 && self.request(at).is_err() {
+        self.reach(at.entry_seq);
+        let is_low = self.requested.len() <= self.window / 2 && self.bytes <= MAX_BYTES / 2;
+        if is_low && self.request(at).is_err() {
             // The cursor meets the error itself when it comes there.
             self.merge = None;
+        }
+    }
+
+    /// Forgets the requests up to that of the entry with this sequence number: all, if it was not requested, because the cursor has then
+    /// overtaken the merge.
+    fn reach(&mut self, seq: Seq) {
+        while let Some((reached, len)) = self.requested.pop_front() {
+            self.bytes -= u64::from(len);
+            if reached == seq {
+                break;
+            }
         }
     }
 
@@ -98,28 +117,38 @@ impl ValuesAhead {
             }
             self.key.clear();
             self.key.extend_from_slice(at.key);
-            self.ahead = 0;
+            self.requested.clear();
+            self.bytes = 0;
         }
         self.window = (2 * self.window).min(MAX_WINDOW);
-        let (mut steps, mut bytes) = (STEPS_EACH * self.window, 0);
-        let (mut newest, mut is_known) = (None::<Reference>, true);
-        while merge.valid() && steps > 0 && bytes < MAX_BYTES && self.ahead + self.wanted.len() < self.window
-        {
+        let mut steps = STEPS_EACH * self.window;
+        let (mut newest, mut is_known) = (None::<(Seq, Reference)>, true);
+        let mut want = |newest: Option<(Seq, Reference)>| {
+            if let Some((seq, reference)) = newest {
+                self.requested.push_back((seq, reference.len));
+                self.bytes += u64::from(reference.len);
+                self.wanted.push(reference);
+            }
+            self.requested.len() < self.window && self.bytes < MAX_BYTES
+        };
+        while merge.valid() && steps > 0 {
             let (key, trailer) = (merge.key(), merge.trailer());
             if !at.bounds.is_before_end(key) || at.bounds.is_before_start(key) {
                 break;
             }
             if !same_key(key, &self.key) {
+                if !want(newest.take()) {
+                    break;
+                }
                 self.key.clear();
                 self.key.extend_from_slice(key);
-                self.wanted.extend(newest.take());
                 is_known = false;
             }
             // Going backward, the newest version comes last.
             if trailer.seq() <= at.seq && (at.backward || !is_known) {
                 is_known = true;
-                newest = if trailer.is_reference() { Reference::decode(merge.value()) } else { None };
-                bytes += newest.as_ref().map_or(0, |reference| u64::from(reference.len));
+                let reference = if trailer.is_reference() { Reference::decode(merge.value()) } else { None };
+                newest = reference.map(|reference| (trailer.seq(), reference));
             }
             if at.backward {
                 merge.prev()?
@@ -128,8 +157,7 @@ impl ValuesAhead {
             }
             steps -= 1;
         }
-        self.wanted.extend(newest);
-        self.ahead += self.wanted.len();
+        want(newest);
         at.keyspace.segments.request(&mut self.wanted);
         Ok(())
     }
