@@ -186,7 +186,11 @@ impl DbInner {
         let context = JobContext {
             env: &self.env,
             dir: &self.dir,
-            options: &part.keyspace.options.tree_options(part.keyspace.id, &part.keyspace.name),
+            options: &part.keyspace.options.tree_options(
+                &self.options,
+                part.keyspace.id,
+                &part.keyspace.name,
+            ),
             next_number: &next_number,
             snapshots: &snapshots,
             rate_limiter: &|_| {},

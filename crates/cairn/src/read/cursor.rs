@@ -496,9 +496,7 @@ impl Cursor {
     /// The value that the entry refers to at which the cursor has arrived.
     fn fetch(&mut self, backward: bool) -> Result<Slice> {
         let (key, entry_seq, reference, source) = match backward {
-            false => {
-                (self.merge.key(), self.merge.trailer().seq(), self.merge.value(), self.merge.current())
-            }
+            false => (self.merge.key(), self.merge.trailer().seq(), self.merge.value(), self.merge.current()),
             true => (&self.key[..], self.saved.seq, self.saved.value(), self.saved.source),
         };
         let segments = &self.keyspace.segments;

@@ -271,9 +271,9 @@ option_table! {
     /// Compact a guard when this percentage of the entries of a table are tombstones. A lower value frees space sooner and compacts
     /// more. 0 turns the trigger off.
     tombstone_percent: u32 = 50, "0 to 100", |v| *v <= 100;
-    /// Target for space amplification: bytes of the tree over the bytes of its newest versions. Above it, guards with many old versions
-    /// are compacted, those first that free most per byte rewritten. Old versions are estimated: half of the data above the last level
-    /// counts as old, memtables do not count. A lower value saves space and writes more. When writers pause, a guard of the last level
+    /// Target for space amplification: bytes of the tree, and of values outside of it, over the bytes of the newest versions. Above it,
+    /// guards with many old versions are compacted, those first that free most per byte rewritten. Old versions are estimated: half of the
+    /// data above the last level counts as old, memtables do not count. A lower value saves space and writes more. When writers pause, a guard of the last level
     /// is merged as soon as the data added to it reaches `space_target` - 1 of the rest, and those above move down sooner.
     space_target: f64 = 1.5, "1.05 to 10", |v| (1.05..=10.0).contains(v);
     /// Compact level 0 straight into the deepest level in which the pieces still have a useful size, instead of level 1. `false` moves
@@ -326,8 +326,8 @@ impl KeyspaceOptions {
                 == Size::Large
     }
 
-    /// The options of the tree of keyspace `id` with this name.
-    pub(crate) fn tree_options(&self, id: u64, name: &str) -> tree::TreeOptions {
+    /// The options of the tree of keyspace `id` with this name, in a database with these options.
+    pub(crate) fn tree_options(&self, database: &Options, id: u64, name: &str) -> tree::TreeOptions {
         tree::TreeOptions {
             levels: self.levels,
             level0_tables: self.level0_tables,
@@ -341,6 +341,7 @@ impl KeyspaceOptions {
             tombstone_percent: self.tombstone_percent,
             skip_levels: self.skip_levels,
             space_target: self.space_target,
+            value_garbage_percent: database.value_garbage_percent,
             guard_bytes: match self.guard_policy {
                 GuardPolicy::Hash => 0,
                 GuardPolicy::Adaptive => GUARD_BYTES.min(self.memtable_bytes as u64 / 2),

@@ -3,13 +3,27 @@
 use super::space_amp::amplification;
 use crate::test_support::{Fixture, TableSpec, inputs, tree_options};
 use crate::{Reason, Sketch, Tree, TreeOptions, VersionEdit};
+use base::SegmentShare;
 
 /// A tree of these tables. Each table with a number has ten keys, numbered from it on; the others have no sketch.
 fn tree(fixture: &mut Fixture, options: TreeOptions, specs: &[(TableSpec, Option<u64>)]) -> Tree {
+    with_values(fixture, options, specs, 0)
+}
+
+/// The same with so many bytes of values outside of the tree for each table.
+fn with_values(
+    fixture: &mut Fixture,
+    options: TreeOptions,
+    specs: &[(TableSpec, Option<u64>)],
+    value_bytes: u64,
+) -> Tree {
     let mut tree = fixture.tree(options, &[(3, "m")], &[]);
     let mut edit = VersionEdit::default();
     for (table, keys) in specs {
-        let meta = fixture.meta(*table);
+        let mut meta = fixture.meta(*table);
+        if value_bytes > 0 {
+            meta.segments = vec![SegmentShare { segment: 1, count: 10, bytes: value_bytes }];
+        }
         if let Some(first) = keys {
             let mut sketch = Sketch::default();
             (*first..first + 10).for_each(|key| sketch.add(base::hash(&key.to_le_bytes())));
@@ -46,6 +60,31 @@ fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
     assert!(tree.pick(None).is_none());
     let stricter = Tree::new(space(1.3), tree.version().clone());
     assert!(stricter.is_due(None));
+}
+
+/// Two tables in one guard, of whose twenty entries three are old.
+#[test]
+fn values_outside_of_the_tree_count_and_leave_room_for_what_is_known_to_be_dead() {
+    let specs = [((3, "a", "c", 1, 2), Some(0)), ((3, "a", "c", 3, 4), Some(7))];
+    let old = 20.0 / 17.0;
+    let due = |space_target, value_garbage_percent, value_bytes| {
+        let mut fixture = Fixture::new();
+        let options = TreeOptions { value_garbage_percent, ..space(space_target) };
+        let tree = with_values(&mut fixture, options, &specs, value_bytes);
+        assert!((amplification(tree.version()) - old).abs() < 0.01);
+        tree.is_due(None)
+    };
+    assert!(!due(1.05, 20, 0), "in place the merge would rewrite nearly seven bytes for each that it frees");
+    assert!(due(1.05, 20, 19_000), "it frees three times what it rewrites");
+    assert!(!due(1.05, 20, 200), "it rewrites nearly six bytes for each that it frees");
+    assert!(!due(old + 0.05, 1, 19_000), "the tree is within the target");
+    assert!(due(old + 0.05, 20, 19_000), "but not together with a fifth of dead values");
+    assert!(!due(1.5, 20, 19_000));
+    // Values in level 0 count: half of those above the last level are taken for old.
+    let mut fixture = Fixture::new();
+    let specs = [((3, "a", "c", 1, 2), Some(0)), ((0, "a", "c", 3, 4), Some(8))];
+    let tree = with_values(&mut fixture, space(1.5), &specs, 9_000);
+    assert!((amplification(tree.version()) - 20.0 / 15.0).abs() < 0.01);
 }
 
 #[test]
