@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! fixtures/v1/good/NAME/         the files of a database, and contents.txt: keyspace, key, value, one entry a line
-//! fixtures/v1/damaged/NAME/      the files of `base` with one defect, and answers.txt: the results of opening, of gets and of scans
+//! fixtures/v1/damaged/NAME/      the files of `base`, or of `values`, with one defect, and answers.txt: the results of opening, of gets and of scans
 //! ```
 //!
 //! `UPDATE_FIXTURES=1 cargo test -p cairn --test all fixtures` writes missing fixtures, and rewrites the answers of damaged ones. **It never
@@ -11,7 +11,7 @@
 
 use base::checksum::{Place, checksum};
 use cairn::env::SimEnv;
-use cairn::{Compression, Database, Durability, ErrorKind, KeyspaceOptions, Options};
+use cairn::{Compression, Database, Durability, ErrorKind, KeyspaceOptions, Options, PlacementPolicy};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -51,13 +51,11 @@ impl Maker {
     }
 
     fn keyspace(&self, name: &str, compression: Compression) {
-        let options = KeyspaceOptions::default()
-            .compression(compression)
-            .block_size(256)
-            .top_level_bits(8)
-            .bit_decrement(1)
-            .levels(3)
-            .level0_tables(2);
+        self.keyspace_with(name, KeyspaceOptions::default().compression(compression));
+    }
+
+    fn keyspace_with(&self, name: &str, options: KeyspaceOptions) {
+        let options = options.block_size(256).top_level_bits(8).bit_decrement(1).levels(3).level0_tables(2);
         self.db.create_keyspace(name, options).unwrap();
     }
 
@@ -103,6 +101,33 @@ impl Maker {
         self.write(&[("fruit", "unsynced".into(), "the last".into())], Durability::Os);
     }
 
+    /// Large values in logs that are kept for them and in value files, small ones and another keyspace beside them, and newer entries
+    /// in the log.
+    fn fill_with_large_values(&mut self) {
+        let hybrid = KeyspaceOptions::default().placement(PlacementPolicy::Hybrid).large_up_to(0.2);
+        self.keyspace_with("fruit", hybrid);
+        self.keyspace("stones", Compression::Lz4);
+        for round in 0..4u32 {
+            for i in (0..24).filter(|i| round == 0 || (i + round) % 4 == 0) {
+                let large = format!("round {round}, number {i}. ").repeat(10 + i as usize % 5);
+                let both =
+                    [("fruit", format!("key/{i:03}"), large), ("stones", format!("{i}"), "small".into())];
+                self.write(&both, Durability::Os);
+            }
+            self.write(&[("fruit", format!("small/{round}"), format!("{round}"))], Durability::Os);
+            if round < 3 {
+                self.db.flush().unwrap();
+            }
+            if round == 1 {
+                self.db.compact().unwrap();
+            }
+        }
+        self.write(&[("fruit", "synced".into(), "the last but one, ".repeat(20))], Durability::Sync);
+        self.write(&[("fruit", "unsynced".into(), "the last".into())], Durability::Os);
+        let values = self.db.stats().values;
+        assert!(values.logs > 0 && values.files > 0, "{values:?}");
+    }
+
     fn files(&self) -> Files {
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         let files = self.sim.list_files().into_iter().filter(|path| !path.ends_with("LOCK"));
@@ -145,6 +170,7 @@ fn good() -> Vec<(&'static str, Files, Contents)> {
         let log = m.files().into_iter().find(|(name, _)| name.starts_with("wal-") && name.ends_with(".log"));
         assert_eq!(log.unwrap().1[8], 2, "the log is written over another one");
     });
+    add("values", &|m| m.fill_with_large_values());
     add("dropped-keyspace", &|m| {
         m.keyspace("fruit", Compression::Lz4);
         m.keyspace("gone", Compression::Lz4);
@@ -206,7 +232,22 @@ fn future_segment((number, bytes): (String, &mut Vec<u8>), version: u8) {
 
 type Damage = (&'static str, fn(&mut Files));
 
-/// A name, and the damage done to the files of `base`.
+/// The intact fixture that a damaged one is made from.
+fn base_of(damaged: &str) -> &'static str {
+    if damaged.starts_with("value-") { "values" } else { "base" }
+}
+
+/// The place of `text` in the files whose names end like this: the last one.
+fn of_text<'a>(files: &'a mut Files, extension: &str, text: &str) -> (&'a mut Vec<u8>, usize) {
+    let of_kind = files.iter_mut().filter(|(name, _)| name.ends_with(extension));
+    let found = of_kind.filter_map(|(_, bytes)| {
+        let at = bytes.windows(text.len()).rposition(|part| part == text.as_bytes())?;
+        Some((bytes, at))
+    });
+    found.last().unwrap()
+}
+
+/// A name, and the damage done to the files of the fixture that [`base_of`] names.
 fn damages() -> Vec<Damage> {
     vec![
         ("table-data", |f| named(f, ".tbl").1[30] ^= 1),
@@ -258,6 +299,23 @@ fn damages() -> Vec<Damage> {
             let name = f.keys().find(|name| name.contains("manifest")).unwrap().clone();
             let content = f.remove(&name).unwrap();
             f.insert("manifest-000777".into(), content);
+        }),
+        ("value-in-log", |f| {
+            let (log, at) = of_text(f, ".log", "round 2, number 6");
+            log[at] ^= 1;
+        }),
+        ("value-in-file", |f| {
+            let (file, at) = of_text(f, ".val", "round 0, number 8");
+            file[at] ^= 1;
+        }),
+        ("value-maps", |f| {
+            let file = named(f, ".val").1;
+            let at = file.len() - 3;
+            file[at] ^= 1;
+        }),
+        ("value-file-missing", |f| {
+            let number = named(f, ".val").0;
+            f.remove(&format!("{number}.val"));
         }),
         ("future-table", |f| {
             let (number, table) = named(f, ".tbl");
@@ -328,15 +386,16 @@ fn update() {
     for (name, wound) in damages() {
         let dir = root().join("damaged").join(name);
         if !dir.exists() {
-            let mut files = read(&root().join("good/base"));
+            let mut files = read(&root().join("good").join(base_of(name)));
             wound(&mut files);
             create(&dir, &files);
         }
     }
 }
 
-fn base_contents() -> Contents {
-    parse_listing(&fs::read_to_string(root().join("good/base").join(CONTENTS)).unwrap())
+fn base_contents(damaged: &str) -> Contents {
+    let file = root().join("good").join(base_of(damaged)).join(CONTENTS);
+    parse_listing(&fs::read_to_string(file).unwrap())
 }
 
 /// A copy of a fixture in a temporary directory.
@@ -434,10 +493,10 @@ fn sound_databases_open_with_what_was_in_them() {
 #[test]
 fn damaged_databases_say_what_is_wrong() {
     update();
-    let contents = base_contents();
     let names = names("damaged");
     assert!(names.len() >= damages().len(), "{names:?}");
     for name in names {
+        let contents = base_contents(&name);
         let dir = copy("damaged", &name);
         let text = answers(&dir.path().join("db"), &contents);
         assert!(text.contains('!'), "{name}: the damage was not noticed");
@@ -457,8 +516,8 @@ fn damaged_databases_say_what_is_wrong() {
 #[test]
 fn damaged_databases_can_be_salvaged() {
     update();
-    let contents = base_contents();
     for name in names("damaged") {
+        let contents = base_contents(&name);
         let dir = copy("damaged", &name);
         let (from, to) = (dir.path().join("db"), dir.path().join("new"));
         let report = match cairn::salvage(&from, &to) {

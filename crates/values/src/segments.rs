@@ -452,11 +452,11 @@ impl Segments {
                     let now = self.file_of(reference.segment);
                     if now == file {
                         let path = self.dir.join(self.file_name(now));
-                        return Err(Error::corruption(
-                            &path,
-                            reference.offset,
-                            "the file with this value is missing",
-                        ));
+                        let what = format!(
+                            "the file is missing, with a value of segment {}, offset {}",
+                            reference.segment, reference.offset
+                        );
+                        return Err(Error::corruption(&path, 0, what));
                     }
                     file = now;
                 }
