@@ -19,7 +19,7 @@ fn key(i: u64) -> String {
 
 #[test]
 fn what_was_written_is_read_through_flushes_compactions_and_reopening() {
-    for preset in [Preset::Balanced, Preset::PebblesDb, Preset::Leveled] {
+    for preset in Preset::ALL {
         for threads in [0, 2] {
             let dir = tempfile::tempdir().unwrap();
             let options = Options::default().background_threads(threads).memory_budget(4 << 20);

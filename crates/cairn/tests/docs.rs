@@ -153,8 +153,7 @@ They are given when the keyspace is created, and kept in the manifest. To change
 | option | default | allowed | what it does |
 | --- | --- | --- | --- |
 ";
-    let presets = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled];
-    let pairs = presets.map(|p| (p, KeyspaceOptions::preset(p).to_pairs()));
+    let pairs = Preset::ALL.map(|p| (p, KeyspaceOptions::preset(p).to_pairs()));
     let value = |pairs: &[(&'static str, String)], name: &str| {
         pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| v.clone()).unwrap()
     };
@@ -171,11 +170,14 @@ A preset is a set of values for the keyspace options:
   compacted at a quarter of the next. One difference: a guard is compacted when the cost of its seeks reaches that of its
   compaction, not after ten seeks ([ADR 5](adr/0005-read-triggered-compaction.md)).
 - `leveled`: one table per guard, a leveled LSM tree. Fewest tables for a read to search, most writes.
+- `parallax`: the thresholds and the tree of the Parallax thesis: a leveled tree that grows by 8, large values in the log. Medium values are
+  in place ([ADR 23](adr/0023-no-transient-segments.md)); `large_up_to` = 0.2 puts them into the log, too. With `balanced` and `placement`
+  = `hybrid`, less is written.
 
 Options that a preset does not mention have their default:
 
-| option | balanced (the default) | pebblesdb | leveled |
-| --- | --- | --- | --- |
+| option | balanced (the default) | pebblesdb | leveled | parallax |
+| --- | --- | --- | --- | --- |
 ";
     for spec in KeyspaceOptions::specs() {
         let values = pairs.each_ref().map(|(_, pairs)| value(pairs, spec.name));

@@ -21,7 +21,7 @@ fn bar(part: u64, whole: u64) -> String {
 
 /// Prints name, options and memory of a keyspace.
 pub fn keyspace(out: &mut impl Write, stats: &KeyspaceStats, options: &KeyspaceOptions) -> io::Result<()> {
-    let preset = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled]
+    let preset = Preset::ALL
         .into_iter()
         .find(|p| KeyspaceOptions::preset(*p) == *options)
         .map_or_else(|| "own options".into(), |p| p.to_string());

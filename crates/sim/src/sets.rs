@@ -57,12 +57,14 @@ pub fn option_sets() -> Vec<OptionSet> {
     let preset = |preset| KeyspaceOptions::preset(preset).memtable_bytes(32 << 10).block_size(1024);
     let pebbles = preset(Preset::PebblesDb).top_level_bits(7).bit_decrement(1);
     let leveled = preset(Preset::Leveled).top_level_bits(7).bit_decrement(2);
+    let parallax = preset(Preset::Parallax).large_up_to(0.2);
     let balanced = preset(Preset::Balanced).top_level_bits(9).bit_decrement(2);
     let mut sets = vec![
         set("balanced", 1, std::slice::from_ref(&balanced), MEDIUM),
         set("pebblesdb", 1, std::slice::from_ref(&pebbles), MEDIUM),
         set("leveled", 1, std::slice::from_ref(&leveled), MEDIUM),
-        set("presets", 2, &[balanced.clone(), pebbles.clone(), leveled.clone()], SMALL),
+        set("parallax", 1, std::slice::from_ref(&parallax), MEDIUM),
+        set("presets", 2, &[balanced.clone(), pebbles.clone(), leveled.clone(), parallax], SMALL),
         // The defaults of users: flushes happen only on request.
         set("defaults", 2, &[KeyspaceOptions::default()], MEDIUM),
         // All work inline, so that a failure replays exactly.
@@ -241,7 +243,7 @@ mod tests {
         let sets = option_sets();
         let names: BTreeSet<_> = sets.iter().map(|s| s.name).collect();
         assert!(names.len() == sets.len() && sets.len() >= 24);
-        for name in ["balanced", "pebblesdb", "leveled"] {
+        for name in ["balanced", "pebblesdb", "leveled", "parallax"] {
             assert!(names.contains(name));
         }
         for set in &sets {

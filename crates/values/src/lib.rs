@@ -19,7 +19,7 @@ mod value_file;
 
 pub use forward::Forward;
 pub use pick::{FileUse, SegmentFile, pick};
-pub use placement::{Placement, Size};
+pub use placement::is_large;
 pub use read::read_value;
 pub use segments::{MAX_ERRORS, Segments};
 pub use value_file::{Maps, ValueFile, parse_value_file_name, value_file_name};

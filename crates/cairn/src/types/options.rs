@@ -6,7 +6,6 @@
 use base::{Error, Result};
 
 pub use table::Compression;
-use values::{Placement, Size};
 
 /// What a write survives once the call has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +30,14 @@ pub enum Preset {
     PebblesDb,
     /// One table per guard: a leveled LSM tree.
     Leveled,
+    /// Large values in the log and the other records in a leveled tree that grows by 8 from level to level, as in the thesis of Parallax
+    /// (sections 2.1.2, 3.0.2), but without transient segments for medium values: see `docs/adr/0023-no-transient-segments.md`.
+    Parallax,
+}
+
+impl Preset {
+    /// All presets.
+    pub const ALL: [Preset; 4] = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled, Preset::Parallax];
 }
 
 /// How a tree chooses its guards: the keys that divide its levels.
@@ -56,7 +63,7 @@ pub enum PlacementPolicy {
 base::named_enum!(Durability, "durability", "buffered" => Durability::Buffered, "os" => Durability::Os, "sync" => Durability::Sync);
 base::named_enum!(GuardPolicy, "guard policy", "hash" => GuardPolicy::Hash, "adaptive" => GuardPolicy::Adaptive);
 base::named_enum!(PlacementPolicy, "placement", "in_place" => PlacementPolicy::InPlace, "hybrid" => PlacementPolicy::Hybrid);
-base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled);
+base::named_enum!(Preset, "preset", "balanced" => Preset::Balanced, "pebblesdb" => Preset::PebblesDb, "leveled" => Preset::Leveled, "parallax" => Preset::Parallax);
 
 /// One row of an option table.
 #[derive(Clone, Debug)]
@@ -321,9 +328,7 @@ impl KeyspaceOptions {
     /// Whether a value stays in the log.
     #[inline]
     pub(crate) fn is_large(&self, key_len: usize, value_len: usize) -> bool {
-        self.placement == PlacementPolicy::Hybrid
-            && Placement { small_above: 1.0, large_up_to: self.large_up_to }.size(key_len, value_len)
-                == Size::Large
+        self.placement == PlacementPolicy::Hybrid && values::is_large(key_len, value_len, self.large_up_to)
     }
 
     /// The options of the tree of keyspace `id` with this name, in a database with these options.
@@ -386,6 +391,11 @@ impl KeyspaceOptions {
             Preset::Leveled => {
                 options.level0_tables(4).max_tables_per_guard(1).level_size_percent(10).seek_cost(0)
             }
+            // An eighth, rounded up.
+            Preset::Parallax => KeyspaceOptions::preset(Preset::Leveled)
+                .level_size_percent(13)
+                .placement(PlacementPolicy::Hybrid)
+                .large_up_to(0.02),
         }
     }
 }

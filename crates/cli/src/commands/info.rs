@@ -45,8 +45,6 @@ pub struct OptionsArgs {
     json: bool,
 }
 
-const PRESETS: [Preset; 3] = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled];
-
 /// Lists all options.
 pub fn options(args: OptionsArgs) -> Result<()> {
     let mut out = stdout();
@@ -61,7 +59,7 @@ pub fn options(args: OptionsArgs) -> Result<()> {
             out,
             "Options of a keyspace (--set NAME=VALUE, when it is created; --preset sets several):\n"
         )?;
-        let presets = PRESETS.map(|p| (p.to_string(), KeyspaceOptions::preset(p).to_pairs()));
+        let presets = Preset::ALL.map(|p| (p.to_string(), KeyspaceOptions::preset(p).to_pairs()));
         for spec in KeyspaceOptions::specs() {
             let differ: Vec<String> = presets
                 .iter()

@@ -117,12 +117,20 @@ fn min_log(edit: &mut &[u8]) -> Option<u64> {
     while !edit.is_empty() {
         match varint(edit) {
             1 => {
-                (varint(edit), skip_bytes(edit), varint(edit));
+                varint(edit);
+                skip_bytes(edit);
+                varint(edit);
                 (0..2 * varint(edit)).for_each(|_| skip_bytes(edit));
             }
-            3 => (varint(edit), skip_bytes(edit)).1,
+            3 => {
+                varint(edit);
+                skip_bytes(edit);
+            }
             7 => min_log = min_log.max(Some(varint(edit))),
-            9 => _ = (varint(edit), varint(edit)),
+            9 => {
+                varint(edit);
+                varint(edit);
+            }
             10 => skip_bytes(edit),
             2 | 4 | 5 | 6 | 8 | 11 => _ = varint(edit),
             tag => panic!("docs/format/manifest.md has no field {tag}"),

@@ -28,8 +28,7 @@ pub type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Small memtables and a small log, so that a child flushes, compacts and switches logs within 50 ms.
 pub fn options(seed: u64) -> (Options, KeyspaceOptions) {
     let mut rng = Rng::new(derive(seed, 11));
-    let presets = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled];
-    let preset = presets[rng.below(3) as usize];
+    let preset = Preset::ALL[rng.below(Preset::ALL.len() as u64) as usize];
     let placement = PLACEMENTS[rng.below(2) as usize];
     let keyspace = KeyspaceOptions::preset(preset).top_level_bits(11).bit_decrement(2);
     let keyspace = keyspace.placement(placement).large_up_to(0.2);

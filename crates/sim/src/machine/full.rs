@@ -186,8 +186,7 @@ struct Trial {
 
 impl Trial {
     fn new(disk: Disk, size: u64, seed: u64, rng: &mut Rng) -> Trial {
-        let presets = [Preset::Balanced, Preset::PebblesDb, Preset::Leveled];
-        let keyspace = KeyspaceOptions::preset(*rng.pick(&presets))
+        let keyspace = KeyspaceOptions::preset(*rng.pick(&Preset::ALL))
             .memtable_bytes(*rng.pick(&[16 << 10, 64 << 10, 256 << 10]))
             .compression(*rng.pick(&[Compression::None, Compression::Lz4]))
             .placement(*rng.pick(&PLACEMENTS))

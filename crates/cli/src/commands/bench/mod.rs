@@ -133,7 +133,7 @@ impl Store {
 fn preset_of(options: &KeyspaceOptions) -> Option<Preset> {
     let same =
         |preset: &Preset| KeyspaceOptions::preset(*preset).compression(options.compression) == *options;
-    [Preset::Balanced, Preset::PebblesDb, Preset::Leveled].into_iter().find(same)
+    Preset::ALL.into_iter().find(same)
 }
 
 /// Runs one workload and waits until compactions have settled.
