@@ -396,11 +396,12 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
         groups.push(Group {
             num,
             sizes,
-            steps: parallax(num, size.parallax_ops),
+            steps: parallax(num, size.parallax_ops, name.len() == 2 && name != "ld"),
             ..group(
                 &format!("parallax-{name}"),
                 &format!("Parallax: {what}"),
-                "Load A and Run A of the Parallax thesis, chapter 4: 24-byte keys, 4 threads; updates may change a value's size class.",
+                "Load A and Run A of the Parallax thesis, chapter 4, and B to F for the two mixes of its figure 5.1: 24-byte keys, 4 \
+                 threads; updates may change a value's size class.",
             )
         });
     }
@@ -531,9 +532,20 @@ fn ycsb((num, ops): (u64, u64)) -> Vec<Step> {
     steps
 }
 
-fn parallax(num: u64, ops: u64) -> Vec<Step> {
-    let step = |workload, ops| Step { threads: 4, ..Step::new(workload, num, ops) }.summed_up();
-    vec![step(Workload::YcsbLoad, num).label("load-a"), step(Workload::YcsbA, ops.min(num)).label("run-a")]
+/// Load A and Run A; with `all`, then B to F.
+fn parallax(num: u64, ops: u64, all: bool) -> Vec<Step> {
+    use Workload::*;
+    let step = |workload, ops| Step { threads: 4, ..Step::new(workload, num, ops) };
+    let ops = ops.min(num);
+    let mut steps =
+        vec![step(YcsbLoad, num).label("load-a").summed_up(), step(YcsbA, ops).label("run-a").summed_up()];
+    if all {
+        let runs = [(YcsbB, "run-b"), (YcsbC, "run-c"), (YcsbF, "run-f"), (YcsbD, "run-d")];
+        steps.extend(runs.map(|(workload, label)| step(workload, ops).label(label)));
+        // A scan returns fifty records on average.
+        steps.push(step(YcsbE, ops / 10).label("run-e").summed_up());
+    }
+    steps
 }
 
 fn aging(num: u64, reads: u64) -> Vec<Step> {

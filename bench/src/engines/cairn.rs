@@ -28,6 +28,21 @@ pub fn kinds() -> Vec<Kind> {
             },
         },
         Kind {
+            name: "cairn-hybrid-medium",
+            title: "Cairn, medium and large values in the log",
+            version,
+            open: |dir, requested| {
+                let keyspace = keyspace(requested, Preset::Balanced).placement(PlacementPolicy::Hybrid);
+                open_with(dir, requested, keyspace.large_up_to(0.2))
+            },
+        },
+        Kind {
+            name: "cairn-parallax",
+            title: "Cairn, preset parallax",
+            version,
+            open: |dir, requested| open(dir, requested, Preset::Parallax),
+        },
+        Kind {
             name: "cairn-leveled",
             title: "Cairn, leveled",
             version,
