@@ -24,6 +24,7 @@ use super::plan::Reason;
 use crate::TreeOptions;
 use crate::version::{Guard, Sketch, ValueSum, Version};
 use base::Seq;
+use std::sync::Arc;
 
 /// A guard with a smaller share of older versions is not merged for space: the merge would rewrite at least four times
 /// the bytes it frees.
@@ -32,6 +33,9 @@ const MIN_STALE_SHARE: f64 = 0.2;
 /// The same where values are outside of the tree and the merge frees more than it rewrites. The share is an estimate, and a merge in vain
 /// rewrites the guard all the same.
 const MIN_STALE_SHARE_OF_VALUES: f64 = 0.1;
+
+/// Guards above the last level are merged down for space if they refer to so many times the bytes that the merge rewrites.
+const MIN_VALUES_ABOVE: f64 = 10.0;
 
 /// The lowest target of a tree with values outside of it.
 const MIN_TARGET: f64 = 1.05;
@@ -111,12 +115,17 @@ impl Sizes {
     }
 }
 
-/// The guards of the last level to merge if the tree exceeds `space_target`.
+/// The guards to merge if the tree exceeds `space_target`.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     let sizes = Sizes::of(picker.version);
-    if sizes.amplification() <= sizes.target(picker.options) {
-        return;
+    let target = sizes.target(picker.options);
+    if sizes.amplification() > target {
+        in_last_level(picker, candidates);
     }
+    above_last_level(picker, &sizes, target, candidates);
+}
+
+fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     let last = picker.version.last_level();
     for (guard, g) in picker.version.level(last).guards.iter().enumerate() {
         let (share, min_share) = (g.stale_share(), g.min_stale_share());
@@ -128,6 +137,25 @@ pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
         if share >= min_share && !picker.oldest_snapshot.is_some_and(in_vain) {
             candidates.push(Candidate { reason: Reason::Space, level: last, guard, score: share });
         }
+    }
+}
+
+/// Guards above the last level whose values are many times what their merge into the next level rewrites, if these values together are more
+/// than what the target leaves, should there be a newer or an older version of each. Tables there soon go down when most bytes are in them.
+/// But a few small tables may refer to more bytes than the whole last level.
+fn above_last_level(picker: &Picker<'_>, sizes: &Sizes, target: f64, candidates: &mut Vec<Candidate>) {
+    let last = picker.version.last_level();
+    let guards = picker.version.guards().filter(|(level, _, g)| *level < last && g.values.bytes > 0);
+    let worth = |(level, guard, g): (usize, usize, &Arc<Guard>)| {
+        let rewritten = g.bytes() + picker.bytes_below(level, guard);
+        let score = g.values.bytes as f64 / rewritten.max(1) as f64;
+        (score >= MIN_VALUES_ABOVE)
+            .then_some((g.values.bytes, Candidate { reason: Reason::Space, level, guard, score }))
+    };
+    let (values, due): (Vec<u64>, Vec<Candidate>) = guards.filter_map(worth).unzip();
+    let waiting = values.into_iter().sum::<u64>() as f64;
+    if waiting > (target - 1.0) * (sizes.tables + sizes.values - waiting) {
+        candidates.extend(due);
     }
 }
 

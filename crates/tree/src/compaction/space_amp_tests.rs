@@ -87,6 +87,26 @@ fn values_outside_of_the_tree_count_and_leave_room_for_what_is_known_to_be_dead(
     assert!((amplification(tree.version()) - 20.0 / 15.0).abs() < 0.01);
 }
 
+/// A table of level 1 has the same keys as one of level 3.
+#[test]
+fn guards_above_the_last_level_are_merged_down_for_their_values() {
+    let specs = [((3, "a", "c", 1, 2), Some(0)), ((1, "a", "c", 3, 4), Some(0))];
+    let due = |value_bytes, space_target| {
+        let mut fixture = Fixture::new();
+        let mut tree = with_values(&mut fixture, space(space_target), &specs, value_bytes);
+        let plan = tree.pick(None)?;
+        assert_eq!((plan.reason, plan.source, plan.target), (Reason::Space, 1, 2));
+        fixture.execute(&mut tree, &plan);
+        Some(())
+    };
+    // As much above the last level as in it, all of which may be old: twice the live data.
+    assert!(due(20_000, 2.3).is_some(), "with the fifth of known dead values it may be more than 2.3 times");
+    assert!(due(20_000, 2.6).is_none());
+    assert!(due(0, 1.05).is_none(), "without values the tables go down when their guard is full");
+    assert!(due(9_900, 1.05).is_none(), "1,000 bytes are rewritten");
+    assert!(due(10_000, 1.05).is_some());
+}
+
 #[test]
 fn versions_that_a_snapshot_keeps_apart_are_not_merged_for_space_again_and_again() {
     let mut fixture = Fixture::new();
