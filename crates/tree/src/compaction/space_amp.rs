@@ -24,7 +24,6 @@ use super::plan::Reason;
 use crate::TreeOptions;
 use crate::version::{Guard, Sketch, ValueSum, Version};
 use base::Seq;
-use std::sync::Arc;
 
 /// A guard with a smaller share of older versions is not merged for space: the merge would rewrite at least four times
 /// the bytes it frees.
@@ -34,14 +33,15 @@ const MIN_STALE_SHARE: f64 = 0.2;
 /// rewrites the guard all the same.
 const MIN_STALE_SHARE_OF_VALUES: f64 = 0.1;
 
-/// Guards above the last level are merged down for space if they refer to so many times the bytes that the merge rewrites.
-const MIN_VALUES_ABOVE: f64 = 10.0;
+/// The assumed share of older versions above the last level, where it is not known: what is there may overwrite as much below it.
+const STALE_SHARE_ABOVE: f64 = 0.5;
+
+/// Where a merge rewrites at most this part of what it may free, everything that may be old is taken for old: the merge costs little, and
+/// only the merge tells.
+const CHEAP: f64 = 0.1;
 
 /// The lowest target of a tree with values outside of it.
 const MIN_TARGET: f64 = 1.05;
-
-/// The assumed share of older versions above the last level, where it is not known.
-const STALE_SHARE_ABOVE: f64 = 0.5;
 
 impl Guard {
     /// The approximate share of its entries that a merge of the guard would drop.
@@ -80,30 +80,30 @@ struct Sizes {
     tables: f64,
     /// Values outside of the tree, dead ones included.
     values: f64,
-    /// The newest versions, with their values.
-    live: f64,
+    /// Older versions, with their values.
+    stale: f64,
 }
 
 impl Sizes {
-    fn of(version: &Version) -> Sizes {
-        let tables = version.bytes() as f64;
+    fn of(version: &Version, above: &[Above]) -> Sizes {
         let of_level0 = version.level0.iter().map(|table| table.values);
-        let values =
-            of_level0.chain(version.guards().map(|(_, _, guard)| guard.values)).sum::<ValueSum>().bytes
-                as f64;
+        let values = of_level0.chain(version.guards().map(|(_, _, guard)| guard.values)).sum::<ValueSum>();
         let (mut last, mut stale) = (0.0, 0.0);
         for guard in &version.level(version.last_level()).guards {
             last += guard.bytes_with_values();
             stale += guard.stale_share() * guard.bytes_with_values();
         }
-        let above = (tables + values - last).min(last);
-        Sizes { tables, values, live: tables + values - stale - above * STALE_SHARE_ABOVE }
+        let level0: f64 =
+            version.level0.iter().map(|t| t.meta.file_size as f64 + t.values.bytes as f64).sum();
+        stale += level0.min(last) * STALE_SHARE_ABOVE;
+        stale += above.iter().map(|above| above.stale).sum::<f64>();
+        Sizes { tables: version.bytes() as f64, values: values.bytes as f64, stale }
     }
 
     /// The approximate size as a multiple of the size of the newest versions.
     fn amplification(&self) -> f64 {
         let all = self.tables + self.values;
-        if all == 0.0 { 1.0 } else { all / self.live.max(1.0) }
+        if all == 0.0 { 1.0 } else { all / (all - self.stale).max(1.0) }
     }
 
     /// The amplification that the tree may have, so that it does not exceed `space_target` together with the dead values of which the files
@@ -115,14 +115,55 @@ impl Sizes {
     }
 }
 
-/// The guards to merge if the tree exceeds `space_target`.
+/// A guard above the last level, with what a merge into the level below may free.
+struct Above {
+    level: usize,
+    guard: usize,
+    /// Whether it refers to values outside of the tree.
+    has_values: bool,
+    /// Bytes of tables that the merge rewrites.
+    rewritten: f64,
+    /// Bytes of older versions, with their values, about.
+    stale: f64,
+}
+
+/// The guards with tables above the last level.
+fn above(version: &Version) -> Vec<Above> {
+    let with_tables = version.guards().filter(|(n, _, g)| *n < version.last_level() && !g.tables.is_empty());
+    let above = with_tables.map(|(level, guard, g)| {
+        let end = version.level(level).end_of(guard).map(|key| &key[..]);
+        let below = |n: usize| {
+            let guards = &version.level(n).guards[version.level(n).overlapping(&g.key, end)];
+            guards
+                .iter()
+                .fold((0.0, 0.0), |(tables, all), g| (tables + g.bytes() as f64, all + g.bytes_with_values()))
+        };
+        let levels = (level + 1..=version.last_level()).map(below);
+        let (tables, all) = { levels }.find(|(tables, _)| *tables > 0.0).unwrap_or_default();
+        let rewritten = g.bytes() as f64 + tables;
+        let may_be_old = all.min(g.bytes_with_values());
+        let share = if rewritten <= CHEAP * may_be_old { 1.0 } else { STALE_SHARE_ABOVE };
+        Above { level, guard, has_values: g.values.bytes > 0, rewritten, stale: share * may_be_old }
+    });
+    above.collect()
+}
+
+/// The guards to merge if the tree exceeds `space_target`: those of which a merge frees enough for what it rewrites. Above the last level
+/// only those that refer to values: others go down before they have many bytes, but a few small tables may refer to many values, or
+/// overwrite many bytes with references.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
-    let sizes = Sizes::of(picker.version);
-    let target = sizes.target(picker.options);
-    if sizes.amplification() > target {
-        in_last_level(picker, candidates);
+    let above = above(picker.version);
+    let sizes = Sizes::of(picker.version, &above);
+    if sizes.amplification() <= sizes.target(picker.options) {
+        return;
     }
-    above_last_level(picker, &sizes, target, candidates);
+    in_last_level(picker, candidates);
+    for Above { level, guard, rewritten, stale, .. } in above.into_iter().filter(|above| above.has_values) {
+        let share = stale / rewritten;
+        if share >= MIN_STALE_SHARE {
+            candidates.push(Candidate { reason: Reason::Space, level, guard, score: share });
+        }
+    }
 }
 
 fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
@@ -140,26 +181,7 @@ fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     }
 }
 
-/// Guards above the last level whose values are many times what their merge into the next level rewrites, if these values together are more
-/// than what the target leaves, should there be a newer or an older version of each. Tables there soon go down when most bytes are in them.
-/// But a few small tables may refer to more bytes than the whole last level.
-fn above_last_level(picker: &Picker<'_>, sizes: &Sizes, target: f64, candidates: &mut Vec<Candidate>) {
-    let last = picker.version.last_level();
-    let guards = picker.version.guards().filter(|(level, _, g)| *level < last && g.values.bytes > 0);
-    let worth = |(level, guard, g): (usize, usize, &Arc<Guard>)| {
-        let rewritten = g.bytes() + picker.bytes_below(level, guard);
-        let score = g.values.bytes as f64 / rewritten.max(1) as f64;
-        (score >= MIN_VALUES_ABOVE)
-            .then_some((g.values.bytes, Candidate { reason: Reason::Space, level, guard, score }))
-    };
-    let (values, due): (Vec<u64>, Vec<Candidate>) = guards.filter_map(worth).unzip();
-    let waiting = values.into_iter().sum::<u64>() as f64;
-    if waiting > (target - 1.0) * (sizes.tables + sizes.values - waiting) {
-        candidates.extend(due);
-    }
-}
-
 #[cfg(test)]
 pub(super) fn amplification(version: &Version) -> f64 {
-    Sizes::of(version).amplification()
+    Sizes::of(version, &above(version)).amplification()
 }
