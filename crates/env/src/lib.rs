@@ -10,9 +10,11 @@ mod real;
 mod rng;
 mod sim;
 mod traits;
+mod waiting_reads;
 
 pub use mapped::ForkGuard;
 pub use real::RealEnv;
 pub use rng::Rng;
 pub use sim::{Fault, Hook, OpInfo, OpKind, Phase, Repeat, SimEnv, Survival};
 pub use traits::{Env, FileLock, FrontSync, LOG_END, ReadFile, WriteFile};
+pub use waiting_reads::WaitingReads;

@@ -194,20 +194,20 @@ fn compactions_see_a_read_of_a_caller_while_it_waits_for_the_disk() {
         let seen = waiting.clone();
         sim.set_hook(Some(Box::new(move |op| {
             if op.kind == OpKind::Read {
-                seen.lock().unwrap().push(tables.has_waiting_reads());
+                seen.lock().unwrap().push(tables.waiting_reads().any());
             }
             None
         })));
         let seen_by = |reads: &mut dyn FnMut()| {
             reads();
-            assert!(!table.tables().has_waiting_reads(), "a read that has ended does not wait");
+            assert!(!table.tables().waiting_reads().any(), "a read that has ended does not wait");
             std::mem::take(&mut *waiting.lock().unwrap())
         };
         let is = |seen: Vec<bool>, expected| !seen.is_empty() && seen.iter().all(|&s| s == expected);
         let key = &entries[700].key;
         let mut get = || _ = table.get(key, hash(key), MAX_SEQ).unwrap();
         assert!(is(seen_by(&mut get), false), "no compaction is announced");
-        let _compaction = table.tables().begin_compaction();
+        let _compaction = table.tables().waiting_reads().begin_job();
         assert!(is(seen_by(&mut get), expected));
         let mut cursor = table.cursor();
         assert!(is(seen_by(&mut || cursor.seek(key, MAX_SEQ).unwrap()), expected));
@@ -216,7 +216,7 @@ fn compactions_see_a_read_of_a_caller_while_it_waits_for_the_disk() {
         sim.set_hook(None);
         sim.fail_op(sim.op_count(), Fault::EIO, Repeat::Once);
         assert!(table.get(key, hash(key), MAX_SEQ).is_err());
-        assert!(!table.tables().has_waiting_reads(), "a read that failed does not wait");
+        assert!(!table.tables().waiting_reads().any(), "a read that failed does not wait");
     }
 }
 

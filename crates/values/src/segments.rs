@@ -4,7 +4,7 @@ use crate::pick::{FileUse, SegmentFile};
 use crate::read::{read_value, try_read_value};
 use crate::value_file::{Maps, ValueFile, value_file_name};
 use base::{Error, ErrorKind, Reference, Result, SegmentShare, Slice};
-use env::{Env, ReadFile};
+use env::{Env, ReadFile, WaitingReads};
 use parking_lot::{Mutex, RwLock};
 use record::framed_len;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -28,6 +28,7 @@ pub struct Segments {
     /// The value files of segments that were collected.
     moved: RwLock<HashMap<u64, Arc<Moved>>>,
     held: Mutex<Held>,
+    waiting_reads: Arc<WaitingReads>,
 }
 
 /// A value file in use.
@@ -86,12 +87,14 @@ const MAX_REQUEST_BYTES: u64 = 1 << 20;
 const OVERHEAD: u64 = 32;
 
 impl Segments {
-    /// The segments in `dir`, whose logs have the names `log_file_name`. At most `max_open_files` files are kept open.
+    /// The segments in `dir`, whose logs have the names `log_file_name`. At most `max_open_files` files are kept open. Reads of callers that
+    /// wait for the disk are counted in `waiting_reads`.
     pub fn new(
         env: Arc<dyn Env>,
         dir: PathBuf,
         log_file_name: fn(u64) -> String,
         max_open_files: usize,
+        waiting_reads: Arc<WaitingReads>,
     ) -> Arc<Segments> {
         let (files, moved, held) = (Mutex::default(), RwLock::default(), Mutex::default());
         Arc::new(Segments {
@@ -102,6 +105,7 @@ impl Segments {
             files,
             moved,
             held,
+            waiting_reads,
         })
     }
 
@@ -435,6 +439,22 @@ impl Segments {
             left = behind;
         }
         Ok(errors)
+    }
+
+    /// [`Segments::read`] for a caller: a job that leaves the disk to reads sees that this one waits. `tried`: the value was not in memory a
+    /// moment ago.
+    ///
+    /// # Errors
+    /// As for [`Segments::read`].
+    pub fn read_waiting(&self, reference: &Reference, tried: bool) -> Result<Slice> {
+        if !self.waiting_reads.has_jobs() {
+            return self.read(reference);
+        }
+        if !tried && let Some(value) = self.try_read(reference) {
+            return Ok(value);
+        }
+        let _waiting = self.waiting_reads.begin_wait();
+        self.read(reference)
     }
 
     /// The value of `reference`.

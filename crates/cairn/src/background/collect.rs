@@ -23,7 +23,8 @@ use values::{FileUse, Maps, SegmentFile, ValueFile, pick, value_file_name};
 /// Upper bound of the live bytes that one collection copies, unless a single file has more.
 const MAX_LIVE_BYTES: u64 = 64 << 20;
 
-/// The new file is written, and the rate limiter told, in portions of this many bytes.
+/// The new file is written, and the rate limiter told, in portions of this many bytes. After as many that were read, too, the collection looks
+/// whether it should rest.
 const PORTION: u64 = 256 << 10;
 
 /// Maximum length of the description of a value file in the manifest: less than its decoder accepts.
@@ -188,6 +189,8 @@ impl DbInner {
     /// Copies what is alive in the files into value file `number`, and makes it durable. `None` if one of the files cannot be read.
     fn copy(&self, collection: &Collection, number: u64, path: &Path) -> Result<Option<(ValueFile, Maps)>> {
         let pace = Pace::new(&self.rate_limiter, &*self.env);
+        // Without background threads a writer may wait for this collection: it never rests.
+        let _announced = (!self.is_inline()).then(|| self.tables.cache.waiting_reads().begin_job());
         let mut live = match self.live_values(collection, &pace) {
             Ok(live) => live,
             Err(e) if self.gives_up(&collection.files, &e) => return Ok(None),
@@ -204,8 +207,13 @@ impl DbInner {
                 live.pop();
             }
             let mut wanted = live.into_iter().peekable();
-            let mut written = Ok(());
+            let (mut written, mut read) = (Ok(()), 0);
             let mut copy = |placed: Placed<'_>| {
+                read += (placed.entry.key.len() + placed.entry.value.len()) as u64;
+                if read >= PORTION {
+                    read = 0;
+                    pace.take(0, || self.collection_rests(), || self.status.ends());
+                }
                 if let Some(value) = wanted.next_if(|live| live.offset == placed.offset) {
                     let entry = &placed.entry;
                     record.clear();
@@ -223,9 +231,9 @@ impl DbInner {
                 SegmentFile::Values(number) => (SegmentKind::Values, number),
             };
             let file = self.dir.join(self.tables.segments.file_name(source.file));
-            let read = read_batches(&self.env, &file, kind, file_number, &mut copy);
+            let all_read = read_batches(&self.env, &file, kind, file_number, &mut copy);
             written?;
-            let complete = read.and_then(|()| match wanted.next() {
+            let complete = all_read.and_then(|()| match wanted.next() {
                 None => Ok(()),
                 Some(value) => {
                     let what = "a table refers to a value here, where none is";
@@ -265,7 +273,7 @@ impl DbInner {
     /// Whether a collection leaves the disk to the reads that wait for it, as compactions do.
     fn collection_rests(&self) -> bool {
         let urgent = self.is_inline() || self.is_far_behind() || self.disk_reserve.is_spent();
-        !urgent && self.tables.cache.has_waiting_reads()
+        !urgent && self.tables.cache.waiting_reads().any()
     }
 
     /// Writes the buffer of the new file when it has a portion.

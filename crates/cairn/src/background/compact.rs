@@ -117,7 +117,7 @@ impl DbInner {
     /// Whether a compaction leaves the disk to the reads that wait for it. It does not while compactions are far behind, while the disk is
     /// full, or for a keyspace that is dropped.
     fn rests_now(&self, keyspace: &KeyspaceInner) -> bool {
-        self.tables.cache.has_waiting_reads()
+        self.tables.cache.waiting_reads().any()
             && !(self.is_far_behind() || self.disk_reserve.is_spent() || keyspace.is_dropped())
     }
 
@@ -137,7 +137,7 @@ impl DbInner {
         let pace = Pace::new(&self.rate_limiter, &*self.env);
         // Without background threads a writer may wait for this compaction, and a move reads and writes no table: they never rest.
         let rests = !self.is_inline() && !plan.is_move();
-        let _announced = rests.then(|| self.tables.cache.begin_compaction());
+        let _announced = rests.then(|| self.tables.cache.waiting_reads().begin_job());
         let options = keyspace.options.tree_options(&self.options, keyspace.id, &keyspace.name);
         let context = JobContext {
             env: &self.env,

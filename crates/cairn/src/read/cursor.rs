@@ -501,9 +501,8 @@ impl Cursor {
         };
         let segments = &self.keyspace.segments;
         let reference = segments.decode(reference)?;
-        if !self.ahead.runs(backward)
-            && let Some(value) = segments.try_read(&reference)
-        {
+        let tried = !self.ahead.runs(backward);
+        if tried && let Some(value) = segments.try_read(&reference) {
             return Ok(value);
         }
         let (seq, bounds, keyspace) = (self.seq, &self.bounds, &*self.keyspace);
@@ -513,7 +512,7 @@ impl Cursor {
         {
             source.charge_value(reference.len, &self.keyspace.charges);
         }
-        segments.read(&reference)
+        segments.read_waiting(&reference, tried)
     }
 
     /// Saves the entry at the merge's position unless it is a tombstone; returns whether it did.

@@ -172,7 +172,7 @@ fn look(
     waiting: &mut Waiting,
 ) -> Result<Poll<Option<Slice>>> {
     if let Some(reference) = waiting.value {
-        return Ok(Poll::Ready(Some(keyspace.segments.read(&reference)?)));
+        return Ok(Poll::Ready(Some(keyspace.segments.read_waiting(&reference, true)?)));
     }
     let Waiting { hash, deleted, .. } = *waiting;
     let lookup = LookupKey { key, hash, seq, above: deleted };

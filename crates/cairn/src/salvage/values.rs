@@ -27,7 +27,13 @@ impl Values {
     /// Finds the value files: those that an intact manifest names, otherwise all that have a readable map. Must be called while the state of
     /// the manifest is known.
     pub(super) fn find(salvage: &Salvage<'_>) -> Values {
-        let segments = Segments::new(salvage.env.clone(), salvage.dir.to_owned(), log_file_name, MAX_OPEN);
+        let segments = Segments::new(
+            salvage.env.clone(),
+            salvage.dir.to_owned(),
+            log_file_name,
+            MAX_OPEN,
+            Arc::default(),
+        );
         let named =
             salvage.state.as_ref().map(|state| state.value_files.values().cloned().collect::<Vec<_>>());
         // A newer file has what a collection has copied out of an older one.

@@ -73,7 +73,7 @@ impl KeyspaceInner {
     #[inline]
     pub(crate) fn resolve(&self, trailer: Trailer, value: Slice) -> Result<Slice> {
         match trailer.is_reference() {
-            true => self.segments.read(&self.segments.decode(&value)?),
+            true => self.segments.read_waiting(&self.segments.decode(&value)?, false),
             false => Ok(value),
         }
     }

@@ -38,10 +38,12 @@ impl Tables {
         };
         let most = most.saturating_sub(OTHER_FILES).max(4);
         let of_values = (most / 8).clamp(1, MAX_VALUE_FILES);
+        let cache = TableCache::new(env.clone(), dir.to_owned(), cache, most - of_values);
+        let waiting_reads = cache.waiting_reads().clone();
         Tables {
-            cache: TableCache::new(env.clone(), dir.to_owned(), cache, most - of_values),
+            cache,
             obsolete: Arc::default(),
-            segments: Segments::new(env.clone(), dir.to_owned(), log_file_name, of_values),
+            segments: Segments::new(env.clone(), dir.to_owned(), log_file_name, of_values, waiting_reads),
             deleting: Mutex::default(),
         }
     }

@@ -7,13 +7,13 @@ use crate::cache::block_cache::BlockCache;
 use crate::cache::counters::Counters;
 use crate::format::options::table_file_name;
 use base::{Error, ErrorKind, Result};
-use env::{Env, ReadFile};
+use env::{Env, ReadFile, WaitingReads};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, UnitWeighter};
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// Counters of the tables of a directory since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,26 +79,7 @@ pub struct TableCache {
     /// Bytes of all tables that exist as [`Table`](crate::Table), and the memory that the process may use.
     pub(crate) bytes: AtomicU64,
     pub(crate) memory: u64,
-    /// Number of reads of callers that wait for the disk now.
-    waiting_reads: AtomicUsize,
-    /// Number of compactions that look at it.
-    compactions: AtomicUsize,
-}
-
-/// Counts one in a counter until it is dropped: a read that waits for the disk, or a compaction.
-pub struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    fn new(counter: &'a AtomicUsize) -> Counted<'a> {
-        counter.fetch_add(1, Ordering::Relaxed);
-        Counted(counter)
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    pub(crate) waiting_reads: Arc<WaitingReads>,
 }
 
 impl TableCache {
@@ -126,8 +107,8 @@ impl TableCache {
         );
         let memory = env.memory();
         let (counters, bytes) = (Counters::new(), AtomicU64::new(0));
-        let (waiting_reads, compactions) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(TableCache { env, dir, cache, files, counters, bytes, memory, waiting_reads, compactions })
+        let waiting_reads = Arc::default();
+        Arc::new(TableCache { env, dir, cache, files, counters, bytes, memory, waiting_reads })
     }
 
     /// The file of table `number`, which must be `size` bytes long.
@@ -140,24 +121,9 @@ impl TableCache {
         self.files.remove(&number);
     }
 
-    /// Announces a compaction that looks at [`TableCache::has_waiting_reads`], until the value is dropped.
-    pub fn begin_compaction(&self) -> Counted<'_> {
-        Counted::new(&self.compactions)
-    }
-
-    /// Whether a get or a cursor waits for the disk now. Reads of compactions and checks do not count. A hint: the answer may be out of
-    /// date, and reads count only if they begin while a compaction is announced.
-    pub fn has_waiting_reads(&self) -> bool {
-        self.waiting_reads.load(Ordering::Relaxed) > 0
-    }
-
-    /// Whether a compaction is announced.
-    pub(crate) fn has_compactions(&self) -> bool {
-        self.compactions.load(Ordering::Relaxed) > 0
-    }
-
-    pub(crate) fn begin_wait(&self) -> Counted<'_> {
-        Counted::new(&self.waiting_reads)
+    /// The reads of callers that wait for the disk.
+    pub fn waiting_reads(&self) -> &Arc<WaitingReads> {
+        &self.waiting_reads
     }
 
     /// The cache that blocks go through.

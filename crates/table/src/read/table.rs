@@ -203,11 +203,11 @@ impl Table {
     /// Reads these bytes of the file for a get or a cursor. Announced compactions rest while it waits for the disk. Returns whether it has
     /// waited, if that `counts`; if not, and without compactions, the page cache is not asked first, which takes a system call.
     pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64, counts: bool) -> Result<bool> {
-        let is_seen = self.tables.has_compactions();
+        let is_seen = self.tables.waiting_reads.has_jobs();
         if (counts || is_seen) && self.try_read_cached(bytes, offset)? {
             return Ok(false);
         }
-        let _waiting = is_seen.then(|| self.tables.begin_wait());
+        let _waiting = is_seen.then(|| self.tables.waiting_reads.begin_wait());
         self.read_in_background(bytes, offset).map(|()| counts)
     }
 
