@@ -106,6 +106,11 @@ pub trait WriteFile: Send + Sync {
     /// After an error the file is poisoned: every later sync, append or truncation fails. (Linux marks the failed pages
     /// clean, so a retry that succeeds proves nothing.)
     fn sync(&mut self) -> Result<()>;
+    /// Has the disk write what it lacks, in portions, so that reads do not wait behind all of it as behind a [`WriteFile::sync`]. A sync is
+    /// still needed, and finds little to do. An error poisons the file, as that of a sync does.
+    fn write_back(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// Cuts the file to `len` bytes, at most its present length. Removes the remains of a failed append.
     fn truncate(&mut self, len: u64) -> Result<()>;
     /// Cuts off the bytes behind the end of a log: zeros that make appends cheap ([`Env::create_log`]) and the

@@ -52,6 +52,29 @@ fn appends_are_read_back() {
 }
 
 #[test]
+fn what_is_written_back_in_portions_stays_and_appends_follow() {
+    with_each(|env, dir| {
+        let path = dir.join("log");
+        let mut file = env.create_log(&path).unwrap();
+        file.write_back().unwrap();
+        let mut expected = Vec::new();
+        for i in 0..40u8 {
+            file.append(&[i; 50_000]).unwrap();
+            expected.extend_from_slice(&[i; 50_000]);
+            if i % 16 == 5 {
+                file.write_back().unwrap();
+            }
+        }
+        file.write_back().unwrap();
+        file.sync().unwrap();
+        file.truncate(1_500_000).unwrap();
+        file.write_back().unwrap();
+        drop(file);
+        assert!(read(env, &path) == expected[..1_500_000]);
+    });
+}
+
+#[test]
 fn reading_past_the_end_names_file_and_offset() {
     with_each(|env, dir| {
         let path = dir.join("short");

@@ -275,8 +275,21 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// [`SegmentWriter::sync`] for a long segment, beside reads: the disk gets it in portions.
+    pub fn sync_in_portions(&mut self) -> Result<()> {
+        self.flush()?;
+        if self.synced_len != self.flushed_len {
+            self.stop_if_failed(|file| file.write_back())?;
+        }
+        self.sync()
+    }
+
     fn sync_file(&mut self) -> Result<()> {
-        let synced = self.file.as_mut().map_err(|e| e.clone())?.sync();
+        self.stop_if_failed(|file| file.sync())
+    }
+
+    fn stop_if_failed(&mut self, sync: impl FnOnce(&mut dyn WriteFile) -> Result<()>) -> Result<()> {
+        let synced = sync(&mut **self.file.as_mut().map_err(|e| e.clone())?);
         synced.inspect_err(|error| {
             let stopped = error.context("writing stopped after a failed sync").with_kind(ErrorKind::ReadOnly);
             self.file = Err(stopped);

@@ -55,7 +55,7 @@ impl ClosedLogs {
             }
             let mut writer = log.writer.lock();
             if let Some(segment) = &mut *writer {
-                segment.sync()?;
+                segment.sync_in_portions()?;
                 log.synced.store(true, Ordering::Release);
                 counters.syncs.fetch_add(1, Ordering::Relaxed);
                 *writer = None;

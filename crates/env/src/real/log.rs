@@ -69,6 +69,9 @@ const MAX_SYNCED_APPEND: usize = 4 << 10;
 /// Without a window, zeros extend to a multiple of this: a page of the page cache.
 const END_ZEROS_ALIGN: u64 = 4 << 10;
 
+/// Bytes that the disk gets at once in [`WriteFile::write_back`].
+const WRITE_BACK_PORTION: u64 = 512 << 10;
+
 const _: () = assert!(
     WINDOW_LEN.is_multiple_of(PAGE)
         && PAGE + MAX_WINDOW_APPEND as u64 + LOG_END as u64 <= WINDOW_LEN
@@ -290,6 +293,20 @@ impl WriteFile for LogFile {
         self.synced = true;
         // All bytes that this log wrote lie before the end of the zeros.
         self.file.open.sync((self.zeros_end < self.file_len).then_some(self.zeros_end))
+    }
+
+    fn write_back(&mut self) -> Result<()> {
+        self.end_window();
+        let len = self.file.len;
+        let mut before = 0..0;
+        for from in (0..len).step_by(WRITE_BACK_PORTION as usize) {
+            let next = from..len.min(from + WRITE_BACK_PORTION);
+            if !self.file.open.write_back(before, next.clone())? {
+                break;
+            }
+            before = next;
+        }
+        Ok(())
     }
 
     fn truncate(&mut self, len: u64) -> Result<()> {

@@ -52,7 +52,7 @@ impl OpenFile {
 
     /// Waits until the disk has the bytes `before`, and makes it begin with the bytes `next`. Returns `false` if the system refuses to
     /// begin. Any other error is that of a sync, and poisons the file: the kernel does not report it again.
-    fn write_back(&self, before: Range<u64>, next: Range<u64>) -> Result<bool> {
+    pub(super) fn write_back(&self, before: Range<u64>, next: Range<u64>) -> Result<bool> {
         let _syncing = self.syncing.lock();
         self.check_poison()?;
         let begun = mapped::await_write_back(&self.file, before)
