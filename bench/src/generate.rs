@@ -276,6 +276,11 @@ impl Sizes {
         self.0.iter().map(|&(size, percent)| size as f64 * percent as f64 / 100.0).sum()
     }
 
+    /// The lengths, and the share of the values that have each.
+    pub fn shares(&self) -> impl Iterator<Item = (usize, f64)> {
+        self.0.iter().map(|&(size, percent)| (size, percent as f64 / 100.0))
+    }
+
     /// The length that a random number selects.
     #[inline]
     fn pick(&self, random: u64) -> usize {

@@ -7,6 +7,7 @@ use super::chart::Figure;
 use super::data::Data;
 use super::figures;
 use super::growth;
+use super::predicted;
 use super::section::sections;
 use super::tables;
 use crate::agreement::Agreement;
@@ -15,15 +16,17 @@ use crate::agreement::Agreement;
 pub const NAME: &str = "README.md";
 
 /// Names of all pictures that a report may have: those of an earlier report are removed.
-pub const PICTURES: [&str; 3] = [figures::MAIN_FILE, figures::OVERVIEW_FILE, "growth-cost"];
+pub const PICTURES: [&str; 4] =
+    [figures::MAIN_FILE, figures::OVERVIEW_FILE, "growth-cost", "parallax-predicted"];
 
-/// The pictures: the main one, Cairn compared with the best peer, and how cost grows; without those that would be
+/// The pictures: the main one, Cairn compared with the best peer, how cost grows, and predicted write amplification; without those that would be
 /// empty.
 pub fn pictures(data: &Data<'_>) -> Vec<Figure> {
     let growth = sections(data).into_iter().find(|section| section.is("growth"));
     let mut all = vec![figures::main_figure(data)];
     all.extend(figures::overview_figure(data));
     all.extend(growth.map(|section| growth::cost_figure(data, &section)));
+    all.extend(predicted::section(data).map(|section| predicted::prediction_figure(data, &section)));
     all.retain(|figure| !figure.panels.is_empty());
     all
 }

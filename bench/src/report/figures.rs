@@ -10,6 +10,7 @@ use super::lines::{Axis, Scale, lines, percentile};
 use super::metric::{self, CPU, IO_AMP, Metric, SETTLED, THROUGHPUT, WRITE_AMP};
 use super::overview::{self, Row};
 use super::palette::Style;
+use super::predicted;
 use super::section::{Section, absent, figure, series};
 use super::stats::{self, Spread};
 
@@ -45,6 +46,7 @@ pub fn of_section(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
     ]);
     if section.is("parallax") {
         figures.push(bar_figure(data, section, &IO_AMP));
+        figures.push(predicted::prediction_figure(data, section));
     }
     figures.extend([bar_figure(data, section, &CPU), latency_curves(data, section)]);
     if !section.is("history") {

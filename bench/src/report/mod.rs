@@ -6,7 +6,7 @@
 //!     |-- page          the HTML page from top to bottom;  style.css
 //!     |   |-- tables        HTML and Markdown;  contents: did the engines do the same work?
 //!     |   |-- words         descriptions of groups and workloads, from the suite
-//!     |   \-- figures       the pictures;  course: those over time;  growth;  overview;  section: what they share
+//!     |   \-- figures       the pictures;  course: those over time;  growth;  overview;  predicted;  section: what they share
 //!     |       \-- bars, lines       panels;  chart: texts, scales, files;  palette: colours
 //!     |-- data          the lines in order: groups, workloads, engines, rounds
 //!     \-- metric, stats, format     what a metric is, its median, and how it is written
@@ -34,6 +34,7 @@ mod page;
 mod palette;
 #[cfg(feature = "png")]
 mod png;
+mod predicted;
 mod section;
 mod stats;
 mod tables;
