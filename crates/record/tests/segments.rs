@@ -780,3 +780,29 @@ fn a_header_over_an_older_segment_says_which_or_is_refused() {
     let error = open(&env).err().unwrap();
     assert!(error.kind() == ErrorKind::Corruption && error.to_string().contains("recycled"), "{error}");
 }
+
+/// A failed write-back is a failed sync: nothing is written or synced after it.
+#[test]
+fn a_segment_that_is_synced_in_portions_is_durable_or_stops() {
+    for fails in [false, true] {
+        let (sim, env) = disk();
+        let mut writer = create(&env, b"");
+        env.sync_dir(Path::new("/db")).unwrap();
+        writer.append(&[&[7; 100_000]]).unwrap();
+        if fails {
+            sim.fail_op(sim.op_count() + 1, Fault::EIO, Repeat::Once);
+        }
+        let synced = writer.sync_in_portions();
+        assert_eq!(synced.is_err(), fails, "{synced:?}");
+        assert_eq!(writer.synced_len() == writer.len(), !fails);
+        if fails {
+            assert_eq!(synced.unwrap_err().kind(), ErrorKind::ReadOnly);
+            assert!(
+                writer.sync().is_err() && writer.append(&[b"more"]).and_then(|()| writer.flush()).is_err()
+            );
+        }
+        let disk: Arc<dyn Env> = sim.crash_clone(Survival::Nothing, 1);
+        let there = disk.open(path()).and_then(|file| file.len()).unwrap_or(0);
+        assert_eq!(there >= 100_000, !fails, "{there} bytes are durable");
+    }
+}

@@ -34,8 +34,6 @@ pub struct TreeOptions {
     /// The limit of the tree's size as a multiple of the size of its newest versions; beyond it, guards are merged to
     /// free space.
     pub space_target: f64,
-    /// The share of dead bytes that the files of values outside of the tree may have, in per cent.
-    pub value_garbage_percent: u32,
     /// The options of the tables.
     pub table: table::TableOptions,
 }

@@ -249,6 +249,13 @@ impl Segments {
         files
     }
 
+    /// Bytes of memory of the maps of value files that were read.
+    pub fn map_bytes(&self) -> u64 {
+        let files: HashMap<u64, Arc<Moved>> =
+            self.moved.read().values().map(|moved| (moved.file.number, moved.clone())).collect();
+        files.values().filter_map(|moved| moved.maps.get()).map(|maps| maps.memory() as u64).sum()
+    }
+
     /// Whether a segment in the value file `number` is held.
     pub fn uses_value_file(&self, number: u64) -> bool {
         self.moved.read().values().any(|moved| moved.file.number == number)

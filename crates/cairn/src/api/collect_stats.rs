@@ -68,7 +68,8 @@ fn damaged_tables(version: &tree::Version) -> Vec<Problem> {
 }
 
 fn value_stats(db: &DbInner, collections: IoStats) -> ValueStats {
-    let mut stats = ValueStats { collections, ..ValueStats::default() };
+    let map_bytes = db.tables.segments.map_bytes();
+    let mut stats = ValueStats { collections, map_bytes, ..ValueStats::default() };
     for file in db.tables.segments.uses(db.oldest_log()) {
         match file.file {
             SegmentFile::Log(_) => stats.logs += 1,
@@ -76,6 +77,7 @@ fn value_stats(db: &DbInner, collections: IoStats) -> ValueStats {
         }
         stats.bytes += file.file_bytes;
         stats.live_bytes += file.live_bytes;
+        stats.dead_bytes += file.dead_bytes;
         stats.waiting_bytes += if file.pinned { file.file_bytes } else { 0 };
     }
     stats

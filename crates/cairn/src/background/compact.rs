@@ -138,7 +138,7 @@ impl DbInner {
         // Without background threads a writer may wait for this compaction, and a move reads and writes no table: they never rest.
         let rests = !self.is_inline() && !plan.is_move();
         let _announced = rests.then(|| self.tables.cache.waiting_reads().begin_job());
-        let options = keyspace.options.tree_options(&self.options, keyspace.id, &keyspace.name);
+        let options = keyspace.options.tree_options(keyspace.id, &keyspace.name);
         let context = JobContext {
             env: &self.env,
             dir: &self.dir,

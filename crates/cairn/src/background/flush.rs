@@ -6,6 +6,7 @@
 
 use crate::parts::WithReferences;
 use crate::state::{DbInner, FlushedCounts, ImmutableMemtable, KeyspaceInner, PanicGuard};
+use crate::wal::LogSync;
 use base::planted::{Bug, planted};
 use base::{Error, ErrorKind, RangeSet, Result, Seq};
 use std::sync::Arc;
@@ -186,11 +187,7 @@ impl DbInner {
         let context = JobContext {
             env: &self.env,
             dir: &self.dir,
-            options: &part.keyspace.options.tree_options(
-                &self.options,
-                part.keyspace.id,
-                &part.keyspace.name,
-            ),
+            options: &part.keyspace.options.tree_options(part.keyspace.id, &part.keyspace.name),
             next_number: &next_number,
             snapshots: &snapshots,
             rate_limiter: &|_| {},
@@ -237,7 +234,10 @@ impl DbInner {
         let refers = !planted(Bug::ReferBeforeSync)
             && written.iter().flat_map(|w| &w.flushed.added).any(|meta| !meta.segments.is_empty());
         if (refers || older.is_some_and(|seq| seq <= sealed_at)) && !planted(Bug::FlushWithoutOlderLogs) {
-            self.logs.closed.sync_up_to(sealed_at, &self.logs.counters).map_err(|e| self.stop(&e))?;
+            self.logs
+                .closed
+                .sync_up_to(sealed_at, &self.logs.counters, LogSync::InPortions)
+                .map_err(|e| self.stop(&e))?;
         }
         Ok(())
     }

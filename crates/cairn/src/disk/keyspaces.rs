@@ -33,10 +33,7 @@ impl DbInner {
         self.log_edit(&mut manifest, &mut edit)?;
         let mut state = self.state.lock();
         state.next_keyspace = id + 1;
-        let tree = Tree::new(
-            inner.options.tree_options(&self.options, id, name),
-            inner.read_state.load().version.clone(),
-        );
+        let tree = Tree::new(inner.options.tree_options(id, name), inner.read_state.load().version.clone());
         state.insert(KeyspaceState::new(inner.clone(), tree));
         drop(state);
         self.renew_manifest(&mut manifest);

@@ -245,10 +245,7 @@ impl Recovery {
             let options = keyspace_options(&self.dir, &found)?;
             let version = Arc::new(found.version);
             let replayed = Replayed {
-                tree: Tree::new(
-                    options.tree_options(&self.options, id, &found.created.name),
-                    version.clone(),
-                ),
+                tree: Tree::new(options.tree_options(id, &found.created.name), version.clone()),
                 found: version,
                 options,
                 name: found.created.name,

@@ -280,8 +280,10 @@ option_table! {
     tombstone_percent: u32 = 50, "0 to 100", |v| *v <= 100;
     /// Target for space amplification: bytes of the tree, and of values outside of it, over the bytes of the newest versions. Above it,
     /// guards with many old versions are compacted, those first that free most per byte rewritten. Old versions are estimated: half of the
-    /// data above the last level counts as old, memtables do not count. A lower value saves space and writes more. When writers pause, a guard of the last level
-    /// is merged as soon as the data added to it reaches `space_target` - 1 of the rest, and those above move down sooner.
+    /// data above the last level counts as old, memtables do not count. Where all bytes are in values outside of the tree, half of what the
+    /// target allows (its square root) is for these, and the other half for dead values that are not collected yet. A lower value saves
+    /// space and writes more. When writers pause, a guard of the last level is merged as soon as the data added to it reaches
+    /// `space_target` - 1 of the rest, and those above move down sooner.
     space_target: f64 = 1.5, "1.05 to 10", |v| (1.05..=10.0).contains(v);
     /// Compact level 0 straight into the deepest level in which the pieces still have a useful size, instead of level 1. `false` moves
     /// data through every level, as in the PebblesDB paper, and writes more.
@@ -333,8 +335,8 @@ impl KeyspaceOptions {
         self.placement == PlacementPolicy::Hybrid && values::is_large(key_len, value_len, self.large_up_to)
     }
 
-    /// The options of the tree of keyspace `id` with this name, in a database with these options.
-    pub(crate) fn tree_options(&self, database: &Options, id: u64, name: &str) -> tree::TreeOptions {
+    /// The options of the tree of keyspace `id` with this name.
+    pub(crate) fn tree_options(&self, id: u64, name: &str) -> tree::TreeOptions {
         tree::TreeOptions {
             levels: self.levels,
             level0_tables: self.level0_tables,
@@ -348,7 +350,6 @@ impl KeyspaceOptions {
             tombstone_percent: self.tombstone_percent,
             skip_levels: self.skip_levels,
             space_target: self.space_target,
-            value_garbage_percent: database.value_garbage_percent,
             guard_bytes: match self.guard_policy {
                 GuardPolicy::Hash => 0,
                 GuardPolicy::Adaptive => GUARD_BYTES.min(self.memtable_bytes as u64 / 2),
@@ -396,6 +397,7 @@ impl KeyspaceOptions {
             // An eighth, rounded up.
             Preset::Parallax => KeyspaceOptions::preset(Preset::Leveled)
                 .level_size_percent(13)
+                .seek_cost(options.seek_cost)
                 .placement(PlacementPolicy::Hybrid),
         }
     }

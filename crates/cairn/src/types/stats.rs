@@ -55,8 +55,13 @@ pub struct ValueStats {
     pub bytes: u64,
     /// Bytes of the values in them that tables refer to.
     pub live_bytes: u64,
+    /// Bytes of these files that a collection would free, about: those of dead values, and of small entries in the logs.
+    pub dead_bytes: u64,
     /// Bytes of those that wait for a reader: a table that only readers use refers to values in them.
     pub waiting_bytes: u64,
+    /// Bytes of memory that tell where the values in the files were first written: about 4 for each. They are in memory once a value of
+    /// the file was read, and not in the budget.
+    pub map_bytes: u64,
     /// Collections.
     pub collections: IoStats,
 }

@@ -50,7 +50,8 @@ impl fmt::Display for Stats {
         let v = &self.values;
         if v.bytes > 0 {
             write!(f, "values          {} logs and {} files, {}; ", v.logs, v.files, Bytes(v.bytes))?;
-            write!(f, "{} alive, {} collections", Bytes(v.live_bytes), v.collections.jobs)?;
+            write!(f, "{} alive, {} dead, ", Bytes(v.live_bytes), Bytes(v.dead_bytes))?;
+            write!(f, "{} collections, {} of maps", v.collections.jobs, Bytes(v.map_bytes))?;
             match v.waiting_bytes {
                 0 => writeln!(f)?,
                 waiting => writeln!(f, "; {} wait for readers", Bytes(waiting))?,

@@ -8,6 +8,15 @@ use std::sync::Arc;
 /// Maximum number of unsynced closed logs that stay open: the error of a failed sync is reported only to the handle that wrote the file.
 pub(crate) const MAX_OPEN_LOGS: usize = 8;
 
+/// How a closed log is synced.
+#[derive(Clone, Copy)]
+pub(crate) enum LogSync {
+    /// For a writer that waits.
+    AtOnce,
+    /// In the background: reads do not wait behind the whole log.
+    InPortions,
+}
+
 /// A log that is no longer written to, and may still be needed.
 #[derive(Clone)]
 struct Closed {
@@ -46,7 +55,7 @@ impl ClosedLogs {
     }
 
     /// Syncs every closed log that begins at or before `seq`, oldest first.
-    pub(crate) fn sync_up_to(&self, seq: Seq, counters: &LogCounters) -> Result<()> {
+    pub(crate) fn sync_up_to(&self, seq: Seq, counters: &LogCounters, sync: LogSync) -> Result<()> {
         let logs = self.0.lock().clone();
         let mut begins = 0;
         for log in logs {
@@ -55,7 +64,10 @@ impl ClosedLogs {
             }
             let mut writer = log.writer.lock();
             if let Some(segment) = &mut *writer {
-                segment.sync_in_portions()?;
+                match sync {
+                    LogSync::AtOnce => segment.sync()?,
+                    LogSync::InPortions => segment.sync_in_portions()?,
+                }
                 log.synced.store(true, Ordering::Release);
                 counters.syncs.fetch_add(1, Ordering::Relaxed);
                 *writer = None;
@@ -73,7 +85,7 @@ impl ClosedLogs {
             let many = open().count().checked_sub(MAX_OPEN_LOGS).filter(|&n| n > 0);
             many.and_then(|n| open().nth(n - 1)).map(|log| log.last_seq)
         };
-        upto.map_or(Ok(()), |seq| self.sync_up_to(seq, counters))
+        upto.map_or(Ok(()), |seq| self.sync_up_to(seq, counters, LogSync::AtOnce))
     }
 
     /// Number of the oldest log with an entry of this sequence number or a newer one; `None` when only the current log has any.

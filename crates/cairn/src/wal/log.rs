@@ -6,7 +6,7 @@
 //!
 //! The record of a batch is described in `docs/format/log.md`.
 
-use super::closed_logs::{ClosedLogs, LogCounters};
+use super::closed_logs::{ClosedLogs, LogCounters, LogSync};
 use super::log_file::{LogHeader, log_file_name};
 use super::recycled_log::RecycledLogs;
 use crate::sync::{Mutex, Ordering};
@@ -172,7 +172,7 @@ impl Log {
     /// everything before it was synced, so that damage to the newest record is not taken for a torn tail. Does nothing if only such a
     /// mark was appended since the last sync, and all older logs are synced.
     pub(crate) fn sync(&mut self) -> Result<()> {
-        self.logs.closed.sync_up_to(Seq::MAX, &self.logs.counters)?;
+        self.logs.closed.sync_up_to(Seq::MAX, &self.logs.counters, LogSync::AtOnce)?;
         // A failed append may have left something to roll back.
         self.writer.flush()?;
         if self.writer.len() == self.marked {

@@ -14,7 +14,7 @@ mod replay;
 pub(crate) use batch_record::{
     BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch, put_batch_head, put_entry, put_entry_head,
 };
-pub(crate) use closed_logs::{ClosedLogs, KeptLog, MAX_OPEN_LOGS};
+pub(crate) use closed_logs::{ClosedLogs, KeptLog, LogSync, MAX_OPEN_LOGS};
 pub(crate) use log::{Log, Logs};
 pub(crate) use log_file::{LogHeader, log_file_name, parse_log_file_name};
 pub(crate) use read_batches::{MAPS_RECORD, Placed, read_batches};

@@ -17,7 +17,7 @@ each byte of records, until all of them have reached the last level. `leveled` m
 `fragmented` attaches tables to the guards of the next level, and merges only guards of the last one (PebblesDB).
 Hybrid placement has values of small records in place, of medium ones in transient segments until the last levels, and of
 large ones in a log. What the collection of garbage adds is not in the model. p is exact here: the thesis rounds it to two
-digits, so its large records of 24 and 1,004 bytes (p = 0.0233) are large with --large-up-to 0.0235.";
+digits, so its threshold of 0.02 for large records, which have 24 and 1,004 bytes (p = 0.0233), is 0.025 here.";
 
 /// Arguments of `model`.
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "P", default_value = "0.2", value_parser = parse_share)]
     small_above: f64,
     /// Records with at most this share of the key have their values in a log
-    #[arg(long, value_name = "P", default_value = "0.02", value_parser = parse_share)]
+    #[arg(long, value_name = "P", default_value = "0.025", value_parser = parse_share)]
     large_up_to: f64,
     /// From which level on medium values are in place: the last, or the last but one
     #[arg(long, value_enum, default_value = "last")]

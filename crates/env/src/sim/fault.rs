@@ -14,7 +14,7 @@ pub enum OpKind {
     Create,
     /// `WriteFile::append`.
     Append,
-    /// `WriteFile::sync` and `Env::sync_file`.
+    /// `WriteFile::sync`, `WriteFile::write_back` and `Env::sync_file`.
     Sync,
     /// `WriteFile::truncate`.
     Truncate,

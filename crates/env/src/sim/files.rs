@@ -115,6 +115,15 @@ impl WriteFile for SimWriteFile {
         sync_file(&self.shared, &self.inode, &self.path, self.over_from, &self.poison)
     }
 
+    /// An operation of the kind of a sync, which fails like one and makes nothing durable.
+    fn write_back(&mut self) -> Result<()> {
+        check_poison(&self.poison)?;
+        let begun = self.shared.op(OpKind::Sync, &self.path, |_, fault| {
+            fault.map_or(Ok(()), |fault| Err(fault.error("sync", &self.path).sync_failed()))
+        });
+        begun.inspect_err(|error| _ = self.poison.set(error.clone()))
+    }
+
     fn truncate(&mut self, len: u64) -> Result<()> {
         check_poison(&self.poison)?;
         check_truncate(&self.path, self.len, len)?;

@@ -321,6 +321,11 @@ impl WriteFile for MortalFile {
         self.countdown.around(Operation::Sync, self.kind, || file.sync())
     }
 
+    fn write_back(&mut self) -> Result<()> {
+        let file = &mut self.file;
+        self.countdown.around(Operation::Sync, self.kind, || file.write_back())
+    }
+
     fn truncate(&mut self, len: u64) -> Result<()> {
         self.file.truncate(len)
     }

@@ -216,6 +216,11 @@ impl WriteFile for GatedFile {
         self.file.sync()
     }
 
+    fn write_back(&mut self) -> Result<()> {
+        self.watch.pass("sync", &self.path);
+        self.file.write_back()
+    }
+
     fn truncate(&mut self, len: u64) -> Result<()> {
         self.watch.pass("truncate", &self.path);
         self.file.truncate(len)

@@ -16,8 +16,8 @@
 //! `docs/adr/0008-cost-model.md`.
 //!
 //! Values outside of the tree count with the entries that refer to them: only a merge that meets a newer version shows that a value is
-//! dead, and the files of values may have `value_garbage_percent` of known dead ones beside it. So the tree gets what is left of
-//! `space_target`. A merge rewrites references and frees values, so it pays with a smaller share of older versions.
+//! dead. The files of values have known dead ones beside that, so the tree gets a part of what `space_target` allows. A merge rewrites
+//! references and frees values, so it pays with a smaller share of older versions.
 
 use super::picker::{Candidate, Picker};
 use super::plan::Reason;
@@ -40,9 +40,6 @@ const STALE_SHARE_ABOVE: f64 = 0.5;
 /// only the merge tells.
 const CHEAP: f64 = 0.1;
 
-/// The lowest target of a tree with values outside of it.
-const MIN_TARGET: f64 = 1.05;
-
 impl Guard {
     /// The approximate share of its entries that a merge of the guard would drop.
     fn stale_share(&self) -> f64 {
@@ -53,9 +50,12 @@ impl Guard {
             let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
             // Without a sketch (small tables, or tables of old versions), all entries may be live.
             let Some(sketches) = sketches else { return 0.0 };
-            let entries: u64 = self.tables.iter().map(|t| t.meta.entries).sum();
-            (1.0 - Sketch::distinct(sketches.into_iter()) / entries.max(1) as f64).clamp(0.0, 1.0)
+            (1.0 - Sketch::distinct(sketches.into_iter()) / self.entries().max(1) as f64).clamp(0.0, 1.0)
         })
+    }
+
+    fn entries(&self) -> u64 {
+        self.tables.iter().map(|t| t.meta.entries).sum()
     }
 
     /// Bytes of its tables and of the values to which they refer.
@@ -86,17 +86,13 @@ struct Sizes {
 
 impl Sizes {
     fn of(version: &Version, above: &[Above]) -> Sizes {
+        let last = version.level(version.last_level());
         let of_level0 = version.level0.iter().map(|table| table.values);
         let values = of_level0.chain(version.guards().map(|(_, _, guard)| guard.values)).sum::<ValueSum>();
-        let (mut last, mut stale) = (0.0, 0.0);
-        for guard in &version.level(version.last_level()).guards {
-            last += guard.bytes_with_values();
-            stale += guard.stale_share() * guard.bytes_with_values();
-        }
-        let level0: f64 =
-            version.level0.iter().map(|t| t.meta.file_size as f64 + t.values.bytes as f64).sum();
-        stale += level0.min(last) * STALE_SHARE_ABOVE;
-        stale += above.iter().map(|above| above.stale).sum::<f64>();
+        let in_last: f64 = last.guards.iter().map(|g| g.stale_share() * g.bytes_with_values()).sum();
+        let tables_above = (version.bytes() - last.bytes()).min(last.bytes()) as f64;
+        let values_above: f64 = above.iter().map(|above| above.stale).sum();
+        let stale = in_last + tables_above * STALE_SHARE_ABOVE + values_above;
         Sizes { tables: version.bytes() as f64, values: values.bytes as f64, stale }
     }
 
@@ -106,51 +102,53 @@ impl Sizes {
         if all == 0.0 { 1.0 } else { all / (all - self.stale).max(1.0) }
     }
 
-    /// The amplification that the tree may have, so that it does not exceed `space_target` together with the dead values of which the files
-    /// of values may be full.
+    /// The amplification that the tree may have. The files of values also have values that are known to be dead and not collected yet: where
+    /// all bytes are in values, each of the two may have the root of `space_target`.
     fn target(&self, options: &TreeOptions) -> f64 {
         let outside = self.values / (self.tables + self.values).max(1.0);
-        let garbage = f64::from(options.value_garbage_percent) / 100.0;
-        (options.space_target * (1.0 - garbage * outside)).max(MIN_TARGET)
+        options.space_target.powf(1.0 - outside / 2.0)
     }
 }
 
-/// A guard above the last level, with what a merge into the level below may free.
+/// A guard above the last level that has values outside of the tree in it or below it.
 struct Above {
     level: usize,
     guard: usize,
-    /// Whether it refers to values outside of the tree.
-    has_values: bool,
-    /// Bytes of tables that the merge rewrites.
+    /// Bytes of tables that its way to the last level rewrites, at most.
     rewritten: f64,
-    /// Bytes of older versions, with their values, about.
+    /// Bytes of older versions below it, with their values, about.
     stale: f64,
 }
 
-/// The guards with tables above the last level.
+/// The guards above the last level, where values are concerned.
 fn above(version: &Version) -> Vec<Above> {
     let with_tables = version.guards().filter(|(n, _, g)| *n < version.last_level() && !g.tables.is_empty());
-    let above = with_tables.map(|(level, guard, g)| {
+    let above = with_tables.filter_map(|(level, guard, g)| {
         let end = version.level(level).end_of(guard).map(|key| &key[..]);
-        let below = |n: usize| {
-            let guards = &version.level(n).guards[version.level(n).overlapping(&g.key, end)];
-            guards
-                .iter()
-                .fold((0.0, 0.0), |(tables, all), g| (tables + g.bytes() as f64, all + g.bytes_with_values()))
-        };
-        let levels = (level + 1..=version.last_level()).map(below);
-        let (tables, all) = { levels }.find(|(tables, _)| *tables > 0.0).unwrap_or_default();
-        let rewritten = g.bytes() as f64 + tables;
-        let may_be_old = all.min(g.bytes_with_values());
+        let (mut tables, mut values, mut entries) = (0, 0, 0);
+        for level in (level + 1..=version.last_level()).map(|n| version.level(n)) {
+            for below in &level.guards[level.overlapping(&g.key, end)] {
+                tables += below.bytes();
+                values += below.values.bytes;
+                entries += below.entries();
+            }
+        }
+        if g.values.bytes == 0 && values == 0 {
+            return None;
+        }
+        // Each entry may overwrite or delete one below, of whatever size.
+        let overwrites = (g.entries() as f64 / entries.max(1) as f64).min(1.0);
+        let may_be_old = overwrites * (tables + values) as f64;
+        let rewritten = (g.bytes() + tables) as f64;
         let share = if rewritten <= CHEAP * may_be_old { 1.0 } else { STALE_SHARE_ABOVE };
-        Above { level, guard, has_values: g.values.bytes > 0, rewritten, stale: share * may_be_old }
+        Some(Above { level, guard, rewritten, stale: share * may_be_old })
     });
     above.collect()
 }
 
 /// The guards to merge if the tree exceeds `space_target`: those of which a merge frees enough for what it rewrites. Above the last level
-/// only those that refer to values: others go down before they have many bytes, but a few small tables may refer to many values, or
-/// overwrite many bytes with references.
+/// only where there are values outside of the tree: otherwise tables go down before they have many bytes. But a few small tables may refer to
+/// many values, or overwrite or delete many.
 pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
     let above = above(picker.version);
     let sizes = Sizes::of(picker.version, &above);
@@ -158,10 +156,10 @@ pub(super) fn candidates(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
         return;
     }
     in_last_level(picker, candidates);
-    for Above { level, guard, rewritten, stale, .. } in above.into_iter().filter(|above| above.has_values) {
-        let share = stale / rewritten;
-        if share >= MIN_STALE_SHARE {
-            candidates.push(Candidate { reason: Reason::Space, level, guard, score: share });
+    for Above { level, guard, rewritten, stale } in above {
+        let score = stale / rewritten;
+        if score >= MIN_STALE_SHARE {
+            candidates.push(Candidate { reason: Reason::Space, level, guard, score });
         }
     }
 }
@@ -176,7 +174,8 @@ fn in_last_level(picker: &Picker<'_>, candidates: &mut Vec<Candidate>) {
         let parted = |seq| g.tables.iter().any(|t| t.meta.min_seq <= seq && seq < t.meta.max_seq);
         let in_vain = |seq| parted(seq) && g.bytes_after(seq) as f64 / (g.bytes().max(1) as f64) < min_share;
         if share >= min_share && !picker.oldest_snapshot.is_some_and(in_vain) {
-            candidates.push(Candidate { reason: Reason::Space, level: last, guard, score: share });
+            let score = share * g.bytes_with_values() / g.bytes().max(1) as f64;
+            candidates.push(Candidate { reason: Reason::Space, level: last, guard, score });
         }
     }
 }

@@ -7,22 +7,22 @@ use base::SegmentShare;
 
 /// A tree of these tables. Each table with a number has ten keys, numbered from it on; the others have no sketch.
 fn tree(fixture: &mut Fixture, options: TreeOptions, specs: &[(TableSpec, Option<u64>)]) -> Tree {
-    with_values(fixture, options, specs, 0)
+    with_values(fixture, options, specs, |_| 0)
 }
 
-/// The same with so many bytes of values outside of the tree for each table.
+/// The same with so many bytes of values outside of the tree for each table of a level.
 fn with_values(
     fixture: &mut Fixture,
     options: TreeOptions,
     specs: &[(TableSpec, Option<u64>)],
-    value_bytes: u64,
+    value_bytes: impl Fn(usize) -> u64,
 ) -> Tree {
     let mut tree = fixture.tree(options, &[(3, "m")], &[]);
     let mut edit = VersionEdit::default();
     for (table, keys) in specs {
         let mut meta = fixture.meta(*table);
-        if value_bytes > 0 {
-            meta.segments = vec![SegmentShare { segment: 1, count: 10, bytes: value_bytes }];
+        if value_bytes(table.0) > 0 {
+            meta.segments = vec![SegmentShare { segment: 1, count: 10, bytes: value_bytes(table.0) }];
         }
         if let Some(first) = keys {
             let mut sketch = Sketch::default();
@@ -67,45 +67,49 @@ fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
 fn values_outside_of_the_tree_count_and_leave_room_for_what_is_known_to_be_dead() {
     let specs = [((3, "a", "c", 1, 2), Some(0)), ((3, "a", "c", 3, 4), Some(7))];
     let old = 20.0 / 17.0;
-    let due = |space_target, value_garbage_percent, value_bytes| {
+    let due = |space_target, value_bytes| {
         let mut fixture = Fixture::new();
-        let options = TreeOptions { value_garbage_percent, ..space(space_target) };
-        let tree = with_values(&mut fixture, options, &specs, value_bytes);
+        let tree = with_values(&mut fixture, space(space_target), &specs, |_| value_bytes);
         assert!((amplification(tree.version()) - old).abs() < 0.01);
         tree.is_due(None)
     };
-    assert!(!due(1.05, 20, 0), "in place the merge would rewrite nearly seven bytes for each that it frees");
-    assert!(due(1.05, 20, 19_000), "it frees three times what it rewrites");
-    assert!(!due(1.05, 20, 200), "it rewrites nearly six bytes for each that it frees");
-    assert!(!due(old + 0.05, 1, 19_000), "the tree is within the target");
-    assert!(due(old + 0.05, 20, 19_000), "but not together with a fifth of dead values");
-    assert!(!due(1.5, 20, 19_000));
-    // Values in level 0 count: half of those above the last level are taken for old.
+    assert!(!due(1.05, 0), "in place the merge would rewrite nearly seven bytes for each that it frees");
+    assert!(due(1.05, 19_000), "it frees three times what it rewrites");
+    assert!(!due(1.05, 200), "it rewrites nearly six bytes for each that it frees");
+    assert!(!due(old * old, 19_000), "the tree is within its half of the target");
+    assert!(due(old + 0.1, 19_000), "it has more than its half, and dead values are not collected at once");
+    // Values in level 0 do not count as old: they go down soon.
     let mut fixture = Fixture::new();
     let specs = [((3, "a", "c", 1, 2), Some(0)), ((0, "a", "c", 3, 4), Some(8))];
-    let tree = with_values(&mut fixture, space(1.5), &specs, 9_000);
-    assert!((amplification(tree.version()) - 20.0 / 15.0).abs() < 0.01);
+    let tree = with_values(&mut fixture, space(1.5), &specs, |_| 9_000);
+    assert!((amplification(tree.version()) - 20.0 / 19.5).abs() < 0.01);
 }
 
-/// A table of level 1 has the same keys as one of level 3.
+/// A table of level 1 has the same keys as one of level 3, which has values outside.
 #[test]
 fn guards_above_the_last_level_are_merged_down_for_their_values() {
     let specs = [((3, "a", "c", 1, 2), Some(0)), ((1, "a", "c", 3, 4), Some(0))];
-    let due = |value_bytes, space_target| {
+    let due = |above: u64, value_bytes: u64, space_target| {
         let mut fixture = Fixture::new();
-        let mut tree = with_values(&mut fixture, space(space_target), &specs, value_bytes);
+        let values = |level| if level == 3 { value_bytes } else { above };
+        let mut tree = with_values(&mut fixture, space(space_target), &specs, values);
         let plan = tree.pick(None)?;
         assert_eq!((plan.reason, plan.source, plan.target), (Reason::Space, 1, 2));
         fixture.execute(&mut tree, &plan);
         Some(())
     };
-    // As much above the last level as in it, all of which may be old: twice the live data.
-    assert!(due(20_000, 2.3).is_some(), "with the fifth of known dead values it may be more than 2.3 times");
-    assert!(due(20_000, 2.6).is_none());
-    assert!(due(0, 1.05).is_none(), "without values the tables go down when their guard is full");
+    // All that is below may be old: twice the live data.
+    assert!(due(20_000, 20_000, 3.5).is_some());
+    assert!(due(20_000, 20_000, 4.5).is_none(), "dead values that are known need their half of the target");
+    assert!(due(0, 0, 1.05).is_none(), "without values the tables go down when their guard is full");
     // Of 9,000 bytes that may be old, 2,000 are rewritten: half of them are taken for old.
-    assert!(due(8_000, 1.7).is_none());
-    assert!(due(8_000, 1.6).is_some());
+    assert!(due(8_000, 8_000, 1.7).is_some());
+    assert!(due(8_000, 8_000, 1.9).is_none());
+    // Tombstones, or small values, over values: all of these may be old.
+    assert!(due(0, 20_000, 3.0).is_some());
+    // References over values in tables.
+    assert!(due(8_000, 0, 1.1).is_some());
+    assert!(due(8_000, 0, 1.3).is_none());
 }
 
 #[test]

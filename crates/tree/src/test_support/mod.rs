@@ -25,7 +25,6 @@ pub(crate) fn tree_options() -> TreeOptions {
         min_piece_bytes: 0,
         guard_bytes: 0,
         space_target: 10.0,
-        value_garbage_percent: 20,
         table: table::TableOptions::default(),
     }
 }
