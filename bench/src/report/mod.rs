@@ -72,7 +72,7 @@ pub fn write(lines: &[Line], out: &Path) -> Result<Written> {
     let mut written =
         Written { page: out.join("index.html"), tables: out.join("tables.md"), pictures: Vec::new() };
     save(&written.page, &page.html())?;
-    save(&written.tables, &tables::markdown(&data, &verdict))?;
+    save(&written.tables, &(tables::markdown(&data, &verdict) + &predicted::markdown(&data)))?;
     let mut pictures = Pictures::new(out);
     for figure in page.figures() {
         pictures.save(figure)?;
@@ -90,7 +90,7 @@ pub fn write_brief(lines: &[Line], out: &Path) -> Result<Written> {
     let mut written =
         Written { page: out.join(brief::NAME), tables: out.join("tables.md"), pictures: Vec::new() };
     save(&written.page, &brief::markdown(&data, &verdict, &figures))?;
-    save(&written.tables, &tables::markdown(&data, &verdict))?;
+    save(&written.tables, &(tables::markdown(&data, &verdict) + &predicted::markdown(&data)))?;
     for name in brief::PICTURES.iter().filter(|name| !figures.iter().any(|figure| figure.file == **name)) {
         let file = out.join(format!("{name}.svg"));
         match fs::remove_file(&file) {

@@ -94,8 +94,14 @@ fn panel(data: &Data<'_>, group: &str, workload: &Workload<'_>) -> Option<Panel>
     (!rows.is_empty()).then(|| bars(group, WRITE_AMP.name, &rows, WRITE_AMP.show, &[]))
 }
 
-/// The same as a table: a row for each load, measured and predicted for each engine.
-pub fn table(data: &Data<'_>) -> Option<Table> {
+/// The same in Markdown, with a heading: a row for each load, measured and predicted for each engine. Empty if there is none.
+pub fn markdown(data: &Data<'_>) -> String {
+    table(data).map_or_else(String::new, |table| {
+        format!("\n## Write amplification of the loads, measured and predicted\n\n{}", table.markdown())
+    })
+}
+
+fn table(data: &Data<'_>) -> Option<Table> {
     let section = section(data)?;
     let known: Vec<&Engine<'_>> = data
         .engines

@@ -3,7 +3,6 @@
 use super::data::{Data, Workload, full_name};
 use super::format;
 use super::metric::{self, COLUMNS, DATA_RATIO, DISK_READS, KEYS, Metric};
-use super::predicted;
 use super::section::absent;
 use super::stats::{self, Spread};
 use crate::agreement::Agreement;
@@ -393,12 +392,6 @@ pub fn markdown(data: &Data<'_>, verdict: &Agreement<'_>) -> String {
         if let Some(kinds) = by_kind(data, workload) {
             text += &format!("\n{}", kinds.markdown());
         }
-    }
-    if let Some(predicted) = predicted::table(data) {
-        text += &format!(
-            "\n## Write amplification of the loads, measured and predicted\n\n{}",
-            predicted.markdown()
-        );
     }
     text += &format!("\n## Contents\n\n{}\n", escape(&verdict.to_string()));
     if !verdict.differ.is_empty() {

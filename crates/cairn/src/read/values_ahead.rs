@@ -32,6 +32,9 @@ pub(super) struct ValuesAhead {
     backward: bool,
     /// The cursor has come to the entry on which it stands from the one beside it. After a seek, no other value may be needed.
     pub stepped: bool,
+    /// Far ahead there was no value to request: the merge would run through all entries for nothing. Its tables may be newer than those of
+    /// the cursor, and have values in place that those do not.
+    found_none: bool,
     /// The number of values to be requested and not reached yet.
     window: usize,
     /// Sequence numbers and lengths of the values that are requested and not reached yet, in the order of the merge. Some may be of entries
@@ -59,7 +62,7 @@ impl ValuesAhead {
     /// Ends the requests: the cursor seeks, or takes its sources again.
     #[inline]
     pub(super) fn end(&mut self) {
-        self.stepped = false;
+        (self.stepped, self.found_none) = (false, false);
         self.merge = None;
     }
 
@@ -71,7 +74,7 @@ impl ValuesAhead {
 
     /// The cursor has arrived at a value that was requested or that is not in memory: requests those behind it.
     pub(super) fn arrive(&mut self, at: &At<'_>) {
-        if !self.stepped {
+        if !self.stepped || self.found_none {
             return;
         }
         if !self.runs(at.backward) {
@@ -158,6 +161,10 @@ impl ValuesAhead {
             steps -= 1;
         }
         want(newest);
+        self.found_none = self.requested.is_empty() && steps == 0;
+        if self.found_none {
+            self.merge = None;
+        }
         at.keyspace.segments.request(&mut self.wanted);
         Ok(())
     }
