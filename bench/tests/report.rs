@@ -493,8 +493,9 @@ fn the_whole_suite_on_nine_engines() {
     }
     report.pictures().for_each(|(name, svg)| {
         assert_sound(&svg, &name);
-        let all = name == "overview.svg" || svg.contains("rocksdb-blob") && svg.contains("LMDB");
-        assert!(all, "{name} names every engine");
+        // The model knows the shapes of some engines only.
+        let some = name == "overview.svg" || name.ends_with("-predicted.svg");
+        assert!(some || svg.contains("rocksdb-blob") && svg.contains("LMDB"), "{name} names every engine");
     });
     assert!(
         report.page.contains("(16-byte keys") || report.page.contains("16-byte keys"),
