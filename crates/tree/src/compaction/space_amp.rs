@@ -122,6 +122,9 @@ struct Above {
 
 /// The guards above the last level, where values are concerned.
 fn above(version: &Version) -> Vec<Above> {
+    if version.guards().all(|(_, _, g)| g.values.bytes == 0) {
+        return Vec::new();
+    }
     let with_tables = version.guards().filter(|(n, _, g)| *n < version.last_level() && !g.tables.is_empty());
     let above = with_tables.filter_map(|(level, guard, g)| {
         let end = version.level(level).end_of(guard).map(|key| &key[..]);
