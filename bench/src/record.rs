@@ -166,6 +166,8 @@ pub struct Sample {
     pub p95_us: f64,
     /// 99th percentile, accurate to about 10 %.
     pub p99_us: f64,
+    /// Maximum.
+    pub max_us: f64,
     /// Puts of the threads beside the readers.
     pub writer_ops: u64,
     /// Bytes that users put since the start of the run.
@@ -174,6 +176,8 @@ pub struct Sample {
     pub write_bytes: u64,
     /// The kernel's `read_bytes` since the start of the run.
     pub read_bytes: u64,
+    /// Total length of the files at the end of the interval.
+    pub space_bytes: u64,
 }
 
 /// The workload's parameters.

@@ -91,7 +91,7 @@ impl Held {
             }
             ReadRandom | ReadMissing | ReadSeq | ReadReverse | SeekRandom | YcsbC | AgingRead => before,
             // Values of the same length replace others, if all keys exist and all values have one length.
-            Overwrite | ReadWhileWriting | YcsbA | YcsbB | YcsbF => {
+            Overwrite | UpdateZipfian | ReadWhileWriting | YcsbA | YcsbB | YcsbF => {
                 before.filter(|held| held.keys == step.num && group.sizes.is_one())
             }
             _ => None,
@@ -168,6 +168,8 @@ impl<'a> Session<'a> {
         let same = |other: &&Step| other.workload == workload;
         let occurrence = group.steps[..at].iter().filter(same).count() as u64;
         let sync = workload.syncs();
+        let dir = self.dir;
+        let space = || space(dir).map_or(0, |space| space.0);
         let job = Job {
             engine: self.engine,
             workload,
@@ -188,6 +190,7 @@ impl<'a> Session<'a> {
             rates: step.rates,
             sync,
             time_max: group.seconds_max.map(Duration::from_secs_f64),
+            space: &space,
             sample: Duration::from_secs_f64(group.sample_seconds),
         };
         let name = step.name();
@@ -231,7 +234,7 @@ impl<'a> Session<'a> {
             group: self.group.name.clone(),
             ops: tally.ops,
             ops_asked: step.ops,
-            cut_short: outcome.cut_short,
+            cut_short: outcome.cut_short && !step.timed,
             seconds,
             ops_per_s: rate(tally.ops, seconds),
             settled_seconds,

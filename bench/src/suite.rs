@@ -60,6 +60,8 @@ pub struct Step {
     pub seek_nexts: u64,
     /// Rates of a history, per second: puts and queries.
     pub rates: Option<(f64, f64)>,
+    /// Whether it runs until the time limit of its group, however many operations that takes.
+    pub timed: bool,
     /// Whether the content of the database is read and hashed afterwards, if it is the same for all engines.
     pub sum_up: bool,
 }
@@ -77,6 +79,7 @@ impl Step {
             num,
             seek_nexts: 0,
             rates: None,
+            timed: false,
             sum_up: false,
         }
     }
@@ -178,6 +181,9 @@ struct Size {
     four_times: u64,
     /// Number of keys of the database with 1 KiB values, two readers and two writers.
     beside: u64,
+    /// Number of keys of the database with 1 KiB values that is updated for long, and for how many seconds by each choice of keys.
+    steady: u64,
+    steady_seconds: f64,
     reads: u64,
     seeks: u64,
     walk: u64,
@@ -203,6 +209,8 @@ impl Scale {
                 memory: 100_000,
                 four_times: 800_000,
                 beside: 60_000,
+                steady: 60_000,
+                steady_seconds: 2.0,
                 reads: 60_000,
                 seeks: 30_000,
                 walk: 300_000,
@@ -222,10 +230,12 @@ impl Scale {
             Scale::Full => Size {
                 // 3.2 GB, which is 1.5 times the memory limit, and 5.2 GB.
                 dbbench: [(22_500_000, 128), (5_000_000, 1024)],
-                // 0.7 GB, 8.6 GB and 6.0 GB.
+                // 0.7 GB, 8.6 GB, 6.0 GB and 6.5 GB.
                 memory: 5_000_000,
                 four_times: 60_000_000,
                 beside: 5_800_000,
+                steady: 6_200_000,
+                steady_seconds: 1800.0,
                 reads: 250_000,
                 seeks: 100_000,
                 walk: 5_000_000,
@@ -257,6 +267,8 @@ const PARALLAX: [(&str, &str, &str); 6] = [
 ];
 /// Sizes of the databases that show how cost grows, in eighths of the one of `dbbench`.
 const GROWTH: [(&str, u64); 6] = [("eighth", 1), ("quarter", 2), ("half", 4), ("1", 8), ("2", 16), ("4", 32)];
+/// Operations of a workload that runs until its time limit: more than any engine does.
+const TIMED_OPS: u64 = 1 << 40;
 /// Length of YCSB's keys, in bytes.
 const YCSB_KEY: usize = 24;
 
@@ -270,6 +282,7 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
             &mut size.memory,
             &mut size.four_times,
             &mut size.beside,
+            &mut size.steady,
             &mut size.reads,
             &mut size.seeks,
             &mut size.walk,
@@ -369,6 +382,23 @@ pub fn groups(scale: Scale, adjust: &Adjust) -> Vec<Group> {
             "Scans, again and again",
             "Scans of 100 entries from random keys, twice as many entries in each workload as there are keys, then all keys in order, \
              after a fill and after overwrites of a quarter of the keys: 16-byte keys, 1,024-byte values, one thread.",
+        )
+    });
+    groups.push(Group {
+        seconds_max: Some(adjust.seconds_max.unwrap_or(size.steady_seconds)),
+        on_request: true,
+        steps: vec![
+            Step::new(Workload::FillRandom, size.steady, size.steady).summed_up(),
+            Step { timed: true, ..Step::new(Workload::Overwrite, size.steady, TIMED_OPS) },
+            Step { timed: true, ..Step::new(Workload::UpdateZipfian, size.steady, TIMED_OPS) },
+        ],
+        num: size.steady,
+        sizes: Sizes::all(large.1),
+        ..group(
+            &format!("steady-{}", large.1),
+            "Updates for an hour",
+            "Random updates as fast as the engine takes them, uniform for half an hour, then zipfian for another, of three times as much \
+             data as memory: 24-byte keys, 1,024-byte values, one thread. Runs only when it is named.",
         )
     });
     groups.push(Group {

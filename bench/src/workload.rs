@@ -149,6 +149,7 @@ workloads! {
     FillSync, "fillsync", "Puts a thousandth of the keys, in a random order, into an empty database, each put synced",
         Mix(&[(Update, 100)], Permuted);
     Overwrite, "overwrite", "Puts random keys", Mix(&[(Update, 100)], Uniform);
+    UpdateZipfian, "update-zipfian", "Puts keys, a few much more often than the others", Mix(&[(Update, 100)], Zipfian);
     ReadRandom, "readrandom", "Gets random keys", Mix(&[(Read, 100)], Uniform);
     ReadMissing, "readmissing", "Gets random missing keys that lie between keys that may exist",
         Mix(&[(ReadMissing, 100)], Uniform);

@@ -48,6 +48,8 @@ pub struct Job<'a> {
     pub sync: bool,
     /// Time limit; the run is cut short after it.
     pub time_max: Option<Duration>,
+    /// The length of all files of the database now.
+    pub space: &'a (dyn Fn() -> u64 + Sync),
     /// Length of a sample interval.
     pub sample: Duration,
 }

@@ -66,7 +66,7 @@ pub fn run(job: &Job<'_>, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Outc
         let watch = scope.spawn(move || {
             let mut show = || progress(common.ops());
             let put = || common.bytes_put();
-            Course::watch(job.sample, &ended, &mut show, &put)
+            Course::watch(job.sample, &ended, &mut show, &put, job.space)
         });
         let threads: Vec<_> = (0..job.threads).map(|t| scope.spawn(move || worker(job, common, t))).collect();
         let beside = (0..writers).map(|w| {

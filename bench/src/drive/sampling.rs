@@ -23,17 +23,19 @@ pub struct Intervals {
 struct Interval {
     ops: u64,
     nanos: u64,
+    max_nanos: u64,
     buckets: Box<[u32; BUCKETS]>,
 }
 
 impl Interval {
     fn new() -> Interval {
-        Interval { ops: 0, nanos: 0, buckets: Box::new([0; BUCKETS]) }
+        Interval { ops: 0, nanos: 0, max_nanos: 0, buckets: Box::new([0; BUCKETS]) }
     }
 
     fn add(&mut self, other: &Interval) {
         self.ops += other.ops;
         self.nanos += other.nanos;
+        self.max_nanos = self.max_nanos.max(other.max_nanos);
         self.buckets.iter_mut().zip(other.buckets.iter()).for_each(|(sum, other)| *sum += other);
     }
 
@@ -80,6 +82,7 @@ impl Intervals {
         if let Some(interval) = self.all.last_mut() {
             interval.ops += 1;
             interval.nanos += nanos;
+            interval.max_nanos = interval.max_nanos.max(nanos);
             interval.buckets[bucket(nanos)] += 1;
         }
     }
@@ -101,12 +104,13 @@ pub struct Course {
 
 impl Course {
     /// Reads the kernel's counters at the end of each interval until `ended` is closed, and calls `show` several
-    /// times per second. `put` returns the number of bytes put by users so far.
+    /// times per second. `put` returns the number of bytes put by users so far, `space` the length of all files now.
     pub fn watch(
         length: Duration,
         ended: &Receiver<()>,
         show: &mut dyn FnMut(),
         put: &dyn Fn() -> u64,
+        space: &dyn Fn() -> u64,
     ) -> Course {
         const SHOW_EVERY: Duration = Duration::from_millis(200);
         let (started, before) = (Instant::now(), KernelIo::now().unwrap_or_default());
@@ -118,6 +122,7 @@ impl Course {
                 user_bytes: put(),
                 write_bytes: kernel.write_bytes,
                 read_bytes: kernel.read_bytes,
+                space_bytes: space(),
                 ..Sample::default()
             }
         };
@@ -143,6 +148,7 @@ impl Course {
             sample.mean_us = interval.nanos as f64 / 1000.0 / interval.ops.max(1) as f64;
             sample.p95_us = interval.quantile_us(0.95);
             sample.p99_us = interval.quantile_us(0.99);
+            sample.max_us = interval.max_nanos as f64 / 1000.0;
         }
         for (sample, interval) in self.samples.iter_mut().zip(writer.iter().flat_map(|writer| &writer.all)) {
             sample.writer_ops = interval.ops;
@@ -179,6 +185,7 @@ mod tests {
         assert_eq!(ops, [(100, 0), (1, 1), (0, 0), (1, 0)]);
         let first = &course.samples[0];
         assert!((50.0..51.0).contains(&first.mean_us), "{first:?}");
+        assert_eq!((first.max_us, course.samples[1].max_us, course.samples[3].max_us), (100.0, 7.0, 5000.0));
         assert!((95.0..107.0).contains(&first.p95_us) && (99.0..112.0).contains(&first.p99_us), "{first:?}");
     }
 }

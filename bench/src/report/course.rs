@@ -33,8 +33,10 @@ struct Interval {
     /// The maximum over the samples.
     p95_us: f64,
     p99_us: f64,
+    max_us: f64,
     user_bytes: u64,
     write_bytes: u64,
+    space_bytes: u64,
 }
 
 /// Throughput.
@@ -51,6 +53,21 @@ pub fn amplification(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
         (interval.user_bytes > 0).then(|| interval.write_bytes as f64 / interval.user_bytes as f64)
     });
     figure(section, "amplification-course", "Write amplification over time", CAPTION, panels)
+}
+
+/// The maximum latency of each interval.
+pub fn maximum(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
+    let y = Axis { title: "longest operation", scale: Scale::Log, show: format::micros };
+    let panels = courses(data, section, y, |interval| Some(interval.max_us).filter(|&longest| longest > 0.0));
+    figure(section, "maximum-course", "Longest operation over time", CAPTION, panels)
+}
+
+/// Space.
+pub fn space(data: &Data<'_>, section: &Section<'_, '_>) -> Figure {
+    let y = Axis { title: "length of all files", scale: Scale::Linear, show: format::bytes };
+    let panels =
+        courses(data, section, y, |interval| Some(interval.space_bytes as f64).filter(|&bytes| bytes > 0.0));
+    figure(section, "space-course", "Space over time", CAPTION, panels)
 }
 
 const CAPTION: &str = "The median round of each engine (by throughput; for histories by p99). If the times of the engines differ much, \
@@ -190,8 +207,10 @@ fn interval(samples: &[Sample], before: (f64, f64)) -> Interval {
         mean_us: total_us / ops.max(1) as f64,
         p95_us: worst(|sample| sample.p95_us),
         p99_us: worst(|sample| sample.p99_us),
+        max_us: worst(|sample| sample.max_us),
         user_bytes: last.user_bytes,
         write_bytes: last.write_bytes,
+        space_bytes: last.space_bytes,
     }
 }
 

@@ -53,6 +53,9 @@ pub fn of_section(data: &Data<'_>, section: &Section<'_, '_>) -> Vec<Figure> {
         figures.push(course::throughput(data, section));
     }
     figures.push(course::amplification(data, section));
+    if section.is("steady") {
+        figures.extend([course::space(data, section), course::maximum(data, section)]);
+    }
     figures.retain(|figure| !figure.panels.is_empty());
     figures
 }

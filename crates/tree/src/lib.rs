@@ -35,7 +35,7 @@ mod test_support;
 mod tree;
 mod version;
 
-pub use compaction::{PickBlocked, Plan, Reason};
+pub use compaction::{PickBlocked, Plan, Reason, Space};
 pub use jobs::{JobContext, JobOutput, compact, flush, merge_flushed};
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestState,

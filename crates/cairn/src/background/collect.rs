@@ -9,6 +9,7 @@
 
 use crate::parts::Pace;
 use crate::state::{DbInner, PanicGuard};
+use crate::sync::Ordering;
 use crate::wal::{MAPS_RECORD, Placed, put_batch_head, put_entry, read_batches};
 use base::checksum::checksum_of;
 use base::planted::{Bug, planted};
@@ -89,6 +90,8 @@ impl DbInner {
     /// The files that should be collected, if the disk has room for what is alive in them.
     fn due_files(&self) -> Option<Vec<FileUse>> {
         let mut files = self.tables.segments.uses(self.oldest_log());
+        let dead = files.iter().filter(|file| !file.pinned).map(|file| file.dead_bytes);
+        self.dead_values.store(dead.fold(0, u64::saturating_add), Ordering::Relaxed);
         let picked = pick(&files, self.options.value_garbage_percent, MAX_LIVE_BYTES);
         if picked.is_empty() {
             return None;

@@ -51,8 +51,9 @@ impl DbInner {
             k.tree.set_free_space(context.free_space);
             k.tree.set_idle(context.idle);
             let oldest = self.oldest_reader(&k.inner);
-            if let Some(plan) = k.tree.pick(oldest) {
-                let inner = k.inner.clone();
+            let (plan, inner, space) = (k.tree.pick(oldest), k.inner.clone(), k.tree.space(oldest));
+            state.note_space(id, space);
+            if let Some(plan) = plan {
                 state.jobs += 1;
                 return Some((inner, plan));
             }

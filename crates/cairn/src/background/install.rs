@@ -79,7 +79,8 @@ impl DbInner {
 
     /// Sets the slowdown of writers.
     fn update_slowdown(&self, state: &State) {
-        self.slowdown.store(slowdown(state.largest_debt()), Ordering::Relaxed);
+        let dead_values = self.dead_values.load(Ordering::Relaxed);
+        self.slowdown.store(slowdown(state.largest_debt(dead_values)), Ordering::Relaxed);
     }
 
     /// Whether compactions are so far behind that they do not rest for reads.

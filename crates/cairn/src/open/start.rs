@@ -131,6 +131,7 @@ impl Recovery {
         log: Log,
         logs: Arc<Logs>,
     ) -> Arc<DbInner> {
+        let waiting_bytes = Arc::<AtomicU64>::default();
         let db = Arc::new(DbInner {
             tables: self.space,
             snapshots: Snapshots::default(),
@@ -140,7 +141,7 @@ impl Recovery {
             logs,
             manifest: Mutex::new(manifest),
             disk_reserve: self.disk_reserve,
-            state: Mutex::new(State::new(self.state.next_keyspace)),
+            state: Mutex::new(State::new(self.state.next_keyspace, waiting_bytes.clone())),
             signals: Signals::default(),
             origin: ForkGuard::here(),
             next_file: self.next_file,
@@ -148,6 +149,8 @@ impl Recovery {
             scrub: Scrub::default(),
             idle_until: AtomicU64::new(0),
             slowdown: AtomicU64::new(0),
+            dead_values: AtomicU64::new(0),
+            waiting_bytes,
             calls: ActiveCalls::default(),
             lock: Mutex::new(Some(self.lock)),
             status: Status::new(&self.dir),

@@ -74,7 +74,7 @@ impl DbInner {
     /// Whether the immutable memtables leave no room in the budget for another one of `capacity` bytes.
     pub(crate) fn is_over_budget(&self, state: &State, capacity: usize) -> bool {
         let limit = self.write_budget().saturating_sub(capacity as u64);
-        let bytes = state.waiting_bytes;
+        let bytes = state.waiting_bytes.load(Ordering::Relaxed);
         bytes > 0 && bytes + capacity as u64 > limit
     }
 }

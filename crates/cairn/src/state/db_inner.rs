@@ -52,6 +52,10 @@ pub(crate) struct DbInner {
     /// Nanoseconds that a writer waits per KiB because compactions are behind: 2,000 at a debt of 2, 32,000 at a debt of 5
     /// (`background/install.rs`).
     pub slowdown: AtomicU64,
+    /// Bytes of values that collections could free, when one last looked.
+    pub dead_values: AtomicU64,
+    /// Bytes of all immutable memtables: shared with the state, which changes it.
+    pub waiting_bytes: Arc<AtomicU64>,
     /// The lock on the directory, held until the database is closed. This mutex may be taken under any other lock, and is held for at
     /// most a system call.
     pub lock: Mutex<Option<Box<dyn FileLock>>>,

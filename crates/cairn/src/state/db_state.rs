@@ -7,11 +7,12 @@
 
 use super::keyspace_inner::KeyspaceInner;
 use super::read_state::ReadState;
+use crate::sync::{AtomicU64, Ordering};
 use base::{Error, Seq};
 use memtable::Memtable;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use tree::Tree;
+use tree::{Space, Tree};
 
 /// A keyspace and its background work.
 pub(crate) struct KeyspaceState {
@@ -39,6 +40,13 @@ impl ImmutableMemtable {
         self.memtable.used_bytes() as u64 + memtable::BASE_BYTES
     }
 }
+
+fn bytes_of<'a>(memtables: impl IntoIterator<Item = &'a ImmutableMemtable>) -> u64 {
+    memtables.into_iter().map(ImmutableMemtable::bytes).sum()
+}
+
+/// The debt of space is 1 where so many times the target is used.
+const SPACE_OF_DEBT_1: f64 = 2.0;
 
 /// Compaction debt in thousandths, in the order of [`State::due`]: largest first.
 type Debt = std::cmp::Reverse<u64>;
@@ -78,11 +86,14 @@ pub(crate) struct State {
     due: BTreeSet<(Debt, u64)>,
     /// Nonzero debts.
     debts: HashMap<u64, f64>,
+    /// How much trees may give back, and the sums over all.
+    spaces: HashMap<u64, Space>,
+    space: Space,
     not_due_context: NotDueContext,
     /// Keyspaces in which cursors may prevent a compaction, with the oldest sequence number that these read at.
     held: HashMap<u64, Seq>,
-    /// Bytes of all immutable memtables.
-    pub waiting_bytes: u64,
+    /// Bytes of all immutable memtables. Changed only under the lock of this state.
+    pub waiting_bytes: Arc<AtomicU64>,
 }
 
 /// The inputs of compaction picking that are not part of the tree.
@@ -108,8 +119,8 @@ struct NotDueContext {
 }
 
 impl State {
-    pub(crate) fn new(next_keyspace: u64) -> State {
-        State { next_keyspace, ..State::default() }
+    pub(crate) fn new(next_keyspace: u64, waiting_bytes: Arc<AtomicU64>) -> State {
+        State { next_keyspace, waiting_bytes, ..State::default() }
     }
 
     /// The error that prevents background work at present, if any.
@@ -131,7 +142,7 @@ impl State {
         let id = keyspace.inner.id;
         self.names.insert(keyspace.inner.name.clone(), id);
         if !keyspace.immutable.is_empty() {
-            self.waiting_bytes += keyspace.immutable.iter().map(ImmutableMemtable::bytes).sum::<u64>();
+            self.waiting_bytes.fetch_add(bytes_of(&keyspace.immutable), Ordering::Relaxed);
             self.waiting.insert(id);
             self.dirty.insert(id);
         }
@@ -142,10 +153,12 @@ impl State {
     pub(crate) fn remove(&mut self, id: u64) -> Option<KeyspaceState> {
         let keyspace = self.keyspaces.remove(&id)?;
         self.names.remove(&keyspace.inner.name);
-        self.waiting_bytes -= keyspace.immutable.iter().map(ImmutableMemtable::bytes).sum::<u64>();
+        self.waiting_bytes.fetch_sub(bytes_of(&keyspace.immutable), Ordering::Relaxed);
         self.dirty.remove(&id);
         self.waiting.remove(&id);
         self.debts.remove(&id);
+        self.note_space(id, Space::default());
+        self.spaces.remove(&id);
         self.held.remove(&id);
         if let Some(debt) = keyspace.due {
             self.due.remove(&(debt, id));
@@ -187,7 +200,7 @@ impl State {
     ) {
         let Some(k) = self.keyspaces.get_mut(&id) else { return };
         if let Some(sealed) = sealed {
-            self.waiting_bytes += sealed.bytes();
+            self.waiting_bytes.fetch_add(sealed.bytes(), Ordering::Relaxed);
             k.immutable.push_back(sealed);
             self.waiting.insert(id);
         }
@@ -202,7 +215,7 @@ impl State {
     pub(crate) fn take_flushed(&mut self, id: u64, count: usize) -> Vec<ImmutableMemtable> {
         let Some(k) = self.keyspaces.get_mut(&id) else { return Vec::new() };
         let flushed: Vec<ImmutableMemtable> = k.immutable.drain(..count).collect();
-        self.waiting_bytes -= flushed.iter().map(ImmutableMemtable::bytes).sum::<u64>();
+        self.waiting_bytes.fetch_sub(bytes_of(&flushed), Ordering::Relaxed);
         let active = k.inner.read_state.load().memtable.clone();
         if k.immutable.is_empty() {
             self.waiting.remove(&id);
@@ -282,9 +295,27 @@ impl State {
         }
     }
 
-    /// The largest compaction debt of all trees.
-    pub(crate) fn largest_debt(&self) -> f64 {
-        self.debts.values().copied().fold(0.0, f64::max)
+    /// How much a tree may give back now.
+    pub(crate) fn note_space(&mut self, id: u64, space: Space) {
+        let before = self.spaces.insert(id, space).unwrap_or_default();
+        let sum = &mut self.space;
+        for (sum, before, now) in [
+            (&mut sum.live, before.live, space.live),
+            (&mut sum.reclaimable, before.reclaimable, space.reclaimable),
+            (&mut sum.target, before.target, space.target),
+        ] {
+            *sum = *sum - before + now;
+        }
+    }
+
+    /// The largest compaction debt of all trees, or that of all space: 1 where merges and collections could free so much that twice
+    /// what `space_target` allows would remain, and 4 more for each time that it is exceeded beyond that.
+    /// `dead_values`: bytes of values that collections could free.
+    pub(crate) fn largest_debt(&self, dead_values: u64) -> f64 {
+        let Space { live, reclaimable, target } = self.space;
+        let excess = (live + reclaimable + dead_values) as f64 / target.max(1) as f64 - SPACE_OF_DEBT_1;
+        let of_space = if reclaimable + dead_values > 0 { (1.0 + 4.0 * excess).max(0.0) } else { 0.0 };
+        self.debts.values().copied().fold(of_space, f64::max)
     }
 }
 

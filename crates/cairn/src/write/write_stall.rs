@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Slowdowns below this are accumulated: shorter sleeps are not worthwhile.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
+/// Wait for a write of 1 KiB when so much memory is used that only one more memtable fits, in nanoseconds.
+const MEMORY_SLOWDOWN_NANOS: f64 = 64_000.0;
 /// Maximum sleep of a single write because compaction is behind.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
@@ -27,9 +29,23 @@ impl DbInner {
     /// Makes a writer wait for its share of the slowdown.
     #[inline]
     pub(crate) fn throttle(&self, writer: &mut Writer, bytes: u64) {
-        let slowdown = self.slowdown.load(Ordering::Relaxed) + writer.log_slowdown;
+        let slowdown =
+            self.slowdown.load(Ordering::Relaxed) + writer.log_slowdown + self.memory_slowdown(writer);
         if slowdown > 0 {
             self.delay(writer, slowdown * bytes / 1024);
+        }
+    }
+
+    /// Nanoseconds that a writer waits per KiB because memory for memtables runs short. Writers slow down to the speed of flushes before
+    /// they would have to wait for a whole flush. A flush that takes as long as the next memtable takes to fill slows nobody: full-sized
+    /// memtables are a quarter of the budget at most, so the two use half of it.
+    #[inline]
+    fn memory_slowdown(&self, writer: &Writer) -> u64 {
+        let waiting = self.waiting_bytes.load(Ordering::Relaxed);
+        let (used, budget) = (waiting + writer.active_bytes, self.write_budget());
+        match waiting > 0 && used > budget / 2 {
+            true => memory_slowdown(used, budget),
+            false => 0,
         }
     }
 
@@ -133,5 +149,23 @@ impl DbInner {
             }
         }
         done
+    }
+}
+
+/// [`DbInner::memory_slowdown`]: from half of the budget on, it grows with the square of what is used up to three quarters.
+#[cold]
+fn memory_slowdown(used: u64, budget: u64) -> u64 {
+    let excess = (used.saturating_sub(budget / 2) as f64 / (budget as f64 / 4.0)).min(1.0);
+    (MEMORY_SLOWDOWN_NANOS * excess * excess) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::memory_slowdown;
+
+    #[test]
+    fn writers_slow_down_between_half_and_three_quarters_of_the_budget() {
+        let nanos = [0, 50, 60, 75, 100, 500].map(|used| memory_slowdown(used << 20, 100 << 20));
+        assert_eq!(nanos, [0, 0, 10_240, 64_000, 64_000, 64_000]);
     }
 }

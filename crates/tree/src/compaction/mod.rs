@@ -62,3 +62,4 @@ pub(crate) use pick::pick;
 pub(crate) use picker::Picker;
 pub use plan::{PickBlocked, Plan, Reason};
 pub(crate) use seqno_order::describe_misplaced;
+pub use space_amp::Space;

@@ -75,6 +75,33 @@ impl Guard {
     }
 }
 
+/// How much a tree may give back, in bytes: an estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Space {
+    /// Bytes of tables, and of the values to which they refer, that remain when everything is merged that can be.
+    pub live: u64,
+    /// Those that merges would free. What readers still hold is not among them, nor what a merge could not free at a reasonable price.
+    pub reclaimable: u64,
+    /// `live` times `space_target`.
+    pub target: u64,
+}
+
+impl Space {
+    pub(crate) fn of(picker: &Picker<'_>) -> Space {
+        let above = above(picker.version);
+        let sizes = Sizes::of(picker.version, &above);
+        let mut candidates = Vec::new();
+        in_last_level(picker, &mut candidates);
+        let last = picker.version.level(picker.version.last_level());
+        let of_guard =
+            |c: &Candidate| last.guards[c.guard].stale_share() * last.guards[c.guard].bytes_with_values();
+        let reclaimable = sizes.stale_above + candidates.iter().map(of_guard).sum::<f64>();
+        let live = (sizes.tables + sizes.values - reclaimable).max(0.0);
+        let target = live * picker.options.space_target;
+        Space { live: live as u64, reclaimable: reclaimable as u64, target: target as u64 }
+    }
+}
+
 /// The sizes of a tree, in bytes.
 struct Sizes {
     tables: f64,
@@ -82,6 +109,8 @@ struct Sizes {
     values: f64,
     /// Older versions, with their values.
     stale: f64,
+    /// Those of them that are overwritten by what is above the last level.
+    stale_above: f64,
 }
 
 impl Sizes {
@@ -92,8 +121,9 @@ impl Sizes {
         let in_last: f64 = last.guards.iter().map(|g| g.stale_share() * g.bytes_with_values()).sum();
         let tables_above = (version.bytes() - last.bytes()).min(last.bytes()) as f64;
         let values_above: f64 = above.iter().map(|above| above.stale).sum();
-        let stale = in_last + tables_above * STALE_SHARE_ABOVE + values_above;
-        Sizes { tables: version.bytes() as f64, values: values.bytes as f64, stale }
+        let stale_above = tables_above * STALE_SHARE_ABOVE + values_above;
+        let stale = in_last + stale_above;
+        Sizes { tables: version.bytes() as f64, values: values.bytes as f64, stale, stale_above }
     }
 
     /// The approximate size as a multiple of the size of the newest versions.

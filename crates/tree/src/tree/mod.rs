@@ -6,7 +6,7 @@
 mod install;
 
 use crate::TreeOptions;
-use crate::compaction::{self, PickBlocked, Picker, Plan, Reason};
+use crate::compaction::{self, PickBlocked, Picker, Plan, Reason, Space};
 use crate::version::{LiveTable, Version, VersionEdit};
 use base::{Result, Seq};
 use std::collections::HashSet;
@@ -141,5 +141,10 @@ impl Tree {
     /// How far compaction is behind: 0 if it is not, 1 if level 0 has twice the number of tables that triggers its compaction.
     pub fn debt(&self) -> f64 {
         compaction::debt(&self.version, &self.options)
+    }
+
+    /// How much the tree may give back.
+    pub fn space(&self, oldest_snapshot: Option<Seq>) -> Space {
+        Space::of(&self.picker(oldest_snapshot))
     }
 }
