@@ -41,13 +41,11 @@ fn describe(group: &Group, text: &mut String) {
         if step.writers > 0 {
             threads += &format!(", beside {} that put", step.writers);
         }
-        let _ = writeln!(
-            text,
-            "  {:23} {} ({} operations{threads})",
-            "",
-            step.name(),
-            human_count(step.ops as f64)
-        );
+        let length = match step.timed {
+            true => format!("{:.0} s", group.seconds_max.unwrap_or(f64::INFINITY)),
+            false => format!("{} operations", human_count(step.ops as f64)),
+        };
+        let _ = writeln!(text, "  {:23} {} ({length}{threads})", "", step.name());
     }
 }
 

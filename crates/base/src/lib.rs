@@ -14,6 +14,7 @@ pub mod planted;
 mod range_tombstone;
 mod reference;
 mod slice;
+mod time;
 
 pub use cursor::Cursor;
 pub use error::{Error, ErrorKind, Result};
@@ -21,3 +22,4 @@ pub use key::{EntryKind, MAX_SEQ, Seq, Trailer, compare, compare_keys, hash, hea
 pub use range_tombstone::{Fragment, RangeSet, RangeTombstone};
 pub use reference::{MAX_REFERENCE_LEN, Reference, SegmentShare};
 pub use slice::Slice;
+pub use time::Time;

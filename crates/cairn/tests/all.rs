@@ -34,3 +34,4 @@ mod salvage;
 mod scans;
 mod scrub;
 mod shapes;
+mod stalls;

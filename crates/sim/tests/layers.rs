@@ -18,6 +18,7 @@ const LAYERS: &[(&str, u32)] = &[
     ("table", 3),
     ("values", 3),
     ("tree", 4),
+    ("history", 5),
     ("cairn", 6),
     ("bench", 7),
     ("sim", 7),

@@ -90,8 +90,6 @@ impl DbInner {
     /// The files that should be collected, if the disk has room for what is alive in them.
     fn due_files(&self) -> Option<Vec<FileUse>> {
         let mut files = self.tables.segments.uses(self.oldest_log());
-        let dead = files.iter().filter(|file| !file.pinned).map(|file| file.dead_bytes);
-        self.dead_values.store(dead.fold(0, u64::saturating_add), Ordering::Relaxed);
         let picked = pick(&files, self.options.value_garbage_percent, MAX_LIVE_BYTES);
         if picked.is_empty() {
             return None;
@@ -100,6 +98,18 @@ impl DbInner {
         files.retain(|_| picked.contains(&at.next().expect("endless")));
         let live = files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.live_bytes));
         self.has_room_for(live).then_some(files)
+    }
+
+    /// Notes how many bytes collections could free and should: those beyond `value_garbage_percent`.
+    pub(super) fn note_dead_values(&self) {
+        let files = self.tables.segments.uses(self.oldest_log());
+        let (all, dead) =
+            files.iter().filter(|file| !file.pinned).fold((0u128, 0u128), |(all, dead), file| {
+                (all + u128::from(file.file_bytes), dead + u128::from(file.dead_bytes))
+            });
+        let allowed = all * u128::from(self.options.value_garbage_percent) / 100;
+        let beyond = u64::try_from(dead.saturating_sub(allowed)).unwrap_or(u64::MAX);
+        self.dead_values.store(beyond, Ordering::Relaxed);
     }
 
     /// Runs a collection to its end.
@@ -113,6 +123,7 @@ impl DbInner {
         self.tables.segments.note_change();
         drop(collection);
         self.collect_obsolete();
+        self.note_dead_values();
         let mut state = self.state.lock();
         state.jobs -= 1;
         state.collecting = false;

@@ -26,10 +26,15 @@ impl DbInner {
         let (oldest, free_space) = (self.snapshots.oldest(), self.free_space_if_low(&state));
         let context = PickContext { oldest, idle: self.is_idle(), free_space };
         let picked = self.pick_due(&mut state, &context);
-        match picked.is_none() && state.recheck(&context, |inner| self.oldest_reader(inner)) {
+        let picked = match picked.is_none() && state.recheck(&context, |inner| self.oldest_reader(inner)) {
             true => self.pick_due(&mut state, &context),
             false => picked,
+        };
+        if picked.is_none() {
+            // What was estimated before the last compaction no longer holds.
+            self.update_slowdown(&state);
         }
+        picked
     }
 
     /// Marks the trees whose read charges have made a compaction due.
@@ -109,6 +114,7 @@ impl DbInner {
         }
         drop(plan);
         self.collect_obsolete();
+        self.note_dead_values();
         let mut state = self.state.lock();
         state.jobs -= 1;
         self.note_outcome(state, &result, |state| &mut state.compaction_error);

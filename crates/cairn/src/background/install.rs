@@ -77,10 +77,11 @@ impl DbInner {
         Ok(())
     }
 
-    /// Sets the slowdown of writers.
-    fn update_slowdown(&self, state: &State) {
+    /// Sets the slowdown of writers. Without background threads the writers do the work themselves, so space is no reason to slow them.
+    pub(super) fn update_slowdown(&self, state: &State) {
         let dead_values = self.dead_values.load(Ordering::Relaxed);
-        self.slowdown.store(slowdown(state.largest_debt(dead_values)), Ordering::Relaxed);
+        let spare = if self.is_inline() { u64::MAX } else { self.options.memory_budget };
+        self.slowdown.store(slowdown(state.largest_debt(dead_values, spare)), Ordering::Relaxed);
     }
 
     /// Whether compactions are so far behind that they do not rest for reads.

@@ -47,7 +47,7 @@ impl Counters {
             Stall::Slowdown => (
                 &mut stats.slowdowns,
                 &mut stats.slowdown_seconds,
-                "compaction of level 0 is behind, or the log is near its cap",
+                "flushes or compactions are behind, or the log is near its cap",
             ),
             Stall::Memtables => (
                 &mut stats.memtable_waits,

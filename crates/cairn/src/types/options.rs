@@ -172,8 +172,9 @@ option_table! {
 
     /// Bytes of memory for memtables and the block cache. One half is for memtables, the other for cached data blocks, filters and
     /// index nodes. Filters and indexes of the tables in use stay in memory while they need no more than half of the cache's part.
-    /// Raise it when the data that is read often does not fit, or when flushes are frequent. Memory outside of the budget is listed in
-    /// `docs/limits.md`.
+    /// Raise it when the data that is read often does not fit, or when flushes are frequent. While a flush runs, writes are slowed once
+    /// memtables take more than half of their part, more the nearer the limit, so that none waits for a whole flush. Memory outside of the
+    /// budget is listed in `docs/limits.md`.
     memory_budget: u64 = 512 << 20, "1 MiB to 1 TiB", |v| (1 << 20..=1 << 40).contains(v);
     /// Compaction threads. Flushes have a thread of their own. More threads help when compaction is slower than the writers and
     /// processors are idle. With 0 there are no background threads at all: flushes and compactions run in the thread that triggers
@@ -283,7 +284,8 @@ option_table! {
     /// data above the last level counts as old, memtables do not count. Where all bytes are in values outside of the tree, half of what the
     /// target allows (its square root) is for these, and the other half for dead values that are not collected yet. A lower value saves
     /// space and writes more. When writers pause, a guard of the last level is merged as soon as the data added to it reaches
-    /// `space_target` - 1 of the rest, and those above move down sooner.
+    /// `space_target` - 1 of the rest, and those above move down sooner. Writers that put faster than compactions and collections free space
+    /// are slowed from twice the target on, more the larger it is, if more than twice the memory budget could be freed beside that.
     space_target: f64 = 1.5, "1.05 to 10", |v| (1.05..=10.0).contains(v);
     /// Compact level 0 straight into the deepest level in which the pieces still have a useful size, instead of level 1. `false` moves
     /// data through every level, as in the PebblesDB paper, and writes more.

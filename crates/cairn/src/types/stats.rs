@@ -116,7 +116,7 @@ pub struct ScrubStats {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct StallStats {
-    /// Writes slowed down because compaction is behind, or the log is near its cap.
+    /// Writes slowed down because flushes or compactions are behind, or the log is near its cap.
     pub slowdowns: u64,
     /// Seconds of these slowdowns.
     pub slowdown_seconds: f64,

@@ -1,4 +1,4 @@
-//! Write stalls: writers are slowed while compactions are behind or the log is near its cap. And writes on a full disk: puts are refused
+//! Write stalls: writers are slowed while compactions are behind, memory for memtables runs short, or the log is near its cap (ADR 24). And writes on a full disk: puts are refused
 //! once the reserve is spent, and deletes wait for background jobs that free space.
 //!
 //! Without background threads a refused put flushes the tombstones that are only in memory, at least a second after an attempt that freed
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const MIN_SLEEP: Duration = Duration::from_millis(1);
 /// Wait for a write of 1 KiB when so much memory is used that only one more memtable fits, in nanoseconds.
 const MEMORY_SLOWDOWN_NANOS: f64 = 64_000.0;
-/// Maximum sleep of a single write because compaction is behind.
+/// Maximum sleep of a single write.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 impl DbInner {
@@ -38,12 +38,13 @@ impl DbInner {
 
     /// Nanoseconds that a writer waits per KiB because memory for memtables runs short. Writers slow down to the speed of flushes before
     /// they would have to wait for a whole flush. A flush that takes as long as the next memtable takes to fill slows nobody: full-sized
-    /// memtables are a quarter of the budget at most, so the two use half of it.
+    /// memtables are a quarter of the budget at most, so the two use half of it. Of many small active memtables no more is counted.
     #[inline]
     fn memory_slowdown(&self, writer: &Writer) -> u64 {
         let waiting = self.waiting_bytes.load(Ordering::Relaxed);
-        let (used, budget) = (waiting + writer.active_bytes, self.write_budget());
-        match waiting > 0 && used > budget / 2 {
+        let budget = self.write_budget();
+        let used = waiting + writer.active_bytes.min(budget / 4);
+        match waiting > 0 && used > budget / 2 && !self.is_inline() {
             true => memory_slowdown(used, budget),
             false => 0,
         }

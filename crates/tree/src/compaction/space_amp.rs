@@ -22,8 +22,9 @@
 use super::picker::{Candidate, Picker};
 use super::plan::Reason;
 use crate::TreeOptions;
-use crate::version::{Guard, Sketch, ValueSum, Version};
+use crate::version::{Guard, LiveTable, Sketch, ValueSum, Version};
 use base::Seq;
+use std::sync::Arc;
 
 /// A guard with a smaller share of older versions is not merged for space: the merge would rewrite at least four times
 /// the bytes it frees.
@@ -48,7 +49,7 @@ impl Guard {
                 return 0.0;
             }
             let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
-            // Without a sketch (small tables, or tables of old versions), all entries may be live.
+            // Without a sketch (a table of an older Cairn), all entries may be live.
             let Some(sketches) = sketches else { return 0.0 };
             (1.0 - Sketch::distinct(sketches.into_iter()) / self.entries().max(1) as f64).clamp(0.0, 1.0)
         })
@@ -75,12 +76,12 @@ impl Guard {
     }
 }
 
-/// How much a tree may give back, in bytes: an estimate.
+/// How much of a tree compactions could free, in bytes: an estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Space {
-    /// Bytes of tables, and of the values to which they refer, that remain when everything is merged that can be.
+    /// Bytes of tables, and of the values to which they refer, that would remain.
     pub live: u64,
-    /// Those that merges would free. What readers still hold is not among them, nor what a merge could not free at a reasonable price.
+    /// Bytes that would be freed by merges that pay. In tables that a reader sees in part or whole nothing would.
     pub reclaimable: u64,
     /// `live` times `space_target`.
     pub target: u64,
@@ -88,17 +89,36 @@ pub struct Space {
 
 impl Space {
     pub(crate) fn of(picker: &Picker<'_>) -> Space {
-        let above = above(picker.version);
-        let sizes = Sizes::of(picker.version, &above);
+        let sizes = Sizes::of(picker.version, &above(picker.version));
         let mut candidates = Vec::new();
         in_last_level(picker, &mut candidates);
         let last = picker.version.level(picker.version.last_level());
-        let of_guard =
-            |c: &Candidate| last.guards[c.guard].stale_share() * last.guards[c.guard].bytes_with_values();
-        let reclaimable = sizes.stale_above + candidates.iter().map(of_guard).sum::<f64>();
-        let live = (sizes.tables + sizes.values - reclaimable).max(0.0);
-        let target = live * picker.options.space_target;
-        Space { live: live as u64, reclaimable: reclaimable as u64, target: target as u64 }
+        let guards = candidates.iter().map(|candidate| &last.guards[candidate.guard]);
+        let in_last: f64 = guards
+            .filter(|guard| !guard.tables.iter().any(|table| table.damage.is_unreadable()))
+            .map(|guard| {
+                guard.stale_share().min(picker.share_for_all(&guard.tables)) * guard.bytes_with_values()
+            })
+            .sum();
+        let tables_above = || picker.version.tables().filter(|(n, _)| *n < picker.version.last_level());
+        let above = sizes.stale_above * picker.share_for_all(tables_above().map(|(_, table)| table));
+        let all = sizes.tables + sizes.values;
+        let reclaimable = (in_last + above).min(all);
+        let target = (all - reclaimable) * picker.options.space_target;
+        Space { live: (all - reclaimable) as u64, reclaimable: reclaimable as u64, target: target as u64 }
+    }
+}
+
+impl Picker<'_> {
+    /// The share of the bytes of these tables whose entries are all newer than what the oldest reader sees.
+    fn share_for_all<'t>(&self, tables: impl IntoIterator<Item = &'t Arc<LiveTable>>) -> f64 {
+        let Some(oldest) = self.oldest_snapshot else { return 1.0 };
+        let (mut all, mut newer) = (0, 0);
+        for LiveTable { meta, .. } in tables.into_iter().map(|table| &**table) {
+            all += meta.file_size;
+            newer += if meta.min_seq > oldest { meta.file_size } else { 0 };
+        }
+        newer as f64 / all.max(1) as f64
     }
 }
 

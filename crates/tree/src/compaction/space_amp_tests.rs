@@ -27,7 +27,7 @@ fn with_values(
         if let Some(first) = keys {
             let mut sketch = Sketch::default();
             (*first..first + 10).for_each(|key| sketch.add(base::hash(&key.to_le_bytes())));
-            edit.sketches.push((meta.number, sketch.finish().unwrap()));
+            edit.sketches.push((meta.number, sketch.finish(false).unwrap()));
         }
         edit.added.push((table.0, meta));
     }
@@ -60,6 +60,32 @@ fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
     assert!(tree.pick(None).is_none());
     let stricter = Tree::new(space(1.3), tree.version().clone());
     assert!(stricter.is_due(None));
+}
+
+#[test]
+fn what_compactions_could_free_is_without_what_readers_keep() {
+    let specs = [
+        ((3, "a", "c", 1, 2), Some(0)),
+        ((3, "a", "c", 3, 4), Some(0)),
+        ((3, "a", "c", 5, 6), Some(0)),
+        ((3, "m", "z", 1, 2), Some(100)),
+        ((3, "m", "z", 3, 4), Some(102)),
+    ];
+    let mut tree = tree(&mut Fixture::new(), space(1.5), &specs);
+    let mut of = |oldest| {
+        let space = tree.space(oldest);
+        assert_eq!((space.live + space.reclaimable).div_ceil(10), 500);
+        assert!(space.target.abs_diff(space.live * 3 / 2) <= 2);
+        space.reclaimable.div_ceil(10) * 10
+    };
+    // 2,000 bytes in the first guard and 800 in the second.
+    assert!(of(None).abs_diff(2800) <= 20);
+    // A reader keeps a version of each key in the two older tables of the first guard; in the second guard a merge does not pay.
+    assert!(of(Some(3)).abs_diff(1000) <= 20);
+    // Half of what is above the last level counts as old.
+    let specs = [((0, "a", "c", 3, 4), Some(0)), ((3, "a", "c", 1, 2), Some(0))];
+    let mut tree = self::tree(&mut Fixture::new(), space(1.5), &specs);
+    assert_eq!(tree.space(None).reclaimable, 500);
 }
 
 /// Two tables in one guard, of whose twenty entries three are old.

@@ -93,7 +93,7 @@ impl<'a> Output<'a> {
             {
                 meta.cleared_seq = meta.cleared_seq.min(oldest);
             }
-            let sketch = std::mem::take(&mut self.sketch).finish();
+            let sketch = std::mem::take(&mut self.sketch).finish(!meta.segments.is_empty());
             self.done.sketches.extend(sketch.map(|sketch| (meta.number, sketch)));
             self.done.added.push(meta);
         }

@@ -10,7 +10,7 @@ use crate::compaction::{self, PickBlocked, Picker, Plan, Reason, Space};
 use crate::version::{LiveTable, Version, VersionEdit};
 use base::{Result, Seq};
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use table::TableMeta;
 
 /// The tree of one keyspace. Not synchronised: the owner locks it, and does not hold the lock while plans are executed.
@@ -24,12 +24,14 @@ pub struct Tree {
     in_progress: Vec<Arc<Plan>>,
     free_space: Option<u64>,
     idle: bool,
+    /// What [`Tree::space`] has returned, for this version and reader. Weak, because a version keeps the files of its tables.
+    space: Option<(Weak<Version>, Option<Seq>, Space)>,
 }
 
 impl Tree {
     /// A tree whose current version is `version`.
     pub fn new(options: TreeOptions, version: Arc<Version>) -> Tree {
-        Tree { options, version, in_progress: Vec::new(), free_space: None, idle: false }
+        Tree { options, version, in_progress: Vec::new(), free_space: None, idle: false, space: None }
     }
 
     /// Its options.
@@ -143,8 +145,17 @@ impl Tree {
         compaction::debt(&self.version, &self.options)
     }
 
-    /// How much the tree may give back.
-    pub fn space(&self, oldest_snapshot: Option<Seq>) -> Space {
-        Space::of(&self.picker(oldest_snapshot))
+    /// How much compactions could free. Cost: as that of a pick, the first time after a change.
+    pub fn space(&mut self, oldest_snapshot: Option<Seq>) -> Space {
+        let is_same = |of: &Weak<Version>| std::ptr::eq(of.as_ptr(), Arc::as_ptr(&self.version));
+        if let Some((version, oldest, space)) = &self.space
+            && is_same(version)
+            && *oldest == oldest_snapshot
+        {
+            return *space;
+        }
+        let space = Space::of(&self.picker(oldest_snapshot));
+        self.space = Some((Arc::downgrade(&self.version), oldest_snapshot, space));
+        space
     }
 }

@@ -11,7 +11,7 @@
 /// The number of hashes in a sketch.
 const MAX_VALUES: usize = 32;
 
-/// A table with fewer keys has no sketch, because merging it frees little.
+/// A table with fewer keys has no sketch, because merging it frees little, unless its values are elsewhere and large.
 const MIN_VALUES: usize = 8;
 
 /// The smallest hashes of some keys, ascending and distinct.
@@ -36,9 +36,10 @@ impl Sketch {
         }
     }
 
-    /// The sketch, if there are enough keys for one.
-    pub fn finish(self) -> Option<Sketch> {
-        (self.0.len() >= MIN_VALUES).then_some(self)
+    /// The sketch, if there are enough keys for one. `has_values_outside`: one is enough.
+    pub fn finish(self, has_values_outside: bool) -> Option<Sketch> {
+        let enough = if has_values_outside { 1 } else { MIN_VALUES };
+        (self.0.len() >= enough).then_some(self)
     }
 
     /// The values, four bytes each.
@@ -51,7 +52,7 @@ impl Sketch {
         let (values, rest) = bytes.as_chunks::<4>();
         let values: Vec<u32> = values.iter().map(|value| u32::from_le_bytes(*value)).collect();
         let sound = rest.is_empty()
-            && (MIN_VALUES..=MAX_VALUES).contains(&values.len())
+            && (1..=MAX_VALUES).contains(&values.len())
             && values.windows(2).all(|pair| pair[0] < pair[1]);
         sound.then_some(Sketch(values))
     }
@@ -115,18 +116,19 @@ mod tests {
     fn few_keys_are_counted_and_repeated_ones_count_once() {
         let (a, b) = (of(0..20), of((10..25).chain(10..25)));
         assert_eq!(Sketch::distinct([&a, &b].into_iter()), 25.0);
-        assert!(of(0..7).finish().is_none() && of(0..8).finish().is_some());
+        assert!(of(0..7).finish(false).is_none() && of(0..8).finish(false).is_some());
+        assert!(of(0..0).finish(true).is_none() && of(0..1).finish(true).is_some());
     }
 
     #[test]
     fn sketches_survive_encoding_and_malformed_ones_are_refused() {
-        for keys in [8, 31, 32, 1000] {
+        for keys in [1, 2, 7, 31, 32, 1000] {
             let sketch = of(0..keys);
             let bytes = sketch.encode();
             assert_eq!(Sketch::decode(&bytes), Some(sketch));
             assert!(Sketch::decode(&bytes[1..]).is_none());
             let swapped: Vec<u8> = bytes.chunks(4).rev().flatten().copied().collect();
-            assert!(Sketch::decode(&swapped).is_none());
+            assert!(keys == 1 || Sketch::decode(&swapped).is_none());
         }
         assert!(Sketch::decode(&[]).is_none() && Sketch::decode(&of(0..100).encode().repeat(2)).is_none());
     }

@@ -36,8 +36,8 @@ impl Keys {
             YcsbLoad | YcsbA | YcsbB | YcsbC | YcsbD | YcsbE | YcsbF => Some(Keys::Hashed),
             TenEach | AgingInsert | AgingDelete | AgingUpdate | AgingRead => Some(Keys::Hashed),
             HistoryZipf | HistoryUniform => Some(Keys::Versions),
-            Overwrite | ReadRandom | ReadMissing | ReadSeq | ReadReverse | SeekRandom | DeleteRandom
-            | ReadWhileWriting => None,
+            Overwrite | UpdateZipfian | ReadRandom | ReadMissing | ReadSeq | ReadReverse | SeekRandom
+            | DeleteRandom | ReadWhileWriting => None,
         }
     }
 

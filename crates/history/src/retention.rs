@@ -1,0 +1,283 @@
+//! Which versions are kept: [`Retention`], the rule, and [`Expiry`], which applies it to the entries of a merge.
+
+use base::{Error, Result, Seq, Time};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Which older versions of a key are kept. The newest version of a key that exists always is.
+///
+/// Retention is a promise to keep: what falls out of it goes with the next compaction that meets it, and may be seen until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// None: only the newest version of each key.
+    None,
+    /// All.
+    All,
+    /// As many of the newest versions of each key, the newest one included, at least 1.
+    Versions(u64),
+    /// Those that were the newest at some time within this duration before now.
+    Age(Duration),
+    /// Those that [`Retention::Versions`] or [`Retention::Age`] keeps.
+    VersionsOrAge(u64, Duration),
+}
+
+impl Retention {
+    /// Whether there is any history.
+    pub fn has_history(self) -> bool {
+        self != Retention::None
+    }
+
+    fn versions(self) -> Option<u64> {
+        match self {
+            Retention::Versions(versions) | Retention::VersionsOrAge(versions, _) => Some(versions),
+            _ => None,
+        }
+    }
+
+    fn age(self) -> Option<Duration> {
+        match self {
+            Retention::Age(age) | Retention::VersionsOrAge(_, age) => Some(age),
+            _ => None,
+        }
+    }
+
+    /// At `now`: a version that ended at this time or before is not kept because of its age. `None` if no version expires by its end alone.
+    pub fn horizon(self, now: Time) -> Option<Time> {
+        match self {
+            Retention::Age(age) => Some(now.saturating_sub(age)),
+            _ => None,
+        }
+    }
+}
+
+/// As options are written: `none`, `all`, `versions(3)`, `age(7d)`, `versions(3) or age(12h)`.
+impl fmt::Display for Retention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Retention::None => f.write_str("none"),
+            Retention::All => f.write_str("all"),
+            Retention::Versions(versions) => write!(f, "versions({versions})"),
+            Retention::Age(age) => write!(f, "age({})", in_units(*age)),
+            Retention::VersionsOrAge(versions, age) => {
+                write!(f, "versions({versions}) or age({})", in_units(*age))
+            }
+        }
+    }
+}
+
+/// Units of durations, and their microseconds.
+const UNITS: [(&str, u64); 6] = [
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("min", 60_000_000),
+    ("s", 1_000_000),
+    ("ms", 1000),
+    ("us", 1),
+];
+
+/// A duration in the largest unit of which it is a multiple.
+fn in_units(duration: Duration) -> String {
+    let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    let (unit, each) = UNITS.into_iter().find(|(_, each)| micros.is_multiple_of(*each)).unwrap_or(("us", 1));
+    format!("{}{unit}", micros / each)
+}
+
+impl FromStr for Retention {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Retention> {
+        let rule = match text.split_once(" or ") {
+            Some((versions, age)) => {
+                versions_in(versions).zip(age_in(age)).map(|(n, age)| Retention::VersionsOrAge(n, age))
+            }
+            None => match text {
+                "none" => Some(Retention::None),
+                "all" => Some(Retention::All),
+                _ => versions_in(text).map(Retention::Versions).or_else(|| age_in(text).map(Retention::Age)),
+            },
+        };
+        rule.ok_or_else(|| {
+            let forms =
+                "none, all, versions(3), age(7d), or versions(3) or age(12h), with d, h, min, s, ms or us";
+            Error::invalid(format!("{text:?} is no retention: {forms}"))
+        })
+    }
+}
+
+/// The argument of `versions(...)`, at least 1.
+fn versions_in(text: &str) -> Option<u64> {
+    text.strip_prefix("versions(")?.strip_suffix(')')?.parse().ok().filter(|versions| *versions > 0)
+}
+
+/// The argument of `age(...)`, at least a microsecond.
+fn age_in(text: &str) -> Option<Duration> {
+    let age = text.strip_prefix("age(")?.strip_suffix(')')?;
+    let digits = age.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = age.split_at(digits);
+    let each = UNITS.into_iter().find(|(name, _)| *name == unit)?.1;
+    let micros = number.parse::<u64>().ok()?.checked_mul(each).filter(|micros| *micros > 0)?;
+    Some(Duration::from_micros(micros))
+}
+
+/// A version that a merge of the historical tree meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Met {
+    /// Its time.
+    pub time: Time,
+    /// Its sequence number.
+    pub seq: Seq,
+    /// The time of a later version, or [`Time::MAX`]: a delete that was the newest version when it came here.
+    pub until: Time,
+}
+
+/// Decides which versions have expired. Versions come in the order of the tree: by key, and of one key the latest first.
+///
+/// A merge need not have all versions of a key. Those that it does not have are not counted, so a version expires rather later than sooner.
+pub struct Expiry {
+    retention: Retention,
+    /// Versions that ended until then are too old.
+    horizon: Time,
+    /// The newest sequence number that the oldest snapshot sees: newer versions make no other expire.
+    newest_seq: Seq,
+    prefix: Vec<u8>,
+    started: bool,
+    /// The number of later versions of the key.
+    later: u64,
+    /// The time of the last of them.
+    last: Option<Time>,
+}
+
+impl Expiry {
+    /// For a merge at `now`, while the oldest snapshot has this sequence number and was taken at this time.
+    pub fn new(retention: Retention, now: Time, oldest_snapshot: Option<(Seq, Time)>) -> Expiry {
+        let (newest_seq, taken) = oldest_snapshot.unwrap_or((Seq::MAX, Time::MAX));
+        let horizon = retention.age().map_or(Time::MIN, |age| now.min(taken).saturating_sub(age));
+        Expiry { retention, horizon, newest_seq, prefix: Vec::new(), started: false, later: 0, last: None }
+    }
+
+    /// Whether this version of the key with `prefix` has expired.
+    pub fn expires(&mut self, prefix: &[u8], met: Met) -> bool {
+        if !self.started || self.prefix != prefix {
+            self.started = true;
+            self.prefix.clear();
+            self.prefix.extend_from_slice(prefix);
+            // A version that ended has a later one, which is in the primary tree or elsewhere in this one.
+            // If it ended at its own time, it was replaced.
+            let has_ended = met.until > met.time && met.until < Time::MAX;
+            let has_later = has_ended && self.newest_seq == Seq::MAX;
+            (self.later, self.last) = (u64::from(has_later), None);
+        }
+        let by_number = self.retention.versions().map(|versions| self.later >= versions);
+        // A delete is an end itself: what was before it has its time as the end, and stays hidden without it.
+        let ended = if met.until == Time::MAX { met.time } else { met.until };
+        let by_age = self.retention.age().map(|_| ended <= self.horizon);
+        // Two writes at one time are one version.
+        if met.seq <= self.newest_seq && self.last != Some(met.time) {
+            self.later += 1;
+            self.last = Some(met.time);
+        }
+        match (by_number, by_age) {
+            (Some(by_number), Some(by_age)) => by_number && by_age,
+            (by_number, by_age) => by_number.or(by_age).unwrap_or(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Time {
+        Time::MIN.saturating_add(seconds as u32 * SECOND)
+    }
+
+    /// The times, in seconds, of the versions of one key that are kept at 100 s. Versions: time, until, sequence number.
+    fn kept(
+        retention: Retention,
+        snapshot: Option<(Seq, u64)>,
+        versions: &[(u64, Option<u64>, Seq)],
+    ) -> Vec<u64> {
+        let mut expiry = Expiry::new(retention, at(100), snapshot.map(|(seq, taken)| (seq, at(taken))));
+        let expires = |&&(time, until, seq): &&(u64, Option<u64>, Seq)| {
+            !expiry.expires(b"k", Met { time: at(time), seq, until: until.map_or(Time::MAX, at) })
+        };
+        versions.iter().filter(expires).map(|version| version.0).collect()
+    }
+
+    /// The newest version, of 90 s, is in the primary tree.
+    const OLDER: [(u64, Option<u64>, Seq); 4] =
+        [(80, Some(90), 8), (60, Some(80), 6), (50, Some(60), 5), (10, Some(50), 1)];
+
+    #[test]
+    fn versions_are_kept_by_number_and_by_age() {
+        let (all, last_50, last_49) = (vec![80, 60, 50, 10], 50 * SECOND, 49 * SECOND);
+        assert_eq!(kept(Retention::All, None, &OLDER), all);
+        assert_eq!(kept(Retention::Versions(5), None, &OLDER), all);
+        assert_eq!(kept(Retention::Versions(3), None, &OLDER), [80, 60], "and the one of 90 s");
+        assert_eq!(kept(Retention::Versions(1), None, &OLDER), [0; 0]);
+        assert_eq!(
+            kept(Retention::Age(51 * SECOND), None, &OLDER),
+            all,
+            "that of 10 s was the newest at 49 s"
+        );
+        assert_eq!(kept(Retention::Age(last_50), None, &OLDER), [80, 60, 50], "at 50 s it was not");
+        assert_eq!(kept(Retention::Age(Duration::ZERO), None, &OLDER), [0; 0]);
+        assert_eq!(kept(Retention::VersionsOrAge(3, last_49), None, &OLDER), [80, 60, 50]);
+        assert_eq!(kept(Retention::VersionsOrAge(9, SECOND), None, &OLDER), all);
+    }
+
+    #[test]
+    fn a_key_that_is_deleted_has_its_newest_version_here() {
+        let deleted = [(90, None, 9), (80, Some(90), 8), (60, Some(80), 6)];
+        assert_eq!(kept(Retention::Versions(2), None, &deleted), [90, 80]);
+        assert_eq!(kept(Retention::Age(11 * SECOND), None, &deleted), [90, 80]);
+        assert_eq!(kept(Retention::Age(10 * SECOND), None, &deleted), [0; 0], "nor the delete");
+        // Written twice at the same time: one version.
+        let twice = [(90, None, 9), (90, None, 8), (60, Some(90), 6)];
+        assert_eq!(kept(Retention::Versions(2), None, &twice), [90, 90, 60]);
+        let replaced = [(90, Some(90), 8), (60, Some(90), 6)];
+        assert_eq!(kept(Retention::Versions(2), None, &replaced), [90, 60], "the one of 90 s is the newest");
+    }
+
+    #[test]
+    fn a_snapshot_keeps_what_its_moment_kept() {
+        // Taken at 70 s, after the sequence number 6: it sees the versions of 60 s, 50 s and 10 s.
+        let snapshot = Some((6, 70));
+        assert_eq!(kept(Retention::Versions(2), snapshot, &OLDER), [80, 60, 50]);
+        assert_eq!(kept(Retention::Age(21 * SECOND), snapshot, &OLDER), [80, 60, 50, 10]);
+        assert_eq!(kept(Retention::Age(20 * SECOND), snapshot, &OLDER), [80, 60, 50]);
+    }
+
+    #[test]
+    fn keys_are_counted_by_themselves() {
+        let mut expiry = Expiry::new(Retention::Versions(1), at(0), None);
+        let open = Met { time: at(1), seq: 1, until: Time::MAX };
+        let expires = [b"a", b"a", b"b"].map(|prefix| expiry.expires(prefix, Met { time: at(1), ..open }));
+        assert_eq!(expires, [false, true, false]);
+        assert!(
+            Retention::Age(SECOND).horizon(at(3)) == Some(at(2))
+                && Retention::Versions(1).horizon(at(3)).is_none()
+        );
+    }
+
+    #[test]
+    fn rules_are_written_and_read() {
+        let texts =
+            ["none", "all", "versions(3)", "age(7d)", "age(25h)", "age(61min)", "age(59s)", "age(1500ms)"];
+        for text in texts.into_iter().chain(["age(1us)", "versions(1) or age(12h)"]) {
+            assert_eq!(text.parse::<Retention>().unwrap().to_string(), text);
+        }
+        assert_eq!("age(1440min)".parse::<Retention>().unwrap().to_string(), "age(1d)");
+        for refused in
+            ["", "ALL", "versions(0)", "versions(-1)", "versions(1", "age(0s)", "age(1)", "age(s)", "age(1y)"]
+        {
+            assert!(refused.parse::<Retention>().is_err(), "{refused}");
+        }
+        for refused in ["age(99999999999999d)", "age(1d) or versions(2)", "versions(1) or all", "age(1.5s)"] {
+            assert!(refused.parse::<Retention>().is_err(), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What the trees of a keyspace with history store behind a value: the primary tree its time, the historical tree the time until which it was
+//! the newest. Behind it, so that an entry that has a reference in place of its value begins with the reference, as without history.
+
+use base::Time;
+
+/// Bytes behind each value, and in each tombstone, of the primary tree: its time, little-endian.
+pub const PRIMARY_SUFFIX: usize = size_of::<u64>();
+
+/// Appends the suffix of an entry of the primary tree.
+#[inline]
+pub fn put_primary(out: &mut Vec<u8>, time: Time) {
+    out.extend_from_slice(&time.micros().to_le_bytes());
+}
+
+/// The value of an entry of the primary tree (or the reference to it), and its time; `None` if it is malformed.
+#[inline]
+pub fn split_primary(stored: &[u8]) -> Option<(&[u8], Time)> {
+    let (value, time) = stored.split_last_chunk::<PRIMARY_SUFFIX>()?;
+    Some((value, Time::from_micros(u64::from_le_bytes(*time))))
+}
+
+/// How a version in the historical tree ended, as far as is known when it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The time of a later version of the key: the next one or, if that is not known, any. [`Time::MAX`] if there is none: the version is a
+    /// delete, and still the newest.
+    pub until: Time,
+    /// Whether the version is a delete.
+    pub is_delete: bool,
+}
+
+const IS_DELETE: u8 = 1;
+const IS_OPEN: u8 = 2;
+
+/// The number of bytes of the duration in a suffix, in its last byte, is multiplied by this.
+const LEN_UNIT: u8 = 4;
+
+/// Appends the suffix of an entry of the historical tree whose version has this time: the duration until it ended, in microseconds,
+/// little-endian without leading zeros, and a byte with the length of this and two flags. 5 bytes for durations between 17 seconds and an
+/// hour.
+pub fn put_historical(out: &mut Vec<u8>, time: Time, ended: Ended) {
+    let flags = u8::from(ended.is_delete) * IS_DELETE;
+    if ended.until == Time::MAX {
+        return out.push(flags | IS_OPEN);
+    }
+    debug_assert!(ended.until >= time);
+    let duration = ended.until.micros().saturating_sub(time.micros());
+    let len = (u64::BITS - duration.leading_zeros()).div_ceil(8) as u8;
+    out.extend_from_slice(&duration.to_le_bytes()[..len.into()]);
+    out.push(flags | (len * LEN_UNIT));
+}
+
+/// The value of an entry of the historical tree (or the reference to it), and how the version ended; `None` if it is malformed. `time`: that
+/// of the version.
+#[inline]
+pub fn split_historical(stored: &[u8], time: Time) -> Option<(&[u8], Ended)> {
+    let (last, rest) = stored.split_last()?;
+    let (is_delete, is_open, len) =
+        (last & IS_DELETE != 0, last & IS_OPEN != 0, usize::from(last / LEN_UNIT));
+    let (value, bytes) = rest.split_at_checked(rest.len().checked_sub(len)?)?;
+    let mut duration = [0; size_of::<u64>()];
+    duration.get_mut(..len)?.copy_from_slice(bytes);
+    let until = time.micros().checked_add(u64::from_le_bytes(duration))?;
+    match (is_open, bytes.last()) {
+        (true, Some(_)) | (false, Some(0)) => None,
+        (false, _) if until == u64::MAX => None,
+        (true, None) => Some((value, Ended { until: Time::MAX, is_delete })),
+        (false, _) => Some((value, Ended { until: Time::from_micros(until), is_delete })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn suffixes_are_read_back(
+            value in prop::collection::vec(any::<u8>(), 0..8),
+            time in 0u64..1 << 60,
+            bits in 0u32..62,
+            duration: u64,
+            is_delete: bool,
+            is_open: bool,
+        ) {
+            let time = Time::from_micros(time);
+            let until = Time::from_micros(time.micros() + duration % (1 << bits));
+            let ended = Ended { until: if is_open { Time::MAX } else { until }, is_delete };
+            let mut stored = value.clone();
+            put_historical(&mut stored, time, ended);
+            prop_assert_eq!(split_historical(&stored, time), Some((&value[..], ended)));
+            let mut stored = value.clone();
+            put_primary(&mut stored, time);
+            prop_assert_eq!(split_primary(&stored), Some((&value[..], time)));
+        }
+
+        #[test]
+        fn what_is_read_would_be_stored_so(stored in prop::collection::vec(0u8..12, 0..12), micros: u64) {
+            let time = Time::from_micros(micros);
+            if let Some((value, ended)) = split_historical(&stored, time) {
+                let mut again = value.to_vec();
+                put_historical(&mut again, time, ended);
+                prop_assert_eq!(again, stored);
+            }
+        }
+    }
+
+    #[test]
+    fn suffixes_are_short_and_malformed_ones_refused() {
+        let len = |seconds: u64| {
+            let (mut out, time) = (Vec::new(), Time::from_micros(1 << 50));
+            let until = Time::from_micros(time.micros() + 1_000_000 * seconds);
+            put_historical(&mut out, time, Ended { until, is_delete: false });
+            out.len()
+        };
+        assert_eq!([0, 1, 16, 17, 3600, 86_400, 365 * 86_400].map(len), [1, 4, 4, 5, 5, 6, 7]);
+        let time = Time::from_micros(1);
+        let refused: [&[u8]; 5] = [&[], &[LEN_UNIT], &[0, LEN_UNIT], &[1, LEN_UNIT | IS_OPEN], &[1; 9]];
+        for stored in refused.into_iter().chain([&[1, 1, 1, 1, 1, 1, 1, 1, 1, 9 * LEN_UNIT][..]]) {
+            let read = split_historical(stored, time);
+            assert!(read.is_none() || stored == [1; 9], "{stored:?}: {read:?}");
+        }
+        assert!(split_primary(&[0; 7]).is_none());
+        let overflow = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 8 * LEN_UNIT];
+        assert_eq!(split_historical(&overflow, time), None);
+    }
+}
