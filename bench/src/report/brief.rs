@@ -1,9 +1,10 @@
 //! The short report that a repository keeps: `README.md` with a few pictures and the table of all workloads, and
 //! `tables.md`.
 //!
-//! A new run replaces all of it. Pictures over time and latency curves are in `index.html` only.
+//! A new run replaces all of it. Pictures over time, but for those of updates for long, and latency curves are in `index.html` only.
 
 use super::chart::Figure;
+use super::course;
 use super::data::Data;
 use super::figures;
 use super::growth;
@@ -16,17 +17,29 @@ use crate::agreement::Agreement;
 pub const NAME: &str = "README.md";
 
 /// Names of all pictures that a report may have: those of an earlier report are removed.
-pub const PICTURES: [&str; 4] =
-    [figures::MAIN_FILE, figures::OVERVIEW_FILE, "growth-cost", "parallax-predicted"];
+pub const PICTURES: [&str; 7] = [
+    figures::MAIN_FILE,
+    figures::OVERVIEW_FILE,
+    "growth-cost",
+    "parallax-predicted",
+    "steady-course",
+    "steady-space-course",
+    "steady-maximum-course",
+];
 
-/// The pictures: the main one, Cairn compared with the best peer, how cost grows, and predicted write amplification; without those that would be
-/// empty.
+/// The pictures: the main one, Cairn compared with the best peer, how cost grows, predicted write amplification, and updates for long over time;
+/// without those that would be empty.
 pub fn pictures(data: &Data<'_>) -> Vec<Figure> {
-    let growth = sections(data).into_iter().find(|section| section.is("growth"));
+    let find = |family| sections(data).into_iter().find(|section| section.is(family));
+    let (growth, steady) = (find("growth"), find("steady"));
     let mut all = vec![figures::main_figure(data)];
     all.extend(figures::overview_figure(data));
     all.extend(growth.map(|section| growth::cost_figure(data, &section)));
     all.extend(predicted::section(data).map(|section| predicted::prediction_figure(data, &section)));
+    if let Some(section) = &steady {
+        let over_time = [course::throughput, course::space, course::maximum];
+        all.extend(over_time.map(|draw| draw(data, section)));
+    }
     all.retain(|figure| !figure.panels.is_empty());
     all
 }
