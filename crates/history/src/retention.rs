@@ -23,11 +23,6 @@ pub enum Retention {
 }
 
 impl Retention {
-    /// Whether there is any history.
-    pub fn has_history(self) -> bool {
-        self != Retention::None
-    }
-
     fn versions(self) -> Option<u64> {
         match self {
             Retention::Versions(versions) | Retention::VersionsOrAge(versions, _) => Some(versions),
@@ -38,14 +33,6 @@ impl Retention {
     fn age(self) -> Option<Duration> {
         match self {
             Retention::Age(age) | Retention::VersionsOrAge(_, age) => Some(age),
-            _ => None,
-        }
-    }
-
-    /// At `now`: a version that ended at this time or before is not kept because of its age. `None` if no version expires by its end alone.
-    pub fn horizon(self, now: Time) -> Option<Time> {
-        match self {
-            Retention::Age(age) => Some(now.saturating_sub(age)),
             _ => None,
         }
     }
@@ -257,10 +244,6 @@ mod tests {
         let open = Met { time: at(1), seq: 1, until: Time::MAX };
         let expires = [b"a", b"a", b"b"].map(|prefix| expiry.expires(prefix, Met { time: at(1), ..open }));
         assert_eq!(expires, [false, true, false]);
-        assert!(
-            Retention::Age(SECOND).horizon(at(3)) == Some(at(2))
-                && Retention::Versions(1).horizon(at(3)).is_none()
-        );
     }
 
     #[test]

@@ -26,15 +26,10 @@ impl DbInner {
         let (oldest, free_space) = (self.snapshots.oldest(), self.free_space_if_low(&state));
         let context = PickContext { oldest, idle: self.is_idle(), free_space };
         let picked = self.pick_due(&mut state, &context);
-        let picked = match picked.is_none() && state.recheck(&context, |inner| self.oldest_reader(inner)) {
+        match picked.is_none() && state.recheck(&context, |inner| self.oldest_reader(inner)) {
             true => self.pick_due(&mut state, &context),
             false => picked,
-        };
-        if picked.is_none() {
-            // What was estimated before the last compaction no longer holds.
-            self.update_slowdown(&state);
         }
-        picked
     }
 
     /// Marks the trees whose read charges have made a compaction due.
@@ -56,11 +51,12 @@ impl DbInner {
             k.tree.set_free_space(context.free_space);
             k.tree.set_idle(context.idle);
             let oldest = self.oldest_reader(&k.inner);
-            let (plan, inner, space) = (k.tree.pick(oldest), k.inner.clone(), k.tree.space(oldest));
+            let picked = k.tree.pick(oldest).map(|plan| (k.inner.clone(), plan));
+            let space = k.tree.space(oldest);
             state.note_space(id, space);
-            if let Some(plan) = plan {
+            if picked.is_some() {
                 state.jobs += 1;
-                return Some((inner, plan));
+                return picked;
             }
             state.not_due(id, context, oldest.filter(|_| oldest != context.oldest));
         }

@@ -158,7 +158,10 @@ impl DbInner {
                 None => {
                     // A dropped iterator may have been the last user of some tables.
                     self.collect_obsolete();
+                    // What was estimated before the last jobs no longer holds.
+                    self.note_dead_values();
                     let mut state = self.state.lock();
+                    self.update_slowdown(&state);
                     self.signals.progress.notify_all();
                     if !self.status.ends() {
                         self.signals.compact_work.wait_for(&mut state, IDLE_PAUSE);

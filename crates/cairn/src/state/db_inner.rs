@@ -52,7 +52,7 @@ pub(crate) struct DbInner {
     /// Nanoseconds that a writer waits per KiB because compactions are behind: 2,000 at a debt of 2, 32,000 at a debt of 5
     /// (`background/install.rs`).
     pub slowdown: AtomicU64,
-    /// Bytes of values that collections could free, when one last looked.
+    /// Bytes of values that collections could free, when a compaction or collection last ended, or nothing was due.
     pub dead_values: AtomicU64,
     /// Bytes of all immutable memtables: shared with the state, which changes it.
     pub waiting_bytes: Arc<AtomicU64>,

@@ -37,7 +37,7 @@ impl DbInner {
     }
 
     /// Nanoseconds that a writer waits per KiB because memory for memtables runs short. Writers slow down to the speed of flushes before
-    /// they would have to wait for a whole flush. A flush that takes as long as the next memtable takes to fill slows nobody: full-sized
+    /// they would have to wait for a whole flush. A flush that takes as long as the next memtable takes to fill does not slow them: full-sized
     /// memtables are a quarter of the budget at most, so the two use half of it. Of many small active memtables no more is counted.
     #[inline]
     fn memory_slowdown(&self, writer: &Writer) -> u64 {

@@ -49,7 +49,7 @@ impl Guard {
                 return 0.0;
             }
             let sketches: Option<Vec<&Sketch>> = self.tables.iter().map(|t| t.sketch()).collect();
-            // Without a sketch (a table of an older Cairn), all entries may be live.
+            // Without a sketch (a small table, or one of an older Cairn), all entries may be live.
             let Some(sketches) = sketches else { return 0.0 };
             (1.0 - Sketch::distinct(sketches.into_iter()) / self.entries().max(1) as f64).clamp(0.0, 1.0)
         })
@@ -100,8 +100,8 @@ impl Space {
                 guard.stale_share().min(picker.share_for_all(&guard.tables)) * guard.bytes_with_values()
             })
             .sum();
-        let tables_above = || picker.version.tables().filter(|(n, _)| *n < picker.version.last_level());
-        let above = sizes.stale_above * picker.share_for_all(tables_above().map(|(_, table)| table));
+        let tables_above = picker.version.tables().filter(|(n, _)| *n < picker.version.last_level());
+        let above = sizes.stale_above * picker.share_for_all(tables_above.map(|(_, table)| table));
         let all = sizes.tables + sizes.values;
         let reclaimable = (in_last + above).min(all);
         let target = (all - reclaimable) * picker.options.space_target;

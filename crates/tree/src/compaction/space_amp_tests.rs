@@ -39,18 +39,19 @@ fn space(space_target: f64) -> TreeOptions {
     TreeOptions { space_target, max_tables_per_guard: 8, ..tree_options() }
 }
 
+/// The first guard has the same ten keys three times. The second has ten keys twice, with two of them changed.
+const OVERWRITTEN: [(TableSpec, Option<u64>); 5] = [
+    ((3, "a", "c", 1, 2), Some(0)),
+    ((3, "a", "c", 3, 4), Some(0)),
+    ((3, "a", "c", 5, 6), Some(0)),
+    ((3, "m", "z", 1, 2), Some(100)),
+    ((3, "m", "z", 3, 4), Some(102)),
+];
+
 #[test]
 fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
     let mut fixture = Fixture::new();
-    // The first guard has the same ten keys three times. The second has ten keys twice, with two of them changed.
-    let specs = [
-        ((3, "a", "c", 1, 2), Some(0)),
-        ((3, "a", "c", 3, 4), Some(0)),
-        ((3, "a", "c", 5, 6), Some(0)),
-        ((3, "m", "z", 1, 2), Some(100)),
-        ((3, "m", "z", 3, 4), Some(102)),
-    ];
-    let mut tree = tree(&mut fixture, space(1.5), &specs);
+    let mut tree = tree(&mut fixture, space(1.5), &OVERWRITTEN);
     // 5000 bytes; 2000 in the first guard and 800 in the second are older versions.
     assert!((amplification(tree.version()) - 5000.0 / 2200.0).abs() < 0.01);
     let plan = tree.pick(None).unwrap();
@@ -64,14 +65,7 @@ fn guards_with_many_older_versions_are_merged_when_the_tree_has_too_many() {
 
 #[test]
 fn what_compactions_could_free_is_without_what_readers_keep() {
-    let specs = [
-        ((3, "a", "c", 1, 2), Some(0)),
-        ((3, "a", "c", 3, 4), Some(0)),
-        ((3, "a", "c", 5, 6), Some(0)),
-        ((3, "m", "z", 1, 2), Some(100)),
-        ((3, "m", "z", 3, 4), Some(102)),
-    ];
-    let mut tree = tree(&mut Fixture::new(), space(1.5), &specs);
+    let mut tree = tree(&mut Fixture::new(), space(1.5), &OVERWRITTEN);
     let mut of = |oldest| {
         let space = tree.space(oldest);
         assert_eq!((space.live + space.reclaimable).div_ceil(10), 500);
