@@ -31,15 +31,23 @@ impl Reference {
         out.extend_from_slice(&self.checksum.to_le_bytes());
     }
 
-    /// Decodes a reference that takes all of `bytes`; `None` if it is malformed.
+    /// Decodes the reference with which `bytes` begin, as an entry of a table does; `None` if it is malformed. What is behind it is not
+    /// looked at: see [`Reference::split`].
+    #[inline]
     pub fn decode(bytes: &[u8]) -> Option<Reference> {
+        Some(Reference::split(bytes)?.0)
+    }
+
+    /// The reference with which `bytes` begin, and what is behind it: in a keyspace with history the time of the version, otherwise nothing.
+    /// `None` if the reference is malformed.
+    pub fn split(bytes: &[u8]) -> Option<(Reference, &[u8])> {
         let mut reader = Reader::new(bytes);
         let (segment, offset) = (reader.varint()?, reader.varint()?);
         let len = reader.varint().filter(|&len| len > 0 && len <= MAX_VALUE_LEN as u64)? as u32;
         let checksum = reader.u32()?;
         // Room for the headers of chunks, too.
         let ends = offset.checked_add(2 * u64::from(len)).is_some_and(|end| end <= i64::MAX as u64);
-        (reader.is_empty() && segment > 0 && ends).then_some(Reference { segment, offset, len, checksum })
+        (segment > 0 && ends).then_some((Reference { segment, offset, len, checksum }, reader.rest()))
     }
 }
 
@@ -106,8 +114,8 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert_eq!(Reference::decode(&bytes[..cut]), None, "cut at {cut}");
             }
-            bytes.push(0);
-            assert_eq!(Reference::decode(&bytes), None, "a byte too many");
+            bytes.push(7);
+            assert_eq!(Reference::split(&bytes), Some((reference, &[7][..])));
         }
         for hostile in [
             Reference { segment: 0, ..sound },

@@ -3,7 +3,7 @@
 //!
 //! Not part of the public library: the feature `fuzzing` is only on for those targets.
 
-use crate::wal::{LogHeader, decode_batch, log_file_name, parse_log_file_name, put_batch_head, put_entry};
+use crate::wal::{LogHeader, decode_batch, log_file_name, parse_log_file_name, put_entry};
 use base::EntryKind;
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use table::{parse_table_file_name, table_file_name};
@@ -12,16 +12,16 @@ use tree::{manifest_file_name, parse_manifest_file_name};
 /// Decodes the record of a batch.
 pub fn batch(data: &[u8]) -> bool {
     let Some(mut batch) = decode_batch(data) else { return false };
-    assert!(batch.first_seq > 0 && batch.first_seq + batch.count <= base::MAX_SEQ);
+    let head = batch.head;
+    assert!(head.first_seq > 0 && head.first_seq + head.count <= base::MAX_SEQ);
     let mut encoded = Vec::new();
-    let ranges = data[0] != 0;
-    put_batch_head(&mut encoded, ranges, batch.first_seq, batch.count);
+    head.put(&mut encoded);
     // The count is untrusted: the entries end where the bytes end.
-    for _ in 0..batch.count {
+    for _ in 0..head.count {
         let Some(entry) = batch.entries.next() else { return false };
         assert!(entry.key.len() <= MAX_KEY_LEN && entry.value.len() <= MAX_VALUE_LEN);
         if entry.kind == EntryKind::DeleteRange {
-            assert!(ranges && entry.value.len() <= MAX_KEY_LEN);
+            assert!(head.ranges && entry.value.len() <= MAX_KEY_LEN);
             assert!(entry.value.is_empty() || entry.key < entry.value);
         }
         put_entry(&mut encoded, entry.kind, entry.keyspace, entry.key, entry.value);
@@ -34,7 +34,7 @@ pub fn batch(data: &[u8]) -> bool {
         assert_eq!(encoded, data);
     }
     let again = decode_batch(&encoded).expect("what was encoded decodes");
-    assert_eq!((again.first_seq, again.count), (batch.first_seq, batch.count));
+    assert_eq!(again.head, head);
     true
 }
 

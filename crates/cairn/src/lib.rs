@@ -57,7 +57,7 @@ mod write;
 pub use api::{Database, Keyspace, Snapshot};
 #[cfg(feature = "planted-bugs")]
 pub use base::planted;
-pub use base::{Error, ErrorKind, Result, Seq, Slice, limits};
+pub use base::{Error, ErrorKind, Result, Seq, Slice, Time, limits};
 pub use check::{check, check_in};
 pub use read::{Cursor, Keys, Range};
 pub use salvage::{Loss, SalvageReport, SalvagedFile, SalvagedKeyspace, salvage, salvage_in};

@@ -3,7 +3,7 @@
 //! Every crate above uses these traits only. [`crate::RealEnv`] and [`crate::SimEnv`] implement them. Defines no behaviour of its
 //! own except defaults that are correct for every implementation.
 
-use base::Result;
+use base::{Result, Time};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +89,8 @@ pub trait Env: Send + Sync + 'static {
     }
     /// Monotonic time since a fixed moment. For metrics and rate limits, never for decisions about data.
     fn monotonic(&self) -> Duration;
+    /// The time of the wall clock, which may step back and forth: the time of a version of a key, unless a later one is known.
+    fn wall_clock(&self) -> Time;
     /// Blocks the calling thread.
     fn sleep(&self, time: Duration);
 }

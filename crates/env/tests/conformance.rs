@@ -1,6 +1,6 @@
 //! The contract of [`Env`], tested on the operating system and on the simulated disk.
 
-use base::ErrorKind;
+use base::{ErrorKind, Time};
 use env::{Env, LOG_END, RealEnv, SimEnv};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -330,6 +330,11 @@ fn the_rest_of_the_world_answers() {
         let start = env.monotonic();
         env.sleep(Duration::from_millis(2));
         assert!(env.monotonic() - start >= Duration::from_millis(2));
+        let in_2023 = Time::from_micros(1_672_531_200_000_000);
+        assert!(
+            in_2023 < env.wall_clock()
+                && env.wall_clock() < in_2023.saturating_add(Duration::from_secs(1 << 32))
+        );
     });
 }
 

@@ -1,6 +1,6 @@
 //! What the simulated disk loses, keeps and reports.
 
-use base::ErrorKind;
+use base::{ErrorKind, Time};
 use env::{Env, Fault, OpKind, Phase, Repeat, Rng, SimEnv, Survival, WriteFile};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -404,6 +404,11 @@ fn the_same_seed_gives_the_same_disk() {
         }
     }
     assert_eq!((a.monotonic(), b.monotonic()), (Duration::ZERO, Duration::ZERO));
+    let (before, time) = (a.wall_clock(), Time::from_micros(5));
+    a.set_wall_clock(time);
+    a.sleep(Duration::from_secs(1));
+    assert_eq!((a.wall_clock(), a.wall_clock(), b.wall_clock()), (time, time, before));
+    assert_eq!(a.crash_clone(Survival::Everything, 1).wall_clock(), before);
 }
 
 /// A thread extends two files in turn, the second only after the first is durable. No clone may show the second

@@ -4,7 +4,7 @@
 use crate::database::{Files, aged};
 use crate::tables::{self, NUMBER};
 use crate::{Source, TARGETS};
-use base::{RangeTombstone, Reference, SegmentShare, Slice, hash};
+use base::{RangeTombstone, Reference, SegmentShare, Slice, Time, hash};
 use cairn::{KeyspaceOptions, Options};
 use env::{Env, SimEnv};
 use record::{SegmentKind, SegmentReader, SegmentWriter};
@@ -143,7 +143,9 @@ impl Seeds {
             name: "k".into(),
             levels: 2,
             options: vec![("levels".into(), "2".into())],
+            history_of: None,
         };
+        let historical = KeyspaceCreated { id: 2, history_of: Some(1), ..created.clone() };
         let tree = VersionEdit {
             added: vec![(0, meta(4, "a", "z", 20)), (2, meta(3, "c", "k", 1))],
             guards_added: vec![(2, Slice::copy_from(b"m"))],
@@ -153,11 +155,12 @@ impl Seeds {
             ..VersionEdit::default()
         };
         let first = DatabaseEdit {
-            created: vec![created],
+            created: vec![created, historical],
             trees: vec![(1, tree)],
             next_file: 5,
-            next_keyspace: 2,
+            next_keyspace: 3,
             last_seq: 30,
+            last_time: Time::from_micros(1_704_067_200_000_000),
             min_log: 6,
             newest_log: 7,
             ..DatabaseEdit::default()

@@ -31,7 +31,7 @@ impl SkipList {
     /// Inserts an entry. `random` must not be under the control of the code that chooses the
     /// keys.
     #[inline]
-    pub(crate) fn insert(&self, place: Target<'_>, value: &[u8], random: u64, stripe: &Stripe) {
+    pub(crate) fn insert(&self, place: Target<'_>, value: [&[u8]; 2], random: u64, stripe: &Stripe) {
         let near = self.near(stripe, place);
         let mut at = near.unwrap_or_else(|| self.descend(place, 0, |_, _| ()).before);
         // Prefetch the leaf while the entry is written.

@@ -176,7 +176,7 @@ impl Memtable {
         cursor.seek_to_first()?;
         while cursor.valid() {
             let place = Target { key: cursor.key(), trailer: cursor.trailer() };
-            new.list.insert(place, cursor.value(), random(ticket, place.trailer), stripe);
+            new.list.insert(place, [cursor.value(), &[]], random(ticket, place.trailer), stripe);
             ticket += 1;
             cursor.next()?;
         }
@@ -223,16 +223,26 @@ impl Memtable {
     ///
     /// # Panics
     /// If key or value exceed [the limits](base::limits), or if no space was reserved: bugs of the caller.
+    #[inline]
     pub fn insert(&self, key: &[u8], trailer: Trailer, value: &[u8]) {
-        assert!(key.len() <= MAX_KEY_LEN && value.len() <= MAX_VALUE_LEN, "memtable: entry past the limits");
+        self.insert_with_tail(key, trailer, value, &[]);
+    }
+
+    /// The same for a value in two parts: `value`, and `tail` behind it.
+    ///
+    /// # Panics
+    /// As for [`Memtable::insert`].
+    pub fn insert_with_tail(&self, key: &[u8], trailer: Trailer, value: &[u8], tail: &[u8]) {
+        let value_len = value.len().saturating_add(tail.len());
+        assert!(key.len() <= MAX_KEY_LEN && value_len <= MAX_VALUE_LEN, "memtable: entry past the limits");
         #[cfg(debug_assertions)]
-        self.check_reservation(Memtable::entry_cost(key.len(), value.len()));
+        self.check_reservation(Memtable::entry_cost(key.len(), value_len));
         let stripe = &self.stripes[stripe::index()];
-        let ticket = stripe.count(trailer.seq(), key.len() + value.len());
+        let ticket = stripe.count(trailer.seq(), key.len() + value_len);
         if trailer.is_delete() && !self.deletes.load(Ordering::Relaxed) {
             self.deletes.store(true, Ordering::Relaxed);
         }
-        self.list.insert(Target { key, trailer }, value, random(ticket, trailer), stripe);
+        self.list.insert(Target { key, trailer }, [value, tail], random(ticket, trailer), stripe);
     }
 
     /// Notes where the log has the value of an entry, for the flush. Each call has a higher sequence number than the one before, which may

@@ -209,18 +209,21 @@ impl Nodes {
         Some(Nodes { arena: Arena::new(arena_size)? })
     }
 
-    /// Writes an entry that no other thread knows yet. Its bytes must be published with a release operation.
+    /// Writes an entry that no other thread knows yet. Its value consists of two parts. Its bytes must be published with a release
+    /// operation.
     ///
     /// # Panics
     /// If the arena is full.
     #[inline]
-    pub(crate) fn create_entry(&self, entry: Target<'_>, value: &[u8]) -> EntryId {
-        assert!(value.len() <= u32::MAX as usize);
-        let unit = self.arena.allocate(entry_size(entry.key.len(), value.len()));
-        // SAFETY: `allocate` returned space for header, key and value, which no other thread knows.
+    pub(crate) fn create_entry(&self, entry: Target<'_>, [value, tail]: [&[u8]; 2]) -> EntryId {
+        let len = value.len().saturating_add(tail.len());
+        assert!(len <= u32::MAX as usize);
+        let unit = self.arena.allocate(entry_size(entry.key.len(), len));
+        // SAFETY: `allocate` returned space for header, key and both parts of the value, which no other thread knows.
         unsafe {
-            let place = self.write_header(unit, entry, (value.len() as u64) << 32);
+            let place = self.write_header(unit, entry, (len as u64) << 32);
             place.copy_from_nonoverlapping(value.as_ptr(), value.len());
+            place.add(value.len()).copy_from_nonoverlapping(tail.as_ptr(), tail.len());
         }
         EntryId(NonZeroU32::new(unit).expect("offsets start past the head's tower"))
     }

@@ -39,7 +39,13 @@ impl Random {
 
 fn insert(table: &Memtable, model: &mut Model, key: Vec<u8>, trailer: Trailer, value: Vec<u8>) {
     assert!(table.reserve(Memtable::entry_cost(key.len(), value.len())));
-    table.insert(&key, trailer, &value);
+    match trailer.seq() % 2 {
+        0 => table.insert(&key, trailer, &value),
+        _ => {
+            let (value, tail) = value.split_at(value.len().saturating_sub(8));
+            table.insert_with_tail(&key, trailer, value, tail);
+        }
+    }
     assert!(model.insert((key, Reverse(trailer)), value).is_none());
 }
 

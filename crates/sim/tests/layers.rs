@@ -59,7 +59,7 @@ const BANS: &[Ban] = &[
         words: &["SystemTime::now", "Instant::now"],
         within: "",
         except: &["env", "cli", "bench", "sim"],
-        instead: "use env::Env::monotonic",
+        instead: "use env::Env::monotonic or env::Env::wall_clock",
     },
     Ban {
         words: &["thread::sleep"],

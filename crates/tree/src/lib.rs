@@ -36,7 +36,7 @@ mod tree;
 mod version;
 
 pub use compaction::{PickBlocked, Plan, Reason, Space};
-pub use jobs::{JobContext, JobOutput, compact, flush, merge_flushed};
+pub use jobs::{EvictedTables, EvictionSink, JobContext, JobOutput, compact, flush, merge_flushed};
 pub use manifest::{
     DatabaseEdit, KeyspaceCreated, KeyspaceState, LogClosed, Manifest, ManifestError, ManifestState,
     SalvagedManifest, manifest_file_name, parse_manifest_file_name,

@@ -10,7 +10,7 @@
 use crate::parts::Pace;
 use crate::state::{DbInner, PanicGuard};
 use crate::sync::Ordering;
-use crate::wal::{MAPS_RECORD, Placed, put_batch_head, put_entry, read_batches};
+use crate::wal::{BatchHead, MAPS_RECORD, Placed, put_entry, read_batches};
 use base::checksum::checksum_of;
 use base::planted::{Bug, planted};
 use base::{EntryKind, Error, ErrorKind, Result, SegmentShare};
@@ -231,7 +231,8 @@ impl DbInner {
                 if let Some(value) = wanted.next_if(|live| live.offset == placed.offset) {
                     let entry = &placed.entry;
                     record.clear();
-                    put_batch_head(&mut record, false, placed.seq, 1);
+                    BatchHead { ranges: false, first_seq: placed.seq, count: 1, time: placed.time }
+                        .put(&mut record);
                     put_entry(&mut record, EntryKind::Put, entry.keyspace, entry.key, entry.value);
                     let at = payload_offset(writer.len(), (record.len() - entry.value.len()) as u64);
                     value_bytes += entry.value.len() as u64;

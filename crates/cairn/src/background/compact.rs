@@ -156,7 +156,7 @@ impl DbInner {
             cancelled: &self.status.cancelled,
         };
         // A move writes nothing but the edit.
-        let outcome = tree::compact(plan, &context)?;
+        let outcome = tree::compact(plan, &context, None)?;
         if let Err(e) = self.install_compaction(keyspace, plan, &outcome) {
             self.discard(&outcome.added);
             return Err(e);

@@ -200,8 +200,8 @@ impl DbInner {
         let places: Vec<_> = memtables.flat_map(|memtable| memtable.places()).collect();
         let entries = MergeCursor::new(cursors, 0);
         let flushed = match places.is_empty() {
-            true => tree::flush(entries, &context)?,
-            false => tree::flush(WithReferences::new(entries, places), &context)?,
+            true => tree::flush(entries, &context, None)?,
+            false => tree::flush(WithReferences::new(entries, places), &context, None)?,
         };
         Ok(Written { part, flushed, time: self.env.monotonic().saturating_sub(started) })
     }
@@ -256,6 +256,7 @@ impl DbInner {
             let edit = DatabaseEdit {
                 trees: present.iter().map(tree_edit).collect(),
                 last_seq: self.visible.newest(),
+                last_time: self.last_time(),
                 min_log: self.min_log(&state, &counts(written)),
                 closed: self.logs.closed.synced(),
                 ..DatabaseEdit::default()

@@ -81,7 +81,7 @@ pub fn check_in(
 /// Checks that a record is a batch that recovery can replay.
 fn check_batch(mut record: LogRecord<'_>, state: &tree::ManifestState) -> Result<()> {
     let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
-    for _ in 0..record.batch.count {
+    for _ in 0..record.batch.head.count {
         let entry = record.batch.entries.next().ok_or_else(malformed)?;
         if !state.keyspaces.contains_key(&entry.keyspace) {
             check_dropped(entry.keyspace, state, record.path, record.offset)?;

@@ -62,6 +62,7 @@ impl DbInner {
         let mut edit = DatabaseEdit {
             dropped: vec![id],
             last_seq: self.visible.newest(),
+            last_time: self.last_time(),
             min_log,
             closed: self.logs.closed.synced(),
             ..Default::default()

@@ -43,6 +43,7 @@ impl DbInner {
                 next_file: self.next_file.load(Ordering::Relaxed),
                 next_keyspace: state.next_keyspace,
                 last_seq: self.visible.newest(),
+                last_time: self.last_time(),
                 min_log: self.min_log(&state, &FlushedCounts::default()),
                 newest_log: self.logs.begun.established(),
                 closed: self.logs.closed.synced(),

@@ -8,7 +8,7 @@
 use super::recovery::Recovery;
 use super::replayed::{Keyspaces, Spill};
 use crate::state::DbInner;
-use crate::wal::{KeptLog, LogHeader, parse_log_file_name};
+use crate::wal::{KeptLog, LogEnd, LogHeader, parse_log_file_name};
 use base::{Error, ErrorKind, Result, Seq};
 use std::sync::Arc;
 use tree::{DatabaseEdit, LogClosed};
@@ -22,24 +22,24 @@ impl Recovery {
         logs: &[u64],
         cause: &Error,
     ) -> Result<Arc<DbInner>> {
-        let (last_seq, kept) = self.replay_into_memory(&mut keyspaces, logs)?;
+        let (end, kept) = self.replay_into_memory(&mut keyspaces, logs)?;
         if !kept.is_empty() {
             self.sync_what_was_found()?;
             self.kept = kept;
-            match self.create_manifest(&keyspaces, last_seq) {
+            match self.create_manifest(&keyspaces, end) {
                 Ok(manifest) => {
                     self.disk_reserve.spend(cause);
-                    return self.start(keyspaces, last_seq, manifest);
+                    return self.start(keyspaces, end, manifest);
                 }
                 Err(e) if e.kind() == ErrorKind::NoSpace => self.kept.clear(),
                 Err(e) => return Err(e),
             }
         }
-        self.start_without_space(keyspaces, last_seq, cause)
+        self.start_without_space(keyspaces, end, cause)
     }
 
     /// Replays the logs, and returns their descriptions when all of them can be kept.
-    fn replay_into_memory(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(Seq, Vec<KeptLog>)> {
+    fn replay_into_memory(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(LogEnd, Vec<KeptLog>)> {
         let closed = |number: &u64| self.state.closed.get(number).map(|&len| (*number, len));
         let closed: Option<Vec<(u64, u64)>> = logs.iter().map(closed).collect();
         let mut kept: Vec<KeptLog> = closed
@@ -47,11 +47,11 @@ impl Recovery {
             .into_iter()
             .map(|(number, len)| KeptLog { number, len, last_seq: 0 })
             .collect();
-        let last_seq = self.replay(keyspaces, logs, Spill::Nowhere, &mut |record| {
-            let last = record.batch.first_seq + record.batch.count.max(1) - 1;
+        let end = self.replay(keyspaces, logs, Spill::Nowhere, &mut |record| {
+            let last = record.batch.head.last_seq();
             kept.iter_mut().filter(|log| log.number >= record.number).for_each(|log| log.last_seq = last);
         })?;
-        Ok((last_seq, kept))
+        Ok((end, kept))
     }
 
     /// Records the kept logs and their lengths in the first edit of a new manifest.

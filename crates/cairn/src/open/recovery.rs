@@ -11,9 +11,9 @@ use crate::parts::DiskReserve;
 use crate::state::{DbInner, Tables};
 use crate::sync::{AtomicU64, Ordering};
 use crate::types::{KeyspaceOptions, Options};
-use crate::wal::{KeptLog, LogRecord, RecycledLogs, replay};
+use crate::wal::{KeptLog, LogEnd, LogRecord, RecycledLogs, replay};
 use base::planted::{Bug, planted};
-use base::{Error, ErrorKind, Result, Seq};
+use base::{Error, ErrorKind, Result};
 use env::{Env, FileLock};
 use memtable::Memtable;
 use std::cell::Cell;
@@ -131,7 +131,7 @@ impl Recovery {
         loop {
             let first_new = self.next_file.load(Ordering::Relaxed);
             match self.recover(&mut keyspaces, &logs) {
-                Ok((last_seq, manifest)) => return self.start(keyspaces, last_seq, manifest),
+                Ok((end, manifest)) => return self.start(keyspaces, end, manifest),
                 Err(e) if e.kind() == ErrorKind::NoSpace && !self.files.manifests.is_empty() => {
                     self.take_back(&mut keyspaces, first_new);
                     if self.remove_recycled() {
@@ -170,17 +170,17 @@ impl Recovery {
     }
 
     /// Replays the logs, and makes the result durable under a new manifest.
-    fn recover(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(Seq, Manifest)> {
+    fn recover(&self, keyspaces: &mut Keyspaces, logs: &[u64]) -> Result<(LogEnd, Manifest)> {
         let first_new = self.next_file.load(Ordering::Relaxed);
-        let last_seq = self.replay(keyspaces, logs, Spill::Tables, &mut |_| ())?;
+        let end = self.replay(keyspaces, logs, Spill::Tables, &mut |_| ())?;
         keyspaces.values_mut().try_for_each(|k| self.flush(k, Spill::Tables))?;
         if self.next_file.load(Ordering::Relaxed) > first_new {
             self.env.sync_dir(&self.dir).map_err(|e| e.sync_failed())?;
         }
-        Ok((last_seq, self.create_manifest(keyspaces, last_seq)?))
+        Ok((end, self.create_manifest(keyspaces, end)?))
     }
 
-    pub(crate) fn create_manifest(&self, keyspaces: &Keyspaces, last_seq: Seq) -> Result<Manifest> {
+    pub(crate) fn create_manifest(&self, keyspaces: &Keyspaces, end: LogEnd) -> Result<Manifest> {
         // The manifest before the log: a log without a manifest would look like the rest of a lost database. The manifest names the log
         // only once it exists, so that from then on its absence is damage.
         let number = self.next_file.fetch_add(1, Ordering::Relaxed);
@@ -190,7 +190,8 @@ impl Recovery {
             trees: keyspaces.iter().map(tree).collect(),
             next_file: self.next_file.load(Ordering::Relaxed),
             next_keyspace: self.state.next_keyspace,
-            last_seq,
+            last_seq: end.seq,
+            last_time: end.time,
             min_log: self.next_log(),
             value_files: self.space.segments.value_files(),
             ..DatabaseEdit::default()
@@ -224,7 +225,7 @@ impl Recovery {
         logs: &[u64],
         spill: Spill,
         note: &mut dyn FnMut(&LogRecord<'_>),
-    ) -> Result<Seq> {
+    ) -> Result<LogEnd> {
         let held = Cell::new(0);
         let replayed = replay(&self.env, &self.dir, &self.state, logs, &mut |record| {
             note(&record);
@@ -232,11 +233,11 @@ impl Recovery {
         })?;
         let flushed = keyspaces.values().map(|k| k.tree.version().flushed_seq).max();
         if planted(Bug::ReuseSequenceNumber) {
-            return Ok(self.state.last_seq);
+            return Ok(LogEnd { seq: self.state.last_seq, ..replayed });
         }
-        let last_seq = self.state.last_seq.max(replayed).max(flushed.unwrap_or(0));
-        self.check_number(last_seq, base::MAX_SEQ / 2)?;
-        Ok(last_seq)
+        let seq = self.state.last_seq.max(replayed.seq).max(flushed.unwrap_or(0));
+        self.check_number(seq, base::MAX_SEQ / 2)?;
+        Ok(LogEnd { seq, time: self.state.last_time.max(replayed.time) })
     }
 
     fn open_trees(&mut self) -> Result<Keyspaces> {
@@ -261,6 +262,12 @@ impl Recovery {
 
 /// The options of a keyspace, from its state in the manifest.
 pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Result<KeyspaceOptions> {
+    if found.created.history_of.is_some() {
+        let name = &found.created.name;
+        let message =
+            format!("{}, keyspace {name:?}: it has history, which this Cairn cannot open yet", dir.display());
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
     let mut options = KeyspaceOptions::default();
     for (name, value) in &found.created.options {
         options.set_kept(name, value).map_err(|e| {
@@ -273,4 +280,22 @@ pub(crate) fn keyspace_options(dir: &Path, found: &tree::KeyspaceState) -> Resul
         return Err(Error::corruption(&dir.join("manifest"), 0, what));
     }
     Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keyspace_with_history_is_refused_by_name() {
+        let plain = KeyspaceOptions::default().created(7, "users");
+        let of = |history_of| {
+            let created = tree::KeyspaceCreated { history_of, ..plain.clone() };
+            let version = tree::Version::empty(created.levels);
+            keyspace_options(Path::new("/db"), &tree::KeyspaceState { created, version })
+        };
+        assert!(of(None).is_ok());
+        let error = of(Some(3)).unwrap_err();
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("users"), "{error}");
+    }
 }

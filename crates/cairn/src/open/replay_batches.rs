@@ -4,7 +4,7 @@ use super::recovery::Recovery;
 use super::replayed::{Keyspaces, Replayed, Spill};
 use crate::parts::{allocate, capacity_for};
 use crate::sync::Ordering;
-use crate::wal::{LogRecord, check_dropped};
+use crate::wal::{BatchRecord, LogRecord, check_dropped};
 use base::{Error, RangeSet, Result};
 use memtable::Memtable;
 use std::cell::Cell;
@@ -20,8 +20,8 @@ impl Recovery {
         spill: Spill,
     ) -> Result<()> {
         let malformed = || Error::corruption(record.path, record.offset, "this record is no batch");
-        let mut entries = record.batch.entries;
-        for seq in record.batch.first_seq..record.batch.first_seq + record.batch.count {
+        let BatchRecord { head, mut entries } = record.batch;
+        for seq in head.first_seq..head.first_seq + head.count {
             let entry = entries.next().ok_or_else(malformed)?;
             let Some(keyspace) = keyspaces.get_mut(&entry.keyspace) else {
                 check_dropped(entry.keyspace, &self.state, record.path, record.offset)?;
@@ -30,14 +30,14 @@ impl Recovery {
             if seq <= keyspace.tree.version().flushed_seq {
                 continue;
             }
-            let need = entry.cost();
+            let need = entry.cost(0);
             if !keyspace.memtable.reserve(need) {
                 self.make_room(keyspace, need, held, spill)?;
                 if !keyspace.memtable.reserve(need) {
                     return Err(malformed());
                 }
             }
-            entry.insert(&keyspace.memtable, seq);
+            entry.insert(&keyspace.memtable, seq, &[]);
             held.set(held.get() + need as u64);
             if held.get() > self.options.memory_budget / 2 && spill == Spill::Tables {
                 // All memtables together exceed their budget: all are flushed, and the count restarts.
@@ -93,7 +93,7 @@ impl Recovery {
             inline_values: false,
             cancelled: &std::sync::atomic::AtomicBool::new(false),
         };
-        let flushed = tree::flush(memtable.cursor(), &context)?;
+        let flushed = tree::flush(memtable.cursor(), &context, None)?;
         let edit = keyspace.tree.install_flush(&flushed, newest);
         let open = &mut |meta: &table::TableMeta| self.space.open(meta);
         keyspace.tree.apply(&edit, open)?;

@@ -80,7 +80,7 @@ impl Recovered {
         while let Some(tables) = self.due(tree) {
             // Range tombstones are kept: their effect does not change.
             let context = JobContext { range_tombstones: &RangeSet::default(), ..*context };
-            let merged = match tree::merge_flushed(&tables, &context) {
+            let merged = match tree::merge_flushed(&tables, &context, None) {
                 Err(e) if e.kind() == ErrorKind::ReadOnly => return Err(e),
                 Err(_) => {
                     self.failed = true;

@@ -5,7 +5,7 @@ use super::replayed::Keyspaces;
 use crate::parts::{ActiveCalls, Counters, RateLimiter, Scrub, Snapshots, VisibleSeq};
 use crate::state::{DbInner, ImmutableMemtable, KeyspaceState, Signals, State, Status, Writer, new_commit};
 use crate::sync::{AtomicU64, Mutex, Ordering};
-use crate::wal::{ClosedLogs, Log, Logs, log_file_name};
+use crate::wal::{ClosedLogs, Log, LogEnd, Logs, log_file_name};
 use base::{Error, ErrorKind, Result, Seq};
 use env::ForkGuard;
 use memtable::Memtable;
@@ -20,7 +20,7 @@ impl Recovery {
     pub(crate) fn start(
         self,
         keyspaces: Keyspaces,
-        last_seq: Seq,
+        end: LogEnd,
         mut manifest: Manifest,
     ) -> Result<Arc<DbInner>> {
         let versions = keyspaces.values().map(|k| k.tree.version());
@@ -29,12 +29,12 @@ impl Recovery {
         let mut leftovers = self.files.leftovers(&named, self.lacking);
         leftovers.retain(|name| !self.keeps(name) && !self.has_values(name));
         let logs = self.logs();
-        let log = match self.start_log(&logs, last_seq, &mut manifest) {
+        let log = match self.start_log(&logs, end.seq, &mut manifest) {
             // Then files that are no longer needed are removed first.
             Err(e) if e.kind() == ErrorKind::NoSpace => {
                 self.remove(&leftovers);
                 self.disk_reserve.release_for(&e);
-                self.start_log(&logs, last_seq, &mut manifest)
+                self.start_log(&logs, end.seq, &mut manifest)
             }
             log => log,
         };
@@ -47,7 +47,7 @@ impl Recovery {
             Err(e) => return Err(e),
         };
         self.remove(&leftovers);
-        let db = self.build(keyspaces, last_seq, manifest, log, logs);
+        let db = self.build(keyspaces, end, manifest, log, logs);
         if let Some(refusal) = refusal {
             db.refuse(refusal);
         }
@@ -94,7 +94,7 @@ impl Recovery {
     pub(crate) fn start_without_space(
         self,
         keyspaces: Keyspaces,
-        last_seq: Seq,
+        end: LogEnd,
         cause: &Error,
     ) -> Result<Arc<DbInner>> {
         self.sync_what_was_found()?;
@@ -102,7 +102,7 @@ impl Recovery {
         let (log, refusal) = self.no_log(&logs, cause);
         let number = self.files.manifests.last().copied().unwrap_or(0);
         let manifest = Manifest::refusing(&self.dir, number, refusal.clone());
-        let db = self.build(keyspaces, last_seq, manifest, log, logs);
+        let db = self.build(keyspaces, end, manifest, log, logs);
         db.refuse(refusal);
         Ok(db)
     }
@@ -126,7 +126,7 @@ impl Recovery {
     fn build(
         self,
         keyspaces: Keyspaces,
-        last_seq: Seq,
+        end: LogEnd,
         manifest: Manifest,
         log: Log,
         logs: Arc<Logs>,
@@ -136,8 +136,9 @@ impl Recovery {
             tables: self.space,
             snapshots: Snapshots::default(),
             retired: Default::default(),
-            visible: VisibleSeq::new(last_seq),
-            commit: new_commit(Writer::new(log, last_seq + 1)),
+            visible: VisibleSeq::new(end.seq),
+            commit: new_commit(Writer::new(log, end.seq + 1)),
+            last_time: AtomicU64::new(end.time.micros()),
             logs,
             manifest: Mutex::new(manifest),
             disk_reserve: self.disk_reserve,

@@ -155,7 +155,7 @@ impl Salvage<'_> {
     /// is damaged: the log may then still have what the table lost.
     fn insert(&mut self, batch: &mut BatchRecord<'_>, state: Option<&tree::ManifestState>) -> bool {
         let mut entries = Vec::new();
-        for seq in batch.first_seq..batch.first_seq + batch.count {
+        for seq in batch.head.first_seq..batch.head.first_seq + batch.head.count {
             let Some(entry) = batch.entries.next() else { return false };
             entries.push((seq, entry));
         }
@@ -178,7 +178,7 @@ impl Salvage<'_> {
                 }
                 keyspace.old_from_logs = true;
             }
-            let need = entry.cost();
+            let need = entry.cost(0);
             if !keyspace.memtables.last().is_some_and(|memtable| memtable.reserve(need)) {
                 // The first memtable is small: there may be very many keyspaces with few entries in the log.
                 let larger = keyspace.memtables.last().map_or(0, |memtable| 16 * memtable.capacity());
@@ -187,7 +187,7 @@ impl Salvage<'_> {
                 keyspace.memtables.push(memtable);
             }
             if let Some(memtable) = keyspace.memtables.last() {
-                entry.insert(memtable, seq);
+                entry.insert(memtable, seq, &[]);
             }
         }
         true

@@ -13,7 +13,7 @@ use crate::parts::{
 use crate::sync::{ArcSwap, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering};
 use crate::types::{IoStats, KeyspaceOptions, Options};
 use crate::wal::Logs;
-use base::{Error, ErrorKind, Result, Seq};
+use base::{Error, ErrorKind, Result, Seq, Time};
 use env::{Env, FileLock, ForkGuard};
 use memtable::Memtable;
 use std::path::PathBuf;
@@ -39,6 +39,8 @@ pub(crate) struct DbInner {
     /// The newest visible sequence number.
     pub visible: VisibleSeq,
     pub commit: Commit,
+    /// The latest time of a version in use, in microseconds. A holder of the writer advances it.
+    pub last_time: AtomicU64,
     pub logs: Arc<Logs>,
     pub manifest: Mutex<Manifest>,
     pub disk_reserve: DiskReserve,
@@ -74,6 +76,11 @@ impl DbInner {
     /// Budget of all memtables together: half of the memory budget.
     pub(crate) fn write_budget(&self) -> u64 {
         self.options.memory_budget / 2
+    }
+
+    /// The latest time of a version in use.
+    pub(crate) fn last_time(&self) -> Time {
+        Time::from_micros(self.last_time.load(Ordering::Acquire))
     }
 
     pub(crate) fn new_number(&self) -> u64 {

@@ -59,7 +59,7 @@ impl Batch {
         if self.entries.capacity() - self.entries.len() < wanted && !self.grow(wanted) {
             return;
         }
-        let cost = Entry { kind, keyspace: keyspace.id, key, value }.cost();
+        let cost = Entry { kind, keyspace: keyspace.id, key, value }.cost(0);
         let place = self.keyspaces.iter().position(|written| Arc::ptr_eq(&written.keyspace, keyspace));
         let place = place.unwrap_or_else(|| {
             self.keyspaces.push(Written { keyspace: keyspace.clone(), need: 0, has_puts: false });

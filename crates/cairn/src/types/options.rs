@@ -328,7 +328,7 @@ impl KeyspaceOptions {
     /// What the manifest keeps of keyspace `id` with this name.
     pub(crate) fn created(&self, id: u64, name: &str) -> tree::KeyspaceCreated {
         let options = self.to_pairs().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        tree::KeyspaceCreated { id, name: name.to_owned(), levels: self.levels, options }
+        tree::KeyspaceCreated { id, name: name.to_owned(), levels: self.levels, options, history_of: None }
     }
 
     /// Whether a value stays in the log.

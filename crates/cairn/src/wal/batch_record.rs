@@ -2,21 +2,51 @@
 
 use base::codec::{MAX_VARINT_LEN, Reader, put_varint};
 use base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use base::{EntryKind, Error, ErrorKind, RangeTombstone, Seq, Trailer};
+use base::{EntryKind, Error, ErrorKind, RangeTombstone, Seq, Time, Trailer};
 use memtable::Memtable;
 use std::path::Path;
 
-/// Version of the batch record; room for records with timestamps.
+/// Version of the batch record.
 const BATCH_PLAIN: u8 = 0;
 
 /// Version of a batch with range tombstones: an older Cairn refuses it, instead of reporting damage.
 const BATCH_WITH_RANGES: u8 = 1;
 
-/// Appends the head of a batch record: version, sequence number of the first entry, number of entries. `ranges`: it has range tombstones.
-pub(crate) fn put_batch_head(out: &mut Vec<u8>, ranges: bool, first_seq: Seq, count: u64) {
-    out.push(if ranges { BATCH_WITH_RANGES } else { BATCH_PLAIN });
-    put_varint(out, first_seq);
-    put_varint(out, count);
+/// Version of a batch with a time, because it has entries of keyspaces with history. It may have range tombstones.
+const BATCH_WITH_TIME: u8 = 2;
+
+/// The head of a batch record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchHead {
+    /// Whether range tombstones are allowed.
+    pub ranges: bool,
+    /// The sequence number of the first entry.
+    pub first_seq: Seq,
+    /// The number of entries.
+    pub count: u64,
+    /// The time of its entries, if any of them is of a keyspace with history.
+    pub time: Option<Time>,
+}
+
+impl BatchHead {
+    /// The sequence number of the last entry; a batch without entries takes one, too.
+    pub(crate) fn last_seq(&self) -> Seq {
+        self.first_seq + self.count.max(1) - 1
+    }
+
+    /// Appends the head: version, sequence number, number of entries, and the time if there is one.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.push(match (self.time, self.ranges) {
+            (Some(_), _) => BATCH_WITH_TIME,
+            (None, true) => BATCH_WITH_RANGES,
+            (None, false) => BATCH_PLAIN,
+        });
+        put_varint(out, self.first_seq);
+        put_varint(out, self.count);
+        if let Some(time) = self.time {
+            put_varint(out, time.micros());
+        }
+    }
 }
 
 /// Appends the head of an entry: everything before the bytes of the key. The length of the value and its bytes follow the key.
@@ -51,22 +81,22 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Memtable bytes that the entry needs.
-    pub(crate) fn cost(&self) -> usize {
+    /// Memtable bytes that the entry needs, with a value that is stored with so many bytes behind it.
+    pub(crate) fn cost(&self, tail_len: usize) -> usize {
         match self.kind {
             EntryKind::DeleteRange => Memtable::range_cost(self.key.len(), self.value.len()),
-            _ => Memtable::entry_cost(self.key.len(), self.value.len()),
+            _ => Memtable::entry_cost(self.key.len(), self.value.len() + tail_len),
         }
     }
 
-    /// Inserts the entry into a memtable that has reserved room for it.
+    /// Inserts the entry, with `tail` behind its value, into a memtable that has reserved room for it.
     #[inline]
-    pub(crate) fn insert(&self, memtable: &Memtable, seq: Seq) {
+    pub(crate) fn insert(&self, memtable: &Memtable, seq: Seq, tail: &[u8]) {
         match self.kind {
             EntryKind::DeleteRange => {
                 memtable.delete_range(RangeTombstone::new(self.key, self.value, seq));
             }
-            kind => memtable.insert(self.key, Trailer::new(seq, kind), self.value),
+            kind => memtable.insert_with_tail(self.key, Trailer::new(seq, kind), self.value, tail),
         }
     }
 }
@@ -116,24 +146,26 @@ impl<'a> Entries<'a> {
 
 /// A decoded batch record.
 pub(crate) struct BatchRecord<'a> {
-    pub first_seq: Seq,
-    pub count: u64,
+    pub head: BatchHead,
     pub entries: Entries<'a>,
 }
 
 /// Decodes the head of a batch record; `None` when it is malformed.
 pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
     let mut reader = Reader::new(record);
-    let ranges = match reader.u8()? {
-        BATCH_PLAIN => false,
-        BATCH_WITH_RANGES => true,
-        _ => return None,
-    };
+    let version = reader.u8()?;
+    if version > BATCH_WITH_TIME {
+        return None;
+    }
     let first_seq = reader.varint().filter(|&seq| seq > 0)?;
-    let count = reader.varint()?;
-    (first_seq.checked_add(count)? <= base::MAX_SEQ).then_some(BatchRecord {
-        first_seq,
-        count,
+    let count = reader.varint().filter(|&count| first_seq.saturating_add(count) <= base::MAX_SEQ)?;
+    let time = match version {
+        BATCH_WITH_TIME => Some(reader.varint().map(Time::from_micros).filter(|time| *time < Time::MAX)?),
+        _ => None,
+    };
+    let ranges = version != BATCH_PLAIN;
+    Some(BatchRecord {
+        head: BatchHead { ranges, first_seq, count, time },
         entries: Entries { ranges, ..Entries::new(reader.rest()) },
     })
 }
@@ -141,7 +173,7 @@ pub(crate) fn decode_batch(record: &[u8]) -> Option<BatchRecord<'_>> {
 /// The error for a non-empty record that is not a batch.
 pub(crate) fn batch_error(record: &[u8], log: &Path, offset: u64) -> Error {
     match record.first() {
-        Some(&version) if version > BATCH_WITH_RANGES => {
+        Some(&version) if version > BATCH_WITH_TIME => {
             let what = format!("{}, offset {offset}: a batch of version {version}", log.display());
             Error::new(ErrorKind::Unsupported, format!("{what}, which this Cairn does not know"))
         }
@@ -156,11 +188,12 @@ mod tests {
     #[test]
     fn batches_round_trip_and_hostile_ones_are_refused() {
         let mut record = Vec::new();
-        put_batch_head(&mut record, false, 300, 2);
+        let head = BatchHead { ranges: false, first_seq: 300, count: 2, time: None };
+        head.put(&mut record);
         put_entry(&mut record, EntryKind::Put, 7, b"key", b"value");
         put_entry(&mut record, EntryKind::Delete, 1, b"", b"");
         let mut batch = decode_batch(&record).unwrap();
-        assert_eq!((batch.first_seq, batch.count), (300, 2));
+        assert_eq!(batch.head, head);
         let entry = batch.entries.next().unwrap();
         assert_eq!(
             (entry.kind, entry.keyspace, entry.key, entry.value),
@@ -171,10 +204,18 @@ mod tests {
         assert!(batch.entries.is_empty());
         for cut in 0..record.len() {
             let whole = decode_batch(&record[..cut])
-                .is_some_and(|mut batch| (0..batch.count).all(|_| batch.entries.next().is_some()));
+                .is_some_and(|mut batch| (0..batch.head.count).all(|_| batch.entries.next().is_some()));
             assert!(!whole, "cut at {cut}");
         }
         assert!(decode_batch(&[9, 1, 1]).is_none());
+        let with_time = BatchHead { ranges: true, time: Some(Time::from_micros(77)), ..head };
+        record.clear();
+        with_time.put(&mut record);
+        assert_eq!(decode_batch(&record).unwrap().head, with_time);
+        assert!(decode_batch(&record[..record.len() - 1]).is_none());
+        record.pop();
+        put_varint(&mut record, u64::MAX);
+        assert!(decode_batch(&record).is_none(), "the time that no version has");
         assert!(decode_batch(&[0, 0, 1]).is_none());
         let path = Path::new("wal");
         assert_eq!(batch_error(&[9, 1, 1], path, 7).kind(), ErrorKind::Unsupported);
@@ -188,7 +229,7 @@ mod tests {
         {
             for ranges in [true, false] {
                 let mut record = Vec::new();
-                put_batch_head(&mut record, ranges, 3, 1);
+                BatchHead { ranges, first_seq: 3, count: 1, time: None }.put(&mut record);
                 put_entry(&mut record, EntryKind::DeleteRange, 2, from.as_bytes(), to.as_bytes());
                 let mut batch = decode_batch(&record).unwrap();
                 let entry = batch.entries.next();

@@ -12,11 +12,11 @@ mod recycled_log;
 mod replay;
 
 pub(crate) use batch_record::{
-    BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch, put_batch_head, put_entry, put_entry_head,
+    BatchHead, BatchRecord, Entries, Entry, MAX_ENTRY_OVERHEAD, decode_batch, put_entry, put_entry_head,
 };
 pub(crate) use closed_logs::{ClosedLogs, KeptLog, LogSync, MAX_OPEN_LOGS};
 pub(crate) use log::{Log, Logs};
 pub(crate) use log_file::{LogHeader, log_file_name, parse_log_file_name};
 pub(crate) use read_batches::{MAPS_RECORD, Placed, read_batches};
 pub(crate) use recycled_log::{RecycledLogs, is_recycled_file_name};
-pub(crate) use replay::{LogRecord, check_dropped, is_never_established, replay};
+pub(crate) use replay::{LogEnd, LogRecord, check_dropped, is_never_established, replay};

@@ -1,7 +1,7 @@
 //! Reads the batches of one file of values, a log or a value file, with the place of each value.
 
 use super::batch_record::{Entry, batch_error, decode_batch};
-use base::{EntryKind, Result, Seq};
+use base::{EntryKind, Result, Seq, Time};
 use env::Env;
 use record::{SegmentKind, SegmentReader, payload_offset};
 use std::path::Path;
@@ -13,6 +13,8 @@ pub(crate) const MAPS_RECORD: u8 = 255;
 /// A put, and the offset of its value in the file.
 pub(crate) struct Placed<'a> {
     pub seq: Seq,
+    /// The time of its batch, if that has one.
+    pub time: Option<Time>,
     pub entry: Entry<'a>,
     pub offset: u64,
 }
@@ -36,14 +38,14 @@ pub(crate) fn read_batches(
         }
         let malformed = || batch_error(&record, path, span.start);
         let mut batch = decode_batch(&record).ok_or_else(malformed)?;
-        for i in 0..batch.count {
+        for i in 0..batch.head.count {
             let entry = batch.entries.next().ok_or_else(malformed)?;
             if entry.kind != EntryKind::Put {
                 continue;
             }
             let index = record.len() - batch.entries.left() - entry.value.len();
-            let placed =
-                Placed { seq: batch.first_seq + i, entry, offset: payload_offset(span.start, index as u64) };
+            let offset = payload_offset(span.start, index as u64);
+            let placed = Placed { seq: batch.head.first_seq + i, time: batch.head.time, entry, offset };
             if !visit(placed) {
                 return Ok(());
             }

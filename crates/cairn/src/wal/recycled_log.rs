@@ -268,6 +268,9 @@ mod tests {
         fn monotonic(&self) -> Duration {
             self.0.monotonic()
         }
+        fn wall_clock(&self) -> base::Time {
+            self.0.wall_clock()
+        }
         fn sleep(&self, time: Duration) {
             self.0.sleep(time);
         }

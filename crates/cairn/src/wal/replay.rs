@@ -3,7 +3,7 @@
 use super::batch_record::{BatchRecord, batch_error, decode_batch};
 use super::log_file::{LogHeader, log_file_name};
 use base::planted::{Bug, planted};
-use base::{Error, Result, Seq};
+use base::{Error, Result, Seq, Time};
 use env::Env;
 use record::{SegmentKind, SegmentReader, Tail};
 use std::path::{Path, PathBuf};
@@ -44,7 +44,14 @@ pub(crate) fn is_never_established(
     Ok(newest && SegmentReader::is_another(env, &dir.join(log_file_name(number)), SegmentKind::Wal, number)?)
 }
 
-/// Reads the logs in order up to the first torn tail, and passes every batch to `apply`. Returns the newest sequence number in use.
+/// The newest sequence number in use, and the latest time of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogEnd {
+    pub seq: Seq,
+    pub time: Time,
+}
+
+/// Reads the logs in order up to the first torn tail, and passes every batch to `apply`. Returns where they end.
 ///
 /// A log shorter than the length in its successor's header leaves a gap: later records are dropped, because they were not acknowledged as
 /// durable; but if a later record proves that the missing part was synced, the gap is damage. A log shorter than its durable length in
@@ -55,8 +62,8 @@ pub(crate) fn replay(
     state: &tree::ManifestState,
     logs: &[u64],
     apply: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
-) -> Result<Seq> {
-    let mut last_seq = 0;
+) -> Result<LogEnd> {
+    let mut end = LogEnd::default();
     let mut torn: Option<(PathBuf, u64)> = None;
     let mut read: Option<(PathBuf, u64)> = None;
     let mut record = Vec::new();
@@ -89,18 +96,19 @@ pub(crate) fn replay(
             }
         }
         if torn.is_none() {
-            last_seq = last_seq.max(header.map_or(0, |h| h.last_seq));
+            end.seq = end.seq.max(header.map_or(0, |h| h.last_seq));
         }
         while let Some(span) = reader.next(&mut record)? {
             if record.is_empty() || torn.is_some() && !planted(Bug::ReplayOverHole) {
                 continue;
             }
             let batch = decode_batch(&record).ok_or_else(|| batch_error(&record, &path, span.start))?;
-            if batch.first_seq <= last_seq {
-                let what = format!("sequence number {} comes after {last_seq}", batch.first_seq);
+            let head = batch.head;
+            if head.first_seq <= end.seq {
+                let what = format!("sequence number {} comes after {}", head.first_seq, end.seq);
                 return Err(Error::corruption(&path, span.start, what));
             }
-            last_seq = batch.first_seq + batch.count.max(1) - 1;
+            end = LogEnd { seq: head.last_seq(), time: end.time.max(head.time.unwrap_or_default()) };
             apply(LogRecord { batch, number, path: &path, offset: span.start })?;
         }
         if let Some((hole, offset)) = &torn {
@@ -115,5 +123,5 @@ pub(crate) fn replay(
         }
         read = Some((path, reader.valid_len()));
     }
-    Ok(last_seq)
+    Ok(end)
 }

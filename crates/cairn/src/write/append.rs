@@ -5,7 +5,7 @@
 
 use crate::state::{Batch, DbInner, KeyspaceInner, Writer};
 use crate::types::Durability;
-use crate::wal::{Entries, Entry, Log, put_batch_head, put_entry_head};
+use crate::wal::{BatchHead, Entries, Entry, Log, put_entry_head};
 use base::codec::put_varint;
 use base::planted::{Bug, planted};
 use base::{EntryKind, ErrorKind, Result, Seq};
@@ -57,7 +57,7 @@ impl DbInner {
             keyspace.dead.note_put(entry.key, seq);
         }
         writer.scratch.clear();
-        put_batch_head(&mut writer.scratch, false, seq, 1);
+        BatchHead { ranges: false, first_seq: seq, count: 1, time: None }.put(&mut writer.scratch);
         put_entry_head(&mut writer.scratch, entry.kind, entry.keyspace, entry.key.len());
         let head = writer.scratch.len();
         match entry.kind {
@@ -85,7 +85,8 @@ impl DbInner {
         writer.next_seq += batch.count;
         batch.note_puts(writer.next_seq - 1);
         writer.scratch.clear();
-        put_batch_head(&mut writer.scratch, batch.has_ranges, first_seq, batch.count);
+        let head = BatchHead { ranges: batch.has_ranges, first_seq, count: batch.count, time: None };
+        head.put(&mut writer.scratch);
         let (start, head) = (writer.log.len(), writer.scratch.len());
         let parts: [&[u8]; 2] = [&writer.scratch, &batch.entries];
         self.append_to(&mut writer.log, &parts, !batch.has_puts)?;
@@ -167,7 +168,7 @@ pub(super) fn insert(batch: &Batch, first_seq: Seq) {
         let entry = entries.next().expect("a batch is well-formed: it was encoded by push");
         let (_, read_state) =
             read_states.iter().find(|(id, _)| *id == entry.keyspace).expect("push noted the keyspace");
-        entry.insert(&read_state.memtable, seq);
+        entry.insert(&read_state.memtable, seq, &[]);
         seq += 1;
     }
 }

@@ -19,7 +19,7 @@ mod write_file;
 
 use crate::checks::{check_file_len, check_same_dir, poisoned};
 use crate::traits::{Env, FileLock, ReadFile, WriteFile};
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind, Result, Time};
 use limits::SpareHandle;
 use lock::RealLock;
 use log::LogFile;
@@ -30,7 +30,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use write_file::RealWriteFile;
 
 /// The operating system as an [`Env`]. Its state: the start of [`Env::monotonic`], a spare handle for directory
@@ -222,6 +222,10 @@ impl Env for RealEnv {
 
     fn monotonic(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    fn wall_clock(&self) -> Time {
+        Time::from(SystemTime::now())
     }
 
     fn sleep(&self, time: Duration) {

@@ -28,7 +28,7 @@ pub use fault::{Fault, Hook, OpInfo, OpKind, Phase, Repeat};
 use crate::checks::{check_file_len, check_same_dir};
 use crate::rng::Rng;
 use crate::traits::{Env, FileLock, ReadFile, WriteFile};
-use base::{Error, ErrorKind, Result};
+use base::{Error, ErrorKind, Result, Time};
 use disk::{Disk, Inode, normal};
 use fault::Faults;
 use files::{SimLock, SimReadFile, SimWriteFile, sync_inode};
@@ -45,6 +45,9 @@ use std::time::Duration;
 
 /// How far the clock advances on each read.
 const TICK_NS: u64 = 1_000;
+
+/// The wall clock of a new [`SimEnv`]: 2024-01-01, in microseconds.
+const WALL_US: u64 = 1_704_067_200_000_000;
 
 /// A disk in memory, as an [`Env`].
 ///
@@ -85,6 +88,7 @@ impl SimEnv {
                 state: Mutex::new(state),
                 faults: Faults::default(),
                 clock_ns: AtomicU64::new(0),
+                wall_us: AtomicU64::new(WALL_US),
                 handles: Arc::default(),
                 memory: Memory::new(seed),
                 max_file_len: AtomicU64::new(u64::MAX),
@@ -103,6 +107,11 @@ impl SimEnv {
     /// not durable, and no lock is held. It has no hook, rules or capacity.
     pub fn process_clone(&self) -> Arc<SimEnv> {
         SimEnv::with_disk(self.state().disk.fork(), self.shared.seed)
+    }
+
+    /// Sets the wall clock, which does not move by itself, and begins anew on each disk.
+    pub fn set_wall_clock(&self, time: Time) {
+        self.shared.wall_us.store(time.micros(), Ordering::SeqCst);
     }
 
     /// Number of operations started: the index of the next one.
@@ -381,6 +390,10 @@ impl Env for SimEnv {
 
     fn monotonic(&self) -> Duration {
         Duration::from_nanos(self.shared.clock_ns.fetch_add(TICK_NS, Ordering::SeqCst))
+    }
+
+    fn wall_clock(&self) -> Time {
+        Time::from_micros(self.shared.wall_us.load(Ordering::SeqCst))
     }
 
     fn sleep(&self, time: Duration) {

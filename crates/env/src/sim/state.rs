@@ -21,6 +21,8 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) faults: Faults,
     pub(super) clock_ns: AtomicU64,
+    /// The wall clock, in microseconds.
+    pub(super) wall_us: AtomicU64,
     pub(super) handles: Arc<Handles>,
     pub(super) memory: Memory,
     pub(super) max_file_len: AtomicU64,

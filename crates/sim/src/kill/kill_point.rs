@@ -5,8 +5,8 @@
 
 use super::record::{AT_KILL_POINT, Record};
 use crate::random::{Draw, Rng};
-use cairn::Result;
 use cairn::env::{Env, FileLock, FrontSync, ReadFile, RealEnv, WriteFile};
+use cairn::{Result, Time};
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -289,6 +289,10 @@ impl Env for KillPointEnv {
 
     fn monotonic(&self) -> Duration {
         self.real.monotonic()
+    }
+
+    fn wall_clock(&self) -> Time {
+        self.real.wall_clock()
     }
 
     fn sleep(&self, time: Duration) {

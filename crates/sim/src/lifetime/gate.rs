@@ -6,8 +6,8 @@
 
 use crate::finding::{Outcome, ensure};
 use crate::random::derive;
-use cairn::Result;
 use cairn::env::{Env, FileLock, FrontSync, ReadFile, WriteFile};
+use cairn::{Result, Time};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -174,6 +174,10 @@ impl Env for Gate {
 
     fn monotonic(&self) -> Duration {
         self.disk.monotonic()
+    }
+
+    fn wall_clock(&self) -> Time {
+        self.disk.wall_clock()
     }
 
     fn sleep(&self, time: Duration) {

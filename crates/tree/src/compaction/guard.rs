@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(super) fn plan(picker: &Picker<'_>, reason: Reason, n: usize, index: usize) -> Option<Plan> {
     let level = picker.version.level(n);
     let planner = Planner { picker, reason, n, index, level, guard: &level.guards[index] };
-    planner.plan().filter(|plan| seqno_order::is_ordered_with(plan, picker.in_progress))
+    planner.plan().filter(|plan| seqno_order::is_ordered_with(picker.version, plan, picker.in_progress))
 }
 
 struct Planner<'a> {
@@ -62,6 +62,16 @@ impl Planner<'_> {
 
     fn around_unreadable(&self) -> Option<Plan> {
         let (picker, tables) = (self.picker, &self.guard.tables[..]);
+        if picker.version.unordered {
+            let readable = unreadable::readable(tables);
+            let plan = match self.n < picker.version.last_level() {
+                true if !readable.is_empty() => complete(picker, self.merge(self.n + 1, &readable)),
+                // Without cuts, so that fewer tables are left.
+                false if readable.len() > 1 => self.merge(self.n, &readable),
+                _ => return None,
+            };
+            return Some(plan).filter(|plan| picker.is_progress(plan));
+        }
         let fits = |tables: &[Arc<LiveTable>]| seqno_order::fits_as_one(picker.version, tables, self.n);
         let movable = unreadable::movable_down(tables, usize::MAX);
         if self.n < picker.version.last_level() && movable.iter().any(|t| picker.is_requested(t)) {

@@ -14,11 +14,19 @@ const MAX_INPUTS: usize = 8;
 
 /// A plan for the oldest tables of level 0; also `None` if a plan in progress has to end first.
 pub(super) fn plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
-    unordered_plan(picker, reason).filter(|plan| seqno_order::is_ordered_with(plan, picker.in_progress))
+    unordered_plan(picker, reason)
+        .filter(|plan| seqno_order::is_ordered_with(picker.version, plan, picker.in_progress))
 }
 
 fn unordered_plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
-    let tables = &picker.version.level0[..];
+    let readable;
+    let tables = match picker.version.unordered {
+        false => &picker.version.level0[..],
+        true => {
+            readable = unreadable::readable(&picker.version.level0);
+            &readable[..]
+        }
+    };
     // One plan at a time: a second one could put older data above newer.
     if tables.is_empty() || picker.level0_is_busy() {
         return None;

@@ -55,6 +55,8 @@ mod seqno_order_tests;
 mod space_amp_tests;
 #[cfg(test)]
 mod trivial_move_tests;
+#[cfg(test)]
+mod unordered_tests;
 
 pub(crate) use level0::debt;
 pub(crate) use manual::pick_range;

@@ -22,6 +22,8 @@
 //! order with it already. This does not depend on the marks of unreadable tables, because closing the database forgets
 //! them but not the shape of the tree. In a tree where no table was passed, no such cut is needed.
 //!
+//! In an unordered version ([`Version::unordered`]) none of this is needed, and nothing is cut.
+//!
 //! Two plans in progress are compared with each other as well ([`is_ordered_with`]); the later one waits. And before an edit is
 //! published, [`describe_misplaced`] checks the tables that were really written.
 
@@ -143,6 +145,9 @@ fn all_fit(plan: &Plan, pieces: &[Option<KeySeqBounds<'_>>], other: &KeySeqBound
 
 /// Adds the cuts to `plan` that keep its output in order with all other tables.
 pub(crate) fn cut_for_order(version: &Version, plan: &mut Plan) {
+    if version.unordered {
+        return;
+    }
     let Some(whole) = KeySeqBounds::of(plan.input_tables()) else { return };
     let inputs: HashSet<u64> = plan.numbers().collect();
     let others =
@@ -171,24 +176,30 @@ pub(crate) fn cut_for_order(version: &Version, plan: &mut Plan) {
 /// Whether one table at `target` made of `inputs` would be in order with all other tables.
 pub(crate) fn fits_as_one(version: &Version, inputs: &[Arc<LiveTable>], target: usize) -> bool {
     let Some(whole) = KeySeqBounds::of(inputs.iter()) else { return false };
-    out_of_order_with(version, whole, target).all(|(_, other)| inputs.iter().any(|t| Arc::ptr_eq(t, other)))
+    version.unordered
+        || out_of_order_with(version, whole, target)
+            .all(|(_, other)| inputs.iter().any(|t| Arc::ptr_eq(t, other)))
 }
 
 /// Whether the outputs of `plan` and of the plans in progress will be in order, whichever ends first.
-pub(crate) fn is_ordered_with<'a>(plan: &'a Plan, in_progress: &'a [Arc<Plan>]) -> bool {
-    in_progress.iter().all(|other| {
-        let whole = |plan: &'a Plan| KeySeqBounds::of(plan.input_tables());
-        let (Some(ours), Some(theirs)) = (whole(plan), whole(other)) else { return true };
-        if ours.fits(plan.target, &theirs, other.target) {
-            return true;
-        }
-        let parts = pieces(plan);
-        pieces(other).iter().flatten().all(|piece| all_fit(plan, &parts, piece, other.target))
-    })
+pub(crate) fn is_ordered_with<'a>(version: &Version, plan: &'a Plan, in_progress: &'a [Arc<Plan>]) -> bool {
+    version.unordered
+        || in_progress.iter().all(|other| {
+            let whole = |plan: &'a Plan| KeySeqBounds::of(plan.input_tables());
+            let (Some(ours), Some(theirs)) = (whole(plan), whole(other)) else { return true };
+            if ours.fits(plan.target, &theirs, other.target) {
+                return true;
+            }
+            let parts = pieces(plan);
+            pieces(other).iter().flatten().all(|piece| all_fit(plan, &parts, piece, other.target))
+        })
 }
 
 /// Describes the first table of `added` at `target` that is out of order with another one.
 pub(crate) fn describe_misplaced(version: &Version, target: usize, added: &[TableMeta]) -> Option<String> {
+    if version.unordered {
+        return None;
+    }
     added.iter().find_map(|meta| {
         let mut others = out_of_order_with(version, KeySeqBounds::one(meta), target).filter(|(_, t)| t.meta.number != meta.number);
         let (level, other) = others.next()?;

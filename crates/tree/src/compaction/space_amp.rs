@@ -136,10 +136,15 @@ struct Sizes {
 impl Sizes {
     fn of(version: &Version, above: &[Above]) -> Sizes {
         let last = version.level(version.last_level());
+        // In an unordered version all versions are wanted.
+        let above = if version.unordered { &[] } else { above };
         let of_level0 = version.level0.iter().map(|table| table.values);
         let values = of_level0.chain(version.guards().map(|(_, _, guard)| guard.values)).sum::<ValueSum>();
         let in_last: f64 = last.guards.iter().map(|g| g.stale_share() * g.bytes_with_values()).sum();
-        let tables_above = (version.bytes() - last.bytes()).min(last.bytes()) as f64;
+        let tables_above = match version.unordered {
+            true => 0.0,
+            false => (version.bytes() - last.bytes()).min(last.bytes()) as f64,
+        };
         let values_above: f64 = above.iter().map(|above| above.stale).sum();
         let stale_above = tables_above * STALE_SHARE_ABOVE + values_above;
         let stale = in_last + stale_above;

@@ -18,6 +18,8 @@
 //!   tables would have to stop there, too.
 //! - *Progress*: tables with many tombstones are merged, because only a merge makes them smaller.
 //!
+//! In an unordered version the first condition is void: there tables move into guards whose tables they overlap.
+//!
 //! Tables are moved only when a merge is due anyway, before it. A guard or a level 0 that is not full waits, because
 //! its tables may later be merged into fewer.
 
@@ -55,7 +57,8 @@ fn moves(picker: &Picker<'_>, source: usize, stack: &[Arc<LiveTable>], min_targe
     let mut target = 0;
     for table in stack.iter().rev() {
         let meta = &table.meta;
-        let shared = stack.iter().any(|other| !Arc::ptr_eq(other, table) && other.overlaps(table));
+        let shared = !picker.version.unordered
+            && stack.iter().any(|other| !Arc::ptr_eq(other, table) && other.overlaps(table));
         let wrongly = Arc::ptr_eq(table, &stack[0]) && planted(Bug::MovePastOlderTables);
         if (shared && !wrongly)
             || table.damage.is_unreadable()
@@ -71,18 +74,26 @@ fn moves(picker: &Picker<'_>, source: usize, stack: &[Arc<LiveTable>], min_targe
         }
     }
     chosen.sort_by(|a, b| a.meta.smallest.cmp(&b.meta.smallest));
-    let (first, last) = (chosen.first()?, chosen.last()?);
+    let first = chosen.first()?;
+    // Between two cuts lie the tables that share keys; in an ordered version each one alone.
+    let (mut cuts, mut reached) = (Vec::new(), &first.meta.largest);
+    for LiveTable { meta, .. } in chosen[1..].iter().map(|table| &**table) {
+        if meta.smallest > *reached {
+            cuts.push(Slice::copy_from(&meta.smallest));
+        }
+        reached = reached.max(&meta.largest);
+    }
     let plan = Plan {
         source,
         target,
         from: Slice::copy_from(&first.meta.smallest),
-        to: Some(key_after(&last.meta.largest)),
-        cuts: chosen[1..].iter().map(|t| Slice::copy_from(&t.meta.smallest)).collect(),
-        bottom: vec![false; chosen.len()],
+        to: Some(key_after(reached)),
+        bottom: vec![false; cuts.len() + 1],
+        cuts,
         inputs: chosen.iter().map(|t| (source, t.clone())).collect(),
         ..Plan::empty(Reason::Move)
     };
-    seqno_order::is_ordered_with(&plan, picker.in_progress).then_some(plan)
+    seqno_order::is_ordered_with(picker.version, &plan, picker.in_progress).then_some(plan)
 }
 
 /// The deepest level below `source` that the table can be moved to.
@@ -93,7 +104,8 @@ fn deepest_target(picker: &Picker<'_>, source: usize, table: &Arc<LiveTable>) ->
         let level = version.level(n);
         let (first, last) = (level.find(&table.meta.smallest), level.find(&table.meta.largest));
         let mut there = level.guards[first..=last].iter().flat_map(|g| &g.tables);
-        if there.any(|t| t.overlaps(table)) && !planted(Bug::MovePastOlderTables) {
+        let passes = !version.unordered && there.any(|t| t.overlaps(table));
+        if passes && !planted(Bug::MovePastOlderTables) {
             break;
         }
         // With adaptive guards, the table may get a guard of its own.

@@ -19,7 +19,9 @@
 //! the stack that would break it are left out of the plan. But a table that has moved down past an unreadable one is
 //! newer than it and lies deeper from then on, so every later plan that meets it there has to be compared with the
 //! tables of all levels (`seqno_order.rs`): a plan to a deeper level is cut for them; one in place is not made
-//! (`fits`). So every plan here shortens the stack or moves tables down, and the sequence of plans ends.
+//! (`fits`). In an unordered version nothing lies above anything, and all others are merged and move down.
+//!
+//! So every plan here shortens the stack or moves tables down, and the sequence of plans ends.
 
 use super::seqno_order::KeySeqBounds;
 use crate::version::LiveTable;
@@ -29,6 +31,11 @@ type Stack = [Arc<LiveTable>];
 
 pub(crate) fn has_unreadable(stack: &Stack) -> bool {
     stack.iter().any(|t| t.damage.is_unreadable())
+}
+
+/// The tables that can be read: what plans take of an unordered stack.
+pub(crate) fn readable(stack: &Stack) -> Vec<Arc<LiveTable>> {
+    stack.iter().filter(|t| !t.damage.is_unreadable()).cloned().collect()
 }
 
 /// The tables of a stack (newest first) that lie above no unreadable table, nor above one that has to stay because of

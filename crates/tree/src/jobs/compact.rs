@@ -1,5 +1,6 @@
 //! Executes a compaction: merges the inputs of a plan, drops what no reader can see, and writes the output tables.
 
+use super::eviction::EvictionSink;
 use super::inline_values::InlineValues;
 use super::job::{JobContext, JobOutput};
 use super::output;
@@ -11,11 +12,15 @@ use base::{Result, shared_prefix};
 use std::sync::Arc;
 
 /// Merges the plan's tables and cuts the output at the plan's keys. A move needs no work here. The tables and their directory entries
-/// are durable on return. On an error the output files are removed; the kind `ReadOnly` means that a sync failed.
+/// are durable on return. `sink` is shown all entries. On an error the output files are removed; the kind `ReadOnly` means that a sync failed.
 ///
 /// Cost: one sequential read of the inputs and one sequential write of the kept entries; a heap of the inputs, and no
 /// allocation per record. A compaction for scans also reads the values to which its entries refer, one by one.
-pub fn compact(plan: &Plan, context: &JobContext<'_>) -> Result<JobOutput> {
+pub fn compact(
+    plan: &Plan,
+    context: &JobContext<'_>,
+    sink: Option<&mut (dyn EvictionSink + '_)>,
+) -> Result<JobOutput> {
     // A snapshot taken during the merge is not in the list. It reads at the newest of these range tombstones, or later.
     let oldest_reader = context.snapshots.first().copied().unwrap_or(context.range_tombstones.max_seq());
     let mut outcome = JobOutput { oldest_reader: Some(oldest_reader), ..JobOutput::default() };
@@ -28,10 +33,10 @@ pub fn compact(plan: &Plan, context: &JobContext<'_>) -> Result<JobOutput> {
         MergeCursor::new(plan.input_tables().map(scan).collect(), shared_prefix(smallest, largest));
     let segments = plan.input_tables().find_map(|live| live.segments());
     match segments.filter(|_| plan.inlines_values() && context.inline_values) {
-        None => write_tables(&mut merge, plan, context, &mut outcome, |_, _, _| {})?,
+        None => outcome = write_tables(&mut merge, plan, context, outcome, sink, |_, _, _| {})?,
         Some(segments) => {
             let mut entries = InlineValues::new(merge, segments);
-            write_tables(&mut entries, plan, context, &mut outcome, |_, _, _| {})?;
+            outcome = write_tables(&mut entries, plan, context, outcome, sink, |_, _, _| {})?;
             (outcome.values_read, outcome.value_error) = (entries.read, entries.error);
         }
     }

@@ -1,8 +1,8 @@
 //! What a compaction reports: written bytes to the rate limiter, and the oldest reader.
 
 use crate::test_support::{DIR, Entry, TestStack, table_options, tree_options};
-use crate::{JobContext, JobOutput, Plan, Reason, TreeOptions, compact};
-use base::{EntryKind, RangeSet, RangeTombstone, Seq, Trailer};
+use crate::{EvictedTables, EvictionSink, JobContext, JobOutput, Plan, Reason, TreeOptions, compact};
+use base::{Cursor, EntryKind, Error, RangeSet, RangeTombstone, Result, Seq, Trailer};
 use env::Env;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,8 +12,18 @@ use table::Compression;
 
 /// Merges all tables of a stack. Also returns the arguments of the rate limiter's calls.
 fn merge(stack: &TestStack, range_tombstones: &RangeSet, snapshots: &[Seq]) -> (JobOutput, Vec<u64>) {
+    let (outcome, reported) = merge_into(stack, range_tombstones, snapshots, None);
+    (outcome.unwrap(), reported)
+}
+
+fn merge_into(
+    stack: &TestStack,
+    range_tombstones: &RangeSet,
+    snapshots: &[Seq],
+    sink: Option<&mut (dyn EvictionSink + '_)>,
+) -> (Result<JobOutput>, Vec<u64>) {
     let env: Arc<dyn Env> = stack.sim.clone();
-    let next = AtomicU64::new(100);
+    let next = AtomicU64::new(100 + 10 * stack.sim.list_files().len() as u64);
     let reported = Mutex::new(Vec::new());
     let options = TreeOptions { table: table_options(4096, Compression::None), ..tree_options() };
     let context = JobContext {
@@ -29,7 +39,7 @@ fn merge(stack: &TestStack, range_tombstones: &RangeSet, snapshots: &[Seq]) -> (
     };
     let inputs = stack.guard.tables.iter().map(|t| (1, t.clone())).collect();
     let plan = Plan { source: 1, target: 1, inputs, bottom: vec![true], ..Plan::empty(Reason::Manual) };
-    let outcome = compact(&plan, &context).unwrap();
+    let outcome = compact(&plan, &context, sink);
     let reported = reported.lock().unwrap().clone();
     (outcome, reported)
 }
@@ -69,4 +79,106 @@ fn a_merge_expects_snapshots_that_are_taken_meanwhile() {
         let (outcome, _) = merge(&stack(10, 10), &range_tombstones, snapshots);
         assert_eq!(outcome.oldest_reader, Some(oldest));
     }
+}
+
+/// Notes what it sees, and fails on the key `bad`.
+#[derive(Default)]
+struct Noted(Vec<(String, Seq, bool)>);
+
+impl EvictionSink for Noted {
+    fn see(&mut self, key: &[u8], trailer: Trailer, value: &[u8], kept: bool) -> Result<()> {
+        let key = String::from_utf8(key.to_vec()).unwrap();
+        assert_eq!(value, format!("{key}{}", trailer.seq()).as_bytes());
+        if key == "bad" {
+            return Err(Error::invalid("refused"));
+        }
+        self.0.push((key, trailer.seq(), kept));
+        Ok(())
+    }
+}
+
+fn versions(entries: &[(&str, Seq, EntryKind)]) -> Vec<Entry> {
+    let entry = |(key, seq, kind): &(&str, Seq, EntryKind)| -> Entry {
+        (key.as_bytes().to_vec(), Trailer::new(*seq, *kind), format!("{key}{seq}").into_bytes())
+    };
+    entries.iter().map(entry).collect()
+}
+
+#[test]
+fn a_sink_sees_every_entry_and_whether_it_is_kept() {
+    use EntryKind::{Delete, Put};
+    let tables = vec![
+        versions(&[("a", 1, Put), ("b", 2, Put), ("c", 3, Put)]),
+        versions(&[("a", 5, Put), ("a", 4, Put), ("b", 6, Delete), ("d", 7, Delete)]),
+    ];
+    let stack = TestStack::new(tables, &table_options(4096, Compression::None), 1 << 20);
+    let seen = |snapshots: &[Seq]| {
+        let mut sink = Noted::default();
+        let outcome = merge_into(&stack, &RangeSet::default(), snapshots, Some(&mut sink)).0.unwrap();
+        let kept = sink.0.iter().filter(|(_, _, kept)| *kept).count() as u64;
+        assert_eq!(outcome.added.iter().map(|meta| meta.entries).sum::<u64>(), kept);
+        sink.0.iter().map(|(key, seq, kept)| format!("{key}{seq}{}", if *kept { "+" } else { "" })).collect()
+    };
+    let all: Vec<String> = seen(&[]);
+    assert_eq!(all, ["a5+", "a4", "a1", "b6", "b2", "c3+", "d7"]);
+    let with_snapshot: Vec<String> = seen(&[4]);
+    assert_eq!(with_snapshot, ["a5+", "a4+", "a1", "b6+", "b2+", "c3+", "d7+"]);
+}
+
+#[test]
+fn a_job_whose_sink_fails_leaves_no_file() {
+    let tables = vec![versions(&[("a", 1, EntryKind::Put), ("bad", 2, EntryKind::Put)])];
+    let stack = TestStack::new(tables, &table_options(4096, Compression::None), 1 << 20);
+    let files = stack.sim.list_files();
+    let mut sink = Noted::default();
+    assert!(merge_into(&stack, &RangeSet::default(), &[], Some(&mut sink)).0.is_err());
+    assert_eq!((sink.0.len(), stack.sim.list_files()), (1, files));
+}
+
+#[test]
+fn evicted_entries_become_tables_of_bounded_size_or_none_at_all() {
+    let stack = TestStack::new(Vec::new(), &table_options(4096, Compression::None), 1 << 20);
+    let env: Arc<dyn Env> = stack.sim.clone();
+    let next = AtomicU64::new(100);
+    let options = TreeOptions { table: table_options(4096, Compression::None), ..tree_options() };
+    let cancelled = AtomicBool::new(false);
+    let context = JobContext {
+        env: &env,
+        dir: Path::new(DIR),
+        options: &options,
+        next_number: &|| next.fetch_add(1, Ordering::Relaxed),
+        snapshots: &[],
+        rate_limiter: &|_| {},
+        range_tombstones: &RangeSet::default(),
+        inline_values: false,
+        cancelled: &cancelled,
+    };
+    let written = |entries: u64| {
+        let mut tables = EvictedTables::new(&context, 64 << 10);
+        for i in 0..entries {
+            tables.add(&i.to_be_bytes(), Trailer::new(i + 1, EntryKind::Put), &[7; 1000]).unwrap();
+        }
+        tables
+    };
+    let done = written(200).finish().unwrap();
+    assert_eq!((done.added.len(), done.added.iter().map(|meta| meta.entries).sum::<u64>()), (4, 200));
+    assert!(done.added.iter().all(|meta| meta.file_size < 80 << 10));
+    let mut cursor =
+        table::TableCache::new(env.clone(), DIR.into(), Arc::new(table::BlockCache::new(1 << 20)), 9)
+            .open(done.added[1].number, done.added[1].file_size)
+            .unwrap()
+            .scan();
+    cursor.seek_to_first().unwrap();
+    assert!(cursor.value() == [7; 1000] && cursor.key() == &done.added[1].smallest[..]);
+    assert!(written(0).finish().unwrap().added.is_empty());
+    let files = stack.sim.list_files();
+    written(200).abandon();
+    assert_eq!(stack.sim.list_files(), files);
+    cancelled.store(true, Ordering::Relaxed);
+    let mut tables = EvictedTables::new(&context, 64 << 10);
+    let stopped =
+        (0..5000u64).find_map(|i| tables.add(&i.to_be_bytes(), Trailer::new(1, EntryKind::Put), b"").err());
+    assert!(stopped.is_some());
+    tables.abandon();
+    assert_eq!(stack.sim.list_files(), files);
 }

@@ -1,5 +1,6 @@
 //! Executes a flush: writes memtables as one table of level 0.
 
+use super::eviction::EvictionSink;
 use super::job::{JobContext, JobOutput};
 use super::write::write_tables;
 use crate::compaction::{Plan, Reason};
@@ -11,9 +12,13 @@ use std::sync::Arc;
 
 /// Writes the entries of `memtables` (one, or a merge of several) as one table for level 0, and collects the keys that
 /// are selected as guards by their hash. The table is durable on return, its directory entry is not: the caller syncs the directory
-/// once for all tables that it flushes.
-pub fn flush(mut memtables: impl Cursor, context: &JobContext<'_>) -> Result<JobOutput> {
-    let mut flushed = JobOutput {
+/// once for all tables that it flushes. `sink` is shown all entries.
+pub fn flush(
+    mut memtables: impl Cursor,
+    context: &JobContext<'_>,
+    sink: Option<&mut (dyn EvictionSink + '_)>,
+) -> Result<JobOutput> {
+    let flushed = JobOutput {
         range_tombstones: context.range_tombstones.flattened(context.snapshots),
         oldest_reader: context.snapshots.first().copied(),
         ..JobOutput::default()
@@ -28,16 +33,20 @@ pub fn flush(mut memtables: impl Cursor, context: &JobContext<'_>) -> Result<Job
             uncommitted.push((level, Slice::copy_from(key)));
         }
     };
-    write_tables(&mut memtables, &Plan::empty(Reason::Level0), context, &mut flushed, select)?;
-    flushed.uncommitted = uncommitted;
-    Ok(flushed)
+    let plan = Plan::empty(Reason::Level0);
+    let flushed = write_tables(&mut memtables, &plan, context, flushed, sink, select)?;
+    Ok(JobOutput { uncommitted, ..flushed })
 }
 
 /// Writes the entries of consecutive tables of level 0 as one table that can replace them. The table is durable on
 /// return. Entries under the range tombstones of the version stay in it.
 ///
 /// Cost: one sequential read of the tables and one sequential write.
-pub fn merge_flushed(tables: &[Arc<LiveTable>], context: &JobContext<'_>) -> Result<JobOutput> {
+pub fn merge_flushed(
+    tables: &[Arc<LiveTable>],
+    context: &JobContext<'_>,
+    sink: Option<&mut (dyn EvictionSink + '_)>,
+) -> Result<JobOutput> {
     let cursors = tables.iter().map(|t| LiveTableCursor::new(t.clone(), t.table.scan(), true)).collect();
-    flush(MergeCursor::new(cursors, 0), context)
+    flush(MergeCursor::new(cursors, 0), context, sink)
 }

@@ -121,13 +121,14 @@ impl<'a, C: Cursor> InlineValues<'a, C> {
         if !planted(Bug::KeepLastValue) {
             self.value = None;
         }
-        let Some(reference) = self.batch.entries.get(self.at).and_then(|entry| entry.reference) else {
-            return;
-        };
+        let Some(entry) = self.batch.entries.get(self.at) else { return };
+        let Some(reference) = entry.reference else { return };
         match self.segments.read(&reference) {
             Ok(value) => {
                 self.read += value.len() as u64;
-                self.value = Some(value);
+                let stored = Reference::split(&self.batch.bytes[entry.value_at..entry.end]);
+                let tail = stored.map_or(&[][..], |(_, tail)| tail);
+                self.value = Some(if tail.is_empty() { value } else { [&value, tail].concat().into() });
             }
             Err(error) => _ = self.error.get_or_insert(error),
         }

@@ -9,6 +9,7 @@
 mod compact;
 #[cfg(test)]
 mod compact_tests;
+mod eviction;
 mod flush;
 mod inline_values;
 mod job;
@@ -17,5 +18,6 @@ mod retention;
 mod write;
 
 pub use compact::compact;
+pub use eviction::{EvictedTables, EvictionSink};
 pub use flush::{flush, merge_flushed};
 pub use job::{JobContext, JobOutput};

@@ -38,12 +38,13 @@ pub(super) struct Output<'a> {
     bytes: usize,
     /// Bytes that the rate limiter knows of.
     reported: u64,
-    done: &'a mut JobOutput,
+    /// What is finished.
+    pub(super) done: JobOutput,
 }
 
 impl<'a> Output<'a> {
     /// Adds the finished tables to `done`.
-    pub(super) fn new(context: &'a JobContext<'a>, done: &'a mut JobOutput) -> Output<'a> {
+    pub(super) fn new(context: &'a JobContext<'a>, done: JobOutput) -> Output<'a> {
         Output { context, writer: None, sketch: Sketch::default(), entries: 0, bytes: 0, reported: 0, done }
     }
 
@@ -122,11 +123,12 @@ impl<'a> Output<'a> {
         self.reported += unreported;
     }
 
-    /// Removes the file of the current table.
+    /// Removes all files. Best effort: the next opening of the database removes files that remain.
     pub(super) fn abandon(&mut self) {
         if let Some(writer) = self.writer.take() {
             let _ = writer.abandon();
         }
+        remove_tables(self.context, &self.done.added);
     }
 }
 

@@ -1,24 +1,26 @@
 //! The loop of flushes and compactions: entries come in order, and those that a reader can see are written as tables.
 
+use super::eviction::EvictionSink;
 use super::job::{JobContext, JobOutput};
-use super::output::{self, Output};
+use super::output::Output;
 use super::retention::Retention;
 use crate::compaction::Plan;
 use base::planted::{Bug, planted};
 use base::{Cursor, Result, hash};
 
-/// Writes the entries of `cursor` as the pieces of `plan`, and adds the tables to `done`. Calls `note` for each entry that is written,
-/// with the key, its hash and the length of the value. The tables are durable on return, their directory entries are not. On an error
-/// the files are removed.
+/// Writes the entries of `cursor` as the pieces of `plan`, and adds the tables to `done`. Shows `sink` all entries. Calls `note` for each
+/// entry that is written, with the key, its hash and the length of the value. The tables are durable on return, their directory entries
+/// are not. On an error the files are removed.
 ///
 /// No allocation per record.
 pub(super) fn write_tables(
     cursor: &mut impl Cursor,
     plan: &Plan,
     context: &JobContext<'_>,
-    done: &mut JobOutput,
+    done: JobOutput,
+    mut sink: Option<&mut (dyn EvictionSink + '_)>,
     mut note: impl FnMut(&[u8], u64, usize),
-) -> Result<()> {
+) -> Result<JobOutput> {
     let merges = !plan.inputs.is_empty();
     let snapshots = if merges && planted(Bug::IgnoreSnapshots) { &[] } else { context.snapshots };
     let drops_early = merges && planted(Bug::DropTombstoneEarly);
@@ -41,7 +43,11 @@ pub(super) fn write_tables(
             {
                 output.finish()?;
             }
-            if retention.keeps(key, trailer, bottom || drops_early) {
+            let keeps = retention.keeps(key, trailer, bottom || drops_early);
+            if let Some(sink) = &mut sink {
+                sink.see(key, trailer, cursor.value(), keeps)?;
+            }
+            if keeps {
                 let (hash, value) = (hash(key), cursor.value());
                 output.add(bottom, key, hash, trailer, value)?;
                 note(key, hash, value.len());
@@ -53,11 +59,13 @@ pub(super) fn write_tables(
         output.call_rate_limiter();
         Ok(())
     })();
-    if result.is_err() {
-        output.abandon();
-        output::remove_tables(context, &done.added);
+    match result {
+        Ok(()) => Ok(output.done),
+        Err(e) => {
+            output.abandon();
+            Err(e)
+        }
     }
-    result
 }
 
 /// Whether `key` belongs to the piece that begins with `cut`, or to a later piece.

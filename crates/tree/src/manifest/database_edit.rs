@@ -3,9 +3,9 @@
 //! The decoder takes arbitrary bytes: it checks every length and number, and returns `None` for malformed ones.
 
 use crate::version::VersionEdit;
-use base::Seq;
 use base::codec::{Reader, put_bytes, put_varint};
 use base::limits::{MAX_BATCH_LEN, MAX_KEYSPACE_NAME_LEN, MAX_LEVELS};
+use base::{Seq, Time};
 use values::ValueFile;
 
 /// A closed log: all of it is synced, and nothing is appended to it.
@@ -28,6 +28,9 @@ pub struct KeyspaceCreated {
     pub levels: usize,
     /// Its options, as names and texts.
     pub options: Vec<(String, String)>,
+    /// If it is a historical keyspace, which only the library sees: the number of the keyspace whose older versions it has. It has the same
+    /// name.
+    pub history_of: Option<u64>,
 }
 
 /// One edit of the whole database. Applied whole or not at all.
@@ -45,6 +48,8 @@ pub struct DatabaseEdit {
     pub next_keyspace: u64,
     /// Sequence numbers up to this one have been used.
     pub last_seq: Seq,
+    /// Times up to this one have been used.
+    pub last_time: Time,
     /// Logs with smaller numbers are not needed any more.
     pub min_log: u64,
     /// The log with this number exists.
@@ -68,6 +73,7 @@ const TAG_NEWEST_LOG: u64 = 8;
 const TAG_CLOSED: u64 = 9;
 const TAG_VALUE_FILE: u64 = 10;
 const TAG_VALUE_FILE_REMOVED: u64 = 11;
+const TAG_LAST_TIME: u64 = 12;
 
 /// Maximum length of the description of a value file that the decoder accepts.
 const MAX_VALUE_FILE_LEN: usize = 1 << 20;
@@ -75,6 +81,9 @@ const MAX_VALUE_FILE_LEN: usize = 1 << 20;
 /// The maximal number of options of a keyspace, and the maximal length of one, that the decoder accepts.
 const MAX_OPTIONS: usize = 1024;
 const MAX_OPTION_LEN: usize = 4096;
+
+/// The name of the pair among the options that has [`KeyspaceCreated::history_of`]: an older Cairn refuses it.
+const HISTORY_OF: &str = "history_of";
 
 impl DatabaseEdit {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -84,8 +93,9 @@ impl DatabaseEdit {
             put_varint(&mut out, keyspace.id);
             put_bytes(&mut out, keyspace.name.as_bytes());
             put_varint(&mut out, keyspace.levels as u64);
-            put_varint(&mut out, keyspace.options.len() as u64);
-            for (name, value) in &keyspace.options {
+            let history_of = keyspace.history_of.map(|id| (HISTORY_OF.to_owned(), id.to_string()));
+            put_varint(&mut out, (keyspace.options.len() + history_of.iter().len()) as u64);
+            for (name, value) in keyspace.options.iter().chain(&history_of) {
                 put_bytes(&mut out, name.as_bytes());
                 put_bytes(&mut out, value.as_bytes());
             }
@@ -121,6 +131,7 @@ impl DatabaseEdit {
             (TAG_NEXT_FILE, self.next_file),
             (TAG_NEXT_KEYSPACE, self.next_keyspace),
             (TAG_LAST_SEQ, self.last_seq),
+            (TAG_LAST_TIME, self.last_time.micros()),
             (TAG_MIN_LOG, self.min_log),
             (TAG_NEWEST_LOG, self.newest_log),
         ] {
@@ -143,17 +154,19 @@ impl DatabaseEdit {
                     let name = text(reader.bytes(MAX_KEYSPACE_NAME_LEN)?)?;
                     let levels = reader.len(MAX_LEVELS)?;
                     let count = reader.len(MAX_OPTIONS)?;
-                    let mut options = Vec::new();
+                    let (mut options, mut history_of) = (Vec::new(), None);
                     for _ in 0..count {
-                        options.push((
-                            text(reader.bytes(MAX_OPTION_LEN)?)?,
-                            text(reader.bytes(MAX_OPTION_LEN)?)?,
-                        ));
+                        let option = text(reader.bytes(MAX_OPTION_LEN)?)?;
+                        let value = text(reader.bytes(MAX_OPTION_LEN)?)?;
+                        match option == HISTORY_OF {
+                            true => history_of = Some(value.parse().ok()?),
+                            false => options.push((option, value)),
+                        }
                     }
                     if levels == 0 {
                         return None;
                     }
-                    edit.created.push(KeyspaceCreated { id, name, levels, options });
+                    edit.created.push(KeyspaceCreated { id, name, levels, options, history_of });
                 }
                 TAG_DROPPED => edit.dropped.push(reader.varint()?),
                 TAG_TREE => {
@@ -168,6 +181,7 @@ impl DatabaseEdit {
                 TAG_NEXT_FILE => edit.next_file = reader.varint()?,
                 TAG_NEXT_KEYSPACE => edit.next_keyspace = reader.varint()?,
                 TAG_LAST_SEQ => edit.last_seq = reader.varint().filter(|&seq| seq <= base::MAX_SEQ)?,
+                TAG_LAST_TIME => edit.last_time = Time::from_micros(reader.varint()?),
                 TAG_MIN_LOG => edit.min_log = reader.varint()?,
                 TAG_NEWEST_LOG => edit.newest_log = reader.varint()?,
                 _ => return None,
@@ -180,6 +194,26 @@ impl DatabaseEdit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn historical_keyspaces_and_times_are_read_back() {
+        let plain = KeyspaceCreated {
+            id: 3,
+            name: "k".into(),
+            levels: 2,
+            options: vec![("levels".into(), "2".into())],
+            history_of: None,
+        };
+        let historical = KeyspaceCreated { id: 4, history_of: Some(3), ..plain.clone() };
+        let last_time = Time::from_micros(1 << 50);
+        let edit =
+            DatabaseEdit { created: vec![plain, historical.clone()], last_time, ..DatabaseEdit::default() };
+        assert_eq!(DatabaseEdit::decode(&edit.encode()), Some(edit));
+        let mut hostile = historical;
+        (hostile.history_of, hostile.options) = (None, vec![(HISTORY_OF.into(), "x".into())]);
+        let hostile = DatabaseEdit { created: vec![hostile], ..DatabaseEdit::default() };
+        assert_eq!(DatabaseEdit::decode(&hostile.encode()), None, "no number");
+    }
 
     /// A regression test: the decoder computed the number after it, which overflowed (found by the fuzz target
     /// `manifest`).

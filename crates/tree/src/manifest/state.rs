@@ -2,7 +2,7 @@
 
 use super::database_edit::{DatabaseEdit, KeyspaceCreated};
 use crate::version::{LiveTable, Version};
-use base::{Error, ErrorKind, Result, Seq};
+use base::{Error, ErrorKind, Result, Seq, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use table::TableMeta;
@@ -28,6 +28,8 @@ pub struct ManifestState {
     pub next_keyspace: u64,
     /// See [`DatabaseEdit::last_seq`].
     pub last_seq: Seq,
+    /// See [`DatabaseEdit::last_time`].
+    pub last_time: Time,
     /// See [`DatabaseEdit::min_log`].
     pub min_log: u64,
     /// See [`DatabaseEdit::newest_log`].
@@ -47,7 +49,10 @@ impl ManifestState {
     ) -> Result<()> {
         let wrong = |what: String| Error::new(ErrorKind::Corruption, what);
         for created in edit.created {
-            let version = Version::empty(created.levels);
+            let version = match created.history_of {
+                None => Version::empty(created.levels),
+                Some(_) => Version::empty_unordered(created.levels),
+            };
             let id = created.id;
             if self.keyspaces.insert(id, KeyspaceState { created, version }).is_some() {
                 return Err(wrong(format!("an edit creates keyspace {id}, which exists")));
@@ -82,6 +87,7 @@ impl ManifestState {
         self.next_file = self.next_file.max(edit.next_file);
         self.next_keyspace = self.next_keyspace.max(edit.next_keyspace);
         self.last_seq = self.last_seq.max(edit.last_seq);
+        self.last_time = self.last_time.max(edit.last_time);
         self.min_log = self.min_log.max(edit.min_log);
         self.newest_log = self.newest_log.max(edit.newest_log);
         self.closed.extend(edit.closed.iter().map(|log| (log.number, log.len)));

@@ -60,12 +60,33 @@ impl Fixture {
         guards: &[(usize, &str)],
         tables: &[TableSpec],
     ) -> Tree {
+        let empty = Version::empty(options.levels);
+        self.tree_from(empty, options, guards, tables)
+    }
+
+    /// A tree whose tables are in no order.
+    pub(crate) fn unordered_tree(
+        &mut self,
+        options: TreeOptions,
+        guards: &[(usize, &str)],
+        tables: &[TableSpec],
+    ) -> Tree {
+        let empty = Version::empty_unordered(options.levels);
+        self.tree_from(empty, options, guards, tables)
+    }
+
+    fn tree_from(
+        &mut self,
+        empty: Version,
+        options: TreeOptions,
+        guards: &[(usize, &str)],
+        tables: &[TableSpec],
+    ) -> Tree {
         let edit = VersionEdit {
             added: tables.iter().map(|t| (t.0, self.meta(*t))).collect(),
             guards_added: guards.iter().map(|(level, key)| (*level, slice(key))).collect(),
             ..VersionEdit::default()
         };
-        let empty = Version::empty(options.levels);
         let version = empty.apply(&edit, &mut self.open()).unwrap();
         assert_eq!(check_version(&version), Vec::<String>::new());
         Tree::new(options, Arc::new(version))

@@ -29,6 +29,15 @@ impl Tree {
         edit
     }
 
+    /// The edit for tables that a job of another tree wrote for this one ([`EvictedTables`](crate::EvictedTables)).
+    pub fn install_evicted(&self, evicted: &JobOutput) -> VersionEdit {
+        VersionEdit {
+            added: evicted.added.iter().map(|meta| (0, meta.clone())).collect(),
+            sketches: evicted.sketches.clone(),
+            ..VersionEdit::default()
+        }
+    }
+
     /// The edit for a compaction: its tables, the uncommitted guards that can be committed without its inputs, and the
     /// guards that are not needed any more.
     ///

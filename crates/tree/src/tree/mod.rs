@@ -137,7 +137,7 @@ impl Tree {
         for (_, table) in self.version.tables() {
             table.set_obsolete();
         }
-        self.version = Arc::new(Version::empty(self.options.levels));
+        self.version = Arc::new(self.version.emptied());
     }
 
     /// How far compaction is behind: 0 if it is not, 1 if level 0 has twice the number of tables that triggers its compaction.

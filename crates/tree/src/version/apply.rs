@@ -46,6 +46,7 @@ impl Version {
             uncommitted: uncommitted_after(self, edit),
             flushed_seq: self.flushed_seq.max(edit.flushed_seq.unwrap_or(0)),
             range_tombstones: self.range_tombstones_after(edit),
+            unordered: self.unordered,
         })
     }
 }

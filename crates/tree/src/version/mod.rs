@@ -59,6 +59,9 @@ pub struct Version {
     pub flushed_seq: Seq,
     /// The range tombstones that may still hide entries. See `range_tombstones.rs`.
     pub range_tombstones: Arc<RangeSet>,
+    /// The sequence numbers of tables that share keys are in no order: readers merge all of them. So it is in the tree of a historical
+    /// keyspace, where no key has two versions, except that two writes have one time.
+    pub unordered: bool,
 }
 
 impl Version {
@@ -71,7 +74,18 @@ impl Version {
             uncommitted: Arc::default(),
             flushed_seq: 0,
             range_tombstones: Arc::default(),
+            unordered: false,
         }
+    }
+
+    /// A version without tables, whose tables will be in no order.
+    pub fn empty_unordered(levels: usize) -> Version {
+        Version { unordered: true, ..Version::empty(levels) }
+    }
+
+    /// The same, without tables.
+    pub fn emptied(&self) -> Version {
+        Version { unordered: self.unordered, ..Version::empty(self.last_level()) }
     }
 
     /// Level `n`, counted from 1.
