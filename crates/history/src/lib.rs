@@ -7,13 +7,21 @@
 //! Source: Mneme (Theodorakis, University of Ioannina, 2015), chapter 4. Other than there, older versions are not merged into the historical
 //! layer when they are dropped.
 //!
+//! [`Evictions`] makes the versions of the historical tree of what is dropped, and [`VersionWalk`] walks over both trees at once.
+//!
 //! This crate uses no files, clocks or threads.
 
+mod evictions;
 mod primary_versions;
 mod retention;
 mod stored;
+#[cfg(test)]
+mod test_entries;
 pub mod version_key;
+mod walk;
 
+pub use evictions::Evictions;
 pub use primary_versions::PrimaryVersions;
 pub use retention::{Expiry, Met, Retention};
 pub use stored::{Ended, PRIMARY_SUFFIX, put_historical, put_primary, split_historical, split_primary};
+pub use walk::{Shown, Version, VersionWalk};

@@ -1,0 +1,171 @@
+//! [`Evictions`]: makes versions of the historical tree of the entries that jobs of the primary tree drop.
+
+use crate::stored::{Ended, put_historical, split_primary};
+use crate::version_key::{TIME_LEN, put_prefix};
+use base::{EntryKind, Error, ErrorKind, Result, Slice, Time, Trailer, same_key};
+use tree::EvictionSink;
+
+/// Passes the entries that a flush or compaction of the primary tree drops to `out`, as entries of the historical tree and in its order:
+/// version key, trailer, value and suffix.
+///
+/// A version ends at the time of the next one that the job has, which is not always the next one that exists. Of the writes to a key at one
+/// time, which are those of one batch, only the last is a version. A delete that is dropped because nothing older is left is the newest
+/// version of its key, and has no end.
+pub struct Evictions<F> {
+    out: F,
+    key: Vec<u8>,
+    /// The part of the version key before the time, and the time of the last version that was passed on.
+    version_key: Vec<u8>,
+    /// The time of the last version of the key; `None` before the first one of all.
+    next: Option<Time>,
+    stored: Vec<u8>,
+}
+
+impl<F: FnMut(&[u8], Trailer, &[u8]) -> Result<()>> Evictions<F> {
+    /// Passes what is evicted to `out`.
+    pub fn new(out: F) -> Self {
+        Evictions { out, key: Vec::new(), version_key: Vec::new(), next: None, stored: Vec::new() }
+    }
+
+    fn evict(&mut self, trailer: Trailer, value: &[u8], time: Time, until: Time) -> Result<()> {
+        self.version_key.truncate(self.version_key.len() - TIME_LEN);
+        self.version_key.extend_from_slice(&(!time.micros()).to_be_bytes());
+        self.stored.clear();
+        self.stored.extend_from_slice(value);
+        put_historical(&mut self.stored, time, Ended { until, is_delete: trailer.is_delete() });
+        let kind = if trailer.is_reference() { EntryKind::Reference } else { EntryKind::Put };
+        (self.out)(&self.version_key, Trailer::new(trailer.seq(), kind), &self.stored)
+    }
+}
+
+impl<F: FnMut(&[u8], Trailer, &[u8]) -> Result<()>> EvictionSink for Evictions<F> {
+    fn see(&mut self, key: &[u8], trailer: Trailer, stored: &[u8], kept: bool) -> Result<()> {
+        let wrong = |kind, what: &str| {
+            Err(Error::new(
+                kind,
+                format!("the entry {} of key {:?} {what}", trailer.seq(), Slice::copy_from(key)),
+            ))
+        };
+        let Some((value, time)) = split_primary(stored) else {
+            return wrong(ErrorKind::Corruption, "has no time");
+        };
+        if self.next.is_none() || !same_key(key, &self.key) {
+            self.next = None;
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.version_key.clear();
+            put_prefix(&mut self.version_key, key);
+            self.version_key.extend_from_slice(&[0; TIME_LEN]);
+        }
+        if self.next.is_some_and(|next| next < time) {
+            return wrong(ErrorKind::Corruption, "has a later time than a newer one");
+        }
+        // The job goes on without the entry, so that an error must end it rather than lose a version.
+        if !kept && self.next.is_none() && !trailer.is_delete() {
+            return wrong(ErrorKind::Io, "is the newest and would be dropped");
+        }
+        if !kept && self.next != Some(time) {
+            self.evict(trailer, value, time, self.next.unwrap_or(Time::MAX))?;
+        }
+        self.next = Some(time);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stored::{put_primary, split_historical};
+    use crate::version_key::{put_key_of, split};
+    use base::Seq;
+
+    /// An entry: key, sequence number, time, kind, and whether it is kept.
+    type Seen = (&'static str, Seq, u64, EntryKind, bool);
+
+    /// What is passed on: key, sequence number, time, end, whether it is a delete, value.
+    type Passed = (String, Seq, u64, Option<u64>, bool, String);
+
+    fn passed(entries: &[Seen]) -> (Vec<Passed>, Option<Error>) {
+        let (mut passed, mut last) = (Vec::new(), None::<(Vec<u8>, Trailer)>);
+        let out = |key: &[u8], trailer: Trailer, stored: &[u8]| {
+            assert!(last.as_ref().is_none_or(|last| base::compare(&last.0, last.1, key, trailer).is_lt()));
+            last = Some((key.to_vec(), trailer));
+            let (prefix, time) = split(key).unwrap();
+            let mut user_key = Vec::new();
+            assert!(put_key_of(&mut user_key, prefix) && !trailer.is_delete());
+            let (value, ended) = split_historical(stored, time).unwrap();
+            assert_eq!(trailer.is_reference(), value.starts_with(b"reference"));
+            let until = (ended.until < Time::MAX).then_some(ended.until.micros());
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            passed.push((text(&user_key), trailer.seq(), time.micros(), until, ended.is_delete, text(value)));
+            Ok(())
+        };
+        let mut evictions = Evictions::new(out);
+        let see = |&(key, seq, micros, kind, kept): &Seen| {
+            let value = match kind {
+                EntryKind::Delete => String::new(),
+                EntryKind::Reference => format!("reference {seq}"),
+                _ => format!("value {seq}"),
+            };
+            let mut stored = value.into_bytes();
+            put_primary(&mut stored, Time::from_micros(micros));
+            evictions.see(key.as_bytes(), Trailer::new(seq, kind), &stored, kept).err()
+        };
+        let error = entries.iter().find_map(see);
+        (passed, error)
+    }
+
+    #[test]
+    fn older_versions_are_passed_on_with_their_ends() {
+        use EntryKind::{Delete, Put, Reference};
+        let entries: [Seen; 8] = [
+            ("a", 9, 90, Put, true),
+            ("a", 7, 70, Reference, false),
+            ("a", 5, 50, Delete, false),
+            // Kept for a snapshot: the next one ends there all the same.
+            ("a", 4, 40, Put, true),
+            ("a", 2, 20, Put, false),
+            ("a\0", 8, 80, Delete, false),
+            ("a\0", 3, 30, Put, false),
+            ("b", 1, 10, Put, true),
+        ];
+        let version = |key: &str, seq, time, until, is_delete, value: &str| {
+            (key.to_owned(), seq, time, until, is_delete, value.to_owned())
+        };
+        let expected = vec![
+            version("a", 7, 70, Some(90), false, "reference 7"),
+            version("a", 5, 50, Some(70), true, ""),
+            version("a", 2, 20, Some(40), false, "value 2"),
+            version("a\0", 8, 80, None, true, ""),
+            version("a\0", 3, 30, Some(80), false, "value 3"),
+        ];
+        let (passed, error) = passed(&entries);
+        assert!(passed == expected && error.is_none(), "{passed:?} {error:?}");
+    }
+
+    #[test]
+    fn of_the_writes_of_one_batch_the_last_is_the_version() {
+        use EntryKind::{Delete, Put};
+        let (passed, error) = passed(&[
+            ("", 9, 90, Put, true),
+            ("", 8, 90, Delete, false),
+            ("", 7, 90, Put, false),
+            ("", 6, 60, Delete, false),
+            ("", 5, 60, Put, false),
+        ]);
+        assert_eq!(passed, [(String::new(), 6, 60, Some(90), true, String::new())]);
+        assert!(error.is_none(), "{error:?}");
+    }
+
+    #[test]
+    fn what_must_not_happen_ends_the_job() {
+        use EntryKind::Put;
+        let kind = |entries: &[Seen]| passed(entries).1.map(|e| e.kind());
+        assert_eq!(kind(&[("a", 9, 90, Put, true), ("b", 5, 50, Put, false)]), Some(ErrorKind::Io));
+        let out_of_order: [Seen; 2] = [("a", 9, 90, Put, true), ("a", 5, 91, Put, false)];
+        assert_eq!(kind(&out_of_order), Some(ErrorKind::Corruption));
+        let mut evictions = Evictions::new(|_: &[u8], _, _: &[u8]| Ok(()));
+        let error = evictions.see(b"k", Trailer::new(1, Put), b"1234567", true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+    }
+}
