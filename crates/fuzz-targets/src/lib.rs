@@ -28,6 +28,7 @@ mod segments;
 mod source;
 mod tables;
 mod values;
+mod versions;
 
 pub use source::Source;
 
@@ -80,6 +81,8 @@ targets! {
     LOG_HEADER "log_header" = cairn::fuzzing::log_header, small;
     /// References to values outside of the tree, value files and their maps.
     VALUES "values" = values::values, small;
+    /// Keys and values of keyspaces with history, and rules of retention.
+    VERSIONS "versions" = versions::versions, small;
     /// Names of files.
     FILE_NAME "file_name" = cairn::fuzzing::file_name, small;
     /// Names of keyspaces.

@@ -32,6 +32,7 @@ pub fn seeds() -> Vec<Seed> {
     seeds.manifests();
     seeds.tables();
     seeds.values();
+    seeds.versions();
     seeds.names_and_options();
     seeds.texts();
     seeds.choices();
@@ -272,6 +273,29 @@ impl Seeds {
             maps.push(300, 900_000 + 7 * i, 200_000 + 5 * i);
         }
         of(3, "maps", &|out| maps.encode(out));
+    }
+
+    fn versions(&mut self) {
+        let mut of = |kind: u8, name: &str, encode: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = vec![kind];
+            encode(&mut bytes);
+            self.add("versions", name, bytes);
+        };
+        let time = Time::from_micros(1_704_067_200_000_000);
+        of(0, "key", &|out| history::version_key::put_version_key(out, b"us\0er", time));
+        let until = Time::from_micros(time.micros() + 3_600_000_000);
+        for (name, until) in [("historical", until), ("open", Time::MAX)] {
+            of(1, name, &|out| {
+                out.extend_from_slice(&time.micros().to_le_bytes());
+                out.extend_from_slice(b"value");
+                history::put_historical(out, time, history::Ended { until, is_delete: until == Time::MAX });
+            });
+        }
+        of(2, "primary", &|out| {
+            out.extend_from_slice(b"value");
+            history::put_primary(out, time);
+        });
+        of(3, "retention", &|out| out.extend_from_slice(b"versions(3) or age(12h)"));
     }
 
     fn names_and_options(&mut self) {
