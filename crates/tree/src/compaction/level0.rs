@@ -14,11 +14,11 @@ const MAX_INPUTS: usize = 8;
 
 /// A plan for the oldest tables of level 0; also `None` if a plan in progress has to end first.
 pub(super) fn plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
-    unordered_plan(picker, reason)
+    unchecked_plan(picker, reason)
         .filter(|plan| seqno_order::is_ordered_with(picker.version, plan, picker.in_progress))
 }
 
-fn unordered_plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
+fn unchecked_plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
     let readable;
     let tables = match picker.version.unordered {
         false => &picker.version.level0[..],
