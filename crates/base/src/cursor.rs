@@ -78,11 +78,12 @@ fn forward_only() -> Result<()> {
 }
 
 /// Implements [`Cursor`] for an enum with one cursor in each variant: each call goes to the cursor of the current
-/// variant. `delegate_cursor!(Source { Memtable, Table })` is for `enum Source { Memtable(..), Table(..) }`.
+/// variant. `delegate_cursor!(Source { Memtable, Table })` is for `enum Source { Memtable(..), Table(..) }`, and
+/// `delegate_cursor!(Source<C> where C { Memtable, Table })` for one with a parameter that is a cursor.
 #[macro_export]
 macro_rules! delegate_cursor {
-    ($type:ty { $($variant:ident),+ }) => {
-        impl $crate::Cursor for $type {
+    ($type:ty $(where $parameter:ident)? { $($variant:ident),+ }) => {
+        impl$(<$parameter: $crate::Cursor>)? $crate::Cursor for $type {
             $crate::delegate_cursor! { @methods self [$($variant),+]
                 seek_to_first[&mut self]() -> $crate::Result<()>;
                 seek_to_last[&mut self]() -> $crate::Result<()>;

@@ -24,4 +24,4 @@ pub use evictions::Evictions;
 pub use primary_versions::PrimaryVersions;
 pub use retention::{Expiry, Met, Retention};
 pub use stored::{Ended, PRIMARY_SUFFIX, put_historical, put_primary, split_historical, split_primary};
-pub use walk::{Shown, Version, VersionWalk};
+pub use walk::{KeyVersion, Shown, VersionWalk};

@@ -187,16 +187,9 @@ impl<C: Cursor> Cursor for PrimaryVersions<C> {
 mod tests {
     use super::*;
     use crate::put_primary;
-    use crate::test_entries::Entries;
-    use crate::version_key::put_version_key;
+    use crate::test_entries::{Entries, version_key};
     use base::EntryKind;
     use proptest::prelude::*;
-
-    fn version_key(key: &[u8], micros: u64) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_version_key(&mut out, key, Time::from_micros(micros));
-        out
-    }
 
     fn entry(key: &[u8], seq: Seq, micros: u64) -> (Vec<u8>, Trailer, Vec<u8>) {
         let mut value = seq.to_string().into_bytes();

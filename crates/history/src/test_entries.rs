@@ -1,6 +1,7 @@
 //! Entries in memory, for tests of walks.
 
-use base::{Cursor, Result, Seq, Trailer};
+use crate::version_key::put_version_key;
+use base::{Cursor, Result, Seq, Time, Trailer};
 
 /// A cursor over entries in memory, which counts its seeks and steps.
 pub(crate) struct Entries {
@@ -57,4 +58,10 @@ impl Cursor for Entries {
     fn value(&self) -> &[u8] {
         &self.entries[self.at.unwrap()].2
     }
+}
+
+pub(crate) fn version_key(key: &[u8], micros: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_version_key(&mut out, key, Time::from_micros(micros));
+    out
 }

@@ -57,13 +57,8 @@ pub fn put_key_of(out: &mut Vec<u8>, prefix: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_entries::version_key;
     use proptest::prelude::*;
-
-    fn version_key(key: &[u8], micros: u64) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_version_key(&mut out, key, Time::from_micros(micros));
-        out
-    }
 
     /// Keys in which bytes with a meaning in the encoding are frequent.
     fn key() -> impl Strategy<Value = Vec<u8>> {

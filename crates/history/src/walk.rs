@@ -24,71 +24,7 @@ enum Run<C> {
     Historical(C),
 }
 
-impl<C: Cursor> Run<C> {
-    #[inline]
-    fn cursor(&self) -> &dyn Cursor
-    where
-        C: 'static,
-    {
-        match self {
-            Run::Primary(cursor) => cursor,
-            Run::Historical(cursor) => cursor,
-        }
-    }
-
-    #[inline]
-    fn cursor_mut(&mut self) -> &mut dyn Cursor
-    where
-        C: 'static,
-    {
-        match self {
-            Run::Primary(cursor) => cursor,
-            Run::Historical(cursor) => cursor,
-        }
-    }
-}
-
-impl<C: Cursor + 'static> Cursor for Run<C> {
-    fn seek_to_first(&mut self) -> Result<()> {
-        self.cursor_mut().seek_to_first()
-    }
-    fn seek_to_last(&mut self) -> Result<()> {
-        self.cursor_mut().seek_to_last()
-    }
-    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<()> {
-        self.cursor_mut().seek(key, seq)
-    }
-    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
-        self.cursor_mut().seek_before(key)
-    }
-    fn next(&mut self) -> Result<()> {
-        self.cursor_mut().next()
-    }
-    fn prev(&mut self) -> Result<()> {
-        self.cursor_mut().prev()
-    }
-    fn set_nonblocking(&mut self, on: bool) {
-        self.cursor_mut().set_nonblocking(on);
-    }
-    fn would_block(&self) -> bool {
-        self.cursor().would_block()
-    }
-    fn valid(&self) -> bool {
-        self.cursor().valid()
-    }
-    fn key(&self) -> &[u8] {
-        self.cursor().key()
-    }
-    fn trailer(&self) -> Trailer {
-        self.cursor().trailer()
-    }
-    fn value(&self) -> &[u8] {
-        self.cursor().value()
-    }
-    fn value_slice(&self) -> Slice {
-        self.cursor().value_slice()
-    }
-}
+base::delegate_cursor!(Run<C> where C { Primary, Historical });
 
 /// The child of the merge that is the primary tree.
 const PRIMARY: usize = 0;
@@ -104,7 +40,7 @@ enum Place {
 
 /// A version of a key.
 #[derive(Clone, Debug)]
-pub struct Version {
+pub struct KeyVersion {
     /// The part of its version key before the time.
     prefix: Vec<u8>,
     /// Its time.
@@ -119,7 +55,7 @@ pub struct Version {
     pub value: Slice,
 }
 
-impl Version {
+impl KeyVersion {
     /// Whether it is a value that had not ended at `time`, as far as its end is known.
     fn exists_at(&self, time: Time) -> bool {
         !self.is_delete && (self.until == Time::MAX || self.until > time)
@@ -137,7 +73,7 @@ pub struct VersionWalk<C> {
     from: Vec<u8>,
     to: Option<Vec<u8>>,
     place: Place,
-    current: Version,
+    current: KeyVersion,
     /// Going forward: the key of the last entry, and the time of its last visible version.
     prefix: Vec<u8>,
     last: Option<Time>,
@@ -145,7 +81,7 @@ pub struct VersionWalk<C> {
     target: Vec<u8>,
 }
 
-impl<C: Cursor + 'static> VersionWalk<C> {
+impl<C: Cursor> VersionWalk<C> {
     /// `primary` and `historical` are over the entries of the two trees that may have keys of the range. `to` of `None`: to the end.
     pub fn new(
         primary: C,
@@ -167,7 +103,7 @@ impl<C: Cursor + 'static> VersionWalk<C> {
             from: prefix(from),
             to: to.map(prefix),
             place: Place::Invalid,
-            current: Version {
+            current: KeyVersion {
                 prefix: Vec::new(),
                 time: Time::MIN,
                 until: Time::MAX,
@@ -182,7 +118,7 @@ impl<C: Cursor + 'static> VersionWalk<C> {
     }
 
     /// The version on which the walk stands; `None` past either end, and before it is positioned.
-    pub fn version(&self) -> Option<&Version> {
+    pub fn version(&self) -> Option<&KeyVersion> {
         (self.place != Place::Invalid).then_some(&self.current)
     }
 
@@ -238,7 +174,7 @@ impl<C: Cursor + 'static> VersionWalk<C> {
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
         let place = std::mem::replace(&mut self.place, Place::Invalid);
-        let Version { prefix, time, .. } = &self.current;
+        let KeyVersion { prefix, time, .. } = &self.current;
         self.prefix.clone_from(prefix);
         self.last = Some(*time);
         match (place, self.shown) {

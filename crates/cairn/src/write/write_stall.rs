@@ -1,5 +1,5 @@
-//! Write stalls: writers are slowed while compactions are behind, memory for memtables runs short, or the log is near its cap (ADR 24). And writes on a full disk: puts are refused
-//! once the reserve is spent, and deletes wait for background jobs that free space.
+//! Write stalls: writers are slowed while compactions are behind, memory for memtables runs short, or the log is near its cap (ADR 24). And
+//! writes on a full disk: puts are refused once the reserve is spent, and deletes wait for background jobs that free space.
 //!
 //! Without background threads a refused put flushes the tombstones that are only in memory, at least a second after an attempt that freed
 //! nothing; with them the flush thread does so about once a second (`DbInner::look_for_space`).

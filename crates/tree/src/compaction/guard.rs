@@ -62,23 +62,13 @@ impl Planner<'_> {
 
     fn around_unreadable(&self) -> Option<Plan> {
         let (picker, tables) = (self.picker, &self.guard.tables[..]);
-        if picker.version.unordered {
-            let readable = unreadable::readable(tables);
-            let plan = match self.n < picker.version.last_level() {
-                true if !readable.is_empty() => complete(picker, self.merge(self.n + 1, &readable)),
-                // Without cuts, so that fewer tables are left.
-                false if readable.len() > 1 => self.merge(self.n, &readable),
-                _ => return None,
-            };
-            return Some(plan).filter(|plan| picker.is_progress(plan));
-        }
         let fits = |tables: &[Arc<LiveTable>]| seqno_order::fits_as_one(picker.version, tables, self.n);
-        let movable = unreadable::movable_down(tables, usize::MAX);
+        let movable = unreadable::movable_down(picker.version, tables, usize::MAX);
         if self.n < picker.version.last_level() && movable.iter().any(|t| picker.is_requested(t)) {
             return Some(complete(picker, self.merge(self.n + 1, &movable)));
         }
         // Without cuts, so that fewer tables are left. Tombstones are kept.
-        let movable = unreadable::largest_that_fits(movable, tables, fits);
+        let movable = unreadable::largest_that_fits(picker.version, movable, tables, fits);
         if movable.iter().filter(|t| picker.is_requested(t)).count() > 1 {
             return Some(self.merge(self.n, &movable));
         }

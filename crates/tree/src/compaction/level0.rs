@@ -19,14 +19,7 @@ pub(super) fn plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
 }
 
 fn unchecked_plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
-    let readable;
-    let tables = match picker.version.unordered {
-        false => &picker.version.level0[..],
-        true => {
-            readable = unreadable::readable(&picker.version.level0);
-            &readable[..]
-        }
-    };
+    let tables = &picker.version.level0[..];
     // One plan at a time: a second one could put older data above newer.
     if tables.is_empty() || picker.level0_is_busy() {
         return None;
@@ -48,8 +41,8 @@ fn unchecked_plan(picker: &Picker<'_>, reason: Reason) -> Option<Plan> {
     }
     let manual = reason == Reason::Manual;
     let min_tables = if manual { 1 } else { trigger };
-    if unreadable::unblocked(tables).len() >= min_tables {
-        let movable = unreadable::movable_down(tables, max_inputs);
+    if unreadable::unblocked(picker.version, tables).len() >= min_tables {
+        let movable = unreadable::movable_down(picker.version, tables, max_inputs);
         if movable.iter().any(|t| picker.is_requested(t)) {
             return Some(down(&movable));
         }
@@ -92,7 +85,7 @@ fn target(picker: &Picker<'_>, inputs: &[Arc<LiveTable>]) -> usize {
 pub(crate) fn debt(version: &Version, options: &TreeOptions) -> f64 {
     let tables = &version.level0;
     let waiting = match unreadable::has_unreadable(tables) {
-        true => unreadable::compactable(tables, options.level0_tables, |tables| {
+        true => unreadable::compactable(version, tables, options.level0_tables, |tables| {
             seqno_order::fits_as_one(version, tables, 0)
         }),
         false => tables.len(),

@@ -24,7 +24,7 @@
 //! So every plan here shortens the stack or moves tables down, and the sequence of plans ends.
 
 use super::seqno_order::KeySeqBounds;
-use crate::version::LiveTable;
+use crate::version::{LiveTable, Version};
 use std::sync::Arc;
 
 type Stack = [Arc<LiveTable>];
@@ -33,18 +33,14 @@ pub(crate) fn has_unreadable(stack: &Stack) -> bool {
     stack.iter().any(|t| t.damage.is_unreadable())
 }
 
-/// The tables that can be read: what plans take of an unordered stack.
-pub(crate) fn readable(stack: &Stack) -> Vec<Arc<LiveTable>> {
-    stack.iter().filter(|t| !t.damage.is_unreadable()).cloned().collect()
-}
-
 /// The tables of a stack (newest first) that lie above no unreadable table, nor above one that has to stay because of
 /// it. Oldest first.
-pub(crate) fn unblocked(stack: &Stack) -> Vec<Arc<LiveTable>> {
+pub(crate) fn unblocked(version: &Version, stack: &Stack) -> Vec<Arc<LiveTable>> {
     let mut stays: Vec<&Arc<LiveTable>> = Vec::new();
     let mut unblocked = Vec::new();
     for table in stack.iter().rev() {
-        match table.damage.is_unreadable() || stays.iter().any(|below| below.overlaps(table)) {
+        let is_above = !version.unordered && stays.iter().any(|below| below.overlaps(table));
+        match table.damage.is_unreadable() || is_above {
             true => stays.push(table),
             false => unblocked.push(table.clone()),
         }
@@ -54,10 +50,10 @@ pub(crate) fn unblocked(stack: &Stack) -> Vec<Arc<LiveTable>> {
 
 /// The oldest tables of [`unblocked`], at most `max_tables`, that can be merged and moved below the rest of the stack. Newest
 /// first.
-pub(crate) fn movable_down(stack: &Stack, max_tables: usize) -> Vec<Arc<LiveTable>> {
-    let mut movable = unblocked(stack);
+pub(crate) fn movable_down(version: &Version, stack: &Stack, max_tables: usize) -> Vec<Arc<LiveTable>> {
+    let mut movable = unblocked(version, stack);
     movable.truncate(max_tables);
-    while !lies_below_others(&movable, stack) {
+    while !lies_below_others(version, &movable, stack) {
         movable.pop();
     }
     movable.reverse();
@@ -66,11 +62,13 @@ pub(crate) fn movable_down(stack: &Stack, max_tables: usize) -> Vec<Arc<LiveTabl
 
 /// Leaves out the newest tables of `movable` until the others fit as one table (`fits`).
 pub(crate) fn largest_that_fits(
+    version: &Version,
     mut movable: Vec<Arc<LiveTable>>,
     stack: &Stack,
     fits: impl Fn(&Stack) -> bool,
 ) -> Vec<Arc<LiveTable>> {
-    let fit = |movable: &Stack| movable.is_empty() || (lies_below_others(movable, stack) && fits(movable));
+    let fit =
+        |movable: &Stack| movable.is_empty() || (lies_below_others(version, movable, stack) && fits(movable));
     while !fit(&movable) {
         movable.remove(0);
     }
@@ -78,7 +76,10 @@ pub(crate) fn largest_that_fits(
 }
 
 /// Whether all other tables of the stack that overlap the bounds of `tables` are newer.
-fn lies_below_others(tables: &Stack, stack: &Stack) -> bool {
+fn lies_below_others(version: &Version, tables: &Stack, stack: &Stack) -> bool {
+    if version.unordered {
+        return true;
+    }
     let Some(bounds) = KeySeqBounds::of(tables.iter()) else { return true };
     let mut rest = stack.iter().filter(|t| !tables.iter().any(|one| Arc::ptr_eq(one, t)));
     rest.all(|t| !bounds.overlaps(t) || t.meta.min_seq > bounds.max_seq)
@@ -111,8 +112,13 @@ pub(crate) fn mergeable_in_place(
 }
 
 /// The number of tables of a stack with unreadable ones that a compaction could include, for the compaction debt.
-pub(crate) fn compactable(stack: &Stack, min_tables: usize, fits: impl Fn(&Stack) -> bool) -> usize {
-    unblocked(stack)
+pub(crate) fn compactable(
+    version: &Version,
+    stack: &Stack,
+    min_tables: usize,
+    fits: impl Fn(&Stack) -> bool,
+) -> usize {
+    unblocked(version, stack)
         .len()
         .max(mergeable_in_place(stack, min_tables, false, fits).map_or(0, |section| section.len()))
 }
