@@ -223,7 +223,10 @@ impl Nodes {
         unsafe {
             let place = self.write_header(unit, entry, (len as u64) << 32);
             place.copy_from_nonoverlapping(value.as_ptr(), value.len());
-            place.add(value.len()).copy_from_nonoverlapping(tail.as_ptr(), tail.len());
+            // Mostly there is none, and a call to copy nothing would cost more than this comparison.
+            if !tail.is_empty() {
+                place.add(value.len()).copy_from_nonoverlapping(tail.as_ptr(), tail.len());
+            }
         }
         EntryId(NonZeroU32::new(unit).expect("offsets start past the head's tower"))
     }
