@@ -179,3 +179,48 @@ impl<C: Cursor> Cursor for InlineValues<'_, C> {
         self.value.as_deref().unwrap_or(&self.batch.bytes[value_at..end])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::LiveTableCursor;
+    use crate::test_support::{TestStack, table_options};
+    use base::checksum::checksum_of;
+    use env::{Env, SimEnv};
+    use record::{SegmentKind, SegmentWriter, payload_offset};
+    use std::path::Path;
+    use std::sync::Arc;
+    use table::Compression;
+
+    #[test]
+    fn what_is_behind_a_reference_stays_behind_the_value() {
+        let value = [7u8; 300];
+        let (env, name): (Arc<dyn Env>, fn(u64) -> String) = (SimEnv::new(1), |n| format!("{n}.log"));
+        let mut log = SegmentWriter::create(&env, Path::new("/7.log"), SegmentKind::Wal, 7, b"").unwrap();
+        let offset = payload_offset(log.len(), 2);
+        log.append(&[b"xx", &value]).unwrap();
+        log.flush().unwrap();
+        let segments = Segments::new(env, "/".into(), name, 4, Arc::default());
+        let entry = |key: &str, seq, tail: &[u8]| {
+            let mut stored = Vec::new();
+            Reference { segment: 7, offset, len: 300, checksum: checksum_of(&value) }.encode(&mut stored);
+            stored.extend_from_slice(tail);
+            (key.as_bytes().to_vec(), Trailer::new(seq, EntryKind::Reference), stored)
+        };
+        let plain = (b"c".to_vec(), Trailer::new(3, EntryKind::Put), b"short, time".to_vec());
+        let entries = vec![entry("a", 1, b"the time"), entry("b", 2, b""), plain];
+        let stack = TestStack::new(vec![entries], &table_options(4096, Compression::None), 1 << 20);
+        let live = &stack.guard.tables[0];
+        let mut cursor =
+            InlineValues::new(LiveTableCursor::new(live.clone(), live.table.scan(), true), &segments);
+        let mut shown = Vec::new();
+        cursor.seek_to_first().unwrap();
+        while cursor.valid() {
+            assert!(!cursor.trailer().is_reference());
+            shown.push(cursor.value().to_vec());
+            cursor.next().unwrap();
+        }
+        assert!(cursor.error.is_none(), "{:?}", cursor.error);
+        assert_eq!(shown, [[&value[..], b"the time"].concat(), value.to_vec(), b"short, time".to_vec()]);
+    }
+}
